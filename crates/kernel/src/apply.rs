@@ -1,0 +1,113 @@
+//! The only way a run changes: one event at a time.
+
+use crate::{
+    event::Event,
+    ids::CallNumber,
+    run::{OpenCall, Phase, Progress, Run},
+};
+
+/// What one event makes of a run. `None` before the first event, which must be `Accepted`.
+pub fn apply(run: Option<Run>, event: &Event) -> Option<Run> {
+    let Some(mut run) = run else {
+        return begin(event);
+    };
+    apply_to(&mut run, event);
+    Some(run)
+}
+
+/// The same for a run that has begun.
+pub(crate) fn apply_to(run: &mut Run, event: &Event) {
+    run.next_number += 1;
+    match event {
+        // A second beginning changes nothing: number 0 is the only one.
+        Event::Accepted { .. } | Event::Leased | Event::LeaseEnded { .. } | Event::Ignored { .. } | Event::BudgetBreached { .. } => {}
+        Event::LapStarted { iteration, at } => {
+            run.output.length += run.calls().len() as u32;
+            run.iteration = *iteration;
+            run.started_at.get_or_insert(*at);
+            run.phase = Phase::Thinking { attempt: 1, not_before: None };
+        }
+        Event::ActionStarted { at, call } => {
+            run.output.length += 1;
+            run.iteration = 1;
+            run.started_at.get_or_insert(*at);
+            run.calls_used += 1;
+            run.phase = Phase::Waiting { calls: vec![call.clone()] };
+        }
+        Event::AttemptFailed { retry_at, usage, .. } => {
+            run.usage.add(*usage);
+            if let (Phase::Thinking { attempt, not_before }, Some(_)) = (&mut run.phase, retry_at) {
+                *attempt += 1;
+                *not_before = *retry_at;
+            }
+        }
+        Event::Replied { items, usage, calls, .. } => {
+            run.takeovers = 0;
+            run.output.length += items;
+            run.usage.add(*usage);
+            run.calls_used += calls.len() as u32;
+            run.phase = Phase::Waiting { calls: calls.clone() };
+        }
+        Event::Reported { call, status, item, after } => {
+            run.takeovers = 0;
+            set_progress(run, *call, Progress::Received { item: *item, status: *status, after: *after });
+        }
+        Event::CallParked { call } => set_progress(run, *call, Progress::Parked),
+        Event::CallReleased { call, deadline } => {
+            set_progress(run, *call, Progress::Open);
+            if let Some(open) = open_call(run, *call) {
+                open.deadline = *deadline;
+            }
+        }
+        Event::Parked { reason } => run.parked = Some(*reason),
+        Event::Unparked => {
+            run.parked = None;
+            run.takeovers = 0;
+        }
+        Event::TakenOver => run.takeovers += 1,
+        Event::Ended { status, reason } => {
+            // Results that were in are applied before the deliverable is written.
+            let received = run.calls().iter().filter(|call| call.is_received()).count();
+            run.output.length += received as u32 + 1;
+            run.parked = None;
+            run.phase = Phase::Ended { status: *status, reason: reason.clone() };
+        }
+    }
+}
+
+/// Folds a whole journal. `None` if it does not begin with `Accepted`.
+pub fn fold<'a>(events: impl IntoIterator<Item = &'a Event>) -> Option<Run> {
+    events.into_iter().try_fold(None, |run, event| apply(run, event).map(Some)).flatten()
+}
+
+fn begin(event: &Event) -> Option<Run> {
+    let Event::Accepted { origin, context, output } = event else {
+        return None;
+    };
+    Some(Run {
+        phase: Phase::Accepted,
+        origin: *origin,
+        iteration: 0,
+        next_number: 1,
+        calls_used: 0,
+        context: *context,
+        output: *output,
+        usage: crate::budget::Usage::default(),
+        started_at: None,
+        takeovers: 0,
+        parked: None,
+    })
+}
+
+fn set_progress(run: &mut Run, number: CallNumber, progress: Progress) {
+    if let Some(call) = open_call(run, number) {
+        call.progress = progress;
+    }
+}
+
+fn open_call(run: &mut Run, number: CallNumber) -> Option<&mut OpenCall> {
+    let Phase::Waiting { calls } = &mut run.phase else {
+        return None;
+    };
+    calls.iter_mut().find(|call| call.call == number)
+}

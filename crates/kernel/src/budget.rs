@@ -1,0 +1,127 @@
+//! What a run may use up. Budgets are the kernel's, not the policy's: a breach is one event, then the policy's own ending.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{ids::Timestamp, run::Run};
+
+/// The limits of one run. `None` is no limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Budgets {
+    /// Laps of the loop.
+    pub iterations: u32,
+    /// Tool calls over the whole run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calls: Option<u32>,
+    /// Tokens in and out, attempts that failed included.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<u64>,
+    /// Milliseconds from the first lap on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wall_ms: Option<u64>,
+}
+
+/// Tokens of one model call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Usage {
+    /// Tokens read.
+    #[serde(rename = "in", default, skip_serializing_if = "is_zero")]
+    pub tokens_in: u64,
+    /// Tokens written.
+    #[serde(rename = "out", default, skip_serializing_if = "is_zero")]
+    pub tokens_out: u64,
+}
+
+impl Usage {
+    /// Whether nothing was used.
+    pub fn is_zero(&self) -> bool {
+        *self == Usage::default()
+    }
+
+    /// Adds another call's tokens.
+    pub fn add(&mut self, other: Usage) {
+        self.tokens_in = self.tokens_in.saturating_add(other.tokens_in);
+        self.tokens_out = self.tokens_out.saturating_add(other.tokens_out);
+    }
+
+    /// Tokens in and out together.
+    pub fn total(&self) -> u64 {
+        self.tokens_in.saturating_add(self.tokens_out)
+    }
+}
+
+fn is_zero(n: &u64) -> bool {
+    *n == 0
+}
+
+/// A limit that would be passed by going on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Breach {
+    /// Which budget.
+    #[serde(rename = "budget")]
+    pub kind: BudgetKind,
+    /// What it allows.
+    pub limit: u64,
+    /// What was used, or would be with the next call.
+    pub observed: u64,
+}
+
+/// The budgets there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BudgetKind {
+    /// Laps.
+    Iterations,
+    /// Tool calls.
+    Calls,
+    /// Tokens.
+    Tokens,
+    /// Wall time in milliseconds.
+    WallMs,
+}
+
+impl BudgetKind {
+    /// The budget as the journal and the deliverable spell it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            BudgetKind::Iterations => "iterations",
+            BudgetKind::Calls => "calls",
+            BudgetKind::Tokens => "tokens",
+            BudgetKind::WallMs => "wall_ms",
+        }
+    }
+}
+
+/// What stands against one more lap, checked before the model is called.
+pub fn before_lap(run: &Run, budgets: &Budgets, now: Timestamp) -> Option<Breach> {
+    let next = u64::from(run.iteration) + 1;
+    if next > u64::from(budgets.iterations) {
+        return Some(Breach { kind: BudgetKind::Iterations, limit: budgets.iterations.into(), observed: next });
+    }
+    used_up(run, budgets, run.usage, now)
+}
+
+/// What stands against one more try of the lap's model call, which would start then.
+pub fn before_attempt(run: &Run, budgets: &Budgets, starts_at: Timestamp) -> Option<Breach> {
+    used_up(run, budgets, run.usage, starts_at)
+}
+
+/// What stands against starting so many calls, which a reply that used these tokens asks for.
+pub fn before_calls(run: &Run, budgets: &Budgets, reply: Usage, wanted: usize, now: Timestamp) -> Option<Breach> {
+    let observed = u64::from(run.calls_used).saturating_add(wanted as u64);
+    let mut usage = run.usage;
+    usage.add(reply);
+    match budgets.calls {
+        Some(limit) if observed > u64::from(limit) => Some(Breach { kind: BudgetKind::Calls, limit: limit.into(), observed }),
+        Some(_) | None => used_up(run, budgets, usage, now),
+    }
+}
+
+fn used_up(run: &Run, budgets: &Budgets, usage: Usage, now: Timestamp) -> Option<Breach> {
+    let tokens = usage.total();
+    if let Some(limit) = budgets.tokens.filter(|limit| tokens >= *limit) {
+        return Some(Breach { kind: BudgetKind::Tokens, limit, observed: tokens });
+    }
+    let wall = run.started_at.map_or(0, |start| now.0.saturating_sub(start.0).max(0).unsigned_abs());
+    let limit = budgets.wall_ms.filter(|limit| wall >= *limit)?;
+    Some(Breach { kind: BudgetKind::WallMs, limit, observed: wall })
+}

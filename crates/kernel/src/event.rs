@@ -1,0 +1,245 @@
+//! The journal: an append-only, densely numbered list of what happened to a run. Pointers, numbers and times; never content.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    budget::{Breach, BudgetKind, Usage},
+    ids::{CallNumber, ItemId, Timestamp},
+    manifest::AfterExecution,
+    run::{BoxRange, OpenCall, Origin, ParkReason},
+};
+
+/// One thing that happened. The state of a run is the fold of these, from the first on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Event {
+    /// A request was taken: number 0 of every journal.
+    Accepted {
+        /// What began the run.
+        origin: Origin,
+        /// What it may read.
+        context: BoxRange,
+        /// Where it writes.
+        output: BoxRange,
+    },
+    /// A worker entered: the agent is this run's now.
+    Leased,
+    /// A lap began; a model call is owed. The results of the lap before stand in the output box.
+    LapStarted {
+        /// Which lap, from 1.
+        iteration: u32,
+        /// When.
+        at: Timestamp,
+    },
+    /// A person's action entered its only lap, which has a call and no model.
+    ActionStarted {
+        /// When.
+        at: Timestamp,
+        /// The call, whose content is the output box's next item.
+        call: OpenCall,
+    },
+    /// A try of the model call failed. Another one is owed, unless it is of no use.
+    AttemptFailed {
+        /// What went wrong, as a code.
+        code: String,
+        /// The next try waits until then; absent if there is none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        retry_at: Option<Timestamp>,
+        /// Tokens the try used up all the same.
+        #[serde(default, skip_serializing_if = "Usage::is_zero")]
+        usage: Usage,
+    },
+    /// The model answered. With calls, the run waits for their results.
+    Replied {
+        /// In which lap.
+        iteration: u32,
+        /// How many items of the reply went into the output box.
+        items: u32,
+        /// Tokens of the call.
+        #[serde(default, skip_serializing_if = "Usage::is_zero")]
+        usage: Usage,
+        /// The calls it asked for.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        calls: Vec<OpenCall>,
+    },
+    /// A result was taken for a call of the current lap.
+    Reported {
+        /// Whose result.
+        call: CallNumber,
+        /// How the call ended.
+        status: TaskStatus,
+        /// The content.
+        item: ItemId,
+        /// What follows.
+        after: AfterExecution,
+    },
+    /// Whoever had claimed the call let go of it without a result; it may be claimed again.
+    LeaseEnded {
+        /// Which call.
+        call: CallNumber,
+    },
+    /// Nobody knows whether the call took effect, and it must not run twice: a person decides.
+    CallParked {
+        /// Which call.
+        call: CallNumber,
+    },
+    /// A person let a parked call run once more.
+    CallReleased {
+        /// Which call.
+        call: CallNumber,
+        /// Its new deadline.
+        deadline: Timestamp,
+    },
+    /// The whole run waits for a person.
+    Parked {
+        /// Why.
+        reason: ParkReason,
+    },
+    /// A person let the run go on.
+    Unparked,
+    /// Another owner goes on where one was lost.
+    TakenOver,
+    /// An input changed nothing, and that is on record.
+    Ignored {
+        /// Which kind of input.
+        input: InputKind,
+        /// The call it was about.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        call: Option<CallNumber>,
+        /// Why.
+        reason: IgnoreReason,
+    },
+    /// Going on would have passed a limit.
+    BudgetBreached {
+        /// Which, and by how much.
+        #[serde(flatten)]
+        breach: Breach,
+    },
+    /// The run is over; its deliverable is the last item of the output box.
+    Ended {
+        /// What the task event says.
+        status: TaskStatus,
+        /// Why.
+        reason: EndReason,
+    },
+}
+
+impl Event {
+    /// The kind as the journal spells it; the `kind` of the serialised form.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Event::Accepted { .. } => "accepted",
+            Event::Leased => "leased",
+            Event::LapStarted { .. } => "lap_started",
+            Event::ActionStarted { .. } => "action_started",
+            Event::AttemptFailed { .. } => "attempt_failed",
+            Event::Replied { .. } => "replied",
+            Event::Reported { .. } => "reported",
+            Event::LeaseEnded { .. } => "lease_ended",
+            Event::CallParked { .. } => "call_parked",
+            Event::CallReleased { .. } => "call_released",
+            Event::Parked { .. } => "parked",
+            Event::Unparked => "unparked",
+            Event::TakenOver => "taken_over",
+            Event::Ignored { .. } => "ignored",
+            Event::BudgetBreached { .. } => "budget_breached",
+            Event::Ended { .. } => "ended",
+        }
+    }
+}
+
+/// How a call or a run came out, in the turn machine's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TaskStatus {
+    /// As it should.
+    Success,
+    /// With an error.
+    Failed,
+    /// Somebody called it off.
+    Canceled,
+    /// The time was up.
+    Timeout,
+    /// Something, but not all.
+    Partial,
+}
+
+impl TaskStatus {
+    /// The status as it is spelled everywhere.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            TaskStatus::Success => "success",
+            TaskStatus::Failed => "failed",
+            TaskStatus::Canceled => "canceled",
+            TaskStatus::Timeout => "timeout",
+            TaskStatus::Partial => "partial",
+        }
+    }
+
+    /// Reads what `as_str` wrote.
+    pub fn parse(text: &str) -> Option<Self> {
+        [TaskStatus::Success, TaskStatus::Failed, TaskStatus::Canceled, TaskStatus::Timeout, TaskStatus::Partial]
+            .into_iter()
+            .find(|status| status.as_str() == text)
+    }
+}
+
+/// Why a run is over.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EndReason {
+    /// The model answered, or handed in its result.
+    Answered,
+    /// A tool's result was the end.
+    Terminated,
+    /// The next move is the client's: it runs the calls.
+    RequiresAction,
+    /// A budget was used up.
+    Budget(BudgetKind),
+    /// The model could not be called.
+    ModelFailed(String),
+    /// Somebody stopped it.
+    Stopped,
+}
+
+/// The kinds of input, for the record of an ignored one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum InputKind {
+    /// A worker entered.
+    Entered,
+    /// The model's answer.
+    Replied,
+    /// A failed try of the model call.
+    AttemptFailed,
+    /// A tool's result.
+    ToolResult,
+    /// A deadline.
+    Timeout,
+    /// The end of a claim.
+    LeaseEnded,
+    /// A stop.
+    Stop,
+    /// A new owner.
+    TakenOver,
+    /// A panic.
+    Panicked,
+    /// A person's decision.
+    Answer,
+}
+
+/// Why an input changed nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum IgnoreReason {
+    /// The run is over.
+    AlreadyEnded,
+    /// The call has its result.
+    AlreadyReported,
+    /// The call is not one of the current lap.
+    NotWaiting,
+    /// The input belongs to another phase.
+    OutOfPhase,
+    /// There is nothing for a person to decide.
+    NotParked,
+}

@@ -1,0 +1,228 @@
+//! Names and numbers that identify things. Sixteen bytes in a store, a prefixed spelling on the wire.
+
+use std::{fmt, str::FromStr, sync::Arc};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
+use uuid::Uuid;
+
+/// An id was not spelled as its kind is spelled.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BadId {
+    /// The prefix the id should have had, with its underscore.
+    pub prefix: &'static str,
+}
+
+impl fmt::Display for BadId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "not an id of the form {}…", self.prefix)
+    }
+}
+
+impl std::error::Error for BadId {}
+
+macro_rules! sixteen_byte_id {
+    ($(#[$doc:meta])* $name:ident, $prefix:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub Uuid);
+
+        impl $name {
+            /// The bytes a store keeps.
+            pub fn as_bytes(&self) -> &[u8; 16] {
+                self.0.as_bytes()
+            }
+
+            /// Reads the bytes a store kept; `None` if they are not sixteen.
+            pub fn from_slice(bytes: &[u8]) -> Option<Self> {
+                Uuid::from_slice(bytes).ok().map(Self)
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!($prefix, "{}"), self.0.simple())
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(self, f)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = BadId;
+
+            fn from_str(text: &str) -> Result<Self, BadId> {
+                text.strip_prefix($prefix)
+                    .filter(|hex| hex.len() == 32)
+                    .and_then(|hex| Uuid::try_parse(hex).ok())
+                    .map(Self)
+                    .ok_or(BadId { prefix: $prefix })
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
+                text.parse().map_err(D::Error::custom)
+            }
+        }
+    };
+}
+
+sixteen_byte_id!(
+    /// One run: one enqueue, one delivery. The turn machine calls it `agent_turn_id`.
+    RunId,
+    "run_"
+);
+sixteen_byte_id!(
+    /// One immutable piece of content.
+    ItemId,
+    "item_"
+);
+sixteen_byte_id!(
+    /// One ordered, append-only list of items.
+    BoxId,
+    "box_"
+);
+
+macro_rules! name {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        pub struct $name(pub Arc<str>);
+
+        impl $name {
+            /// The name as text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl From<&str> for $name {
+            fn from(text: &str) -> Self {
+                Self(text.into())
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+    };
+}
+
+name!(
+    /// Whose data it is. Part of every key and every query.
+    Tenant
+);
+name!(
+    /// A named worker with a durable inbox.
+    AgentName
+);
+name!(
+    /// What the model calls a tool.
+    ToolName
+);
+
+/// An agent, in its tenant: the key of a head.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AgentKey {
+    /// Whose agent it is.
+    pub tenant: Tenant,
+    /// Its name.
+    pub agent: AgentName,
+}
+
+/// A call's number within its run, counted from 1 by the kernel, so that a model which reuses its own call ids never collides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct CallNumber(pub u32);
+
+/// A call as the outside names it: unique for ever, and the idempotency key of every attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CallKey {
+    /// The run that asked.
+    pub run: RunId,
+    /// Which of its calls.
+    pub call: CallNumber,
+}
+
+impl fmt::Display for CallKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "call_{}_{}", self.run.0.simple(), self.call.0)
+    }
+}
+
+impl FromStr for CallKey {
+    type Err = BadId;
+
+    fn from_str(text: &str) -> Result<Self, BadId> {
+        let parse = || {
+            let (run, call) = text.strip_prefix("call_")?.split_once('_')?;
+            let canonical = !call.starts_with(['0', '+']) && run.len() == 32;
+            let run = Uuid::try_parse(run).ok().filter(|_| canonical)?;
+            Some(CallKey { run: RunId(run), call: CallNumber(call.parse().ok()?) })
+        };
+        parse().ok_or(BadId { prefix: "call_" })
+    }
+}
+
+/// Milliseconds since the Unix epoch. The kernel is told the time, it never asks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Timestamp(pub i64);
+
+impl Timestamp {
+    /// This moment, later by so many milliseconds.
+    pub fn plus_ms(self, ms: u64) -> Self {
+        Timestamp(self.0.saturating_add_unsigned(ms))
+    }
+}
+
+/// The fence of a head. A write with an old one changes nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Epoch(pub u64);
+
+/// Counts the commits of a head, so that one whose answer was lost is never applied twice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Seq(pub u64);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_read_back_as_they_are_spelled() {
+        let run = RunId(Uuid::from_u128(7));
+        assert_eq!(run.to_string().parse(), Ok(run));
+        let key = CallKey { run, call: CallNumber(12) };
+        assert_eq!(key.to_string().parse(), Ok(key));
+    }
+
+    #[test]
+    fn a_spelling_of_another_kind_is_refused() {
+        for text in ["", "run_", "item_00000000000000000000000000000007", "run_7", "run_0000000000000000000000000000000g"] {
+            assert!(text.parse::<RunId>().is_err(), "{text}");
+        }
+        for text in ["call_1", "call_00000000000000000000000000000007_", "call_00000000000000000000000000000007_01"] {
+            assert!(text.parse::<CallKey>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! The state machine of a run, and nothing else.
+//!
+//! [`step`] says what an input does to a run; [`apply`] is the only way a run changes, so that folding the journal gives
+//! the state; [`outstanding`] lists the effects a run is still owed, which is all that recovery needs. Everything here is a
+//! pure function: time and fresh ids come in as arguments, and no input can make it fail.
+//!
+//! What is deliberately absent: I/O, clocks, randomness, async, hash maps, and any word of HTTP or SQL.
+
+mod apply;
+pub mod budget;
+pub mod content;
+mod event;
+mod ids;
+mod input;
+mod manifest;
+mod outstanding;
+mod policy;
+mod run;
+mod step;
+mod submit;
+
+pub use apply::{apply, fold};
+pub use budget::{Breach, BudgetKind, Budgets, Usage};
+pub use content::ItemKind;
+pub use event::{EndReason, Event, IgnoreReason, InputKind, TaskStatus};
+pub use ids::{AgentKey, AgentName, BadId, BoxId, CallKey, CallNumber, Epoch, ItemId, RunId, Seq, Tenant, Timestamp, ToolName};
+pub use input::{Decision, Failure, Input, NewItem, Reply, Report, ReportCause, RequestedCall};
+pub use manifest::{AfterExecution, EffectClass, Manifest, PolicyName, ResultField, Route, ToolSpec};
+pub use outstanding::{Effect, newly_owed, outstanding};
+pub use run::{BoxRange, HeadStatus, OpenCall, Origin, ParkReason, Phase, Progress, Run};
+pub use step::{Moment, TAKEOVERS_MAX, Transition, step};
+pub use submit::{SUBMIT_RESULT, tool_schema as submit_result_schema};

@@ -1,0 +1,121 @@
+//! `respond`: infer, run the calls, feed the results back, until the model answers.
+
+use serde_json::value::RawValue;
+
+use super::{Delivery, Ending, Move, Planned, Policy, Refusal};
+use crate::{
+    budget::Breach,
+    content::{self, DeliveredField, Deliverable},
+    event::{EndReason, TaskStatus},
+    input::{Reply, RequestedCall},
+    manifest::{AfterExecution, Manifest, Route},
+    run::{OpenCall, Origin, Progress, Run},
+    submit::{self, SUBMIT_RESULT},
+};
+
+pub(super) struct Respond;
+
+impl Policy for Respond {
+    fn replied(&self, _run: &Run, manifest: &Manifest, reply: &Reply) -> Move {
+        if reply.calls.is_empty() {
+            let required = submit::required(&manifest.result_fields);
+            if !required.is_empty() {
+                return Move::Remind(format!("hand in the result by calling {SUBMIT_RESULT}; required fields: {}", required.join(", ")));
+            }
+            return finish(TaskStatus::Success, EndReason::Answered, Delivery::Text(reply.text.clone()));
+        }
+        if reply.calls.iter().any(|call| call.tool == SUBMIT_RESULT) {
+            return submit_result(manifest, &reply.calls);
+        }
+        // One client-executed call hands the whole lap back, so that the client never sees a half-executed set of calls.
+        if reply.calls.iter().any(|call| manifest.tool(&call.tool).is_some_and(|tool| tool.route == Route::Client)) {
+            return finish(TaskStatus::Success, EndReason::RequiresAction, Delivery::Text(reply.text.clone()));
+        }
+        Move::Act(reply.calls.iter().map(|call| plan(manifest, call)).collect())
+    }
+
+    fn resumed(&self, run: &Run, _manifest: &Manifest) -> Move {
+        match run.origin {
+            Origin::Action => deliver_results(run.calls()),
+            Origin::Turn if run.calls().iter().any(terminates) => deliver_results(run.calls()),
+            Origin::Turn => Move::Infer,
+        }
+    }
+
+    fn breached(&self, breach: Breach) -> Ending {
+        Ending {
+            status: TaskStatus::Partial,
+            reason: EndReason::Budget(breach.kind),
+            deliverable: Delivery::Text(format!(
+                "stopped by the budget: {} would be {}, {} allowed",
+                breach.kind.as_str(),
+                breach.observed,
+                breach.limit
+            )),
+        }
+    }
+}
+
+fn plan(manifest: &Manifest, call: &RequestedCall) -> Planned {
+    let mut requested = call.clone();
+    // Some models write nothing where a tool takes no arguments.
+    if requested.arguments.trim().is_empty() {
+        requested.arguments = "{}".to_owned();
+    }
+    let refused = if manifest.tool(&call.tool).is_none() {
+        let known: Vec<&str> = manifest.tools.iter().map(|tool| tool.name.as_str()).collect();
+        Some(Refusal { code: "unknown_tool", message: format!("there is no tool {:?}; there are: {}", call.tool, known.join(", ")) })
+    } else if !is_object(&requested.arguments) {
+        Some(Refusal { code: "bad_arguments", message: "the arguments are not a JSON object; call again with one".into() })
+    } else {
+        None
+    };
+    Planned { requested, refused }
+}
+
+fn is_object(arguments: &str) -> bool {
+    arguments.trim_start().starts_with('{') && serde_json::from_str::<&RawValue>(arguments).is_ok()
+}
+
+/// The built-in end: alone in its lap, once per run, with every required field.
+fn submit_result(manifest: &Manifest, calls: &[RequestedCall]) -> Move {
+    let refusal = match calls {
+        [only] => match submit::deliverable(&manifest.result_fields, &only.arguments) {
+            Ok(deliverable) => return finish(TaskStatus::Success, EndReason::Answered, Delivery::Encoded(deliverable)),
+            Err(message) => ("bad_result", message),
+        },
+        _ => ("submit_alone", format!("{SUBMIT_RESULT} must be the only call; nothing was run")),
+    };
+    let refused = |call: &RequestedCall| Planned {
+        requested: call.clone(),
+        refused: Some(Refusal { code: refusal.0, message: refusal.1.clone() }),
+    };
+    Move::Act(calls.iter().map(refused).collect())
+}
+
+fn terminates(call: &OpenCall) -> bool {
+    matches!(call.progress, Progress::Received { after: AfterExecution::Terminate, .. })
+}
+
+/// The results are the deliverable: named by their tools, pointing at items that stand already. The run is as good as its
+/// first bad terminating result.
+fn deliver_results(calls: &[OpenCall]) -> Move {
+    let ends_run = |call: &&OpenCall| terminates(call) || !calls.iter().any(terminates);
+    let received = calls.iter().filter(ends_run).filter_map(|call| match call.progress {
+        Progress::Received { item, status, .. } => Some((call, item, status)),
+        Progress::Open | Progress::Parked => None,
+    });
+    let mut status = TaskStatus::Success;
+    let mut fields = Vec::new();
+    for (call, item, outcome) in received {
+        if status == TaskStatus::Success {
+            status = outcome;
+        }
+        fields.push(DeliveredField { name: call.tool.to_string(), value: None, item_id: Some(item) });
+    }
+    finish(status, EndReason::Terminated, Delivery::Encoded(content::encode(&Deliverable::Fields(fields))))
+}
+
+fn finish(status: TaskStatus, reason: EndReason, deliverable: Delivery) -> Move {
+    Move::Finish(Ending { status, reason, deliverable })
+}

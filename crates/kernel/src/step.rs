@@ -1,0 +1,416 @@
+//! What an input does to a run. This is the state machine; it is meant to be read in one go.
+//!
+//! ```text
+//!               entered               replied, calls
+//!   accepted ───────────▶ thinking ───────────────────▶ waiting
+//!                          │  ▲ │                        │ │ ▲
+//!              try failed  │  └─┘       all results in   │ └─┘ some results in
+//!                          │  ◀──────────────────────────┘
+//!                          ▼
+//!                        ended  ◀── answer, terminate, budget, stop, from anywhere
+//! ```
+
+use crate::{
+    apply::apply_to,
+    budget,
+    content::{self, ItemKind},
+    event::{EndReason, Event, IgnoreReason, TaskStatus},
+    ids::{CallNumber, ItemId, Timestamp},
+    input::{Decision, Failure, Input, NewItem, Reply, Report, RequestedCall},
+    manifest::{EffectClass, Manifest, Route, ToolSpec},
+    policy::{self, Delivery, Ending, Move, Planned, Policy},
+    run::{OpenCall, Origin, ParkReason, Phase, Progress, Run},
+};
+
+/// A run that loses so many owners without getting anywhere is parked with the evidence.
+pub const TAKEOVERS_MAX: u32 = 5;
+
+/// What the kernel is told instead of asking: the time, and ids nobody has used.
+pub struct Moment<'a> {
+    /// The time.
+    pub now: Timestamp,
+    /// Gives a fresh id each time.
+    pub fresh: &'a mut dyn FnMut() -> ItemId,
+}
+
+/// What one input does to a run: committed together, or not at all.
+#[derive(Debug, PartialEq)]
+pub struct Transition {
+    /// What happened, for the journal.
+    pub events: Vec<Event>,
+    /// Content the step made.
+    pub items: Vec<NewItem>,
+    /// What goes into the output box, in order: new items, and results that stood already.
+    pub appended: Vec<ItemId>,
+    /// The run afterwards: always the fold of `events` over the run before.
+    pub run: Run,
+}
+
+impl Transition {
+    /// Why the input changed nothing, if so.
+    pub fn ignored(&self) -> Option<IgnoreReason> {
+        match self.events.as_slice() {
+            [Event::Ignored { reason, .. }] => Some(*reason),
+            _ => None,
+        }
+    }
+}
+
+/// What `input` does to `run`. Total: an input that does not fit is an event like any other.
+pub fn step(run: &Run, manifest: &Manifest, input: Input, moment: &mut Moment<'_>) -> Transition {
+    let mut draft = Draft::new(run, manifest, moment);
+    let (kind, call) = (input.kind(), input.call());
+    let refused = match (&run.phase, input) {
+        (Phase::Ended { .. }, _) => Some(IgnoreReason::AlreadyEnded),
+        (_, Input::Stopped { reason }) => draft.stop(&reason),
+        (_, Input::TakenOver) => draft.taken_over(),
+        (_, Input::Panicked) => draft.park(ParkReason::Panicked),
+        (_, Input::Answered(decision)) => draft.answered(decision),
+        (Phase::Accepted, Input::Entered(action)) => draft.entered(action),
+        // Only a person or a stop moves a parked run; results of its calls are kept for when it goes on.
+        (Phase::Thinking { .. }, Input::Replied(_) | Input::AttemptFailed(_)) if run.parked.is_some() => Some(IgnoreReason::OutOfPhase),
+        (Phase::Thinking { .. }, Input::Replied(reply)) => draft.replied(reply),
+        (Phase::Thinking { .. }, Input::AttemptFailed(failure)) => draft.attempt_failed(failure),
+        (Phase::Waiting { .. }, Input::Reported(report)) => draft.reported(&report),
+        (Phase::Waiting { .. }, Input::LeaseEnded(call)) => draft.lease_ended(call),
+        (Phase::Accepted | Phase::Thinking { .. }, Input::Reported(_) | Input::LeaseEnded(_)) => Some(IgnoreReason::NotWaiting),
+        (Phase::Thinking { .. } | Phase::Waiting { .. }, Input::Entered(_))
+        | (Phase::Accepted | Phase::Waiting { .. }, Input::Replied(_) | Input::AttemptFailed(_)) => Some(IgnoreReason::OutOfPhase),
+    };
+    if let Some(reason) = refused {
+        draft.record(Event::Ignored { input: kind, call, reason });
+    }
+    draft.finish()
+}
+
+/// A transition in the making. Every change goes through `record`, so that the state is the fold of the events.
+struct Draft<'a, 'm> {
+    manifest: &'a Manifest,
+    policy: &'static dyn Policy,
+    moment: &'a mut Moment<'m>,
+    made: Transition,
+}
+
+/// `None` if the input was taken.
+type Refused = Option<IgnoreReason>;
+
+impl<'a, 'm> Draft<'a, 'm> {
+    fn new(run: &Run, manifest: &'a Manifest, moment: &'a mut Moment<'m>) -> Self {
+        let made = Transition { events: Vec::new(), items: Vec::new(), appended: Vec::new(), run: run.clone() };
+        Draft { manifest, policy: policy::policy(manifest.policy), moment, made }
+    }
+
+    fn finish(self) -> Transition {
+        self.made
+    }
+
+    fn run(&self) -> &Run {
+        &self.made.run
+    }
+
+    fn record(&mut self, event: Event) {
+        apply_to(&mut self.made.run, &event);
+        self.made.events.push(event);
+    }
+
+    fn new_item(&mut self, kind: ItemKind, content: bytes::Bytes) -> ItemId {
+        let id = (self.moment.fresh)();
+        self.made.items.push(NewItem { id, kind, content });
+        id
+    }
+
+    fn append_new(&mut self, kind: ItemKind, content: bytes::Bytes) {
+        let id = self.new_item(kind, content);
+        self.made.appended.push(id);
+    }
+
+    /// The results of the lap go into the output box in the order of the calls, whatever order they came in.
+    fn append_results(&mut self) {
+        let received = self.made.run.calls().iter().filter_map(|call| match call.progress {
+            Progress::Received { item, .. } => Some(item),
+            Progress::Open | Progress::Parked => None,
+        });
+        self.made.appended.extend(received);
+    }
+
+    fn entered(&mut self, action: Option<RequestedCall>) -> Refused {
+        self.record(Event::Leased);
+        match (self.run().origin, action) {
+            (Origin::Action, Some(requested)) => self.start_action(requested),
+            (Origin::Turn | Origin::Action, _) => self.start_lap(),
+        }
+        None
+    }
+
+    fn start_action(&mut self, requested: RequestedCall) {
+        let Some(tool) = self.manifest.tool(&requested.tool) else {
+            return self.end(EndReason::ModelFailed("unknown_tool".into()), TaskStatus::Failed, Delivery::Text("the tool is gone".into()));
+        };
+        let call = self.open_call(CallNumber(1), tool);
+        self.append_new(ItemKind::Call, content::call(CallNumber(1), &requested));
+        self.record(Event::ActionStarted { at: self.moment.now, call });
+    }
+
+    fn start_lap(&mut self) {
+        match budget::before_lap(self.run(), &self.manifest.budgets, self.moment.now) {
+            Some(breach) => self.breach(breach),
+            None => {
+                self.append_results();
+                let iteration = self.run().iteration + 1;
+                self.record(Event::LapStarted { iteration, at: self.moment.now });
+            }
+        }
+    }
+
+    fn replied(&mut self, reply: Reply) -> Refused {
+        match self.policy.replied(self.run(), self.manifest, &reply) {
+            Move::Infer => self.start_lap(),
+            Move::Act(planned) => self.act(reply, planned),
+            Move::Remind(words) => self.remind(reply, words),
+            Move::Finish(ending) => self.answer(reply, ending),
+        }
+        None
+    }
+
+    /// The model stopped short of what was asked: its words stay, it is told what is missing, and another lap begins.
+    fn remind(&mut self, reply: Reply, words: String) {
+        self.append_new(ItemKind::Thought, content::thought(reply.text));
+        self.append_new(ItemKind::Instruction, content::encode(&content::Instruction::Text(words)));
+        self.record(Event::Replied { iteration: self.run().iteration, items: 2, usage: reply.usage, calls: Vec::new() });
+        self.start_lap();
+    }
+
+    /// The reply ends the run. Its words are the deliverable, stored once; calls it leaves to the client stay readable.
+    fn answer(&mut self, reply: Reply, ending: Ending) {
+        let mut items = 0;
+        if reply.calls.is_empty() {
+            self.record(Event::Replied { iteration: self.run().iteration, items, usage: reply.usage, calls: Vec::new() });
+            return self.end(ending.reason, ending.status, ending.deliverable);
+        }
+        if !reply.text.is_empty() {
+            self.append_new(ItemKind::Thought, content::thought(reply.text));
+            items += 1;
+        }
+        for (index, requested) in reply.calls.iter().enumerate() {
+            let number = self.call_number(index);
+            self.append_new(ItemKind::Call, content::call(number, requested));
+            items += 1;
+        }
+        self.record(Event::Replied { iteration: self.run().iteration, items, usage: reply.usage, calls: Vec::new() });
+        self.end(ending.reason, ending.status, ending.deliverable);
+    }
+
+    fn act(&mut self, reply: Reply, planned: Vec<Planned>) {
+        let may_start = planned.iter().filter(|plan| plan.refused.is_none()).count();
+        let breach = budget::before_calls(self.run(), &self.manifest.budgets, reply.usage, may_start, self.moment.now);
+        let mut items = planned.len() as u32;
+        if !reply.text.is_empty() {
+            self.append_new(ItemKind::Thought, content::thought(reply.text));
+            items += 1;
+        }
+        let mut calls = Vec::with_capacity(planned.len());
+        for (index, plan) in planned.iter().enumerate() {
+            let number = self.call_number(index);
+            self.append_new(ItemKind::Call, content::call(number, &plan.requested));
+            calls.push(match self.manifest.tool(&plan.requested.tool) {
+                Some(tool) => self.open_call(number, tool),
+                None => self.unknown_call(number, &plan.requested.tool),
+            });
+        }
+        if let Some(breach) = breach {
+            // Nothing of the lap is started; what the model wanted is on record.
+            self.record(Event::Replied { iteration: self.run().iteration, items, usage: reply.usage, calls: Vec::new() });
+            return self.breach(breach);
+        }
+        let numbers: Vec<CallNumber> = calls.iter().map(|call| call.call).collect();
+        self.record(Event::Replied { iteration: self.run().iteration, items, usage: reply.usage, calls });
+        for (number, plan) in numbers.into_iter().zip(planned) {
+            if let Some(refusal) = plan.refused {
+                self.give_result(number, TaskStatus::Failed, refusal.code, &refusal.message);
+            }
+        }
+        self.resume_if_answered();
+    }
+
+    fn call_number(&self, index: usize) -> CallNumber {
+        CallNumber(self.run().calls_used + index as u32 + 1)
+    }
+
+    fn open_call(&self, call: CallNumber, tool: &ToolSpec) -> OpenCall {
+        OpenCall {
+            call,
+            tool: tool.name.clone(),
+            route: tool.route,
+            effect: tool.effect,
+            after: tool.after_execution,
+            deadline: self.deadline(tool.deadline_ms),
+            progress: Progress::Open,
+        }
+    }
+
+    /// A call of a tool that does not exist: it is refused in the same transition and never starts.
+    fn unknown_call(&self, call: CallNumber, tool: &str) -> OpenCall {
+        OpenCall {
+            call,
+            tool: tool.into(),
+            route: Route::External,
+            effect: EffectClass::Read,
+            after: crate::manifest::AfterExecution::Suspend,
+            deadline: self.moment.now,
+            progress: Progress::Open,
+        }
+    }
+
+    /// A call waits as long as its tool says, but not longer than the run may last.
+    fn deadline(&self, tool_ms: u64) -> Timestamp {
+        let own = self.moment.now.plus_ms(tool_ms);
+        // An action's first lap begins with its call.
+        let start = self.run().started_at.unwrap_or(self.moment.now);
+        self.manifest.budgets.wall_ms.map_or(own, |ms| start.plus_ms(ms).min(own))
+    }
+
+    fn attempt_failed(&mut self, failure: Failure) -> Refused {
+        let Failure { code, message, retry_at, usage } = failure;
+        self.record(Event::AttemptFailed { code: code.clone(), retry_at, usage });
+        let Some(retry_at) = retry_at else {
+            let words = format!("the model could not be called: {message}");
+            self.end(EndReason::ModelFailed(code), TaskStatus::Failed, Delivery::Text(words));
+            return None;
+        };
+        let starts_at = retry_at.max(self.moment.now);
+        if let Some(breach) = budget::before_attempt(self.run(), &self.manifest.budgets, starts_at) {
+            self.breach(breach);
+        }
+        None
+    }
+
+    fn reported(&mut self, report: &Report) -> Refused {
+        let Some(call) = self.run().call(report.call) else {
+            return Some(IgnoreReason::NotWaiting);
+        };
+        if call.is_received() {
+            return Some(IgnoreReason::AlreadyReported);
+        }
+        let after = policy::effective(call.after, report.after);
+        self.record(Event::Reported { call: report.call, status: report.status, item: report.item, after });
+        self.resume_if_answered();
+        None
+    }
+
+    /// A result of the kernel's own, in words the model can act on.
+    fn give_result(&mut self, call: CallNumber, status: TaskStatus, code: &str, message: &str) {
+        let item = self.new_item(ItemKind::Result, content::refusal(call, status, code, message));
+        self.record(Event::Reported { call, status, item, after: crate::manifest::AfterExecution::Suspend });
+    }
+
+    fn resume_if_answered(&mut self) {
+        let all_in = self.run().waiting_count() == 0 && self.run().parked.is_none();
+        if !all_in || !matches!(self.run().phase, Phase::Waiting { .. }) {
+            return;
+        }
+        match self.policy.resumed(self.run(), self.manifest) {
+            Move::Infer => self.start_lap(),
+            Move::Finish(ending) => self.end(ending.reason, ending.status, ending.deliverable),
+            Move::Act(_) | Move::Remind(_) => {}
+        }
+    }
+
+    fn lease_ended(&mut self, number: CallNumber) -> Refused {
+        let Some(call) = self.run().call(number) else {
+            return Some(IgnoreReason::NotWaiting);
+        };
+        match (call.progress, call.effect) {
+            (Progress::Received { .. } | Progress::Parked, _) => return Some(IgnoreReason::AlreadyReported),
+            (Progress::Open, EffectClass::Write) => self.record(Event::CallParked { call: number }),
+            (Progress::Open, EffectClass::Read | EffectClass::Idempotent) => self.record(Event::LeaseEnded { call: number }),
+        }
+        None
+    }
+
+    /// A lost owner may have been in the middle of anything it had started: a write waits for a person, the rest is owed again.
+    fn taken_over(&mut self) -> Refused {
+        self.record(Event::TakenOver);
+        self.park_cut_writes();
+        if self.run().takeovers >= TAKEOVERS_MAX && self.run().parked.is_none() {
+            self.record(Event::Parked { reason: ParkReason::OwnersLost });
+        }
+        None
+    }
+
+    /// Parks the writes that had been started in this process: nobody knows how far they got.
+    fn park_cut_writes(&mut self) {
+        let cut: Vec<CallNumber> = self
+            .run()
+            .calls()
+            .iter()
+            .filter(|call| call.route == Route::InProcess && call.progress == Progress::Open && call.effect == EffectClass::Write)
+            .map(|call| call.call)
+            .collect();
+        for call in cut {
+            self.record(Event::CallParked { call });
+        }
+    }
+
+    fn park(&mut self, reason: ParkReason) -> Refused {
+        if self.run().parked.is_some() {
+            return Some(IgnoreReason::OutOfPhase);
+        }
+        // What panicked may have been a write: letting the run go on must not start it again.
+        self.park_cut_writes();
+        self.record(Event::Parked { reason });
+        None
+    }
+
+    fn answered(&mut self, decision: Decision) -> Refused {
+        if let Decision::Unpark = decision {
+            if self.run().parked.is_none() {
+                return Some(IgnoreReason::NotParked);
+            }
+            self.record(Event::Unparked);
+            self.resume_if_answered();
+            return None;
+        }
+        let parked = |draft: &Self, call| draft.run().call(call).filter(|call| call.progress == Progress::Parked).cloned();
+        match decision {
+            Decision::Record { call, status, item } => {
+                let Some(open) = parked(self, call) else { return Some(IgnoreReason::NotParked) };
+                self.record(Event::Reported { call, status, item, after: open.after });
+            }
+            Decision::Tell { call } => {
+                let Some(_) = parked(self, call) else { return Some(IgnoreReason::NotParked) };
+                let words = "nobody knows whether this call took effect; check before you call it again";
+                self.give_result(call, TaskStatus::Failed, "outcome_unknown", words);
+            }
+            Decision::Release { call } => {
+                let Some(open) = parked(self, call) else { return Some(IgnoreReason::NotParked) };
+                let ms = self.manifest.tool(open.tool.as_str()).map_or(0, |tool| tool.deadline_ms);
+                self.record(Event::CallReleased { call, deadline: self.deadline(ms) });
+            }
+            Decision::Unpark => {}
+        }
+        self.resume_if_answered();
+        None
+    }
+
+    fn stop(&mut self, reason: &str) -> Refused {
+        let words = if reason.is_empty() { "stopped".to_owned() } else { format!("stopped: {reason}") };
+        self.end(EndReason::Stopped, TaskStatus::Canceled, Delivery::Text(words));
+        None
+    }
+
+    fn breach(&mut self, breach: budget::Breach) {
+        self.record(Event::BudgetBreached { breach });
+        let ending = self.policy.breached(breach);
+        self.end(ending.reason, ending.status, ending.deliverable);
+    }
+
+    fn end(&mut self, reason: EndReason, status: TaskStatus, deliverable: Delivery) {
+        self.append_results();
+        let content = match deliverable {
+            Delivery::Text(text) => content::deliverable_text(text),
+            Delivery::Encoded(content) => content,
+        };
+        self.append_new(ItemKind::Deliverable, content);
+        self.record(Event::Ended { status, reason });
+    }
+}

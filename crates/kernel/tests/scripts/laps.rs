@@ -1,0 +1,109 @@
+//! S3: the lap counter is one more per lap, and nothing else moves it.
+
+use expect_test::expect;
+
+use crate::support::check;
+
+#[test]
+fn c_036_a_worker_that_enters_makes_the_run_running() {
+    check(
+        "",
+        "
+head?
+lap?
+entered
+lap?
+",
+        expect![[r#"
+    head? dispatched
+    lap? 0
+    entered -> leased, lap_started(1) [call_model 1] = running
+    lap? 1
+"#]],
+    );
+}
+
+#[test]
+fn s_03_the_lap_is_one_more_per_model_call_that_answered() {
+    check(
+        "tools: a, b external",
+        "
+entered
+reply: a, b
+lap?
+report 1 success
+lap?
+report 2 success
+lap?
+reply: a
+report 3 success
+lap?
+",
+        expect![[r#"
+    entered -> leased, lap_started(1) [call_model 1] = running
+    reply: a, b -> replied(1 a, 2 b) [start_tool 1] +call 1 +call 2 = suspended, waits for 2 until 60000
+    lap? 1
+    report 1 success -> reported(1 success) = suspended, waits for 1 until 60000
+    lap? 1
+    report 2 success -> reported(2 success), lap_started(2) [call_model 2] +result 1 +result 2 = running
+    lap? 2
+    reply: a -> replied(3 a) [start_tool 3] +call 3 = suspended, waits for 1 until 60000
+    report 3 success -> reported(3 success), lap_started(3) [call_model 3] +result 3 = running
+    lap? 3
+"#]],
+    );
+}
+
+#[test]
+fn s_03_crashes_parks_and_retries_leave_the_lap_alone() {
+    check(
+        "tools: a",
+        "
+entered
+taken over
+failed busy retry 5
+panicked
+answer unpark
+lap?
+reply: a
+taken over
+panicked
+answer unpark
+lap?
+report 1 success
+lap?
+",
+        expect![[r#"
+    entered -> leased, lap_started(1) [call_model 1] = running
+    taken over -> taken_over = running
+    failed busy retry 5 -> attempt_failed(busy) [call_model 1 try 2 at 5] = running
+    panicked -> parked(panicked) = suspended, parked panicked
+    answer unpark -> unparked [call_model 1 try 2 at 5] = running
+    lap? 1
+    reply: a -> replied(1 a) [start_tool 1] +call 1 = suspended, waits for 1 until 60000
+    taken over -> taken_over = suspended, waits for 1 until 60000
+    panicked -> parked(panicked) = suspended, waits for 1 without deadline, parked panicked
+    answer unpark -> unparked [start_tool 1] = suspended, waits for 1 until 60000
+    lap? 1
+    report 1 success -> reported(1 success), lap_started(2) [call_model 2] +result 1 = running
+    lap? 2
+"#]],
+    );
+}
+
+#[test]
+fn a_lap_of_refused_calls_only_goes_straight_on_to_the_next() {
+    check(
+        "",
+        "
+entered
+reply: nothing
+lap?
+",
+        expect![[r#"
+    entered -> leased, lap_started(1) [call_model 1] = running
+    reply: nothing -> replied(1 nothing), reported(1 failed), lap_started(2) [call_model 2] +call 1 +result 1 unknown_tool: there is no tool "nothing"; there are:  = running
+    lap? 2
+"#]],
+    );
+}

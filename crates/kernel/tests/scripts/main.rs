@@ -1,0 +1,20 @@
+//! The kernel, told as scenarios: a setup, a script in the words of the domain, and what must have happened.
+
+mod support;
+
+mod actions;
+mod after_execution;
+mod attempts;
+mod budgets;
+mod content;
+mod deadlines;
+mod duplicates;
+mod endings;
+mod handing_back;
+mod laps;
+mod lost_owners;
+mod parallel_calls;
+mod parked;
+mod random_runs;
+mod refused_calls;
+mod submit_result;

@@ -1,0 +1,254 @@
+//! The laws over random runs: any manifest, any inputs, sensible or not. Every step is held to `support::laws`.
+
+use proptest::prelude::*;
+use windlass_kernel::{
+    AfterExecution, Budgets, CallNumber, EffectClass, Event, Input, ItemId, ItemKind, Manifest, NewItem, Origin, Phase, Progress, Report,
+    ReportCause, ResultField, Route, Run, SUBMIT_RESULT, TaskStatus, Timestamp, ToolSpec, Usage, fold,
+};
+
+use crate::support::{
+    driver::{Driver, item_id},
+    script::{Asked, Wanted},
+    setup::{Setup, manifest, tool},
+};
+
+proptest! {
+    #[test]
+    fn c_011_c_015_c_042_s_03_s_06_s_08_s_10_every_step_of_every_run_keeps_the_laws(
+        setup in any_setup(),
+        nexts in prop::collection::vec(any_next(), 1..60),
+    ) {
+        drive(&setup, nexts);
+    }
+
+    #[test]
+    fn c_003_c_059_c_060_a_stop_ends_any_run_with_its_deliverable(
+        setup in any_setup(),
+        nexts in prop::collection::vec(any_next(), 0..30),
+    ) {
+        let mut driver = drive(&setup, nexts);
+        take(&mut driver, Asked::Stop("enough".into()));
+        prop_assert!(driver.run.has_ended());
+    }
+
+    #[test]
+    fn a_run_whose_calls_are_all_answered_ends(
+        setup in any_setup(),
+        replies in prop::collection::vec(prop::collection::vec(any_wanted(), 0..4), 10),
+    ) {
+        let mut driver = Driver::new(setup);
+        let mut replies = replies.into_iter();
+        while !driver.run.has_ended() {
+            let asked = sensible(&driver.run, 0, &mut replies, TaskStatus::Success, None);
+            take(&mut driver, asked);
+            prop_assert!(driver.journal.len() < 1_000, "the run goes round for ever");
+        }
+    }
+
+    #[test]
+    fn c_086_the_order_and_the_repetition_of_reports_change_nothing(setup in any_setup(), lap in any_lap()) {
+        let straight: Vec<usize> = (0..lap.reports.len()).collect();
+        prop_assert_eq!(play_lap(&setup, &lap, &straight), play_lap(&setup, &lap, &lap.order));
+    }
+
+    #[test]
+    fn a_journal_that_does_not_begin_at_the_beginning_is_no_run(
+        setup in any_setup(),
+        nexts in prop::collection::vec(any_next(), 1..10),
+    ) {
+        let driver = drive(&setup, nexts);
+        prop_assert_eq!(fold(&driver.journal[1..]), None);
+        prop_assert_eq!(fold(&[] as &[Event]), None);
+    }
+}
+
+/// What happens next.
+#[derive(Clone, Debug)]
+enum Next {
+    /// What this run is likely to see where it is.
+    Sensible { pick: usize, calls: Vec<Wanted>, status: TaskStatus, after: Option<AfterExecution> },
+    /// Anything at all.
+    Any(Asked),
+    /// The clock is set, also back.
+    At(Timestamp),
+}
+
+fn drive(setup: &Setup, nexts: Vec<Next>) -> Driver {
+    let mut driver = Driver::new(setup.clone());
+    for next in nexts {
+        match next {
+            Next::Sensible { pick, calls, status, after } => {
+                let asked = sensible(&driver.run, pick, &mut std::iter::once(calls), status, after);
+                take(&mut driver, asked);
+            }
+            Next::Any(asked) => take(&mut driver, asked),
+            Next::At(now) => driver.now = now,
+        }
+    }
+    driver
+}
+
+fn take(driver: &mut Driver, asked: Asked) {
+    let input = driver.input(asked, &mut |_, _| ());
+    driver.take(input);
+}
+
+fn sensible(
+    run: &Run,
+    pick: usize,
+    replies: &mut dyn Iterator<Item = Vec<Wanted>>,
+    status: TaskStatus,
+    after: Option<AfterExecution>,
+) -> Asked {
+    if run.parked.is_some() {
+        return Asked::Unpark;
+    }
+    match &run.phase {
+        Phase::Accepted => Asked::Entered((run.origin == Origin::Action).then(|| wanted(TOOLS[pick % TOOLS.len()], "{}"))),
+        Phase::Thinking { .. } => {
+            Asked::Reply { text: "words".into(), calls: replies.next().unwrap_or_default(), usage: Usage { tokens_in: 3, tokens_out: 4 } }
+        }
+        Phase::Waiting { calls } => {
+            let waiting: Vec<_> = calls.iter().filter(|call| !call.is_received()).collect();
+            let call = waiting[pick % waiting.len()];
+            match call.progress {
+                Progress::Parked => Asked::Record { call: call.call, status },
+                Progress::Open | Progress::Received { .. } => Asked::Report { call: call.call, status, after },
+            }
+        }
+        Phase::Ended { .. } => Asked::TakenOver,
+    }
+}
+
+/// One lap: what the model wants, what comes back, and another order in which it comes back, with repetitions.
+#[derive(Clone, Debug)]
+struct Lap {
+    calls: Vec<Wanted>,
+    reports: Vec<(TaskStatus, Option<AfterExecution>)>,
+    order: Vec<usize>,
+}
+
+/// Where a lap leads: the run but for the length of its journal, the output box, and what the kernel wrote.
+fn play_lap(setup: &Setup, lap: &Lap, order: &[usize]) -> (Run, Vec<ItemId>, Vec<NewItem>) {
+    let mut driver = Driver::new(Setup { origin: Origin::Turn, ..setup.clone() });
+    take(&mut driver, Asked::Entered(None));
+    take(&mut driver, Asked::Reply { text: String::new(), calls: lap.calls.clone(), usage: Usage::default() });
+    let mut written = Vec::new();
+    for index in order {
+        let (status, after) = lap.reports[*index];
+        let item = item_id(1_000_000 + *index as u128);
+        driver.kinds.insert(item, ItemKind::Result);
+        let call = CallNumber(*index as u32 + 1);
+        written.extend(driver.take(Input::Reported(Report { call, cause: ReportCause::Tool, status, item, after })).items);
+    }
+    (Run { next_number: 0, ..driver.run }, driver.appended, written)
+}
+
+const TOOLS: [&str; 6] = ["t0", "t1", "t2", "t3", "t4", "gone"];
+
+fn wanted(tool: &str, arguments: &str) -> Wanted {
+    Wanted { tool: tool.into(), arguments: arguments.into() }
+}
+
+fn any_setup() -> impl Strategy<Value = Setup> {
+    let origin = prop_oneof![4 => Just(Origin::Turn), 1 => Just(Origin::Action)];
+    let fields = prop::collection::vec((prop::sample::select(vec!["x", "y"]), any::<bool>()), 0..3);
+    (origin, prop::collection::vec(any_tool(), 5), any_budgets(), fields).prop_map(|(origin, mut tools, budgets, fields)| {
+        for (index, tool) in tools.iter_mut().enumerate() {
+            tool.name = TOOLS[index].into();
+        }
+        let field = |(name, required): (&str, bool)| ResultField { name: name.into(), description: String::new(), required };
+        let result_fields = fields.into_iter().map(field).collect();
+        Setup { origin, manifest: Manifest { tools, budgets, result_fields, ..manifest() } }
+    })
+}
+
+fn any_tool() -> impl Strategy<Value = ToolSpec> {
+    let route = prop_oneof![6 => Just(Route::InProcess), 3 => Just(Route::External), 1 => Just(Route::Client)];
+    let effect = prop::sample::select(vec![EffectClass::Read, EffectClass::Idempotent, EffectClass::Write, EffectClass::Write]);
+    let after = prop_oneof![5 => Just(AfterExecution::Suspend), 1 => Just(AfterExecution::Terminate)];
+    let deadline = prop::sample::select(vec![0, 1, 1_000, 60_000, u64::MAX]);
+    (route, effect, after, deadline).prop_map(|(route, effect, after_execution, deadline_ms)| ToolSpec {
+        route,
+        effect,
+        after_execution,
+        deadline_ms,
+        ..tool("unnamed")
+    })
+}
+
+fn any_budgets() -> impl Strategy<Value = Budgets> {
+    let tokens = prop::option::of(prop::sample::select(vec![0, 1, 50, 200, u64::MAX]));
+    let wall_ms = prop::option::of(prop::sample::select(vec![0, 1, 2_000, 9_000, u64::MAX]));
+    let iterations = prop_oneof![1 => 0..3_u32, 6 => 3..9_u32];
+    (iterations, prop::option::of(0..9_u32), tokens, wall_ms).prop_map(|(iterations, calls, tokens, wall_ms)| Budgets {
+        iterations,
+        calls,
+        tokens,
+        wall_ms,
+    })
+}
+
+fn any_next() -> impl Strategy<Value = Next> {
+    let sensible = (any::<usize>(), prop::collection::vec(any_wanted(), 0..4), any_status(), any_after())
+        .prop_map(|(pick, calls, status, after)| Next::Sensible { pick, calls, status, after });
+    let at = prop_oneof![20 => 0..10_000_i64, 1 => Just(i64::MIN), 1 => Just(i64::MAX)];
+    prop_oneof![6 => sensible, 6 => any_asked().prop_map(Next::Any), 1 => at.prop_map(|at| Next::At(Timestamp(at)))]
+}
+
+fn any_asked() -> impl Strategy<Value = Asked> {
+    let call = || (0..8_u32).prop_map(CallNumber);
+    let retry_ms = prop_oneof![3 => (0..2_000_u64).prop_map(Some), 1 => Just(None), 1 => Just(Some(u64::MAX))];
+    prop_oneof![
+        2 => prop::option::of(any_wanted()).prop_map(Asked::Entered),
+        3 => ("[a-z]{0,3}", prop::collection::vec(any_wanted(), 0..4), any_usage()).prop_map(|(text, calls, usage)| Asked::Reply { text, calls, usage }),
+        2 => (retry_ms, any_usage()).prop_map(|(retry_ms, usage)| Asked::Failed { code: "busy".into(), retry_ms, usage }),
+        4 => (call(), any_status(), any_after()).prop_map(|(call, status, after)| Asked::Report { call, status, after }),
+        2 => call().prop_map(Asked::Timeout),
+        2 => call().prop_map(Asked::LeaseEnded),
+        4 => Just(Asked::TakenOver),
+        2 => Just(Asked::Panicked),
+        2 => (call(), any_status()).prop_map(|(call, status)| Asked::Record { call, status }),
+        2 => call().prop_map(Asked::Release),
+        2 => call().prop_map(Asked::Tell),
+        2 => Just(Asked::Unpark),
+        1 => Just(Asked::Stop("because".into())),
+    ]
+}
+
+fn any_wanted() -> impl Strategy<Value = Wanted> {
+    let tool = prop_oneof![12 => prop::sample::select(TOOLS.to_vec()), 1 => Just(SUBMIT_RESULT)];
+    let arguments = prop::sample::select(vec!["{}", "{}", r#"{"x":1}"#, r#"{"y":null,"x":2}"#, r#"{"x":1,"y":"\ud800"}"#, "oops", ""]);
+    (tool, arguments).prop_map(|(tool, arguments)| wanted(tool, arguments))
+}
+
+fn any_status() -> impl Strategy<Value = TaskStatus> {
+    use TaskStatus::{Canceled, Failed, Partial, Success, Timeout};
+    prop::sample::select(vec![Success, Success, Failed, Canceled, Timeout, Partial])
+}
+
+fn any_after() -> impl Strategy<Value = Option<AfterExecution>> {
+    prop_oneof![6 => Just(None), 2 => Just(Some(AfterExecution::Suspend)), 1 => Just(Some(AfterExecution::Terminate))]
+}
+
+fn any_usage() -> impl Strategy<Value = Usage> {
+    let tokens = || prop_oneof![9 => 0..60_u64, 1 => Just(u64::MAX)];
+    (tokens(), tokens()).prop_map(|(tokens_in, tokens_out)| Usage { tokens_in, tokens_out })
+}
+
+fn any_lap() -> impl Strategy<Value = Lap> {
+    prop::collection::vec((any_wanted(), any_status(), any_after()), 1..7)
+        .prop_flat_map(|rows| {
+            let length = rows.len();
+            (Just(rows), prop::collection::vec(0..length, 0..4))
+        })
+        .prop_flat_map(|(rows, repeated)| {
+            let order: Vec<usize> = (0..rows.len()).chain(repeated).collect();
+            (Just(rows), Just(order).prop_shuffle())
+        })
+        .prop_map(|(rows, order)| Lap {
+            calls: rows.iter().map(|(call, ..)| call.clone()).collect(),
+            reports: rows.iter().map(|(_, status, after)| (*status, *after)).collect(),
+            order,
+        })
+}

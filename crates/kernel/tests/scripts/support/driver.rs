@@ -1,0 +1,119 @@
+//! Drives one run as the engine would, and holds the kernel to its laws after every step.
+
+use std::collections::BTreeMap;
+
+use windlass_kernel::{
+    AfterExecution, BoxId, BoxRange, CallNumber, Decision, Event, Failure, Input, ItemId, ItemKind, Manifest, Moment, Reply, Report,
+    ReportCause, RequestedCall, Run, TaskStatus, Timestamp, Transition, fold, step,
+};
+
+use super::{
+    laws,
+    script::{Asked, Wanted},
+    setup::Setup,
+};
+
+/// Where the output box stands when the run begins: it need not be empty.
+pub const OUTPUT_BEFORE: u32 = 3;
+
+/// Every call of every script has this provider's id: the kernel must not care.
+const PROVIDER_ID: &str = "toolu_same";
+
+/// A run, its whole journal, and everything it wrote.
+pub struct Driver {
+    pub manifest: Manifest,
+    pub run: Run,
+    pub now: Timestamp,
+    pub journal: Vec<Event>,
+    pub appended: Vec<ItemId>,
+    pub kinds: BTreeMap<ItemId, ItemKind>,
+    /// How often each call would have been handed to an executor by now.
+    pub starts: BTreeMap<CallNumber, u32>,
+    fresh: u128,
+}
+
+impl Driver {
+    pub fn new(setup: Setup) -> Self {
+        let boxed = |id: u128, length| BoxRange { id: BoxId(uuid::Uuid::from_u128(id)), length };
+        let accepted = Event::Accepted { origin: setup.origin, context: boxed(1, 2), output: boxed(2, OUTPUT_BEFORE) };
+        let run = fold([&accepted]).expect("accepted begins a run");
+        Driver {
+            manifest: setup.manifest,
+            run,
+            now: Timestamp(0),
+            journal: vec![accepted],
+            appended: Vec::new(),
+            kinds: BTreeMap::new(),
+            starts: BTreeMap::new(),
+            fresh: 0,
+        }
+    }
+
+    /// Takes one input, as a committed transition. Panics if it breaks a law.
+    pub fn take(&mut self, input: Input) -> Transition {
+        let before = self.run.clone();
+        let mut fresh = self.fresh;
+        let mut next = || {
+            fresh += 1;
+            item_id(fresh)
+        };
+        let made = step(&before, &self.manifest, input.clone(), &mut Moment { now: self.now, fresh: &mut next });
+        self.fresh = fresh;
+        self.kinds.extend(made.items.iter().map(|item| (item.id, item.kind)));
+        self.journal.extend(made.events.iter().cloned());
+        self.appended.extend(&made.appended);
+        self.run = made.run.clone();
+        laws::hold(self, &before, &input, &made);
+        made
+    }
+
+    /// Makes the kernel's input of a script's line; `name` hears what a stored result is called.
+    pub fn input(&mut self, asked: Asked, name: &mut dyn FnMut(ItemId, String)) -> Input {
+        let mut stored = |driver: &mut Self, call: CallNumber| {
+            let item = driver.store_result();
+            name(item, format!("result {}", call.0));
+            item
+        };
+        match asked {
+            Asked::Entered(action) => Input::Entered(action.map(requested)),
+            Asked::Reply { text, calls, usage } => Input::Replied(Reply { text, calls: calls.into_iter().map(requested).collect(), usage }),
+            Asked::Failed { code, retry_ms, usage } => Input::AttemptFailed(Failure {
+                message: format!("{code} it was"),
+                code,
+                retry_at: retry_ms.map(|ms| self.now.plus_ms(ms)),
+                usage,
+            }),
+            Asked::Report { call, status, after } => report(call, ReportCause::Tool, status, stored(self, call), after),
+            Asked::Timeout(call) => report(call, ReportCause::Deadline, TaskStatus::Timeout, stored(self, call), None),
+            Asked::LeaseEnded(call) => Input::LeaseEnded(call),
+            Asked::Stop(reason) => Input::Stopped { reason },
+            Asked::TakenOver => Input::TakenOver,
+            Asked::Panicked => Input::Panicked,
+            Asked::Record { call, status } => Input::Answered(Decision::Record { call, status, item: stored(self, call) }),
+            Asked::Release(call) => Input::Answered(Decision::Release { call }),
+            Asked::Tell(call) => Input::Answered(Decision::Tell { call }),
+            Asked::Unpark => Input::Answered(Decision::Unpark),
+        }
+    }
+
+    /// Results are stored before they are reported, so their ids are not the kernel's.
+    fn store_result(&mut self) -> ItemId {
+        self.fresh += 1;
+        let item = item_id(self.fresh);
+        self.kinds.insert(item, ItemKind::Result);
+        item
+    }
+}
+
+/// The item of that number.
+pub fn item_id(number: u128) -> ItemId {
+    ItemId(uuid::Uuid::from_u128(number))
+}
+
+fn report(call: CallNumber, cause: ReportCause, status: TaskStatus, item: ItemId, after: Option<AfterExecution>) -> Input {
+    Input::Reported(Report { call, cause, status, item, after })
+}
+
+fn requested(wanted: Wanted) -> RequestedCall {
+    RequestedCall { provider_id: PROVIDER_ID.into(), tool: wanted.tool, arguments: wanted.arguments }
+}

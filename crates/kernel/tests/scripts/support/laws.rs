@@ -1,0 +1,229 @@
+//! What holds after every step of every run, scripted or random.
+
+use std::collections::BTreeSet;
+
+use windlass_kernel::{
+    CallNumber, Decision, Effect, EffectClass, Event, HeadStatus, IgnoreReason, Input, ItemId, ItemKind, Origin, Progress, Route, Run,
+    Timestamp, Transition, fold, newly_owed, outstanding,
+};
+
+use super::driver::{Driver, OUTPUT_BEFORE};
+
+/// Panics, with the law's name, if the step that was just taken broke one.
+pub fn hold(driver: &mut Driver, before: &Run, input: &Input, made: &Transition) {
+    the_journal_folds_to_the_state(driver);
+    a_run_survives_storage(&driver.run);
+    an_ignored_input_changes_nothing(before, made);
+    an_ended_run_is_final(before, made);
+    laps_count_one_by_one(before, made);
+    calls_are_numbered_densely(before, made);
+    the_output_box_holds_what_was_appended(driver);
+    results_stand_in_the_order_of_their_calls(driver, made);
+    an_ending_has_one_deliverable_and_it_is_last(driver);
+    effects_follow_from_the_state(before, &driver.run);
+    nothing_starts_past_a_budget(driver, before, input, made);
+    no_write_starts_twice(driver, before, input);
+    the_head_takes_only_known_edges(before, &driver.run);
+    a_wait_has_calls_and_a_deadline_unless_parked(&driver.run);
+}
+
+/// S8, also over the journal as it is stored.
+fn the_journal_folds_to_the_state(driver: &Driver) {
+    assert_eq!(fold(&driver.journal).as_ref(), Some(&driver.run), "folding the journal gives the state");
+    assert_eq!(driver.run.next_number, driver.journal.len() as u64, "the journal is numbered densely");
+    let stored = serde_json::to_vec(&driver.journal).expect("events are plain data");
+    let read: Vec<Event> = serde_json::from_slice(&stored).expect("events are read back");
+    assert_eq!(read, driver.journal, "the journal is read back as it was written");
+}
+
+fn a_run_survives_storage(run: &Run) {
+    let stored = serde_json::to_vec(run).expect("a run is plain data");
+    assert_eq!(serde_json::from_slice::<Run>(&stored).expect("a run is read back"), *run, "a run is read back as it was written");
+}
+
+fn an_ignored_input_changes_nothing(before: &Run, made: &Transition) {
+    let ignored = made.events.iter().filter(|event| matches!(event, Event::Ignored { .. })).count();
+    if ignored == 0 {
+        assert!(!made.events.is_empty(), "every input leaves an event");
+        return;
+    }
+    assert_eq!(made.events.len(), 1, "an ignored input is one event");
+    assert!(made.items.is_empty() && made.appended.is_empty(), "an ignored input writes nothing");
+    assert_eq!(made.run, Run { next_number: before.next_number + 1, ..before.clone() }, "an ignored input changes nothing");
+}
+
+fn an_ended_run_is_final(before: &Run, made: &Transition) {
+    if before.has_ended() {
+        assert_eq!(made.ignored(), Some(IgnoreReason::AlreadyEnded), "an ended run is final");
+    }
+}
+
+/// S3.
+fn laps_count_one_by_one(before: &Run, made: &Transition) {
+    let mut iteration = before.iteration;
+    for event in &made.events {
+        match event {
+            Event::LapStarted { iteration: begun, .. } => {
+                iteration += 1;
+                assert_eq!(*begun, iteration, "a lap is one more than the lap before");
+            }
+            Event::ActionStarted { .. } => iteration += 1,
+            Event::Replied { iteration: of, .. } => assert_eq!(*of, iteration, "a reply belongs to the lap that asked for it"),
+            Event::Accepted { .. }
+            | Event::Leased
+            | Event::AttemptFailed { .. }
+            | Event::Reported { .. }
+            | Event::LeaseEnded { .. }
+            | Event::CallParked { .. }
+            | Event::CallReleased { .. }
+            | Event::Parked { .. }
+            | Event::Unparked
+            | Event::TakenOver
+            | Event::Ignored { .. }
+            | Event::BudgetBreached { .. }
+            | Event::Ended { .. } => {}
+        }
+    }
+    assert_eq!(made.run.iteration, iteration, "only a lap's start counts");
+}
+
+fn calls_are_numbered_densely(before: &Run, made: &Transition) {
+    let made_calls = |event: &Event| match event {
+        Event::Replied { calls, .. } => calls.iter().map(|call| call.call.0).collect(),
+        Event::ActionStarted { call, .. } => vec![call.call.0],
+        Event::Accepted { .. }
+        | Event::Leased
+        | Event::LapStarted { .. }
+        | Event::AttemptFailed { .. }
+        | Event::Reported { .. }
+        | Event::LeaseEnded { .. }
+        | Event::CallParked { .. }
+        | Event::CallReleased { .. }
+        | Event::Parked { .. }
+        | Event::Unparked
+        | Event::TakenOver
+        | Event::Ignored { .. }
+        | Event::BudgetBreached { .. }
+        | Event::Ended { .. } => Vec::new(),
+    };
+    let numbers: Vec<u32> = made.events.iter().flat_map(made_calls).collect();
+    let dense: Vec<u32> = (before.calls_used + 1..=made.run.calls_used).collect();
+    assert_eq!(numbers, dense, "calls are numbered densely");
+}
+
+fn the_output_box_holds_what_was_appended(driver: &Driver) {
+    assert_eq!(
+        driver.run.output.length as usize,
+        OUTPUT_BEFORE as usize + driver.appended.len(),
+        "the box is as long as what was appended"
+    );
+    let distinct: BTreeSet<ItemId> = driver.appended.iter().copied().collect();
+    assert_eq!(distinct.len(), driver.appended.len(), "nothing is appended twice");
+}
+
+fn results_stand_in_the_order_of_their_calls(driver: &Driver, made: &Transition) {
+    let whose = |item: &ItemId| {
+        driver
+            .journal
+            .iter()
+            .find_map(|event| if let Event::Reported { call, item: of, .. } = event { (of == item).then_some(*call) } else { None })
+    };
+    let calls: Vec<CallNumber> = made.appended.iter().filter_map(whose).collect();
+    assert!(calls.is_sorted(), "results are appended in the order of their calls: {calls:?}");
+    let results = made.appended.iter().filter(|item| driver.kinds.get(item) == Some(&ItemKind::Result)).count();
+    assert_eq!(results, calls.len(), "only results that were taken are appended");
+}
+
+/// C-03, C-59, C-60.
+fn an_ending_has_one_deliverable_and_it_is_last(driver: &Driver) {
+    let ended = usize::from(driver.run.has_ended());
+    let endings = driver.journal.iter().filter(|event| matches!(event, Event::Ended { .. })).count();
+    let is_deliverable = |item: &&ItemId| driver.kinds.get(item) == Some(&ItemKind::Deliverable);
+    assert_eq!(endings, ended, "a run ends once");
+    assert_eq!(driver.appended.iter().filter(is_deliverable).count(), ended, "an ending has one deliverable");
+    assert_eq!(driver.appended.last().filter(is_deliverable).is_some(), ended == 1, "the deliverable is the last item");
+}
+
+fn effects_follow_from_the_state(before: &Run, after: &Run) {
+    let (old, new): (BTreeSet<Effect>, BTreeSet<Effect>) =
+        (outstanding(before).into_iter().collect(), outstanding(after).into_iter().collect());
+    let owed = newly_owed(before, after);
+    assert_eq!(owed.iter().copied().collect::<BTreeSet<_>>(), &new - &old, "newly owed is the difference of what is owed");
+    assert_eq!(outstanding(after).len(), new.len(), "nothing is owed twice");
+    if after.parked.is_some() || after.has_ended() {
+        assert!(new.is_empty(), "a parked or ended run is owed nothing");
+    }
+}
+
+/// S10. A person who lets something go on, and an owner who takes over, owe again what had been allowed before.
+fn nothing_starts_past_a_budget(driver: &Driver, before: &Run, input: &Input, made: &Transition) {
+    let again = matches!(input, Input::TakenOver | Input::Answered(Decision::Unpark | Decision::Release { .. }));
+    let run = &made.run;
+    let opened: Vec<CallNumber> =
+        run.calls().iter().filter(|call| call.call.0 > before.calls_used && !call.is_received()).map(|call| call.call).collect();
+    let owed = newly_owed(before, run);
+    if again || (owed.is_empty() && opened.is_empty()) {
+        return;
+    }
+    let budgets = &driver.manifest.budgets;
+    if driver.run.origin == Origin::Action {
+        return;
+    }
+    assert!(run.iteration <= budgets.iterations, "no lap past the limit");
+    if !opened.is_empty() {
+        let used = u64::from(before.calls_used) + opened.len() as u64;
+        assert!(budgets.calls.is_none_or(|limit| used <= u64::from(limit)), "no call past the limit");
+    }
+    assert!(budgets.tokens.is_none_or(|limit| run.usage.total() < limit), "nothing starts once the tokens are used up");
+    let starts_at = |effect: &Effect| match effect {
+        Effect::CallModel { not_before, .. } => not_before.map_or(driver.now, |at| at.max(driver.now)),
+        Effect::StartTool { .. } => driver.now,
+    };
+    let latest = owed.iter().map(starts_at).max().unwrap_or(driver.now);
+    let wall_end = budgets.wall_ms.zip(run.started_at).map(|(ms, start)| start.plus_ms(ms));
+    // At the end of time there is no later moment to compare with.
+    assert!(wall_end.is_none_or(|end| latest < end || end == Timestamp(i64::MAX)), "nothing starts once the time is up");
+}
+
+/// S6: the engine starts what is newly owed, and a new owner everything that is owed.
+fn no_write_starts_twice(driver: &mut Driver, before: &Run, input: &Input) {
+    let started = if *input == Input::TakenOver { outstanding(&driver.run) } else { newly_owed(before, &driver.run) };
+    for effect in started {
+        let Effect::StartTool { call } = effect else { continue };
+        *driver.starts.entry(call).or_default() += 1;
+        let open = driver.run.call(call).expect("an owed call is one of the lap");
+        let released = driver.journal.iter().filter(|event| matches!(event, Event::CallReleased { call: of, .. } if *of == call)).count();
+        let may = if open.effect == EffectClass::Write { 1 + released } else { usize::MAX };
+        assert!(driver.starts[&call] as usize <= may, "a write starts once, and once more for each time a person says so");
+        assert_eq!(open.route, Route::InProcess, "only calls of this process are started by it");
+    }
+}
+
+/// C-11: dispatched → running ↔ suspended → idle. An action has no running in between, and parking is a suspension from anywhere.
+fn the_head_takes_only_known_edges(before: &Run, after: &Run) {
+    use HeadStatus::{Dispatched, Idle, Running, Suspended};
+    if before.parked.is_some() || after.parked.is_some() {
+        return;
+    }
+    let edge = (before.head_status(), after.head_status());
+    let known = match edge {
+        (_, Idle) | (Dispatched, Dispatched | Running) | (Running, Running | Suspended) | (Suspended, Suspended | Running) => true,
+        (Dispatched, Suspended) => before.origin == Origin::Action,
+        (Idle, Dispatched | Running | Suspended) | (Running | Suspended, Dispatched) => false,
+    };
+    assert!(known, "no edge {edge:?}");
+}
+
+/// C-15, C-42.
+fn a_wait_has_calls_and_a_deadline_unless_parked(run: &Run) {
+    let open = run.calls().iter().filter(|call| call.progress == Progress::Open).count();
+    assert_eq!(run.resume_deadline().is_some(), open > 0 && run.parked.is_none(), "what is open has a deadline");
+    let not_before = outstanding(run).into_iter().find_map(|effect| match effect {
+        Effect::CallModel { not_before, .. } => not_before,
+        Effect::StartTool { .. } => None,
+    });
+    assert_eq!(run.wake_at(), run.resume_deadline().or(not_before), "somebody looks when a wait or a pause is over");
+    if run.head_status() == HeadStatus::Suspended && run.parked.is_none() {
+        assert!(run.waiting_count() > 0, "a suspended run waits for something");
+    }
+}

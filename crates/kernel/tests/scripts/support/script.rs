@@ -1,0 +1,152 @@
+//! The lines of a script:
+//!
+//! ```text
+//! entered                                   a worker entered the run
+//! entered: pay({"sum":5})                   … which is an action
+//! reply "text"                              the model answered
+//! reply "text": look, pay({}) using 100+20  … and wants calls; tokens in + out
+//! failed rate_limited retry 500             a try failed and is worth another, in 500 ms
+//! failed refused never using 7+0            … or not
+//! report 1 success                          a tool's result
+//! report 2 failed terminate                 … which says what should follow
+//! timeout 1                                 the deadline of a call
+//! lease_ended 1                             a claim ended without a result
+//! stop because                              somebody stops it
+//! taken over                                the owner was lost
+//! panicked
+//! answer record 1 success                   a person decides: also release 1, tell 1, unpark
+//! at 1000                                   sets the clock
+//! owed? expired? usage? lap? head?              asks the run something
+//! ```
+
+use windlass_kernel::{AfterExecution, CallNumber, TaskStatus, Timestamp, Usage};
+
+use super::setup::number;
+
+/// One line, understood.
+pub enum Line {
+    At(Timestamp),
+    Ask(Question),
+    Happens(Asked),
+}
+
+#[derive(Clone, Copy)]
+pub enum Question {
+    Owed,
+    Expired,
+    Usage,
+    Lap,
+    Head,
+}
+
+/// Something that happens to the run, before the driver gives ids and times to it.
+#[derive(Clone, Debug)]
+pub enum Asked {
+    Entered(Option<Wanted>),
+    Reply { text: String, calls: Vec<Wanted>, usage: Usage },
+    Failed { code: String, retry_ms: Option<u64>, usage: Usage },
+    Report { call: CallNumber, status: TaskStatus, after: Option<AfterExecution> },
+    Timeout(CallNumber),
+    LeaseEnded(CallNumber),
+    Stop(String),
+    TakenOver,
+    Panicked,
+    Record { call: CallNumber, status: TaskStatus },
+    Release(CallNumber),
+    Tell(CallNumber),
+    Unpark,
+}
+
+/// A call as a script writes it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Wanted {
+    pub tool: String,
+    pub arguments: String,
+}
+
+pub fn parse(line: &str) -> Line {
+    let (verb, rest) = line.split_once([' ', ':']).unwrap_or((line, ""));
+    let words: Vec<&str> = rest.split_whitespace().collect();
+    match verb {
+        "at" => Line::At(Timestamp(number(rest))),
+        "owed?" => Line::Ask(Question::Owed),
+        "expired?" => Line::Ask(Question::Expired),
+        "usage?" => Line::Ask(Question::Usage),
+        "lap?" => Line::Ask(Question::Lap),
+        "head?" => Line::Ask(Question::Head),
+        "entered" => Line::Happens(Asked::Entered(calls(rest).into_iter().next())),
+        "reply" => Line::Happens(reply(line)),
+        "failed" => Line::Happens(failed(rest)),
+        "report" => Line::Happens(Asked::Report { call: call(words[0]), status: status(words[1]), after: words.get(2).map(|w| after(w)) }),
+        "timeout" => Line::Happens(Asked::Timeout(call(rest))),
+        "lease_ended" => Line::Happens(Asked::LeaseEnded(call(rest))),
+        "stop" => Line::Happens(Asked::Stop(rest.to_owned())),
+        "taken" => Line::Happens(Asked::TakenOver),
+        "panicked" => Line::Happens(Asked::Panicked),
+        "answer" => Line::Happens(decision(&words)),
+        other => panic!("unknown line {other:?}"),
+    }
+}
+
+fn reply(line: &str) -> Asked {
+    let (body, usage) = split_usage(line);
+    let body = body.trim_start_matches("reply").trim_start();
+    let (text, wanted) = match body.strip_prefix('"') {
+        Some(quoted) => quoted.split_once('"').expect("a closing quote"),
+        None => ("", body),
+    };
+    Asked::Reply { text: text.to_owned(), calls: calls(wanted.trim_start_matches(':')), usage }
+}
+
+fn failed(rest: &str) -> Asked {
+    let (body, usage) = split_usage(rest);
+    let (code, again) = body.split_once(' ').expect("failed CODE retry MS, or failed CODE never");
+    Asked::Failed { code: code.to_owned(), retry_ms: again.strip_prefix("retry ").map(number), usage }
+}
+
+fn split_usage(text: &str) -> (&str, Usage) {
+    let Some((body, tokens)) = text.rsplit_once(" using ") else {
+        return (text, Usage::default());
+    };
+    let (tokens_in, tokens_out) = tokens.split_once('+').expect("tokens are IN+OUT");
+    (body, Usage { tokens_in: number(tokens_in), tokens_out: number(tokens_out) })
+}
+
+/// `look, pay({"sum":5})`: commas inside parentheses belong to the arguments, which are `{}` unless given.
+fn calls(text: &str) -> Vec<Wanted> {
+    let mut depth = 0;
+    let parts = text.split(|c| {
+        depth += i32::from(c == '(') - i32::from(c == ')');
+        c == ',' && depth == 0
+    });
+    parts.map(str::trim).filter(|part| !part.is_empty()).map(wanted).collect()
+}
+
+fn wanted(text: &str) -> Wanted {
+    let (tool, arguments) = text.split_once('(').unwrap_or((text, "{})"));
+    Wanted { tool: tool.into(), arguments: arguments.strip_suffix(')').expect("a closing parenthesis").into() }
+}
+
+fn decision(words: &[&str]) -> Asked {
+    match words {
+        ["record", number, rest @ ..] => {
+            Asked::Record { call: call(number), status: rest.first().map_or(TaskStatus::Success, |w| status(w)) }
+        }
+        ["release", number] => Asked::Release(call(number)),
+        ["tell", number] => Asked::Tell(call(number)),
+        ["unpark"] => Asked::Unpark,
+        other => panic!("unknown answer {other:?}"),
+    }
+}
+
+fn call(word: &str) -> CallNumber {
+    CallNumber(number(word.trim()))
+}
+
+fn status(word: &str) -> TaskStatus {
+    TaskStatus::parse(word).unwrap_or_else(|| panic!("{word:?} is not a status"))
+}
+
+fn after(word: &str) -> AfterExecution {
+    serde_json::from_value(word.into()).unwrap_or_else(|_| panic!("{word:?} is not a way to go on"))
+}

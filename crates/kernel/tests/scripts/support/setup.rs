@@ -1,0 +1,96 @@
+//! A manifest in a few words:
+//!
+//! ```text
+//! tools: look, pay external write terminate 5000ms, ask client
+//! budgets: 3 iterations, 4 calls, 100 tokens, 2000 wall_ms
+//! fields: title!, note
+//! origin: action
+//! ```
+//!
+//! A tool is in process, a read, suspends and may take a minute unless it says otherwise; `!` marks a required field.
+
+use windlass_kernel::{AfterExecution, Budgets, EffectClass, Manifest, Origin, PolicyName, ResultField, Route, ToolSpec};
+
+/// A run that has yet to begin.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    pub origin: Origin,
+    pub manifest: Manifest,
+}
+
+pub fn parse(text: &str) -> Setup {
+    let mut setup = Setup { origin: Origin::Turn, manifest: manifest() };
+    for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        let (what, rest) = line.split_once(':').expect("a setup line has a colon");
+        let words = rest.split(',').map(str::trim);
+        match what {
+            "tools" => setup.manifest.tools = words.map(tool).collect(),
+            "budgets" => words.for_each(|budget| set_budget(&mut setup.manifest.budgets, budget)),
+            "fields" => setup.manifest.result_fields = words.map(field).collect(),
+            "origin" => setup.origin = if rest.trim() == "action" { Origin::Action } else { Origin::Turn },
+            other => panic!("unknown setup line {other:?}"),
+        }
+    }
+    setup
+}
+
+/// No tools, ten laps, nothing else limited.
+pub fn manifest() -> Manifest {
+    Manifest {
+        version: Manifest::VERSION,
+        policy: PolicyName::Respond,
+        model: "scripted".into(),
+        instructions: None,
+        tools: Vec::new(),
+        budgets: Budgets { iterations: 10, calls: None, tokens: None, wall_ms: None },
+        result_fields: Vec::new(),
+    }
+}
+
+/// One tool from its words.
+pub fn tool(text: &str) -> ToolSpec {
+    let mut words = text.split_whitespace();
+    let mut tool = ToolSpec {
+        name: words.next().expect("a tool has a name").into(),
+        description: String::new(),
+        parameters: serde_json::json!({}),
+        route: Route::InProcess,
+        effect: EffectClass::Read,
+        after_execution: AfterExecution::Suspend,
+        deadline_ms: 60_000,
+    };
+    for word in words {
+        match word {
+            "external" => tool.route = Route::External,
+            "client" => tool.route = Route::Client,
+            "read" => tool.effect = EffectClass::Read,
+            "idempotent" => tool.effect = EffectClass::Idempotent,
+            "write" => tool.effect = EffectClass::Write,
+            "terminate" => tool.after_execution = AfterExecution::Terminate,
+            deadline => tool.deadline_ms = number(deadline.trim_end_matches("ms")),
+        }
+    }
+    tool
+}
+
+fn set_budget(budgets: &mut Budgets, text: &str) {
+    let (limit, kind) = text.split_once(' ').expect("a budget is a number and a kind");
+    let limit: u64 = number(limit);
+    let small = u32::try_from(limit).expect("a small limit");
+    match kind {
+        "iterations" => budgets.iterations = small,
+        "calls" => budgets.calls = Some(small),
+        "tokens" => budgets.tokens = Some(limit),
+        "wall_ms" => budgets.wall_ms = Some(limit),
+        other => panic!("unknown budget {other:?}"),
+    }
+}
+
+fn field(text: &str) -> ResultField {
+    ResultField { name: text.trim_end_matches('!').into(), description: String::new(), required: text.ends_with('!') }
+}
+
+/// A number, or a clear complaint about the script.
+pub fn number<T: std::str::FromStr>(text: &str) -> T {
+    text.parse().unwrap_or_else(|_| panic!("{text:?} is not a number"))
+}

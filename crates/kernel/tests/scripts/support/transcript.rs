@@ -1,0 +1,164 @@
+//! What happened, in a line for each line of the script.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::Value;
+use windlass_kernel::{
+    AfterExecution, CallNumber, Effect, Event, HeadStatus, ItemId, ItemKind, NewItem, OpenCall, Phase, Run, Transition, newly_owed,
+    outstanding,
+};
+
+use super::{driver::Driver, script::Question};
+
+/// The transcript so far, and what each item is called in it.
+#[derive(Default)]
+pub struct Transcript {
+    pub text: String,
+    names: BTreeMap<ItemId, String>,
+}
+
+impl Transcript {
+    /// Calls an item that stands already by a name; a later one of the same name is told apart.
+    pub fn name(&mut self, item: ItemId, label: String) {
+        let taken = self.names.values().filter(|name| name.trim_end_matches('\'') == label).count();
+        self.names.insert(item, label + &"'".repeat(taken));
+    }
+
+    /// A line that did not touch the run.
+    pub fn note(&mut self, line: &str, said: &str) {
+        self.text += &format!("{line}{}{said}\n", if said.is_empty() { "" } else { " " });
+    }
+
+    /// A line that did.
+    pub fn happened(&mut self, line: &str, before: &Run, made: &Transition) {
+        for item in &made.items {
+            let name = self.describe(item);
+            self.names.insert(item.id, name);
+        }
+        let events: Vec<String> = made.events.iter().map(event).collect();
+        self.text += &format!("{line} -> {}", events.join(", "));
+        let owed = newly_owed(before, &made.run);
+        if !owed.is_empty() {
+            self.text += &format!(" [{}]", effects(&owed));
+        }
+        for item in &made.appended {
+            let name = self.names.get(item).map_or("an unknown item", String::as_str);
+            self.text += &format!(" +{name}");
+        }
+        self.text += &format!(" = {}\n", status(&made.run));
+    }
+
+    fn describe(&self, item: &NewItem) -> String {
+        let content = || serde_json::from_slice::<Value>(&item.content).expect("items are JSON");
+        match item.kind {
+            ItemKind::Thought => format!("thought {}", content()["text"]),
+            ItemKind::Call => {
+                let content = content();
+                let arguments = content["arguments"].as_str().filter(|arguments| *arguments != "{}");
+                format!("call {}{}", content["call"], arguments.map_or(String::new(), |arguments| format!("({arguments})")))
+            }
+            ItemKind::Result => {
+                let content = content();
+                let error = &content["result"]["error"];
+                format!(
+                    "result {} {}: {}",
+                    content["call"],
+                    error["code"].as_str().unwrap_or("?"),
+                    error["message"].as_str().unwrap_or("?")
+                )
+            }
+            ItemKind::Deliverable => {
+                let text = String::from_utf8(item.content.to_vec()).expect("items are UTF-8");
+                let short = |name: &str| name.split_whitespace().take(2).collect::<Vec<_>>().join(" ");
+                let named = self.names.iter().fold(text, |text, (id, name)| text.replace(&id.to_string(), &short(name)));
+                format!("deliverable {named}")
+            }
+            ItemKind::Instruction => format!("reminder {}", content()["text"]),
+            ItemKind::ResultFields => panic!("the kernel made a {}", item.kind.as_str()),
+        }
+    }
+}
+
+/// What the run says to a question.
+pub fn answer(question: Question, driver: &Driver) -> String {
+    match question {
+        Question::Owed => effects(&outstanding(&driver.run)),
+        Question::Expired => list(driver.run.expired(driver.now).iter().map(|call| call.0.to_string())),
+        Question::Usage => format!("{}+{}", driver.run.usage.tokens_in, driver.run.usage.tokens_out),
+        Question::Head => driver.run.head_status().as_str().to_owned(),
+        Question::Lap => driver.run.iteration.to_string(),
+    }
+}
+
+fn event(event: &Event) -> String {
+    let detail = match event {
+        Event::Leased | Event::Unparked | Event::TakenOver => return event.kind().to_owned(),
+        Event::Accepted { origin, .. } => spell(origin),
+        Event::LapStarted { iteration, .. } => iteration.to_string(),
+        Event::ActionStarted { call, .. } => numbered(call),
+        Event::AttemptFailed { code, .. } => code.clone(),
+        Event::Replied { calls, .. } if calls.is_empty() => return event.kind().to_owned(),
+        Event::Replied { calls, .. } => list(calls.iter().map(numbered)),
+        Event::Reported { call, status, after, .. } => format!("{} {}{}", call.0, status.as_str(), ending(*after)),
+        Event::LeaseEnded { call } | Event::CallParked { call } => call.0.to_string(),
+        Event::CallReleased { call, deadline } => format!("{} until {}", call.0, deadline.0),
+        Event::Parked { reason } => spell(reason),
+        Event::Ignored { input, call, reason } => format!("{}{}: {}", spell(input), call.map_or(String::new(), about), spell(reason)),
+        Event::BudgetBreached { breach } => format!("{} {} of {}", breach.kind.as_str(), breach.observed, breach.limit),
+        Event::Ended { status, reason } => format!("{} {}", status.as_str(), spell(reason)),
+    };
+    format!("{}({detail})", event.kind())
+}
+
+fn numbered(call: &OpenCall) -> String {
+    format!("{} {}", call.call.0, call.tool)
+}
+
+fn about(call: CallNumber) -> String {
+    format!(" {}", call.0)
+}
+
+fn ending(after: AfterExecution) -> &'static str {
+    match after {
+        AfterExecution::Suspend => "",
+        AfterExecution::Terminate => " terminate",
+    }
+}
+
+fn effects(owed: &[Effect]) -> String {
+    list(owed.iter().map(|effect| match effect {
+        Effect::CallModel { iteration, attempt, not_before } => {
+            let again = if *attempt > 1 { format!(" try {attempt}") } else { String::new() };
+            format!("call_model {iteration}{again}{}", not_before.map_or(String::new(), |at| format!(" at {}", at.0)))
+        }
+        Effect::StartTool { call } => format!("start_tool {}", call.0),
+    }))
+}
+
+fn status(run: &Run) -> String {
+    let mut text = run.head_status().as_str().to_owned();
+    if let Phase::Waiting { .. } = run.phase {
+        let until = run.resume_deadline().map_or(" without deadline".to_owned(), |at| format!(" until {}", at.0));
+        text += &format!(", waits for {}{until}", run.waiting_count());
+    }
+    if let Some(reason) = run.parked {
+        text += &format!(", parked {}", spell(&reason));
+    }
+    assert_eq!(run.head_status() == HeadStatus::Idle, run.has_ended(), "idle is what an ended run leaves behind");
+    text
+}
+
+fn list(parts: impl Iterator<Item = String>) -> String {
+    let parts: Vec<String> = parts.collect();
+    if parts.is_empty() { "nothing".into() } else { parts.join(", ") }
+}
+
+/// An enum as the journal spells it: `stopped`, `budget calls`.
+fn spell(value: &impl Serialize) -> String {
+    match serde_json::to_value(value).expect("plain data") {
+        Value::String(word) => word,
+        Value::Object(map) => list(map.iter().map(|(key, value)| format!("{key} {}", value.as_str().unwrap_or("?")))),
+        other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_)) => other.to_string(),
+    }
+}
