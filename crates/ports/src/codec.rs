@@ -1,0 +1,100 @@
+//! How journal events, run states and manifests are spelled in a store: JSON, with the version beside it.
+
+use bytes::Bytes;
+use sha2::{Digest, Sha256};
+use windlass_kernel::{Event, Manifest, Run};
+
+use crate::store::{PinnedManifest, StoreError};
+
+/// The version written beside every event and state.
+pub const VERSION: u16 = 1;
+
+/// An event as a kind and a body that does not repeat the kind.
+pub fn encode_event(event: &Event) -> (&'static str, Vec<u8>) {
+    let kind = event.kind();
+    let whole = serde_json::to_vec(event).expect("events have string keys and no failing serialiser");
+    // The serialised form begins with the tag: {"kind":"…"
+    let tag = "{\"kind\":\"\"".len() + kind.len();
+    let mut body = Vec::with_capacity(whole.len() - tag + 1);
+    body.push(b'{');
+    body.extend_from_slice(whole[tag..].strip_prefix(b",").unwrap_or(&whole[tag..]));
+    (kind, body)
+}
+
+/// Reads what `encode_event` wrote.
+pub fn decode_event(kind: &str, version: u16, body: &[u8]) -> Result<Event, StoreError> {
+    check_version("an event", version)?;
+    let rest = body.strip_prefix(b"{").ok_or_else(|| StoreError::Corrupt(format!("the body of a {kind} event is no object")))?;
+    let mut whole = format!("{{\"kind\":\"{kind}\"").into_bytes();
+    if rest != b"}" {
+        whole.push(b',');
+    }
+    whole.extend_from_slice(rest);
+    serde_json::from_slice(&whole).map_err(|error| StoreError::Corrupt(format!("a {kind} event cannot be read: {error}")))
+}
+
+/// A run's state, folded.
+pub fn encode_run(run: &Run) -> Vec<u8> {
+    serde_json::to_vec(run).expect("a run has string keys and no failing serialiser")
+}
+
+/// Reads what `encode_run` wrote.
+pub fn decode_run(version: u16, body: &[u8]) -> Result<Run, StoreError> {
+    check_version("a run's state", version)?;
+    serde_json::from_slice(body).map_err(|error| StoreError::Corrupt(format!("a run's state cannot be read: {error}")))
+}
+
+/// Pins a manifest under the hash of its bytes.
+pub fn pin_manifest(manifest: Manifest) -> PinnedManifest {
+    let body: Bytes = serde_json::to_vec(&manifest).expect("a manifest has string keys and no failing serialiser").into();
+    PinnedManifest { hash: Sha256::digest(&body).into(), body, manifest }
+}
+
+/// Reads a pinned manifest.
+pub fn decode_manifest(body: &[u8]) -> Result<Manifest, StoreError> {
+    let manifest: Manifest =
+        serde_json::from_slice(body).map_err(|error| StoreError::Corrupt(format!("a manifest cannot be read: {error}")))?;
+    check_version("a manifest", manifest.version)?;
+    Ok(manifest)
+}
+
+/// The hash an item's content is checked by when it is read: the first half of its SHA-256.
+pub fn content_hash(content: &[u8]) -> [u8; 16] {
+    let whole: [u8; 32] = Sha256::digest(content).into();
+    let mut half = [0; 16];
+    half.copy_from_slice(&whole[..16]);
+    half
+}
+
+fn check_version(what: &str, version: u16) -> Result<(), StoreError> {
+    if version > VERSION {
+        return Err(StoreError::Corrupt(format!("{what} was written by a newer version ({version}); this one reads up to {VERSION}")));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass_kernel::{CallNumber, Event, IgnoreReason, InputKind, Timestamp};
+
+    use super::*;
+
+    #[test]
+    fn events_are_read_back_as_they_were() {
+        let events = [
+            Event::Leased,
+            Event::LapStarted { iteration: 2, at: Timestamp(5) },
+            Event::Ignored { input: InputKind::Timeout, call: Some(CallNumber(3)), reason: IgnoreReason::NotWaiting },
+        ];
+        for event in events {
+            let (kind, body) = encode_event(&event);
+            assert!(!body.windows(6).any(|w| w == b"\"kind\""), "the kind stands beside the body");
+            assert_eq!(decode_event(kind, VERSION, &body).unwrap(), event);
+        }
+    }
+
+    #[test]
+    fn a_newer_version_is_not_guessed_at() {
+        assert!(matches!(decode_event("leased", VERSION + 1, b"{}"), Err(StoreError::Corrupt(_))));
+    }
+}

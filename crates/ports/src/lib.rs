@@ -1,0 +1,25 @@
+//! What the engine needs from the world, as traits, and the plain data they exchange.
+//!
+//! A port's documentation states what is true once a method returns. Nothing here does I/O, and nothing here knows which
+//! database, provider or protocol is behind a trait.
+
+pub mod codec;
+mod doorbell;
+mod executor;
+mod model;
+mod store;
+mod views;
+mod world;
+
+pub use doorbell::{Doorbell, Published, Publisher};
+pub use executor::{Executor, ToolCall, ToolReport};
+pub use model::{Model, ModelError, ModelEvent, ModelMessage, ModelRequest, ModelStream, ModelTool, Models, Retry};
+pub use store::{
+    Admission, CallChange, CallStatus, ClaimedCall, Commit, CommitKind, Committed, CallClaim, Enqueued, Guard, Head, Lineage, Loaded,
+    LoadedRun, Message, MessageId, MessageKind, MessageStatus, NewBox, NewCall, NewMessage, NewReport, NewRun, NodeId, OutboxRow, PinnedManifest,
+    Store, StoreError, Taken, Withdrawn,
+};
+pub use views::{
+    BoxView, CallView, Edge, HeadView, InboxView, Item, JournalEntry, Page, RunStatus, RunView, Views,
+};
+pub use world::{Clock, Ids};

@@ -1,0 +1,119 @@
+//! Models: whatever the provider, one stream of events.
+
+use std::{pin::Pin, sync::Arc};
+
+use futures_core::Stream;
+use serde_json::Value;
+use windlass_kernel::{RequestedCall, RunId, Usage};
+
+/// A model behind a provider.
+pub trait Model: Send + Sync {
+    /// Starts one call. The stream ends after the whole answer, or with one error; dropping it calls the request off.
+    fn call(&self, request: ModelRequest) -> ModelStream;
+
+    /// Calls to the same provider share its concurrency: this names the provider.
+    fn provider(&self) -> &str;
+
+    /// How many calls the provider takes at once.
+    fn concurrency(&self) -> usize;
+}
+
+/// The configured models.
+pub trait Models: Send + Sync {
+    /// The model of that name, as the configuration resolves it.
+    fn resolve(&self, name: &str) -> Option<Arc<dyn Model>>;
+
+    /// The name a request gets that names none.
+    fn default_name(&self) -> &str;
+}
+
+/// What a provider sends back.
+pub type ModelStream = Pin<Box<dyn Stream<Item = Result<ModelEvent, ModelError>> + Send>>;
+
+/// One model call.
+#[derive(Clone, Debug)]
+pub struct ModelRequest {
+    /// The name the run asked for; a pass-through provider sends it on.
+    pub model: String,
+    /// Which run asks.
+    pub run: RunId,
+    /// Which lap.
+    pub iteration: u32,
+    /// Which try of the lap, from 1.
+    pub attempt: u32,
+    /// What the model is told before everything else.
+    pub instructions: Option<String>,
+    /// The conversation so far, complete and in order.
+    pub messages: Vec<ModelMessage>,
+    /// What it may call.
+    pub tools: Arc<[ModelTool]>,
+}
+
+/// One message of the conversation.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ModelMessage {
+    /// Somebody's words.
+    User(String),
+    /// An item of the caller's own shape: a provider that knows the shape passes it on.
+    UserItem(Value),
+    /// What the model said, with the calls it made in the same breath.
+    Assistant {
+        /// Its words, possibly none.
+        text: String,
+        /// Its calls, in order.
+        calls: Vec<RequestedCall>,
+    },
+    /// What a call brought back.
+    ToolResult {
+        /// The provider's id of the call.
+        provider_id: String,
+        /// The tool.
+        tool: String,
+        /// The result as text.
+        output: String,
+    },
+}
+
+/// A tool as the model sees it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ModelTool {
+    /// Its name.
+    pub name: String,
+    /// What it is for.
+    pub description: String,
+    /// JSON Schema of its arguments.
+    pub parameters: Value,
+}
+
+/// One piece of an answer.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ModelEvent {
+    /// More words.
+    Text(String),
+    /// A call, whole.
+    Call(RequestedCall),
+    /// Tokens used; the last one counts.
+    Usage(Usage),
+}
+
+/// Why a call gave no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModelError {
+    /// A code for machines: `rate_limited`, `overloaded`, `stream_cut`, `refused` …
+    pub code: String,
+    /// A sentence for people, without secrets.
+    pub message: String,
+    /// Whether trying again may help.
+    pub retry: Retry,
+}
+
+/// Whether a failed call may be tried again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Retry {
+    /// No: it would fail the same way.
+    Never,
+    /// Yes, after a growing pause.
+    Backoff,
+    /// Yes, after the pause the provider asked for.
+    AfterMs(u64),
+}

@@ -1,0 +1,222 @@
+//! Reads for people, doors and the command line. Nobody mutates anything through these.
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use windlass_kernel::{
+    AfterExecution, AgentKey, BoxId, BoxRange, CallNumber, EffectClass, Epoch, Event, HeadStatus, ItemId, ItemKind, Manifest, Route, Run, RunId,
+    TaskStatus, Tenant, Timestamp, ToolName,
+};
+
+use crate::store::{CallStatus, Lineage, MessageId, MessageKind, MessageStatus, StoreError, spelled};
+
+/// What can be read. A foreign id looks like an unknown one: the tenant is part of every question.
+#[async_trait]
+pub trait Views: Send + Sync {
+    /// An agent's head.
+    async fn head(&self, agent: &AgentKey) -> Result<Option<HeadView>, StoreError>;
+    /// A run.
+    async fn run(&self, tenant: &Tenant, run: RunId) -> Result<Option<RunView>, StoreError>;
+    /// The agent's run of the lowest ordinal that is at least this one.
+    async fn run_from(&self, agent: &AgentKey, ordinal: u64) -> Result<Option<RunView>, StoreError>;
+    /// A run's journal from a number on.
+    async fn journal(&self, tenant: &Tenant, run: RunId, from: u64, limit: usize) -> Result<Vec<JournalEntry>, StoreError>;
+    /// A run's calls from a number on.
+    async fn calls(&self, tenant: &Tenant, run: RunId, from: CallNumber, limit: usize) -> Result<Vec<CallView>, StoreError>;
+    /// One item.
+    async fn item(&self, tenant: &Tenant, item: ItemId) -> Result<Option<Item>, StoreError>;
+    /// A box.
+    async fn open_box(&self, tenant: &Tenant, id: BoxId) -> Result<Option<BoxView>, StoreError>;
+    /// A page of a box's own items.
+    async fn box_items(&self, tenant: &Tenant, id: BoxId, from: u32, limit: usize) -> Result<Vec<Item>, StoreError>;
+    /// Everything a range stands for, parents first.
+    async fn range_items(&self, tenant: &Tenant, range: BoxRange) -> Result<Vec<Item>, StoreError>;
+    /// An agent's inbox after a row.
+    async fn inbox(&self, agent: &AgentKey, page: Page) -> Result<Vec<InboxView>, StoreError>;
+    /// An agent's execution edges after an inbox row.
+    async fn edges(&self, agent: &AgentKey, page: Page) -> Result<Vec<Edge>, StoreError>;
+}
+
+/// A stretch of rows.
+#[derive(Clone, Copy, Debug)]
+pub struct Page {
+    /// After this number.
+    pub after: u64,
+    /// So many at the most.
+    pub limit: usize,
+}
+
+/// An agent's head.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeadView {
+    /// Its status.
+    pub status: HeadStatus,
+    /// The fence.
+    pub epoch: Epoch,
+    /// The active run.
+    pub run: Option<RunId>,
+    /// Results awaited.
+    pub waiting: u32,
+    /// When the wait is given up.
+    pub deadline: Option<Timestamp>,
+    /// Runs that wait their turn.
+    pub queued: u32,
+    /// Messages that wait for the owner.
+    pub pending: u32,
+    /// Runs it ever had.
+    pub runs: u64,
+    /// Why the agent was taken out of the way, if it was.
+    pub quarantined: Option<String>,
+}
+
+spelled! {
+    /// Where a run is, as lists show it.
+    RunStatus {
+        /// It waits its turn.
+        Queued = "queued",
+        /// Its agent is leased to it.
+        Active = "active",
+        /// It is over.
+        Ended = "ended",
+    }
+}
+
+/// A run.
+#[derive(Clone, Debug)]
+pub struct RunView {
+    /// Its id.
+    pub id: RunId,
+    /// Its agent.
+    pub agent: AgentKey,
+    /// Its place among the agent's runs, from 1.
+    pub ordinal: u64,
+    /// Where it is.
+    pub status: RunStatus,
+    /// Its fence, once it has one.
+    pub epoch: Option<Epoch>,
+    /// Its state.
+    pub state: Run,
+    /// What it may do.
+    pub manifest: Manifest,
+    /// Its one result.
+    pub deliverable: Option<ItemId>,
+    /// Where it comes from.
+    pub lineage: Lineage,
+    /// Whether a turn or an action began it.
+    pub kind: MessageKind,
+    /// When it was accepted.
+    pub created_at: Timestamp,
+}
+
+/// One event with its number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JournalEntry {
+    /// Its number, from 0.
+    pub number: u64,
+    /// The fence it was written under; none while the run was queued.
+    pub epoch: Option<Epoch>,
+    /// When.
+    pub at: Timestamp,
+    /// What happened.
+    pub event: Event,
+}
+
+/// A call.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CallView {
+    /// Its number.
+    pub call: CallNumber,
+    /// The lap.
+    pub iteration: u32,
+    /// What is called.
+    pub tool: ToolName,
+    /// Who runs it.
+    pub route: Route,
+    /// What a second start would do.
+    pub effect: EffectClass,
+    /// How far it is.
+    pub status: CallStatus,
+    /// When its result is given up.
+    pub deadline: Timestamp,
+    /// Its content.
+    pub item: ItemId,
+    /// Its result.
+    pub result: Option<ItemId>,
+    /// Who holds it.
+    pub worker: Option<String>,
+    /// Until when.
+    pub lease_until: Option<Timestamp>,
+    /// How often it was claimed.
+    pub attempt: u32,
+}
+
+/// An immutable piece of content.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Item {
+    /// Its id.
+    pub id: ItemId,
+    /// What it is.
+    pub kind: ItemKind,
+    /// The bytes, as they came.
+    pub content: Bytes,
+}
+
+/// A box, without its items.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BoxView {
+    /// How many items of its own.
+    pub length: u32,
+    /// What stands before them.
+    pub parent: Option<BoxRange>,
+}
+
+/// An inbox row: pointers, no content.
+#[derive(Clone, Debug, PartialEq)]
+pub struct InboxView {
+    /// Its number.
+    pub id: MessageId,
+    /// What it is.
+    pub kind: MessageKind,
+    /// How far it is.
+    pub status: MessageStatus,
+    /// For which run.
+    pub run: Option<RunId>,
+    /// Under which fence it was taken.
+    pub epoch: Option<Epoch>,
+    /// About which call.
+    pub call: Option<CallNumber>,
+    /// Its content.
+    pub item: Option<ItemId>,
+    /// What it says of the outcome.
+    pub outcome: Option<TaskStatus>,
+    /// What it wants to follow.
+    pub after: Option<AfterExecution>,
+    /// Who sent it.
+    pub source: Option<String>,
+    /// A word about why.
+    pub reason: Option<String>,
+    /// When it came.
+    pub created_at: Timestamp,
+    /// When it was taken.
+    pub processed_at: Option<Timestamp>,
+}
+
+/// One edge of the execution graph: who asked whom for what. Derived from the inbox, so that none can be missing.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Edge {
+    /// The inbox row it is derived from.
+    pub message: MessageId,
+    /// `enqueue`, `report`, `stop`, `answer`.
+    pub primitive: &'static str,
+    /// `request` or `response`.
+    pub phase: &'static str,
+    /// The run.
+    pub run: Option<RunId>,
+    /// What the two ends are matched by: the call, or the inbox row.
+    pub call: Option<CallNumber>,
+    /// The trace.
+    pub trace: [u8; 16],
+    /// The step that asked.
+    pub parent_step: Option<String>,
+    /// When.
+    pub at: Timestamp,
+}
