@@ -1,0 +1,176 @@
+-- Ids are sixteen bytes, times are milliseconds since the Unix epoch, content is bytes. Every status and kind is checked:
+-- the database refuses nonsense, whoever writes it. The lists are spelled with OR, the commonest words first: an IN of more than
+-- two words builds a temporary tree in every statement, which makes a commit three times as dear.
+
+-- One row per start of a server process. Leases belong to it.
+CREATE TABLE nodes (
+    node       INTEGER PRIMARY KEY AUTOINCREMENT,
+    started_at INTEGER NOT NULL
+);
+
+-- `open` counts the tenant's runs that have not ended.
+CREATE TABLE tenants (
+    tenant TEXT PRIMARY KEY,
+    open   INTEGER NOT NULL CHECK (open >= 0)
+) WITHOUT ROWID;
+
+CREATE TABLE manifests (
+    hash BLOB PRIMARY KEY,
+    body BLOB NOT NULL
+);
+
+CREATE TABLE heads (
+    tenant      TEXT NOT NULL,
+    agent       TEXT NOT NULL,
+    status      TEXT NOT NULL CHECK (status = 'idle' OR status = 'dispatched' OR status = 'running' OR status = 'suspended'),
+    epoch       INTEGER NOT NULL,
+    seq         INTEGER NOT NULL,
+    run         BLOB,
+    owner       INTEGER,
+    waiting     INTEGER NOT NULL,
+    deadline    INTEGER,
+    wake_at     INTEGER,
+    -- Pending messages of the active run, or of no run; a run's own turn is not among them.
+    pending     INTEGER NOT NULL CHECK (pending >= 0),
+    queued      INTEGER NOT NULL CHECK (queued >= 0),
+    -- The last ordinal given to a run.
+    runs        INTEGER NOT NULL,
+    -- Effects the owner owes the run.
+    local       INTEGER NOT NULL,
+    quarantined TEXT,
+    PRIMARY KEY (tenant, agent),
+    CHECK ((status = 'idle') = (run IS NULL))
+) WITHOUT ROWID;
+CREATE INDEX heads_due ON heads (wake_at) WHERE wake_at IS NOT NULL;
+
+CREATE TABLE runs (
+    run           BLOB PRIMARY KEY,
+    tenant        TEXT NOT NULL,
+    agent         TEXT NOT NULL,
+    ordinal       INTEGER NOT NULL,
+    status        TEXT NOT NULL CHECK (status = 'queued' OR status = 'active' OR status = 'ended'),
+    kind          TEXT NOT NULL CHECK (kind IN ('turn', 'ui_action')),
+    epoch         INTEGER,
+    -- The turn's inbox row.
+    message       INTEGER NOT NULL,
+    dedupe        TEXT,
+    manifest      BLOB NOT NULL,
+    context       BLOB NOT NULL,
+    output        BLOB NOT NULL,
+    state_version INTEGER NOT NULL,
+    state         BLOB NOT NULL,
+    iteration     INTEGER NOT NULL,
+    trace         BLOB NOT NULL,
+    parent_step   TEXT,
+    source        TEXT,
+    deliverable   BLOB,
+    created_at    INTEGER NOT NULL,
+    ended_at      INTEGER,
+    CHECK ((status = 'ended') = (ended_at IS NOT NULL))
+) WITHOUT ROWID;
+CREATE UNIQUE INDEX runs_ordinal ON runs (tenant, agent, ordinal);
+CREATE UNIQUE INDEX runs_dedupe ON runs (tenant, dedupe) WHERE dedupe IS NOT NULL;
+
+CREATE TABLE inbox (
+    n               INTEGER PRIMARY KEY AUTOINCREMENT,
+    tenant          TEXT NOT NULL,
+    agent           TEXT NOT NULL,
+    kind            TEXT NOT NULL CHECK (kind = 'turn' OR kind = 'tool_result' OR kind = 'timeout' OR kind = 'stop'
+                    OR kind = 'answer' OR kind = 'ui_action'),
+    status          TEXT NOT NULL
+                    CHECK (status = 'queued' OR status = 'pending' OR status = 'processing' OR status = 'consumed'
+                    OR status = 'error' OR status = 'skipped' OR status = 'deferred'),
+    run             BLOB,
+    epoch           INTEGER,
+    call            INTEGER,
+    item            BLOB,
+    outcome         TEXT CHECK (outcome = 'success' OR outcome = 'failed' OR outcome = 'canceled' OR outcome = 'timeout'
+                    OR outcome = 'partial'),
+    after_execution TEXT CHECK (after_execution IN ('suspend', 'terminate')),
+    source          TEXT,
+    reason          TEXT,
+    created_at      INTEGER NOT NULL,
+    processed_at    INTEGER
+);
+-- A call has at most one report of each kind. A person may answer for the same call more than once.
+CREATE UNIQUE INDEX inbox_reports ON inbox (run, call, kind) WHERE call IS NOT NULL AND kind IN ('tool_result', 'timeout');
+CREATE INDEX inbox_pending ON inbox (tenant, agent) WHERE status = 'pending';
+CREATE INDEX inbox_agent ON inbox (tenant, agent);
+
+CREATE TABLE calls (
+    run         BLOB NOT NULL,
+    call        INTEGER NOT NULL,
+    tenant      TEXT NOT NULL,
+    agent       TEXT NOT NULL,
+    iteration   INTEGER NOT NULL,
+    tool        TEXT NOT NULL,
+    route       TEXT NOT NULL CHECK (route = 'in_process' OR route = 'external' OR route = 'client'),
+    effect      TEXT NOT NULL CHECK (effect = 'read' OR effect = 'idempotent' OR effect = 'write'),
+    status      TEXT NOT NULL
+                CHECK (status = 'started' OR status = 'waiting' OR status = 'claimed' OR status = 'received'
+                    OR status = 'applied' OR status = 'expired' OR status = 'parked' OR status = 'dropped'),
+    created_at  INTEGER NOT NULL,
+    deadline    INTEGER NOT NULL,
+    item        BLOB NOT NULL,
+    result      BLOB,
+    worker      TEXT,
+    lease_until INTEGER,
+    attempt     INTEGER NOT NULL,
+    claim_key   TEXT,
+    PRIMARY KEY (run, call),
+    CHECK (status <> 'claimed' OR (worker IS NOT NULL AND lease_until IS NOT NULL))
+) WITHOUT ROWID;
+CREATE INDEX calls_waiting ON calls (tenant, tool, created_at) WHERE status = 'waiting';
+CREATE INDEX calls_claimed ON calls (run, call, lease_until) WHERE status = 'claimed';
+CREATE INDEX calls_keys ON calls (tenant, claim_key) WHERE claim_key IS NOT NULL;
+
+CREATE TABLE journal (
+    run     BLOB NOT NULL,
+    number  INTEGER NOT NULL,
+    epoch   INTEGER,
+    kind    TEXT NOT NULL CHECK (kind = 'accepted' OR kind = 'leased' OR kind = 'lap_started' OR kind = 'action_started'
+                    OR kind = 'attempt_failed' OR kind = 'replied' OR kind = 'reported' OR kind = 'lease_ended'
+                    OR kind = 'call_parked' OR kind = 'call_released' OR kind = 'parked' OR kind = 'unparked'
+                    OR kind = 'taken_over' OR kind = 'ignored' OR kind = 'budget_breached' OR kind = 'ended'),
+    version INTEGER NOT NULL,
+    at      INTEGER NOT NULL,
+    body    BLOB NOT NULL,
+    PRIMARY KEY (run, number)
+) WITHOUT ROWID;
+
+-- A table with row numbers: content can be megabytes, and a key tree would spill it early.
+CREATE TABLE items (
+    item    BLOB PRIMARY KEY,
+    tenant  TEXT NOT NULL,
+    kind    TEXT NOT NULL CHECK (kind = 'task.instruction' OR kind = 'task.result_fields' OR kind = 'agent.thought'
+                    OR kind = 'tool.call' OR kind = 'tool.result' OR kind = 'task.deliverable'),
+    hash    BLOB NOT NULL,
+    content BLOB NOT NULL
+);
+
+CREATE TABLE boxes (
+    box           BLOB PRIMARY KEY,
+    tenant        TEXT NOT NULL,
+    parent        BLOB,
+    parent_length INTEGER,
+    depth         INTEGER NOT NULL,
+    -- So many of the parents' items were copied here, at positions below zero; then no parent is read.
+    inherited     INTEGER NOT NULL,
+    CHECK ((parent IS NULL) = (parent_length IS NULL))
+) WITHOUT ROWID;
+
+CREATE TABLE box_rows (
+    box      BLOB NOT NULL,
+    position INTEGER NOT NULL,
+    item     BLOB NOT NULL,
+    PRIMARY KEY (box, position)
+) WITHOUT ROWID;
+
+CREATE TABLE outbox (
+    n      INTEGER PRIMARY KEY AUTOINCREMENT,
+    tenant TEXT NOT NULL,
+    agent  TEXT NOT NULL,
+    run    BLOB NOT NULL,
+    first  INTEGER NOT NULL,
+    count  INTEGER NOT NULL
+);

@@ -1,0 +1,190 @@
+//! Bytes, boxes and pages.
+
+use std::sync::Arc;
+
+use windlass_kernel::{BoxRange, CallNumber, ItemId, ItemKind};
+use windlass_ports::{Enqueued, Item, MessageKind, Page};
+
+use super::{
+    Full,
+    fixtures::{Kit, LOOKUP, START, agent, calls, foreign, says},
+};
+
+/// NUL bytes, lone surrogates, bytes that are no text, and none at all.
+pub async fn bytes_come_back_as_they_came(store: Arc<dyn Full>) {
+    let (kit, agent) = (Kit::new(&store), agent("naïve \u{1F980} agent"));
+    let contents: [&[u8]; 5] = [b"\"a\\u0000b\"", b"a\0b\0", br#""\ud800""#, b"\xff\xfe\x80", b""];
+    let items = contents.iter().map(|bytes| kit.item(ItemKind::Instruction, bytes)).collect();
+    let new = kit.new_run_after(&agent, None, items, START);
+    let context = new.context.clone();
+    store.enqueue(new).await.unwrap();
+    let range = BoxRange { id: context.id, length: contents.len() as u32 };
+    let found = store.range_items(&agent.tenant, range).await.unwrap();
+    for (index, item) in context.items.iter().enumerate() {
+        assert_eq!(found[index].content, contents[index]);
+        assert_eq!(store.item(&agent.tenant, item.id).await.unwrap().as_ref(), Some(&found[index]));
+    }
+}
+
+/// Large content beside small commits: all land, whole.
+pub async fn megabytes_share_a_group_with_others(store: Arc<dyn Full>) {
+    let kit = Arc::new(Kit::new(&store));
+    let big: Vec<u8> = (0..1 << 20).map(|index: u32| (index % 251) as u8).collect();
+    let mut tasks = tokio::task::JoinSet::new();
+    for number in 0..40 {
+        let bytes = if number % 4 == 0 { big.clone() } else { vec![1; 10] };
+        let items = vec![kit.item(ItemKind::Instruction, &bytes)];
+        let id = items[0].id;
+        let new = kit.entering(kit.new_run_after(&agent(&format!("a{number}")), None, items, START));
+        let store = Arc::clone(&store);
+        tasks.spawn(async move { (id, bytes, store.enqueue(new).await) });
+    }
+    while let Some(done) = tasks.join_next().await {
+        let (id, bytes, outcome) = done.unwrap();
+        assert!(matches!(outcome.unwrap(), Enqueued::Entered { .. }));
+        assert_eq!(store.item(&agent("a").tenant, id).await.unwrap().unwrap().content, bytes);
+    }
+}
+
+/// Each run begins where the last one ended, far more often than boxes are chained: nothing is lost, nothing is read twice.
+pub async fn a_conversation_is_read_through_all_its_boxes(store: Arc<dyn Full>) {
+    let (kit, agent) = (Kit::new(&store), agent("a"));
+    let mut parent = None;
+    let mut expected: Vec<ItemId> = Vec::new();
+    for turn in 0..100u64 {
+        let items = (0..turn % 3).map(|_| kit.item(ItemKind::Instruction, turn.to_string().as_bytes())).collect();
+        let new = kit.entering(kit.new_run_after(&agent, parent, items, START));
+        expected.extend(new.context.items.iter().map(|item| item.id));
+        let (run, context) = (new.run, new.context.id);
+        assert!(matches!(store.enqueue(new).await.unwrap(), Enqueued::Entered { .. }));
+        kit.advance(&agent, says("done"), START).await;
+        let view = store.run(&agent.tenant, run).await.unwrap().unwrap();
+        expected.extend(view.deliverable);
+        let found: Vec<ItemId> = ids(&store.range_items(&agent.tenant, view.state.output).await.unwrap());
+        assert_eq!(found, expected, "turn {turn}");
+        let shown = store.open_box(&agent.tenant, context).await.unwrap().unwrap();
+        assert_eq!((u64::from(shown.length), shown.parent), (turn % 3, parent));
+        assert_eq!(store.box_items(&agent.tenant, context, 0, 10).await.unwrap().len() as u64, turn % 3);
+        parent = Some(view.state.output);
+    }
+}
+
+/// A box that has grown since still reads as it was.
+pub async fn a_range_is_a_prefix(store: Arc<dyn Full>) {
+    let (kit, agent) = (Kit::new(&store), agent("a"));
+    let (run, _) = kit.begin(&agent, START).await;
+    kit.advance(&agent, calls(&[LOOKUP, LOOKUP]), START).await;
+    let before = store.run(&agent.tenant, run).await.unwrap().unwrap().state.output;
+    let items = store.range_items(&agent.tenant, before).await.unwrap();
+    kit.report(&agent, run, 1, START).await;
+    kit.report(&agent, run, 2, START).await;
+    kit.take_report(&agent, START).await;
+    kit.take_report(&agent, START).await;
+    let after = store.run(&agent.tenant, run).await.unwrap().unwrap().state.output;
+    assert_eq!((before.length, after.length), (2, 4));
+    assert_eq!(store.range_items(&agent.tenant, before).await.unwrap(), items);
+    let all = store.range_items(&agent.tenant, after).await.unwrap();
+    assert_eq!(all[..items.len()], items);
+    let context_only = BoxRange { length: 0, ..after };
+    assert_eq!(store.range_items(&agent.tenant, context_only).await.unwrap(), all[..1]);
+}
+
+/// Ranges of several boxes and new items, in order; made once, whatever is asked again.
+pub async fn boxes_are_packed_into_one(store: Arc<dyn Full>) {
+    let (kit, tenant) = (Kit::new(&store), agent("a").tenant);
+    let mut ranges = Vec::new();
+    for name in ["a", "b"] {
+        let (run, _) = kit.begin(&agent(name), START).await;
+        kit.advance(&agent(name), says(name), START).await;
+        ranges.push(store.run(&tenant, run).await.unwrap().unwrap().state.output);
+    }
+    let mut expected = store.range_items(&tenant, ranges[0]).await.unwrap();
+    expected.extend(store.range_items(&tenant, ranges[1]).await.unwrap());
+    let extra = kit.item(ItemKind::Instruction, b"\"extra\"");
+    expected.push(Item { id: extra.id, kind: extra.kind, content: extra.content.clone() });
+    let id = kit.box_id();
+    let packed = store.pack(tenant.clone(), id, ranges.clone(), vec![extra.clone()]).await.unwrap().unwrap();
+    assert_eq!(packed, BoxRange { id, length: 5 });
+    assert_eq!(store.range_items(&tenant, packed).await.unwrap(), expected);
+    assert_eq!(store.pack(tenant.clone(), id, ranges.clone(), vec![extra]).await.unwrap(), Some(packed));
+    let other = foreign("a").tenant;
+    assert_eq!(store.pack(other.clone(), kit.box_id(), ranges.clone(), Vec::new()).await.unwrap(), None);
+    assert_eq!(store.pack(other, id, Vec::new(), Vec::new()).await.unwrap(), None, "a foreign id is not taken over");
+    let unknown = BoxRange { id: kit.box_id(), length: 0 };
+    assert_eq!(store.pack(tenant, kit.box_id(), vec![unknown], Vec::new()).await.unwrap(), None);
+}
+
+/// Every question with the wrong tenant is answered like one about nothing.
+pub async fn a_tenant_sees_nothing_of_another(store: Arc<dyn Full>) {
+    let (kit, agent, other) = (Kit::new(&store), agent("a"), foreign("a"));
+    let (run, _) = kit.begin(&agent, START).await;
+    kit.advance(&agent, calls(&[LOOKUP]), START).await;
+    let view = store.run(&agent.tenant, run).await.unwrap().unwrap();
+    let context = view.state.context;
+    let item = store.box_items(&agent.tenant, context.id, 0, 1).await.unwrap().remove(0);
+    let page = Page { after: 0, limit: 10 };
+    assert!(store.load(&other).await.unwrap().is_none());
+    assert!(store.head(&other).await.unwrap().is_none());
+    assert!(store.run(&other.tenant, run).await.unwrap().is_none());
+    assert!(store.run_from(&other, 0).await.unwrap().is_none());
+    assert!(store.journal(&other.tenant, run, 0, 10).await.unwrap().is_empty());
+    assert!(store.calls(&other.tenant, run, CallNumber(0), 10).await.unwrap().is_empty());
+    assert!(store.item(&other.tenant, item.id).await.unwrap().is_none());
+    assert!(store.open_box(&other.tenant, context.id).await.unwrap().is_none());
+    assert!(store.box_items(&other.tenant, context.id, 0, 10).await.unwrap().is_empty());
+    assert!(store.range_items(&other.tenant, context).await.unwrap().is_empty());
+    assert!(store.inbox(&other, page).await.unwrap().is_empty());
+    assert!(store.edges(&other, page).await.unwrap().is_empty());
+}
+
+/// Journal, calls, inbox and boxes in pages of any size.
+pub async fn pages_follow_each_other(store: Arc<dyn Full>) {
+    let (kit, agent) = (Kit::new(&store), agent("a"));
+    let (run, _) = kit.begin(&agent, START).await;
+    for lap in 0..5u32 {
+        kit.advance(&agent, calls(&[LOOKUP, LOOKUP]), START).await;
+        for call in [1, 2] {
+            kit.report(&agent, run, lap * 2 + call, START).await;
+            kit.take_report(&agent, START).await;
+        }
+    }
+    let whole = store.journal(&agent.tenant, run, 0, 1_000).await.unwrap();
+    let mut pages = Vec::new();
+    while let Some(page) = Some(store.journal(&agent.tenant, run, pages.len() as u64, 4).await.unwrap()).filter(|page| !page.is_empty()) {
+        pages.extend(page);
+    }
+    assert_eq!(pages, whole);
+    let second = store.calls(&agent.tenant, run, CallNumber(4), 2).await.unwrap();
+    assert_eq!(second.iter().map(|call| call.call.0).collect::<Vec<_>>(), [4, 5]);
+    let all = store.inbox(&agent, Page { after: 0, limit: 1_000 }).await.unwrap();
+    assert_eq!(all.len(), 11);
+    let middle = store.inbox(&agent, Page { after: all[3].id.0, limit: 3 }).await.unwrap();
+    assert_eq!(middle, all[4..7]);
+    let output = store.run(&agent.tenant, run).await.unwrap().unwrap().state.output;
+    let own = store.box_items(&agent.tenant, output.id, 0, 100).await.unwrap();
+    assert_eq!(own.len(), 20);
+    assert_eq!(store.box_items(&agent.tenant, output.id, 18, 5).await.unwrap(), own[18..]);
+}
+
+/// One edge per inbox row, with the run's lineage.
+pub async fn edges_follow_the_inbox(store: Arc<dyn Full>) {
+    let (kit, agent) = (Kit::new(&store), agent("a"));
+    let (run, _) = kit.begin(&agent, START).await;
+    kit.advance(&agent, calls(&[LOOKUP]), START).await;
+    kit.report(&agent, run, 1, START.plus_ms(1)).await;
+    let (guard, mut commit) = kit.prepare(&agent, windlass_kernel::Input::Stopped { reason: "no".into() }, START.plus_ms(2)).await;
+    let mut stop = kit.new_report(&agent, run, 1, START).message;
+    (stop.kind, stop.call, stop.item) = (MessageKind::Stop, None, None);
+    commit.messages.push(stop);
+    store.commit(guard, commit).await.unwrap();
+    let edges = store.edges(&agent, Page { after: 0, limit: 10 }).await.unwrap();
+    let words: Vec<_> = edges.iter().map(|edge| (edge.primitive, edge.phase, edge.call.map(|call| call.0))).collect();
+    assert_eq!(words, [("enqueue", "request", None), ("report", "response", Some(1)), ("stop", "request", None)]);
+    for edge in edges {
+        assert_eq!((edge.run, edge.trace, edge.parent_step.as_deref()), (Some(run), [7; 16], Some("step")));
+    }
+}
+
+fn ids(items: &[Item]) -> Vec<ItemId> {
+    items.iter().map(|item| item.id).collect()
+}

@@ -1,0 +1,326 @@
+//! Builders of test data. Transitions come from the real kernel, so that a case never holds what cannot happen.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+use windlass_kernel::{
+    AfterExecution, AgentKey, BoxId, BoxRange, Budgets, CallNumber, EffectClass, Event, Input, ItemId, ItemKind, Manifest, Moment, NewItem,
+    Origin, Phase, PolicyName, Reply, Report, ReportCause, RequestedCall, Route, Run, RunId, TaskStatus, Timestamp, ToolSpec, Transition,
+    apply, content, step,
+};
+use windlass_ports::{
+    Admission, CallChange, CallClaim, CallStatus, Commit, CommitKind, Committed, Enqueued, Guard, Lineage, Loaded, Message, MessageKind,
+    NewBox, NewCall, NewMessage, NewReport, NewRun, NodeId, PinnedManifest, StoreError, Taken, codec,
+};
+
+use super::Full;
+
+/// When tests begin.
+pub const START: Timestamp = Timestamp(1_700_000_000_000);
+
+/// How long a result may take in tests.
+pub const DEADLINE_MS: u64 = 60_000;
+
+/// The node that tests speak for unless they say otherwise.
+pub const NODE: NodeId = NodeId(1);
+
+/// A tool that a service runs and that may run twice.
+pub const LOOKUP: &str = "lookup";
+
+/// A tool that a service runs and that must not run twice.
+pub const CHARGE: &str = "charge";
+
+/// A tool of this process.
+pub const LOCAL: &str = "local";
+
+/// An agent of the tenant most cases use.
+pub fn agent(name: &str) -> AgentKey {
+    AgentKey { tenant: "acme".into(), agent: name.into() }
+}
+
+/// An agent of another tenant.
+pub fn foreign(name: &str) -> AgentKey {
+    AgentKey { tenant: "other".into(), agent: name.into() }
+}
+
+/// What every run of the tests may do.
+pub fn manifest() -> Arc<PinnedManifest> {
+    let tool = |name: &str, route, effect| ToolSpec {
+        name: name.into(),
+        description: String::new(),
+        parameters: serde_json::json!({ "type": "object" }),
+        route,
+        effect,
+        after_execution: AfterExecution::Suspend,
+        deadline_ms: DEADLINE_MS,
+    };
+    Arc::new(codec::pin_manifest(Manifest {
+        version: Manifest::VERSION,
+        policy: PolicyName::Respond,
+        model: "test".into(),
+        instructions: None,
+        tools: vec![
+            tool(LOOKUP, Route::External, EffectClass::Read),
+            tool(CHARGE, Route::External, EffectClass::Write),
+            tool(LOCAL, Route::InProcess, EffectClass::Read),
+        ],
+        budgets: Budgets { iterations: 1_000, calls: None, tokens: None, wall_ms: None },
+        result_fields: Vec::new(),
+    }))
+}
+
+/// A reply that calls these tools.
+pub fn calls(tools: &[&str]) -> Input {
+    let requested = |(index, tool): (usize, &&str)| RequestedCall {
+        provider_id: format!("call_{index}"),
+        tool: (*tool).to_owned(),
+        arguments: "{}".to_owned(),
+    };
+    Input::Replied(Reply { calls: tools.iter().enumerate().map(requested).collect(), ..Reply::default() })
+}
+
+/// A reply that ends the run.
+pub fn says(text: &str) -> Input {
+    Input::Replied(Reply { text: text.to_owned(), ..Reply::default() })
+}
+
+/// What a waiting report tells the kernel.
+pub fn taken(message: &Message) -> Input {
+    Input::Reported(Report {
+        call: message.call.unwrap(),
+        cause: ReportCause::Tool,
+        status: message.outcome.unwrap_or(TaskStatus::Success),
+        item: message.item.unwrap(),
+        after: message.after,
+    })
+}
+
+/// What must still hold of a loaded head.
+pub fn guard(agent: &AgentKey, loaded: &Loaded) -> Guard {
+    let run = loaded.run.as_ref().unwrap().id;
+    Guard { agent: agent.clone(), status: loaded.head.status, epoch: loaded.head.epoch, run, seq: loaded.head.seq }
+}
+
+/// Makes ids, and drives agents through a store.
+pub struct Kit {
+    store: Arc<dyn Full>,
+    manifest: Arc<PinnedManifest>,
+    last_id: AtomicU64,
+}
+
+impl Kit {
+    /// A kit for a store that no other kit uses.
+    pub fn new(store: &Arc<dyn Full>) -> Self {
+        Self::starting_at(store, 0)
+    }
+
+    /// A kit whose ids come after so many others.
+    pub fn starting_at(store: &Arc<dyn Full>, last_id: u64) -> Self {
+        Kit { store: Arc::clone(store), manifest: manifest(), last_id: AtomicU64::new(last_id) }
+    }
+
+    fn id<T>(&self, read: impl Fn(&[u8]) -> Option<T>) -> T {
+        let number = u128::from(self.last_id.fetch_add(1, Ordering::Relaxed)) + 1;
+        read(&number.to_be_bytes()).unwrap()
+    }
+
+    /// An item's id nobody has used.
+    pub fn item_id(&self) -> ItemId {
+        self.id(ItemId::from_slice)
+    }
+
+    /// A box's id nobody has used.
+    pub fn box_id(&self) -> BoxId {
+        self.id(BoxId::from_slice)
+    }
+
+    /// A run's id nobody has used.
+    pub fn run_id(&self) -> RunId {
+        self.id(RunId::from_slice)
+    }
+
+    /// A new item of these bytes.
+    pub fn item(&self, kind: ItemKind, bytes: &[u8]) -> NewItem {
+        NewItem { id: self.item_id(), kind, content: bytes.to_vec().into() }
+    }
+
+    /// A turn that is not entered.
+    pub fn new_run(&self, agent: &AgentKey, now: Timestamp) -> NewRun {
+        self.new_run_after(agent, None, vec![self.item(ItemKind::Instruction, br#"{"text":"do it"}"#)], now)
+    }
+
+    /// A turn that begins after a range, with items of its own.
+    pub fn new_run_after(&self, agent: &AgentKey, parent: Option<BoxRange>, items: Vec<NewItem>, now: Timestamp) -> NewRun {
+        let context = NewBox { id: self.box_id(), parent, items };
+        let output = self.box_id();
+        let accepted = Event::Accepted {
+            origin: Origin::Turn,
+            context: BoxRange { id: context.id, length: context.items.len() as u32 },
+            output: BoxRange { id: output, length: 0 },
+        };
+        NewRun {
+            run: self.run_id(),
+            agent: agent.clone(),
+            dedupe: None,
+            lineage: Lineage { trace: [7; 16], parent_step: Some("step".into()), source: Some("tests".into()) },
+            manifest: Arc::clone(&self.manifest),
+            context,
+            output,
+            state: apply(None, &accepted).unwrap(),
+            accepted,
+            kind: MessageKind::Turn,
+            enter: None,
+            node: NODE,
+            admission: Admission { queued_per_agent_max: 1_000, open_per_tenant_max: 10_000 },
+            now,
+        }
+    }
+
+    /// The same turn, entered if its agent is idle.
+    pub fn entering(&self, mut new: NewRun) -> NewRun {
+        new.enter = Some(self.commit(new.run, &new.state, Input::Entered(None), new.now));
+        new
+    }
+
+    /// Enqueues a turn that is entered if its agent is idle.
+    pub async fn begin(&self, agent: &AgentKey, now: Timestamp) -> (RunId, Enqueued) {
+        let new = self.entering(self.new_run(agent, now));
+        (new.run, self.store.enqueue(new).await.unwrap())
+    }
+
+    /// What an input makes of a run, as a commit of `NODE`.
+    pub fn commit(&self, run: RunId, state: &Run, input: Input, now: Timestamp) -> Commit {
+        let mut fresh = || self.item_id();
+        let made = step(state, &self.manifest.manifest, input, &mut Moment { now, fresh: &mut fresh });
+        Commit {
+            kind: if made.run.has_ended() { CommitKind::End } else { CommitKind::Suspend },
+            run,
+            node: NODE,
+            raise_epoch: false,
+            calls: call_changes(state, &made),
+            state: made.run,
+            events: made.events,
+            items: made.items,
+            appended: made.appended,
+            messages: Vec::new(),
+            consumed: Vec::new(),
+            now,
+        }
+    }
+
+    /// An agent's head and run, which must be there.
+    pub async fn load(&self, agent: &AgentKey) -> Loaded {
+        self.store.load(agent).await.unwrap().unwrap()
+    }
+
+    /// The guard and the commit of what an input does to an agent's run now.
+    pub async fn prepare(&self, agent: &AgentKey, input: Input, now: Timestamp) -> (Guard, Commit) {
+        let loaded = self.load(agent).await;
+        let run = loaded.run.as_ref().unwrap();
+        let mut commit = self.commit(run.id, &run.state, input, now);
+        commit.consumed.extend(run.turn);
+        (guard(agent, &loaded), commit)
+    }
+
+    /// Lets an input happen to an agent's run.
+    pub async fn advance(&self, agent: &AgentKey, input: Input, now: Timestamp) -> Committed {
+        self.try_advance(agent, input, now).await.unwrap()
+    }
+
+    /// Lets an input happen, or says why not.
+    pub async fn try_advance(&self, agent: &AgentKey, input: Input, now: Timestamp) -> Result<Committed, StoreError> {
+        let (guard, commit) = self.prepare(agent, input, now).await;
+        self.store.commit(guard, commit).await
+    }
+
+    /// Takes the oldest waiting report of an agent's run.
+    pub async fn take_report(&self, agent: &AgentKey, now: Timestamp) -> Committed {
+        let message = self.load(agent).await.pending[0].clone();
+        let (guard, mut commit) = self.prepare(agent, taken(&message), now).await;
+        commit.consumed.push(message.id);
+        self.store.commit(guard, commit).await.unwrap()
+    }
+
+    /// A report of a call's success.
+    pub fn new_report(&self, agent: &AgentKey, run: RunId, call: u32, now: Timestamp) -> NewReport {
+        let raw = serde_json::value::RawValue::from_string("{\"ok\":true}".into()).unwrap();
+        let bytes = content::result(CallNumber(call), TaskStatus::Success, &raw);
+        let content = NewItem { id: self.item_id(), kind: ItemKind::Result, content: bytes };
+        NewReport {
+            agent: agent.clone(),
+            run,
+            message: NewMessage {
+                kind: MessageKind::ToolResult,
+                call: Some(CallNumber(call)),
+                item: Some(content.id),
+                outcome: Some(TaskStatus::Success),
+                after: None,
+                source: Some("service".into()),
+                reason: None,
+            },
+            content,
+            now,
+        }
+    }
+
+    /// Reports a call's success.
+    pub async fn report(&self, agent: &AgentKey, run: RunId, call: u32, now: Timestamp) -> Taken {
+        self.store.report(self.new_report(agent, run, call, now)).await.unwrap()
+    }
+
+    /// A worker's claim on calls of a tool, for ten seconds.
+    pub fn claim(&self, tool: &str, worker: &str, max: usize, now: Timestamp) -> CallClaim {
+        CallClaim { tenant: "acme".into(), tool: tool.into(), worker: worker.to_owned(), max, until: now.plus_ms(10_000), key: None, now }
+    }
+}
+
+/// What a transition does to the rows of calls.
+pub fn call_changes(before: &Run, made: &Transition) -> Vec<(CallNumber, CallChange)> {
+    let mut contents = made.items.iter().filter(|item| item.kind == ItemKind::Call).map(|item| item.id);
+    let mut changes = Vec::new();
+    let mut run = before.clone();
+    let moved = |status, result, deadline| CallChange::Moved { status, result, deadline };
+    for event in &made.events {
+        let next = apply(Some(run.clone()), event).unwrap();
+        match event {
+            Event::Replied { calls, .. } => {
+                changes.extend(calls.iter().map(|call| (call.call, new_call(&next, call, contents.next().unwrap()))));
+            }
+            Event::ActionStarted { call, .. } => changes.push((call.call, new_call(&next, call, contents.next().unwrap()))),
+            Event::Reported { call, item, .. } => changes.push((*call, moved(CallStatus::Received, Some(*item), None))),
+            Event::LeaseEnded { call } => changes.push((*call, moved(CallStatus::Waiting, None, None))),
+            Event::CallParked { call } => changes.push((*call, moved(CallStatus::Parked, None, None))),
+            Event::CallReleased { call, deadline } => changes.push((*call, moved(CallStatus::Waiting, None, Some(*deadline)))),
+            Event::LapStarted { .. } | Event::Ended { .. } => {
+                let received = run.calls().iter().filter(|call| call.is_received());
+                changes.extend(received.map(|call| (call.call, moved(CallStatus::Applied, None, None))));
+            }
+            Event::Accepted { .. }
+            | Event::Leased
+            | Event::AttemptFailed { .. }
+            | Event::Parked { .. }
+            | Event::Unparked
+            | Event::TakenOver
+            | Event::Ignored { .. }
+            | Event::BudgetBreached { .. } => {}
+        }
+        run = next;
+    }
+    changes
+}
+
+fn new_call(run: &Run, call: &windlass_kernel::OpenCall, item: ItemId) -> CallChange {
+    debug_assert!(matches!(run.phase, Phase::Waiting { .. }));
+    CallChange::Made(NewCall {
+        iteration: run.iteration,
+        tool: call.tool.clone(),
+        route: call.route,
+        effect: call.effect,
+        deadline: call.deadline,
+        item,
+        status: if call.route == Route::InProcess { CallStatus::Started } else { CallStatus::Waiting },
+        result: None,
+    })
+}

@@ -1,0 +1,106 @@
+//! The suite every store must pass, as functions, and the builders its cases are made of.
+//!
+//! [`conformance!`](crate::conformance!) makes a test of each case. A case gets an empty store of its own.
+#![expect(clippy::unwrap_used, reason = "these are tests that other crates run: a panic is how they fail")]
+
+pub mod claims;
+pub mod content;
+pub mod fencing;
+pub mod fixtures;
+pub mod publishing;
+pub mod reports;
+pub mod sweep;
+pub mod turns;
+
+use std::{any::Any, sync::Arc};
+
+use windlass_ports::{Store, Views};
+
+/// A store with both its faces.
+pub trait Full: Store + Views {}
+
+impl<T: Store + Views> Full for T {}
+
+/// A store to be tested, with whatever must live as long as it does.
+pub struct Subject {
+    /// The store.
+    pub store: Arc<dyn Full>,
+    // After the store: a folder must not go before what is in it.
+    _keep: Box<dyn Any + Send + Sync>,
+}
+
+impl Subject {
+    /// A store and what it needs, such as its folder.
+    pub fn new(store: impl Full + 'static, keep: impl Any + Send + Sync) -> Self {
+        Subject { store: Arc::new(store), _keep: Box::new(keep) }
+    }
+}
+
+/// Makes one test of each case, for the stores that an `async fn(StoreOptions) -> Subject` makes.
+#[macro_export]
+macro_rules! conformance {
+    ($make:path) => {
+        $crate::conformance! { @each $make, false;
+            turns::an_idle_agent_is_entered_at_once;
+            turns::without_room_the_run_is_dispatched;
+            turns::a_whole_run_folds_to_its_state;
+            turns::queued_runs_start_in_their_order;
+            turns::an_action_needs_an_idle_agent;
+            turns::a_repeated_key_finds_the_first_run;
+            turns::a_repeated_run_is_recorded_once;
+            turns::too_many_runs_are_refused;
+            turns::a_queued_run_can_be_withdrawn;
+            turns::an_unknown_or_foreign_context_is_refused;
+            turns::of_racing_requests_one_leases;
+            turns::a_run_may_end_as_it_is_entered;
+            turns::a_stopped_run_leaves_no_turn_behind;
+            fencing::a_stale_guard_changes_nothing;
+            fencing::a_lost_answer_is_success_once;
+            fencing::a_lost_answer_of_the_last_commit_is_success_too;
+            fencing::another_owner_raises_the_epoch;
+            fencing::of_racing_commits_one_wins;
+            fencing::a_failing_member_leaves_no_trace;
+            reports::a_report_wakes_a_suspended_agent;
+            reports::a_second_report_changes_nothing;
+            reports::an_early_report_waits_for_its_call;
+            reports::a_late_report_is_on_record;
+            reports::an_unknown_or_foreign_run_takes_no_report;
+            reports::reports_are_taken_in_the_order_they_came;
+            reports::a_report_for_a_queued_run_waits_with_it;
+            reports::a_refused_message_no_longer_waits;
+            reports::a_report_of_the_owner_meets_one_from_outside;
+            claims::calls_are_given_oldest_first;
+            claims::a_repeated_key_gives_the_same_calls;
+            claims::the_end_of_a_lease_is_due;
+            claims::a_hold_is_prolonged_or_given_back;
+            claims::only_the_holder_keeps_a_call;
+            claims::a_call_past_its_deadline_is_not_given;
+            claims::calls_of_an_ended_run_are_dropped;
+            content::bytes_come_back_as_they_came;
+            content::megabytes_share_a_group_with_others;
+            content::a_conversation_is_read_through_all_its_boxes;
+            content::a_range_is_a_prefix;
+            content::boxes_are_packed_into_one;
+            content::a_tenant_sees_nothing_of_another;
+            content::pages_follow_each_other;
+            content::edges_follow_the_inbox;
+            sweep::agents_are_due_in_order;
+            sweep::a_lost_owners_agents_are_orphans;
+            sweep::a_quarantined_agent_is_left_alone;
+            sweep::pending_messages_of_a_lost_owner_are_due;
+            publishing::nothing_is_noted_unless_asked_for;
+        }
+        $crate::conformance! { @each $make, true;
+            publishing::every_event_is_noted_once;
+        }
+    };
+    (@each $make:path, $publish:literal; $($module:ident::$case:ident;)+) => {
+        $(
+            #[tokio::test]
+            async fn $case() {
+                let subject = $make($crate::StoreOptions { publish: $publish }).await;
+                $crate::conformance::$module::$case(subject.store.clone()).await;
+            }
+        )+
+    };
+}

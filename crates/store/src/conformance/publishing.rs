@@ -1,0 +1,45 @@
+//! The outbox: every event once, for whoever publishes.
+
+use std::sync::Arc;
+
+use windlass_kernel::Input;
+
+use super::{
+    Full,
+    fixtures::{Kit, LOOKUP, START, agent, calls, says},
+};
+
+/// A store that publishes nothing keeps no outbox.
+pub async fn nothing_is_noted_unless_asked_for(store: Arc<dyn Full>) {
+    let kit = Kit::new(&store);
+    kit.begin(&agent("a"), START).await;
+    kit.advance(&agent("a"), says("done"), START).await;
+    assert!(store.outbox(10).await.unwrap().is_empty());
+}
+
+/// The stretches cover each journal without gap or overlap, and are gone once they are published.
+pub async fn every_event_is_noted_once(store: Arc<dyn Full>) {
+    let (kit, agent) = (Kit::new(&store), agent("a"));
+    let (run, _) = kit.begin(&agent, START).await;
+    let queued = kit.new_run(&agent, START);
+    store.enqueue(queued.clone()).await.unwrap();
+    let stop = kit.commit(queued.run, &queued.state, Input::Stopped { reason: String::new() }, START);
+    store.withdraw(agent.clone(), stop).await.unwrap();
+    kit.advance(&agent, calls(&[LOOKUP]), START).await;
+    kit.report(&agent, run, 1, START).await;
+    kit.take_report(&agent, START).await;
+    kit.advance(&agent, says("done"), START).await;
+    let rows = store.outbox(100).await.unwrap();
+    assert!(rows.is_sorted_by_key(|row| row.n));
+    for run in [run, queued.run] {
+        let mut next = 0;
+        for row in rows.iter().filter(|row| row.run == run) {
+            assert_eq!((row.first, &row.agent), (next, &agent));
+            next += u64::from(row.count);
+        }
+        assert_eq!(next, store.journal(&agent.tenant, run, 0, 100).await.unwrap().len() as u64);
+    }
+    assert_eq!(store.outbox(2).await.unwrap(), rows[..2]);
+    store.published(rows[1].n).await.unwrap();
+    assert_eq!(store.outbox(100).await.unwrap(), rows[2..]);
+}

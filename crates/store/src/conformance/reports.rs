@@ -1,0 +1,163 @@
+//! Results from outside: once, in order, and never lost.
+
+use std::sync::Arc;
+
+use windlass_kernel::{CallNumber, HeadStatus, Input};
+use windlass_ports::{CallStatus, Enqueued, MessageId, MessageStatus, Page, Taken};
+
+use super::{
+    Full,
+    fixtures::{Kit, LOCAL, LOOKUP, START, agent, calls, foreign, guard, says, taken},
+};
+
+const ALL: Page = Page { after: 0, limit: 1_000 };
+
+/// A suspended agent is due as soon as a report is in, and no longer once it is taken.
+pub async fn a_report_wakes_a_suspended_agent(store: Arc<dyn Full>) {
+    let (kit, agent) = (Kit::new(&store), agent("a"));
+    let (run, _) = kit.begin(&agent, START).await;
+    kit.advance(&agent, calls(&[LOOKUP, LOOKUP]), START).await;
+    let now = START.plus_ms(100);
+    assert!(store.due(now, 10).await.unwrap().is_empty());
+    let seq = kit.load(&agent).await.head.seq;
+    assert!(matches!(kit.report(&agent, run, 2, now).await, Taken::Recorded(_)));
+    assert_eq!(store.due(now, 10).await.unwrap(), std::slice::from_ref(&agent));
+    assert_eq!(kit.load(&agent).await.head.seq, seq, "a report fences nobody");
+    assert_eq!(store.head(&agent).await.unwrap().unwrap().pending, 1);
+    kit.take_report(&agent, now).await;
+    assert!(store.due(now, 10).await.unwrap().is_empty());
+    assert_eq!(store.head(&agent).await.unwrap().unwrap().pending, 0);
+}
+
+/// A call has one report of each kind; the second is told the first one's number.
+pub async fn a_second_report_changes_nothing(store: Arc<dyn Full>) {
+    let (kit, agent) = (Kit::new(&store), agent("a"));
+    let (run, _) = kit.begin(&agent, START).await;
+    kit.advance(&agent, calls(&[LOOKUP]), START).await;
+    let Taken::Recorded(first) = kit.report(&agent, run, 1, START).await else { panic!("not recorded") };
+    let second = kit.new_report(&agent, run, 1, START);
+    let item = second.content.id;
+    assert_eq!(store.report(second).await.unwrap(), Taken::Duplicate(first));
+    assert!(store.item(&agent.tenant, item).await.unwrap().is_none());
+    assert_eq!(kit.load(&agent).await.pending.len(), 1);
+    kit.take_report(&agent, START).await;
+    assert_eq!(kit.report(&agent, run, 1, START).await, Taken::Duplicate(first), "also after it was taken");
+}
+
+/// A report before its call is committed waits; the owner learns of it by its commit.
+pub async fn an_early_report_waits_for_its_call(store: Arc<dyn Full>) {
+    let (kit, agent) = (Kit::new(&store), agent("a"));
+    let (run, _) = kit.begin(&agent, START).await;
+    assert!(matches!(kit.report(&agent, run, 1, START).await, Taken::Recorded(_)));
+    assert!(store.due(START.plus_ms(9), 10).await.unwrap().is_empty(), "a running agent is not woken");
+    let committed = kit.advance(&agent, calls(&[LOOKUP]), START).await;
+    assert_eq!(committed.pending, 1);
+    let committed = kit.take_report(&agent, START).await;
+    assert_eq!(committed.pending, 0);
+    assert_eq!(kit.load(&agent).await.run.unwrap().state.iteration, 2);
+}
+
+/// A report for a run that is over is kept and changes nothing; what waited for that run is skipped.
+pub async fn a_late_report_is_on_record(store: Arc<dyn Full>) {
+    let (kit, agent) = (Kit::new(&store), agent("a"));
+    let (run, _) = kit.begin(&agent, START).await;
+    kit.advance(&agent, calls(&[LOOKUP, LOOKUP]), START).await;
+    let Taken::Recorded(waiting) = kit.report(&agent, run, 1, START).await else { panic!("not recorded") };
+    kit.advance(&agent, Input::Stopped { reason: String::new() }, START).await;
+    let report = kit.new_report(&agent, run, 2, START);
+    let item = report.content.id;
+    let Taken::Late(late) = store.report(report).await.unwrap() else { panic!("not late") };
+    assert!(store.item(&agent.tenant, item).await.unwrap().is_some());
+    let rows = store.inbox(&agent, ALL).await.unwrap();
+    for id in [waiting, late] {
+        assert_eq!(rows.iter().find(|row| row.id == id).unwrap().status, MessageStatus::Skipped);
+    }
+    let head = store.head(&agent).await.unwrap().unwrap();
+    assert_eq!((head.status, head.pending), (HeadStatus::Idle, 0));
+}
+
+/// A run that is not there, or is somebody else's, looks the same.
+pub async fn an_unknown_or_foreign_run_takes_no_report(store: Arc<dyn Full>) {
+    let (kit, agent) = (Kit::new(&store), agent("a"));
+    let (run, _) = kit.begin(&agent, START).await;
+    assert_eq!(kit.report(&foreign("a"), run, 1, START).await, Taken::UnknownRun);
+    assert_eq!(kit.report(&super::fixtures::agent("b"), run, 1, START).await, Taken::UnknownRun);
+    assert_eq!(kit.report(&agent, kit.run_id(), 1, START).await, Taken::UnknownRun);
+    assert_eq!(store.inbox(&agent, ALL).await.unwrap().len(), 1);
+}
+
+/// Waiting messages are loaded oldest first, whatever call they are about.
+pub async fn reports_are_taken_in_the_order_they_came(store: Arc<dyn Full>) {
+    let (kit, agent) = (Kit::new(&store), agent("a"));
+    let (run, _) = kit.begin(&agent, START).await;
+    kit.advance(&agent, calls(&[LOOKUP, LOOKUP, LOOKUP]), START).await;
+    for call in [3, 1, 2] {
+        kit.report(&agent, run, call, START).await;
+    }
+    let loaded = kit.load(&agent).await;
+    let order: Vec<Option<CallNumber>> = loaded.pending.iter().map(|message| message.call).collect();
+    assert_eq!(order, [3, 1, 2].map(|call| Some(CallNumber(call))));
+    for left in [2, 1, 0] {
+        assert_eq!(kit.take_report(&agent, START).await.pending, left);
+    }
+    let statuses: Vec<CallStatus> =
+        store.calls(&agent.tenant, run, CallNumber(1), 10).await.unwrap().iter().map(|call| call.status).collect();
+    assert_eq!(statuses, [CallStatus::Applied; 3]);
+}
+
+/// Nobody takes it before the run begins, and then it is there.
+pub async fn a_report_for_a_queued_run_waits_with_it(store: Arc<dyn Full>) {
+    let (kit, agent) = (Kit::new(&store), agent("a"));
+    kit.begin(&agent, START).await;
+    let (queued, enqueued) = kit.begin(&agent, START).await;
+    assert!(matches!(enqueued, Enqueued::Queued { .. }));
+    assert!(matches!(kit.report(&agent, queued, 1, START).await, Taken::Recorded(_)));
+    assert!(kit.load(&agent).await.pending.is_empty());
+    assert_eq!(kit.advance(&agent, calls(&[LOOKUP]), START).await.pending, 0);
+    assert_eq!(kit.advance(&agent, Input::Stopped { reason: String::new() }, START).await.pending, 1);
+    let loaded = kit.load(&agent).await;
+    assert_eq!((loaded.run.unwrap().id, loaded.pending.len()), (queued, 1));
+}
+
+/// A refused message is an error with its reason, and the agent is no longer due for it.
+pub async fn a_refused_message_no_longer_waits(store: Arc<dyn Full>) {
+    let (kit, agent) = (Kit::new(&store), agent("a"));
+    let (run, _) = kit.begin(&agent, START).await;
+    kit.advance(&agent, calls(&[LOOKUP, LOOKUP]), START).await;
+    kit.report(&agent, run, 1, START).await;
+    let Taken::Recorded(second) = kit.report(&agent, run, 2, START).await else { panic!("not recorded") };
+    store.refuse(foreign("a"), second, "not theirs".into()).await.unwrap();
+    store.refuse(agent.clone(), MessageId(9_999), "not there".into()).await.unwrap();
+    assert_eq!(kit.load(&agent).await.pending.len(), 2);
+    store.refuse(agent.clone(), second, "because".into()).await.unwrap();
+    store.refuse(agent.clone(), second, "again".into()).await.unwrap();
+    let row = store.inbox(&agent, ALL).await.unwrap().into_iter().find(|row| row.id == second).unwrap();
+    assert_eq!((row.status, row.reason.as_deref()), (MessageStatus::Error, Some("because")));
+    assert_eq!(store.head(&agent).await.unwrap().unwrap().pending, 1);
+    assert_eq!(store.due(START, 10).await.unwrap().len(), 1);
+    let first = kit.load(&agent).await.pending[0].id;
+    store.refuse(agent.clone(), first, "too".into()).await.unwrap();
+    assert!(store.due(START, 10).await.unwrap().is_empty());
+}
+
+/// A result of this process and one from outside for the same call: one row, and the second changes nothing.
+pub async fn a_report_of_the_owner_meets_one_from_outside(store: Arc<dyn Full>) {
+    let (kit, agent) = (Kit::new(&store), agent("a"));
+    let (run, _) = kit.begin(&agent, START).await;
+    kit.advance(&agent, calls(&[LOCAL, LOCAL]), START).await;
+    let Taken::Recorded(outside) = kit.report(&agent, run, 1, START).await else { panic!("not recorded") };
+    let message = kit.load(&agent).await.pending[0].clone();
+    let own = kit.new_report(&agent, run, 1, START);
+    let (guard, mut commit) = kit.prepare(&agent, taken(&message), START).await;
+    commit.items.push(own.content);
+    commit.messages.push(own.message);
+    let committed = store.commit(guard, commit).await.unwrap();
+    assert_eq!((committed.messages, committed.pending), (vec![outside], 1));
+    kit.take_report(&agent, START).await;
+    let loaded = kit.load(&agent).await;
+    assert!(loaded.pending.is_empty());
+    let run = loaded.run.as_ref().unwrap();
+    assert_eq!(run.state.waiting_count(), 1);
+    let stop = kit.commit(run.id, &run.state, says("x"), START);
+    store.commit(self::guard(&agent, &loaded), stop).await.unwrap();
+}

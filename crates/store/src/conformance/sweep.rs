@@ -1,0 +1,86 @@
+//! What is found again when every ring was lost.
+
+use std::sync::Arc;
+
+use windlass_kernel::{AgentKey, HeadStatus, Input};
+use windlass_ports::{Enqueued, NodeId};
+
+use super::{
+    Full,
+    fixtures::{DEADLINE_MS, Kit, LOCAL, LOOKUP, NODE, START, agent, calls, foreign, says},
+};
+
+/// The longest due first, across tenants, and no more than asked for.
+pub async fn agents_are_due_in_order(store: Arc<dyn Full>) {
+    let kit = Kit::new(&store);
+    let agents = [agent("c"), foreign("b"), agent("a")];
+    for (ms, agent) in (0..).zip(&agents) {
+        let now = START.plus_ms(ms * 10);
+        kit.begin(agent, now).await;
+        kit.advance(agent, calls(&[LOOKUP]), now).await;
+    }
+    let deadline = START.plus_ms(DEADLINE_MS);
+    assert!(store.due(windlass_kernel::Timestamp(deadline.0 - 1), 10).await.unwrap().is_empty());
+    assert_eq!(store.due(deadline, 10).await.unwrap(), agents[..1]);
+    assert_eq!(store.due(deadline.plus_ms(100), 10).await.unwrap(), agents);
+    assert_eq!(store.due(deadline.plus_ms(100), 2).await.unwrap(), agents[..2]);
+}
+
+/// What a node owed when it was lost: a model call, a start of a tool, an entry. What waits for others is nobody's orphan.
+pub async fn a_lost_owners_agents_are_orphans(store: Arc<dyn Full>) {
+    let kit = Kit::new(&store);
+    store.enqueue(kit.new_run(&agent("dispatched"), START)).await.unwrap();
+    kit.begin(&agent("running"), START).await;
+    for (name, tool) in [("starting", LOCAL), ("waiting", LOOKUP)] {
+        kit.begin(&agent(name), START).await;
+        kit.advance(&agent(name), calls(&[tool]), START).await;
+    }
+    kit.begin(&agent("idle"), START).await;
+    kit.advance(&agent("idle"), says("done"), START).await;
+    kit.begin(&foreign("running"), START).await;
+    assert!(store.orphans(NODE, None, 10).await.unwrap().is_empty());
+    let expected: Vec<AgentKey> = vec![agent("dispatched"), agent("running"), agent("starting"), foreign("running")];
+    assert_eq!(store.orphans(NodeId(2), None, 10).await.unwrap(), expected);
+    let mut paged = Vec::new();
+    while let Some(found) = store.orphans(NodeId(2), paged.last().cloned(), 1).await.unwrap().pop() {
+        paged.push(found);
+    }
+    assert_eq!(paged, expected);
+    let (guard, mut takeover) = kit.prepare(&agent("running"), Input::TakenOver, START).await;
+    takeover.node = NodeId(2);
+    store.commit(guard, takeover).await.unwrap();
+    assert_eq!(store.orphans(NodeId(2), None, 10).await.unwrap().len(), 3);
+}
+
+/// Suspended with nothing due, busy to newcomers, and gone from every list; a stop puts the agent back.
+pub async fn a_quarantined_agent_is_left_alone(store: Arc<dyn Full>) {
+    let (kit, agent) = (Kit::new(&store), agent("a"));
+    let (run, _) = kit.begin(&agent, START).await;
+    kit.advance(&agent, calls(&[LOOKUP, LOCAL]), START).await;
+    let (stale, commit) = kit.prepare(&agent, Input::TakenOver, START).await;
+    store.quarantine(super::fixtures::agent("nobody"), "no such agent".into()).await.unwrap();
+    store.quarantine(agent.clone(), "unreadable".into()).await.unwrap();
+    let head = store.head(&agent).await.unwrap().unwrap();
+    assert_eq!((head.status, head.run, head.quarantined.as_deref()), (HeadStatus::Suspended, Some(run), Some("unreadable")));
+    assert!(store.commit(stale, commit).await.is_err(), "whoever worked on it is fenced");
+    kit.report(&agent, run, 1, START).await;
+    assert!(store.claim_calls(kit.claim(LOOKUP, "w", 5, START)).await.unwrap().is_empty());
+    assert!(store.due(START.plus_ms(DEADLINE_MS * 2), 10).await.unwrap().is_empty());
+    assert!(store.orphans(NodeId(2), None, 10).await.unwrap().is_empty());
+    assert!(matches!(kit.begin(&agent, START).await.1, Enqueued::Queued { .. }));
+    let committed = kit.advance(&agent, Input::Stopped { reason: String::new() }, START).await;
+    assert!(committed.next_leased);
+    assert_eq!(store.head(&agent).await.unwrap().unwrap().quarantined, None);
+}
+
+/// A message that came while the owner ran, and was not taken before the owner was lost, makes the agent due.
+pub async fn pending_messages_of_a_lost_owner_are_due(store: Arc<dyn Full>) {
+    let (kit, agent) = (Kit::new(&store), agent("a"));
+    let (run, _) = kit.begin(&agent, START).await;
+    kit.report(&agent, run, 1, START).await;
+    kit.advance(&agent, calls(&[LOOKUP]), START.plus_ms(3)).await;
+    assert!(store.orphans(NodeId(2), None, 10).await.unwrap().is_empty());
+    assert_eq!(store.due(START.plus_ms(3), 10).await.unwrap(), std::slice::from_ref(&agent));
+    kit.take_report(&agent, START.plus_ms(4)).await;
+    assert!(store.due(START.plus_ms(4), 10).await.unwrap().is_empty());
+}

@@ -1,0 +1,178 @@
+//! The store without a disk: for tests, and for trying things out. It keeps every promise but survival.
+
+mod reads;
+mod table;
+mod writes;
+
+use std::sync::Mutex;
+
+use async_trait::async_trait;
+use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ItemId, NewItem, RunId, Tenant, Timestamp};
+use windlass_ports::{
+    BoxView, CallClaim, CallView, ClaimedCall, Commit, Committed, Edge, Enqueued, Guard, HeadView, InboxView, Item, JournalEntry, Loaded,
+    MessageId, NewReport, NewRun, NodeId, OutboxRow, Page, RunView, Store, StoreError, Taken, Views, Withdrawn,
+};
+
+use crate::{
+    StoreOptions, reading,
+    rows::{Outcome, Reads, Rows},
+    verbs,
+};
+use writes::MemoryRows;
+
+/// A store in memory.
+pub struct MemoryStore {
+    /// One verb at a time, like the one writer of a database. No verb waits for anything while it holds this.
+    rows: Mutex<MemoryRows>,
+    options: StoreOptions,
+}
+
+impl MemoryStore {
+    /// An empty store.
+    pub fn new(options: StoreOptions) -> Self {
+        MemoryStore { rows: Mutex::new(MemoryRows::new()), options }
+    }
+
+    /// The one node there is.
+    pub fn node(&self) -> NodeId {
+        NodeId(1)
+    }
+
+    fn write<T>(&self, verb: impl FnOnce(&mut MemoryRows) -> Outcome<T>) -> Outcome<T> {
+        let mut rows = self.lock()?;
+        let outcome = verb(&mut rows);
+        match &outcome {
+            Ok(_) => rows.commit(),
+            Err(_) => rows.roll_back(),
+        }
+        outcome
+    }
+
+    fn read<T>(&self, question: impl FnOnce(&MemoryRows) -> Outcome<T>) -> Outcome<T> {
+        question(&*self.lock()?)
+    }
+
+    fn lock(&self) -> Outcome<std::sync::MutexGuard<'_, MemoryRows>> {
+        // A panic in a verb may have left half of it behind, and nothing here can tell.
+        self.rows.lock().map_err(|_| StoreError::Unavailable("a verb panicked in the memory store".into()))
+    }
+}
+
+#[async_trait]
+impl Store for MemoryStore {
+    async fn enqueue(&self, run: NewRun) -> Result<Enqueued, StoreError> {
+        self.write(|rows| verbs::enqueue(rows, self.options, &run))
+    }
+
+    async fn load(&self, agent: &AgentKey) -> Result<Option<Loaded>, StoreError> {
+        self.read(|rows| reading::load(rows, agent))
+    }
+
+    async fn commit(&self, guard: Guard, commit: Commit) -> Result<Committed, StoreError> {
+        self.write(|rows| verbs::commit(rows, self.options, &guard, &commit))
+    }
+
+    async fn withdraw(&self, agent: AgentKey, commit: Commit) -> Result<Withdrawn, StoreError> {
+        self.write(|rows| verbs::withdraw(rows, self.options, &agent, &commit))
+    }
+
+    async fn report(&self, report: NewReport) -> Result<Taken, StoreError> {
+        self.write(|rows| verbs::report(rows, &report))
+    }
+
+    async fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<AgentKey>, StoreError> {
+        self.read(|rows| rows.due(now, limit))
+    }
+
+    async fn orphans(&self, node: NodeId, after: Option<AgentKey>, limit: usize) -> Result<Vec<AgentKey>, StoreError> {
+        self.read(|rows| rows.orphans(node, after.as_ref(), limit))
+    }
+
+    async fn claim_calls(&self, claim: CallClaim) -> Result<Vec<ClaimedCall>, StoreError> {
+        self.write(|rows| verbs::claim_calls(rows, &claim))
+    }
+
+    async fn renew_calls(&self, claim: CallClaim, calls: Vec<(RunId, CallNumber)>) -> Result<Vec<(RunId, CallNumber)>, StoreError> {
+        self.write(|rows| verbs::renew_calls(rows, &claim, &calls))
+    }
+
+    async fn release_calls(&self, claim: CallClaim, calls: Vec<(RunId, CallNumber)>) -> Result<Vec<(RunId, CallNumber)>, StoreError> {
+        self.write(|rows| verbs::release_calls(rows, &claim, &calls))
+    }
+
+    async fn pack(&self, tenant: Tenant, id: BoxId, from: Vec<BoxRange>, items: Vec<NewItem>) -> Result<Option<BoxRange>, StoreError> {
+        self.write(|rows| verbs::pack(rows, &tenant, id, &from, &items))
+    }
+
+    async fn quarantine(&self, agent: AgentKey, reason: String) -> Result<(), StoreError> {
+        self.write(|rows| verbs::quarantine(rows, &agent, &reason))
+    }
+
+    async fn refuse(&self, agent: AgentKey, message: MessageId, reason: String) -> Result<(), StoreError> {
+        self.write(|rows| verbs::refuse(rows, &agent, message, &reason))
+    }
+
+    async fn outbox(&self, limit: usize) -> Result<Vec<OutboxRow>, StoreError> {
+        self.read(|rows| rows.outbox(limit))
+    }
+
+    async fn published(&self, up_to: u64) -> Result<(), StoreError> {
+        self.write(|rows| rows.forget_outbox(up_to))
+    }
+}
+
+#[async_trait]
+impl Views for MemoryStore {
+    async fn head(&self, agent: &AgentKey) -> Result<Option<HeadView>, StoreError> {
+        self.read(|rows| reading::head(rows, agent))
+    }
+
+    async fn run(&self, tenant: &Tenant, run: RunId) -> Result<Option<RunView>, StoreError> {
+        self.read(|rows| reading::run(rows, tenant, run))
+    }
+
+    async fn run_from(&self, agent: &AgentKey, ordinal: u64) -> Result<Option<RunView>, StoreError> {
+        self.read(|rows| reading::run_from(rows, agent, ordinal))
+    }
+
+    async fn journal(&self, tenant: &Tenant, run: RunId, from: u64, limit: usize) -> Result<Vec<JournalEntry>, StoreError> {
+        self.read(|rows| reading::journal(rows, tenant, run, from, limit))
+    }
+
+    async fn calls(&self, tenant: &Tenant, run: RunId, from: CallNumber, limit: usize) -> Result<Vec<CallView>, StoreError> {
+        self.read(|rows| reading::calls(rows, tenant, run, from, limit))
+    }
+
+    async fn item(&self, tenant: &Tenant, item: ItemId) -> Result<Option<Item>, StoreError> {
+        self.read(|rows| reading::item(rows, tenant, item))
+    }
+
+    async fn open_box(&self, tenant: &Tenant, id: BoxId) -> Result<Option<BoxView>, StoreError> {
+        self.read(|rows| reading::open_box(rows, tenant, id))
+    }
+
+    async fn box_items(&self, tenant: &Tenant, id: BoxId, from: u32, limit: usize) -> Result<Vec<Item>, StoreError> {
+        self.read(|rows| reading::box_items(rows, tenant, id, from, limit))
+    }
+
+    async fn range_items(&self, tenant: &Tenant, range: BoxRange) -> Result<Vec<Item>, StoreError> {
+        self.read(|rows| {
+            let mut items = Vec::new();
+            for segment in verbs::chain(rows, tenant, range)?.unwrap_or_default() {
+                let found = rows.box_items(segment.id, segment.from, segment.below, usize::MAX)?;
+                for (_, row) in found {
+                    items.push(reading::verified(row)?);
+                }
+            }
+            Ok(items)
+        })
+    }
+
+    async fn inbox(&self, agent: &AgentKey, page: Page) -> Result<Vec<InboxView>, StoreError> {
+        self.read(|rows| reading::inbox(rows, agent, page))
+    }
+
+    async fn edges(&self, agent: &AgentKey, page: Page) -> Result<Vec<Edge>, StoreError> {
+        self.read(|rows| reading::edges(rows, agent, page))
+    }
+}

@@ -1,0 +1,56 @@
+//! A sorted table that can take back what was done to it since the last commit.
+
+use std::{collections::BTreeMap, ops::RangeBounds};
+
+pub(super) struct Table<K, V> {
+    rows: BTreeMap<K, V>,
+    /// What stood under each changed key, oldest change first.
+    undo: Vec<(K, Option<V>)>,
+}
+
+impl<K: Ord + Clone, V: Clone> Table<K, V> {
+    pub(super) fn new() -> Self {
+        Table { rows: BTreeMap::new(), undo: Vec::new() }
+    }
+
+    pub(super) fn get(&self, key: &K) -> Option<&V> {
+        self.rows.get(key)
+    }
+
+    pub(super) fn range(&self, range: impl RangeBounds<K>) -> impl DoubleEndedIterator<Item = (&K, &V)> {
+        self.rows.range(range)
+    }
+
+    /// False, and nothing changes, if the key stands already.
+    pub(super) fn insert(&mut self, key: K, value: V) -> bool {
+        if self.rows.contains_key(&key) {
+            return false;
+        }
+        self.put(key, value);
+        true
+    }
+
+    pub(super) fn put(&mut self, key: K, value: V) {
+        let before = self.rows.insert(key.clone(), value);
+        self.undo.push((key, before));
+    }
+
+    pub(super) fn remove(&mut self, key: &K) {
+        if let Some(before) = self.rows.remove(key) {
+            self.undo.push((key.clone(), Some(before)));
+        }
+    }
+
+    pub(super) fn commit(&mut self) {
+        self.undo.clear();
+    }
+
+    pub(super) fn roll_back(&mut self) {
+        while let Some((key, before)) = self.undo.pop() {
+            match before {
+                Some(value) => self.rows.insert(key, value),
+                None => self.rows.remove(&key),
+            };
+        }
+    }
+}

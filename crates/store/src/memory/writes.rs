@@ -1,0 +1,305 @@
+//! The tables, and the statements that change them.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use windlass_kernel::{AgentKey, BoxId, CallNumber, Epoch, ItemId, Manifest, NewItem, RunId, Tenant, Timestamp, ToolName};
+use windlass_ports::{CallStatus, MessageId, MessageKind, MessageStatus, OutboxRow, PinnedManifest, RunStatus, codec};
+
+use super::table::Table;
+use crate::rows::{
+    BoxRow, CallMove, CallRow, HeadRow, ItemRow, JournalRow, MessageRow, Outcome, Rows, RunChange, RunRow, is_missing, is_report,
+    stands_already,
+};
+
+/// Where a waiting call stands in line: whose, of which tool, since when.
+pub(super) type Place = (Tenant, ToolName, Timestamp, RunId, CallNumber);
+
+pub(super) struct MemoryRows {
+    pub(super) heads: Table<AgentKey, HeadRow>,
+    pub(super) runs: Table<RunId, RunRow>,
+    pub(super) ordinals: Table<(AgentKey, u64), RunId>,
+    pub(super) dedupes: Table<(Tenant, String), RunId>,
+    pub(super) manifests: Table<[u8; 32], Arc<Manifest>>,
+    pub(super) open_runs: Table<Tenant, u32>,
+    pub(super) journal: Table<(RunId, u64), JournalRow>,
+    pub(super) inbox: Table<(AgentKey, MessageId), MessageRow>,
+    pub(super) pending: Table<(AgentKey, MessageId), ()>,
+    pub(super) reports: Table<(RunId, CallNumber, MessageKind), MessageId>,
+    pub(super) calls: Table<(RunId, CallNumber), CallRow>,
+    pub(super) waiting: Table<Place, ()>,
+    pub(super) claimed: Table<(RunId, CallNumber), Timestamp>,
+    pub(super) claim_keys: Table<(Tenant, String, RunId, CallNumber), ()>,
+    pub(super) items: Table<ItemId, (Tenant, ItemRow)>,
+    pub(super) boxes: Table<BoxId, BoxRow>,
+    pub(super) box_rows: Table<(BoxId, i64), ItemId>,
+    pub(super) outbox: Table<u64, OutboxRow>,
+    /// Numbers are never used again, also not those of a verb that was rolled back.
+    last_message: u64,
+    last_outbox: u64,
+}
+
+impl MemoryRows {
+    pub(super) fn new() -> Self {
+        MemoryRows {
+            heads: Table::new(),
+            runs: Table::new(),
+            ordinals: Table::new(),
+            dedupes: Table::new(),
+            manifests: Table::new(),
+            open_runs: Table::new(),
+            journal: Table::new(),
+            inbox: Table::new(),
+            pending: Table::new(),
+            reports: Table::new(),
+            calls: Table::new(),
+            waiting: Table::new(),
+            claimed: Table::new(),
+            claim_keys: Table::new(),
+            items: Table::new(),
+            boxes: Table::new(),
+            box_rows: Table::new(),
+            outbox: Table::new(),
+            last_message: 0,
+            last_outbox: 0,
+        }
+    }
+}
+
+/// The same for every table, so that none is forgotten in one place only.
+macro_rules! each_table {
+    ($rows:ident, $verb:ident) => {
+        $rows.heads.$verb();
+        $rows.runs.$verb();
+        $rows.ordinals.$verb();
+        $rows.dedupes.$verb();
+        $rows.manifests.$verb();
+        $rows.open_runs.$verb();
+        $rows.journal.$verb();
+        $rows.inbox.$verb();
+        $rows.pending.$verb();
+        $rows.reports.$verb();
+        $rows.calls.$verb();
+        $rows.waiting.$verb();
+        $rows.claimed.$verb();
+        $rows.claim_keys.$verb();
+        $rows.items.$verb();
+        $rows.boxes.$verb();
+        $rows.box_rows.$verb();
+        $rows.outbox.$verb();
+    };
+}
+
+impl MemoryRows {
+    pub(super) fn commit(&mut self) {
+        each_table!(self, commit);
+    }
+
+    pub(super) fn roll_back(&mut self) {
+        each_table!(self, roll_back);
+    }
+
+    fn change_run(&mut self, run: RunId, change: impl FnOnce(&mut RunRow)) -> Outcome<()> {
+        let mut row = self.runs.get(&run).cloned().ok_or_else(|| is_missing("a run that changes"))?;
+        change(&mut row);
+        self.runs.put(run, row);
+        Ok(())
+    }
+
+    fn change_message(&mut self, agent: &AgentKey, id: MessageId, change: impl FnOnce(&mut MessageRow)) -> Outcome<()> {
+        let key = (agent.clone(), id);
+        let mut row = self.inbox.get(&key).cloned().ok_or_else(|| is_missing("a message that changes"))?;
+        change(&mut row);
+        self.index_message(&key, &row);
+        self.inbox.put(key, row);
+        Ok(())
+    }
+
+    fn index_message(&mut self, key: &(AgentKey, MessageId), row: &MessageRow) {
+        match row.status {
+            MessageStatus::Pending => self.pending.put(key.clone(), ()),
+            MessageStatus::Queued | MessageStatus::Consumed | MessageStatus::Error | MessageStatus::Skipped => self.pending.remove(key),
+        }
+    }
+
+    fn unindex_call(&mut self, row: &CallRow) {
+        self.waiting.remove(&place(row));
+        self.claimed.remove(&(row.run, row.call));
+        if let Some(key) = &row.claim_key {
+            self.claim_keys.remove(&(row.agent.tenant.clone(), key.clone(), row.run, row.call));
+        }
+    }
+
+    fn index_call(&mut self, row: &CallRow) {
+        if row.status == CallStatus::Waiting {
+            self.waiting.put(place(row), ());
+        }
+        if let (CallStatus::Claimed, Some(until)) = (row.status, row.lease_until) {
+            self.claimed.put((row.run, row.call), until);
+        }
+        if let Some(key) = &row.claim_key {
+            self.claim_keys.put((row.agent.tenant.clone(), key.clone(), row.run, row.call), ());
+        }
+    }
+}
+
+fn place(row: &CallRow) -> Place {
+    (row.agent.tenant.clone(), row.tool.clone(), row.created_at, row.run, row.call)
+}
+
+fn must(is_new: bool, what: &str) -> Outcome<()> {
+    if is_new { Ok(()) } else { Err(stands_already(what)) }
+}
+
+impl Rows for MemoryRows {
+    fn insert_head(&mut self, agent: &AgentKey, head: &HeadRow) -> Outcome<()> {
+        must(self.heads.insert(agent.clone(), head.clone()), "a head")
+    }
+
+    fn update_head(&mut self, agent: &AgentKey, before: &HeadRow, after: &HeadRow) -> Outcome<bool> {
+        let guard = |head: &HeadRow| (head.status, head.epoch, head.run, head.seq);
+        let holds = self.heads.get(agent).is_some_and(|head| guard(head) == guard(before));
+        if holds {
+            self.heads.put(agent.clone(), after.clone());
+        }
+        Ok(holds)
+    }
+
+    fn insert_run(&mut self, run: &RunRow) -> Outcome<()> {
+        let brief = &run.brief;
+        if let Some(key) = &run.dedupe {
+            must(self.dedupes.insert((brief.agent.tenant.clone(), key.clone()), brief.run), "a dedupe key")?;
+        }
+        must(self.ordinals.insert((brief.agent.clone(), brief.ordinal), brief.run), "an ordinal")?;
+        must(self.runs.insert(brief.run, run.clone()), "a run")
+    }
+
+    fn update_run(&mut self, change: &RunChange) -> Outcome<()> {
+        self.change_run(change.run, |row| {
+            row.brief.status = change.status;
+            row.brief.epoch = change.epoch;
+            row.state_version = codec::VERSION;
+            row.state = change.state.clone();
+            row.iteration = change.iteration;
+            row.deliverable = change.deliverable;
+            row.ended_at = change.ended_at;
+        })
+    }
+
+    fn activate_run(&mut self, run: RunId, epoch: Epoch) -> Outcome<()> {
+        self.change_run(run, |row| {
+            row.brief.status = RunStatus::Active;
+            row.brief.epoch = Some(epoch);
+        })
+    }
+
+    fn keep_manifest(&mut self, manifest: &PinnedManifest) -> Outcome<()> {
+        if self.manifests.get(&manifest.hash).is_none() {
+            // The bytes are what counts, so they are what is read back, here too.
+            self.manifests.put(manifest.hash, Arc::new(codec::decode_manifest(&manifest.body)?));
+        }
+        Ok(())
+    }
+
+    fn add_open_runs(&mut self, tenant: &Tenant, change: i64) -> Outcome<()> {
+        let before = self.open_runs.get(tenant).copied().unwrap_or(0);
+        let after = i64::from(before) + change;
+        self.open_runs.put(tenant.clone(), u32::try_from(after).map_err(|_| is_missing("an open run of the tenant"))?);
+        Ok(())
+    }
+
+    fn append_journal(&mut self, run: RunId, row: &JournalRow) -> Outcome<()> {
+        must(self.journal.insert((run, row.number), row.clone()), "a journal number")
+    }
+
+    fn insert_message(&mut self, agent: &AgentKey, row: &MessageRow) -> Outcome<Option<MessageId>> {
+        let id = MessageId(self.last_message + 1);
+        if let (Some(run), Some(call), true) = (row.run, row.call, is_report(row.kind))
+            && !self.reports.insert((run, call, row.kind), id)
+        {
+            return Ok(None);
+        }
+        self.last_message = id.0;
+        let key = (agent.clone(), id);
+        self.index_message(&key, row);
+        self.inbox.put(key, row.clone());
+        Ok(Some(id))
+    }
+
+    fn consume_message(&mut self, agent: &AgentKey, message: MessageId, epoch: Epoch, now: Timestamp) -> Outcome<()> {
+        self.change_message(agent, message, |row| {
+            row.status = MessageStatus::Consumed;
+            row.epoch = Some(epoch);
+            row.processed_at = Some(now);
+        })
+    }
+
+    fn lease_message(&mut self, agent: &AgentKey, message: MessageId, epoch: Epoch) -> Outcome<()> {
+        self.change_message(agent, message, |row| {
+            row.status = MessageStatus::Pending;
+            row.epoch = Some(epoch);
+        })
+    }
+
+    fn skip_message(&mut self, agent: &AgentKey, message: MessageId, now: Timestamp) -> Outcome<()> {
+        self.change_message(agent, message, |row| {
+            row.status = MessageStatus::Skipped;
+            row.processed_at = Some(now);
+        })
+    }
+
+    fn refuse_message(&mut self, agent: &AgentKey, message: MessageId, reason: &str) -> Outcome<()> {
+        self.change_message(agent, message, |row| {
+            row.status = MessageStatus::Error;
+            row.reason = Some(reason.to_owned());
+        })
+    }
+
+    fn insert_call(&mut self, row: &CallRow) -> Outcome<()> {
+        must(self.calls.insert((row.run, row.call), row.clone()), "a call")?;
+        self.index_call(row);
+        Ok(())
+    }
+
+    fn update_call(&mut self, row: &CallRow) -> Outcome<()> {
+        let key = (row.run, row.call);
+        let before = self.calls.get(&key).cloned().ok_or_else(|| is_missing("a call that changes"))?;
+        self.unindex_call(&before);
+        self.index_call(row);
+        self.calls.put(key, row.clone());
+        Ok(())
+    }
+
+    fn move_call(&mut self, run: RunId, call: CallNumber, moved: CallMove) -> Outcome<()> {
+        let mut row = self.calls.get(&(run, call)).cloned().ok_or_else(|| is_missing("a call that moves"))?;
+        row.move_on(moved);
+        self.update_call(&row)
+    }
+
+    fn insert_item(&mut self, tenant: &Tenant, item: &NewItem) -> Outcome<()> {
+        // A copy, for the caller's bytes may be a slice of something large.
+        let content = Bytes::copy_from_slice(&item.content);
+        let row = ItemRow { id: item.id, kind: item.kind, hash: codec::content_hash(&content), content };
+        must(self.items.insert(item.id, (tenant.clone(), row)), "an item")
+    }
+
+    fn insert_box(&mut self, row: &BoxRow) -> Outcome<()> {
+        must(self.boxes.insert(row.id, row.clone()), "a box")
+    }
+
+    fn insert_box_row(&mut self, id: BoxId, position: i64, item: ItemId) -> Outcome<()> {
+        must(self.box_rows.insert((id, position), item), "a position of a box")
+    }
+
+    fn insert_outbox(&mut self, agent: &AgentKey, run: RunId, first: u64, count: u32) -> Outcome<()> {
+        self.last_outbox += 1;
+        self.outbox.put(self.last_outbox, OutboxRow { n: self.last_outbox, agent: agent.clone(), run, first, count });
+        Ok(())
+    }
+
+    fn forget_outbox(&mut self, up_to: u64) -> Outcome<()> {
+        let gone: Vec<u64> = self.outbox.range(..=up_to).map(|(n, _)| *n).collect();
+        gone.iter().for_each(|n| self.outbox.remove(n));
+        Ok(())
+    }
+}

@@ -1,0 +1,203 @@
+//! What is read, once for all databases: the owner's `load`, and the views.
+
+use windlass_kernel::{AgentKey, BoxId, CallNumber, ItemId, Phase, RunId, Tenant};
+use windlass_ports::{
+    BoxView, CallView, Edge, Head, HeadView, InboxView, Item, JournalEntry, Lineage, Loaded, LoadedRun, Message, MessageId, MessageKind,
+    Page, RunView, StoreError, codec,
+};
+
+use crate::rows::{CallRow, HeadRow, ItemRow, MessageRow, Outcome, Reads, RunRow, is_missing};
+
+/// An agent's head, its active run, and what waits for that run or for no run.
+pub(crate) fn load<R: Reads + ?Sized>(rows: &R, agent: &AgentKey) -> Outcome<Option<Loaded>> {
+    let Some(head) = rows.head(agent)? else {
+        return Ok(None);
+    };
+    let run = match head.run {
+        None => None,
+        Some(run) => Some(loaded_run(rows, run)?),
+    };
+    // A count of zero is the common case, and saves the question.
+    let pending = if head.pending == 0 { Vec::new() } else { rows.pending(agent)? };
+    let turn = run.as_ref().and_then(|run| run.turn);
+    let is_for_owner = |id, row: &MessageRow| Some(id) != turn && (row.run.is_none() || row.run == head.run);
+    let pending = pending.into_iter().filter(|(id, row)| is_for_owner(*id, row)).map(message).collect();
+    Ok(Some(Loaded { head: head_brief(&head), run, pending }))
+}
+
+fn head_brief(head: &HeadRow) -> Head {
+    Head { status: head.status, epoch: head.epoch, seq: head.seq, owner: head.owner, queued: head.queued }
+}
+
+fn loaded_run<R: Reads + ?Sized>(rows: &R, id: RunId) -> Outcome<LoadedRun> {
+    let row = rows.run(id)?.ok_or_else(|| is_missing("a head's run"))?;
+    let state = codec::decode_run(row.state_version, &row.state)?;
+    let manifest = rows.manifest(&row.manifest)?.ok_or_else(|| is_missing("a run's manifest"))?;
+    let turn = matches!(state.phase, Phase::Accepted).then_some(row.brief.message);
+    let claims = if state.calls().is_empty() { Vec::new() } else { rows.claims(id)? };
+    Ok(LoadedRun { id, state, manifest, turn, claims })
+}
+
+fn message((id, row): (MessageId, MessageRow)) -> Message {
+    Message { id, kind: row.kind, run: row.run, call: row.call, item: row.item, outcome: row.outcome, after: row.after, reason: row.reason }
+}
+
+pub(crate) fn head<R: Reads + ?Sized>(rows: &R, agent: &AgentKey) -> Outcome<Option<HeadView>> {
+    Ok(rows.head(agent)?.map(|head| HeadView {
+        status: head.status,
+        epoch: head.epoch,
+        run: head.run,
+        waiting: head.waiting,
+        deadline: head.deadline,
+        queued: head.queued,
+        pending: head.pending,
+        runs: head.runs,
+        quarantined: head.quarantined,
+    }))
+}
+
+pub(crate) fn run<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, run: RunId) -> Outcome<Option<RunView>> {
+    rows.run(run)?.filter(|row| row.brief.agent.tenant == *tenant).map(|row| run_view(rows, row)).transpose()
+}
+
+pub(crate) fn run_from<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, ordinal: u64) -> Outcome<Option<RunView>> {
+    rows.run_from(agent, ordinal)?.map(|row| run_view(rows, row)).transpose()
+}
+
+fn run_view<R: Reads + ?Sized>(rows: &R, row: RunRow) -> Outcome<RunView> {
+    let manifest = rows.manifest(&row.manifest)?.ok_or_else(|| is_missing("a run's manifest"))?;
+    Ok(RunView {
+        id: row.brief.run,
+        agent: row.brief.agent,
+        ordinal: row.brief.ordinal,
+        status: row.brief.status,
+        epoch: row.brief.epoch,
+        state: codec::decode_run(row.state_version, &row.state)?,
+        manifest: (*manifest).clone(),
+        deliverable: row.deliverable,
+        lineage: row.lineage,
+        kind: row.kind,
+        created_at: row.created_at,
+    })
+}
+
+/// Whether a run is the tenant's; a foreign one looks like an unknown one.
+fn is_run_of<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, run: RunId) -> Outcome<bool> {
+    Ok(rows.run_brief(run)?.is_some_and(|run| run.agent.tenant == *tenant))
+}
+
+pub(crate) fn journal<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, run: RunId, from: u64, limit: usize) -> Outcome<Vec<JournalEntry>> {
+    if !is_run_of(rows, tenant, run)? {
+        return Ok(Vec::new());
+    }
+    let decoded = rows.journal(run, from, limit)?.into_iter().map(|row| {
+        let event = codec::decode_event(&row.kind, row.version, &row.body)?;
+        Ok(JournalEntry { number: row.number, epoch: row.epoch, at: row.at, event })
+    });
+    decoded.collect()
+}
+
+pub(crate) fn calls<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, run: RunId, from: CallNumber, limit: usize) -> Outcome<Vec<CallView>> {
+    let found = rows.calls(run, from, limit)?;
+    Ok(found.into_iter().filter(|call| call.agent.tenant == *tenant).map(call_view).collect())
+}
+
+fn call_view(row: CallRow) -> CallView {
+    CallView {
+        call: row.call,
+        iteration: row.iteration,
+        tool: row.tool,
+        route: row.route,
+        effect: row.effect,
+        status: row.status,
+        deadline: row.deadline,
+        item: row.item,
+        result: row.result,
+        worker: row.worker,
+        lease_until: row.lease_until,
+        attempt: row.attempt,
+    }
+}
+
+pub(crate) fn item<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, id: ItemId) -> Outcome<Option<Item>> {
+    rows.item(tenant, id)?.map(verified).transpose()
+}
+
+/// An item whose content is still what was written.
+pub(crate) fn verified(row: ItemRow) -> Outcome<Item> {
+    if codec::content_hash(&row.content) != row.hash {
+        return Err(StoreError::Corrupt(format!("the content of {} is not what was written", row.id)));
+    }
+    Ok(Item { id: row.id, kind: row.kind, content: row.content })
+}
+
+pub(crate) fn open_box<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, id: BoxId) -> Outcome<Option<BoxView>> {
+    let Some(found) = rows.find_box(id)?.filter(|found| found.tenant == *tenant) else {
+        return Ok(None);
+    };
+    Ok(Some(BoxView { length: rows.box_length(id)?, parent: found.parent }))
+}
+
+pub(crate) fn box_items<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, id: BoxId, from: u32, limit: usize) -> Outcome<Vec<Item>> {
+    if open_box(rows, tenant, id)?.is_none() {
+        return Ok(Vec::new());
+    }
+    rows.box_items(id, from.into(), i64::MAX, limit)?.into_iter().map(|(_, row)| verified(row)).collect()
+}
+
+pub(crate) fn inbox<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, page: Page) -> Outcome<Vec<InboxView>> {
+    Ok(rows.inbox(agent, page)?.into_iter().map(inbox_view).collect())
+}
+
+fn inbox_view((id, row): (MessageId, MessageRow)) -> InboxView {
+    InboxView {
+        id,
+        kind: row.kind,
+        status: row.status,
+        run: row.run,
+        epoch: row.epoch,
+        call: row.call,
+        item: row.item,
+        outcome: row.outcome,
+        after: row.after,
+        source: row.source,
+        reason: row.reason,
+        created_at: row.created_at,
+        processed_at: row.processed_at,
+    }
+}
+
+pub(crate) fn edges<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, page: Page) -> Outcome<Vec<Edge>> {
+    let mut edges = Vec::new();
+    // Messages of one run stand together, so the last lineage read is mostly the one wanted.
+    let mut last: Option<(RunId, Lineage)> = None;
+    for (id, row) in rows.inbox(agent, page)? {
+        if let Some(run) = row.run
+            && last.as_ref().is_none_or(|(known, _)| *known != run)
+        {
+            last = Some((run, rows.lineage(run)?.ok_or_else(|| is_missing("a message's run"))?));
+        }
+        let lineage = last.as_ref().filter(|(known, _)| Some(*known) == row.run).map(|(_, lineage)| lineage);
+        let (primitive, phase) = edge_words(row.kind);
+        edges.push(Edge {
+            message: id,
+            primitive,
+            phase,
+            run: row.run,
+            call: row.call,
+            trace: lineage.map_or([0; 16], |lineage| lineage.trace),
+            parent_step: lineage.and_then(|lineage| lineage.parent_step.clone()),
+            at: row.created_at,
+        });
+    }
+    Ok(edges)
+}
+
+fn edge_words(kind: MessageKind) -> (&'static str, &'static str) {
+    match kind {
+        MessageKind::Turn | MessageKind::UiAction => ("enqueue", "request"),
+        MessageKind::ToolResult | MessageKind::Timeout => ("report", "response"),
+        MessageKind::Stop => ("stop", "request"),
+        MessageKind::Answer => ("answer", "response"),
+    }
+}

@@ -1,0 +1,423 @@
+//! The named statements a database has to know, with their contracts.
+//!
+//! A statement reads or writes rows and decides nothing. A write whose key stands already, or that finds no row to change
+//! where one must be, is an error: the transaction around it is rolled back.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use windlass_kernel::{
+    AfterExecution, AgentKey, BoxId, BoxRange, CallNumber, EffectClass, Epoch, HeadStatus, ItemId, ItemKind, Manifest, NewItem, Route,
+    RunId, Seq, TaskStatus, Tenant, Timestamp, ToolName,
+};
+use windlass_ports::{
+    CallStatus, Lineage, MessageId, MessageKind, MessageStatus, NodeId, OutboxRow, Page, PinnedManifest, RunStatus, StoreError,
+};
+
+/// What a statement returns.
+pub type Outcome<T> = Result<T, StoreError>;
+
+/// A head, whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeadRow {
+    /// Its status.
+    pub status: HeadStatus,
+    /// The fence.
+    pub epoch: Epoch,
+    /// The count of its commits.
+    pub seq: Seq,
+    /// The active run: none exactly when idle.
+    pub run: Option<RunId>,
+    /// Whose lease it is.
+    pub owner: Option<NodeId>,
+    /// Results awaited.
+    pub waiting: u32,
+    /// When the wait is given up.
+    pub deadline: Option<Timestamp>,
+    /// When somebody has to look.
+    pub wake_at: Option<Timestamp>,
+    /// Pending messages that are the active run's or no run's; a run's own turn is never counted.
+    pub pending: u32,
+    /// Runs that wait their turn.
+    pub queued: u32,
+    /// Runs it ever had, which is the last ordinal given.
+    pub runs: u64,
+    /// Effects this head's owner owes the run.
+    pub local: u32,
+    /// Why it was taken out of the way.
+    pub quarantined: Option<String>,
+}
+
+impl HeadRow {
+    /// The head of an agent nobody has used.
+    pub fn unused() -> Self {
+        HeadRow {
+            status: HeadStatus::Idle,
+            epoch: Epoch(0),
+            seq: Seq(0),
+            run: None,
+            owner: None,
+            waiting: 0,
+            deadline: None,
+            wake_at: None,
+            pending: 0,
+            queued: 0,
+            runs: 0,
+            local: 0,
+            quarantined: None,
+        }
+    }
+}
+
+/// A run, whole; its state is encoded.
+#[derive(Clone, Debug)]
+pub struct RunRow {
+    /// What most questions are about.
+    pub brief: RunBrief,
+    /// `turn` or `ui_action`.
+    pub kind: MessageKind,
+    /// A key under which it is found again.
+    pub dedupe: Option<String>,
+    /// What it may do.
+    pub manifest: [u8; 32],
+    /// What it reads.
+    pub context: BoxId,
+    /// Where it writes.
+    pub output: BoxId,
+    /// The version of `state`.
+    pub state_version: u16,
+    /// The folded state.
+    pub state: Bytes,
+    /// Laps begun.
+    pub iteration: u32,
+    /// Where it comes from.
+    pub lineage: Lineage,
+    /// Its one result.
+    pub deliverable: Option<ItemId>,
+    /// When it was accepted.
+    pub created_at: Timestamp,
+    /// When it was over.
+    pub ended_at: Option<Timestamp>,
+}
+
+/// A run without its state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunBrief {
+    /// Its id.
+    pub run: RunId,
+    /// Its agent.
+    pub agent: AgentKey,
+    /// Its place among the agent's runs.
+    pub ordinal: u64,
+    /// Where it is.
+    pub status: RunStatus,
+    /// Its fence, once it has one.
+    pub epoch: Option<Epoch>,
+    /// Its turn's inbox row.
+    pub message: MessageId,
+}
+
+/// What changes of a run.
+#[derive(Clone, Debug)]
+pub struct RunChange {
+    /// Which run.
+    pub run: RunId,
+    /// Where it is.
+    pub status: RunStatus,
+    /// Its fence.
+    pub epoch: Option<Epoch>,
+    /// The folded state, in the version this code writes.
+    pub state: Bytes,
+    /// Laps begun.
+    pub iteration: u32,
+    /// Its one result.
+    pub deliverable: Option<ItemId>,
+    /// When it was over.
+    pub ended_at: Option<Timestamp>,
+}
+
+/// An inbox message to be stored.
+#[derive(Clone, Debug)]
+pub struct MessageRow {
+    /// What it is.
+    pub kind: MessageKind,
+    /// How far it is.
+    pub status: MessageStatus,
+    /// For which run.
+    pub run: Option<RunId>,
+    /// Under which fence it was taken.
+    pub epoch: Option<Epoch>,
+    /// About which call.
+    pub call: Option<CallNumber>,
+    /// Its content.
+    pub item: Option<ItemId>,
+    /// What it says of the outcome.
+    pub outcome: Option<TaskStatus>,
+    /// What it wants to follow.
+    pub after: Option<AfterExecution>,
+    /// Who sent it.
+    pub source: Option<String>,
+    /// A word about why.
+    pub reason: Option<String>,
+    /// When it came.
+    pub created_at: Timestamp,
+    /// When it was taken.
+    pub processed_at: Option<Timestamp>,
+}
+
+/// Whether a message is the beginning of a run; those are never counted as pending.
+pub fn begins_run(kind: MessageKind) -> bool {
+    match kind {
+        MessageKind::Turn | MessageKind::UiAction => true,
+        MessageKind::ToolResult | MessageKind::Timeout | MessageKind::Stop | MessageKind::Answer => false,
+    }
+}
+
+/// Whether a message is a report, of which a call has at most one of each kind.
+pub fn is_report(kind: MessageKind) -> bool {
+    match kind {
+        MessageKind::ToolResult | MessageKind::Timeout => true,
+        MessageKind::Turn | MessageKind::UiAction | MessageKind::Stop | MessageKind::Answer => false,
+    }
+}
+
+/// A call, whole.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CallRow {
+    /// Whose call.
+    pub agent: AgentKey,
+    /// Which run.
+    pub run: RunId,
+    /// Its number.
+    pub call: CallNumber,
+    /// The lap.
+    pub iteration: u32,
+    /// What is called.
+    pub tool: ToolName,
+    /// Who runs it.
+    pub route: Route,
+    /// What a second start would do.
+    pub effect: EffectClass,
+    /// How far it is.
+    pub status: CallStatus,
+    /// When it was made: the order in which it is given out.
+    pub created_at: Timestamp,
+    /// When its result is given up.
+    pub deadline: Timestamp,
+    /// Its content.
+    pub item: ItemId,
+    /// Its result.
+    pub result: Option<ItemId>,
+    /// Who holds it, or held it last.
+    pub worker: Option<String>,
+    /// Until when it is held.
+    pub lease_until: Option<Timestamp>,
+    /// How often it was claimed.
+    pub attempt: u32,
+    /// The key of the claim that holds it.
+    pub claim_key: Option<String>,
+}
+
+impl CallRow {
+    /// Moves the call on. No hold outlives a move: its end and its key go; who held it last stays on record, unless the call
+    /// waits for somebody else.
+    pub fn move_on(&mut self, moved: CallMove) {
+        self.status = moved.status;
+        self.result = moved.result.or(self.result);
+        self.deadline = moved.deadline.unwrap_or(self.deadline);
+        self.lease_until = None;
+        self.claim_key = None;
+        if moved.status == CallStatus::Waiting {
+            self.worker = None;
+        }
+    }
+}
+
+/// How a call moves on. It is claimed by other means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallMove {
+    /// To where.
+    pub status: CallStatus,
+    /// Its result, if there is one now.
+    pub result: Option<ItemId>,
+    /// Its new deadline, if it has one.
+    pub deadline: Option<Timestamp>,
+}
+
+impl CallMove {
+    /// This move and a later one as one.
+    pub fn then(self, later: CallMove) -> CallMove {
+        CallMove { status: later.status, result: later.result.or(self.result), deadline: later.deadline.or(self.deadline) }
+    }
+}
+
+/// One journal row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JournalRow {
+    /// Its number.
+    pub number: u64,
+    /// The fence it was written under.
+    pub epoch: Option<Epoch>,
+    /// When.
+    pub at: Timestamp,
+    /// The event's kind.
+    pub kind: String,
+    /// The version of `body`.
+    pub version: u16,
+    /// The event without its kind.
+    pub body: Bytes,
+}
+
+/// One item row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ItemRow {
+    /// Its id.
+    pub id: ItemId,
+    /// What it is.
+    pub kind: ItemKind,
+    /// What `content` hashed to when it was written.
+    pub hash: [u8; 16],
+    /// The bytes.
+    pub content: Bytes,
+}
+
+/// A box. Its items are rows of their own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BoxRow {
+    /// Its id.
+    pub id: BoxId,
+    /// Whose it is.
+    pub tenant: Tenant,
+    /// What stands before its own items.
+    pub parent: Option<BoxRange>,
+    /// How many boxes must be read before it.
+    pub depth: u32,
+    /// How many of the parents' items were copied in front of its own, at positions below zero. Then no parent is read.
+    pub inherited: u32,
+}
+
+/// What a database can be asked.
+pub trait Reads {
+    /// An agent's head.
+    fn head(&self, agent: &AgentKey) -> Outcome<Option<HeadRow>>;
+    /// A run, whole.
+    fn run(&self, run: RunId) -> Outcome<Option<RunRow>>;
+    /// A run without its state.
+    fn run_brief(&self, run: RunId) -> Outcome<Option<RunBrief>>;
+    /// The run that used a dedupe key.
+    fn run_by_dedupe(&self, tenant: &Tenant, key: &str) -> Outcome<Option<RunBrief>>;
+    /// The agent's run of the lowest ordinal that is at least this one.
+    fn run_from(&self, agent: &AgentKey, ordinal: u64) -> Outcome<Option<RunRow>>;
+    /// The agent's queued run of the lowest ordinal above this one.
+    fn next_queued(&self, agent: &AgentKey, above: u64) -> Outcome<Option<RunBrief>>;
+    /// Where a run comes from.
+    fn lineage(&self, run: RunId) -> Outcome<Option<Lineage>>;
+    /// A pinned manifest, decoded.
+    fn manifest(&self, hash: &[u8; 32]) -> Outcome<Option<Arc<Manifest>>>;
+    /// How many runs of a tenant have not ended.
+    fn open_runs(&self, tenant: &Tenant) -> Outcome<u32>;
+    /// A run's journal from a number on.
+    fn journal(&self, run: RunId, from: u64, limit: usize) -> Outcome<Vec<JournalRow>>;
+
+    /// One message of an agent.
+    fn message(&self, agent: &AgentKey, message: MessageId) -> Outcome<Option<MessageRow>>;
+    /// The report of that kind about a call.
+    fn report(&self, run: RunId, call: CallNumber, kind: MessageKind) -> Outcome<Option<MessageId>>;
+    /// The youngest message of a run of that kind about that call, or about none.
+    fn last_message(&self, agent: &AgentKey, run: RunId, kind: MessageKind, call: Option<CallNumber>) -> Outcome<Option<MessageId>>;
+    /// An agent's pending messages, oldest first, turns included.
+    fn pending(&self, agent: &AgentKey) -> Outcome<Vec<(MessageId, MessageRow)>>;
+    /// An agent's messages after a row, oldest first.
+    fn inbox(&self, agent: &AgentKey, page: Page) -> Outcome<Vec<(MessageId, MessageRow)>>;
+
+    /// One call.
+    fn call(&self, run: RunId, call: CallNumber) -> Outcome<Option<CallRow>>;
+    /// A run's calls from a number on.
+    fn calls(&self, run: RunId, from: CallNumber, limit: usize) -> Outcome<Vec<CallRow>>;
+    /// A run's calls that are neither applied, expired nor dropped.
+    fn open_calls(&self, run: RunId) -> Outcome<Vec<CallNumber>>;
+    /// A run's claimed calls and until when they are held.
+    fn claims(&self, run: RunId) -> Outcome<Vec<(CallNumber, Timestamp)>>;
+    /// Claimable calls of a tool, oldest first: waiting, not past their deadline, of a head's active run, not quarantined.
+    fn waiting_calls(&self, tenant: &Tenant, tool: &ToolName, now: Timestamp, limit: usize) -> Outcome<Vec<CallRow>>;
+    /// The calls held under a claim's key.
+    fn calls_by_key(&self, tenant: &Tenant, key: &str) -> Outcome<Vec<CallRow>>;
+
+    /// One item of a tenant.
+    fn item(&self, tenant: &Tenant, item: ItemId) -> Outcome<Option<ItemRow>>;
+    /// A box.
+    fn find_box(&self, id: BoxId) -> Outcome<Option<BoxRow>>;
+    /// How many items of its own a box has.
+    fn box_length(&self, id: BoxId) -> Outcome<u32>;
+    /// The item ids at positions below `below`, in order, the inherited ones first.
+    fn box_item_ids(&self, id: BoxId, below: u32) -> Outcome<Vec<ItemId>>;
+    /// The items at positions `from..below`, in order, at most `limit`, each with its position.
+    fn box_items(&self, id: BoxId, from: i64, below: i64, limit: usize) -> Outcome<Vec<(i64, ItemRow)>>;
+
+    /// Agents whose time to be looked at has come, the longest due first.
+    fn due(&self, now: Timestamp, limit: usize) -> Outcome<Vec<AgentKey>>;
+    /// Agents that another node than this one owes something, in key order.
+    fn orphans(&self, node: NodeId, after: Option<&AgentKey>, limit: usize) -> Outcome<Vec<AgentKey>>;
+    /// Outbox rows, oldest first.
+    fn outbox(&self, limit: usize) -> Outcome<Vec<OutboxRow>>;
+}
+
+/// What a database can be told, inside a transaction that somebody else begins and ends.
+pub trait Rows: Reads {
+    /// Stores the head of an agent that has none.
+    fn insert_head(&mut self, agent: &AgentKey, head: &HeadRow) -> Outcome<()>;
+    /// Replaces a head that still has the status, epoch, run and seq of `before`. False if it has not, and then nothing changes.
+    fn update_head(&mut self, agent: &AgentKey, before: &HeadRow, after: &HeadRow) -> Outcome<bool>;
+    /// Stores a run.
+    fn insert_run(&mut self, run: &RunRow) -> Outcome<()>;
+    /// Changes a run.
+    fn update_run(&mut self, change: &RunChange) -> Outcome<()>;
+    /// Makes a queued run the active one; its state is untouched.
+    fn activate_run(&mut self, run: RunId, epoch: Epoch) -> Outcome<()>;
+    /// Stores a manifest unless its hash is known.
+    fn keep_manifest(&mut self, manifest: &PinnedManifest) -> Outcome<()>;
+    /// Changes the count of a tenant's open runs.
+    fn add_open_runs(&mut self, tenant: &Tenant, change: i64) -> Outcome<()>;
+    /// Stores an event.
+    fn append_journal(&mut self, run: RunId, row: &JournalRow) -> Outcome<()>;
+
+    /// Stores a message under the next number. A report that stands already is not stored twice: then `None`.
+    fn insert_message(&mut self, agent: &AgentKey, row: &MessageRow) -> Outcome<Option<MessageId>>;
+    /// Makes a message consumed.
+    fn consume_message(&mut self, agent: &AgentKey, message: MessageId, epoch: Epoch, now: Timestamp) -> Outcome<()>;
+    /// Makes a queued turn pending under a fence.
+    fn lease_message(&mut self, agent: &AgentKey, message: MessageId, epoch: Epoch) -> Outcome<()>;
+    /// Makes a message skipped.
+    fn skip_message(&mut self, agent: &AgentKey, message: MessageId, now: Timestamp) -> Outcome<()>;
+    /// Makes a message an error.
+    fn refuse_message(&mut self, agent: &AgentKey, message: MessageId, reason: &str) -> Outcome<()>;
+
+    /// Stores a call.
+    fn insert_call(&mut self, row: &CallRow) -> Outcome<()>;
+    /// Moves a call on, as `CallRow::move_on` does. A statement of its own, because every result needs it.
+    fn move_call(&mut self, run: RunId, call: CallNumber, moved: CallMove) -> Outcome<()>;
+    /// Replaces what can change of a call: status, deadline, result, worker, lease, attempt and key.
+    fn update_call(&mut self, row: &CallRow) -> Outcome<()>;
+
+    /// Stores an item under its hash.
+    fn insert_item(&mut self, tenant: &Tenant, item: &NewItem) -> Outcome<()>;
+    /// Stores a box without items.
+    fn insert_box(&mut self, row: &BoxRow) -> Outcome<()>;
+    /// Puts an item at a position of a box.
+    fn insert_box_row(&mut self, id: BoxId, position: i64, item: ItemId) -> Outcome<()>;
+
+    /// Notes a stretch of a journal for publishing.
+    fn insert_outbox(&mut self, agent: &AgentKey, run: RunId, first: u64, count: u32) -> Outcome<()>;
+    /// Forgets outbox rows up to and including this one.
+    fn forget_outbox(&mut self, up_to: u64) -> Outcome<()>;
+}
+
+/// The error of a write whose key stands already.
+pub(crate) fn stands_already(what: &str) -> StoreError {
+    StoreError::Corrupt(format!("{what} stands already"))
+}
+
+/// The error of a change that finds no row.
+pub(crate) fn is_missing(what: &str) -> StoreError {
+    StoreError::Corrupt(format!("{what} is missing"))
+}

@@ -1,0 +1,130 @@
+//! The store on disk: SQLite in WAL mode, flushed at every commit, with one writer and a few readers.
+
+mod columns;
+mod open;
+mod readers;
+mod reads;
+mod statements;
+mod views;
+mod writer;
+mod writes;
+
+use std::path::Path;
+
+use async_trait::async_trait;
+use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, NewItem, RunId, Tenant, Timestamp};
+use windlass_ports::{
+    CallClaim, ClaimedCall, Commit, Committed, Enqueued, Guard, Loaded, MessageId, NewReport, NewRun, NodeId, OutboxRow, Store, StoreError,
+    Taken, Withdrawn,
+};
+
+use crate::{
+    StoreOptions, reading,
+    rows::{Reads, Rows},
+    verbs,
+};
+use readers::Readers;
+use statements::{Manifests, SqliteRows};
+use writer::Writer;
+
+pub use open::OpenError;
+pub use views::SqliteViews;
+
+/// Connections beside the writer.
+const READERS: usize = 3;
+
+/// A store in a SQLite database. Dropping it writes what was sent, then frees the database for the next server.
+pub struct SqliteStore {
+    // Readers go first: the last connection to close folds the log back into the database, and that must be the writer's.
+    readers: Readers,
+    writer: Writer,
+    node: NodeId,
+    options: StoreOptions,
+}
+
+impl SqliteStore {
+    /// Opens the database, which is made with its folder if it is not there. It is refused, untouched, if another server has
+    /// it or if a newer version wrote it.
+    pub fn open(path: impl AsRef<Path>, options: StoreOptions) -> Result<Self, OpenError> {
+        let path = path.as_ref();
+        let opened = open::open(path, READERS)?;
+        let manifests = Manifests::default();
+        let failed = |error| OpenError::File { path: path.to_owned(), error };
+        let rows = |connection| SqliteRows::new(connection, manifests.clone());
+        let writer = Writer::start(rows(opened.writer), opened.lock).map_err(failed)?;
+        let readers = Readers::start(opened.readers.into_iter().map(rows).collect()).map_err(failed)?;
+        Ok(SqliteStore { readers, writer, node: opened.node, options })
+    }
+
+    /// This start of this process: no other ever has the same.
+    pub fn node(&self) -> NodeId {
+        self.node
+    }
+}
+
+#[async_trait]
+impl Store for SqliteStore {
+    async fn enqueue(&self, run: NewRun) -> Result<Enqueued, StoreError> {
+        let options = self.options;
+        self.writer.write(move |rows| verbs::enqueue(rows, options, &run)).await
+    }
+
+    async fn load(&self, agent: &AgentKey) -> Result<Option<Loaded>, StoreError> {
+        let agent = agent.clone();
+        self.readers.read(move |rows| reading::load(rows, &agent)).await
+    }
+
+    async fn commit(&self, guard: Guard, commit: Commit) -> Result<Committed, StoreError> {
+        let options = self.options;
+        self.writer.write(move |rows| verbs::commit(rows, options, &guard, &commit)).await
+    }
+
+    async fn withdraw(&self, agent: AgentKey, commit: Commit) -> Result<Withdrawn, StoreError> {
+        let options = self.options;
+        self.writer.write(move |rows| verbs::withdraw(rows, options, &agent, &commit)).await
+    }
+
+    async fn report(&self, report: NewReport) -> Result<Taken, StoreError> {
+        self.writer.write(move |rows| verbs::report(rows, &report)).await
+    }
+
+    async fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<AgentKey>, StoreError> {
+        self.readers.read(move |rows| rows.due(now, limit)).await
+    }
+
+    async fn orphans(&self, node: NodeId, after: Option<AgentKey>, limit: usize) -> Result<Vec<AgentKey>, StoreError> {
+        self.readers.read(move |rows| rows.orphans(node, after.as_ref(), limit)).await
+    }
+
+    async fn claim_calls(&self, claim: CallClaim) -> Result<Vec<ClaimedCall>, StoreError> {
+        self.writer.write(move |rows| verbs::claim_calls(rows, &claim)).await
+    }
+
+    async fn renew_calls(&self, claim: CallClaim, calls: Vec<(RunId, CallNumber)>) -> Result<Vec<(RunId, CallNumber)>, StoreError> {
+        self.writer.write(move |rows| verbs::renew_calls(rows, &claim, &calls)).await
+    }
+
+    async fn release_calls(&self, claim: CallClaim, calls: Vec<(RunId, CallNumber)>) -> Result<Vec<(RunId, CallNumber)>, StoreError> {
+        self.writer.write(move |rows| verbs::release_calls(rows, &claim, &calls)).await
+    }
+
+    async fn pack(&self, tenant: Tenant, id: BoxId, from: Vec<BoxRange>, items: Vec<NewItem>) -> Result<Option<BoxRange>, StoreError> {
+        self.writer.write(move |rows| verbs::pack(rows, &tenant, id, &from, &items)).await
+    }
+
+    async fn quarantine(&self, agent: AgentKey, reason: String) -> Result<(), StoreError> {
+        self.writer.write(move |rows| verbs::quarantine(rows, &agent, &reason)).await
+    }
+
+    async fn refuse(&self, agent: AgentKey, message: MessageId, reason: String) -> Result<(), StoreError> {
+        self.writer.write(move |rows| verbs::refuse(rows, &agent, message, &reason)).await
+    }
+
+    async fn outbox(&self, limit: usize) -> Result<Vec<OutboxRow>, StoreError> {
+        self.readers.read(move |rows| rows.outbox(limit)).await
+    }
+
+    async fn published(&self, up_to: u64) -> Result<(), StoreError> {
+        self.writer.write(move |rows| rows.forget_outbox(up_to)).await
+    }
+}

@@ -1,0 +1,212 @@
+//! How a database is opened: locked, looked at, migrated, and refused if anything is not as it must be.
+
+use std::{
+    fs::File,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use rusqlite::{Connection, OpenFlags, OptionalExtension, config::DbConfig};
+use rustix::fs::{FlockOperation, flock};
+use windlass_ports::NodeId;
+
+/// Migrations in order; the number of the last one is the schema's version.
+const MIGRATIONS: &[&str] = &[include_str!("../../migrations/0001_init.sql")];
+
+/// Pages the write-ahead log may have before it is folded back: 32 MB.
+const WAL_PAGES_MAX: u32 = 8_000;
+
+/// More than there are statements, so that none is ever prepared twice.
+const STATEMENTS_MAX: usize = 128;
+
+/// How long a connection waits for a lock that a stranger's tool may hold.
+const BUSY_WAIT: Duration = Duration::from_secs(5);
+
+/// Why a database was not opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Another server has it.
+    #[error("the database is in use by another server ({} is locked)", lock.display())]
+    InUse {
+        /// The lock file.
+        lock: PathBuf,
+    },
+    /// It was written by a newer version. Nothing was changed.
+    #[error("the database has schema version {found}; this server knows up to {known}")]
+    Newer {
+        /// The version it has.
+        found: u32,
+        /// The version this server has.
+        known: u32,
+    },
+    /// The database does not promise what it must.
+    #[error("the database answers {found:?} for {pragma}, and it must be {wanted:?}")]
+    Pragma {
+        /// Which setting.
+        pragma: &'static str,
+        /// What it must be.
+        wanted: &'static str,
+        /// What it is.
+        found: String,
+    },
+    /// A file could not be made, opened or locked.
+    #[error("{}: {error}", path.display())]
+    File {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        error: std::io::Error,
+    },
+    /// SQLite itself refused.
+    #[error("the database cannot be opened: {0}")]
+    Sqlite(#[from] rusqlite::Error),
+}
+
+/// An opened database: the lock is held as long as this lives.
+pub(super) struct Opened {
+    pub(super) writer: Connection,
+    pub(super) readers: Vec<Connection>,
+    pub(super) node: NodeId,
+    pub(super) lock: File,
+}
+
+pub(super) fn open(path: &Path, readers: usize) -> Result<Opened, OpenError> {
+    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        std::fs::create_dir_all(folder).map_err(|error| OpenError::File { path: folder.to_owned(), error })?;
+    }
+    let lock = lock(path)?;
+    let known = MIGRATIONS.len() as u32;
+    let found = look(path)?;
+    if found > known {
+        return Err(OpenError::Newer { found, known });
+    }
+    let mut writer = Connection::open_with_flags(
+        path,
+        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
+    )?;
+    set_up(&writer)?;
+    migrate(&mut writer)?;
+    let node = begin_node(&writer)?;
+    let readers = (0..readers).map(|_| reader(path)).collect::<Result<_, _>>()?;
+    Ok(Opened { writer, readers, node, lock })
+}
+
+/// One server per database: the lock is the process's, so that it is gone with the process however that ends.
+fn lock(path: &Path) -> Result<File, OpenError> {
+    let lock = beside(path, ".lock");
+    let failed = |error: std::io::Error| OpenError::File { path: lock.clone(), error };
+    let file = File::options().create(true).truncate(false).write(true).open(&lock).map_err(failed)?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(OpenError::InUse { lock }),
+        Err(error) => Err(failed(error.into())),
+    }
+}
+
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+/// The schema's version, found without touching a byte: 0 if there is no database yet.
+fn look(path: &Path) -> Result<u32, OpenError> {
+    let has_content = |path: &Path| std::fs::metadata(path).is_ok_and(|found| found.len() > 0);
+    if !has_content(path) {
+        return Ok(0);
+    }
+    // A log that was left behind may hold the version, so it is read too. Without one the file is declared immutable:
+    // SQLite then makes no log and no index beside it.
+    let is_settled = !has_content(&beside(path, "-wal"));
+    let uri = format!("file:{}?mode=ro{}", percent_encoded(path), if is_settled { "&immutable=1" } else { "" });
+    let connection = Connection::open_with_flags(uri, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI)?;
+    version(&connection)
+}
+
+fn percent_encoded(path: &Path) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'/' | b'.' | b'-' | b'_');
+    let encode = |byte: &u8| if is_plain(*byte) { char::from(*byte).to_string() } else { format!("%{byte:02X}") };
+    path.as_os_str().as_encoded_bytes().iter().map(encode).collect()
+}
+
+fn version(connection: &Connection) -> Result<u32, OpenError> {
+    let has_table = "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'schema_version'";
+    if connection.query_row(has_table, [], |_| Ok(())).optional()?.is_none() {
+        return Ok(0);
+    }
+    Ok(connection.query_row("SELECT coalesce(max(version), 0) FROM schema_version", [], |row| row.get(0))?)
+}
+
+fn set_up(connection: &Connection) -> Result<(), OpenError> {
+    steady(connection)?;
+    connection.execute_batch(&format!(
+        "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = OFF;
+         PRAGMA wal_autocheckpoint = {WAL_PAGES_MAX}; PRAGMA temp_store = MEMORY; PRAGMA cache_size = -65536;"
+    ))?;
+    must_be(connection, "journal_mode", "wal")?;
+    must_be(connection, "synchronous", "2")
+}
+
+/// What every connection needs to prepare each statement once.
+fn steady(connection: &Connection) -> Result<(), OpenError> {
+    connection.busy_timeout(BUSY_WAIT)?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
+    // Without this the planner looks at bound values, and prepares some statements anew at every use.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
+    Ok(())
+}
+
+/// A database that does not flush, or does not log, keeps none of the promises: better none than that one.
+fn must_be(connection: &Connection, pragma: &'static str, wanted: &'static str) -> Result<(), OpenError> {
+    let found: rusqlite::types::Value = connection.query_row(&format!("PRAGMA {pragma}"), [], |row| row.get(0))?;
+    let found = match found {
+        rusqlite::types::Value::Text(text) => text,
+        rusqlite::types::Value::Integer(number) => number.to_string(),
+        rusqlite::types::Value::Null | rusqlite::types::Value::Real(_) | rusqlite::types::Value::Blob(_) => String::new(),
+    };
+    if found == wanted { Ok(()) } else { Err(OpenError::Pragma { pragma, wanted, found }) }
+}
+
+fn migrate(connection: &mut Connection) -> Result<(), OpenError> {
+    let transaction = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+    transaction.execute_batch("CREATE TABLE IF NOT EXISTS schema_version (version INTEGER PRIMARY KEY, applied_at INTEGER NOT NULL)")?;
+    let found = version(&transaction)?;
+    for (number, migration) in (1u32..).zip(MIGRATIONS).filter(|(number, _)| *number > found) {
+        transaction.execute_batch(migration)?;
+        transaction.execute("INSERT INTO schema_version (version, applied_at) VALUES (?1, unixepoch() * 1000)", [number])?;
+    }
+    Ok(transaction.commit()?)
+}
+
+/// A new start of a process is a new owner, so every earlier one is dead at once.
+fn begin_node(connection: &Connection) -> Result<NodeId, OpenError> {
+    connection.execute("INSERT INTO nodes (started_at) VALUES (unixepoch() * 1000)", [])?;
+    Ok(NodeId(connection.last_insert_rowid().unsigned_abs()))
+}
+
+pub(super) fn reader(path: &Path) -> Result<Connection, OpenError> {
+    let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    steady(&connection)?;
+    connection.execute_batch("PRAGMA query_only = ON; PRAGMA cache_size = -16384;")?;
+    Ok(connection)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_setting_that_reads_back_otherwise_is_refused() {
+        let connection = Connection::open_in_memory().unwrap();
+        // A database in memory cannot keep a log.
+        assert!(matches!(set_up(&connection), Err(OpenError::Pragma { pragma: "journal_mode", .. })));
+        connection.execute_batch("PRAGMA synchronous = OFF").unwrap();
+        assert!(matches!(must_be(&connection, "synchronous", "2"), Err(OpenError::Pragma { pragma: "synchronous", .. })));
+    }
+
+    #[test]
+    fn paths_of_any_spelling_can_be_looked_at() {
+        assert_eq!(percent_encoded(Path::new("/a b/x?y#z%.db")), "/a%20b/x%3Fy%23z%25.db");
+    }
+}

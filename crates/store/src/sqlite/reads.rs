@@ -1,0 +1,364 @@
+//! The statements that read.
+
+use std::sync::Arc;
+
+use rusqlite::{Row, params};
+use windlass_kernel::{
+    AgentKey, BoxId, BoxRange, CallNumber, Epoch, HeadStatus, ItemId, ItemKind, Manifest, RunId, Seq, TaskStatus, Tenant, Timestamp,
+    ToolName,
+};
+use windlass_ports::{CallStatus, Lineage, MessageId, MessageKind, MessageStatus, NodeId, OutboxRow, Page, RunStatus, codec};
+
+use super::{
+    columns::{
+        agent, bytes, count, id, int, limit as as_limit, maybe_call, maybe_epoch, maybe_id, maybe_time, maybe_word, small, time, word,
+    },
+    statements::SqliteRows,
+};
+use crate::{
+    rows::{BoxRow, CallRow, HeadRow, ItemRow, JournalRow, MessageRow, Outcome, Reads, RunBrief, RunRow},
+    spelling,
+};
+
+macro_rules! brief_columns {
+    () => {
+        "run, tenant, agent, ordinal, status, epoch, message"
+    };
+}
+
+macro_rules! run_columns {
+    () => {
+        concat!(
+            brief_columns!(),
+            ", kind, dedupe, manifest, context, output, state_version, state, iteration, trace, parent_step, source, deliverable,
+              created_at, ended_at"
+        )
+    };
+}
+
+macro_rules! message_columns {
+    () => {
+        "n, kind, status, run, epoch, call, item, outcome, after_execution, source, reason, created_at, processed_at"
+    };
+}
+
+macro_rules! call_columns {
+    () => {
+        "c.tenant, c.agent, c.run, c.call, c.iteration, c.tool, c.route, c.effect, c.status, c.created_at, c.deadline, c.item, c.result,
+         c.worker, c.lease_until, c.attempt, c.claim_key"
+    };
+}
+
+fn head(row: &Row<'_>) -> rusqlite::Result<HeadRow> {
+    Ok(HeadRow {
+        status: word(row, 0, HeadStatus::parse)?,
+        epoch: Epoch(count(row, 1)?),
+        seq: Seq(count(row, 2)?),
+        run: maybe_id(row, 3, RunId::from_slice)?,
+        owner: row.get::<_, Option<i64>>(4)?.map(|node| NodeId(node.unsigned_abs())),
+        waiting: small(row, 5)?,
+        deadline: maybe_time(row, 6)?,
+        wake_at: maybe_time(row, 7)?,
+        pending: small(row, 8)?,
+        queued: small(row, 9)?,
+        runs: count(row, 10)?,
+        local: small(row, 11)?,
+        quarantined: row.get(12)?,
+    })
+}
+
+fn brief(row: &Row<'_>) -> rusqlite::Result<RunBrief> {
+    Ok(RunBrief {
+        run: id(row, 0, RunId::from_slice)?,
+        agent: agent(row, 1)?,
+        ordinal: count(row, 3)?,
+        status: word(row, 4, RunStatus::parse)?,
+        epoch: maybe_epoch(row, 5)?,
+        message: MessageId(count(row, 6)?),
+    })
+}
+
+fn run(row: &Row<'_>) -> rusqlite::Result<RunRow> {
+    Ok(RunRow {
+        brief: brief(row)?,
+        kind: word(row, 7, MessageKind::parse)?,
+        dedupe: row.get(8)?,
+        manifest: bytes(row, 9)?,
+        context: id(row, 10, BoxId::from_slice)?,
+        output: id(row, 11, BoxId::from_slice)?,
+        state_version: row.get(12)?,
+        state: row.get::<_, Vec<u8>>(13)?.into(),
+        iteration: small(row, 14)?,
+        lineage: Lineage { trace: bytes(row, 15)?, parent_step: row.get(16)?, source: row.get(17)? },
+        deliverable: maybe_id(row, 18, ItemId::from_slice)?,
+        created_at: time(row, 19)?,
+        ended_at: maybe_time(row, 20)?,
+    })
+}
+
+fn message(row: &Row<'_>) -> rusqlite::Result<(MessageId, MessageRow)> {
+    let message = MessageRow {
+        kind: word(row, 1, MessageKind::parse)?,
+        status: word(row, 2, MessageStatus::parse)?,
+        run: maybe_id(row, 3, RunId::from_slice)?,
+        epoch: maybe_epoch(row, 4)?,
+        call: maybe_call(row, 5)?,
+        item: maybe_id(row, 6, ItemId::from_slice)?,
+        outcome: maybe_word(row, 7, TaskStatus::parse)?,
+        after: maybe_word(row, 8, spelling::parse_after)?,
+        source: row.get(9)?,
+        reason: row.get(10)?,
+        created_at: time(row, 11)?,
+        processed_at: maybe_time(row, 12)?,
+    };
+    Ok((MessageId(count(row, 0)?), message))
+}
+
+fn call(row: &Row<'_>) -> rusqlite::Result<CallRow> {
+    Ok(CallRow {
+        agent: agent(row, 0)?,
+        run: id(row, 2, RunId::from_slice)?,
+        call: CallNumber(small(row, 3)?),
+        iteration: small(row, 4)?,
+        tool: word(row, 5, |text| Some(text.into()))?,
+        route: word(row, 6, spelling::parse_route)?,
+        effect: word(row, 7, spelling::parse_effect)?,
+        status: word(row, 8, CallStatus::parse)?,
+        created_at: time(row, 9)?,
+        deadline: time(row, 10)?,
+        item: id(row, 11, ItemId::from_slice)?,
+        result: maybe_id(row, 12, ItemId::from_slice)?,
+        worker: row.get(13)?,
+        lease_until: maybe_time(row, 14)?,
+        attempt: small(row, 15)?,
+        claim_key: row.get(16)?,
+    })
+}
+
+/// Columns from `at` on: item, kind, hash, content.
+fn item(row: &Row<'_>, at: usize) -> rusqlite::Result<ItemRow> {
+    Ok(ItemRow {
+        id: id(row, at, ItemId::from_slice)?,
+        kind: word(row, at + 1, ItemKind::parse)?,
+        hash: bytes(row, at + 2)?,
+        content: row.get::<_, Vec<u8>>(at + 3)?.into(),
+    })
+}
+
+fn found_box(row: &Row<'_>) -> rusqlite::Result<BoxRow> {
+    let parent = maybe_id(row, 2, BoxId::from_slice)?;
+    let length: Option<u32> = row.get(3)?;
+    Ok(BoxRow {
+        id: id(row, 0, BoxId::from_slice)?,
+        tenant: word(row, 1, |text| Some(text.into()))?,
+        parent: parent.zip(length).map(|(id, length)| BoxRange { id, length }),
+        depth: small(row, 4)?,
+        inherited: small(row, 5)?,
+    })
+}
+
+fn journal(row: &Row<'_>) -> rusqlite::Result<JournalRow> {
+    Ok(JournalRow {
+        number: count(row, 0)?,
+        epoch: maybe_epoch(row, 1)?,
+        at: time(row, 2)?,
+        kind: row.get(3)?,
+        version: row.get(4)?,
+        body: row.get::<_, Vec<u8>>(5)?.into(),
+    })
+}
+
+impl Reads for SqliteRows {
+    fn head(&self, agent: &AgentKey) -> Outcome<Option<HeadRow>> {
+        let sql = "SELECT status, epoch, seq, run, owner, waiting, deadline, wake_at, pending, queued, runs, local, quarantined
+                   FROM heads WHERE tenant = ?1 AND agent = ?2";
+        self.one(sql, params![agent.tenant.as_str(), agent.agent.as_str()], head)
+    }
+
+    fn run(&self, id: RunId) -> Outcome<Option<RunRow>> {
+        self.one(concat!("SELECT ", run_columns!(), " FROM runs WHERE run = ?1"), [id.as_bytes()], run)
+    }
+
+    fn run_brief(&self, id: RunId) -> Outcome<Option<RunBrief>> {
+        self.one(concat!("SELECT ", brief_columns!(), " FROM runs WHERE run = ?1"), [id.as_bytes()], brief)
+    }
+
+    fn run_by_dedupe(&self, tenant: &Tenant, key: &str) -> Outcome<Option<RunBrief>> {
+        let sql = concat!("SELECT ", brief_columns!(), " FROM runs WHERE tenant = ?1 AND dedupe = ?2");
+        self.one(sql, params![tenant.as_str(), key], brief)
+    }
+
+    fn run_from(&self, agent: &AgentKey, ordinal: u64) -> Outcome<Option<RunRow>> {
+        let sql =
+            concat!("SELECT ", run_columns!(), " FROM runs WHERE tenant = ?1 AND agent = ?2 AND ordinal >= ?3 ORDER BY ordinal LIMIT 1");
+        self.one(sql, params![agent.tenant.as_str(), agent.agent.as_str(), int(ordinal)], run)
+    }
+
+    fn next_queued(&self, agent: &AgentKey, above: u64) -> Outcome<Option<RunBrief>> {
+        let sql = concat!(
+            "SELECT ",
+            brief_columns!(),
+            " FROM runs WHERE tenant = ?1 AND agent = ?2 AND ordinal > ?3 AND status = 'queued' ORDER BY ordinal LIMIT 1"
+        );
+        self.one(sql, params![agent.tenant.as_str(), agent.agent.as_str(), int(above)], brief)
+    }
+
+    fn lineage(&self, run: RunId) -> Outcome<Option<Lineage>> {
+        let sql = "SELECT trace, parent_step, source FROM runs WHERE run = ?1";
+        self.one(sql, [run.as_bytes()], |row| Ok(Lineage { trace: bytes(row, 0)?, parent_step: row.get(1)?, source: row.get(2)? }))
+    }
+
+    fn manifest(&self, hash: &[u8; 32]) -> Outcome<Option<Arc<Manifest>>> {
+        if let Some(known) = self.decoded(hash) {
+            return Ok(Some(known));
+        }
+        let Some(body) = self.one("SELECT body FROM manifests WHERE hash = ?1", [hash], |row| row.get::<_, Vec<u8>>(0))? else {
+            return Ok(None);
+        };
+        let manifest = Arc::new(codec::decode_manifest(&body)?);
+        self.keep_decoded(hash, &manifest);
+        Ok(Some(manifest))
+    }
+
+    fn open_runs(&self, tenant: &Tenant) -> Outcome<u32> {
+        let found = self.one("SELECT open FROM tenants WHERE tenant = ?1", [tenant.as_str()], |row| small(row, 0))?;
+        Ok(found.unwrap_or(0))
+    }
+
+    fn journal(&self, run: RunId, from: u64, limit: usize) -> Outcome<Vec<JournalRow>> {
+        let sql = "SELECT number, epoch, at, kind, version, body FROM journal WHERE run = ?1 AND number >= ?2 ORDER BY number LIMIT ?3";
+        self.all(sql, params![run.as_bytes(), int(from), as_limit(limit)], journal)
+    }
+
+    fn message(&self, agent: &AgentKey, id: MessageId) -> Outcome<Option<MessageRow>> {
+        let sql = concat!("SELECT ", message_columns!(), " FROM inbox WHERE n = ?3 AND tenant = ?1 AND agent = ?2");
+        let found = self.one(sql, params![agent.tenant.as_str(), agent.agent.as_str(), int(id.0)], message)?;
+        Ok(found.map(|(_, row)| row))
+    }
+
+    fn report(&self, run: RunId, call: CallNumber, kind: MessageKind) -> Outcome<Option<MessageId>> {
+        // The list of kinds is spelled out because only then the index of reports is used.
+        let sql = "SELECT n FROM inbox WHERE run = ?1 AND call = ?2 AND kind = ?3 AND kind IN ('tool_result', 'timeout')";
+        self.one(sql, params![run.as_bytes(), call.0, kind.as_str()], |row| Ok(MessageId(count(row, 0)?)))
+    }
+
+    fn last_message(&self, agent: &AgentKey, run: RunId, kind: MessageKind, call: Option<CallNumber>) -> Outcome<Option<MessageId>> {
+        let sql = "SELECT n FROM inbox INDEXED BY inbox_agent
+                   WHERE tenant = ?1 AND agent = ?2 AND run = ?3 AND kind = ?4 AND call IS ?5 ORDER BY n DESC LIMIT 1";
+        let params = params![agent.tenant.as_str(), agent.agent.as_str(), run.as_bytes(), kind.as_str(), call.map(|call| call.0)];
+        self.one(sql, params, |row| Ok(MessageId(count(row, 0)?)))
+    }
+
+    fn pending(&self, agent: &AgentKey) -> Outcome<Vec<(MessageId, MessageRow)>> {
+        let sql = concat!(
+            "SELECT ",
+            message_columns!(),
+            " FROM inbox INDEXED BY inbox_pending WHERE tenant = ?1 AND agent = ?2 AND status = 'pending' ORDER BY n"
+        );
+        self.all(sql, params![agent.tenant.as_str(), agent.agent.as_str()], message)
+    }
+
+    fn inbox(&self, agent: &AgentKey, page: Page) -> Outcome<Vec<(MessageId, MessageRow)>> {
+        let sql = concat!(
+            "SELECT ",
+            message_columns!(),
+            " FROM inbox INDEXED BY inbox_agent WHERE tenant = ?1 AND agent = ?2 AND n > ?3 ORDER BY n LIMIT ?4"
+        );
+        self.all(sql, params![agent.tenant.as_str(), agent.agent.as_str(), int(page.after), as_limit(page.limit)], message)
+    }
+
+    fn call(&self, run: RunId, number: CallNumber) -> Outcome<Option<CallRow>> {
+        let sql = concat!("SELECT ", call_columns!(), " FROM calls AS c WHERE c.run = ?1 AND c.call = ?2");
+        self.one(sql, params![run.as_bytes(), number.0], call)
+    }
+
+    fn calls(&self, run: RunId, from: CallNumber, limit: usize) -> Outcome<Vec<CallRow>> {
+        let sql = concat!("SELECT ", call_columns!(), " FROM calls AS c WHERE c.run = ?1 AND c.call >= ?2 ORDER BY c.call LIMIT ?3");
+        self.all(sql, params![run.as_bytes(), from.0, as_limit(limit)], call)
+    }
+
+    fn open_calls(&self, run: RunId) -> Outcome<Vec<CallNumber>> {
+        let sql = "SELECT call FROM calls WHERE run = ?1 AND status <> 'applied' AND status <> 'expired' AND status <> 'dropped'";
+        self.all(sql, [run.as_bytes()], |row| Ok(CallNumber(small(row, 0)?)))
+    }
+
+    fn claims(&self, run: RunId) -> Outcome<Vec<(CallNumber, Timestamp)>> {
+        // A long run has many calls, of which few are held.
+        let sql = "SELECT call, lease_until FROM calls INDEXED BY calls_claimed WHERE run = ?1 AND status = 'claimed' ORDER BY call";
+        self.all(sql, [run.as_bytes()], |row| Ok((CallNumber(small(row, 0)?), time(row, 1)?)))
+    }
+
+    fn waiting_calls(&self, tenant: &Tenant, tool: &ToolName, now: Timestamp, limit: usize) -> Outcome<Vec<CallRow>> {
+        // CROSS JOIN keeps the order of the loops: the line of waiting calls first, then each one's head.
+        let sql = concat!(
+            "SELECT ",
+            call_columns!(),
+            " FROM calls AS c INDEXED BY calls_waiting CROSS JOIN heads AS h ON h.tenant = c.tenant AND h.agent = c.agent
+              WHERE c.tenant = ?1 AND c.tool = ?2 AND c.status = 'waiting' AND c.deadline > ?3
+                AND h.run = c.run AND h.quarantined IS NULL
+              ORDER BY c.created_at, c.run, c.call LIMIT ?4"
+        );
+        self.all(sql, params![tenant.as_str(), tool.as_str(), now.0, as_limit(limit)], call)
+    }
+
+    fn calls_by_key(&self, tenant: &Tenant, key: &str) -> Outcome<Vec<CallRow>> {
+        let sql = concat!("SELECT ", call_columns!(), " FROM calls AS c WHERE c.tenant = ?1 AND c.claim_key = ?2 ORDER BY c.run, c.call");
+        self.all(sql, params![tenant.as_str(), key], call)
+    }
+
+    fn item(&self, tenant: &Tenant, id: ItemId) -> Outcome<Option<ItemRow>> {
+        let sql = "SELECT item, kind, hash, content FROM items WHERE item = ?1 AND tenant = ?2";
+        self.one(sql, params![id.as_bytes(), tenant.as_str()], |row| item(row, 0))
+    }
+
+    fn find_box(&self, id: BoxId) -> Outcome<Option<BoxRow>> {
+        let sql = "SELECT box, tenant, parent, parent_length, depth, inherited FROM boxes WHERE box = ?1";
+        self.one(sql, [id.as_bytes()], found_box)
+    }
+
+    fn box_length(&self, id: BoxId) -> Outcome<u32> {
+        let sql = "SELECT max(position) + 1 FROM box_rows WHERE box = ?1 AND position >= 0";
+        let found = self.one(sql, [id.as_bytes()], |row| row.get::<_, Option<u32>>(0))?;
+        Ok(found.flatten().unwrap_or(0))
+    }
+
+    fn box_item_ids(&self, id: BoxId, below: u32) -> Outcome<Vec<ItemId>> {
+        let sql = "SELECT item FROM box_rows WHERE box = ?1 AND position < ?2 ORDER BY position";
+        self.all(sql, params![id.as_bytes(), below], |row| super::columns::id(row, 0, ItemId::from_slice))
+    }
+
+    fn box_items(&self, id: BoxId, from: i64, below: i64, limit: usize) -> Outcome<Vec<(i64, ItemRow)>> {
+        // A left join, so that an item that is gone is an error and not a gap.
+        let sql = "SELECT r.position, i.item, i.kind, i.hash, i.content FROM box_rows AS r LEFT JOIN items AS i ON i.item = r.item
+                   WHERE r.box = ?1 AND r.position >= ?2 AND r.position < ?3 ORDER BY r.position LIMIT ?4";
+        self.all(sql, params![id.as_bytes(), from, below, as_limit(limit)], |row| Ok((row.get(0)?, item(row, 1)?)))
+    }
+
+    fn due(&self, now: Timestamp, limit: usize) -> Outcome<Vec<AgentKey>> {
+        let sql = "SELECT tenant, agent FROM heads INDEXED BY heads_due WHERE wake_at <= ?1 ORDER BY wake_at, tenant, agent LIMIT ?2";
+        self.all(sql, params![now.0, as_limit(limit)], |row| agent(row, 0))
+    }
+
+    fn orphans(&self, node: NodeId, after: Option<&AgentKey>, limit: usize) -> Outcome<Vec<AgentKey>> {
+        // No agent has an empty name, so the first page begins after that.
+        let (tenant, name) = after.map_or(("", ""), |after| (after.tenant.as_str(), after.agent.as_str()));
+        let sql = "SELECT tenant, agent FROM heads
+                   WHERE (tenant, agent) > (?1, ?2) AND quarantined IS NULL AND owner IS NOT ?3
+                     AND (status IN ('dispatched', 'running') OR (status = 'suspended' AND local > 0))
+                   ORDER BY tenant, agent LIMIT ?4";
+        self.all(sql, params![tenant, name, int(node.0), as_limit(limit)], |row| agent(row, 0))
+    }
+
+    fn outbox(&self, limit: usize) -> Outcome<Vec<OutboxRow>> {
+        let sql = "SELECT n, tenant, agent, run, first, count FROM outbox ORDER BY n LIMIT ?1";
+        self.all(sql, [as_limit(limit)], |row| {
+            Ok(OutboxRow {
+                n: count(row, 0)?,
+                agent: agent(row, 1)?,
+                run: id(row, 3, RunId::from_slice)?,
+                first: count(row, 4)?,
+                count: small(row, 5)?,
+            })
+        })
+    }
+}

@@ -1,0 +1,110 @@
+//! A connection that knows our statements: every SQL text is prepared once per connection.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex},
+};
+
+use rusqlite::{Connection, OptionalExtension, Params, Row};
+use windlass_kernel::Manifest;
+
+use super::columns::fault;
+use crate::rows::{Outcome, is_missing};
+
+/// Decoded manifests that are kept at the most; there are few, and all runs of an agent share one.
+const MANIFESTS_MAX: usize = 256;
+
+/// Decoded manifests, shared by all connections.
+pub(super) type Manifests = Arc<Mutex<BTreeMap<[u8; 32], Arc<Manifest>>>>;
+
+pub(super) struct SqliteRows {
+    connection: Connection,
+    manifests: Manifests,
+    /// Hashes whose manifest is on disk.
+    known: BTreeSet<[u8; 32]>,
+    /// Hashes whose manifest is in the open transaction.
+    staged: Vec<[u8; 32]>,
+}
+
+impl SqliteRows {
+    pub(super) fn new(connection: Connection, manifests: Manifests) -> Self {
+        SqliteRows { connection, manifests, known: BTreeSet::new(), staged: Vec::new() }
+    }
+
+    pub(super) fn begin(&self) -> rusqlite::Result<()> {
+        self.connection.prepare_cached("BEGIN IMMEDIATE")?.execute([]).map(drop)
+    }
+
+    pub(super) fn begin_reading(&self) -> rusqlite::Result<()> {
+        self.connection.prepare_cached("BEGIN DEFERRED")?.execute([]).map(drop)
+    }
+
+    pub(super) fn commit(&mut self) -> rusqlite::Result<()> {
+        self.connection.prepare_cached("COMMIT")?.execute([])?;
+        self.known.extend(self.staged.drain(..));
+        Ok(())
+    }
+
+    /// Ends the transaction without a trace, if SQLite has not done so itself.
+    pub(super) fn roll_back(&mut self) {
+        self.staged.clear();
+        if self.connection.is_autocommit() {
+            return;
+        }
+        let rolled_back = self.connection.prepare_cached("ROLLBACK").and_then(|mut statement| statement.execute([]));
+        if let Err(error) = rolled_back {
+            tracing::error!(%error, "a transaction could not be rolled back");
+        }
+    }
+
+    /// The one row of a question, if there is one.
+    pub(super) fn one<T>(&self, sql: &str, params: impl Params, read: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>) -> Outcome<Option<T>> {
+        let answer = self.connection.prepare_cached(sql).and_then(|mut statement| statement.query_row(params, read).optional());
+        answer.map_err(fault)
+    }
+
+    /// All rows of a question.
+    pub(super) fn all<T>(&self, sql: &str, params: impl Params, read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>) -> Outcome<Vec<T>> {
+        let answer = self.connection.prepare_cached(sql).and_then(|mut statement| statement.query_map(params, read)?.collect());
+        answer.map_err(fault)
+    }
+
+    /// How many rows a change changed.
+    pub(super) fn change(&self, sql: &str, params: impl Params) -> Outcome<usize> {
+        self.connection.prepare_cached(sql).and_then(|mut statement| statement.execute(params)).map_err(fault)
+    }
+
+    /// A change that must find its row.
+    pub(super) fn change_one(&self, sql: &str, params: impl Params, what: &str) -> Outcome<()> {
+        match self.change(sql, params)? {
+            0 => Err(is_missing(what)),
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn last_number(&self) -> u64 {
+        self.connection.last_insert_rowid().unsigned_abs()
+    }
+
+    /// Whether a manifest has to be stored; from here on it counts as stored in this transaction.
+    pub(super) fn stage_manifest(&mut self, hash: &[u8; 32]) -> bool {
+        let is_new = !self.known.contains(hash) && !self.staged.contains(hash);
+        if is_new {
+            self.staged.push(*hash);
+        }
+        is_new
+    }
+
+    pub(super) fn decoded(&self, hash: &[u8; 32]) -> Option<Arc<Manifest>> {
+        self.manifests.lock().ok()?.get(hash).cloned()
+    }
+
+    pub(super) fn keep_decoded(&self, hash: &[u8; 32], manifest: &Arc<Manifest>) {
+        if let Ok(mut kept) = self.manifests.lock() {
+            if kept.len() >= MANIFESTS_MAX {
+                kept.clear();
+            }
+            kept.insert(*hash, Arc::clone(manifest));
+        }
+    }
+}

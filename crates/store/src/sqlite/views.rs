@@ -1,0 +1,108 @@
+//! What can be read, by the server's own store and by anybody beside it.
+
+use std::path::Path;
+
+use async_trait::async_trait;
+use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ItemId, RunId, Tenant};
+use windlass_ports::{BoxView, CallView, Edge, HeadView, InboxView, Item, JournalEntry, Page, RunView, StoreError, Views};
+
+use super::{OpenError, SqliteStore, open, readers::Readers, statements::{Manifests, SqliteRows}};
+use crate::{reading, rows::Reads, verbs};
+
+/// Rows that are read in one transaction at the most.
+const PAGE: usize = 256;
+
+/// A database that is only read. The server that has it goes on beside.
+pub struct SqliteViews {
+    readers: Readers,
+}
+
+impl SqliteViews {
+    /// Opens a database that is there, for reading.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, OpenError> {
+        let path = path.as_ref();
+        let rows = SqliteRows::new(open::reader(path)?, Manifests::default());
+        let readers = Readers::start(vec![rows]).map_err(|error| OpenError::File { path: path.to_owned(), error })?;
+        Ok(SqliteViews { readers })
+    }
+}
+
+/// Both read in the same way; the compiler would not take one implementation for two types.
+macro_rules! views_over_readers {
+    ($store:ty) => {
+        #[async_trait]
+        impl Views for $store {
+            async fn head(&self, agent: &AgentKey) -> Result<Option<HeadView>, StoreError> {
+                let agent = agent.clone();
+                self.readers.read(move |rows| reading::head(rows, &agent)).await
+            }
+
+            async fn run(&self, tenant: &Tenant, run: RunId) -> Result<Option<RunView>, StoreError> {
+                let tenant = tenant.clone();
+                self.readers.read(move |rows| reading::run(rows, &tenant, run)).await
+            }
+
+            async fn run_from(&self, agent: &AgentKey, ordinal: u64) -> Result<Option<RunView>, StoreError> {
+                let agent = agent.clone();
+                self.readers.read(move |rows| reading::run_from(rows, &agent, ordinal)).await
+            }
+
+            async fn journal(&self, tenant: &Tenant, run: RunId, from: u64, limit: usize) -> Result<Vec<JournalEntry>, StoreError> {
+                let tenant = tenant.clone();
+                self.readers.read(move |rows| reading::journal(rows, &tenant, run, from, limit)).await
+            }
+
+            async fn calls(&self, tenant: &Tenant, run: RunId, from: CallNumber, limit: usize) -> Result<Vec<CallView>, StoreError> {
+                let tenant = tenant.clone();
+                self.readers.read(move |rows| reading::calls(rows, &tenant, run, from, limit)).await
+            }
+
+            async fn item(&self, tenant: &Tenant, item: ItemId) -> Result<Option<Item>, StoreError> {
+                let tenant = tenant.clone();
+                self.readers.read(move |rows| reading::item(rows, &tenant, item)).await
+            }
+
+            async fn open_box(&self, tenant: &Tenant, id: BoxId) -> Result<Option<BoxView>, StoreError> {
+                let tenant = tenant.clone();
+                self.readers.read(move |rows| reading::open_box(rows, &tenant, id)).await
+            }
+
+            async fn box_items(&self, tenant: &Tenant, id: BoxId, from: u32, limit: usize) -> Result<Vec<Item>, StoreError> {
+                let tenant = tenant.clone();
+                self.readers.read(move |rows| reading::box_items(rows, &tenant, id, from, limit)).await
+            }
+
+            async fn range_items(&self, tenant: &Tenant, range: BoxRange) -> Result<Vec<Item>, StoreError> {
+                let whose = tenant.clone();
+                let segments = self.readers.read(move |rows| verbs::chain(rows, &whose, range)).await?.unwrap_or_default();
+                let mut items = Vec::new();
+                for segment in segments {
+                    let mut from = segment.from;
+                    // Boxes only grow at the end, so pages read one after the other fit together.
+                    while from < segment.below {
+                        let page = self.readers.read(move |rows| rows.box_items(segment.id, from, segment.below, PAGE)).await?;
+                        let Some((last, _)) = page.last() else { break };
+                        from = last + 1;
+                        for (_, row) in page {
+                            items.push(reading::verified(row)?);
+                        }
+                    }
+                }
+                Ok(items)
+            }
+
+            async fn inbox(&self, agent: &AgentKey, page: Page) -> Result<Vec<InboxView>, StoreError> {
+                let agent = agent.clone();
+                self.readers.read(move |rows| reading::inbox(rows, &agent, page)).await
+            }
+
+            async fn edges(&self, agent: &AgentKey, page: Page) -> Result<Vec<Edge>, StoreError> {
+                let agent = agent.clone();
+                self.readers.read(move |rows| reading::edges(rows, &agent, page)).await
+            }
+        }
+    };
+}
+
+views_over_readers!(SqliteStore);
+views_over_readers!(SqliteViews);

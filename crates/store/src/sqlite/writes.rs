@@ -1,0 +1,270 @@
+//! The statements that change rows.
+
+use rusqlite::params;
+use windlass_kernel::{AgentKey, BoxId, CallNumber, Epoch, ItemId, NewItem, RunId, Tenant, Timestamp};
+use windlass_ports::{MessageId, PinnedManifest, codec};
+
+use super::{columns::int, statements::SqliteRows};
+use crate::{
+    rows::{BoxRow, CallMove, CallRow, HeadRow, JournalRow, MessageRow, Outcome, Rows, RunChange, RunRow},
+    spelling,
+};
+
+impl Rows for SqliteRows {
+    fn insert_head(&mut self, agent: &AgentKey, head: &HeadRow) -> Outcome<()> {
+        let sql = "INSERT INTO heads (tenant, agent, status, epoch, seq, run, owner, waiting, deadline, wake_at, pending, queued, runs,
+                                      local, quarantined)
+                   VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)";
+        let params = params![
+            agent.tenant.as_str(),
+            agent.agent.as_str(),
+            head.status.as_str(),
+            int(head.epoch.0),
+            int(head.seq.0),
+            head.run.as_ref().map(RunId::as_bytes),
+            head.owner.map(|node| int(node.0)),
+            head.waiting,
+            head.deadline.map(|at| at.0),
+            head.wake_at.map(|at| at.0),
+            head.pending,
+            head.queued,
+            int(head.runs),
+            head.local,
+            head.quarantined,
+        ];
+        self.change(sql, params).map(drop)
+    }
+
+    fn update_head(&mut self, agent: &AgentKey, before: &HeadRow, after: &HeadRow) -> Outcome<bool> {
+        let sql = "UPDATE heads SET status = ?3, epoch = ?4, seq = ?5, run = ?6, owner = ?7, waiting = ?8, deadline = ?9, wake_at = ?10,
+                          pending = ?11, queued = ?12, runs = ?13, local = ?14, quarantined = ?15
+                   WHERE tenant = ?1 AND agent = ?2 AND status = ?16 AND epoch = ?17 AND run IS ?18 AND seq = ?19";
+        let params = params![
+            agent.tenant.as_str(),
+            agent.agent.as_str(),
+            after.status.as_str(),
+            int(after.epoch.0),
+            int(after.seq.0),
+            after.run.as_ref().map(RunId::as_bytes),
+            after.owner.map(|node| int(node.0)),
+            after.waiting,
+            after.deadline.map(|at| at.0),
+            after.wake_at.map(|at| at.0),
+            after.pending,
+            after.queued,
+            int(after.runs),
+            after.local,
+            after.quarantined,
+            before.status.as_str(),
+            int(before.epoch.0),
+            before.run.as_ref().map(RunId::as_bytes),
+            int(before.seq.0),
+        ];
+        Ok(self.change(sql, params)? > 0)
+    }
+
+    fn insert_run(&mut self, run: &RunRow) -> Outcome<()> {
+        let sql = "INSERT INTO runs (run, tenant, agent, ordinal, status, epoch, message, kind, dedupe, manifest, context, output,
+                                     state_version, state, iteration, trace, parent_step, source, deliverable, created_at, ended_at)
+                   VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21)";
+        let params = params![
+            run.brief.run.as_bytes(),
+            run.brief.agent.tenant.as_str(),
+            run.brief.agent.agent.as_str(),
+            int(run.brief.ordinal),
+            run.brief.status.as_str(),
+            run.brief.epoch.map(|epoch| int(epoch.0)),
+            int(run.brief.message.0),
+            run.kind.as_str(),
+            run.dedupe,
+            run.manifest,
+            run.context.as_bytes(),
+            run.output.as_bytes(),
+            run.state_version,
+            run.state.as_ref(),
+            run.iteration,
+            run.lineage.trace,
+            run.lineage.parent_step,
+            run.lineage.source,
+            run.deliverable.as_ref().map(ItemId::as_bytes),
+            run.created_at.0,
+            run.ended_at.map(|at| at.0),
+        ];
+        self.change(sql, params).map(drop)
+    }
+
+    fn update_run(&mut self, change: &RunChange) -> Outcome<()> {
+        let sql = "UPDATE runs SET status = ?2, epoch = ?3, state_version = ?4, state = ?5, iteration = ?6, deliverable = ?7, ended_at = ?8
+                   WHERE run = ?1";
+        let params = params![
+            change.run.as_bytes(),
+            change.status.as_str(),
+            change.epoch.map(|epoch| int(epoch.0)),
+            codec::VERSION,
+            change.state.as_ref(),
+            change.iteration,
+            change.deliverable.as_ref().map(ItemId::as_bytes),
+            change.ended_at.map(|at| at.0),
+        ];
+        self.change_one(sql, params, "a run that changes")
+    }
+
+    fn activate_run(&mut self, run: RunId, epoch: Epoch) -> Outcome<()> {
+        let sql = "UPDATE runs SET status = 'active', epoch = ?2 WHERE run = ?1";
+        self.change_one(sql, params![run.as_bytes(), int(epoch.0)], "a run that is leased")
+    }
+
+    fn keep_manifest(&mut self, manifest: &PinnedManifest) -> Outcome<()> {
+        if !self.stage_manifest(&manifest.hash) {
+            return Ok(());
+        }
+        let sql = "INSERT INTO manifests (hash, body) VALUES (?1, ?2) ON CONFLICT (hash) DO NOTHING";
+        self.change(sql, params![manifest.hash, manifest.body.as_ref()]).map(drop)
+    }
+
+    fn add_open_runs(&mut self, tenant: &Tenant, change: i64) -> Outcome<()> {
+        let sql = "INSERT INTO tenants (tenant, open) VALUES (?1, max(?2, 0)) ON CONFLICT (tenant) DO UPDATE SET open = open + ?2";
+        self.change(sql, params![tenant.as_str(), change]).map(drop)
+    }
+
+    fn append_journal(&mut self, run: RunId, row: &JournalRow) -> Outcome<()> {
+        let sql = "INSERT INTO journal (run, number, epoch, kind, version, at, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+        let epoch = row.epoch.map(|epoch| int(epoch.0));
+        self.change(sql, params![run.as_bytes(), int(row.number), epoch, row.kind, row.version, row.at.0, row.body.as_ref()]).map(drop)
+    }
+
+    fn insert_message(&mut self, agent: &AgentKey, row: &MessageRow) -> Outcome<Option<MessageId>> {
+        let sql = "INSERT INTO inbox (tenant, agent, kind, status, run, epoch, call, item, outcome, after_execution, source, reason,
+                                      created_at, processed_at)
+                   VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)
+                   ON CONFLICT (run, call, kind) WHERE call IS NOT NULL AND kind IN ('tool_result', 'timeout') DO NOTHING";
+        let params = params![
+            agent.tenant.as_str(),
+            agent.agent.as_str(),
+            row.kind.as_str(),
+            row.status.as_str(),
+            row.run.as_ref().map(RunId::as_bytes),
+            row.epoch.map(|epoch| int(epoch.0)),
+            row.call.map(|call| call.0),
+            row.item.as_ref().map(ItemId::as_bytes),
+            row.outcome.map(|outcome| outcome.as_str()),
+            row.after.map(spelling::after),
+            row.source,
+            row.reason,
+            row.created_at.0,
+            row.processed_at.map(|at| at.0),
+        ];
+        let is_stored = self.change(sql, params)? > 0;
+        Ok(is_stored.then(|| MessageId(self.last_number())))
+    }
+
+    fn consume_message(&mut self, agent: &AgentKey, message: MessageId, epoch: Epoch, now: Timestamp) -> Outcome<()> {
+        let sql = "UPDATE inbox SET status = 'consumed', epoch = ?4, processed_at = ?5 WHERE n = ?3 AND tenant = ?1 AND agent = ?2";
+        let params = params![agent.tenant.as_str(), agent.agent.as_str(), int(message.0), int(epoch.0), now.0];
+        self.change_one(sql, params, "a consumed message")
+    }
+
+    fn lease_message(&mut self, agent: &AgentKey, message: MessageId, epoch: Epoch) -> Outcome<()> {
+        let sql = "UPDATE inbox SET status = 'pending', epoch = ?4 WHERE n = ?3 AND tenant = ?1 AND agent = ?2";
+        let params = params![agent.tenant.as_str(), agent.agent.as_str(), int(message.0), int(epoch.0)];
+        self.change_one(sql, params, "a leased turn")
+    }
+
+    fn skip_message(&mut self, agent: &AgentKey, message: MessageId, now: Timestamp) -> Outcome<()> {
+        let sql = "UPDATE inbox SET status = 'skipped', processed_at = ?4 WHERE n = ?3 AND tenant = ?1 AND agent = ?2";
+        let params = params![agent.tenant.as_str(), agent.agent.as_str(), int(message.0), now.0];
+        self.change_one(sql, params, "a skipped turn")
+    }
+
+    fn refuse_message(&mut self, agent: &AgentKey, message: MessageId, reason: &str) -> Outcome<()> {
+        let sql = "UPDATE inbox SET status = 'error', reason = ?4 WHERE n = ?3 AND tenant = ?1 AND agent = ?2";
+        let params = params![agent.tenant.as_str(), agent.agent.as_str(), int(message.0), reason];
+        self.change_one(sql, params, "a refused message")
+    }
+
+    fn insert_call(&mut self, row: &CallRow) -> Outcome<()> {
+        let sql = "INSERT INTO calls (run, call, tenant, agent, iteration, tool, route, effect, status, created_at, deadline, item, result,
+                                      worker, lease_until, attempt, claim_key)
+                   VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)";
+        let params = params![
+            row.run.as_bytes(),
+            row.call.0,
+            row.agent.tenant.as_str(),
+            row.agent.agent.as_str(),
+            row.iteration,
+            row.tool.as_str(),
+            spelling::route(row.route),
+            spelling::effect(row.effect),
+            row.status.as_str(),
+            row.created_at.0,
+            row.deadline.0,
+            row.item.as_bytes(),
+            row.result.as_ref().map(ItemId::as_bytes),
+            row.worker,
+            row.lease_until.map(|at| at.0),
+            row.attempt,
+            row.claim_key,
+        ];
+        self.change(sql, params).map(drop)
+    }
+
+    fn update_call(&mut self, row: &CallRow) -> Outcome<()> {
+        let sql = "UPDATE calls SET status = ?3, deadline = ?4, result = ?5, worker = ?6, lease_until = ?7, attempt = ?8, claim_key = ?9
+                   WHERE run = ?1 AND call = ?2";
+        let params = params![
+            row.run.as_bytes(),
+            row.call.0,
+            row.status.as_str(),
+            row.deadline.0,
+            row.result.as_ref().map(ItemId::as_bytes),
+            row.worker,
+            row.lease_until.map(|at| at.0),
+            row.attempt,
+            row.claim_key,
+        ];
+        self.change_one(sql, params, "a call that changes")
+    }
+
+    fn move_call(&mut self, run: RunId, call: CallNumber, moved: CallMove) -> Outcome<()> {
+        let sql = "UPDATE calls SET status = ?3, result = coalesce(?4, result), deadline = coalesce(?5, deadline), lease_until = NULL,
+                          claim_key = NULL, worker = CASE WHEN ?3 = 'waiting' THEN NULL ELSE worker END
+                   WHERE run = ?1 AND call = ?2";
+        let result = moved.result.as_ref().map(ItemId::as_bytes);
+        let params = params![run.as_bytes(), call.0, moved.status.as_str(), result, moved.deadline.map(|at| at.0)];
+        self.change_one(sql, params, "a call that moves")
+    }
+
+    fn insert_item(&mut self, tenant: &Tenant, item: &NewItem) -> Outcome<()> {
+        let sql = "INSERT INTO items (item, tenant, kind, hash, content) VALUES (?1, ?2, ?3, ?4, ?5)";
+        let hash = codec::content_hash(&item.content);
+        self.change(sql, params![item.id.as_bytes(), tenant.as_str(), item.kind.as_str(), hash, item.content.as_ref()]).map(drop)
+    }
+
+    fn insert_box(&mut self, row: &BoxRow) -> Outcome<()> {
+        let sql = "INSERT INTO boxes (box, tenant, parent, parent_length, depth, inherited) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+        let parent = row.parent.as_ref();
+        let params = params![
+            row.id.as_bytes(),
+            row.tenant.as_str(),
+            parent.map(|parent| parent.id.as_bytes()),
+            parent.map(|parent| parent.length),
+            row.depth,
+            row.inherited,
+        ];
+        self.change(sql, params).map(drop)
+    }
+
+    fn insert_box_row(&mut self, id: BoxId, position: i64, item: ItemId) -> Outcome<()> {
+        let sql = "INSERT INTO box_rows (box, position, item) VALUES (?1, ?2, ?3)";
+        self.change(sql, params![id.as_bytes(), position, item.as_bytes()]).map(drop)
+    }
+
+    fn insert_outbox(&mut self, agent: &AgentKey, run: RunId, first: u64, count: u32) -> Outcome<()> {
+        let sql = "INSERT INTO outbox (tenant, agent, run, first, count) VALUES (?1, ?2, ?3, ?4, ?5)";
+        self.change(sql, params![agent.tenant.as_str(), agent.agent.as_str(), run.as_bytes(), int(first), count]).map(drop)
+    }
+
+    fn forget_outbox(&mut self, up_to: u64) -> Outcome<()> {
+        self.change("DELETE FROM outbox WHERE n <= ?1", [int(up_to)]).map(drop)
+    }
+}

@@ -1,0 +1,109 @@
+//! Boxes: append-only lists that begin where others left off.
+
+use windlass_kernel::{BoxId, BoxRange, NewItem, Tenant};
+
+use crate::rows::{BoxRow, Outcome, Reads, Rows, is_missing};
+
+/// So many boxes are read one after the other at the most; a longer chain is copied into the box that would exceed it.
+const CHAIN_MAX: u32 = 64;
+
+/// One stretch of a range: the items of a box below a position, inherited ones included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Segment {
+    pub id: BoxId,
+    pub from: i64,
+    pub below: i64,
+}
+
+/// The stretches a range stands for, in reading order. `None` if there is no such box, or it is another tenant's.
+pub(crate) fn chain<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, range: BoxRange) -> Outcome<Option<Vec<Segment>>> {
+    let mut segments = Vec::new();
+    let mut next = Some(range);
+    while let Some(range) = next {
+        let Some(found) = rows.find_box(range.id)?.filter(|found| found.tenant == *tenant) else {
+            // Only the first box is anybody's claim; the parents were checked when their children were made.
+            return if segments.is_empty() { Ok(None) } else { Err(is_missing("the parent of a box")) };
+        };
+        segments.push(Segment { id: range.id, from: -i64::from(found.inherited), below: range.length.into() });
+        next = found.parent.filter(|_| found.inherited == 0);
+    }
+    segments.reverse();
+    Ok(Some(segments))
+}
+
+/// The box behind a range, if the tenant has it and it is long enough.
+pub(super) fn known_range<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, range: BoxRange) -> Outcome<Option<BoxRow>> {
+    let Some(found) = rows.find_box(range.id)?.filter(|found| found.tenant == *tenant) else {
+        return Ok(None);
+    };
+    let is_long_enough = range.length == 0 || rows.box_length(range.id)? >= range.length;
+    Ok(Some(found).filter(|_| is_long_enough))
+}
+
+/// Makes a box that begins after `parent`, whose row the caller has. Items of the box itself stand from position 0 on, also
+/// when the parents' items had to be copied: a range of this box means the same either way.
+pub(super) fn make_box<R: Rows + ?Sized>(rows: &mut R, tenant: &Tenant, id: BoxId, parent: Option<(BoxRange, &BoxRow)>) -> Outcome<BoxRow> {
+    let mut made = BoxRow { id, tenant: tenant.clone(), parent: parent.map(|(range, _)| range), depth: 0, inherited: 0 };
+    if let Some((range, row)) = parent {
+        made.depth = row.depth + 1;
+        if made.depth > CHAIN_MAX {
+            made.depth = 0;
+            made.inherited = inherit(rows, tenant, id, range)?;
+        }
+    }
+    rows.insert_box(&made)?;
+    Ok(made)
+}
+
+fn inherit<R: Rows + ?Sized>(rows: &mut R, tenant: &Tenant, id: BoxId, parent: BoxRange) -> Outcome<u32> {
+    let segments = chain(rows, tenant, parent)?.ok_or_else(|| is_missing("the parent of a box"))?;
+    let mut items = Vec::new();
+    for segment in segments {
+        items.extend(rows.box_item_ids(segment.id, segment.below as u32)?);
+    }
+    let count = items.len() as i64;
+    for (index, item) in items.into_iter().enumerate() {
+        rows.insert_box_row(id, index as i64 - count, item)?;
+    }
+    Ok(count as u32)
+}
+
+/// Stores items and puts them at the end of a box that has `length` of its own.
+pub(super) fn fill<R: Rows + ?Sized>(rows: &mut R, tenant: &Tenant, id: BoxId, length: u32, items: &[NewItem]) -> Outcome<()> {
+    for (position, item) in (i64::from(length)..).zip(items) {
+        rows.insert_item(tenant, item)?;
+        rows.insert_box_row(id, position, item.id)?;
+    }
+    Ok(())
+}
+
+/// Makes a box out of others and of new items. `None`, and nothing stored, if the tenant lacks one of the others. A box of
+/// this id that stands already is the answer to the same request made before.
+pub(crate) fn pack<R: Rows + ?Sized>(
+    rows: &mut R,
+    tenant: &Tenant,
+    id: BoxId,
+    from: &[BoxRange],
+    items: &[NewItem],
+) -> Outcome<Option<BoxRange>> {
+    if let Some(found) = rows.find_box(id)? {
+        let length = rows.box_length(id)?;
+        return Ok((found.tenant == *tenant).then_some(BoxRange { id, length }));
+    }
+    let mut shared = Vec::new();
+    for range in from {
+        if known_range(rows, tenant, *range)?.is_none() {
+            return Ok(None);
+        }
+        for segment in chain(rows, tenant, *range)?.unwrap_or_default() {
+            shared.extend(rows.box_item_ids(segment.id, segment.below as u32)?);
+        }
+    }
+    make_box(rows, tenant, id, None)?;
+    let length = shared.len() as u32;
+    for (position, item) in shared.into_iter().enumerate() {
+        rows.insert_box_row(id, position as i64, item)?;
+    }
+    fill(rows, tenant, id, length, items)?;
+    Ok(Some(BoxRange { id, length: length + items.len() as u32 }))
+}

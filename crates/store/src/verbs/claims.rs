@@ -1,0 +1,117 @@
+//! Services take calls, keep them alive and give them back. No transition: the run does not move by it.
+
+use std::collections::BTreeSet;
+
+use windlass_kernel::{AgentKey, CallNumber, Epoch, RunId, Timestamp};
+use windlass_ports::{CallClaim, CallStatus, ClaimedCall};
+
+use super::heads::rearm;
+use crate::{
+    reading::verified,
+    rows::{CallRow, Outcome, Reads, Rows, is_missing},
+};
+
+/// Gives waiting calls to a worker. A key that still holds calls gives those again.
+pub(crate) fn claim_calls<R: Rows + ?Sized>(rows: &mut R, claim: &CallClaim) -> Outcome<Vec<ClaimedCall>> {
+    let held = held_under_key(rows, claim)?;
+    if !held.is_empty() {
+        return held.iter().map(|call| claimed(rows, call)).collect();
+    }
+    let mut taken = rows.waiting_calls(&claim.tenant, &claim.tool, claim.now, claim.max)?;
+    for call in &mut taken {
+        call.status = CallStatus::Claimed;
+        call.worker = Some(claim.worker.clone());
+        call.lease_until = Some(claim.until.min(call.deadline));
+        call.attempt += 1;
+        call.claim_key = claim.key.clone();
+        rows.update_call(call)?;
+    }
+    rearm_heads(rows, &taken, claim.now)?;
+    taken.iter().map(|call| claimed(rows, call)).collect()
+}
+
+/// Prolongs a worker's hold; returns the calls it no longer holds.
+pub(crate) fn renew_calls<R: Rows + ?Sized>(
+    rows: &mut R,
+    claim: &CallClaim,
+    calls: &[(RunId, CallNumber)],
+) -> Outcome<Vec<(RunId, CallNumber)>> {
+    change_held(rows, claim, calls, |call| call.lease_until = Some(claim.until.min(call.deadline)))
+}
+
+/// Lets go of calls; returns those the worker did not hold any more.
+pub(crate) fn release_calls<R: Rows + ?Sized>(
+    rows: &mut R,
+    claim: &CallClaim,
+    calls: &[(RunId, CallNumber)],
+) -> Outcome<Vec<(RunId, CallNumber)>> {
+    change_held(rows, claim, calls, |call| {
+        call.status = CallStatus::Waiting;
+        call.worker = None;
+        call.lease_until = None;
+        call.claim_key = None;
+    })
+}
+
+fn change_held<R: Rows + ?Sized>(
+    rows: &mut R,
+    claim: &CallClaim,
+    calls: &[(RunId, CallNumber)],
+    change: impl Fn(&mut CallRow),
+) -> Outcome<Vec<(RunId, CallNumber)>> {
+    let mut lost = Vec::new();
+    let mut changed = Vec::new();
+    for (run, number) in calls {
+        match rows.call(*run, *number)?.filter(|call| is_held(call, claim)) {
+            None => lost.push((*run, *number)),
+            Some(mut call) => {
+                change(&mut call);
+                rows.update_call(&call)?;
+                changed.push(call);
+            }
+        }
+    }
+    rearm_heads(rows, &changed, claim.now)?;
+    Ok(lost)
+}
+
+fn held_under_key<R: Reads + ?Sized>(rows: &R, claim: &CallClaim) -> Outcome<Vec<CallRow>> {
+    let Some(key) = &claim.key else {
+        return Ok(Vec::new());
+    };
+    Ok(rows.calls_by_key(&claim.tenant, key)?.into_iter().filter(|call| is_held(call, claim)).collect())
+}
+
+/// A hold that has run out is none, even if nobody has taken note of it yet.
+fn is_held(call: &CallRow, claim: &CallClaim) -> bool {
+    call.status == CallStatus::Claimed
+        && call.agent.tenant == claim.tenant
+        && call.tool == claim.tool
+        && call.worker.as_deref() == Some(claim.worker.as_str())
+        && call.lease_until.is_some_and(|until| until > claim.now)
+}
+
+/// The end of a hold is something somebody has to look at, and a prolonged one must not wake anybody before its time.
+fn rearm_heads<R: Rows + ?Sized>(rows: &mut R, calls: &[CallRow], now: Timestamp) -> Outcome<()> {
+    let agents: BTreeSet<&AgentKey> = calls.iter().map(|call| &call.agent).collect();
+    for agent in agents {
+        let head = rows.head(agent)?.ok_or_else(|| is_missing("the head of a call"))?;
+        rearm(rows, agent, &head, head.clone(), now)?;
+    }
+    Ok(())
+}
+
+fn claimed<R: Reads + ?Sized>(rows: &R, call: &CallRow) -> Outcome<ClaimedCall> {
+    let epoch: Epoch = rows.head(&call.agent)?.ok_or_else(|| is_missing("the head of a call"))?.epoch;
+    let item = rows.item(&call.agent.tenant, call.item)?.ok_or_else(|| is_missing("the content of a call"))?;
+    Ok(ClaimedCall {
+        agent: call.agent.clone(),
+        run: call.run,
+        call: call.call,
+        epoch,
+        iteration: call.iteration,
+        content: verified(item)?.content,
+        deadline: call.deadline,
+        attempt: call.attempt,
+    })
+}

@@ -1,0 +1,291 @@
+//! Transitions: a run moves on, or ends; whole, or not at all.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use windlass_kernel::{AgentKey, CallNumber, Epoch, Event, RunId, Seq, Timestamp};
+use windlass_ports::{
+    CallChange, CallStatus, Commit, Committed, Guard, MessageId, MessageStatus, NewCall, NewMessage, RunStatus, StoreError, Withdrawn,
+    codec,
+};
+
+use super::heads::{is_counted, lease, leases_after, show, show_idle};
+use crate::{
+    StoreOptions,
+    rows::{CallMove, CallRow, HeadRow, JournalRow, MessageRow, Outcome, Reads, Rows, RunBrief, RunChange, is_missing},
+};
+
+/// What a transition makes of a head, decided before anything is written.
+pub(super) struct Plan {
+    /// The head afterwards.
+    pub head: HeadRow,
+    /// The fence the transition is written under.
+    pub epoch: Epoch,
+    /// The queued run the agent is leased to, if this one ends.
+    pub next: Option<RunBrief>,
+}
+
+/// Applies a transition if its guard holds. Applied already is success.
+pub(crate) fn commit<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, guard: &Guard, commit: &Commit) -> Outcome<Committed> {
+    let agent = &guard.agent;
+    let before = rows.head(agent)?.ok_or(StoreError::Fenced)?;
+    if !holds(&before, guard) {
+        return applied_already(rows, &before, guard, commit);
+    }
+    let plan = plan(rows, agent, &before, commit)?;
+    if !rows.update_head(agent, &before, &plan.head)? {
+        return Err(StoreError::Fenced);
+    }
+    let messages = write(rows, agent, commit, Some(plan.epoch))?;
+    rows.update_run(&run_change(commit, RunStatus::Active, Some(plan.epoch)))?;
+    finish(rows, options, agent, commit, &plan)?;
+    Ok(committed(&plan.head, commit, messages))
+}
+
+/// Ends a run that waits its turn: no head is asked, for no head shows it.
+pub(crate) fn withdraw<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, agent: &AgentKey, commit: &Commit) -> Outcome<Withdrawn> {
+    let is_queued = |run: &RunBrief| run.agent == *agent && run.status == RunStatus::Queued;
+    let Some(run) = rows.run_brief(commit.run)?.filter(is_queued) else {
+        return Ok(Withdrawn::NotQueued);
+    };
+    let before = rows.head(agent)?.ok_or_else(|| is_missing("the head of a queued run"))?;
+    let after = HeadRow { queued: before.queued.saturating_sub(1), ..before.clone() };
+    rows.update_head(agent, &before, &after)?;
+    write(rows, agent, commit, None)?;
+    rows.update_run(&run_change(commit, RunStatus::Queued, None))?;
+    rows.skip_message(agent, run.message, commit.now)?;
+    let_go(rows, agent, commit.run, commit.now)?;
+    note(rows, options, agent, commit, 0)?;
+    Ok(Withdrawn::Done)
+}
+
+fn holds(head: &HeadRow, guard: &Guard) -> bool {
+    head.status == guard.status && head.epoch == guard.epoch && head.run == Some(guard.run) && head.seq == guard.seq
+}
+
+/// A commit whose answer was lost is asked for again: it is recognised by its events, which stand at the end of the journal.
+fn applied_already<R: Reads + ?Sized>(rows: &R, head: &HeadRow, guard: &Guard, commit: &Commit) -> Outcome<Committed> {
+    let is_next = head.seq.0 == guard.seq.0 + 1 && head.owner == Some(commit.node) && guard.run == commit.run;
+    if !is_next || commit.events.is_empty() {
+        return Err(StoreError::Fenced);
+    }
+    let standing = rows.journal(commit.run, first_number(commit), commit.events.len() + 1)?;
+    let is_same = standing.len() == commit.events.len()
+        && standing.iter().zip(&commit.events).all(|(row, event)| {
+            let (kind, body) = codec::encode_event(event);
+            row.kind == kind && row.body == body
+        });
+    if !is_same {
+        return Err(StoreError::Fenced);
+    }
+    let messages = commit.messages.iter().map(|message| standing_message(rows, &guard.agent, commit, message));
+    Ok(committed(head, commit, messages.collect::<Outcome<_>>()?))
+}
+
+fn committed(head: &HeadRow, commit: &Commit, messages: Vec<MessageId>) -> Committed {
+    let next_leased = head.run.is_some_and(|run| run != commit.run);
+    Committed { seq: head.seq, epoch: head.epoch, pending: head.pending, next_leased, messages }
+}
+
+fn standing_message<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, commit: &Commit, message: &NewMessage) -> Outcome<MessageId> {
+    let found = rows.last_message(agent, commit.run, message.kind, message.call)?;
+    found.ok_or_else(|| is_missing("a message that was committed"))
+}
+
+/// Decides what the head becomes. Only reads.
+pub(super) fn plan<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, before: &HeadRow, commit: &Commit) -> Outcome<Plan> {
+    let is_raised = commit.raise_epoch || before.owner != Some(commit.node);
+    let epoch = Epoch(before.epoch.0 + u64::from(is_raised));
+    let mut head = HeadRow {
+        epoch,
+        seq: Seq(before.seq.0 + 1),
+        owner: Some(commit.node),
+        quarantined: None,
+        pending: before.pending.saturating_sub(counted(rows, agent, before, commit)?),
+        ..before.clone()
+    };
+    if !commit.state.has_ended() {
+        let leases = leases_after(rows, commit)?;
+        show(&mut head, &commit.state, &leases, commit.now);
+        return Ok(Plan { head, epoch, next: None });
+    }
+    let left = head.pending;
+    let next = match head.queued {
+        0 => None,
+        _ => next_run(rows, agent, commit)?,
+    };
+    match &next {
+        None => show_idle(&mut head),
+        Some(next) => {
+            lease(&mut head, next.run, commit.now);
+            head.queued -= 1;
+        }
+    }
+    if left > 0 || next.is_some() {
+        head.pending = pending_for(rows, agent, &head, commit)?;
+    }
+    Ok(Plan { head, epoch, next })
+}
+
+/// How many of the messages a commit consumes were counted as pending.
+fn counted<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, head: &HeadRow, commit: &Commit) -> Outcome<u32> {
+    let mut count = 0;
+    for id in &commit.consumed {
+        let row = rows.message(agent, *id)?.ok_or_else(|| is_missing("a consumed message"))?;
+        count += u32::from(row.status == MessageStatus::Pending && is_counted(head, &row));
+    }
+    Ok(count)
+}
+
+/// Queued runs have higher ordinals than the active one, so the search begins there and never sees the agent's past.
+fn next_run<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, commit: &Commit) -> Outcome<Option<RunBrief>> {
+    let ending = rows.run_brief(commit.run)?.ok_or_else(|| is_missing("the run of a commit"))?;
+    let next = rows.next_queued(agent, ending.ordinal)?;
+    next.map(Some).ok_or_else(|| is_missing("a run that the head counts as queued"))
+}
+
+/// What waits for a head that has just changed its run.
+fn pending_for<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, head: &HeadRow, commit: &Commit) -> Outcome<u32> {
+    let stays = |id, row: &MessageRow| is_counted(head, row) && !commit.consumed.contains(&id);
+    Ok(rows.pending(agent)?.iter().filter(|(id, row)| stays(*id, row)).count() as u32)
+}
+
+/// Everything of a transition but the head and the run itself. Returns the numbers of its messages.
+pub(super) fn write<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, commit: &Commit, epoch: Option<Epoch>) -> Outcome<Vec<MessageId>> {
+    for item in &commit.items {
+        rows.insert_item(&agent.tenant, item)?;
+    }
+    let output = commit.state.output;
+    for (position, item) in (i64::from(output.length) - commit.appended.len() as i64..).zip(&commit.appended) {
+        rows.insert_box_row(output.id, position, *item)?;
+    }
+    write_calls(rows, agent, commit)?;
+    let mut messages = Vec::with_capacity(commit.messages.len());
+    for message in &commit.messages {
+        // Somebody outside may have reported the same: then that row is the record of it.
+        messages.push(match rows.insert_message(agent, &consumed(commit, message, epoch))? {
+            Some(stored) => stored,
+            None => standing_message(rows, agent, commit, message)?,
+        });
+    }
+    for message in &commit.consumed {
+        rows.consume_message(agent, *message, epoch.unwrap_or_default(), commit.now)?;
+    }
+    for (number, event) in (first_number(commit)..).zip(&commit.events) {
+        rows.append_journal(commit.run, &journal_row(number, epoch, commit.now, event))?;
+    }
+    Ok(messages)
+}
+
+/// Changes of one call stand one after the other, and become one statement.
+fn write_calls<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, commit: &Commit) -> Outcome<()> {
+    let mut made: BTreeMap<CallNumber, CallRow> = BTreeMap::new();
+    let mut moves: BTreeMap<CallNumber, CallMove> = BTreeMap::new();
+    for (call, change) in &commit.calls {
+        match change {
+            CallChange::Made(new) => drop(made.insert(*call, new_call(agent, commit, *call, new))),
+            CallChange::Moved { status, result, deadline } => {
+                let moved = CallMove { status: *status, result: *result, deadline: *deadline };
+                match (made.get_mut(call), moves.get_mut(call)) {
+                    (Some(row), _) => row.move_on(moved),
+                    (None, Some(earlier)) => *earlier = earlier.then(moved),
+                    (None, None) => drop(moves.insert(*call, moved)),
+                }
+            }
+        }
+    }
+    made.values().try_for_each(|row| rows.insert_call(row))?;
+    moves.into_iter().try_for_each(|(call, moved)| rows.move_call(commit.run, call, moved))
+}
+
+/// Nobody waits for a run that is over: its calls are dropped, its messages skipped.
+fn let_go<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, run: RunId, now: Timestamp) -> Outcome<()> {
+    let dropped = CallMove { status: CallStatus::Dropped, result: None, deadline: None };
+    rows.open_calls(run)?.into_iter().try_for_each(|call| rows.move_call(run, call, dropped))?;
+    let waiting = rows.pending(agent)?.into_iter().filter(|(_, row)| row.run == Some(run));
+    waiting.into_iter().try_for_each(|(message, _)| rows.skip_message(agent, message, now))?;
+    rows.add_open_runs(&agent.tenant, -1)
+}
+
+/// What follows when a run has ended, and the note for whoever publishes.
+pub(super) fn finish<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, agent: &AgentKey, commit: &Commit, plan: &Plan) -> Outcome<()> {
+    if commit.state.has_ended() {
+        let_go(rows, agent, commit.run, commit.now)?;
+    }
+    if let Some(next) = &plan.next {
+        rows.activate_run(next.run, plan.head.epoch)?;
+        rows.lease_message(agent, next.message, plan.head.epoch)?;
+    }
+    note(rows, options, agent, commit, 0)
+}
+
+/// Notes a commit's events, and so many before them, for publishing.
+pub(super) fn note<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, agent: &AgentKey, commit: &Commit, earlier: u32) -> Outcome<()> {
+    let count = commit.events.len() as u32 + earlier;
+    if !options.publish || count == 0 {
+        return Ok(());
+    }
+    rows.insert_outbox(agent, commit.run, first_number(commit) - u64::from(earlier), count)
+}
+
+/// The run after a commit; `going_on` is its status unless it has ended.
+pub(super) fn run_change(commit: &Commit, going_on: RunStatus, epoch: Option<Epoch>) -> RunChange {
+    let has_ended = commit.state.has_ended();
+    RunChange {
+        run: commit.run,
+        status: if has_ended { RunStatus::Ended } else { going_on },
+        epoch,
+        state: codec::encode_run(&commit.state).into(),
+        iteration: commit.state.iteration,
+        deliverable: commit.appended.last().copied().filter(|_| has_ended),
+        ended_at: has_ended.then_some(commit.now),
+    }
+}
+
+/// An event as a row.
+pub(super) fn journal_row(number: u64, epoch: Option<Epoch>, at: Timestamp, event: &Event) -> JournalRow {
+    let (kind, body) = codec::encode_event(event);
+    JournalRow { number, epoch, at, kind: kind.to_owned(), version: codec::VERSION, body: Bytes::from(body) }
+}
+
+fn first_number(commit: &Commit) -> u64 {
+    commit.state.next_number.saturating_sub(commit.events.len() as u64)
+}
+
+fn new_call(agent: &AgentKey, commit: &Commit, call: CallNumber, made: &NewCall) -> CallRow {
+    CallRow {
+        agent: agent.clone(),
+        run: commit.run,
+        call,
+        iteration: made.iteration,
+        tool: made.tool.clone(),
+        route: made.route,
+        effect: made.effect,
+        status: made.status,
+        created_at: commit.now,
+        deadline: made.deadline,
+        item: made.item,
+        result: made.result,
+        worker: None,
+        lease_until: None,
+        attempt: 0,
+        claim_key: None,
+    }
+}
+
+fn consumed(commit: &Commit, message: &NewMessage, epoch: Option<Epoch>) -> MessageRow {
+    MessageRow {
+        kind: message.kind,
+        status: MessageStatus::Consumed,
+        run: Some(commit.run),
+        epoch,
+        call: message.call,
+        item: message.item,
+        outcome: message.outcome,
+        after: message.after,
+        source: message.source.clone(),
+        reason: message.reason.clone(),
+        created_at: commit.now,
+        processed_at: Some(commit.now),
+    }
+}

@@ -1,0 +1,199 @@
+//! A request becomes a run: recorded, and leased or even entered if its agent is idle.
+
+use windlass_kernel::{BoxRange, Epoch, Seq};
+use windlass_ports::{Commit, Enqueued, MessageId, MessageKind, MessageStatus, NewRun, RunStatus, codec};
+
+use super::{
+    boxes::{fill, known_range, make_box},
+    commit::{Plan, finish, journal_row, note, plan, run_change, write},
+    heads::lease,
+};
+use crate::{
+    StoreOptions,
+    rows::{BoxRow, HeadRow, MessageRow, Outcome, Reads, Rows, RunBrief, RunChange, RunRow, stands_already},
+};
+
+/// How a run begins.
+enum Start<'a> {
+    Queued,
+    Dispatched(Epoch),
+    Entered(&'a Commit, Box<Plan>),
+}
+
+/// Records a run. A repeated key, or a repeated run, changes nothing; so does a refusal.
+pub(crate) fn enqueue<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, new: &NewRun) -> Outcome<Enqueued> {
+    if let Some(first) = recorded_already(rows, new)? {
+        return Ok(duplicate(first));
+    }
+    let parent = match new.context.parent {
+        None => None,
+        Some(range) => match known_range(rows, &new.agent.tenant, range)? {
+            Some(row) => Some((range, row)),
+            None => return Ok(Enqueued::UnknownBox),
+        },
+    };
+    let head = rows.head(&new.agent)?;
+    if let Some(refusal) = refusal(rows, new, head.as_ref())? {
+        return Ok(refusal);
+    }
+    let is_new = head.is_none();
+    let before = head.unwrap_or_else(HeadRow::unused);
+    let (after, start) = begin(rows, new, &before)?;
+    if is_new {
+        rows.insert_head(&new.agent, &after)?;
+    } else if !rows.update_head(&new.agent, &before, &after)? {
+        return Err(stands_already("another writer's head"));
+    }
+    let message = record(rows, new, parent.as_ref(), after.runs, &start)?;
+    follow_up(rows, options, new, &start)?;
+    Ok(match start {
+        Start::Queued => Enqueued::Queued { message },
+        Start::Dispatched(epoch) => Enqueued::Dispatched { message, epoch },
+        Start::Entered(_, plan) => Enqueued::Entered { message, epoch: plan.epoch, seq: after.seq },
+    })
+}
+
+/// The run's own id counts like a key: a request whose answer was lost is made again with the same one.
+fn recorded_already<R: Reads + ?Sized>(rows: &R, new: &NewRun) -> Outcome<Option<RunBrief>> {
+    if let Some(key) = &new.dedupe
+        && let Some(first) = rows.run_by_dedupe(&new.agent.tenant, key)?
+    {
+        return Ok(Some(first));
+    }
+    match rows.run_brief(new.run)? {
+        Some(first) if first.agent.tenant == new.agent.tenant => Ok(Some(first)),
+        Some(_) => Err(stands_already("the run")),
+        None => Ok(None),
+    }
+}
+
+fn duplicate(first: RunBrief) -> Enqueued {
+    let queued = first.status == RunStatus::Queued;
+    Enqueued::Duplicate { run: first.run, agent: first.agent, message: first.message, epoch: first.epoch, queued }
+}
+
+/// Why a request is not taken. A quarantined head has a run, so it counts as busy.
+fn refusal<R: Reads + ?Sized>(rows: &R, new: &NewRun, head: Option<&HeadRow>) -> Outcome<Option<Enqueued>> {
+    if let Some(busy) = head.filter(|head| head.run.is_some()) {
+        if new.kind == MessageKind::UiAction {
+            return Ok(Some(Enqueued::Busy));
+        }
+        if busy.queued >= new.admission.queued_per_agent_max {
+            return Ok(Some(Enqueued::AgentFull));
+        }
+    }
+    let is_full = rows.open_runs(&new.agent.tenant)? >= new.admission.open_per_tenant_max;
+    Ok(is_full.then_some(Enqueued::TenantFull))
+}
+
+/// Decides how the run begins and what that makes of the head. Only reads.
+fn begin<'a, R: Reads + ?Sized>(rows: &R, new: &'a NewRun, before: &HeadRow) -> Outcome<(HeadRow, Start<'a>)> {
+    let mut head = HeadRow { runs: before.runs + 1, ..before.clone() };
+    if before.run.is_some() {
+        head.queued += 1;
+        return Ok((head, Start::Queued));
+    }
+    // Messages that are no run's wait on, whoever is active.
+    let pending = head.pending;
+    lease(&mut head, new.run, new.now);
+    head.pending = pending;
+    head.owner = Some(new.node);
+    let Some(enter) = &new.enter else {
+        head.seq = Seq(before.seq.0 + 1);
+        let epoch = head.epoch;
+        return Ok((head, Start::Dispatched(epoch)));
+    };
+    // Lease and entering are one commit, so the head counts one.
+    let plan = plan(rows, &new.agent, &head, enter)?;
+    Ok((plan.head.clone(), Start::Entered(enter, Box::new(plan))))
+}
+
+/// Stores the run with its boxes, its message and its first event.
+fn record<R: Rows + ?Sized>(
+    rows: &mut R,
+    new: &NewRun,
+    parent: Option<&(BoxRange, BoxRow)>,
+    ordinal: u64,
+    start: &Start<'_>,
+) -> Outcome<MessageId> {
+    let tenant = &new.agent.tenant;
+    let context = make_box(rows, tenant, new.context.id, parent.map(|(range, row)| (*range, row)))?;
+    fill(rows, tenant, new.context.id, 0, &new.context.items)?;
+    let whole = BoxRange { id: context.id, length: new.context.items.len() as u32 };
+    make_box(rows, tenant, new.output, Some((whole, &context)))?;
+    let message = rows.insert_message(&new.agent, &turn(new, start))?.ok_or_else(|| stands_already("the turn"))?;
+    rows.keep_manifest(&new.manifest)?;
+    let change = match start {
+        Start::Queued => unentered(new, RunStatus::Queued, None),
+        Start::Dispatched(epoch) => unentered(new, RunStatus::Active, Some(*epoch)),
+        Start::Entered(enter, plan) => run_change(enter, RunStatus::Active, Some(plan.epoch)),
+    };
+    let epoch = change.epoch;
+    rows.insert_run(&run_row(new, message, ordinal, change))?;
+    rows.append_journal(new.run, &journal_row(0, epoch, new.now, &new.accepted))?;
+    rows.add_open_runs(tenant, 1)?;
+    Ok(message)
+}
+
+/// What entering writes, and the note for whoever publishes.
+fn follow_up<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, new: &NewRun, start: &Start<'_>) -> Outcome<()> {
+    let Start::Entered(enter, plan) = start else {
+        return if options.publish { rows.insert_outbox(&new.agent, new.run, 0, 1) } else { Ok(()) };
+    };
+    write(rows, &new.agent, enter, Some(plan.epoch))?;
+    // `finish` would note the entering alone; the first event belongs to the same stretch.
+    finish(rows, StoreOptions { publish: false }, &new.agent, enter, plan)?;
+    note(rows, options, &new.agent, enter, 1)
+}
+
+fn turn(new: &NewRun, start: &Start<'_>) -> MessageRow {
+    let (status, epoch) = match start {
+        Start::Queued => (MessageStatus::Queued, None),
+        Start::Dispatched(epoch) => (MessageStatus::Pending, Some(*epoch)),
+        Start::Entered(_, plan) => (MessageStatus::Consumed, Some(plan.epoch)),
+    };
+    MessageRow {
+        kind: new.kind,
+        status,
+        run: Some(new.run),
+        epoch,
+        call: None,
+        item: new.context.items.first().map(|item| item.id),
+        outcome: None,
+        after: None,
+        source: new.lineage.source.clone(),
+        reason: None,
+        created_at: new.now,
+        processed_at: (status == MessageStatus::Consumed).then_some(new.now),
+    }
+}
+
+fn unentered(new: &NewRun, status: RunStatus, epoch: Option<Epoch>) -> RunChange {
+    RunChange {
+        run: new.run,
+        status,
+        epoch,
+        state: codec::encode_run(&new.state).into(),
+        iteration: new.state.iteration,
+        deliverable: None,
+        ended_at: None,
+    }
+}
+
+fn run_row(new: &NewRun, message: MessageId, ordinal: u64, change: RunChange) -> RunRow {
+    RunRow {
+        brief: RunBrief { run: new.run, agent: new.agent.clone(), ordinal, status: change.status, epoch: change.epoch, message },
+        kind: new.kind,
+        dedupe: new.dedupe.clone(),
+        manifest: new.manifest.hash,
+        context: new.context.id,
+        output: new.output,
+        state_version: codec::VERSION,
+        state: change.state,
+        iteration: change.iteration,
+        lineage: new.lineage.clone(),
+        deliverable: change.deliverable,
+        created_at: new.now,
+        ended_at: change.ended_at,
+    }
+}

@@ -1,0 +1,18 @@
+//! What each writing verb does, once for all databases.
+//!
+//! A verb first reads and decides, then changes the head under its guard, then makes the other writes. An error in the
+//! middle is answered by whoever holds the transaction: it rolls back.
+
+mod boxes;
+mod claims;
+mod commit;
+mod enqueue;
+mod heads;
+mod report;
+
+pub(crate) use boxes::{chain, pack};
+pub(crate) use claims::{claim_calls, release_calls, renew_calls};
+pub(crate) use commit::{commit, withdraw};
+pub(crate) use enqueue::enqueue;
+pub(crate) use heads::{quarantine, refuse};
+pub(crate) use report::report;

@@ -1,0 +1,59 @@
+//! Results from outside the owner: recorded once, applied by the owner later.
+
+use windlass_kernel::{HeadStatus, RunId};
+use windlass_ports::{MessageStatus, NewReport, RunStatus, Taken};
+
+use crate::rows::{HeadRow, MessageRow, Outcome, Rows, RunBrief, is_report, stands_already};
+
+/// Records a report. Whether the run wants it is the owner's to say; only what can never matter is told apart here.
+pub(crate) fn report<R: Rows + ?Sized>(rows: &mut R, report: &NewReport) -> Outcome<Taken> {
+    let Some(run) = rows.run_brief(report.run)?.filter(|run| run.agent == report.agent) else {
+        return Ok(Taken::UnknownRun);
+    };
+    if let Some(call) = report.message.call.filter(|_| is_report(report.message.kind))
+        && let Some(first) = rows.report(report.run, call, report.message.kind)?
+    {
+        return Ok(Taken::Duplicate(first));
+    }
+    let is_late = run.status == RunStatus::Ended;
+    rows.insert_item(&report.agent.tenant, &report.content)?;
+    let row = message(report, &run, if is_late { MessageStatus::Skipped } else { MessageStatus::Pending });
+    let id = rows.insert_message(&report.agent, &row)?.ok_or_else(|| stands_already("the report"))?;
+    if is_late {
+        return Ok(Taken::Late(id));
+    }
+    count(rows, report, run.run)?;
+    Ok(Taken::Recorded(id))
+}
+
+/// Tells the head. A report for a run that is still queued is counted when that run is leased.
+fn count<R: Rows + ?Sized>(rows: &mut R, report: &NewReport, run: RunId) -> Outcome<()> {
+    let Some(before) = rows.head(&report.agent)?.filter(|head| head.run == Some(run)) else {
+        return Ok(());
+    };
+    let mut after = HeadRow { pending: before.pending + 1, ..before.clone() };
+    // A running owner learns of it by its next commit; to wake it would only spin. A quarantined head is left alone.
+    if before.status == HeadStatus::Suspended && before.quarantined.is_none() {
+        after.wake_at = Some(before.wake_at.map_or(report.now, |at| at.min(report.now)));
+    }
+    rows.update_head(&report.agent, &before, &after)?;
+    Ok(())
+}
+
+fn message(report: &NewReport, run: &RunBrief, status: MessageStatus) -> MessageRow {
+    let message = &report.message;
+    MessageRow {
+        kind: message.kind,
+        status,
+        run: Some(run.run),
+        epoch: None,
+        call: message.call,
+        item: message.item,
+        outcome: message.outcome,
+        after: message.after,
+        source: message.source.clone(),
+        reason: message.reason.clone(),
+        created_at: report.now,
+        processed_at: (status == MessageStatus::Skipped).then_some(report.now),
+    }
+}

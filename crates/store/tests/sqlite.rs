@@ -1,0 +1,212 @@
+//! What only the store on disk can show: files, locks, versions, and rules that the database itself keeps.
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking, like tests")]
+
+use std::{fs, path::Path, sync::Arc};
+
+use rusqlite::Connection;
+use windlass_kernel::{CallNumber, Event, HeadStatus, Input, ItemKind, TaskStatus};
+use windlass_ports::{CallStatus, Enqueued, MessageKind, MessageStatus, RunStatus, StoreError, Taken};
+use windlass_store::{
+    OpenError, SqliteStore, StoreOptions,
+    conformance::{
+        Full,
+        fixtures::{Kit, LOOKUP, START, agent, calls, says},
+    },
+};
+
+fn open(path: &Path) -> SqliteStore {
+    SqliteStore::open(path, StoreOptions::default()).unwrap()
+}
+
+#[test]
+fn a_second_server_is_refused_until_the_first_is_gone() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("deep/er/windlass.db");
+    let first = open(&path);
+    let second = SqliteStore::open(&path, StoreOptions::default());
+    assert!(matches!(second, Err(OpenError::InUse { .. })));
+    let node = first.node();
+    drop(first);
+    let third = open(&path);
+    assert!(third.node() > node, "each start is another node");
+}
+
+#[test]
+fn a_newer_schema_is_refused_and_nothing_is_touched() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a b?#%.db");
+    drop(open(&path));
+    Connection::open(&path).unwrap().execute("INSERT INTO schema_version VALUES (77, 0)", []).unwrap();
+    let files = || {
+        let mut found: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        found.sort();
+        found
+    };
+    let (bytes, beside) = (fs::read(&path).unwrap(), files());
+    let refused = SqliteStore::open(&path, StoreOptions::default());
+    assert!(matches!(refused, Err(OpenError::Newer { found: 77, known: 1 })));
+    assert_eq!(fs::read(&path).unwrap(), bytes);
+    assert_eq!(files(), beside);
+}
+
+#[test]
+fn a_newer_schema_in_a_log_that_was_left_behind_is_refused_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, copy) = (folder.path().join("first.db"), folder.path().join("copy.db"));
+    drop(open(&path));
+    let newer = Connection::open(&path).unwrap();
+    newer.execute_batch("PRAGMA wal_autocheckpoint = 0; INSERT INTO schema_version VALUES (77, 0)").unwrap();
+    // What a crash leaves: the database and its log, without the index of the log.
+    fs::copy(&path, &copy).unwrap();
+    fs::copy(folder.path().join("first.db-wal"), folder.path().join("copy.db-wal")).unwrap();
+    let bytes = fs::read(&copy).unwrap();
+    let refused = SqliteStore::open(&copy, StoreOptions::default());
+    assert!(matches!(refused, Err(OpenError::Newer { found: 77, known: 1 })));
+    assert_eq!(fs::read(&copy).unwrap(), bytes);
+}
+
+#[test]
+fn a_file_that_is_no_database_is_refused_and_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("letter.txt");
+    fs::write(&path, "dear database, ".repeat(100)).unwrap();
+    assert!(matches!(SqliteStore::open(&path, StoreOptions::default()), Err(OpenError::Sqlite(_))));
+    assert_eq!(fs::read_to_string(&path).unwrap(), "dear database, ".repeat(100));
+}
+
+#[tokio::test]
+async fn everything_is_there_after_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("windlass.db");
+    let agent = agent("a");
+    let first: Arc<dyn Full> = Arc::new(open(&path));
+    let kit = Kit::new(&first);
+    let (run, _) = kit.begin(&agent, START).await;
+    let (queued, _) = kit.begin(&agent, START).await;
+    kit.advance(&agent, calls(&[LOOKUP]), START).await;
+    kit.report(&agent, run, 1, START).await;
+    let before = format!("{:?}", kit.load(&agent).await);
+    drop((kit, first));
+    let again: Arc<dyn Full> = Arc::new(open(&path));
+    let kit = Kit::starting_at(&again, 1_000);
+    assert_eq!(format!("{:?}", kit.load(&agent).await), before);
+    kit.take_report(&agent, START).await;
+    assert!(kit.advance(&agent, says("done"), START).await.next_leased);
+    kit.advance(&agent, Input::Entered(None), START).await;
+    assert_eq!(kit.load(&agent).await.run.unwrap().id, queued);
+}
+
+#[tokio::test]
+async fn content_that_changed_on_disk_is_corrupt() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("windlass.db");
+    let store: Arc<dyn Full> = Arc::new(open(&path));
+    let kit = Kit::new(&store);
+    kit.begin(&agent("a"), START).await;
+    let context = kit.load(&agent("a")).await.run.unwrap().state.context;
+    Connection::open(&path).unwrap().execute("UPDATE items SET content = x'00'", []).unwrap();
+    let read = store.range_items(&agent("a").tenant, context).await;
+    assert!(matches!(read, Err(StoreError::Corrupt(_))), "{read:?}");
+    Connection::open(&path).unwrap().execute("DELETE FROM items", []).unwrap();
+    let read = store.range_items(&agent("a").tenant, context).await;
+    assert!(matches!(read, Err(StoreError::Corrupt(_))), "{read:?}");
+    Connection::open(&path).unwrap().execute("UPDATE runs SET state = x'7b'", []).unwrap();
+    let loaded = store.load(&agent("a")).await;
+    assert!(matches!(loaded, Err(StoreError::Corrupt(_))), "{loaded:?}");
+}
+
+/// A connection of a stranger, to a database with one suspended run.
+async fn with_a_run(path: &Path) -> Connection {
+    let store: Arc<dyn Full> = Arc::new(open(path));
+    let kit = Kit::new(&store);
+    let (run, enqueued) = kit.begin(&agent("a"), START).await;
+    assert!(matches!(enqueued, Enqueued::Entered { .. }));
+    kit.advance(&agent("a"), calls(&[LOOKUP]), START).await;
+    assert!(matches!(kit.report(&agent("a"), run, 1, START).await, Taken::Recorded(_)));
+    Connection::open(path).unwrap()
+}
+
+#[tokio::test]
+async fn the_database_refuses_words_outside_its_lists() {
+    let folder = tempfile::tempdir().unwrap();
+    let stranger = with_a_run(&folder.path().join("windlass.db")).await;
+    for nonsense in [
+        "UPDATE heads SET status = 'asleep'",
+        "UPDATE heads SET status = 'idle'",
+        "UPDATE heads SET run = NULL",
+        "UPDATE heads SET pending = -1",
+        "UPDATE runs SET status = 'lost'",
+        "UPDATE runs SET status = 'ended'",
+        "UPDATE runs SET kind = 'stop'",
+        "UPDATE inbox SET status = 'eaten'",
+        "UPDATE inbox SET kind = 'gossip'",
+        "UPDATE inbox SET outcome = 'great'",
+        "UPDATE inbox SET after_execution = 'dance'",
+        "UPDATE calls SET status = 'done'",
+        "UPDATE calls SET status = 'claimed'",
+        "UPDATE calls SET route = 'abroad'",
+        "UPDATE calls SET effect = 'none'",
+        "UPDATE journal SET kind = 'dreamt'",
+        "UPDATE items SET kind = 'poem'",
+        "UPDATE tenants SET open = -1",
+        "UPDATE boxes SET parent = x'00', parent_length = NULL",
+        "INSERT INTO inbox (tenant, agent, kind, status, run, call, created_at)
+         SELECT tenant, agent, kind, 'pending', run, call, 0 FROM inbox WHERE call IS NOT NULL",
+    ] {
+        let outcome = stranger.execute(nonsense, []);
+        let code = outcome.as_ref().err().and_then(rusqlite::Error::sqlite_error_code);
+        assert_eq!(code, Some(rusqlite::ErrorCode::ConstraintViolation), "{nonsense}: {outcome:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_database_takes_every_word_of_ours() {
+    let folder = tempfile::tempdir().unwrap();
+    let stranger = with_a_run(&folder.path().join("windlass.db")).await;
+    let check = |sql: &str, word: &str| {
+        let changed = stranger.execute(sql, [word]).unwrap_or_else(|error| panic!("{sql} with {word}: {error}"));
+        assert!(changed > 0, "{sql} found no row");
+    };
+    for status in [HeadStatus::Dispatched, HeadStatus::Running, HeadStatus::Suspended] {
+        check("UPDATE heads SET status = ?1", status.as_str());
+    }
+    for status in RunStatus::ALL {
+        check("UPDATE runs SET status = ?1, ended_at = iif(?1 = 'ended', 1, NULL)", status.as_str());
+    }
+    for status in CallStatus::ALL {
+        check("UPDATE calls SET status = ?1, worker = 'w', lease_until = 1", status.as_str());
+    }
+    for status in MessageStatus::ALL.iter().map(|status| status.as_str()).chain(["processing", "deferred"]) {
+        check("UPDATE inbox SET status = ?1", status);
+    }
+    for kind in MessageKind::ALL {
+        check("UPDATE inbox SET kind = ?1 WHERE call IS NULL", kind.as_str());
+    }
+    for status in [TaskStatus::Success, TaskStatus::Failed, TaskStatus::Canceled, TaskStatus::Timeout, TaskStatus::Partial] {
+        check("UPDATE inbox SET outcome = ?1", status.as_str());
+    }
+    for kind in ItemKind::ALL {
+        check("UPDATE items SET kind = ?1", kind.as_str());
+    }
+    for event in [Event::Leased, Event::Unparked, Event::TakenOver, Event::CallParked { call: CallNumber(1) }] {
+        check("UPDATE journal SET kind = ?1", event.kind());
+    }
+}
+
+#[tokio::test]
+async fn the_questions_of_the_sweep_are_answered_by_their_indexes() {
+    let folder = tempfile::tempdir().unwrap();
+    let stranger = with_a_run(&folder.path().join("windlass.db")).await;
+    for (question, index) in [
+        ("SELECT n FROM inbox WHERE run = ?1 AND call = ?2 AND kind = ?3 AND kind IN ('tool_result', 'timeout')", "inbox_reports"),
+        ("SELECT tenant FROM heads WHERE wake_at <= ?1 ORDER BY wake_at, tenant, agent", "heads_due"),
+        ("SELECT run FROM runs WHERE tenant = ?1 AND dedupe = ?2", "runs_dedupe"),
+        ("SELECT run FROM calls WHERE tenant = ?1 AND claim_key = ?2", "calls_keys"),
+    ] {
+        let mut statement = stranger.prepare(&format!("EXPLAIN QUERY PLAN {question}")).unwrap();
+        let count = statement.parameter_count();
+        let params = rusqlite::params_from_iter(std::iter::repeat_n(1, count));
+        let plan: Vec<String> = statement.query_map(params, |row| row.get(3)).unwrap().map(Result::unwrap).collect();
+        assert!(plan.len() == 1 && plan[0].contains(index), "{question}: {plan:?}");
+    }
+}
