@@ -1,0 +1,92 @@
+//! How failures are told: one table from what went wrong to a code and to whether trying again may help.
+
+use windlass_ports::{ModelError, Retry};
+
+use crate::limits::{MESSAGE_CHARS_MAX, RETRY_AFTER_MS_MAX};
+
+/// The failure that an HTTP status stands for.
+pub(crate) fn from_status(status: u16, message: String, retry_after_ms: Option<u64>) -> ModelError {
+    let pause = retry_after_ms.map_or(Retry::Backoff, |ms| Retry::AfterMs(ms.min(RETRY_AFTER_MS_MAX)));
+    let (code, retry) = match status {
+        429 => ("rate_limited", pause),
+        503 | 529 => ("overloaded", pause),
+        408 | 409 | 500..=599 => ("upstream_error", pause),
+        401 | 403 => ("upstream_unauthorized", Retry::Never),
+        _ => ("refused", Retry::Never),
+    };
+    failure(code, message, retry)
+}
+
+/// The stream ended before the answer did.
+pub(crate) fn stream_cut(message: impl Into<String>) -> ModelError {
+    failure("stream_cut", message, Retry::Backoff)
+}
+
+/// Nothing came for too long.
+pub(crate) fn stream_stalled(message: impl Into<String>) -> ModelError {
+    failure("stream_stalled", message, Retry::Backoff)
+}
+
+/// No connection, or none that carried the request.
+pub(crate) fn unreachable(message: impl Into<String>) -> ModelError {
+    failure("upstream_unreachable", message, Retry::Backoff)
+}
+
+/// Something came that is not of the protocol.
+pub(crate) fn garbage(message: impl Into<String>) -> ModelError {
+    failure("upstream_garbage", message, Retry::Backoff)
+}
+
+/// More came than is taken. The same request would most likely bring as much again.
+pub(crate) fn too_large(message: impl Into<String>) -> ModelError {
+    failure("answer_too_large", message, Retry::Never)
+}
+
+/// Any other failure.
+pub(crate) fn failure(code: &str, message: impl Into<String>, retry: Retry) -> ModelError {
+    ModelError { code: code.to_owned(), message: message.into(), retry }
+}
+
+/// An upstream's words, fit to be shown: without the secrets it may repeat, on one line, and not too long.
+pub(crate) fn presentable<'a>(words: &str, secrets: impl IntoIterator<Item = &'a str>) -> String {
+    let mut words = words.to_owned();
+    for secret in secrets.into_iter().filter(|secret| !secret.is_empty()) {
+        words = words.replace(secret, "[hidden]");
+    }
+    words.trim().chars().map(|c| if c.is_control() { ' ' } else { c }).take(MESSAGE_CHARS_MAX).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_says_whether_trying_again_may_help() {
+        let told = |status, after| {
+            let error = from_status(status, String::new(), after);
+            (error.code, error.retry)
+        };
+        let expected = |code: &str, retry| (code.to_owned(), retry);
+        assert_eq!(told(429, None), expected("rate_limited", Retry::Backoff));
+        assert_eq!(told(429, Some(7)), expected("rate_limited", Retry::AfterMs(7)));
+        assert_eq!(told(429, Some(u64::MAX)), expected("rate_limited", Retry::AfterMs(RETRY_AFTER_MS_MAX)));
+        for status in [503, 529] {
+            assert_eq!(told(status, Some(7)), expected("overloaded", Retry::AfterMs(7)));
+        }
+        for status in [408, 409, 500, 502, 504, 599] {
+            assert_eq!(told(status, None), expected("upstream_error", Retry::Backoff));
+        }
+        for status in [401, 403] {
+            assert_eq!(told(status, Some(7)), expected("upstream_unauthorized", Retry::Never));
+        }
+        for status in [302, 400, 404, 413, 422] {
+            assert_eq!(told(status, Some(7)), expected("refused", Retry::Never));
+        }
+    }
+
+    #[test]
+    fn an_upstreams_words_are_cut_and_carry_no_secrets() {
+        assert_eq!(presentable(" bad key\nsk-1 \u{7}here ", ["sk-1", ""]), "bad key [hidden]  here");
+        assert_eq!(presentable(&"ä".repeat(600), []).chars().count(), MESSAGE_CHARS_MAX);
+    }
+}

@@ -1,0 +1,222 @@
+//! The body of a request: the whole conversation, in order, in the words of the protocol.
+
+use serde_json::{Value, json, value::RawValue};
+use windlass_kernel::RequestedCall;
+use windlass_ports::{ModelMessage, ModelRequest, ModelTool};
+
+use crate::item::{Item, part_text, text_of};
+
+/// What is posted for this request, to the model the server knows by that name.
+pub(super) fn body(request: &ModelRequest, model: &str) -> Value {
+    let mut body = json!({
+        "model": model,
+        "messages": messages(request),
+        "stream": true,
+        "stream_options": { "include_usage": true },
+    });
+    // Some servers refuse an empty list.
+    if !request.tools.is_empty() {
+        body["tools"] = request.tools.iter().map(function).collect();
+    }
+    body
+}
+
+fn function(tool: &ModelTool) -> Value {
+    let ModelTool { name, description, parameters } = tool;
+    json!({ "type": "function", "function": { "name": name, "description": description, "parameters": parameters } })
+}
+
+fn messages(request: &ModelRequest) -> Vec<Value> {
+    let mut messages = Vec::with_capacity(request.messages.len() + 1);
+    if let Some(instructions) = &request.instructions {
+        messages.push(json!({ "role": "system", "content": instructions }));
+    }
+    for message in &request.messages {
+        match message {
+            ModelMessage::User(text) => messages.push(user(text)),
+            ModelMessage::UserItem(value) => push_item(&mut messages, value),
+            ModelMessage::Assistant { text, calls } => messages.push(assistant(text, calls)),
+            ModelMessage::ToolResult { provider_id, tool: _, output } => messages.push(tool_result(provider_id, output)),
+        }
+    }
+    messages
+}
+
+fn user(text: &str) -> Value {
+    json!({ "role": "user", "content": text })
+}
+
+fn assistant(text: &str, calls: &[RequestedCall]) -> Value {
+    if calls.is_empty() {
+        return json!({ "role": "assistant", "content": text });
+    }
+    let content = if text.is_empty() { Value::Null } else { Value::from(text) };
+    let calls: Vec<Value> = calls.iter().map(|call| tool_call(&call.provider_id, &call.tool, &call.arguments)).collect();
+    json!({ "role": "assistant", "content": content, "tool_calls": calls })
+}
+
+fn tool_call(id: &str, tool: &str, arguments: &str) -> Value {
+    json!({ "id": id, "type": "function", "function": { "name": tool, "arguments": valid(arguments) } })
+}
+
+fn tool_result(id: &str, output: &str) -> Value {
+    json!({ "role": "tool", "tool_call_id": id, "content": output })
+}
+
+/// Arguments a server can read. Some parse them again, and would refuse the conversation for good over one slip of the
+/// model, so that a text which is not JSON goes into an object.
+fn valid(arguments: &str) -> String {
+    match serde_json::from_str::<&RawValue>(arguments) {
+        Ok(_) => arguments.to_owned(),
+        Err(_) => json!({ "not_json": arguments }).to_string(),
+    }
+}
+
+fn push_item(messages: &mut Vec<Value>, value: &Value) {
+    match Item::read(value) {
+        // Not every server knows the newer word for the same role.
+        Item::Message { role: "developer", content } => messages.push(json!({ "role": "system", "content": parts(content) })),
+        Item::Message { role, content } => messages.push(json!({ "role": role, "content": parts(content) })),
+        Item::Call { id, tool, arguments } => push_call(messages, tool_call(id, tool, arguments)),
+        Item::Output { id, output } if has_call(messages, id) => {
+            messages.push(tool_result(id, &text_of(output).unwrap_or_else(|| output.to_string())));
+        }
+        // Servers refuse the result of a call they have not seen.
+        Item::Output { .. } | Item::Other => messages.push(user(&value.to_string())),
+    }
+}
+
+/// Adds a call to the assistant's message it was made with, since the protocol wants calls made together in one message.
+fn push_call(messages: &mut Vec<Value>, call: Value) {
+    if let Some(last) = messages.last_mut().filter(|last| last["role"] == "assistant") {
+        match last.get_mut("tool_calls").and_then(Value::as_array_mut) {
+            Some(calls) => calls.push(call),
+            None => last["tool_calls"] = Value::Array(vec![call]),
+        }
+        return;
+    }
+    messages.push(json!({ "role": "assistant", "content": null, "tool_calls": [call] }));
+}
+
+fn has_call(messages: &[Value], id: &str) -> bool {
+    let calls = messages.iter().filter_map(|message| message.get("tool_calls")?.as_array()).flatten();
+    calls.into_iter().any(|call| call["id"] == id)
+}
+
+/// Content as one text if it is text all through, which every server takes; otherwise as parts.
+fn parts(content: &Value) -> Value {
+    match (text_of(content), content.as_array()) {
+        (Some(text), _) => Value::from(text),
+        (None, Some(parts)) => parts.iter().map(part).collect(),
+        (None, None) => content.clone(),
+    }
+}
+
+fn part(part: &Value) -> Value {
+    if let Some(text) = part_text(part) {
+        return json!({ "type": "text", "text": text });
+    }
+    match (part["type"].as_str(), part["image_url"].as_str()) {
+        (Some("input_image"), Some(url)) => json!({ "type": "image_url", "image_url": { "url": url } }),
+        _ => part.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass_kernel::RunId;
+
+    use super::*;
+
+    fn request(messages: Vec<ModelMessage>) -> ModelRequest {
+        let run = RunId(uuid::Uuid::from_u128(1));
+        let (instructions, tools) = (None, [].into());
+        ModelRequest { model: "m".into(), run, iteration: 1, attempt: 1, instructions, messages, tools }
+    }
+
+    fn mapped(messages: Vec<ModelMessage>) -> Value {
+        body(&request(messages), "m")["messages"].take()
+    }
+
+    fn mapped_items(items: Value) -> Value {
+        mapped(items.as_array().unwrap().iter().cloned().map(ModelMessage::UserItem).collect())
+    }
+
+    #[test]
+    fn a_conversation_is_sent_whole_and_in_order() {
+        let call = |id: &str, arguments: &str| RequestedCall { provider_id: id.into(), tool: "f".into(), arguments: arguments.into() };
+        let result = |id: &str, output: &str| ModelMessage::ToolResult { provider_id: id.into(), tool: "f".into(), output: output.into() };
+        let mut request = request(vec![
+            ModelMessage::User("hi".into()),
+            ModelMessage::Assistant { text: String::new(), calls: vec![call("a", r#"{"x": 1}"#), call("b", "{broken")] },
+            result("a", "1"),
+            result("b", "2"),
+            ModelMessage::Assistant { text: "done".into(), calls: Vec::new() },
+            ModelMessage::User("thanks".into()),
+        ]);
+        request.instructions = Some("be kind".into());
+        request.tools = [ModelTool { name: "f".into(), description: "d".into(), parameters: json!({"type": "object"}) }].into();
+        let function = |arguments: &str| json!({"name": "f", "arguments": arguments});
+        assert_eq!(
+            body(&request, "other"),
+            json!({
+                "model": "other", "stream": true, "stream_options": {"include_usage": true},
+                "messages": [
+                    {"role": "system", "content": "be kind"},
+                    {"role": "user", "content": "hi"},
+                    {"role": "assistant", "content": null, "tool_calls": [
+                        {"id": "a", "type": "function", "function": function(r#"{"x": 1}"#)},
+                        {"id": "b", "type": "function", "function": function(r#"{"not_json":"{broken"}"#)},
+                    ]},
+                    {"role": "tool", "tool_call_id": "a", "content": "1"},
+                    {"role": "tool", "tool_call_id": "b", "content": "2"},
+                    {"role": "assistant", "content": "done"},
+                    {"role": "user", "content": "thanks"},
+                ],
+                "tools": [{"type": "function", "function": {"name": "f", "description": "d", "parameters": {"type": "object"}}}],
+            })
+        );
+    }
+
+    #[test]
+    fn without_tools_the_list_is_left_out() {
+        assert_eq!(body(&request(Vec::new()), "m").get("tools"), None);
+    }
+
+    #[test]
+    fn items_with_a_role_are_passed_on() {
+        let items = json!([
+            {"type": "message", "role": "developer", "content": "short"},
+            {"role": "user", "content": [{"type": "input_text", "text": "a"}, {"type": "text", "text": "b"}]},
+            {"role": "assistant", "content": [{"type": "output_text", "text": "c"}]},
+            {"role": "user", "content": [{"type": "input_text", "text": "see"}, {"type": "input_image", "image_url": "data:x"}]},
+        ]);
+        assert_eq!(
+            mapped_items(items),
+            json!([
+                {"role": "system", "content": "short"},
+                {"role": "user", "content": "a\nb"},
+                {"role": "assistant", "content": "c"},
+                {"role": "user", "content": [{"type": "text", "text": "see"}, {"type": "image_url", "image_url": {"url": "data:x"}}]},
+            ])
+        );
+    }
+
+    #[test]
+    fn calls_made_together_are_one_message_and_stray_items_are_text() {
+        let call = |id: &str| json!({"type": "function_call", "call_id": id, "name": "f", "arguments": "{}"});
+        let output = |id: &str| json!({"type": "function_call_output", "call_id": id, "output": "o"});
+        let sent = |id: &str| json!({"id": id, "type": "function", "function": {"name": "f", "arguments": "{}"}});
+        let stray = json!({"type": "weather", "degrees": 7});
+        assert_eq!(
+            mapped_items(json!([call("a"), call("b"), output("a"), output("b"), output("c"), stray])),
+            json!([
+                {"role": "assistant", "content": null, "tool_calls": [sent("a"), sent("b")]},
+                {"role": "tool", "tool_call_id": "a", "content": "o"},
+                {"role": "tool", "tool_call_id": "b", "content": "o"},
+                {"role": "user", "content": output("c").to_string()},
+                {"role": "user", "content": stray.to_string()},
+            ])
+        );
+    }
+}

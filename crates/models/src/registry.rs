@@ -1,0 +1,93 @@
+//! The configured models, found by name.
+
+use std::sync::Arc;
+
+use windlass_ports::{Model, Models};
+
+/// The name of an entry that takes every name and passes it on.
+pub const PASS_THROUGH: &str = "*";
+
+/// One configured model.
+#[derive(Clone)]
+pub struct Entry {
+    /// The name requests use, or [`PASS_THROUGH`].
+    pub name: String,
+    /// The name the provider uses, if the configuration gives one. The provider sends it; the registry only needs it as the
+    /// default of a pass-through entry.
+    pub upstream: Option<String>,
+    /// The model.
+    pub model: Arc<dyn Model>,
+}
+
+/// The models of one configuration, in its order.
+#[derive(Clone)]
+pub struct Registry {
+    entries: Vec<Entry>,
+}
+
+impl Registry {
+    /// A registry of these entries. `None` if there are none, since a request without a name needs a first one.
+    pub fn new(entries: Vec<Entry>) -> Option<Self> {
+        (!entries.is_empty()).then_some(Registry { entries })
+    }
+
+    /// The configured names in order, pass-through ones included.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.entries.iter().map(|entry| entry.name.as_str())
+    }
+}
+
+impl Models for Registry {
+    fn resolve(&self, name: &str) -> Option<Arc<dyn Model>> {
+        let takes = |entry: &&Entry| entry.name == name || entry.name == PASS_THROUGH;
+        self.entries.iter().find(takes).map(|entry| Arc::clone(&entry.model))
+    }
+
+    fn default_name(&self) -> &str {
+        match self.entries.first() {
+            Some(Entry { name, upstream: Some(upstream), .. }) if name == PASS_THROUGH => upstream,
+            Some(entry) => &entry.name,
+            None => PASS_THROUGH,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Scripted;
+
+    fn entry(name: &str, provider: &str, upstream: Option<&str>) -> Entry {
+        let model = Arc::new(Scripted::by_words(provider));
+        Entry { name: name.to_owned(), upstream: upstream.map(str::to_owned), model }
+    }
+
+    fn found(registry: &Registry, name: &str) -> Option<String> {
+        registry.resolve(name).map(|model| model.provider().to_owned())
+    }
+
+    #[test]
+    fn the_first_entry_that_takes_the_name_answers() {
+        let registry = Registry::new(vec![entry("a", "one", None), entry("a", "two", None), entry("b", "three", None)]).unwrap();
+        assert_eq!(found(&registry, "a").as_deref(), Some("one"));
+        assert_eq!(found(&registry, "b").as_deref(), Some("three"));
+        assert_eq!(found(&registry, "c"), None);
+        assert_eq!(registry.default_name(), "a");
+        assert_eq!(registry.names().collect::<Vec<_>>(), ["a", "a", "b"]);
+    }
+
+    #[test]
+    fn a_pass_through_entry_takes_what_no_earlier_one_took() {
+        let registry = Registry::new(vec![entry("a", "one", None), entry("*", "rest", None), entry("b", "never", None)]).unwrap();
+        assert_eq!(found(&registry, "a").as_deref(), Some("one"));
+        assert_eq!(found(&registry, "b").as_deref(), Some("rest"));
+    }
+
+    #[test]
+    fn the_default_of_a_pass_through_entry_is_its_own_model() {
+        let default = |upstream| Registry::new(vec![entry("*", "p", upstream)]).unwrap().default_name().to_owned();
+        assert_eq!(default(Some("small")), "small");
+        assert_eq!(default(None), "*");
+        assert!(Registry::new(Vec::new()).is_none());
+    }
+}

@@ -1,0 +1,119 @@
+//! The offline model: it answers from a script, or by the words in the input, and always the same.
+//!
+//! The same script and request give the same events, byte for byte: there is no clock, no randomness and no memory between
+//! requests, so a test can kill the process anywhere and know what the next try will hear. Ids of calls are made of the
+//! iteration and the position (`call_1_0`), tokens are counted from lengths unless a script says otherwise.
+//!
+//! # Scripts
+//!
+//! A script is YAML. The first rule that fits answers; if none does, the entry of `laps` for the iteration; if there is none
+//! either, the call fails for good with `script_ended`.
+//!
+//! ```yaml
+//! rules:
+//!   - when: { input: weather, iteration: 1 }   # all conditions given must hold; without `when` a rule always fits
+//!     reply:
+//!       text: Let me see.
+//!       calls: [{ tool: fetch, arguments: { url: "http://example.org" } }]
+//!       usage: { in: 12, out: 5 }
+//!       delay_ms: 200                # before the first piece
+//!       chunk: 8                     # bytes of text per piece
+//!       chunk_delay_ms: 10           # between pieces
+//!       fail: { code: 429, message: slow down, retry_after_ms: 50, times: 2 }   # the first two tries of the lap
+//!       cut_after: { chunks: 1, times: 3 }   # or `cut_after: 1`: the stream breaks after so many pieces
+//!   - when: { result: sunny }        # some result since the last user message contains this
+//!     reply: { text: It is sunny. }
+//!   - when: { any: true }
+//!     reply: { text: I do not know. }
+//! laps:                              # one reply per iteration
+//!   - { text: first }
+//!   - { text: second }
+//! ```
+//!
+//! `input` is a part of the last user message. Arguments that are a text are sent as they are, valid or not. Without
+//! `times`, every try fails or is cut. A reply that both fails and is cut fails first, then is cut.
+//!
+//! # Words
+//!
+//! Without a script the last user message decides. Upper and lower case of these words are the same:
+//!
+//! - `call <tool>` or `call <tool> {json}`: one call for each mention of a tool that is offered.
+//! - `submit` or `submit {json}`: if `submit_result` is offered, hands in the object, or else each field it asks for, filled
+//!   with the results or the input. Calls that are mentioned come first.
+//! - `wait <ms>`: a pause before the first piece, a minute at most.
+//! - `fail <status>`: the first try of the first lap fails like an upstream of that HTTP status.
+//! - `cut after <n>`: the first try of the first lap breaks after so many pieces.
+//!
+//! Once results are there, the answer repeats them. Everything else is answered with what was said.
+
+mod play;
+mod script;
+mod words;
+
+use std::path::Path;
+
+use windlass_ports::{Model, ModelRequest, ModelStream};
+
+use self::script::Script;
+pub use self::script::ScriptError;
+use crate::{item::Talk, limits::SCRIPTED_CONCURRENCY};
+
+/// A model that needs no network.
+#[derive(Clone, Debug)]
+pub struct Scripted {
+    name: String,
+    concurrency: usize,
+    source: Source,
+}
+
+/// Where answers come from.
+#[derive(Clone, Debug)]
+enum Source {
+    Words,
+    Script(Script),
+}
+
+impl Scripted {
+    /// A model that answers by the words in the input.
+    pub fn by_words(name: impl Into<String>) -> Self {
+        Scripted { name: name.into(), concurrency: SCRIPTED_CONCURRENCY, source: Source::Words }
+    }
+
+    /// A model that follows the script in this YAML.
+    pub fn from_yaml(name: impl Into<String>, yaml: &str) -> Result<Self, ScriptError> {
+        let source = Source::Script(Script::parse(yaml)?);
+        Ok(Scripted { name: name.into(), concurrency: SCRIPTED_CONCURRENCY, source })
+    }
+
+    /// A model that follows the script in this file. The file is read once.
+    pub fn from_file(name: impl Into<String>, path: &Path) -> Result<Self, ScriptError> {
+        Self::from_yaml(name, &script::read(path)?)
+    }
+
+    /// The same model, taking so many calls at once.
+    pub fn with_concurrency(self, concurrency: usize) -> Self {
+        Scripted { concurrency, ..self }
+    }
+}
+
+impl Model for Scripted {
+    fn call(&self, request: ModelRequest) -> ModelStream {
+        let talk = Talk::read(&request.messages);
+        let steps = match &self.source {
+            Source::Words => play::steps(&words::reply(&talk, &request.tools), &request),
+            Source::Script(script) => match script.reply(&talk, request.iteration) {
+                Ok(reply) => play::steps(reply, &request),
+                Err(error) => vec![play::Step::Fail(error)],
+            },
+        };
+        play::stream(steps)
+    }
+
+    fn provider(&self) -> &str {
+        &self.name
+    }
+
+    fn concurrency(&self) -> usize {
+        self.concurrency
+    }
+}

@@ -1,0 +1,112 @@
+//! Plays a reply: first as a list of steps, which is a pure function of reply and request, then as a stream.
+
+use std::time::Duration;
+
+use futures_util::stream;
+use windlass_kernel::{RequestedCall, Usage};
+use windlass_ports::{ModelError, ModelEvent, ModelMessage, ModelRequest, ModelStream};
+
+use super::script::{Fail, Reply, strikes};
+use crate::{failure, limits::CHUNK_BYTES};
+
+/// One thing the stream does.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Step {
+    WaitMs(u64),
+    Emit(ModelEvent),
+    Fail(ModelError),
+}
+
+/// What this reply does for this try.
+pub(super) fn steps(reply: &Reply, request: &ModelRequest) -> Vec<Step> {
+    let mut steps = Vec::new();
+    wait(&mut steps, reply.delay_ms);
+    if let Some(fail) = reply.fail.as_ref().filter(|fail| strikes(fail.times, request.attempt)) {
+        let Fail { code, message, retry_after_ms, times: _ } = fail;
+        steps.push(Step::Fail(failure::from_status(*code, message.clone(), *retry_after_ms)));
+        return steps;
+    }
+    let cut = reply.cut_after.filter(|cut| strikes(cut.times, request.attempt));
+    let pieces = pieces(&reply.text, reply.chunk.map_or(CHUNK_BYTES, |chunk| chunk.get()));
+    let heard = cut.map_or(pieces.len(), |cut| cut.chunks.min(pieces.len()));
+    for (index, piece) in pieces.into_iter().take(heard).enumerate() {
+        wait(&mut steps, if index == 0 { 0 } else { reply.chunk_delay_ms });
+        steps.push(Step::Emit(ModelEvent::Text(piece.to_owned())));
+    }
+    if cut.is_some() {
+        steps.push(Step::Fail(failure::stream_cut(format!("the script cuts the stream after {heard} pieces"))));
+        return steps;
+    }
+    let calls = calls(reply, request.iteration);
+    let usage = reply.usage.map_or_else(|| counted(&reply.text, &calls, request), Usage::from);
+    steps.extend(calls.into_iter().map(|call| Step::Emit(ModelEvent::Call(call))));
+    steps.push(Step::Emit(ModelEvent::Usage(usage)));
+    steps
+}
+
+/// The steps as a stream, which ends after the first failure.
+pub(super) fn stream(steps: Vec<Step>) -> ModelStream {
+    Box::pin(stream::unfold(steps.into_iter(), |mut steps| async move {
+        loop {
+            match steps.next()? {
+                Step::WaitMs(ms) => tokio::time::sleep(Duration::from_millis(ms)).await,
+                Step::Emit(event) => return Some((Ok(event), steps)),
+                Step::Fail(error) => return Some((Err(error), Vec::new().into_iter())),
+            }
+        }
+    }))
+}
+
+fn wait(steps: &mut Vec<Step>, ms: u64) {
+    if ms > 0 {
+        steps.push(Step::WaitMs(ms));
+    }
+}
+
+/// Cuts a text into pieces of at most so many bytes, but of one character at least.
+fn pieces(mut text: &str, bytes: usize) -> Vec<&str> {
+    let mut pieces = Vec::new();
+    while !text.is_empty() {
+        let first = text.chars().next().map_or(text.len(), char::len_utf8);
+        let (piece, rest) = text.split_at(text.floor_char_boundary(bytes).max(first));
+        pieces.push(piece);
+        text = rest;
+    }
+    pieces
+}
+
+fn calls(reply: &Reply, iteration: u32) -> Vec<RequestedCall> {
+    let requested = |(index, call): (usize, &super::script::Call)| RequestedCall {
+        provider_id: format!("call_{iteration}_{index}"),
+        tool: call.tool.clone(),
+        arguments: call.arguments(),
+    };
+    reply.calls.iter().enumerate().map(requested).collect()
+}
+
+/// Four bytes to a token, which is near enough for a budget to have something to count.
+fn counted(text: &str, calls: &[RequestedCall], request: &ModelRequest) -> Usage {
+    let call_bytes = |call: &RequestedCall| call.tool.len() + call.arguments.len();
+    let message_bytes = |message: &ModelMessage| match message {
+        ModelMessage::User(text) => text.len(),
+        ModelMessage::UserItem(value) => value.to_string().len(),
+        ModelMessage::Assistant { text, calls } => text.len() + calls.iter().map(call_bytes).sum::<usize>(),
+        ModelMessage::ToolResult { output, .. } => output.len(),
+    };
+    let read = request.instructions.as_ref().map_or(0, String::len) + request.messages.iter().map(message_bytes).sum::<usize>();
+    let written = text.len() + calls.iter().map(call_bytes).sum::<usize>();
+    Usage { tokens_in: (read / 4) as u64 + 1, tokens_out: (written / 4) as u64 + 1 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::pieces;
+
+    #[test]
+    fn a_text_is_cut_between_characters() {
+        assert_eq!(pieces("abcde", 2), ["ab", "cd", "e"]);
+        assert_eq!(pieces("aäöu", 2), ["a", "ä", "ö", "u"]);
+        assert_eq!(pieces("🦀🦀", 1), ["🦀", "🦀"]);
+        assert!(pieces("", 8).is_empty());
+    }
+}

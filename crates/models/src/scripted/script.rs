@@ -1,0 +1,300 @@
+//! The script's format, and which of its replies answers a request.
+
+use std::{
+    fmt,
+    io::{self, Read},
+    num::{NonZeroU32, NonZeroUsize},
+    path::{Path, PathBuf},
+};
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{self, MapAccess, Visitor, value::MapAccessDeserializer},
+};
+use serde_json::Value;
+use windlass_kernel::Usage;
+use windlass_ports::{ModelError, Retry};
+
+use crate::{failure, item::Talk, limits::SCRIPT_BYTES_MAX};
+
+/// Why a script cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ScriptError {
+    /// The file cannot be read.
+    #[error("cannot read the script {}: {source}", path.display())]
+    Read {
+        /// Which file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The file is larger than a script may be.
+    #[error("the script {} has more than {SCRIPT_BYTES_MAX} bytes", path.display())]
+    TooLarge {
+        /// Which file.
+        path: PathBuf,
+    },
+    /// The text is not a script.
+    #[error("line {line} of the script: {message}")]
+    Format {
+        /// Where, from 1.
+        line: u64,
+        /// What is wrong there.
+        message: String,
+    },
+}
+
+/// The text of a script file.
+pub(super) fn read(path: &Path) -> Result<String, ScriptError> {
+    let failed = |source| ScriptError::Read { path: path.to_owned(), source };
+    let file = std::fs::File::open(path).map_err(failed)?;
+    let mut yaml = String::new();
+    // One byte more than allowed tells a script that is too large from one that just fits.
+    let bytes = file.take(SCRIPT_BYTES_MAX + 1).read_to_string(&mut yaml).map_err(failed)?;
+    if bytes as u64 > SCRIPT_BYTES_MAX {
+        return Err(ScriptError::TooLarge { path: path.to_owned() });
+    }
+    Ok(yaml)
+}
+
+/// A whole script.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(try_from = "RawScript")]
+pub(super) struct Script {
+    rules: Vec<Rule>,
+    laps: Vec<Reply>,
+}
+
+impl Script {
+    /// Reads a script, or says which line is wrong.
+    pub(super) fn parse(yaml: &str) -> Result<Self, ScriptError> {
+        serde_saphyr::from_str(yaml).map_err(|error| {
+            let error = error.without_snippet();
+            let line = error.location().map_or(1, |location| location.line());
+            let told = error.to_string();
+            // The parser ends its sentence with the place, which is said already.
+            let message = told.rsplit_once(" at line ").map_or(told.as_str(), |(message, _)| message).to_owned();
+            ScriptError::Format { line, message }
+        })
+    }
+
+    /// The reply for this lap of this talk.
+    pub(super) fn reply(&self, talk: &Talk, iteration: u32) -> Result<&Reply, ModelError> {
+        let ruled = self.rules.iter().find(|rule| rule.when.fits(talk, iteration)).map(|rule| &rule.reply);
+        let lap = || self.laps.get(usize::try_from(iteration.checked_sub(1)?).ok()?);
+        ruled.or_else(lap).ok_or_else(|| {
+            let message = format!("the script has no reply for iteration {iteration} of this input");
+            failure::failure("script_ended", message, Retry::Never)
+        })
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawScript {
+    #[serde(default)]
+    rules: Vec<Rule>,
+    #[serde(default)]
+    laps: Vec<Reply>,
+}
+
+impl TryFrom<RawScript> for Script {
+    type Error = &'static str;
+
+    fn try_from(RawScript { rules, laps }: RawScript) -> Result<Self, Self::Error> {
+        if rules.is_empty() && laps.is_empty() {
+            return Err("a script needs `rules` or `laps`");
+        }
+        Ok(Script { rules, laps })
+    }
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Rule {
+    #[serde(default)]
+    when: When,
+    reply: Reply,
+}
+
+/// Conditions of a rule: those that are given must all hold.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(try_from = "RawWhen")]
+struct When {
+    input: Option<String>,
+    iteration: Option<NonZeroU32>,
+    result: Option<String>,
+}
+
+impl When {
+    fn fits(&self, talk: &Talk, iteration: u32) -> bool {
+        let said = |part: &String| talk.input.as_ref().is_some_and(|input| input.contains(part));
+        let brought = |part: &String| talk.results.iter().any(|(_, output)| output.contains(part));
+        self.input.as_ref().is_none_or(said)
+            && self.iteration.is_none_or(|wanted| wanted.get() == iteration)
+            && self.result.as_ref().is_none_or(brought)
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawWhen {
+    input: Option<String>,
+    iteration: Option<NonZeroU32>,
+    result: Option<String>,
+    any: Option<bool>,
+}
+
+impl TryFrom<RawWhen> for When {
+    type Error = &'static str;
+
+    fn try_from(RawWhen { input, iteration, result, any }: RawWhen) -> Result<Self, Self::Error> {
+        match any {
+            Some(false) => Err("`any` can only be true"),
+            Some(true) if input.is_some() || iteration.is_some() || result.is_some() => Err("`any` stands alone"),
+            Some(true) | None => Ok(When { input, iteration, result }),
+        }
+    }
+}
+
+/// One answer, and how it is given.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Reply {
+    #[serde(default)]
+    pub(super) text: String,
+    #[serde(default)]
+    pub(super) calls: Vec<Call>,
+    /// `None` counts the tokens from lengths.
+    #[serde(default)]
+    pub(super) usage: Option<Tokens>,
+    #[serde(default)]
+    pub(super) delay_ms: u64,
+    #[serde(default)]
+    pub(super) chunk: Option<NonZeroUsize>,
+    #[serde(default)]
+    pub(super) chunk_delay_ms: u64,
+    #[serde(default)]
+    pub(super) fail: Option<Fail>,
+    #[serde(default)]
+    pub(super) cut_after: Option<Cut>,
+}
+
+/// One call of a tool.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Call {
+    pub(super) tool: String,
+    #[serde(default)]
+    arguments: Option<Value>,
+}
+
+impl Call {
+    /// A call with these arguments, sent as they are.
+    pub(super) fn verbatim(tool: &str, arguments: String) -> Self {
+        Call { tool: tool.to_owned(), arguments: Some(Value::String(arguments)) }
+    }
+
+    /// The arguments as the model would write them.
+    pub(super) fn arguments(&self) -> String {
+        match &self.arguments {
+            None => "{}".to_owned(),
+            Some(Value::String(text)) => text.clone(),
+            Some(value) => value.to_string(),
+        }
+    }
+}
+
+/// Tokens as a script spells them. The kernel's own type would let misspelled keys through.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Tokens {
+    #[serde(rename = "in", default)]
+    tokens_in: u64,
+    #[serde(rename = "out", default)]
+    tokens_out: u64,
+}
+
+impl From<Tokens> for Usage {
+    fn from(Tokens { tokens_in, tokens_out }: Tokens) -> Self {
+        Usage { tokens_in, tokens_out }
+    }
+}
+
+/// A failure instead of an answer.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Fail {
+    #[serde(deserialize_with = "error_status")]
+    pub(super) code: u16,
+    #[serde(default = "Fail::default_message")]
+    pub(super) message: String,
+    #[serde(default)]
+    pub(super) retry_after_ms: Option<u64>,
+    /// How many tries of a lap fail; `None` is all.
+    #[serde(default)]
+    pub(super) times: Option<u32>,
+}
+
+impl Fail {
+    pub(super) fn default_message() -> String {
+        "the script says so".to_owned()
+    }
+}
+
+/// A stream that breaks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cut {
+    /// Pieces that still come.
+    pub(super) chunks: usize,
+    /// How many tries of a lap are cut; `None` is all.
+    pub(super) times: Option<u32>,
+}
+
+/// Whether a fault of so many `times` still strikes this try, which is counted from 1.
+pub(super) fn strikes(times: Option<u32>, attempt: u32) -> bool {
+    times.is_none_or(|times| attempt <= times)
+}
+
+fn error_status<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u16, D::Error> {
+    let code = u16::deserialize(deserializer)?;
+    let is_error = (400..600).contains(&code);
+    is_error.then_some(code).ok_or_else(|| de::Error::custom("`code` must be an HTTP status from 400 to 599"))
+}
+
+impl<'de> Deserialize<'de> for Cut {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(CutVisitor)
+    }
+}
+
+/// Reads a bare number or a mapping. An untagged enum would lose the line of an error.
+struct CutVisitor;
+
+impl<'de> Visitor<'de> for CutVisitor {
+    type Value = Cut;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a number of pieces, or `{ chunks, times }`")
+    }
+
+    fn visit_u64<E: de::Error>(self, chunks: u64) -> Result<Cut, E> {
+        usize::try_from(chunks).map(|chunks| Cut { chunks, times: None }).map_err(E::custom)
+    }
+
+    fn visit_i64<E: de::Error>(self, chunks: i64) -> Result<Cut, E> {
+        usize::try_from(chunks).map(|chunks| Cut { chunks, times: None }).map_err(E::custom)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Cut, A::Error> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Spelled {
+            chunks: usize,
+            #[serde(default)]
+            times: Option<u32>,
+        }
+        let Spelled { chunks, times } = Spelled::deserialize(MapAccessDeserializer::new(map))?;
+        Ok(Cut { chunks, times })
+    }
+}

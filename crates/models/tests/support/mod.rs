@@ -1,0 +1,201 @@
+//! A server that plays whatever a test wants, and small helpers to talk to it.
+
+#![allow(dead_code, reason = "each test file uses its own part")]
+
+use std::{
+    convert::Infallible,
+    io,
+    sync::{Arc, Mutex},
+};
+
+use axum::{
+    Router,
+    body::{Body, Bytes},
+    extract::State,
+    http::{HeaderMap, HeaderName, Response},
+};
+use futures_util::{StreamExt, stream};
+use serde_json::Value;
+use tokio::sync::mpsc;
+use windlass_kernel::{RequestedCall, RunId, Usage};
+use windlass_models::{OpenAiChat, OpenAiChatConfig};
+use windlass_ports::{Model, ModelError, ModelEvent, ModelMessage, ModelRequest};
+
+/// What the server answers.
+#[derive(Clone)]
+pub struct Play {
+    pub status: u16,
+    pub headers: Vec<(&'static str, String)>,
+    pub pieces: Vec<Bytes>,
+    pub ending: Ending,
+}
+
+/// How the server's answer ends.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Ending {
+    /// As it should.
+    Clean,
+    /// The connection breaks.
+    Broken,
+    /// Nothing more comes, and nothing ends.
+    Silent,
+    /// The last piece comes again and again.
+    Endless,
+}
+
+impl Play {
+    /// A streamed answer of these events.
+    pub fn events<S: AsRef<str>>(events: &[S]) -> Self {
+        Self::pieces(events.iter().map(|event| format!("data: {}\n\n", event.as_ref())))
+    }
+
+    /// A streamed answer of these bytes.
+    pub fn pieces(pieces: impl IntoIterator<Item = impl Into<Bytes>>) -> Self {
+        let headers = vec![("content-type", "text/event-stream".to_owned())];
+        Play { status: 200, headers, pieces: pieces.into_iter().map(Into::into).collect(), ending: Ending::Clean }
+    }
+
+    /// An answer that is not streamed.
+    pub fn json(status: u16, body: impl Into<Bytes>) -> Self {
+        let headers = vec![("content-type", "application/json; charset=utf-8".to_owned())];
+        Play { status, headers, pieces: vec![body.into()], ending: Ending::Clean }
+    }
+
+    pub fn header(mut self, name: &'static str, value: &str) -> Self {
+        self.headers.push((name, value.to_owned()));
+        self
+    }
+
+    pub fn ending(self, ending: Ending) -> Self {
+        Play { ending, ..self }
+    }
+
+    fn response(self, gone: Gone) -> Response<Body> {
+        let last = self.pieces.last().cloned().unwrap_or_default();
+        let pieces = stream::iter(self.pieces.into_iter().map(Ok::<_, io::Error>));
+        let body = match self.ending {
+            Ending::Clean => pieces.boxed(),
+            Ending::Broken => pieces.chain(stream::iter([Err(io::Error::other("broken on purpose"))])).boxed(),
+            Ending::Silent => pieces.chain(stream::pending()).boxed(),
+            Ending::Endless => pieces.chain(stream::repeat_with(move || Ok(last.clone()))).boxed(),
+        };
+        // The first frame leaves before the connection may break, and the body knows when it is dropped.
+        let body = body.then(move |piece| {
+            let _held = &gone;
+            async {
+                tokio::task::yield_now().await;
+                piece
+            }
+        });
+        let mut response = Response::builder().status(self.status);
+        for (name, value) in &self.headers {
+            response = response.header(HeaderName::from_static(name), value);
+        }
+        response.body(Body::from_stream(body)).unwrap()
+    }
+}
+
+/// Tells the test when the server's answer is dropped.
+struct Gone(mpsc::UnboundedSender<()>);
+
+impl Drop for Gone {
+    fn drop(&mut self) {
+        let _ = self.0.send(());
+    }
+}
+
+/// What a server got.
+#[derive(Default)]
+pub struct Got {
+    pub path: String,
+    pub headers: HeaderMap,
+    pub body: Value,
+}
+
+/// A running server.
+pub struct Server {
+    pub base_url: String,
+    pub got: Arc<Mutex<Vec<Got>>>,
+    pub gone: mpsc::UnboundedReceiver<()>,
+}
+
+#[derive(Clone)]
+struct Stage {
+    play: Play,
+    got: Arc<Mutex<Vec<Got>>>,
+    gone: mpsc::UnboundedSender<()>,
+}
+
+/// Starts a server that plays this to every request.
+pub async fn serve(play: Play) -> Server {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let base_url = format!("http://{}/v1", listener.local_addr().unwrap());
+    let (sender, gone) = mpsc::unbounded_channel();
+    let got = Arc::new(Mutex::new(Vec::new()));
+    let app = Router::new().fallback(answer).with_state(Stage { play, got: Arc::clone(&got), gone: sender });
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    Server { base_url, got, gone }
+}
+
+async fn answer(State(stage): State<Stage>, request: axum::extract::Request) -> Result<Response<Body>, Infallible> {
+    let (parts, body) = request.into_parts();
+    let body = axum::body::to_bytes(body, 1 << 20).await.unwrap();
+    let body = serde_json::from_slice(&body).unwrap();
+    stage.got.lock().unwrap().push(Got { path: parts.uri.path().to_owned(), headers: parts.headers, body });
+    Ok(stage.play.response(Gone(stage.gone)))
+}
+
+pub fn config(server: &Server) -> OpenAiChatConfig {
+    let mut config = OpenAiChatConfig::new("test", &server.base_url);
+    // Far beyond what a loaded machine needs; tests of silence set their own.
+    config.idle_timeout_ms = 30_000;
+    config
+}
+
+/// What a model makes of this play.
+pub async fn outcome(play: Play) -> (Vec<ModelEvent>, Option<ModelError>) {
+    let server = serve(play).await;
+    let model = OpenAiChat::new(config(&server)).unwrap();
+    collect(&model, request("hi")).await
+}
+
+/// All events of a call, and the error it ended with. Nothing may follow an error.
+pub async fn collect(model: &dyn Model, request: ModelRequest) -> (Vec<ModelEvent>, Option<ModelError>) {
+    let mut stream = model.call(request);
+    let mut events = Vec::new();
+    while let Some(item) = stream.next().await {
+        match item {
+            Ok(event) => events.push(event),
+            Err(error) => {
+                assert_eq!(stream.next().await, None, "an error is the end");
+                return (events, Some(error));
+            }
+        }
+    }
+    (events, None)
+}
+
+pub fn request(input: &str) -> ModelRequest {
+    ModelRequest {
+        model: "asked-for".to_owned(),
+        run: RunId(uuid::Uuid::from_u128(1)),
+        iteration: 3,
+        attempt: 1,
+        instructions: None,
+        messages: vec![ModelMessage::User(input.to_owned())],
+        tools: [].into(),
+    }
+}
+
+pub fn text(text: &str) -> ModelEvent {
+    ModelEvent::Text(text.to_owned())
+}
+
+pub fn call(id: &str, tool: &str, arguments: &str) -> ModelEvent {
+    ModelEvent::Call(RequestedCall { provider_id: id.to_owned(), tool: tool.to_owned(), arguments: arguments.to_owned() })
+}
+
+pub fn usage(tokens_in: u64, tokens_out: u64) -> ModelEvent {
+    ModelEvent::Usage(Usage { tokens_in, tokens_out })
+}
