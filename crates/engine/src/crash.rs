@@ -1,0 +1,99 @@
+//! Points at which a test can have the process killed. In normal life they cost one comparison.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+use windlass_ports::CommitKind;
+
+/// The kinds of effects that have a point before and after them.
+const EFFECTS: [&str; 4] = ["model_call", "tool_start", "publish", "ring"];
+
+/// Kills this process when a chosen point is reached for the n-th time. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct CrashPoints {
+    chosen: Option<Arc<Chosen>>,
+}
+
+#[derive(Debug)]
+struct Chosen {
+    name: String,
+    nth: u64,
+    reached: AtomicU64,
+}
+
+/// A crash point was named that does not exist.
+#[derive(Debug, thiserror::Error)]
+#[error("there is no crash point {0:?}; `windlass crash-points` lists them; the form is NAME or NAME:N with N from 1")]
+pub struct UnknownPoint(String);
+
+impl CrashPoints {
+    /// Every point there is.
+    pub fn names() -> Vec<String> {
+        let commits = CommitKind::ALL.iter().map(|kind| format!("commit.{}", kind.as_str()));
+        let effects = EFFECTS.iter().map(|effect| format!("effect.{effect}"));
+        commits.chain(effects).flat_map(|name| [format!("{name}.before"), format!("{name}.after")]).collect()
+    }
+
+    /// Reads `<point>[:n]`.
+    pub fn parse(text: &str) -> Result<Self, UnknownPoint> {
+        let (name, nth) = match text.split_once(':') {
+            Some((name, nth)) => (name, nth.parse().ok().filter(|n| *n > 0)),
+            None => (text, Some(1)),
+        };
+        match nth {
+            Some(nth) if Self::names().iter().any(|known| known == name) => {
+                Ok(CrashPoints { chosen: Some(Arc::new(Chosen { name: name.to_owned(), nth, reached: AtomicU64::new(0) })) })
+            }
+            Some(_) | None => Err(UnknownPoint(text.to_owned())),
+        }
+    }
+
+    pub(crate) fn before_commit(&self, kind: CommitKind) {
+        self.reach("commit", kind.as_str(), "before");
+    }
+
+    pub(crate) fn after_commit(&self, kind: CommitKind) {
+        self.reach("commit", kind.as_str(), "after");
+    }
+
+    pub(crate) fn before_effect(&self, effect: &str) {
+        self.reach("effect", effect, "before");
+    }
+
+    pub(crate) fn after_effect(&self, effect: &str) {
+        self.reach("effect", effect, "after");
+    }
+
+    fn reach(&self, what: &str, kind: &str, when: &str) {
+        let Some(chosen) = &self.chosen else { return };
+        let is_it = chosen.name.split('.').eq([what, kind, when]);
+        if is_it && chosen.reached.fetch_add(1, Ordering::SeqCst) + 1 == chosen.nth {
+            // SIGKILL cannot be handled, so nothing is flushed or released on the way out: that is the point.
+            let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
+            loop {
+                std::thread::park();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_commit_and_effect_has_a_point_before_and_after() {
+        let names = CrashPoints::names();
+        assert_eq!(names.len(), 2 * (CommitKind::ALL.len() + EFFECTS.len()));
+        assert!(names.contains(&"commit.suspend.before".to_owned()) && names.contains(&"effect.tool_start.after".to_owned()));
+    }
+
+    #[test]
+    fn an_unknown_point_or_count_is_refused() {
+        for text in ["", "commit.suspend", "commit.suspend.before:0", "commit.suspend.before:x", "nowhere"] {
+            assert!(CrashPoints::parse(text).is_err(), "{text}");
+        }
+    }
+}

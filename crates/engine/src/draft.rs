@@ -1,0 +1,237 @@
+//! Consecutive transitions of one run, gathered into one commit.
+
+use std::collections::BTreeMap;
+
+use windlass_kernel::{
+    CallNumber, Event, Input, ItemId, ItemKind, Manifest, Moment, NewItem, OpenCall, Progress, Route, Run, RunId, Timestamp, Transition, step,
+};
+use windlass_ports::{CallChange, CallStatus, Commit, CommitKind, Ids, MessageId, NewCall, NewMessage, NodeId};
+
+/// What a run becomes, and everything that has to be written for it.
+pub(crate) struct Draft {
+    pub run: Run,
+    pub events: Vec<Event>,
+    pub items: Vec<NewItem>,
+    pub appended: Vec<ItemId>,
+    pub calls: Vec<(CallNumber, CallChange)>,
+    pub messages: Vec<NewMessage>,
+    pub consumed: Vec<MessageId>,
+    pub raise_epoch: bool,
+    kind: Option<CommitKind>,
+}
+
+impl Draft {
+    /// A draft that changes nothing yet.
+    pub fn new(run: &Run) -> Self {
+        Draft {
+            run: run.clone(),
+            events: Vec::new(),
+            items: Vec::new(),
+            appended: Vec::new(),
+            calls: Vec::new(),
+            messages: Vec::new(),
+            consumed: Vec::new(),
+            raise_epoch: false,
+            kind: None,
+        }
+    }
+
+    /// Whether there is nothing to write.
+    pub fn is_empty(&self) -> bool {
+        self.events.is_empty() && self.consumed.is_empty() && self.messages.is_empty()
+    }
+
+    /// Lets an input happen. What it does is part of the draft afterwards.
+    pub fn step(&mut self, manifest: &Manifest, input: Input, now: Timestamp, ids: &dyn Ids) {
+        let mut fresh = || ItemId(ids.fresh());
+        let transition = step(&self.run, manifest, input, &mut Moment { now, fresh: &mut fresh });
+        self.add(transition);
+    }
+
+    fn add(&mut self, transition: Transition) {
+        let changes = call_changes(&self.run, &transition);
+        for (call, change) in changes {
+            self.change_call(call, change);
+        }
+        self.kind = strongest(self.kind, kind_of(&transition.events));
+        self.events.extend(transition.events);
+        self.items.extend(transition.items);
+        self.appended.extend(transition.appended);
+        self.run = transition.run;
+    }
+
+    /// One row per call and commit: a later change is folded into an earlier one.
+    fn change_call(&mut self, call: CallNumber, change: CallChange) {
+        let earlier = self.calls.iter_mut().find(|(number, _)| *number == call);
+        match (earlier, change) {
+            (None, change) => self.calls.push((call, change)),
+            (Some((_, CallChange::Made(made))), CallChange::Moved { status, result, deadline }) => {
+                made.status = status;
+                made.result = result.or(made.result);
+                made.deadline = deadline.unwrap_or(made.deadline);
+            }
+            (Some((_, moved @ CallChange::Moved { .. })), CallChange::Moved { status, result, deadline }) => {
+                let CallChange::Moved { result: old_result, deadline: old_deadline, .. } = moved.clone() else { return };
+                *moved = CallChange::Moved { status, result: result.or(old_result), deadline: deadline.or(old_deadline) };
+            }
+            (Some((_, earlier)), made @ CallChange::Made(_)) => *earlier = made,
+        }
+    }
+
+    /// The commit of everything gathered.
+    pub fn into_commit(self, id: RunId, node: NodeId, now: Timestamp) -> Commit {
+        Commit {
+            kind: self.kind.unwrap_or(CommitKind::Note),
+            run: id,
+            node,
+            raise_epoch: self.raise_epoch,
+            state: self.run,
+            events: self.events,
+            items: self.items,
+            appended: self.appended,
+            calls: self.calls,
+            messages: self.messages,
+            consumed: self.consumed,
+            now,
+        }
+    }
+}
+
+/// What a transition does to the rows of calls.
+fn call_changes(before: &Run, transition: &Transition) -> Vec<(CallNumber, CallChange)> {
+    let mut changes = Vec::new();
+    // Events are looked at in order; `open` follows the calls of the lap, `iteration` the lap.
+    let mut open: Vec<OpenCall> = before.calls().to_vec();
+    let contents = call_contents(transition);
+    for event in &transition.events {
+        match event {
+            Event::Replied { calls, .. } => {
+                open = calls.clone();
+                changes.extend(calls.iter().map(|call| made(call, before.iteration, &contents)));
+            }
+            Event::ActionStarted { call, .. } => {
+                open = vec![call.clone()];
+                changes.push(made(call, 1, &contents));
+            }
+            Event::Reported { call, status, item, .. } => {
+                let arrived = if *status == windlass_kernel::TaskStatus::Timeout { CallStatus::Expired } else { CallStatus::Received };
+                changes.push(moved(*call, arrived, Some(*item)));
+                if let Some(call) = open.iter_mut().find(|open| open.call == *call) {
+                    call.progress = Progress::Received { item: *item, status: *status, after: call.after };
+                }
+            }
+            Event::LeaseEnded { call } => changes.push(moved(*call, CallStatus::Waiting, None)),
+            Event::CallParked { call } => changes.push(moved(*call, CallStatus::Parked, None)),
+            Event::CallReleased { call, deadline } => {
+                let route = open.iter().find(|open| open.call == *call).map_or(Route::External, |call| call.route);
+                changes.push((*call, CallChange::Moved { status: fresh_status(route), result: None, deadline: Some(*deadline) }));
+            }
+            Event::LapStarted { .. } | Event::Ended { .. } => {
+                changes.extend(open.drain(..).map(|call| settle(&call)));
+            }
+            Event::Accepted { .. }
+            | Event::Leased
+            | Event::AttemptFailed { .. }
+            | Event::Parked { .. }
+            | Event::Unparked
+            | Event::TakenOver
+            | Event::Ignored { .. }
+            | Event::BudgetBreached { .. } => {}
+        }
+    }
+    changes
+}
+
+/// The content of each call the transition makes, by number.
+fn call_contents(transition: &Transition) -> BTreeMap<CallNumber, ItemId> {
+    let calls = transition.items.iter().filter(|item| item.kind == ItemKind::Call);
+    let made = transition.events.iter().flat_map(|event| {
+        if let Event::Replied { calls, .. } = event {
+            calls.as_slice()
+        } else if let Event::ActionStarted { call, .. } = event {
+            std::slice::from_ref(call)
+        } else {
+            &[]
+        }
+    });
+    made.map(|call| call.call).zip(calls.map(|item| item.id)).collect()
+}
+
+fn made(call: &OpenCall, iteration: u32, contents: &BTreeMap<CallNumber, ItemId>) -> (CallNumber, CallChange) {
+    let item = *contents.get(&call.call).expect("every call that is made has its content in the same transition");
+    let new = NewCall {
+        iteration,
+        tool: call.tool.clone(),
+        route: call.route,
+        effect: call.effect,
+        deadline: call.deadline,
+        item,
+        status: fresh_status(call.route),
+        result: None,
+    };
+    (call.call, CallChange::Made(new))
+}
+
+/// Where a call stands that has just been made.
+fn fresh_status(route: Route) -> CallStatus {
+    match route {
+        Route::InProcess => CallStatus::Started,
+        Route::External | Route::Client => CallStatus::Waiting,
+    }
+}
+
+fn settle(call: &OpenCall) -> (CallNumber, CallChange) {
+    let status = match call.progress {
+        Progress::Received { status: windlass_kernel::TaskStatus::Timeout, .. } => CallStatus::Expired,
+        Progress::Received { .. } => CallStatus::Applied,
+        Progress::Open | Progress::Parked => CallStatus::Dropped,
+    };
+    moved(call.call, status, None)
+}
+
+fn moved(call: CallNumber, status: CallStatus, result: Option<ItemId>) -> (CallNumber, CallChange) {
+    (call, CallChange::Moved { status, result, deadline: None })
+}
+
+/// What a transition is called by, for crash points: its most telling event.
+fn kind_of(events: &[Event]) -> CommitKind {
+    events.iter().fold(CommitKind::Note, |kind, event| {
+        let own = match event {
+            Event::Ended { reason: windlass_kernel::EndReason::Stopped, .. } => CommitKind::Stop,
+            Event::Ended { .. } => CommitKind::End,
+            Event::CallParked { .. } | Event::Parked { .. } => CommitKind::Park,
+            Event::TakenOver => CommitKind::TakeOver,
+            Event::CallReleased { .. } | Event::Unparked => CommitKind::Answer,
+            Event::Leased => CommitKind::Enter,
+            Event::Replied { .. } => CommitKind::Suspend,
+            Event::LapStarted { .. } => CommitKind::Resume,
+            Event::Reported { status: windlass_kernel::TaskStatus::Timeout, .. } => CommitKind::Timeout,
+            Event::Reported { .. } => CommitKind::Report,
+            Event::AttemptFailed { .. } => CommitKind::Retry,
+            Event::Accepted { .. }
+            | Event::ActionStarted { .. }
+            | Event::LeaseEnded { .. }
+            | Event::Ignored { .. }
+            | Event::BudgetBreached { .. } => CommitKind::Note,
+        };
+        strongest(Some(kind), own).unwrap_or(own)
+    })
+}
+
+/// Of two names for one commit, the one that says more.
+fn strongest(a: Option<CommitKind>, b: CommitKind) -> Option<CommitKind> {
+    let weight = |kind: CommitKind| match kind {
+        CommitKind::Stop => 10,
+        CommitKind::End => 9,
+        CommitKind::Park => 8,
+        CommitKind::TakeOver => 7,
+        CommitKind::Answer => 6,
+        CommitKind::Enter => 5,
+        CommitKind::Timeout => 4,
+        CommitKind::Resume => 3,
+        CommitKind::Suspend => 2,
+        CommitKind::Report | CommitKind::Retry => 1,
+        CommitKind::Note | CommitKind::Enqueue | CommitKind::Claim | CommitKind::Renew | CommitKind::Release => 0,
+    };
+    Some(a.filter(|a| weight(*a) >= weight(b)).unwrap_or(b))
+}

@@ -1,0 +1,149 @@
+//! Model calls and tool calls of this process. Each runs beside its worker and tells it the end by a note.
+
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use futures_util::{FutureExt, StreamExt};
+use tokio::{sync::mpsc, task::AbortHandle};
+use windlass_kernel::{BoxRange, CallKey, Manifest, Reply, RunId, Tenant, Timestamp, ToolName, content::Call};
+use windlass_ports::{Item, ModelError, ModelEvent, ModelRequest, ModelTool, Retry, StoreError, ToolCall, ToolReport};
+
+use crate::{
+    engine::Inner,
+    note::{Broken, Note, Thought, ToolDone},
+    prompt,
+};
+
+/// A model call about to be made.
+pub(crate) struct ModelCall {
+    pub tenant: Tenant,
+    pub run: RunId,
+    pub iteration: u32,
+    pub attempt: u32,
+    pub manifest: Arc<Manifest>,
+    pub tools: Arc<[ModelTool]>,
+    pub output: BoxRange,
+    /// What the model reads, if it is in memory.
+    pub context: Option<Vec<Item>>,
+    pub deadline: Duration,
+}
+
+/// Asks the model; the worker hears of it by a note.
+pub(crate) fn start_model(inner: Arc<Inner>, call: ModelCall, notes: mpsc::Sender<Note>) -> AbortHandle {
+    let task = async move {
+        let (run, iteration, attempt, deadline) = (call.run, call.iteration, call.attempt, call.deadline);
+        let mut context = None;
+        let asked = AssertUnwindSafe(ask(&inner, call, &mut context)).catch_unwind();
+        let outcome = match tokio::time::timeout(deadline, asked).await {
+            Ok(Ok(result)) => result.map_err(Broken::Failed),
+            Ok(Err(_)) => Err(Broken::Panicked),
+            Err(_) => Err(Broken::Failed(failure("model_timeout", "the model took too long", Retry::Backoff))),
+        };
+        let _ = notes.send(Note::Thought(Box::new(Thought { run, iteration, attempt, context, outcome }))).await;
+    };
+    tokio::spawn(task).abort_handle()
+}
+
+async fn ask(inner: &Inner, call: ModelCall, context: &mut Option<Vec<Item>>) -> Result<Reply, ModelError> {
+    let items = match call.context {
+        Some(items) => items,
+        None => inner.views.range_items(&call.tenant, call.output).await.map_err(|error| unreadable(&error))?,
+    };
+    let messages = prompt::messages(&items);
+    *context = Some(items);
+    let Some(model) = inner.models.resolve(&call.manifest.model) else {
+        return Err(failure("unknown_model", "the model is no longer configured", Retry::Never));
+    };
+    let _place = inner.gates.of(model.provider(), model.concurrency()).enter(&call.tenant).await;
+    inner.crash.before_effect("model_call");
+    let stream = model.call(ModelRequest {
+        model: call.manifest.model.clone(),
+        run: call.run,
+        iteration: call.iteration,
+        attempt: call.attempt,
+        instructions: call.manifest.instructions.clone(),
+        messages,
+        tools: call.tools,
+    });
+    let reply = gather(stream, inner.settings.reply_bytes_max, inner.settings.calls_per_lap_max).await;
+    inner.crash.after_effect("model_call");
+    reply
+}
+
+/// Puts an answer together, within its limits.
+async fn gather(mut stream: windlass_ports::ModelStream, bytes_max: usize, calls_max: usize) -> Result<Reply, ModelError> {
+    let mut reply = Reply::default();
+    let mut bytes = 0;
+    while let Some(event) = stream.next().await {
+        match event? {
+            ModelEvent::Text(text) => {
+                bytes += text.len();
+                reply.text.push_str(&text);
+            }
+            ModelEvent::Call(call) => {
+                bytes += call.arguments.len();
+                reply.calls.push(call);
+            }
+            ModelEvent::Usage(usage) => reply.usage = usage,
+        }
+        if bytes > bytes_max || reply.calls.len() > calls_max {
+            return Err(failure("answer_too_large", "the model's answer is larger than allowed", Retry::Never));
+        }
+    }
+    Ok(reply)
+}
+
+/// A tool call about to be started, from its committed row.
+pub(crate) struct ToolStart {
+    pub tenant: Tenant,
+    pub key: CallKey,
+    pub tool: ToolName,
+    pub deadline: Timestamp,
+    /// The call's content, if it is in memory.
+    pub content: Option<Bytes>,
+}
+
+/// Runs a tool of this process; the worker hears of it by a note.
+pub(crate) fn start_tool(inner: Arc<Inner>, start: ToolStart, notes: mpsc::Sender<Note>) -> AbortHandle {
+    let task = async move {
+        let CallKey { run, call } = start.key;
+        let outcome = match AssertUnwindSafe(run_tool(&inner, start)).catch_unwind().await {
+            Ok(result) => result.map_err(Broken::Failed),
+            Err(_) => Err(Broken::Panicked),
+        };
+        let _ = notes.send(Note::Tool(Box::new(ToolDone { run, call, outcome }))).await;
+    };
+    tokio::spawn(task).abort_handle()
+}
+
+async fn run_tool(inner: &Inner, start: ToolStart) -> Result<ToolReport, String> {
+    let content = match start.content {
+        Some(content) => content,
+        None => read_call(inner, &start.tenant, start.key).await?,
+    };
+    let call: Call = serde_json::from_slice(&content).map_err(|error| error.to_string())?;
+    let Some(executor) = inner.roster.executor(&start.tool) else {
+        return Err(format!("nobody runs the tool {} any more", start.tool));
+    };
+    inner.crash.before_effect("tool_start");
+    let ToolStart { tenant, key, tool, deadline, .. } = start;
+    let report = executor.run(ToolCall { tenant, key, tool, arguments: call.arguments, deadline }).await;
+    inner.crash.after_effect("tool_start");
+    Ok(report)
+}
+
+async fn read_call(inner: &Inner, tenant: &Tenant, key: CallKey) -> Result<Bytes, String> {
+    let unreadable = |error: StoreError| error.to_string();
+    let rows = inner.views.calls(tenant, key.run, key.call, 1).await.map_err(unreadable)?;
+    let row = rows.into_iter().find(|row| row.call == key.call).ok_or("the call is not in the store")?;
+    let item = inner.views.item(tenant, row.item).await.map_err(unreadable)?.ok_or("the call has no content")?;
+    Ok(item.content)
+}
+
+fn unreadable(error: &StoreError) -> ModelError {
+    failure("context_unreadable", &error.to_string(), Retry::Backoff)
+}
+
+fn failure(code: &str, message: &str, retry: Retry) -> ModelError {
+    ModelError { code: code.to_owned(), message: message.to_owned(), retry }
+}

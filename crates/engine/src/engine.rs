@@ -1,0 +1,475 @@
+//! The engine as doors see it.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::sync::{Notify, oneshot, watch};
+use windlass_kernel::{
+    AgentKey, BoxId, BoxRange, CallKey, CallNumber, Event, Input, ItemId, ItemKind, NewItem, Origin, ResultField, RunId, Tenant, ToolName,
+    apply, content,
+};
+use windlass_ports::{
+    Clock, CommitKind, Doorbell, Enqueued as StoreEnqueued, Ids, MessageKind, Models, NewBox, NewMessage, NewReport, NewRun, NodeId, Publisher,
+    RunView, Store, StoreError, Taken, Views,
+};
+
+use crate::{
+    api::{Action, Enqueue, Enqueued, EngineError, Reconcile, Reported, Stop, Stopped, ToolResult},
+    crash::CrashPoints,
+    draft::Draft,
+    gate::Gates,
+    note::{Answer, Note},
+    publish,
+    roster::{Roster, Wishes},
+    settings::Settings,
+    sweep,
+    watch::{Watch, Watchers},
+    worker,
+    workers::{Desk, Workers},
+};
+
+/// What an engine is made of.
+pub struct Parts {
+    /// The durable truth.
+    pub store: Arc<dyn Store>,
+    /// The same, for reading.
+    pub views: Arc<dyn Views>,
+    /// This process, as the store knows it.
+    pub node: NodeId,
+    /// The models.
+    pub models: Arc<dyn Models>,
+    /// The agents and tools.
+    pub roster: Roster,
+    /// Whoever should hear of work for an agent, besides this process.
+    pub doorbell: Option<Arc<dyn Doorbell>>,
+    /// Whoever should get the outbox.
+    pub publisher: Option<Arc<dyn Publisher>>,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+    /// Fresh ids.
+    pub ids: Arc<dyn Ids>,
+    /// Points at which to die.
+    pub crash: CrashPoints,
+    /// The limits.
+    pub settings: Settings,
+}
+
+/// What workers and doors share.
+pub(crate) struct Inner {
+    pub store: Arc<dyn Store>,
+    pub views: Arc<dyn Views>,
+    pub node: NodeId,
+    pub models: Arc<dyn Models>,
+    pub roster: Roster,
+    pub doorbell: Option<Arc<dyn Doorbell>>,
+    pub clock: Arc<dyn Clock>,
+    pub ids: Arc<dyn Ids>,
+    pub crash: CrashPoints,
+    pub settings: Settings,
+    pub gates: Gates,
+    pub workers: Workers,
+    /// Rings when there is room for a worker again and somebody was turned away.
+    pub room: Notify,
+    /// Rings after commits, for the publisher.
+    pub committed: Notify,
+    pub agent_news: Watchers<AgentKey>,
+    pub tool_news: Watchers<(Tenant, ToolName)>,
+    pub draining: watch::Sender<bool>,
+}
+
+/// The running engine. Cheap to clone.
+#[derive(Clone)]
+pub struct Engine {
+    inner: Arc<Inner>,
+}
+
+impl Engine {
+    /// Starts the engine: from here on everything the store is owed gets done.
+    pub fn start(parts: Parts) -> Self {
+        let inner = Arc::new(Inner {
+            store: parts.store,
+            views: parts.views,
+            node: parts.node,
+            models: parts.models,
+            roster: parts.roster,
+            doorbell: parts.doorbell,
+            clock: parts.clock,
+            ids: parts.ids,
+            crash: parts.crash,
+            settings: parts.settings,
+            gates: Gates::default(),
+            workers: Workers::default(),
+            room: Notify::new(),
+            committed: Notify::new(),
+            agent_news: Watchers::default(),
+            tool_news: Watchers::default(),
+            draining: watch::Sender::new(false),
+        });
+        tokio::spawn(sweep::run(inner.clone()));
+        if let Some(publisher) = parts.publisher {
+            tokio::spawn(publish::run(inner.clone(), publisher));
+        }
+        Engine { inner }
+    }
+
+    /// Records a run. It is on disk when this returns, and begins at once if the agent is idle.
+    pub async fn enqueue(&self, request: Enqueue) -> Result<Enqueued, EngineError> {
+        let input: Vec<NewItem> = request.input.into_iter().map(|(kind, content)| self.item(kind, content)).collect::<Result<_, _>>()?;
+        let (parent, inherited) = self.context(&request.agent.tenant, request.context_box).await?;
+        let result_fields = if request.result_fields.is_empty() { inherited } else { request.result_fields };
+        let wishes = Wishes { model: request.model, instructions: request.instructions, tools: request.tools, result_fields };
+        let new = NewTurn { agent: request.agent, kind: MessageKind::Turn, dedupe: request.idempotency_key, input, parent, wishes };
+        self.submit(new, request.lineage, None).await
+    }
+
+    /// Records a person's action, if its agent is idle.
+    pub async fn act(&self, action: Action) -> Result<Enqueued, EngineError> {
+        let requested = windlass_kernel::RequestedCall {
+            provider_id: action.action_id.clone(),
+            tool: action.tool.to_string(),
+            arguments: action.arguments,
+        };
+        let input = vec![self.item(ItemKind::Call, content::call(CallNumber(1), &requested))?];
+        let wishes = Wishes { tools: Some(vec![action.tool]), ..Wishes::default() };
+        let dedupe = Some(format!("action:{}", action.action_id));
+        let new = NewTurn { agent: action.agent, kind: MessageKind::UiAction, dedupe, input, parent: None, wishes };
+        self.submit(new, action.lineage, Some(requested)).await
+    }
+
+    /// Takes a call's result. It is on disk when this returns; a repeated one is only acknowledged.
+    pub async fn report(&self, result: ToolResult) -> Result<Reported, EngineError> {
+        self.inner.crash.after_effect("tool_start");
+        self.check_size(result.result.len())?;
+        let run = self.run_of(&result.agent, result.run).await?;
+        if result.call.0 == 0 || result.call.0 > run.state.calls_used {
+            return Err(EngineError::UnknownCall);
+        }
+        if run.state.has_ended() || *self.inner.draining.borrow() {
+            return self.inner.record(result).await;
+        }
+        let agent = result.agent.clone();
+        let (answer, answered) = oneshot::channel();
+        match self.inner.desk(&agent, self.inner.settings.workers_max) {
+            Some(desk) => desk.leave(Note::Report(Box::new(result), answer)).await,
+            // No room: the result waits in the store, where the sweep finds it.
+            None => return self.inner.record(result).await,
+        }
+        answered.await.map_err(|_| EngineError::Internal)?
+    }
+
+    /// Ends a run, wherever it is. A model call in flight is called off.
+    pub async fn stop(&self, stop: Stop) -> Result<Stopped, EngineError> {
+        let run = self.run_of(&stop.agent, stop.run).await?;
+        if stop.epoch.is_some_and(|given| run.epoch.is_none_or(|epoch| given > epoch)) {
+            return Err(EngineError::EpochAhead);
+        }
+        let agent = stop.agent.clone();
+        self.ask(&agent, |answer| Note::Stop(Box::new(stop), answer)).await
+    }
+
+    /// Applies a person's decision about something parked.
+    pub async fn reconcile(&self, reconcile: Reconcile) -> Result<(), EngineError> {
+        self.run_of(&reconcile.agent, reconcile.run).await?;
+        let agent = reconcile.agent.clone();
+        self.ask(&agent, |answer| Note::Reconcile(Box::new(reconcile), answer)).await
+    }
+
+    /// Makes a box out of whole boxes and of new items.
+    pub async fn pack(&self, tenant: &Tenant, boxes: &[BoxId], input: Vec<(ItemKind, bytes::Bytes)>) -> Result<BoxRange, EngineError> {
+        let items = input.into_iter().map(|(kind, content)| self.item(kind, content)).collect::<Result<_, _>>()?;
+        let mut ranges = Vec::with_capacity(boxes.len());
+        for id in boxes {
+            let view = self.inner.views.open_box(tenant, *id).await?.ok_or(EngineError::UnknownBox)?;
+            ranges.push(BoxRange { id: *id, length: view.length });
+        }
+        let packed = self.inner.store.pack(tenant.clone(), BoxId(self.inner.ids.fresh()), ranges, items).await?;
+        packed.ok_or(EngineError::UnknownBox)
+    }
+
+    /// Wakes when something was committed for the agent.
+    pub fn watch_agent(&self, agent: &AgentKey) -> Watch {
+        self.inner.agent_news.watch(agent)
+    }
+
+    /// What can be read.
+    pub fn views(&self) -> &Arc<dyn Views> {
+        &self.inner.views
+    }
+
+    /// The configured agents and tools.
+    pub fn roster(&self) -> &Roster {
+        &self.inner.roster
+    }
+
+    /// The limits in force.
+    pub fn settings(&self) -> &Settings {
+        &self.inner.settings
+    }
+
+    /// The time, by the engine's clock.
+    pub fn now(&self) -> windlass_kernel::Timestamp {
+        self.inner.clock.now()
+    }
+
+    /// A doorbell rang for an agent: somebody else committed something for it.
+    pub fn look(&self, agent: &AgentKey) {
+        self.inner.look(agent);
+    }
+
+    /// Takes no new work, lets calls in flight finish for a while, and leaves the rest to the next owner.
+    pub async fn drain(&self) {
+        self.inner.draining.send_replace(true);
+        let patience = tokio::time::sleep(Duration::from_millis(self.inner.settings.drain_ms));
+        tokio::pin!(patience);
+        while self.inner.workers.count() > 0 {
+            tokio::select! {
+                () = &mut patience => return,
+                () = tokio::time::sleep(Duration::from_millis(20)) => {}
+            }
+        }
+    }
+
+    /// Whether the engine takes no new work any more.
+    pub fn is_draining(&self) -> bool {
+        *self.inner.draining.borrow()
+    }
+
+    pub(crate) fn inner(&self) -> &Arc<Inner> {
+        &self.inner
+    }
+
+    async fn submit(
+        &self,
+        new: NewTurn,
+        lineage: windlass_ports::Lineage,
+        action: Option<windlass_kernel::RequestedCall>,
+    ) -> Result<Enqueued, EngineError> {
+        if self.is_draining() {
+            return Err(EngineError::Draining);
+        }
+        let id = RunId(self.inner.ids.fresh());
+        let run = self.new_run(id, new, lineage, action)?;
+        let agent = run.agent.clone();
+        let (answer, answered) = oneshot::channel();
+        match self.inner.desk(&agent, self.inner.settings.workers_max) {
+            Some(desk) => {
+                desk.leave(Note::Enqueue(Box::new(run), answer)).await;
+                enqueued(id, answered.await.map_err(|_| EngineError::Internal)??)
+            }
+            None => {
+                let unentered = NewRun { enter: None, ..run };
+                self.inner.crash.before_commit(CommitKind::Enqueue);
+                let outcome = self.inner.store.enqueue(unentered).await?;
+                self.inner.crash.after_commit(CommitKind::Enqueue);
+                enqueued(id, outcome)
+            }
+        }
+    }
+
+    fn new_run(
+        &self,
+        id: RunId,
+        new: NewTurn,
+        lineage: windlass_ports::Lineage,
+        action: Option<windlass_kernel::RequestedCall>,
+    ) -> Result<NewRun, EngineError> {
+        let inner = &self.inner;
+        let now = inner.clock.now();
+        let manifest = inner.roster.pin(&new.agent.agent, new.wishes, inner.models.as_ref(), &inner.settings)?;
+        let context = NewBox { id: BoxId(inner.ids.fresh()), parent: new.parent, items: new.input };
+        let output = BoxId(inner.ids.fresh());
+        let accepted = Event::Accepted {
+            origin: if new.kind == MessageKind::UiAction { Origin::Action } else { Origin::Turn },
+            context: BoxRange { id: context.id, length: context.items.len() as u32 },
+            output: BoxRange { id: output, length: 0 },
+        };
+        let state = apply(None, &accepted).expect("every journal begins with `accepted`");
+        let mut draft = Draft::new(&state);
+        draft.step(&manifest.manifest, Input::Entered(action), now, inner.ids.as_ref());
+        Ok(NewRun {
+            run: id,
+            agent: new.agent,
+            dedupe: new.dedupe,
+            lineage,
+            enter: Some(draft.into_commit(id, inner.node, now)),
+            manifest,
+            context,
+            output,
+            accepted,
+            state,
+            kind: new.kind,
+            node: inner.node,
+            admission: inner.settings.admission,
+            now,
+        })
+    }
+
+    /// What a request's own items stand on, and the fields that are asked for there.
+    async fn context(&self, tenant: &Tenant, id: Option<BoxId>) -> Result<(Option<BoxRange>, Vec<ResultField>), EngineError> {
+        let Some(id) = id else { return Ok((None, Vec::new())) };
+        let view = self.inner.views.open_box(tenant, id).await?.ok_or(EngineError::UnknownBox)?;
+        let range = BoxRange { id, length: view.length };
+        let items = self.inner.views.range_items(tenant, range).await?;
+        let wanted = items.iter().rev().find(|item| item.kind == ItemKind::ResultFields);
+        let fields = wanted.and_then(|item| serde_json::from_slice::<content::FieldsSchema>(&item.content).ok());
+        Ok((Some(range), fields.map(|schema| schema.fields).unwrap_or_default()))
+    }
+
+    async fn run_of(&self, agent: &AgentKey, run: RunId) -> Result<RunView, EngineError> {
+        let view = self.inner.views.run(&agent.tenant, run).await?;
+        view.filter(|view| view.agent == *agent).ok_or(EngineError::UnknownRun)
+    }
+
+    /// Leaves a note that must be answered even when there are too many workers: a person waits.
+    async fn ask<T>(&self, agent: &AgentKey, note: impl FnOnce(Answer<T>) -> Note) -> Result<T, EngineError> {
+        let (answer, answered) = oneshot::channel();
+        if let Some(desk) = self.inner.desk(agent, usize::MAX) {
+            desk.leave(note(answer)).await;
+        }
+        answered.await.map_err(|_| EngineError::Internal)?
+    }
+
+    fn item(&self, kind: ItemKind, content: bytes::Bytes) -> Result<NewItem, EngineError> {
+        self.check_size(content.len())?;
+        Ok(NewItem { id: ItemId(self.inner.ids.fresh()), kind, content })
+    }
+
+    fn check_size(&self, bytes: usize) -> Result<(), EngineError> {
+        let limit = self.inner.settings.item_bytes_max;
+        if bytes > limit { Err(EngineError::ItemTooLarge { bytes, limit }) } else { Ok(()) }
+    }
+}
+
+struct NewTurn {
+    agent: AgentKey,
+    kind: MessageKind,
+    dedupe: Option<String>,
+    input: Vec<NewItem>,
+    parent: Option<BoxRange>,
+    wishes: Wishes,
+}
+
+fn enqueued(run: RunId, outcome: StoreEnqueued) -> Result<Enqueued, EngineError> {
+    match outcome {
+        StoreEnqueued::Entered { message, epoch, .. } | StoreEnqueued::Dispatched { message, epoch } => {
+            Ok(Enqueued { run, message, is_queued: false, epoch: Some(epoch) })
+        }
+        StoreEnqueued::Queued { message } => Ok(Enqueued { run, message, is_queued: true, epoch: None }),
+        StoreEnqueued::Duplicate { run, message, epoch, queued, .. } => Ok(Enqueued { run, message, is_queued: queued, epoch }),
+        StoreEnqueued::Busy => Err(EngineError::Busy),
+        StoreEnqueued::AgentFull => Err(EngineError::AgentFull),
+        StoreEnqueued::TenantFull => Err(EngineError::TenantFull),
+        StoreEnqueued::UnknownBox => Err(EngineError::UnknownBox),
+    }
+}
+
+/// A worker's desk, with the means to start the worker again should it leave at the wrong moment.
+pub(crate) struct OpenDesk {
+    inner: Arc<Inner>,
+    agent: AgentKey,
+    sender: tokio::sync::mpsc::Sender<Note>,
+}
+
+impl OpenDesk {
+    /// Leaves a note. Whoever works there, or will, gets it.
+    pub async fn leave(self, mut note: Note) {
+        let mut sender = self.sender;
+        while let Err(refused) = sender.send(note).await {
+            note = refused.0;
+            match self.inner.desk(&self.agent, usize::MAX) {
+                Some(desk) => sender = desk.sender,
+                None => return,
+            }
+        }
+    }
+}
+
+impl Inner {
+    /// The agent's desk, with a worker at it. `None` if there is no room for one more.
+    pub fn desk(self: &Arc<Self>, agent: &AgentKey, limit: usize) -> Option<OpenDesk> {
+        let sender = match self.workers.desk(agent, limit) {
+            Desk::Taken(sender) => sender,
+            Desk::Fresh(sender, notes) => {
+                worker::start(self.clone(), agent.clone(), sender.clone(), notes);
+                sender
+            }
+            Desk::NoRoom => return None,
+        };
+        Some(OpenDesk { inner: self.clone(), agent: agent.clone(), sender })
+    }
+
+    /// Has an agent looked at. Says whether there was room; a worker with a full queue looks anyway.
+    pub fn look(self: &Arc<Self>, agent: &AgentKey) -> bool {
+        match self.desk(agent, self.settings.workers_max) {
+            Some(desk) => {
+                let _ = desk.sender.try_send(Note::Look);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Has an agent looked at after a pause.
+    pub fn look_later(self: &Arc<Self>, agent: AgentKey, pause: Duration) {
+        let inner = self.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(pause).await;
+            inner.look(&agent);
+        });
+    }
+
+    /// Leaves a note as soon as there is room for a worker.
+    pub async fn tell_when_room(self: &Arc<Self>, agent: &AgentKey, note: Note) {
+        loop {
+            if let Some(desk) = self.desk(agent, self.settings.workers_max) {
+                return desk.leave(note).await;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// Rings for an agent, for those who listen elsewhere.
+    pub fn ring(&self, agent: &AgentKey) {
+        self.crash.before_effect("ring");
+        if let Some(doorbell) = &self.doorbell {
+            doorbell.ring(agent);
+        }
+        self.crash.after_effect("ring");
+    }
+
+    /// Puts a report into the inbox, for the owner to take.
+    pub async fn record(&self, result: ToolResult) -> Result<Reported, EngineError> {
+        let report = self.new_report(result)?;
+        match self.store.report(report).await? {
+            Taken::Recorded(message) | Taken::Late(message) => Ok(Reported { message, is_duplicate: false }),
+            Taken::Duplicate(message) => Ok(Reported { message, is_duplicate: true }),
+            Taken::UnknownRun => Err(EngineError::UnknownRun),
+        }
+    }
+
+    fn new_report(&self, result: ToolResult) -> Result<NewReport, StoreError> {
+        let item = ItemId(self.ids.fresh());
+        Ok(NewReport {
+            agent: result.agent.clone(),
+            run: result.run,
+            content: NewItem { id: item, kind: ItemKind::Result, content: result_content(&result)? },
+            message: NewMessage {
+                kind: MessageKind::ToolResult,
+                call: Some(result.call),
+                item: Some(item),
+                outcome: Some(result.status),
+                after: result.after,
+                source: result.source,
+                reason: None,
+            },
+            now: self.clock.now(),
+        })
+    }
+}
+
+/// A result's content, with the bytes of the result as they came.
+pub(crate) fn result_content(result: &ToolResult) -> Result<bytes::Bytes, StoreError> {
+    let key = CallKey { run: result.run, call: result.call };
+    let raw = serde_json::from_slice(&result.result)
+        .map_err(|error| StoreError::Corrupt(format!("the result of {key} is not JSON, though it was when it came in: {error}")))?;
+    Ok(content::result(result.call, result.status, raw))
+}

@@ -1,0 +1,152 @@
+//! How many calls a provider takes at once, shared fairly: tenants take turns, whatever one of them has queued.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use tokio::sync::oneshot;
+use windlass_kernel::Tenant;
+
+/// One gate per provider.
+#[derive(Debug, Default)]
+pub(crate) struct Gates {
+    gates: Mutex<BTreeMap<String, Arc<Gate>>>,
+}
+
+impl Gates {
+    /// The gate of a provider, made with its limit on first use.
+    pub fn of(&self, provider: &str, limit: usize) -> Arc<Gate> {
+        let mut gates = self.gates.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(gate) = gates.get(provider) {
+            return gate.clone();
+        }
+        let gate = Arc::new(Gate { limit: limit.max(1), state: Mutex::default() });
+        gates.insert(provider.to_owned(), gate.clone());
+        gate
+    }
+}
+
+/// A provider's places and who waits for one.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    limit: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    taken: usize,
+    waiting: BTreeMap<Tenant, VecDeque<oneshot::Sender<Place>>>,
+    /// Tenants with somebody waiting, in the order in which they are served.
+    turns: VecDeque<Tenant>,
+}
+
+/// A place at a provider, given on when dropped.
+#[derive(Debug)]
+pub(crate) struct Place {
+    /// Empty once the place was taken back.
+    gate: Option<Arc<Gate>>,
+}
+
+impl Gate {
+    /// Waits for a place. Among tenants the order is a round, within a tenant first come, first served.
+    pub async fn enter(self: &Arc<Self>, tenant: &Tenant) -> Place {
+        let waiting = {
+            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            if state.taken < self.limit {
+                state.taken += 1;
+                return Place { gate: Some(self.clone()) };
+            }
+            let (place, waiting) = oneshot::channel();
+            let queue = state.waiting.entry(tenant.clone()).or_default();
+            queue.push_back(place);
+            if queue.len() == 1 {
+                state.turns.push_back(tenant.clone());
+            }
+            waiting
+        };
+        waiting.await.expect("a gate outlives those who wait at it, and hands each a place")
+    }
+
+    /// Hands a freed place to the next who still waits. Gives it back if nobody does.
+    fn hand_on(self: &Arc<Self>) {
+        loop {
+            let next = {
+                let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+                let Some(next) = state.next() else {
+                    state.taken -= 1;
+                    return;
+                };
+                next
+            };
+            match next.send(Place { gate: Some(self.clone()) }) {
+                Ok(()) => return,
+                // Whoever waited has gone away: the place is still ours to hand on.
+                Err(mut place) => place.gate = None,
+            }
+        }
+    }
+}
+
+impl State {
+    fn next(&mut self) -> Option<oneshot::Sender<Place>> {
+        let tenant = self.turns.pop_front()?;
+        let queue = self.waiting.get_mut(&tenant)?;
+        let next = queue.pop_front();
+        if queue.is_empty() {
+            self.waiting.remove(&tenant);
+        } else {
+            self.turns.push_back(tenant);
+        }
+        next
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Some(gate) = self.gate.take() {
+            gate.hand_on();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn tenants_take_turns_whatever_one_has_queued() {
+        let gate = Gates::default().of("p", 1);
+        let held = gate.enter(&"a".into()).await;
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let mut tasks = Vec::new();
+        for (tenant, n) in [("a", 1), ("a", 2), ("a", 3), ("b", 1)] {
+            let (waiting, log) = (gate.clone(), order.clone());
+            tasks.push(tokio::spawn(async move {
+                let _place = waiting.enter(&tenant.into()).await;
+                log.lock().unwrap().push(format!("{tenant}{n}"));
+            }));
+            tokio::task::yield_now().await;
+        }
+        drop(held);
+        for task in tasks {
+            task.await.unwrap();
+        }
+        assert_eq!(*order.lock().unwrap(), ["a1", "b1", "a2", "a3"]);
+    }
+
+    #[tokio::test]
+    async fn a_place_is_not_lost_on_somebody_who_left() {
+        let gate = Gates::default().of("p", 1);
+        let held = gate.enter(&"a".into()).await;
+        let waiting = gate.clone();
+        let gone = tokio::spawn(async move { drop(waiting.enter(&"a".into()).await) });
+        tokio::task::yield_now().await;
+        gone.abort();
+        assert!(gone.await.is_err());
+        drop(held);
+        let _place = gate.enter(&"b".into()).await;
+        assert_eq!(gate.state.lock().unwrap().taken, 1);
+    }
+}

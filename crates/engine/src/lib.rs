@@ -1,0 +1,30 @@
+//! Drives the kernel through the ports: workers, leases, effects, sweep, outbox.
+//!
+//! The engine never decides what a run does, that is the kernel's; it sees to it that what the kernel decided is committed,
+//! that effects start only from committed rows, and that nothing committed is ever left lying.
+
+mod api;
+mod crash;
+mod draft;
+mod effects;
+mod engine;
+mod gate;
+pub mod messages;
+mod note;
+mod prompt;
+mod publish;
+mod roster;
+mod settings;
+mod sweep;
+mod tools;
+mod watch;
+mod worker;
+mod workers;
+
+pub use api::{Action, Enqueue, Enqueued, EngineError, Reconcile, Reported, Stop, Stopped, ToolResult, Verdict};
+pub use crash::{CrashPoints, UnknownPoint};
+pub use engine::{Engine, Parts};
+pub use roster::{AgentSpec, Roster};
+pub use settings::Settings;
+pub use tools::ClaimRequest;
+pub use watch::Watch;

@@ -1,0 +1,114 @@
+//! The turn machine's commands and events, as a projection of the journal.
+//!
+//! Nothing is stored twice: what a reader of `…/events` sees and what is published from the outbox are both made here from
+//! journal entries, with ids that are the same however often they are made.
+
+use serde_json::{Value, json};
+use windlass_kernel::{CallKey, Event, HeadStatus, OpenCall, Route, RunId, TaskStatus};
+use windlass_ports::{JournalEntry, Published, RunView};
+
+/// The id of a lap, as the turn machine names it.
+pub fn step_id(run: RunId, iteration: u32) -> String {
+    format!("step_{}_{iteration}", run.0.simple())
+}
+
+/// What one journal entry tells the world: doorbells and tool commands first, then step, task and state events.
+pub fn project(run: &RunView, entry: &JournalEntry) -> Vec<Published> {
+    let mut made = Projection { run, entry, messages: Vec::new() };
+    made.event();
+    made.messages
+}
+
+struct Projection<'a> {
+    run: &'a RunView,
+    entry: &'a JournalEntry,
+    messages: Vec<Published>,
+}
+
+impl Projection<'_> {
+    fn event(&mut self) {
+        match &self.entry.event {
+            Event::Accepted { .. } => self.send(format!("cmd.agent.{}.wakeup", self.run.agent.agent), json!({ "agent_id": self.run.agent.agent })),
+            Event::LapStarted { iteration, .. } => {
+                self.step(*iteration, "started");
+                self.state(HeadStatus::Running, json!({ "activity": "thinking", "waiting_tool_count": 0 }));
+            }
+            Event::ActionStarted { call, .. } => {
+                self.step(1, "started");
+                self.calls(1, std::slice::from_ref(call));
+            }
+            Event::Replied { iteration, calls, .. } if calls.is_empty() => self.step(*iteration, "completed"),
+            Event::Replied { iteration, calls, .. } => self.calls(*iteration, calls),
+            Event::AttemptFailed { retry_at: None, .. } => {}
+            Event::AttemptFailed { code, retry_at: Some(_), .. } => {
+                self.state(HeadStatus::Running, json!({ "activity": "thinking", "retrying_after": code }));
+            }
+            Event::Reported { .. } | Event::LeaseEnded { .. } | Event::CallReleased { .. } => {
+                self.state(HeadStatus::Suspended, json!({ "activity": "awaiting_tool_result" }));
+            }
+            Event::CallParked { call } => {
+                let key = CallKey { run: self.run.id, call: *call };
+                self.state(HeadStatus::Suspended, json!({ "activity": "awaiting_tool_result", "parked_tool_call_id": key.to_string() }));
+            }
+            Event::Parked { reason } => self.state(HeadStatus::Suspended, json!({ "activity": "awaiting_tool_result", "parked": reason })),
+            Event::Ended { status, .. } => self.ended(*status),
+            Event::Leased | Event::Unparked | Event::TakenOver | Event::Ignored { .. } | Event::BudgetBreached { .. } => {}
+        }
+    }
+
+    fn calls(&mut self, iteration: u32, calls: &[OpenCall]) {
+        for call in calls.iter().filter(|call| call.route == Route::External) {
+            // Pointers only: whoever runs the call claims it, and reads the arguments from its item.
+            let body = json!({
+                "tool_name": call.tool,
+                "tool_call_id": CallKey { run: self.run.id, call: call.call }.to_string(),
+                "agent_id": self.run.agent.agent,
+                "agent_turn_id": self.run.id,
+                "turn_epoch": self.entry.epoch,
+                "step_id": step_id(self.run.id, iteration),
+                "after_execution": call.after,
+            });
+            self.send(format!("cmd.tool.{}", call.tool), body);
+        }
+        self.step(iteration, "executing");
+        let in_process = calls.iter().any(|call| call.route == Route::InProcess);
+        let activity = if in_process { "executing_tool" } else { "awaiting_tool_result" };
+        let metadata = json!({ "activity": activity, "current_tool": calls.first().map(|call| &call.tool), "waiting_tool_count": calls.len() });
+        self.state(HeadStatus::Suspended, metadata);
+    }
+
+    fn ended(&mut self, status: TaskStatus) {
+        // No summary and no fields: readers read the deliverable itself.
+        let body = json!({
+            "agent_turn_id": self.run.id,
+            "status": status,
+            "output_box_id": self.run.state.output.id,
+            "deliverable_card_id": self.run.deliverable,
+        });
+        self.send(format!("evt.agent.{}.task", self.run.agent.agent), body);
+        self.state(HeadStatus::Idle, json!({}));
+    }
+
+    fn step(&mut self, iteration: u32, phase: &str) {
+        let body = json!({ "agent_turn_id": self.run.id, "step_id": step_id(self.run.id, iteration), "phase": phase });
+        self.send(format!("evt.agent.{}.step", self.run.agent.agent), body);
+    }
+
+    fn state(&mut self, status: HeadStatus, metadata: Value) {
+        let body = json!({
+            "agent_id": self.run.agent.agent,
+            "agent_turn_id": self.run.id,
+            "status": status,
+            "turn_epoch": self.entry.epoch,
+            "updated_at": self.entry.at,
+            "output_box_id": self.run.state.output.id,
+            "metadata": metadata,
+        });
+        self.send(format!("evt.agent.{}.state", self.run.agent.agent), body);
+    }
+
+    fn send(&mut self, subject: String, body: Value) {
+        let id = format!("{}.{}.{}", self.run.id, self.entry.number, self.messages.len());
+        self.messages.push(Published { subject, body, id });
+    }
+}

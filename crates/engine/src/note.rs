@@ -1,0 +1,53 @@
+//! What a worker is told: by doors, by its own effects, and by the sweep.
+
+use tokio::sync::oneshot;
+use windlass_kernel::{CallNumber, Reply, RunId};
+use windlass_ports::{Enqueued, Item, ModelError, NewRun, ToolReport};
+
+use crate::api::{EngineError, Reconcile, Reported, Stop, Stopped, ToolResult};
+
+/// Who waits for the answer to a note.
+pub(crate) type Answer<T> = oneshot::Sender<Result<T, EngineError>>;
+
+/// One thing a worker is told.
+pub(crate) enum Note {
+    /// Something may be due or waiting in the store.
+    Look,
+    /// A run is asked for.
+    Enqueue(Box<NewRun>, Answer<Enqueued>),
+    /// A result came from outside.
+    Report(Box<ToolResult>, Answer<Reported>),
+    /// A run should end.
+    Stop(Box<Stop>, Answer<Stopped>),
+    /// A person decided.
+    Reconcile(Box<Reconcile>, Answer<()>),
+    /// A model call of this process is over.
+    Thought(Box<Thought>),
+    /// A tool call of this process is over.
+    Tool(Box<ToolDone>),
+}
+
+/// The end of a model call.
+pub(crate) struct Thought {
+    pub run: RunId,
+    pub iteration: u32,
+    pub attempt: u32,
+    /// What the model read, so that it need not be read from the store again.
+    pub context: Option<Vec<Item>>,
+    pub outcome: Result<Reply, Broken<ModelError>>,
+}
+
+/// The end of a tool call.
+pub(crate) struct ToolDone {
+    pub run: RunId,
+    pub call: CallNumber,
+    pub outcome: Result<ToolReport, Broken<String>>,
+}
+
+/// Why an effect has no result.
+pub(crate) enum Broken<E> {
+    /// It failed as such things fail.
+    Failed(E),
+    /// It panicked.
+    Panicked,
+}

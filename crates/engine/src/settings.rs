@@ -1,0 +1,60 @@
+//! Every limit of the engine, named. Anything that can grow has one.
+
+use windlass_ports::Admission;
+
+/// The engine's limits and times.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Agents worked on at the same time; what comes beyond waits in the store.
+    pub workers_max: usize,
+    /// How often the sweep looks for due deadlines and stranded work.
+    pub sweep_ms: u64,
+    /// How many agents one pass of the sweep looks at.
+    pub sweep_page: usize,
+    /// Laps of a run that names no budget.
+    pub iterations_max: u32,
+    /// How long a call's result may take.
+    pub call_deadline_ms: u64,
+    /// How long one try of a model call may take.
+    pub model_deadline_ms: u64,
+    /// Tries of one lap's model call.
+    pub attempts_max: u32,
+    /// The first pause between tries; it doubles.
+    pub backoff_ms: u64,
+    /// The longest pause between tries, whatever a provider asks for.
+    pub backoff_ms_max: u64,
+    /// Bytes of one answer of a model.
+    pub reply_bytes_max: usize,
+    /// Calls in one lap.
+    pub calls_per_lap_max: usize,
+    /// Bytes of one item.
+    pub item_bytes_max: usize,
+    /// Items of one request.
+    pub input_items_max: usize,
+    /// How long running calls may take to finish once the server is told to stop.
+    pub drain_ms: u64,
+    /// How much may wait.
+    pub admission: Admission,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            workers_max: 1024,
+            sweep_ms: 500,
+            sweep_page: 256,
+            iterations_max: 10,
+            call_deadline_ms: 600_000,
+            model_deadline_ms: 600_000,
+            attempts_max: 5,
+            backoff_ms: 500,
+            backoff_ms_max: 60_000,
+            reply_bytes_max: 4 << 20,
+            calls_per_lap_max: 64,
+            item_bytes_max: 4 << 20,
+            input_items_max: 1000,
+            drain_ms: 10_000,
+            admission: Admission { queued_per_agent_max: 1000, open_per_tenant_max: 1_000_000 },
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! One agent at work: notes in, one commit, effects out.
+//!
+//! A worker owns its agent's active run in memory only while something of it is in flight here. It takes whatever notes wait,
+//! lets the kernel say what they do, commits that as one transition, and only then answers, starts effects and rings. If the
+//! guard fails, everything local is dropped and the truth is read again.
+
+mod catch_up;
+mod held;
+mod told;
+
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
+
+use futures_util::FutureExt;
+use tokio::sync::mpsc;
+use windlass_kernel::{AgentKey, Event, Input, Timestamp};
+use windlass_ports::{CommitKind, Enqueued, NewRun, StoreError};
+
+use crate::{
+    api::EngineError,
+    draft::Draft,
+    engine::Inner,
+    note::{Answer, Note},
+};
+use held::Held;
+use told::{Settled, Told};
+
+/// Notes taken into one commit.
+const BATCH_MAX: usize = 64;
+/// How often a batch is tried again after another writer got in between.
+const FENCED_MAX: u32 = 8;
+/// The longest pause while the store takes no writes.
+const STORE_PAUSE_MS_MAX: u64 = 5000;
+
+/// Starts a worker on its notes.
+pub(crate) fn start(inner: Arc<Inner>, agent: AgentKey, desk: mpsc::Sender<Note>, notes: mpsc::Receiver<Note>) {
+    // Effects hold the desk too; the worker itself must not, or it could never tell that nobody else does.
+    let worker = Worker { inner, agent, desk: desk.downgrade(), notes, held: Held::default() };
+    tokio::spawn(worker.work());
+}
+
+struct Worker {
+    inner: Arc<Inner>,
+    agent: AgentKey,
+    desk: mpsc::WeakSender<Note>,
+    notes: mpsc::Receiver<Note>,
+    held: Held,
+}
+
+impl Worker {
+    async fn work(mut self) {
+        loop {
+            let Some(batch) = self.next_batch().await else {
+                break;
+            };
+            if AssertUnwindSafe(self.handle(batch)).catch_unwind().await.is_err() {
+                self.park_after_panic().await;
+            }
+        }
+        // What slipped in while the desk was closing belongs to the next worker.
+        while let Some(note) = self.notes.recv().await {
+            if let Some(desk) = self.inner.desk(&self.agent, usize::MAX) {
+                desk.leave(note).await;
+            }
+        }
+        if self.inner.workers.take_turned_away() {
+            self.inner.room.notify_one();
+        }
+    }
+
+    /// Whatever waits, or `None` once there is nothing in flight and nobody at the desk.
+    async fn next_batch(&mut self) -> Option<Vec<Note>> {
+        let first = loop {
+            match self.notes.try_recv() {
+                Ok(note) => break note,
+                Err(_) if self.held.nothing_in_flight() => {
+                    if self.inner.workers.leave(&self.agent, &mut self.notes) {
+                        return None;
+                    }
+                }
+                Err(_) => break self.notes.recv().await?,
+            }
+        };
+        let mut batch = vec![first];
+        while batch.len() < BATCH_MAX
+            && let Ok(note) = self.notes.try_recv()
+        {
+            batch.push(note);
+        }
+        Some(batch)
+    }
+
+    async fn handle(&mut self, batch: Vec<Note>) {
+        let mut told = Vec::new();
+        for mut note in batch {
+            self.held.finished(&mut note);
+            match note {
+                Note::Enqueue(run, answer) => self.enqueue(*run, answer).await,
+                Note::Look => self.held.forget_run(),
+                told_later @ (Note::Report(..) | Note::Stop(..) | Note::Reconcile(..) | Note::Thought(_) | Note::Tool(_)) => {
+                    told.push(Told::new(told_later));
+                }
+            }
+        }
+        let mut pause_ms = 50;
+        let mut fenced = 0;
+        loop {
+            match self.advance(&mut told).await {
+                Ok(Advanced::Done) => return,
+                Ok(Advanced::MoreToDo) => {}
+                Err(StoreError::Fenced) => {
+                    // Somebody else moved the agent on: what this process knew of it is worth nothing.
+                    self.held.abandon();
+                    told.retain(|told| !told.is_local());
+                    fenced += 1;
+                    if fenced >= FENCED_MAX {
+                        return fail(told, || EngineError::Store(StoreError::Fenced));
+                    }
+                }
+                Err(StoreError::Unavailable(why)) => {
+                    tracing::error!(agent = %self.agent.agent, why, "the store does not take a commit; trying again");
+                    let (local, asked) = told.into_iter().partition(Told::is_local);
+                    fail(asked, || EngineError::Store(StoreError::Unavailable(why.clone())));
+                    told = local;
+                    if told.is_empty() && self.held.nothing_in_flight() {
+                        self.held.forget_run();
+                        return self.inner.look_later(self.agent.clone(), Duration::from_millis(STORE_PAUSE_MS_MAX));
+                    }
+                    tokio::time::sleep(Duration::from_millis(pause_ms)).await;
+                    pause_ms = (pause_ms * 2).min(STORE_PAUSE_MS_MAX);
+                }
+                Err(StoreError::Corrupt(why)) => {
+                    self.quarantine(&why).await;
+                    return fail(told, || EngineError::Store(StoreError::Corrupt(why.clone())));
+                }
+            }
+        }
+    }
+
+    /// Records a new run, and enters it if the agent is idle.
+    async fn enqueue(&mut self, mut new: NewRun, answer: Answer<Enqueued>) {
+        if self.held.has_run() || *self.inner.draining.borrow() {
+            new.enter = None;
+        }
+        let entering = new.enter.clone().map(|enter| Held::entering(&new, enter));
+        self.inner.crash.before_commit(CommitKind::Enqueue);
+        let outcome = self.inner.store.enqueue(new).await;
+        self.inner.crash.after_commit(CommitKind::Enqueue);
+        match (&outcome, entering) {
+            (Ok(Enqueued::Entered { epoch, seq, .. }), Some(mut held)) => {
+                held.leased(*epoch, *seq);
+                self.held.replace(held);
+                self.tell_watchers();
+                self.start_effects();
+            }
+            (Ok(Enqueued::Dispatched { .. }), _) => {
+                self.inner.ring(&self.agent);
+                self.held.forget_run();
+            }
+            (Ok(_) | Err(_), _) => {}
+        }
+        // The answer goes out after the run has been set going: whoever asked may come back with a stop at once.
+        let _ = answer.send(outcome.map_err(EngineError::from));
+    }
+
+    /// Lets everything happen that waits, in one commit.
+    async fn advance(&mut self, told: &mut Vec<Told>) -> Result<Advanced, StoreError> {
+        let now = self.inner.clock.now();
+        let mut draft = match self.held.run() {
+            Some(run) => Draft::new(&run.state),
+            None => match self.load(now).await? {
+                Some(draft) => draft,
+                None => return self.settle_apart(told).await,
+            },
+        };
+        let caught_up = draft.messages.len();
+        for note in told.iter_mut() {
+            note.draft(&mut draft, &self.held, &self.inner, now);
+        }
+        let makes_calls = draft.events.iter().any(|event| matches!(event, Event::Replied { calls, .. } if !calls.is_empty()));
+        let mut again = false;
+        if !draft.is_empty() {
+            let committed = self.commit(draft, now).await?;
+            let mut rows = committed.messages.iter().skip(caught_up).copied();
+            for note in told.iter_mut().filter(|note| note.is_drafted()) {
+                let row = if note.has_message() { rows.next() } else { None };
+                note.settle(Settled::Committed(row));
+            }
+            // A result that came before the suspend waits in the inbox; the next run waits for its worker.
+            again = committed.next_leased || (committed.pending > 0 && makes_calls);
+        }
+        told.retain(|note| !note.is_settled());
+        self.start_effects();
+        if told.is_empty() && !again {
+            return Ok(Advanced::Done);
+        }
+        if again {
+            self.held.forget_run();
+        }
+        self.settle_apart(told).await.map(|apart| if again { Advanced::MoreToDo } else { apart })
+    }
+
+    async fn commit(&mut self, draft: Draft, now: Timestamp) -> Result<windlass_ports::Committed, StoreError> {
+        let run = self.held.run().expect("a draft is made from a held run");
+        let guard = run.guard(&self.agent);
+        let commit = draft.into_commit(run.id, self.inner.node, now);
+        let kind = commit.kind;
+        self.inner.crash.before_commit(kind);
+        let committed = self.inner.store.commit(guard, commit.clone()).await?;
+        self.inner.crash.after_commit(kind);
+        for tool in self.held.committed(commit, &committed) {
+            self.inner.tool_news.tell(&(self.agent.tenant.clone(), tool));
+        }
+        self.tell_watchers();
+        if committed.next_leased {
+            self.inner.ring(&self.agent);
+        }
+        Ok(committed)
+    }
+
+    fn start_effects(&mut self) {
+        if *self.inner.draining.borrow() {
+            return;
+        }
+        let Some(desk) = self.desk.upgrade() else { return };
+        if let Some(pause) = self.held.start_effects(&self.inner, &self.agent, &desk) {
+            self.inner.look_later(self.agent.clone(), pause);
+        }
+    }
+
+    fn tell_watchers(&self) {
+        self.inner.agent_news.tell(&self.agent);
+        self.inner.committed.notify_one();
+    }
+
+    async fn quarantine(&mut self, why: &str) {
+        self.held.abandon();
+        tracing::error!(agent = %self.agent.agent, why, "an agent's stored state cannot be read; it is taken out of the way");
+        if let Err(error) = self.inner.store.quarantine(self.agent.clone(), why.to_owned()).await {
+            tracing::error!(agent = %self.agent.agent, %error, "and it could not be marked");
+        }
+    }
+
+    /// A panic parks this run, not the process. Should even that panic, the agent is taken out of the way.
+    async fn park_after_panic(&mut self) {
+        self.held.abandon();
+        let parked = AssertUnwindSafe(async {
+            let now = self.inner.clock.now();
+            if let Some(mut draft) = self.load(now).await? {
+                let manifest = self.held.run().expect("`load` made a draft of it").manifest.clone();
+                draft.step(&manifest, Input::Panicked, now, self.inner.ids.as_ref());
+                self.commit(draft, now).await?;
+            }
+            Ok::<_, StoreError>(())
+        })
+        .catch_unwind()
+        .await;
+        match parked {
+            Ok(Ok(())) => tracing::error!(agent = %self.agent.agent, "a step panicked; its run is parked"),
+            Ok(Err(error)) => tracing::error!(agent = %self.agent.agent, %error, "a step panicked, and its run could not be parked"),
+            Err(_) => self.quarantine("a step of its run panics every time").await,
+        }
+    }
+}
+
+enum Advanced {
+    /// Nothing is left.
+    Done,
+    /// The store has more for this agent.
+    MoreToDo,
+}
+
+fn fail(told: Vec<Told>, error: impl Fn() -> EngineError) {
+    for mut note in told {
+        note.settle(Settled::Refused(error()));
+    }
+}

@@ -1,0 +1,115 @@
+//! Reading an agent from the store, and bringing it up to date: a lost owner, messages that wait, deadlines that passed.
+
+use windlass_kernel::{
+    CallNumber, HeadStatus, Input, ItemId, ItemKind, NewItem, Phase, Report, ReportCause, RequestedCall, TaskStatus, Timestamp, content,
+};
+use windlass_ports::{Head, LoadedRun, Message, MessageKind, NewMessage, StoreError};
+
+use super::Worker;
+use crate::draft::Draft;
+
+impl Worker {
+    /// Reads the agent. Returns a draft of what its active run has to catch up with; `None` if no run is active.
+    pub(super) async fn load(&mut self, now: Timestamp) -> Result<Option<Draft>, StoreError> {
+        let Some(loaded) = self.inner.store.load(&self.agent).await? else { return Ok(None) };
+        let Some(run) = loaded.run else {
+            self.held.abandon();
+            return Ok(None);
+        };
+        let action = self.action(&run).await?;
+        let mut draft = Draft::new(&run.state);
+        let refused = self.catch_up(&mut draft, &loaded.head, &run, &loaded.pending, action, now);
+        self.held.hold(&loaded.head, run);
+        for message in refused {
+            // A row that names no turn cannot have come from us; it must not stop what waits behind it.
+            self.inner.store.refuse(self.agent.clone(), message, "the row names no turn of this agent".into()).await?;
+        }
+        Ok(Some(draft))
+    }
+
+    fn catch_up(
+        &self,
+        draft: &mut Draft,
+        head: &Head,
+        run: &LoadedRun,
+        pending: &[Message],
+        action: Option<RequestedCall>,
+        now: Timestamp,
+    ) -> Vec<windlass_ports::MessageId> {
+        let step = |draft: &mut Draft, input| draft.step(&run.manifest, input, now, self.inner.ids.as_ref());
+        if head.status == HeadStatus::Dispatched {
+            if !*self.inner.draining.borrow() {
+                draft.consumed.extend(run.turn);
+                step(draft, Input::Entered(action));
+            }
+        } else if head.owner != Some(self.inner.node) || self.held.has_lost_calls(run.id, &run.state) {
+            step(draft, Input::TakenOver);
+        }
+        let mut refused = Vec::new();
+        for message in pending {
+            match message.run {
+                Some(id) if id == run.id => self.take_message(draft, run, message, now),
+                Some(_) | None => refused.push(message.id),
+            }
+        }
+        for (call, until) in &run.claims {
+            let is_open = draft.run.call(*call).is_some_and(|open| open.progress == windlass_kernel::Progress::Open);
+            if is_open && *until <= now {
+                step(draft, Input::LeaseEnded(*call));
+            }
+        }
+        for call in draft.run.expired(now) {
+            self.time_out(draft, run, call, now);
+        }
+        refused
+    }
+
+    /// Takes a waiting message. A result for a call that is not made yet stays where it is.
+    fn take_message(&self, draft: &mut Draft, run: &LoadedRun, message: &Message, now: Timestamp) {
+        let input = match (message.kind, message.call, message.item) {
+            (MessageKind::ToolResult | MessageKind::Timeout, Some(call), Some(item)) => {
+                if call.0 > draft.run.calls_used {
+                    return;
+                }
+                let cause = if message.kind == MessageKind::Timeout { ReportCause::Deadline } else { ReportCause::Tool };
+                Input::Reported(Report { call, cause, status: message.outcome.unwrap_or(TaskStatus::Failed), item, after: message.after })
+            }
+            (MessageKind::Stop, _, _) => {
+                draft.raise_epoch = true;
+                Input::Stopped { reason: message.reason.clone().unwrap_or_default() }
+            }
+            // Turns are leased, not taken; the rest is recorded and consumed at once and never waits.
+            (MessageKind::Turn | MessageKind::UiAction | MessageKind::Answer | MessageKind::ToolResult | MessageKind::Timeout, _, _) => return,
+        };
+        draft.consumed.push(message.id);
+        draft.step(&run.manifest, input, now, self.inner.ids.as_ref());
+    }
+
+    /// A deadline is a report like any other: a message in the inbox, content for the model, and the normal way on.
+    fn time_out(&self, draft: &mut Draft, run: &LoadedRun, call: CallNumber, now: Timestamp) {
+        let item = ItemId(self.inner.ids.fresh());
+        let words = "no result came before the deadline; whether the call took effect is not known";
+        draft.items.push(NewItem { id: item, kind: ItemKind::Result, content: content::refusal(call, TaskStatus::Timeout, "timeout", words) });
+        draft.messages.push(NewMessage {
+            kind: MessageKind::Timeout,
+            call: Some(call),
+            item: Some(item),
+            outcome: Some(TaskStatus::Timeout),
+            after: None,
+            source: None,
+            reason: None,
+        });
+        let report = Report { call, cause: ReportCause::Deadline, status: TaskStatus::Timeout, item, after: None };
+        draft.step(&run.manifest, Input::Reported(report), now, self.inner.ids.as_ref());
+    }
+
+    /// The call an action begins with, which stands in its context box.
+    async fn action(&self, run: &LoadedRun) -> Result<Option<RequestedCall>, StoreError> {
+        if run.state.origin != windlass_kernel::Origin::Action || run.state.phase != Phase::Accepted {
+            return Ok(None);
+        }
+        let items = self.inner.views.range_items(&self.agent.tenant, run.state.context).await?;
+        let call = items.iter().find_map(|item| serde_json::from_slice::<content::Call>(&item.content).ok());
+        Ok(call.map(|call| RequestedCall { provider_id: call.provider_id, tool: call.tool, arguments: call.arguments }))
+    }
+}

@@ -1,0 +1,255 @@
+//! What a worker holds in memory: its agent's active run as last committed, and what is in flight for it.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use tokio::{sync::mpsc, task::AbortHandle};
+use windlass_kernel::{
+    AgentKey, CallKey, CallNumber, Effect, Epoch, HeadStatus, ItemKind, Manifest, Progress, Route, Run, RunId, Seq, Timestamp, ToolName, content, outstanding,
+};
+use windlass_ports::{CallChange, Commit, Committed, Guard, Head, Item, LoadedRun, ModelTool, NewRun};
+
+use crate::{
+    effects::{self, ModelCall, ToolStart},
+    engine::Inner,
+    note::Note,
+    prompt,
+};
+
+#[derive(Default)]
+pub(super) struct Held {
+    run: Option<HeldRun>,
+    /// The run is part of the key: the end of an effect may reach the desk when another run is there already.
+    in_flight: BTreeMap<(RunId, Effect), AbortHandle>,
+}
+
+/// A run as it was last committed, with the guard of its next commit.
+pub(super) struct HeldRun {
+    pub id: RunId,
+    pub state: Run,
+    pub manifest: Arc<Manifest>,
+    tools: Arc<[ModelTool]>,
+    status: HeadStatus,
+    epoch: Epoch,
+    seq: Seq,
+    /// Everything the model reads, if it is in memory.
+    context: Option<Vec<Item>>,
+}
+
+impl HeldRun {
+    /// A run that is about to be entered with its enqueue.
+    fn entering(new: &NewRun, enter: Commit) -> Self {
+        let items = new.context.items.iter().map(|item| Item { id: item.id, kind: item.kind, content: item.content.clone() });
+        let own = new.context.parent.is_none().then(|| items.collect());
+        let mut run = HeldRun {
+            id: new.run,
+            state: new.state.clone(),
+            manifest: Arc::new(new.manifest.manifest.clone()),
+            tools: prompt::tools(&new.manifest.manifest),
+            status: HeadStatus::Idle,
+            epoch: Epoch(0),
+            seq: Seq(0),
+            context: own,
+        };
+        run.advance(enter);
+        run
+    }
+
+    /// What must still hold when the next transition is committed.
+    pub fn guard(&self, agent: &AgentKey) -> Guard {
+        Guard { agent: agent.clone(), status: self.status, epoch: self.epoch, run: self.id, seq: self.seq }
+    }
+
+    fn advance(&mut self, commit: Commit) {
+        if let Some(context) = &mut self.context {
+            let fresh: BTreeMap<_, _> = commit.items.iter().map(|item| (item.id, item)).collect();
+            let found: Option<Vec<Item>> = commit
+                .appended
+                .iter()
+                .map(|id| fresh.get(id).map(|item| Item { id: item.id, kind: item.kind, content: item.content.clone() }))
+                .collect();
+            match found {
+                Some(items) => context.extend(items),
+                // A result that came in an earlier commit is appended now: it is read back when it is needed.
+                None => self.context = None,
+            }
+        }
+        self.status = commit.state.head_status();
+        self.state = commit.state;
+    }
+
+    fn call_content(&self, call: CallNumber) -> Option<bytes::Bytes> {
+        let items = self.context.as_ref()?.iter().rev().filter(|item| item.kind == ItemKind::Call);
+        items.map(|item| &item.content).find(|content| serde_json::from_slice::<content::Call>(content).is_ok_and(|found| found.call == call)).cloned()
+    }
+}
+
+impl Held {
+    /// What a worker holds once an enqueue has entered the run.
+    pub fn entering(new: &NewRun, enter: Commit) -> Held {
+        Held { run: Some(HeldRun::entering(new, enter)), in_flight: BTreeMap::new() }
+    }
+
+    /// The store leased the agent to the run.
+    pub fn leased(&mut self, epoch: Epoch, seq: Seq) {
+        if let Some(run) = &mut self.run {
+            (run.epoch, run.seq) = (epoch, seq);
+        }
+    }
+
+    /// Holds another run from here on.
+    pub fn replace(&mut self, other: Held) {
+        self.abandon();
+        *self = other;
+    }
+
+    /// Holds what was read from the store. What is in flight for it stays in flight.
+    pub fn hold(&mut self, head: &Head, loaded: LoadedRun) {
+        self.run = Some(HeldRun {
+            id: loaded.id,
+            tools: prompt::tools(&loaded.manifest),
+            state: loaded.state,
+            manifest: loaded.manifest,
+            status: head.status,
+            epoch: head.epoch,
+            seq: head.seq,
+            context: None,
+        });
+    }
+
+    pub fn run(&self) -> Option<&HeldRun> {
+        self.run.as_ref()
+    }
+
+    pub fn has_run(&self) -> bool {
+        self.run.is_some()
+    }
+
+    pub fn nothing_in_flight(&self) -> bool {
+        self.in_flight.is_empty()
+    }
+
+    /// Whether the run has calls open in this process that nothing in flight stands for: their executor is gone.
+    pub fn has_lost_calls(&self, id: RunId, state: &Run) -> bool {
+        let in_process = state.calls().iter().filter(|call| call.route == Route::InProcess && call.progress == Progress::Open);
+        in_process.map(|call| Effect::StartTool { call: call.call }).any(|effect| !self.in_flight.contains_key(&(id, effect)))
+    }
+
+    /// Reads the run anew before the next step. What is in flight goes on.
+    pub fn forget_run(&mut self) {
+        self.run = None;
+    }
+
+    /// Drops everything, and calls off what is in flight.
+    pub fn abandon(&mut self) {
+        self.run = None;
+        for effect in std::mem::take(&mut self.in_flight).into_values() {
+            effect.abort();
+        }
+    }
+
+    /// A note may be the end of an effect. What the model read is kept for the next lap.
+    pub fn finished(&mut self, note: &mut Note) {
+        match note {
+            Note::Thought(thought) => {
+                let is_it = |effect: &Effect| {
+                    matches!(effect, Effect::CallModel { iteration, attempt, .. } if (*iteration, *attempt) == (thought.iteration, thought.attempt))
+                };
+                self.in_flight.retain(|(run, effect), _| *run != thought.run || !is_it(effect));
+                if let Some(run) = self.run.as_mut().filter(|run| run.id == thought.run && run.context.is_none()) {
+                    run.context = thought.context.take();
+                }
+            }
+            Note::Tool(done) => {
+                self.in_flight.remove(&(done.run, Effect::StartTool { call: done.call }));
+            }
+            Note::Look | Note::Enqueue(..) | Note::Report(..) | Note::Stop(..) | Note::Reconcile(..) => {}
+        }
+    }
+
+    /// A commit went through. Returns the tools that services may now claim calls of.
+    pub fn committed(&mut self, commit: Commit, committed: &Committed) -> Vec<ToolName> {
+        let claimable = claimable(&commit);
+        if commit.state.has_ended() {
+            self.abandon();
+        } else if let Some(run) = &mut self.run {
+            run.advance(commit);
+            (run.epoch, run.seq) = (committed.epoch, committed.seq);
+        }
+        claimable
+    }
+
+    /// Starts what the run is owed and calls off what it is not owed any more. Returns a pause if the model call must wait.
+    pub fn start_effects(&mut self, inner: &Arc<Inner>, agent: &AgentKey, desk: &mpsc::Sender<Note>) -> Option<Duration> {
+        let run = self.run.as_ref()?;
+        let owed = outstanding(&run.state);
+        self.in_flight.retain(|(id, effect), handle| {
+            let is_owed = *id == run.id && owed.contains(effect);
+            if !is_owed {
+                handle.abort();
+            }
+            is_owed
+        });
+        let mut pause = None;
+        for effect in owed {
+            if self.in_flight.contains_key(&(run.id, effect)) {
+                continue;
+            }
+            match effect {
+                Effect::CallModel { not_before: Some(at), .. } if at > inner.clock.now() => {
+                    // The run waits in the store, not in a worker.
+                    pause = Some(Duration::from_millis((at.0 - inner.clock.now().0).max(1).unsigned_abs()));
+                }
+                Effect::CallModel { iteration, attempt, .. } => {
+                    let call = model_call(inner, agent, run, iteration, attempt);
+                    self.in_flight.insert((run.id, effect), effects::start_model(inner.clone(), call, desk.clone()));
+                }
+                Effect::StartTool { call } => {
+                    let Some(start) = tool_start(agent, run, call) else { continue };
+                    self.in_flight.insert((run.id, effect), effects::start_tool(inner.clone(), start, desk.clone()));
+                }
+            }
+        }
+        pause
+    }
+}
+
+fn model_call(inner: &Inner, agent: &AgentKey, run: &HeldRun, iteration: u32, attempt: u32) -> ModelCall {
+    let own = inner.settings.model_deadline_ms;
+    let wall = run.manifest.budgets.wall_ms.zip(run.state.started_at);
+    let left = wall.map(|(ms, start)| left_ms(start.plus_ms(ms), inner.clock.now()));
+    ModelCall {
+        tenant: agent.tenant.clone(),
+        run: run.id,
+        iteration,
+        attempt,
+        manifest: run.manifest.clone(),
+        tools: run.tools.clone(),
+        output: run.state.output,
+        context: run.context.clone(),
+        deadline: Duration::from_millis(left.map_or(own, |left| left.min(own))),
+    }
+}
+
+fn left_ms(until: Timestamp, now: Timestamp) -> u64 {
+    (until.0 - now.0).max(1).unsigned_abs()
+}
+
+fn tool_start(agent: &AgentKey, run: &HeldRun, call: CallNumber) -> Option<ToolStart> {
+    let open = run.state.call(call)?;
+    Some(ToolStart {
+        tenant: agent.tenant.clone(),
+        key: CallKey { run: run.id, call },
+        tool: open.tool.clone(),
+        deadline: open.deadline,
+        content: run.call_content(call),
+    })
+}
+
+/// Tools of calls that this commit made or let go for services to claim.
+fn claimable(commit: &Commit) -> Vec<ToolName> {
+    let waiting = commit.calls.iter().filter(|(_, change)| match change {
+        CallChange::Made(made) => made.status == windlass_ports::CallStatus::Waiting,
+        CallChange::Moved { status, .. } => *status == windlass_ports::CallStatus::Waiting,
+    });
+    waiting.filter_map(|(call, _)| commit.state.call(*call)).map(|call| call.tool.clone()).collect()
+}

@@ -1,0 +1,319 @@
+//! Notes on their way through a worker: drafted into a commit, or settled apart from it.
+
+use windlass_kernel::{
+    Decision, Failure, Input, ItemId, ItemKind, NewItem, Phase, Progress, Report, ReportCause, RunId, TaskStatus, Timestamp, Usage,
+};
+use windlass_ports::{MessageId, MessageKind, ModelError, NewMessage, Retry, RunStatus, StoreError, Withdrawn};
+
+use super::{Advanced, Worker, held::Held};
+use crate::{
+    api::{EngineError, Reconcile, Reported, Stop, Stopped, ToolResult, Verdict},
+    draft::Draft,
+    engine::{Inner, result_content},
+    note::{Broken, Note, Thought, ToolDone},
+};
+
+/// A note and how far it is.
+pub(super) struct Told {
+    note: Option<Note>,
+    is_drafted: bool,
+    has_message: bool,
+}
+
+/// What became of a note.
+pub(super) enum Settled {
+    /// It is part of a commit, with this inbox row if it has one.
+    Committed(Option<MessageId>),
+    /// It was taken before.
+    Reported(Reported),
+    /// The run was over before, or is over now.
+    Stopped(Stopped),
+    /// It was refused.
+    Refused(EngineError),
+}
+
+impl Told {
+    pub fn new(note: Note) -> Self {
+        Told { note: Some(note), is_drafted: false, has_message: false }
+    }
+
+    /// Whether the note comes from an effect of this process: nobody outside waits for it.
+    pub fn is_local(&self) -> bool {
+        matches!(self.note, Some(Note::Thought(_) | Note::Tool(_)))
+    }
+
+    pub fn is_settled(&self) -> bool {
+        self.note.is_none()
+    }
+
+    /// Whether the note is part of the commit at hand.
+    pub fn is_drafted(&self) -> bool {
+        self.is_drafted
+    }
+
+    /// Whether it put an inbox row into the commit.
+    pub fn has_message(&self) -> bool {
+        self.has_message
+    }
+
+    /// Lets the note happen in the draft, if it is about the held run and fits where the run is.
+    pub fn draft(&mut self, draft: &mut Draft, held: &Held, inner: &Inner, now: Timestamp) {
+        let (Some(run), Some(note)) = (held.run(), &self.note) else { return };
+        let mut drafting = Drafting { draft, inner, run: run.id, manifest: &run.manifest, now, messages: 0 };
+        let is_drafted = match note {
+            Note::Thought(thought) => drafting.thought(thought),
+            Note::Tool(done) => drafting.tool(done),
+            Note::Report(result, _) => drafting.report(result),
+            Note::Stop(stop, _) => drafting.stop(stop),
+            Note::Reconcile(reconcile, _) => drafting.reconcile(reconcile),
+            Note::Look | Note::Enqueue(..) => false,
+        };
+        self.has_message = drafting.messages > 0;
+        self.is_drafted = is_drafted;
+    }
+
+    /// Answers whoever waits. Once.
+    pub fn settle(&mut self, settled: Settled) {
+        match self.note.take() {
+            Some(Note::Report(_, answer)) => {
+                let _ = answer.send(match settled {
+                    Settled::Committed(Some(message)) => Ok(Reported { message, is_duplicate: false }),
+                    Settled::Reported(reported) => Ok(reported),
+                    Settled::Refused(error) => Err(error),
+                    Settled::Committed(None) | Settled::Stopped(_) => Err(EngineError::Internal),
+                });
+            }
+            Some(Note::Stop(_, answer)) => {
+                let _ = answer.send(match settled {
+                    Settled::Committed(_) => Ok(Stopped::Now),
+                    Settled::Stopped(stopped) => Ok(stopped),
+                    Settled::Refused(error) => Err(error),
+                    Settled::Reported(_) => Err(EngineError::Internal),
+                });
+            }
+            Some(Note::Reconcile(_, answer)) => {
+                let _ = answer.send(match settled {
+                    Settled::Committed(_) => Ok(()),
+                    Settled::Refused(error) => Err(error),
+                    Settled::Reported(_) | Settled::Stopped(_) => Err(EngineError::Internal),
+                });
+            }
+            Some(Note::Look | Note::Enqueue(..) | Note::Thought(_) | Note::Tool(_)) | None => {}
+        }
+    }
+}
+
+/// One note being let happen.
+struct Drafting<'a> {
+    draft: &'a mut Draft,
+    inner: &'a Inner,
+    run: RunId,
+    manifest: &'a windlass_kernel::Manifest,
+    now: Timestamp,
+    messages: usize,
+}
+
+impl Drafting<'_> {
+    fn step(&mut self, input: Input) -> bool {
+        self.draft.step(self.manifest, input, self.now, self.inner.ids.as_ref());
+        true
+    }
+
+    fn thought(&mut self, thought: &Thought) -> bool {
+        let Phase::Thinking { attempt, .. } = self.draft.run.phase else { return false };
+        if thought.run != self.run || thought.iteration != self.draft.run.iteration || thought.attempt != attempt {
+            return false;
+        }
+        let input = match &thought.outcome {
+            Ok(reply) => Input::Replied(reply.clone()),
+            Err(Broken::Failed(error)) => Input::AttemptFailed(self.failure(error, attempt)),
+            Err(Broken::Panicked) => Input::Panicked,
+        };
+        self.step(input)
+    }
+
+    fn failure(&self, error: &ModelError, attempt: u32) -> Failure {
+        let settings = &self.inner.settings;
+        let pause_ms = match error.retry {
+            Retry::Never => None,
+            Retry::Backoff => Some(settings.backoff_ms.saturating_mul(1 << (attempt - 1).min(20))),
+            Retry::AfterMs(ms) => Some(ms),
+        };
+        let retry_at = pause_ms.filter(|_| attempt < settings.attempts_max).map(|ms| self.now.plus_ms(ms.min(settings.backoff_ms_max)));
+        Failure { code: error.code.clone(), message: error.message.clone(), retry_at, usage: Usage::default() }
+    }
+
+    fn tool(&mut self, done: &ToolDone) -> bool {
+        let is_open = self.draft.run.call(done.call).is_some_and(|call| call.progress == Progress::Open);
+        if done.run != self.run || !is_open {
+            return false;
+        }
+        match &done.outcome {
+            Err(Broken::Panicked) => self.step(Input::Panicked),
+            Err(Broken::Failed(why)) => {
+                let content = windlass_kernel::content::refusal(done.call, TaskStatus::Failed, "tool_failed", why);
+                self.take_result(done.call, TaskStatus::Failed, content, None, None)
+            }
+            Ok(report) => match serde_json::from_slice(&report.result) {
+                Ok(raw) => {
+                    let content = windlass_kernel::content::result(done.call, report.status, raw);
+                    let after = windlass_kernel::content::wished_after(raw).or(report.after);
+                    self.take_result(done.call, report.status, content, after, None)
+                }
+                Err(_) => {
+                    let content = windlass_kernel::content::refusal(done.call, TaskStatus::Failed, "bad_result", "the tool's result was not JSON");
+                    self.take_result(done.call, TaskStatus::Failed, content, None, None)
+                }
+            },
+        }
+    }
+
+    fn report(&mut self, result: &ToolResult) -> bool {
+        let is_awaited = self.draft.run.call(result.call).is_some_and(|call| !call.is_received());
+        if result.run != self.run || !is_awaited {
+            return false;
+        }
+        match result_content(result) {
+            Ok(content) => self.take_result(result.call, result.status, content, result.after, result.source.clone()),
+            Err(_) => false,
+        }
+    }
+
+    /// A result is an inbox row and an item, taken and applied in one go.
+    fn take_result(
+        &mut self,
+        call: windlass_kernel::CallNumber,
+        status: TaskStatus,
+        content: bytes::Bytes,
+        after: Option<windlass_kernel::AfterExecution>,
+        source: Option<String>,
+    ) -> bool {
+        let item = ItemId(self.inner.ids.fresh());
+        self.draft.items.push(NewItem { id: item, kind: ItemKind::Result, content });
+        self.message(NewMessage {
+            kind: MessageKind::ToolResult,
+            call: Some(call),
+            item: Some(item),
+            outcome: Some(status),
+            after,
+            source,
+            reason: None,
+        });
+        self.step(Input::Reported(Report { call, cause: ReportCause::Tool, status, item, after }))
+    }
+
+    fn stop(&mut self, stop: &Stop) -> bool {
+        if stop.run != self.run || self.draft.run.has_ended() {
+            return false;
+        }
+        self.draft.raise_epoch = true;
+        self.message(stop_message(stop));
+        self.step(Input::Stopped { reason: stop.reason.clone() })
+    }
+
+    fn reconcile(&mut self, reconcile: &Reconcile) -> bool {
+        if reconcile.run != self.run {
+            return false;
+        }
+        let is_parked = |call| self.draft.run.call(call).is_some_and(|call| call.progress == Progress::Parked);
+        let can_be_decided = match &reconcile.verdict {
+            Verdict::Record { call, .. } | Verdict::Release { call } | Verdict::Tell { call } => is_parked(*call),
+            Verdict::Unpark => self.draft.run.parked.is_some(),
+        };
+        if !can_be_decided {
+            return false;
+        }
+        let mut item = None;
+        let decision = match &reconcile.verdict {
+            Verdict::Record { call, status, result } => {
+                let Ok(raw) = serde_json::from_slice(result) else { return false };
+                let id = ItemId(self.inner.ids.fresh());
+                item = Some(id);
+                self.draft.items.push(NewItem { id, kind: ItemKind::Result, content: windlass_kernel::content::result(*call, *status, raw) });
+                Decision::Record { call: *call, status: *status, item: id }
+            }
+            Verdict::Release { call } => Decision::Release { call: *call },
+            Verdict::Tell { call } => Decision::Tell { call: *call },
+            Verdict::Unpark => Decision::Unpark,
+        };
+        // An answer may come again for the same call, so its row does not carry the call as a report's does.
+        let source = reconcile.source.clone();
+        self.message(NewMessage { kind: MessageKind::Answer, call: None, item, outcome: None, after: None, source, reason: None });
+        self.step(Input::Answered(decision))
+    }
+
+    fn message(&mut self, message: NewMessage) {
+        self.messages += 1;
+        self.draft.messages.push(message);
+    }
+}
+
+fn stop_message(stop: &Stop) -> NewMessage {
+    NewMessage {
+        kind: MessageKind::Stop,
+        call: None,
+        item: None,
+        outcome: None,
+        after: None,
+        source: stop.source.clone(),
+        reason: Some(stop.reason.clone()),
+    }
+}
+
+impl Worker {
+    /// Settles notes that are not about the active run, or no longer fit where it is.
+    pub(super) async fn settle_apart(&mut self, told: &mut Vec<Told>) -> Result<Advanced, StoreError> {
+        let mut more = Advanced::Done;
+        for note in told.iter_mut() {
+            let settled = match &note.note {
+                Some(Note::Report(result, _)) => match self.inner.record((**result).clone()).await {
+                    Ok(reported) => {
+                        // It may be waiting in the inbox now, and is on record as ignored once it is taken.
+                        self.held.forget_run();
+                        more = Advanced::MoreToDo;
+                        Settled::Reported(reported)
+                    }
+                    Err(EngineError::Store(error)) => return Err(error),
+                    Err(error) => Settled::Refused(error),
+                },
+                Some(Note::Stop(stop, _)) => match self.stop_apart(stop).await? {
+                    Some(stopped) => Settled::Stopped(stopped),
+                    None => {
+                        self.held.forget_run();
+                        more = Advanced::MoreToDo;
+                        continue;
+                    }
+                },
+                Some(Note::Reconcile(..)) => Settled::Refused(EngineError::NotParked),
+                Some(Note::Look | Note::Enqueue(..) | Note::Thought(_) | Note::Tool(_)) | None => Settled::Committed(None),
+            };
+            note.settle(settled);
+        }
+        told.retain(|note| !note.is_settled());
+        Ok(more)
+    }
+
+    /// Ends a run that is not the active one. `None` if it has become active since.
+    async fn stop_apart(&self, stop: &Stop) -> Result<Option<Stopped>, StoreError> {
+        let Some(view) = self.inner.views.run(&self.agent.tenant, stop.run).await? else {
+            return Ok(Some(Stopped::Before));
+        };
+        match view.status {
+            RunStatus::Ended => Ok(Some(Stopped::Before)),
+            RunStatus::Active => Ok(None),
+            RunStatus::Queued => {
+                let now = self.inner.clock.now();
+                let mut draft = Draft::new(&view.state);
+                draft.messages.push(stop_message(stop));
+                draft.step(&view.manifest, Input::Stopped { reason: stop.reason.clone() }, now, self.inner.ids.as_ref());
+                let commit = draft.into_commit(stop.run, self.inner.node, now);
+                self.inner.crash.before_commit(commit.kind);
+                let kind = commit.kind;
+                let outcome = self.inner.store.withdraw(self.agent.clone(), commit).await?;
+                self.inner.crash.after_commit(kind);
+                self.tell_watchers();
+                Ok((outcome == Withdrawn::Done).then_some(Stopped::Now))
+            }
+        }
+    }
+}
