@@ -1,0 +1,60 @@
+//! The agents door: the turn machine over HTTP.
+
+mod actions;
+mod calls;
+mod enqueue;
+mod events;
+mod head;
+mod inbox;
+mod report;
+mod stop;
+
+pub(crate) use head::parked;
+pub(crate) use report::STATUS_WORDS;
+
+use axum::{
+    Router,
+    routing::{get, post},
+};
+use windlass_kernel::{AgentKey, CallKey, RunId};
+use windlass_ports::HeadView;
+
+use crate::{DoorState, error::ApiError, request::Fields};
+
+/// The paths of this door.
+pub(crate) fn routes() -> Router<DoorState> {
+    Router::new()
+        .route("/v1/agents/{agent}", get(head::head))
+        .route("/v1/agents/{agent}/enqueue", post(enqueue::enqueue))
+        .route("/v1/agents/{agent}/report", post(report::report))
+        .route("/v1/agents/{agent}/stop", post(stop::stop))
+        .route("/v1/agents/{agent}/actions", post(actions::act))
+        .route("/v1/agents/{agent}/inbox", get(inbox::inbox))
+        .route("/v1/agents/{agent}/edges", get(inbox::edges))
+        .route("/v1/agents/{agent}/events", get(events::events))
+        .route("/v1/tools/{tool}/claim", post(calls::claim))
+        .route("/v1/tools/{tool}/renew", post(calls::renew))
+        .route("/v1/tools/{tool}/release", post(calls::release))
+}
+
+/// An agent's head. `None` if the agent is configured and was never used; one that is neither does not exist.
+async fn known_head(state: &DoorState, agent: &AgentKey) -> Result<Option<HeadView>, ApiError> {
+    let head = state.engine.views().head(agent).await?;
+    match head.is_some() || state.engine.roster().agents.contains_key(&agent.agent) {
+        true => Ok(head),
+        false => Err(ApiError::not_found("unknown_agent", format!("there is no agent {:?}", agent.agent.as_str()))),
+    }
+}
+
+/// The run a body is about. A misspelt id is one nobody has.
+fn named_run(fields: &Fields<'_>) -> Result<RunId, ApiError> {
+    fields.required_text("agent_turn_id")?.parse().map_err(|_| ApiError::unknown_run())
+}
+
+/// The call a body is about. Its run is said twice, and both must agree.
+fn named_call(fields: &Fields<'_>) -> Result<CallKey, ApiError> {
+    let run = fields.required_text("agent_turn_id")?;
+    let call = fields.required_text("tool_call_id")?;
+    let run: RunId = run.parse().map_err(|_| ApiError::unknown_run())?;
+    call.parse().ok().filter(|key: &CallKey| key.run == run).ok_or_else(ApiError::unknown_call)
+}

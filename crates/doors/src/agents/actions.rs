@@ -1,0 +1,58 @@
+//! A person's action: one call of one tool, if the agent is idle.
+
+use axum::{extract::State, http::HeaderMap, response::Response};
+use serde_json::json;
+use windlass_engine::Action;
+
+use super::enqueue::lineage;
+use crate::{
+    DoorState, answer,
+    auth::{Caller, Scope},
+    error::ApiError,
+    limits::NAME_CHARS_MAX,
+    request::{AgentPath, Fields, JsonBody},
+    spelling::inbox_id,
+};
+
+const KNOWN: [&str; 4] = ["action_id", "tool", "args", "parent_step_id"];
+
+pub(super) async fn act(
+    State(state): State<DoorState>,
+    caller: Caller,
+    AgentPath(agent): AgentPath,
+    headers: HeaderMap,
+    JsonBody(body): JsonBody,
+) -> Result<Response, ApiError> {
+    caller.needs(&Scope::AgentsWrite)?;
+    let fields = Fields::of_body(&body, &KNOWN)?;
+    let action_id = fields.required_name("action_id", NAME_CHARS_MAX)?;
+    let action = Action {
+        agent: agent.clone(),
+        action_id: action_id.clone(),
+        tool: fields.required_name("tool", NAME_CHARS_MAX)?.as_str().into(),
+        arguments: arguments(&fields)?,
+        lineage: lineage(&caller, &headers, &fields)?,
+    };
+    let taken = state.engine.act(action).await?;
+    // An action's id is the tenant's, so a repeated one may have found the action of another agent.
+    let run = state.engine.views().run(&agent.tenant, taken.run).await?;
+    if run.is_some_and(|run| run.agent != agent) {
+        return Err(ApiError::conflict("action_id_taken", "another agent has an action of this id"));
+    }
+    Ok(answer::accepted(&json!({
+        "status": "accepted",
+        "agent_turn_id": taken.run,
+        "run_id": taken.run,
+        "inbox_id": inbox_id(taken.message),
+        "turn_epoch": taken.epoch,
+        "action_id": action_id,
+    })))
+}
+
+fn arguments(fields: &Fields<'_>) -> Result<String, ApiError> {
+    match fields.given("args") {
+        None => Ok("{}".to_owned()),
+        Some(value) if value.get().starts_with('{') => Ok(value.get().to_owned()),
+        Some(_) => Err(ApiError::bad_field("args", "an object")),
+    }
+}

@@ -1,0 +1,108 @@
+//! A request for a run.
+
+use axum::{extract::State, http::HeaderMap, response::Response};
+use bytes::Bytes;
+use serde_json::json;
+use windlass_engine::{Enqueue, Enqueued};
+use windlass_kernel::{AgentKey, BoxId, ItemKind, ResultField, ToolName, content};
+use windlass_ports::Lineage;
+
+use crate::{
+    DoorState, answer,
+    auth::{Caller, Scope},
+    error::ApiError,
+    limits::{NAME_CHARS_MAX, RESULT_FIELDS_MAX, TOOLS_MAX},
+    request::{AgentPath, Fields, JsonBody, idempotency_key, item_of, items_of, trace},
+    spelling::inbox_id,
+};
+
+const KNOWN: [&str; 8] =
+    ["input", "model", "instructions", "tools", "context_box_id", "result_fields", "idempotency_key", "parent_step_id"];
+
+pub(super) async fn enqueue(
+    State(state): State<DoorState>,
+    caller: Caller,
+    AgentPath(agent): AgentPath,
+    headers: HeaderMap,
+    JsonBody(body): JsonBody,
+) -> Result<Response, ApiError> {
+    caller.needs(&Scope::AgentsWrite)?;
+    let fields = Fields::of_body(&body, &KNOWN)?;
+    let result_fields = result_fields(&fields)?;
+    let mut input = input(&fields, state.engine.settings().input_items_max)?;
+    if !result_fields.is_empty() {
+        let schema = content::FieldsSchema { fields: result_fields.clone() };
+        input.push((ItemKind::ResultFields, content::encode(&schema)));
+    }
+    let tools = fields.names("tools", TOOLS_MAX, NAME_CHARS_MAX)?;
+    let request = Enqueue {
+        input,
+        model: fields.name("model", NAME_CHARS_MAX)?,
+        instructions: fields.text("instructions")?,
+        tools: tools.map(|names| names.iter().map(|name| ToolName::from(name.as_str())).collect()),
+        context_box: context_box(&fields)?,
+        result_fields,
+        idempotency_key: idempotency_key(&headers, &fields)?.map(|key| dedupe(&agent, &key)),
+        lineage: lineage(&caller, &headers, &fields)?,
+        agent,
+    };
+    let enqueued = state.engine.enqueue(request).await?;
+    Ok(answer::accepted(&json!({
+        "agent_turn_id": enqueued.run,
+        "run_id": enqueued.run,
+        "inbox_id": inbox_id(enqueued.message),
+        "status": status(&enqueued),
+        "turn_epoch": enqueued.epoch,
+    })))
+}
+
+/// Where a request comes from.
+pub(super) fn lineage(caller: &Caller, headers: &HeaderMap, fields: &Fields<'_>) -> Result<Lineage, ApiError> {
+    let parent_step = fields.name("parent_step_id", NAME_CHARS_MAX)?;
+    Ok(Lineage { trace: trace(headers)?, parent_step, source: Some(caller.name()) })
+}
+
+/// A store keeps keys per tenant, a client means them per agent. No agent's name has a slash.
+fn dedupe(agent: &AgentKey, key: &str) -> String {
+    format!("{}/{key}", agent.agent)
+}
+
+fn status(enqueued: &Enqueued) -> &'static str {
+    if enqueued.is_queued { "queued" } else { "dispatched" }
+}
+
+fn input(fields: &Fields<'_>, items_max: usize) -> Result<Vec<(ItemKind, Bytes)>, ApiError> {
+    let value = fields.required("input")?;
+    match value.get().as_bytes().first() {
+        Some(b'"') => Ok(vec![item_of(value, "input")?]),
+        Some(b'[') => {
+            let values = fields.list("input", items_max)?.unwrap_or_default();
+            if values.is_empty() && fields.given("context_box_id").is_none() {
+                return Err(ApiError::bad_field("input", "something: there is no context box either"));
+            }
+            items_of(&values, "input")
+        }
+        Some(_) | None => Err(ApiError::bad_field("input", "a string or an array of strings and objects")),
+    }
+}
+
+fn context_box(fields: &Fields<'_>) -> Result<Option<BoxId>, ApiError> {
+    let Some(text) = fields.text("context_box_id")? else { return Ok(None) };
+    text.parse().map(Some).map_err(|_| windlass_engine::EngineError::UnknownBox.into())
+}
+
+fn result_fields(fields: &Fields<'_>) -> Result<Vec<ResultField>, ApiError> {
+    let values = fields.list("result_fields", RESULT_FIELDS_MAX)?.unwrap_or_default();
+    let mut wanted: Vec<ResultField> = Vec::with_capacity(values.len());
+    for (index, value) in values.into_iter().enumerate() {
+        let at = format!("result_fields[{index}]");
+        let field = Fields::of_value(value, &at, &["name", "description", "required"])?;
+        let name = field.required_name("name", NAME_CHARS_MAX)?;
+        if wanted.iter().any(|earlier| earlier.name == name) {
+            return Err(ApiError::bad_field(&format!("{at}.name"), "a name that no other field has"));
+        }
+        let description = field.text("description")?.unwrap_or_default();
+        wanted.push(ResultField { name, description, required: field.flag("required")?.unwrap_or(false) });
+    }
+    Ok(wanted)
+}

@@ -1,0 +1,198 @@
+//! An agent's events as a stream that can be taken up again where it broke off.
+//!
+//! Nothing is kept for a reader: the journal is the stream. A slow reader holds one page of it, and its connection's own
+//! back-pressure decides when the next page is read.
+
+use std::{collections::VecDeque, time::Duration};
+
+use axum::{
+    body::Body,
+    extract::State,
+    http::{HeaderMap, HeaderValue, header},
+    response::{IntoResponse, Response},
+};
+use bytes::Bytes;
+use futures_util::stream;
+use tokio::time::Instant;
+use windlass_engine::{Watch, messages};
+use windlass_kernel::{AgentKey, Event};
+use windlass_ports::{JournalEntry, RunView, StoreError};
+
+use crate::{
+    DoorState,
+    auth::{Caller, Scope},
+    error::ApiError,
+    limits::{EVENTS_PAGE, HEARTBEAT_MS},
+    request::{AgentPath, Query, last_event_id},
+    spelling::number,
+    waiting::Armed,
+};
+
+pub(super) async fn events(
+    State(state): State<DoorState>,
+    caller: Caller,
+    AgentPath(agent): AgentPath,
+    headers: HeaderMap,
+    query: Query,
+) -> Result<Response, ApiError> {
+    caller.needs(&Scope::AgentsRead)?;
+    query.only(&["after", "from"])?;
+    let watch = state.engine.watch_agent(&agent);
+    let at = start(&state, &agent, &headers, &query).await?;
+    let reader = Reader { state, agent, watch, at, ready: VecDeque::new(), quiet_since: Instant::now() };
+    let body = Body::from_stream(stream::unfold(reader, Reader::next));
+    let headers = [
+        (header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream")),
+        (header::CACHE_CONTROL, HeaderValue::from_static("no-cache")),
+        (header::HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no")),
+    ];
+    Ok((headers, body).into_response())
+}
+
+/// Where a reader is: before this message of this journal entry of this run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place {
+    ordinal: u64,
+    number: u64,
+    message: u64,
+}
+
+impl Place {
+    fn run(ordinal: u64) -> Self {
+        Place { ordinal, number: 0, message: 0 }
+    }
+
+    /// The place after the event of this id.
+    fn after(id: &str) -> Option<Self> {
+        let mut parts = id.split('.').map(number);
+        let place = Place { ordinal: parts.next()??, number: parts.next()??, message: parts.next()?? + 1 };
+        parts.next().is_none().then_some(place)
+    }
+}
+
+/// Where the stream begins: after the event the reader names, at the very start, or with what is not over yet.
+async fn start(state: &DoorState, agent: &AgentKey, headers: &HeaderMap, query: &Query) -> Result<Place, ApiError> {
+    let head = state.engine.views().head(agent).await?;
+    let runs = head.as_ref().map_or(0, |head| head.runs);
+    if let Some(cursor) = last_event_id(headers).or_else(|| query.text("after").map(str::to_owned)) {
+        let place = Place::after(&cursor).filter(|place| place.ordinal <= runs);
+        return place.ok_or_else(|| ApiError::bad("bad_cursor", "this is not the id of an event of this agent"));
+    }
+    match query.text("from") {
+        Some("start") => Ok(Place::run(0)),
+        Some(_) => Err(ApiError::bad("bad_query", "`from` can only be `start`")),
+        None => {
+            let active = match head.and_then(|head| head.run) {
+                Some(run) => state.engine.views().run(&agent.tenant, run).await?,
+                None => None,
+            };
+            Ok(Place::run(active.map_or(runs + 1, |run| run.ordinal)))
+        }
+    }
+}
+
+struct Reader {
+    state: DoorState,
+    agent: AgentKey,
+    watch: Watch,
+    at: Place,
+    /// Events of the page at hand that are not sent yet.
+    ready: VecDeque<Bytes>,
+    quiet_since: Instant,
+}
+
+impl Reader {
+    /// The next chunk: one event, or a sign of life. The stream ends when the server is about to stop.
+    async fn next(mut self) -> Option<(Result<Bytes, StoreError>, Self)> {
+        let heartbeat = Duration::from_millis(HEARTBEAT_MS);
+        loop {
+            if let Some(event) = self.ready.pop_front() {
+                self.quiet_since = Instant::now();
+                return Some((Ok(event), self));
+            }
+            let armed = Armed::at(&self.watch);
+            match self.read_page().await {
+                Ok(Page::More) => continue,
+                Ok(Page::End) => {}
+                Err(StoreError::Unavailable(why)) => tracing::warn!(agent = %self.agent.agent, why, "an event stream waits for the store"),
+                Err(StoreError::Fenced) => {}
+                Err(error @ StoreError::Corrupt(_)) => {
+                    tracing::error!(agent = %self.agent.agent, %error, "an event stream is broken off");
+                    return Some((Err(error), self));
+                }
+            }
+            if self.state.engine.is_draining() {
+                return None;
+            }
+            let quiet = self.quiet_since.elapsed();
+            if quiet >= heartbeat {
+                self.quiet_since = Instant::now();
+                return Some((Ok(Bytes::from_static(b": still here\n\n")), self));
+            }
+            armed.news_or_time(heartbeat - quiet).await;
+        }
+    }
+
+    /// Reads on from the place at hand.
+    async fn read_page(&mut self) -> Result<Page, StoreError> {
+        let views = self.state.engine.views().clone();
+        let Some(mut run) = views.run_from(&self.agent, self.at.ordinal).await? else {
+            return Ok(Page::End);
+        };
+        if run.ordinal != self.at.ordinal {
+            self.at = Place::run(run.ordinal);
+        }
+        let entries = views.journal(&self.agent.tenant, run.id, self.at.number, EVENTS_PAGE).await?;
+        let has_ended = |entry: &JournalEntry| matches!(entry.event, Event::Ended { .. });
+        if entries.iter().any(has_ended) {
+            // The run was read before its journal, and may have ended in between: its last event names the deliverable.
+            match views.run(&self.agent.tenant, run.id).await? {
+                Some(ended) => run = ended,
+                None => return Ok(Page::End),
+            }
+        }
+        for entry in &entries {
+            self.take(&run, entry);
+        }
+        match entries.is_empty() {
+            // Nothing comes after the end, so a reader that has seen it goes on with the next run.
+            true if run.state.has_ended() && self.at.number >= run.state.next_number => self.at = Place::run(run.ordinal + 1),
+            true => return Ok(Page::End),
+            false => {}
+        }
+        Ok(Page::More)
+    }
+
+    fn take(&mut self, run: &RunView, entry: &JournalEntry) {
+        // The place's message counts only in the entry it is about.
+        let first = if entry.number == self.at.number { self.at.message } else { 0 };
+        for (message, published) in (0_u64..).zip(messages::project(run, entry)) {
+            if message >= first && published.subject.starts_with("evt.") {
+                let id = format!("{}.{}.{message}", run.ordinal, entry.number);
+                let event = format!("id: {id}\nevent: {}\ndata: {}\n\n", published.subject, published.body);
+                self.ready.push_back(event.into());
+            }
+        }
+        self.at = Place { ordinal: run.ordinal, number: entry.number + 1, message: 0 };
+    }
+}
+
+enum Page {
+    /// There may be more at once.
+    More,
+    /// There is nothing more by now.
+    End,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reader_goes_on_after_the_event_it_names() {
+        assert_eq!(Place::after("3.0.2"), Some(Place { ordinal: 3, number: 0, message: 3 }));
+        for id in ["", "3", "3.0", "3.0.2.1", "a.b.c", "3.-1.0", "3.0.", "03.0.0", "3.0.99999999999999999999"] {
+            assert_eq!(Place::after(id), None, "{id}");
+        }
+    }
+}

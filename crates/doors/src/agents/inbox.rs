@@ -1,0 +1,95 @@
+//! An agent's inbox, and the edges of the execution graph that follow from it.
+
+use axum::{extract::State, response::Response};
+use serde_json::{Value, json};
+use windlass_kernel::{CallKey, CallNumber, RunId};
+use windlass_ports::{Edge, InboxView, MessageId, Page};
+
+use super::known_head;
+use crate::{
+    DoorState, answer,
+    auth::{Caller, Scope},
+    error::ApiError,
+    request::{AgentPath, Query},
+    spelling::{edge_id, inbox_id, moment, row_number, trace_id},
+};
+
+pub(super) async fn inbox(
+    State(state): State<DoorState>,
+    caller: Caller,
+    AgentPath(agent): AgentPath,
+    query: Query,
+) -> Result<Response, ApiError> {
+    caller.needs(&Scope::AgentsRead)?;
+    let page = page(&query)?;
+    known_head(&state, &agent).await?;
+    let rows = state.engine.views().inbox(&agent, page).await?;
+    let next = next(page, rows.len(), rows.last().map(|row| row.id)).map(inbox_id);
+    let rows: Vec<Value> = rows.iter().map(inbox_row).collect();
+    Ok(answer::ok(&json!({ "inbox": rows, "next": next })))
+}
+
+pub(super) async fn edges(
+    State(state): State<DoorState>,
+    caller: Caller,
+    AgentPath(agent): AgentPath,
+    query: Query,
+) -> Result<Response, ApiError> {
+    caller.needs(&Scope::AgentsRead)?;
+    let page = page(&query)?;
+    known_head(&state, &agent).await?;
+    let rows = state.engine.views().edges(&agent, page).await?;
+    let next = next(page, rows.len(), rows.last().map(|row| row.message)).map(inbox_id);
+    let rows: Vec<Value> = rows.iter().map(edge_row).collect();
+    Ok(answer::ok(&json!({ "edges": rows, "next": next })))
+}
+
+fn page(query: &Query) -> Result<Page, ApiError> {
+    query.only(&["after", "limit"])?;
+    let bad = || ApiError::bad("bad_cursor", "`after` must be an inbox_id, as in the answer's `next`");
+    let after = query.text("after").map_or(Ok(0), |text| row_number(text).ok_or_else(bad))?;
+    Ok(Page { after, limit: query.limit()? })
+}
+
+/// The cursor for the next page. A page that is not full is the last one.
+fn next(page: Page, rows: usize, last: Option<MessageId>) -> Option<MessageId> {
+    last.filter(|_| rows >= page.limit)
+}
+
+fn call_id(run: Option<RunId>, call: Option<CallNumber>) -> Option<String> {
+    Some(CallKey { run: run?, call: call? }.to_string())
+}
+
+fn inbox_row(row: &InboxView) -> Value {
+    let call = call_id(row.run, row.call);
+    json!({
+        "inbox_id": inbox_id(row.id),
+        "message_type": row.kind.as_str(),
+        "status": row.status.as_str(),
+        "agent_turn_id": row.run,
+        "turn_epoch": row.epoch,
+        "tool_call_id": call,
+        "correlation_id": call,
+        "tool_result_card_id": row.item.filter(|_| row.call.is_some()),
+        "result_status": row.outcome,
+        "after_execution": row.after,
+        "source": row.source,
+        "reason": row.reason,
+        "created_at": moment(row.created_at),
+        "processed_at": row.processed_at.map(moment),
+    })
+}
+
+fn edge_row(row: &Edge) -> Value {
+    json!({
+        "edge_id": edge_id(row.message),
+        "primitive": row.primitive,
+        "edge_phase": row.phase,
+        "agent_turn_id": row.run,
+        // A request without a call is matched by its own inbox row.
+        "correlation_id": call_id(row.run, row.call).unwrap_or_else(|| inbox_id(row.message)),
+        "trace_id": trace_id(&row.trace),
+        "parent_step_id": row.parent_step,
+        "created_at": moment(row.at),
+    })
+}

@@ -1,0 +1,74 @@
+//! A call's result from outside.
+
+use axum::{extract::State, response::Response};
+use serde_json::json;
+use windlass_engine::ToolResult;
+use windlass_kernel::{AfterExecution, CallKey, TaskStatus, content};
+
+use super::named_call;
+use crate::{
+    DoorState, answer,
+    auth::{Caller, Scope},
+    error::ApiError,
+    request::{AgentPath, Fields, JsonBody},
+    spelling::inbox_id,
+};
+
+const KNOWN: [&str; 6] = ["agent_turn_id", "tool_call_id", "status", "result", "after_execution", "turn_epoch"];
+/// The words a result's status may be.
+pub(crate) const STATUS_WORDS: &str = "success, failed, canceled, timeout, partial";
+
+pub(super) async fn report(
+    State(state): State<DoorState>,
+    caller: Caller,
+    AgentPath(agent): AgentPath,
+    JsonBody(body): JsonBody,
+) -> Result<Response, ApiError> {
+    if !caller.serves_tools() {
+        caller.needs(&Scope::AgentsWrite)?;
+    }
+    let fields = Fields::of_body(&body, &KNOWN)?;
+    let status = fields.word("status", TaskStatus::parse, STATUS_WORDS)?;
+    let status = status.ok_or_else(|| ApiError::bad("missing_field", "`status` is missing"))?;
+    let after = fields.word("after_execution", after_execution, "suspend, terminate")?;
+    // It is checked and then set aside: a takeover raises the epoch while tools work, and must not cost their results.
+    fields.epoch()?;
+    let key = named_call(&fields)?;
+    may_report(&state, &caller, key).await?;
+    let wished = fields.raw("result").and_then(content::wished_after);
+    let reported = state
+        .engine
+        .report(ToolResult {
+            agent,
+            run: key.run,
+            call: key.call,
+            status,
+            after: wished.or(after),
+            result: fields.kept("result", &body),
+            source: Some(caller.name()),
+        })
+        .await?;
+    Ok(answer::accepted(&json!({ "inbox_id": inbox_id(reported.message), "duplicate": reported.is_duplicate })))
+}
+
+fn after_execution(text: &str) -> Option<AfterExecution> {
+    match text {
+        "suspend" => Some(AfterExecution::Suspend),
+        "terminate" => Some(AfterExecution::Terminate),
+        _ => None,
+    }
+}
+
+/// A tool service reports on calls of its own tools only.
+async fn may_report(state: &DoorState, caller: &Caller, key: CallKey) -> Result<(), ApiError> {
+    if caller.may(&Scope::AgentsWrite) || caller.may(&Scope::AllTools) {
+        return Ok(());
+    }
+    let views = state.engine.views();
+    if views.run(caller.tenant(), key.run).await?.is_none() {
+        return Err(ApiError::unknown_run());
+    }
+    let calls = views.calls(caller.tenant(), key.run, key.call, 1).await?;
+    let call = calls.into_iter().find(|call| call.call == key.call).ok_or_else(ApiError::unknown_call)?;
+    caller.needs_one_of(&[Scope::AgentsWrite, Scope::Tool(call.tool)])
+}

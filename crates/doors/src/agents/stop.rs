@@ -1,0 +1,35 @@
+//! A wish to end a run.
+
+use axum::{extract::State, response::Response};
+use serde_json::json;
+use windlass_engine::{Stop, Stopped};
+
+use super::named_run;
+use crate::{
+    DoorState, answer,
+    auth::{Caller, Scope},
+    error::ApiError,
+    limits::REASON_CHARS_MAX,
+    request::{AgentPath, Fields, JsonBody},
+};
+
+const KNOWN: [&str; 3] = ["agent_turn_id", "reason", "turn_epoch"];
+
+pub(super) async fn stop(
+    State(state): State<DoorState>,
+    caller: Caller,
+    AgentPath(agent): AgentPath,
+    JsonBody(body): JsonBody,
+) -> Result<Response, ApiError> {
+    caller.needs(&Scope::AgentsStop)?;
+    let fields = Fields::of_body(&body, &KNOWN)?;
+    let reason = fields.sentence("reason", REASON_CHARS_MAX)?;
+    let epoch = fields.epoch()?;
+    let run = named_run(&fields)?;
+    let stopped = state.engine.stop(Stop { agent, run, reason, epoch, source: Some(caller.name()) }).await?;
+    let status = match stopped {
+        Stopped::Now => "stopped",
+        Stopped::Before => "ended",
+    };
+    Ok(answer::accepted(&json!({ "agent_turn_id": run, "status": status })))
+}

@@ -1,0 +1,115 @@
+//! Who is asking, and what they may do. The tenant comes from the token and from nowhere else.
+
+mod scope;
+mod tokens;
+
+use std::sync::Arc;
+
+use axum::{
+    extract::{FromRequestParts, Request, State},
+    http::{HeaderMap, header, request::Parts},
+    middleware::Next,
+    response::{IntoResponse, Response},
+};
+use windlass_kernel::Tenant;
+
+pub use scope::{Scope, UnknownScope};
+pub use tokens::{Token, Tokens};
+
+use crate::{DoorState, error::ApiError};
+
+/// The paths that need no token.
+const OPEN_PATHS: [&str; 2] = ["/healthz", "/readyz"];
+
+/// Lets a request through whose token is known, and tells the handlers whose it is.
+pub(crate) async fn authenticate(State(state): State<DoorState>, mut request: Request, next: Next) -> Response {
+    if OPEN_PATHS.contains(&request.uri().path()) {
+        return next.run(request).await;
+    }
+    match find(&state.tokens, request.headers()) {
+        Ok(token) => {
+            request.extensions_mut().insert(Caller(token));
+            next.run(request).await
+        }
+        Err(error) => error.into_response(),
+    }
+}
+
+fn find(tokens: &Tokens, headers: &HeaderMap) -> Result<Arc<Token>, ApiError> {
+    let mut given = headers.get_all(header::AUTHORIZATION).iter();
+    let Some(value) = given.next() else {
+        return Err(ApiError::unauthorized("a bearer token is needed").hint(Some("Authorization: Bearer <token>".to_owned())));
+    };
+    let is_only = given.next().is_none();
+    let presented = bearer(value.as_bytes()).filter(|_| is_only);
+    let presented = presented.ok_or_else(|| ApiError::unauthorized("the Authorization header is not one bearer token"))?;
+    tokens.find(presented).ok_or_else(|| ApiError::unauthorized("this token is not known here"))
+}
+
+/// What stands after `Bearer`, however that is capitalised.
+fn bearer(value: &[u8]) -> Option<&[u8]> {
+    let (scheme, token) = value.split_at_checked("Bearer ".len())?;
+    let token = token.trim_ascii();
+    (scheme.eq_ignore_ascii_case(b"Bearer ") && !token.is_empty()).then_some(token)
+}
+
+/// Whoever asks.
+#[derive(Clone)]
+pub(crate) struct Caller(Arc<Token>);
+
+impl Caller {
+    pub fn tenant(&self) -> &Tenant {
+        &self.0.tenant
+    }
+
+    /// Who it is, for the record.
+    pub fn name(&self) -> String {
+        self.0.name.clone()
+    }
+
+    /// Whether one of the token's scopes covers this one.
+    pub fn may(&self, scope: &Scope) -> bool {
+        self.0.scopes.iter().any(|held| held.covers(scope))
+    }
+
+    /// Whether the token is a tool service's, for whichever tool.
+    pub fn serves_tools(&self) -> bool {
+        self.0.scopes.iter().any(Scope::is_about_tools)
+    }
+
+    /// Refuses unless the token has this scope.
+    pub fn needs(&self, scope: &Scope) -> Result<(), ApiError> {
+        self.needs_one_of(std::slice::from_ref(scope))
+    }
+
+    /// Refuses unless the token has one of these scopes.
+    pub fn needs_one_of(&self, scopes: &[Scope]) -> Result<(), ApiError> {
+        if scopes.iter().any(|scope| self.may(scope)) {
+            return Ok(());
+        }
+        let names: Vec<String> = scopes.iter().map(Scope::to_string).collect();
+        Err(ApiError::forbidden(&names.join(" or ")))
+    }
+}
+
+impl FromRequestParts<DoorState> for Caller {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &DoorState) -> Result<Self, ApiError> {
+        parts.extensions.get::<Caller>().cloned().ok_or_else(|| ApiError::unauthorized("a bearer token is needed"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bearer_token_is_found_behind_its_scheme() {
+        assert_eq!(bearer(b"Bearer abc"), Some(b"abc".as_slice()));
+        assert_eq!(bearer(b"bearer  abc "), Some(b"abc".as_slice()));
+        for value in [b"".as_slice(), b"Bearer", b"Bearer ", b"Basic abc", b"abc", b"Bearerabc"] {
+            assert_eq!(bearer(value), None, "{value:?}");
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! What a token may do.
+
+use std::fmt;
+
+use windlass_kernel::ToolName;
+
+/// One thing that a token may do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// Everything: `*`.
+    All,
+    /// Read agents, their inboxes and events: `agents:read`.
+    AgentsRead,
+    /// Enqueue, report and act: `agents:write`.
+    AgentsWrite,
+    /// Stop runs: `agents:stop`.
+    AgentsStop,
+    /// Claim and report the calls of one tool: `tools:<name>`.
+    Tool(ToolName),
+    /// Claim and report the calls of every tool: `tools:*`.
+    AllTools,
+    /// The Responses door: `responses`.
+    Responses,
+    /// Read runs, items and boxes: `runs:read`.
+    RunsRead,
+    /// Decide what waits for a person: `approvals:answer`.
+    ApprovalsAnswer,
+    /// What only an operator may do: `admin`.
+    Admin,
+}
+
+/// The text is not a scope.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no scope {0:?}")]
+pub struct UnknownScope(pub String);
+
+impl Scope {
+    /// The scopes as they are written; `tools:<name>` stands for one per tool.
+    pub const SPELLINGS: [&'static str; 10] = [
+        "*",
+        "agents:read",
+        "agents:write",
+        "agents:stop",
+        "tools:<name>",
+        "tools:*",
+        "responses",
+        "runs:read",
+        "approvals:answer",
+        "admin",
+    ];
+
+    /// Reads a scope as a configuration spells it.
+    pub fn parse(text: &str) -> Result<Self, UnknownScope> {
+        Ok(match text {
+            "*" => Scope::All,
+            "agents:read" => Scope::AgentsRead,
+            "agents:write" => Scope::AgentsWrite,
+            "agents:stop" => Scope::AgentsStop,
+            "tools:*" => Scope::AllTools,
+            "responses" => Scope::Responses,
+            "runs:read" => Scope::RunsRead,
+            "approvals:answer" => Scope::ApprovalsAnswer,
+            "admin" => Scope::Admin,
+            other => match other.strip_prefix("tools:") {
+                Some(tool) if !tool.is_empty() && !tool.contains(['*', ':']) && !tool.contains(char::is_whitespace) => Scope::Tool(tool.into()),
+                Some(_) | None => return Err(UnknownScope(other.to_owned())),
+            },
+        })
+    }
+
+    /// Whether whoever has this scope may do what the other one allows.
+    pub fn covers(&self, other: &Scope) -> bool {
+        match self {
+            Scope::All => true,
+            Scope::AllTools => other.is_about_tools(),
+            Scope::AgentsRead
+            | Scope::AgentsWrite
+            | Scope::AgentsStop
+            | Scope::Tool(_)
+            | Scope::Responses
+            | Scope::RunsRead
+            | Scope::ApprovalsAnswer
+            | Scope::Admin => self == other,
+        }
+    }
+
+    pub(super) fn is_about_tools(&self) -> bool {
+        matches!(self, Scope::Tool(_) | Scope::AllTools)
+    }
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Scope::All => f.write_str("*"),
+            Scope::AgentsRead => f.write_str("agents:read"),
+            Scope::AgentsWrite => f.write_str("agents:write"),
+            Scope::AgentsStop => f.write_str("agents:stop"),
+            Scope::Tool(tool) => write!(f, "tools:{tool}"),
+            Scope::AllTools => f.write_str("tools:*"),
+            Scope::Responses => f.write_str("responses"),
+            Scope::RunsRead => f.write_str("runs:read"),
+            Scope::ApprovalsAnswer => f.write_str("approvals:answer"),
+            Scope::Admin => f.write_str("admin"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scopes_are_read_back_as_they_are_spelled() {
+        let words = ["*", "agents:read", "agents:write", "agents:stop", "tools:echo", "tools:*", "responses", "runs:read", "approvals:answer", "admin"];
+        for word in words {
+            assert_eq!(Scope::parse(word).unwrap().to_string(), word);
+        }
+        for word in ["", "agents", "agents:*", "tools:", "tools:a b", "tools:a*", "AGENTS:READ", "root"] {
+            assert!(Scope::parse(word).is_err(), "{word}");
+        }
+    }
+
+    #[test]
+    fn a_scope_covers_itself_and_no_more() {
+        let echo = Scope::Tool("echo".into());
+        assert!(Scope::All.covers(&Scope::Admin));
+        assert!(Scope::AllTools.covers(&echo));
+        assert!(echo.covers(&echo));
+        assert!(!echo.covers(&Scope::Tool("other".into())));
+        assert!(!echo.covers(&Scope::AllTools));
+        assert!(!Scope::AllTools.covers(&Scope::AgentsWrite));
+        assert!(!Scope::Admin.covers(&Scope::AgentsRead));
+        assert!(!Scope::AgentsWrite.covers(&Scope::AgentsRead));
+    }
+}

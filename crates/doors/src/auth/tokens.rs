@@ -1,0 +1,73 @@
+//! The tokens of the configuration. Only their hashes are here.
+
+use std::{fmt, sync::Arc};
+
+use sha2::{Digest, Sha256};
+use windlass_kernel::Tenant;
+
+use super::Scope;
+
+/// What is known of one token.
+#[derive(Clone)]
+pub struct Token {
+    /// The SHA-256 of the token.
+    pub hash: [u8; 32],
+    /// Whose data it opens.
+    pub tenant: Tenant,
+    /// What its holder may do.
+    pub scopes: Vec<Scope>,
+    /// What its holder is called on record.
+    pub name: String,
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Token").field("tenant", &self.tenant).field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// All tokens that are taken.
+#[derive(Clone, Debug, Default)]
+pub struct Tokens(Vec<Arc<Token>>);
+
+impl Tokens {
+    /// These tokens and no others.
+    pub fn new(tokens: Vec<Token>) -> Self {
+        Tokens(tokens.into_iter().map(Arc::new).collect())
+    }
+
+    /// The token whose hash this one has. Every hash is compared whole, so the time says nothing about how near a guess was.
+    pub(crate) fn find(&self, presented: &[u8]) -> Option<Arc<Token>> {
+        let hash: [u8; 32] = Sha256::digest(presented).into();
+        let mut found = None;
+        for token in &self.0 {
+            if differing_bits(&token.hash, &hash) == 0 {
+                found = Some(token);
+            }
+        }
+        found.cloned()
+    }
+}
+
+fn differing_bits(a: &[u8; 32], b: &[u8; 32]) -> u8 {
+    std::hint::black_box(a.iter().zip(b).fold(0, |bits, (a, b)| bits | (a ^ b)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_found_by_its_text() {
+        let token = |text: &str, name: &str| Token {
+            hash: Sha256::digest(text.as_bytes()).into(),
+            tenant: "t".into(),
+            scopes: vec![Scope::All],
+            name: name.to_owned(),
+        };
+        let tokens = Tokens::new(vec![token("one", "first"), token("two", "second")]);
+        assert_eq!(tokens.find(b"two").map(|token| token.name.clone()).as_deref(), Some("second"));
+        assert!(tokens.find(b"three").is_none());
+        assert!(tokens.find(b"").is_none());
+    }
+}

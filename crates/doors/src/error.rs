@@ -1,0 +1,161 @@
+//! What a client is told when something is not done.
+//!
+//! The message of an error is for the client. What it must not see — the store's words, our own faults — goes to the log.
+
+use std::fmt;
+
+use axum::{
+    http::{HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use serde::Serialize;
+use windlass_engine::EngineError;
+use windlass_ports::StoreError;
+
+use crate::answer;
+
+/// Seconds after which a full queue is worth another try.
+const FULL_RETRY_S: u32 = 5;
+/// Seconds after which a passing trouble is worth another try.
+const TROUBLE_RETRY_S: u32 = 1;
+
+/// A refusal, as the client sees it.
+#[derive(Debug)]
+pub(crate) struct ApiError {
+    status: StatusCode,
+    code: &'static str,
+    message: String,
+    hint: Option<String>,
+    retry_after_s: Option<u32>,
+}
+
+impl ApiError {
+    pub fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
+        ApiError { status, code, message: message.into(), hint: None, retry_after_s: None }
+    }
+
+    /// The request cannot be understood.
+    pub fn bad(code: &'static str, message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, code, message)
+    }
+
+    /// A field has a value it cannot have.
+    pub fn bad_field(field: &str, wanted: impl fmt::Display) -> Self {
+        Self::bad("bad_field", format!("`{field}` must be {wanted}"))
+    }
+
+    pub fn not_found(code: &'static str, message: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, code, message)
+    }
+
+    pub fn unknown_run() -> Self {
+        EngineError::UnknownRun.into()
+    }
+
+    pub fn unknown_call() -> Self {
+        EngineError::UnknownCall.into()
+    }
+
+    pub fn conflict(code: &'static str, message: impl Into<String>) -> Self {
+        Self::new(StatusCode::CONFLICT, code, message)
+    }
+
+    pub fn wrong_method(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message)
+    }
+
+    pub fn unauthorized(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, "unauthorized", message)
+    }
+
+    pub fn forbidden(scopes: &str) -> Self {
+        Self::new(StatusCode::FORBIDDEN, "forbidden", format!("this token lacks the scope {scopes}"))
+    }
+
+    pub fn draining() -> Self {
+        EngineError::Draining.into()
+    }
+
+    /// Ours, and the client can do nothing about it.
+    pub fn internal(error: &dyn fmt::Display) -> Self {
+        tracing::error!(%error, "a request failed by our own fault");
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "something broke on our side; the log has the details")
+    }
+
+    pub fn hint(mut self, hint: Option<String>) -> Self {
+        self.hint = hint;
+        self
+    }
+
+    fn retry_after(mut self, seconds: u32) -> Self {
+        self.retry_after_s = Some(seconds);
+        self
+    }
+}
+
+impl From<EngineError> for ApiError {
+    fn from(error: EngineError) -> Self {
+        let message = error.to_string();
+        match error {
+            EngineError::UnknownModel(_) => Self::bad("unknown_model", message),
+            EngineError::UnknownTool(_) => Self::bad("unknown_tool", message),
+            EngineError::UnknownBox => Self::bad("unknown_box", message),
+            EngineError::UnknownRun => Self::not_found("unknown_turn", message),
+            EngineError::UnknownCall => Self::not_found("unknown_call", message),
+            EngineError::Busy => Self::conflict("busy", message),
+            EngineError::NotParked => Self::conflict("not_parked", message),
+            EngineError::EpochAhead => Self::conflict("epoch_ahead", message),
+            EngineError::AgentFull => Self::new(StatusCode::TOO_MANY_REQUESTS, "queue_full", message).retry_after(FULL_RETRY_S),
+            EngineError::TenantFull => Self::new(StatusCode::TOO_MANY_REQUESTS, "tenant_full", message).retry_after(FULL_RETRY_S),
+            EngineError::ItemTooLarge { .. } => Self::new(StatusCode::PAYLOAD_TOO_LARGE, "item_too_large", message),
+            EngineError::Draining => Self::new(StatusCode::SERVICE_UNAVAILABLE, "draining", message).retry_after(TROUBLE_RETRY_S),
+            EngineError::Store(error) => error.into(),
+            EngineError::Internal => Self::internal(&message),
+        }
+    }
+}
+
+impl From<StoreError> for ApiError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Fenced => {
+                let message = "the turn kept moving on while this was tried; try again";
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, "retry", message).retry_after(TROUBLE_RETRY_S)
+            }
+            StoreError::Unavailable(why) => {
+                tracing::warn!(why, "a request found the store unavailable");
+                let message = "the store does not answer; try again";
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, "store_unavailable", message).retry_after(TROUBLE_RETRY_S)
+            }
+            StoreError::Corrupt(why) => {
+                tracing::error!(why, "a request met stored data that makes no sense");
+                Self::new(StatusCode::INTERNAL_SERVER_ERROR, "corrupt", "stored data makes no sense; the log has the details")
+            }
+        }
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        #[derive(Serialize)]
+        struct Envelope<'a> {
+            error: Body<'a>,
+        }
+        #[derive(Serialize)]
+        struct Body<'a> {
+            code: &'a str,
+            message: &'a str,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            hint: Option<&'a str>,
+        }
+        let body = Body { code: self.code, message: &self.message, hint: self.hint.as_deref() };
+        let mut response = answer::json(self.status, &Envelope { error: body });
+        if let Some(seconds) = self.retry_after_s {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        if self.status == StatusCode::UNAUTHORIZED {
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
+    }
+}

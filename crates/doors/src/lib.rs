@@ -1,0 +1,80 @@
+//! The wire dialects over the engine: the agents door, and what the command line needs.
+//!
+//! A door reads a request, asks the engine, and spells the answer. It decides nothing about runs and stores nothing of its
+//! own. Everything a client sends is bounded and checked here, so that no input can reach the engine that the engine would
+//! have to call its own fault.
+
+mod agents;
+mod answer;
+mod auth;
+mod error;
+mod limits;
+mod request;
+mod spelling;
+mod waiting;
+mod windlass_api;
+
+use std::sync::Arc;
+
+use axum::{
+    Router,
+    extract::State,
+    http::{Method, Uri},
+    middleware,
+    response::Response,
+    routing::get,
+};
+use serde_json::json;
+use windlass_engine::Engine;
+
+pub use auth::{Scope, Token, Tokens, UnknownScope};
+pub use limits::Limits;
+
+use error::ApiError;
+
+/// What every handler has at hand. Cheap to clone.
+#[derive(Clone)]
+pub struct DoorState {
+    engine: Engine,
+    tokens: Arc<Tokens>,
+    limits: Limits,
+}
+
+impl DoorState {
+    /// Doors over this engine, for whoever holds one of these tokens.
+    pub fn new(engine: Engine, tokens: Tokens, limits: Limits) -> Self {
+        DoorState { engine, tokens: Arc::new(tokens), limits }
+    }
+}
+
+/// All doors as one service. Everything but `/healthz` and `/readyz` needs a token, unknown paths included.
+pub fn router(state: DoorState) -> Router {
+    Router::new()
+        .route("/healthz", get(healthz))
+        .route("/readyz", get(readyz))
+        .merge(agents::routes())
+        .merge(windlass_api::routes())
+        .fallback(unknown_path)
+        .method_not_allowed_fallback(wrong_method)
+        .layer(middleware::from_fn_with_state(state.clone(), auth::authenticate))
+        .with_state(state)
+}
+
+async fn healthz() -> Response {
+    answer::ok(&json!({ "status": "ok" }))
+}
+
+async fn readyz(State(state): State<DoorState>) -> Result<Response, ApiError> {
+    match state.engine.is_draining() {
+        true => Err(ApiError::draining()),
+        false => Ok(answer::ok(&json!({ "status": "ready" }))),
+    }
+}
+
+async fn unknown_path(uri: Uri) -> ApiError {
+    ApiError::not_found("unknown_path", format!("there is nothing at {}", spelling::shortened(uri.path())))
+}
+
+async fn wrong_method(method: Method, uri: Uri) -> ApiError {
+    ApiError::wrong_method(format!("{} does not take {method}", spelling::shortened(uri.path())))
+}

@@ -1,0 +1,15 @@
+//! Reading requests: bodies, paths, queries and headers, each bounded and each with an error that says what to change.
+
+mod body;
+mod fields;
+mod headers;
+mod items;
+mod path;
+mod query;
+
+pub(crate) use body::JsonBody;
+pub(crate) use fields::{Fields, text_of};
+pub(crate) use headers::{idempotency_key, last_event_id, trace};
+pub(crate) use items::{item_of, items_of};
+pub(crate) use path::{AgentPath, IdPath, ToolPath};
+pub(crate) use query::Query;

@@ -1,0 +1,91 @@
+//! Headers that mean something to the doors.
+
+use axum::http::{HeaderMap, HeaderName};
+
+use super::Fields;
+use crate::{error::ApiError, limits::KEY_CHARS_MAX};
+
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+
+/// The key under which a request may be repeated: the header's, or the body's where it has the field.
+pub(crate) fn idempotency_key(headers: &HeaderMap, fields: &Fields<'_>) -> Result<Option<String>, ApiError> {
+    let from_header = header_key(headers)?;
+    let from_body = fields.name("idempotency_key", KEY_CHARS_MAX)?;
+    match (from_header, from_body) {
+        (Some(header), Some(body)) if header != body => {
+            Err(ApiError::bad("idempotency_key_mismatch", "the Idempotency-Key header and `idempotency_key` differ"))
+        }
+        (Some(key), _) | (None, Some(key)) => Ok(Some(key)),
+        (None, None) => Ok(None),
+    }
+}
+
+fn header_key(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
+    let mut given = headers.get_all(IDEMPOTENCY_KEY).iter();
+    let Some(value) = given.next() else { return Ok(None) };
+    let key = std::str::from_utf8(value.as_bytes()).ok().filter(|_| given.next().is_none());
+    let is_key = |key: &&str| !key.is_empty() && key.chars().nth(KEY_CHARS_MAX).is_none() && !key.contains(char::is_control);
+    let wanted = || ApiError::bad("bad_idempotency_key", format!("Idempotency-Key must be one text of 1 to {KEY_CHARS_MAX} characters"));
+    key.filter(is_key).map(|key| Some(key.to_owned())).ok_or_else(wanted)
+}
+
+/// Where a reader of events left off, if it says so. An empty header is none: browsers send it.
+pub(crate) fn last_event_id(headers: &HeaderMap) -> Option<String> {
+    let value = headers.get(LAST_EVENT_ID)?;
+    // What is no text is no cursor either, and is refused as one.
+    Some(String::from_utf8_lossy(value.as_bytes()).into_owned()).filter(|id| !id.is_empty())
+}
+
+/// The trace a request belongs to: the one it names, or a fresh one.
+pub(crate) fn trace(headers: &HeaderMap) -> Result<[u8; 16], ApiError> {
+    if let Some(trace) = headers.get(TRACEPARENT).and_then(|value| traceparent(value.as_bytes())) {
+        return Ok(trace);
+    }
+    let mut fresh = [0; 16];
+    getrandom::fill(&mut fresh).map_err(|error| ApiError::internal(&error))?;
+    Ok(fresh)
+}
+
+/// The trace id of a W3C `traceparent`. What is not valid is ignored, as its specification wants.
+fn traceparent(value: &[u8]) -> Option<[u8; 16]> {
+    const LENGTH: usize = 55;
+    let text = std::str::from_utf8(value).ok()?.trim();
+    let (known, rest) = text.split_at_checked(LENGTH)?;
+    let mut parts = known.split('-');
+    let (version, trace, parent, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+    let is_hex = |part: &str, length: usize| part.len() == length && part.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    let is_well_formed = is_hex(version, 2) && is_hex(trace, 32) && is_hex(parent, 16) && is_hex(flags, 2) && version != "ff";
+    // Later versions may add fields behind the ones that are known.
+    let is_whole = rest.is_empty() || (version != "00" && rest.starts_with('-'));
+    let id = u128::from_str_radix(trace, 16).ok().filter(|id| *id != 0 && is_well_formed && is_whole)?;
+    let is_parent = parent.bytes().any(|byte| byte != b'0');
+    is_parent.then_some(id.to_be_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trace_is_read_from_a_valid_traceparent_only() {
+        let id = 0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736_u128.to_be_bytes();
+        let valid = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+        assert_eq!(traceparent(valid.as_bytes()), Some(id));
+        assert_eq!(traceparent(format!("cc-{}-what-else", &valid[3..]).as_bytes()), Some(id));
+        for invalid in [
+            "",
+            "00",
+            &format!("{valid}-x"),
+            &format!("ff-{}", &valid[3..]),
+            &valid.to_uppercase(),
+            "00-00000000000000000000000000000000-00f067aa0ba902b7-01",
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000000-01",
+            "00_4bf92f3577b34da6a3ce929d0e0e4736_00f067aa0ba902b7_01",
+            "00-4bf92f3577b34da6a3ce929d0e0e473é-00f067aa0ba902b7-0",
+        ] {
+            assert_eq!(traceparent(invalid.as_bytes()), None, "{invalid}");
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! The names and ids in a path.
+
+use std::str::FromStr;
+
+use axum::{
+    extract::{FromRequestParts, Path},
+    http::request::Parts,
+};
+use windlass_kernel::{AgentKey, AgentName, ToolName};
+
+use crate::{DoorState, auth::Caller, error::ApiError, limits::AGENT_CHARS_MAX};
+
+/// The agent a path names, in the caller's tenant.
+pub(crate) struct AgentPath(pub AgentKey);
+
+impl FromRequestParts<DoorState> for AgentPath {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &DoorState) -> Result<Self, ApiError> {
+        let caller = Caller::from_request_parts(parts, state).await?;
+        let name = segment(parts, state).await.filter(|name| is_agent_name(name));
+        let name = name.ok_or_else(|| {
+            let message = format!("an agent's name has 1 to {AGENT_CHARS_MAX} characters out of A-Z a-z 0-9 . _ -");
+            ApiError::bad("bad_agent", message)
+        })?;
+        Ok(AgentPath(AgentKey { tenant: caller.tenant().clone(), agent: AgentName::from(name.as_str()) }))
+    }
+}
+
+/// The tool a path names. Whether there is one is the engine's to say.
+pub(crate) struct ToolPath(pub ToolName);
+
+impl FromRequestParts<DoorState> for ToolPath {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &DoorState) -> Result<Self, ApiError> {
+        let name = segment(parts, state).await;
+        name.map(|name| ToolPath(name.as_str().into())).ok_or_else(|| ApiError::not_found("unknown_tool", "there is no such tool"))
+    }
+}
+
+/// An id in a path; `None` if it is not spelled as its kind is, which is answered like an id nobody has.
+pub(crate) struct IdPath<T>(pub Option<T>);
+
+impl<T: FromStr + Send> FromRequestParts<DoorState> for IdPath<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &DoorState) -> Result<Self, ApiError> {
+        Ok(IdPath(segment(parts, state).await.and_then(|text| text.parse().ok())))
+    }
+}
+
+/// The one variable segment of a path; `None` if it does not decode to text.
+async fn segment(parts: &mut Parts, state: &DoorState) -> Option<String> {
+    Path::<String>::from_request_parts(parts, state).await.ok().map(|Path(text)| text)
+}
+
+fn is_agent_name(name: &str) -> bool {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+    (1..=AGENT_CHARS_MAX).contains(&name.len()) && name.bytes().all(is_allowed)
+}

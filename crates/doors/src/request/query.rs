@@ -1,0 +1,59 @@
+//! The query of a request: known names, each at most once.
+
+use axum::{
+    extract::{FromRequestParts, Query as Pairs},
+    http::request::Parts,
+};
+
+use crate::{
+    DoorState,
+    error::ApiError,
+    limits::{PAGE_ROWS, PAGE_ROWS_MAX},
+    spelling::{nearest, number, shortened},
+};
+
+/// The pairs of a query.
+pub(crate) struct Query(Vec<(String, String)>);
+
+impl FromRequestParts<DoorState> for Query {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &DoorState) -> Result<Self, ApiError> {
+        let pairs = Pairs::try_from_uri(&parts.uri).map_err(|_| ApiError::bad("bad_query", "the query cannot be read"))?;
+        Ok(Query(pairs.0))
+    }
+}
+
+impl Query {
+    /// Refuses names that mean nothing here.
+    pub fn only(&self, known: &[&str]) -> Result<(), ApiError> {
+        for (index, (name, _)) in self.0.iter().enumerate() {
+            if !known.contains(&name.as_str()) {
+                let hint = nearest(name, known).map(|near| format!("did you mean `{near}`?"));
+                return Err(ApiError::bad("unknown_parameter", format!("there is no parameter `{}`", shortened(name))).hint(hint));
+            }
+            if self.0[..index].iter().any(|(earlier, _)| earlier == name) {
+                return Err(ApiError::bad("bad_query", format!("the parameter `{name}` is given twice")));
+            }
+        }
+        Ok(())
+    }
+
+    /// A parameter's text.
+    pub fn text(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(given, _)| given == name).map(|(_, value)| value.as_str())
+    }
+
+    /// A parameter that is a number; the default if it is not given.
+    pub fn number(&self, name: &str, default: u64) -> Result<u64, ApiError> {
+        let wanted = || ApiError::bad("bad_query", format!("`{name}` must be a whole number"));
+        self.text(name).map_or(Ok(default), |text| number(text).ok_or_else(wanted))
+    }
+
+    /// How many rows are wanted.
+    pub fn limit(&self) -> Result<usize, ApiError> {
+        let wanted = || ApiError::bad("bad_query", format!("`limit` must be a whole number from 1 to {PAGE_ROWS_MAX}"));
+        let limit = self.text("limit").map_or(Ok(PAGE_ROWS), |text| text.parse().map_err(|_| wanted()))?;
+        (1..=PAGE_ROWS_MAX).contains(&limit).then_some(limit).ok_or_else(wanted)
+    }
+}

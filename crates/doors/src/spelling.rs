@@ -1,0 +1,96 @@
+//! How things are spelled on the wire, where the kernel does not say it already.
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+use windlass_kernel::Timestamp;
+use windlass_ports::{MessageId, StoreError};
+
+use crate::{error::ApiError, limits::NUMBER_MAX};
+
+/// RFC 3339 in UTC with milliseconds.
+pub(crate) fn moment(at: Timestamp) -> String {
+    let bound = if at.0 < 0 { jiff::Timestamp::MIN } else { jiff::Timestamp::MAX };
+    format!("{:.3}", jiff::Timestamp::from_millisecond(at.0).unwrap_or(bound))
+}
+
+/// An inbox row's id.
+pub(crate) fn inbox_id(message: MessageId) -> String {
+    format!("inbox_{}", message.0)
+}
+
+/// An edge's id: it is derived from one inbox row, and numbered like it.
+pub(crate) fn edge_id(message: MessageId) -> String {
+    format!("edge_{}", message.0)
+}
+
+/// The number of a row in either spelling.
+pub(crate) fn row_number(text: &str) -> Option<u64> {
+    number(text.strip_prefix("inbox_").or_else(|| text.strip_prefix("edge_"))?)
+}
+
+/// A number that a store can hold, in its one spelling.
+pub(crate) fn number(text: &str) -> Option<u64> {
+    let is_canonical = text == "0" || (!text.starts_with('0') && text.bytes().all(|byte| byte.is_ascii_digit()));
+    text.parse().ok().filter(|number| is_canonical && *number <= NUMBER_MAX)
+}
+
+/// A trace's id.
+pub(crate) fn trace_id(trace: &[u8; 16]) -> String {
+    trace.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A value of ours by its serialised name: what an enum without data is called on the wire.
+pub(crate) fn named(value: &impl Serialize) -> serde_json::Value {
+    serde_json::to_value(value).unwrap_or_default()
+}
+
+/// Stored content, to be sent byte for byte.
+pub(crate) fn stored_json(content: &[u8]) -> Result<&RawValue, ApiError> {
+    serde_json::from_slice(content).map_err(|error| StoreError::Corrupt(format!("content is not JSON: {error}")).into())
+}
+
+/// A client's text in an error message: enough of it to be recognised.
+pub(crate) fn shortened(text: &str) -> String {
+    const CHARS_MAX: usize = 80;
+    let mut short: String = text.chars().take(CHARS_MAX).collect();
+    if text.chars().nth(CHARS_MAX).is_some() {
+        short.push('…');
+    }
+    short
+}
+
+/// The known name that was probably meant.
+pub(crate) fn nearest<'a>(given: &str, known: &[&'a str]) -> Option<&'a str> {
+    const SIMILAR_MIN: f64 = 0.8;
+    let scored = known.iter().map(|name| (strsim::jaro_winkler(given, name), *name));
+    scored.filter(|(score, _)| *score >= SIMILAR_MIN).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, name)| name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_have_milliseconds_and_never_fail() {
+        assert_eq!(moment(Timestamp(1_700_000_000_120)), "2023-11-14T22:13:20.120Z");
+        assert!(moment(Timestamp(i64::MAX)).starts_with("9999-"));
+        assert!(moment(Timestamp(i64::MIN)).starts_with("-009999-"));
+    }
+
+    #[test]
+    fn a_row_has_one_spelling_per_kind() {
+        assert_eq!(row_number("inbox_12"), Some(12));
+        assert_eq!(row_number("edge_0"), Some(0));
+        for text in ["", "12", "inbox_", "inbox_-1", "inbox_012", "inbox_+1", "inbox_1.0", "inbox_9223372036854775808"] {
+            assert_eq!(row_number(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_mistyped_name_finds_its_neighbour() {
+        let known = ["input", "instructions", "context_box_id"];
+        assert_eq!(nearest("inptu", &known), Some("input"));
+        assert_eq!(nearest("instruction", &known), Some("instructions"));
+        assert_eq!(nearest("zebra", &known), None);
+    }
+}

@@ -1,0 +1,24 @@
+//! What the command line needs beside the agents door: runs, their content, and decisions of people.
+
+mod content;
+mod reconcile;
+mod runs;
+
+use axum::{
+    Router,
+    routing::{get, post},
+};
+
+use crate::DoorState;
+
+/// The paths of this door.
+pub(crate) fn routes() -> Router<DoorState> {
+    Router::new()
+        .route("/v1/windlass/runs/{run}", get(runs::run))
+        .route("/v1/windlass/runs/{run}/journal", get(runs::journal))
+        .route("/v1/windlass/runs/{run}/calls", get(runs::calls))
+        .route("/v1/windlass/items/{item}", get(content::item))
+        .route("/v1/windlass/boxes", post(content::pack))
+        .route("/v1/windlass/boxes/{box}", get(content::open_box))
+        .route("/v1/windlass/reconcile", post(reconcile::reconcile))
+}

@@ -1,0 +1,90 @@
+//! A person's word on something parked.
+
+use axum::{extract::State, response::Response};
+use bytes::Bytes;
+use serde_json::json;
+use windlass_engine::{EngineError, Reconcile, Verdict};
+use windlass_kernel::{CallKey, CallNumber, RunId, TaskStatus};
+use windlass_ports::RunView;
+
+use crate::{
+    DoorState,
+    agents::STATUS_WORDS,
+    answer,
+    auth::{Caller, Scope},
+    error::ApiError,
+    request::{Fields, JsonBody},
+};
+
+const KNOWN: [&str; 5] = ["run_id", "tool_call_id", "action", "status", "result"];
+
+pub(super) async fn reconcile(State(state): State<DoorState>, caller: Caller, JsonBody(body): JsonBody) -> Result<Response, ApiError> {
+    caller.needs_one_of(&[Scope::ApprovalsAnswer, Scope::Admin])?;
+    let fields = Fields::of_body(&body, &KNOWN)?;
+    let action = fields.word("action", Action::parse, "record, release, tell, resume")?;
+    let action = action.ok_or_else(|| ApiError::bad("missing_field", "`action` is missing"))?;
+    check_fit(&fields, action)?;
+    let status = fields.word("status", TaskStatus::parse, STATUS_WORDS)?;
+    let result = result(&fields, &body, state.engine.settings().item_bytes_max)?;
+    let run = run_of(&state, &caller, &fields).await?;
+    let verdict = match action {
+        Action::Record => Verdict::Record { call: call_of(&run, &fields)?, status: status.unwrap_or(TaskStatus::Success), result },
+        Action::Release => Verdict::Release { call: call_of(&run, &fields)? },
+        Action::Tell => Verdict::Tell { call: call_of(&run, &fields)? },
+        Action::Resume => Verdict::Unpark,
+    };
+    let id = run.id;
+    state.engine.reconcile(Reconcile { agent: run.agent, run: id, verdict, source: Some(caller.name()) }).await?;
+    Ok(answer::ok(&json!({ "run_id": id, "tool_call_id": fields.text("tool_call_id")?, "status": "reconciled" })))
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Action {
+    Record,
+    Release,
+    Tell,
+    Resume,
+}
+
+impl Action {
+    fn parse(text: &str) -> Option<Self> {
+        match text {
+            "record" => Some(Action::Record),
+            "release" => Some(Action::Release),
+            "tell" => Some(Action::Tell),
+            "resume" => Some(Action::Resume),
+            _ => None,
+        }
+    }
+}
+
+/// A field that the action has no use for is a misunderstanding, and somebody's decision is not to be guessed.
+fn check_fit(fields: &Fields<'_>, action: Action) -> Result<(), ApiError> {
+    if action != Action::Record && (fields.raw("result").is_some() || fields.given("status").is_some()) {
+        return Err(ApiError::bad("bad_field", "`status` and `result` go with the action record only"));
+    }
+    match (action, fields.given("tool_call_id").is_some()) {
+        (Action::Resume, true) => Err(ApiError::bad("bad_field", "the action resume is about a whole run, without `tool_call_id`")),
+        (Action::Record | Action::Release | Action::Tell, false) => Err(ApiError::bad("missing_field", "`tool_call_id` is missing")),
+        (Action::Resume, false) | (Action::Record | Action::Release | Action::Tell, true) => Ok(()),
+    }
+}
+
+fn result(fields: &Fields<'_>, body: &Bytes, limit: usize) -> Result<Bytes, ApiError> {
+    let result = fields.kept("result", body);
+    match result.len() <= limit {
+        true => Ok(result),
+        false => Err(EngineError::ItemTooLarge { bytes: result.len(), limit }.into()),
+    }
+}
+
+async fn run_of(state: &DoorState, caller: &Caller, fields: &Fields<'_>) -> Result<RunView, ApiError> {
+    let id: RunId = fields.required_text("run_id")?.parse().map_err(|_| ApiError::unknown_run())?;
+    state.engine.views().run(caller.tenant(), id).await?.ok_or_else(ApiError::unknown_run)
+}
+
+fn call_of(run: &RunView, fields: &Fields<'_>) -> Result<CallNumber, ApiError> {
+    let key: Option<CallKey> = fields.required_text("tool_call_id")?.parse().ok();
+    let is_made = |key: &CallKey| key.run == run.id && (1..=run.state.calls_used).contains(&key.call.0);
+    key.filter(is_made).map(|key| key.call).ok_or_else(ApiError::unknown_call)
+}

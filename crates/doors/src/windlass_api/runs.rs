@@ -1,0 +1,152 @@
+//! A run, its journal and its calls.
+
+use axum::{extract::State, response::Response};
+use serde_json::{Value, json};
+use windlass_kernel::{CallKey, CallNumber, EndReason, OpenCall, Phase, Progress, RunId, TaskStatus};
+use windlass_ports::{CallView, JournalEntry, RunView};
+
+use crate::{
+    DoorState,
+    agents::parked,
+    answer,
+    auth::{Caller, Scope},
+    error::ApiError,
+    request::{IdPath, Query},
+    spelling::{moment, trace_id},
+};
+
+pub(super) async fn run(
+    State(state): State<DoorState>,
+    caller: Caller,
+    IdPath(id): IdPath<RunId>,
+    query: Query,
+) -> Result<Response, ApiError> {
+    query.only(&[])?;
+    let run = read(&state, &caller, id).await?;
+    Ok(answer::ok(&described(&run)))
+}
+
+pub(super) async fn journal(
+    State(state): State<DoorState>,
+    caller: Caller,
+    IdPath(id): IdPath<RunId>,
+    query: Query,
+) -> Result<Response, ApiError> {
+    query.only(&["from", "limit"])?;
+    let (from, limit) = (query.number("from", 0)?, query.limit()?);
+    let run = read(&state, &caller, id).await?.id;
+    let entries = state.engine.views().journal(caller.tenant(), run, from, limit).await?;
+    let next = entries.last().filter(|_| entries.len() >= limit).map(|entry| entry.number + 1);
+    let entries: Vec<Value> = entries.iter().map(journal_row).collect();
+    Ok(answer::ok(&json!({ "run_id": run, "entries": entries, "next": next })))
+}
+
+pub(super) async fn calls(
+    State(state): State<DoorState>,
+    caller: Caller,
+    IdPath(id): IdPath<RunId>,
+    query: Query,
+) -> Result<Response, ApiError> {
+    query.only(&["from", "limit"])?;
+    let limit = query.limit()?;
+    let from = u32::try_from(query.number("from", 1)?).map_err(|_| ApiError::bad("bad_query", "`from` must be a call's number"))?;
+    let run = read(&state, &caller, id).await?.id;
+    let calls = state.engine.views().calls(caller.tenant(), run, CallNumber(from), limit).await?;
+    let next = calls.last().filter(|_| calls.len() >= limit).map(|call| call.call.0 + 1);
+    let calls: Vec<Value> = calls.iter().map(|call| call_row(run, call)).collect();
+    Ok(answer::ok(&json!({ "run_id": run, "calls": calls, "next": next })))
+}
+
+async fn read(state: &DoorState, caller: &Caller, id: Option<RunId>) -> Result<RunView, ApiError> {
+    caller.needs(&Scope::RunsRead)?;
+    let id = id.ok_or_else(ApiError::unknown_run)?;
+    state.engine.views().run(caller.tenant(), id).await?.ok_or_else(ApiError::unknown_run)
+}
+
+fn described(run: &RunView) -> Value {
+    let state = &run.state;
+    let outcome = outcome(&state.phase);
+    json!({
+        "run_id": run.id,
+        "agent_turn_id": run.id,
+        "agent_id": run.agent.agent,
+        "status": run.status.as_str(),
+        "phase": phase(&state.phase),
+        "task_status": outcome.map(|(status, _)| status),
+        "end_reason": outcome.map(|(_, reason)| reason),
+        "message_type": run.kind.as_str(),
+        "ordinal": run.ordinal,
+        "turn_epoch": run.epoch,
+        "iteration": state.iteration,
+        "usage": { "tokens_in": state.usage.tokens_in, "tokens_out": state.usage.tokens_out },
+        "context_box_id": state.context.id,
+        "output_box_id": state.output.id,
+        "output_length": state.output.length,
+        "deliverable_item_id": run.deliverable,
+        "parked": parked(state),
+        "calls": {
+            "made": state.calls_used,
+            "open": state.calls().iter().map(|call| open_call(run.id, call)).collect::<Vec<_>>(),
+        },
+        "model": run.manifest.model,
+        "tools": run.manifest.tools.iter().map(|tool| &tool.name).collect::<Vec<_>>(),
+        "journal_length": state.next_number,
+        "trace_id": trace_id(&run.lineage.trace),
+        "parent_step_id": run.lineage.parent_step,
+        "source": run.lineage.source,
+        "created_at": moment(run.created_at),
+        "started_at": state.started_at.map(moment),
+    })
+}
+
+fn phase(phase: &Phase) -> &'static str {
+    match phase {
+        Phase::Accepted => "accepted",
+        Phase::Thinking { .. } => "thinking",
+        Phase::Waiting { .. } => "waiting",
+        Phase::Ended { .. } => "ended",
+    }
+}
+
+fn outcome(phase: &Phase) -> Option<(TaskStatus, &EndReason)> {
+    match phase {
+        Phase::Ended { status, reason } => Some((*status, reason)),
+        Phase::Accepted | Phase::Thinking { .. } | Phase::Waiting { .. } => None,
+    }
+}
+
+fn open_call(run: RunId, call: &OpenCall) -> Value {
+    let progress = match call.progress {
+        Progress::Open => "open",
+        Progress::Parked => "parked",
+        Progress::Received { .. } => "received",
+    };
+    json!({
+        "tool_call_id": CallKey { run, call: call.call }.to_string(),
+        "tool": call.tool,
+        "progress": progress,
+        "deadline": moment(call.deadline),
+    })
+}
+
+fn journal_row(entry: &JournalEntry) -> Value {
+    json!({ "number": entry.number, "turn_epoch": entry.epoch, "at": moment(entry.at), "event": entry.event })
+}
+
+fn call_row(run: RunId, call: &CallView) -> Value {
+    json!({
+        "tool_call_id": CallKey { run, call: call.call }.to_string(),
+        "number": call.call,
+        "iteration": call.iteration,
+        "tool": call.tool,
+        "route": call.route,
+        "effect": call.effect,
+        "status": call.status.as_str(),
+        "deadline": moment(call.deadline),
+        "item_id": call.item,
+        "result_item_id": call.result,
+        "worker": call.worker,
+        "lease_until": call.lease_until.map(moment),
+        "attempt": call.attempt,
+    })
+}

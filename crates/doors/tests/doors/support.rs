@@ -1,0 +1,241 @@
+//! A whole engine behind the doors, and a client for it.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+    },
+    time::Duration,
+};
+
+use axum::{
+    Router,
+    body::Body,
+    http::{HeaderMap, Request, StatusCode},
+};
+use http_body_util::BodyExt;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use tower::ServiceExt;
+use windlass_doors::{DoorState, Limits, Scope, Token, Tokens, router};
+use windlass_engine::{AgentSpec, CrashPoints, Engine, Parts, Roster, Settings};
+use windlass_kernel::{AfterExecution, AgentKey, AgentName, Budgets, EffectClass, PolicyName, Route, Timestamp, ToolName, ToolSpec};
+use windlass_models::{Entry, Registry, Scripted};
+use windlass_ports::{Clock, Ids};
+use windlass_store::{MemoryStore, StoreOptions};
+
+pub const BODY_BYTES_MAX: usize = 3 << 20;
+pub const ITEM_BYTES_MAX: usize = 2 << 20;
+
+/// Real time, which a test can put forward.
+struct TestClock(AtomicI64);
+
+impl Clock for TestClock {
+    fn now(&self) -> Timestamp {
+        Timestamp(jiff::Timestamp::now().as_millisecond() + self.0.load(Ordering::SeqCst))
+    }
+}
+
+struct FreshIds;
+
+impl Ids for FreshIds {
+    fn fresh(&self) -> uuid::Uuid {
+        uuid::Uuid::now_v7()
+    }
+}
+
+/// A server with a client.
+pub struct World {
+    pub engine: Engine,
+    pub router: Router,
+    clock: Arc<TestClock>,
+}
+
+/// What came back.
+#[derive(Debug)]
+pub struct Answer {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    pub text: String,
+}
+
+impl Answer {
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    /// The status and the code of an error.
+    pub fn refusal(&self) -> (u16, String) {
+        let code = self.json()["error"]["code"].as_str().unwrap_or_default().to_owned();
+        (self.status.as_u16(), code)
+    }
+
+    /// The body of a success.
+    pub fn expect(&self, status: u16) -> Value {
+        assert_eq!(self.status.as_u16(), status, "{self:?}");
+        self.json()
+    }
+}
+
+fn token(text: &str, tenant: &str, scopes: &[&str]) -> Token {
+    Token {
+        hash: Sha256::digest(text.as_bytes()).into(),
+        tenant: tenant.into(),
+        scopes: scopes.iter().map(|scope| Scope::parse(scope).unwrap()).collect(),
+        name: format!("{text}-name"),
+    }
+}
+
+fn tokens() -> Tokens {
+    Tokens::new(vec![
+        token("all", "t", &["*"]),
+        token("other", "u", &["*"]),
+        token("reader", "t", &["agents:read", "runs:read"]),
+        token("writer", "t", &["agents:write"]),
+        token("stopper", "t", &["agents:stop"]),
+        token("echoer", "t", &["tools:echo"]),
+        token("toolman", "t", &["tools:*"]),
+        token("judge", "t", &["approvals:answer"]),
+        token("admin", "t", &["admin"]),
+    ])
+}
+
+fn tool(name: &str, effect: EffectClass) -> (ToolName, ToolSpec) {
+    let spec = ToolSpec {
+        name: name.into(),
+        description: "for tests".into(),
+        parameters: json!({ "type": "object" }),
+        route: Route::External,
+        effect,
+        after_execution: AfterExecution::Suspend,
+        deadline_ms: 600_000,
+    };
+    (name.into(), spec)
+}
+
+fn roster() -> Roster {
+    let alice = AgentSpec {
+        policy: PolicyName::Respond,
+        model: None,
+        instructions: Some("Be brief.".into()),
+        tools: vec!["echo".into(), "pay".into()],
+        budgets: Budgets { iterations: 10, calls: None, tokens: None, wall_ms: None },
+    };
+    let agents = BTreeMap::from([(AgentName::from("alice"), alice)]);
+    let tools = BTreeMap::from([tool("echo", EffectClass::Read), tool("pay", EffectClass::Write)]);
+    Roster::new(agents, tools, Vec::new())
+}
+
+impl World {
+    pub fn start() -> Self {
+        Self::with(Settings { sweep_ms: 20, item_bytes_max: ITEM_BYTES_MAX, ..Settings::default() })
+    }
+
+    pub fn with(settings: Settings) -> Self {
+        let store = Arc::new(MemoryStore::new(StoreOptions { publish: false }));
+        let clock = Arc::new(TestClock(AtomicI64::new(0)));
+        let model = Entry { name: "offline".into(), upstream: None, model: Arc::new(Scripted::by_words("offline")) };
+        let engine = Engine::start(Parts {
+            node: store.node(),
+            views: store.clone(),
+            store,
+            models: Arc::new(Registry::new(vec![model]).unwrap()),
+            roster: roster(),
+            doorbell: None,
+            publisher: None,
+            clock: clock.clone(),
+            ids: Arc::new(FreshIds),
+            crash: CrashPoints::default(),
+            settings,
+        });
+        let router = router(DoorState::new(engine.clone(), tokens(), Limits { body_bytes_max: BODY_BYTES_MAX }));
+        World { engine, router, clock }
+    }
+
+    /// Puts the engine's clock forward.
+    pub fn pass_s(&self, seconds: i64) {
+        self.clock.0.fetch_add(seconds * 1000, Ordering::SeqCst);
+    }
+
+    pub async fn send(&self, request: Request<Body>) -> Answer {
+        let response = self.router.clone().oneshot(request).await.unwrap();
+        let (parts, body) = response.into_parts();
+        let bytes = body.collect().await.unwrap().to_bytes();
+        Answer { status: parts.status, headers: parts.headers, text: String::from_utf8(bytes.to_vec()).unwrap() }
+    }
+
+    pub async fn post(&self, path: &str, body: impl Into<Body>) -> Answer {
+        self.post_as("all", path, body).await
+    }
+
+    pub async fn post_as(&self, token: &str, path: &str, body: impl Into<Body>) -> Answer {
+        self.send(request("POST", token, path).body(body.into()).unwrap()).await
+    }
+
+    pub async fn get(&self, path: &str) -> Answer {
+        self.get_as("all", path).await
+    }
+
+    pub async fn get_as(&self, token: &str, path: &str) -> Answer {
+        self.send(request("GET", token, path).body(Body::empty()).unwrap()).await
+    }
+
+    /// Enqueues some words and returns the run.
+    pub async fn enqueue(&self, agent: &str, input: &str) -> String {
+        let body = json!({ "input": input }).to_string();
+        let taken = self.post(&format!("/v1/agents/{agent}/enqueue"), body).await.expect(202);
+        taken["agent_turn_id"].as_str().unwrap().to_owned()
+    }
+
+    /// Waits until what a path answers is as wanted.
+    pub async fn until(&self, agent: &str, path: &str, is_wanted: impl Fn(&Value) -> bool) -> Value {
+        let watch = self.engine.watch_agent(&AgentKey { tenant: "t".into(), agent: agent.into() });
+        let mut seen = Value::Null;
+        for _ in 0..500 {
+            let answer = self.get(path).await;
+            if answer.status == StatusCode::OK {
+                seen = answer.json();
+                if is_wanted(&seen) {
+                    return seen;
+                }
+            }
+            let _ = tokio::time::timeout(Duration::from_millis(20), watch.changed()).await;
+        }
+        panic!("it never came: {seen:#}");
+    }
+
+    pub async fn until_status(&self, agent: &str, status: &str) -> Value {
+        self.until(agent, &format!("/v1/agents/{agent}"), |head| head["status"] == status).await
+    }
+
+    /// Waits for a run to end.
+    pub async fn ended(&self, agent: &str, run: &str) -> Value {
+        self.until(agent, &format!("/v1/windlass/runs/{run}"), |run| run["status"] == "ended").await
+    }
+
+    /// Claims one call of a tool.
+    pub async fn claim(&self, tool: &str) -> Value {
+        let body = json!({ "worker": "w1", "wait_s": 10 }).to_string();
+        let claimed = self.post(&format!("/v1/tools/{tool}/claim"), body).await.expect(200);
+        assert_eq!(claimed["calls"].as_array().map(Vec::len), Some(1), "{claimed}");
+        claimed["calls"][0].clone()
+    }
+
+    /// The content of an item.
+    pub async fn item(&self, id: &Value) -> Answer {
+        self.get(&format!("/v1/windlass/items/{}", id.as_str().unwrap())).await
+    }
+}
+
+pub fn request(method: &str, token: &str, path: &str) -> axum::http::request::Builder {
+    Request::builder().method(method).uri(path).header("authorization", format!("Bearer {token}"))
+}
+
+/// A report on a claimed call, with the result spelled out.
+pub fn report(call: &Value, result: &str) -> String {
+    format!(
+        r#"{{"agent_turn_id":{},"tool_call_id":{},"status":"success","result":{result},"turn_epoch":{}}}"#,
+        call["agent_turn_id"], call["tool_call_id"], call["turn_epoch"]
+    )
+}

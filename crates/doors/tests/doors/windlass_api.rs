@@ -1,0 +1,134 @@
+//! Runs, content and decisions.
+
+use serde_json::{Value, json};
+
+use crate::support::{World, report};
+
+#[tokio::test]
+async fn a_run_can_be_read_back() {
+    let world = World::start();
+    let id = world.enqueue("alice", "call echo").await;
+    let call = world.claim("echo").await;
+    let waiting = world.get(&format!("/v1/windlass/runs/{id}")).await.expect(200);
+    assert_eq!((&waiting["status"], &waiting["phase"]), (&json!("active"), &json!("waiting")));
+    assert_eq!(waiting["calls"]["open"][0]["tool_call_id"], call["tool_call_id"]);
+    world.post("/v1/agents/alice/report", report(&call, "1")).await.expect(202);
+
+    let run = world.ended("alice", &id).await;
+    assert_eq!((&run["agent_id"], &run["model"]), (&json!("alice"), &json!("offline")));
+    assert_eq!((&run["iteration"], &run["ordinal"], &run["parked"]), (&json!(2), &json!(1), &json!(false)));
+    assert!(run["usage"]["tokens_out"].as_u64().unwrap() > 0);
+
+    let first = world.get(&format!("/v1/windlass/runs/{id}/journal?limit=2")).await.expect(200);
+    assert_eq!(first["entries"][0]["event"]["kind"], "accepted");
+    let rest = world.get(&format!("/v1/windlass/runs/{id}/journal?from={}", first["next"])).await.expect(200);
+    let entries = rest["entries"].as_array().unwrap();
+    assert_eq!((&entries[0]["number"], &rest["next"]), (&json!(2), &Value::Null));
+    assert_eq!(entries.last().unwrap()["event"]["kind"], "ended");
+    assert_eq!(run["journal_length"], json!(entries.len() + 2));
+
+    let calls = world.get(&format!("/v1/windlass/runs/{id}/calls")).await.expect(200);
+    assert_eq!((&calls["calls"][0]["status"], &calls["calls"][0]["attempt"]), (&json!("applied"), &json!(1)));
+    assert_eq!(world.item(&calls["calls"][0]["item_id"]).await.expect(200)["kind"], "tool.call");
+}
+
+#[tokio::test]
+async fn a_box_is_packed_and_given_to_an_agent() {
+    let world = World::start();
+    let run = world.enqueue("alice", "hello").await;
+    let output = world.ended("alice", &run).await["output_box_id"].clone();
+    let body = json!({ "boxes": [output], "items": ["words", { "a": 1 }] }).to_string();
+    let packed = world.post("/v1/windlass/boxes", body).await.expect(201);
+    let id = packed["box_id"].as_str().unwrap();
+    let opened = world.get(&format!("/v1/windlass/boxes/{id}")).await.expect(200);
+    assert_eq!(opened["length"], packed["length"]);
+    let contents: Vec<&Value> = opened["items"].as_array().unwrap().iter().map(|item| &item["content"]).collect();
+    assert!(contents.contains(&&json!({ "text": "words" })) && contents.contains(&&json!({ "item": { "a": 1 } })), "{contents:?}");
+
+    let body = json!({ "input": [], "context_box_id": id }).to_string();
+    let taken = world.post("/v1/agents/bob/enqueue", body).await.expect(202);
+    let run = world.ended("bob", taken["run_id"].as_str().unwrap()).await;
+    let context = world.get(&format!("/v1/windlass/boxes/{}", run["context_box_id"].as_str().unwrap())).await.expect(200);
+    assert_eq!(context["parent"], json!({ "box_id": id, "length": packed["length"] }));
+}
+
+#[tokio::test]
+async fn a_box_is_read_in_pages() {
+    let world = World::start();
+    let items: Vec<String> = (0..40).map(|n| format!("item {n}")).collect();
+    let packed = world.post("/v1/windlass/boxes", json!({ "items": items }).to_string()).await.expect(201);
+    let (mut from, mut read) = (json!(0), Vec::new());
+    while !from.is_null() {
+        let path = format!("/v1/windlass/boxes/{}?from={from}&limit=17", packed["box_id"].as_str().unwrap());
+        let page = world.get(&path).await.expect(200);
+        read.extend(page["items"].as_array().unwrap().iter().map(|item| item["content"]["text"].as_str().unwrap().to_owned()));
+        from = page["next"].clone();
+    }
+    assert_eq!(read, items);
+}
+
+async fn parked_call(world: &World) -> Value {
+    world.enqueue("alice", "call pay").await;
+    let call = world.claim("pay").await;
+    // The worker is never heard of again, and nobody knows whether it paid.
+    world.pass_s(61);
+    let head = world.until("alice", "/v1/agents/alice", |head| head["parked"] == true).await;
+    assert_eq!(head["status"], "suspended");
+    call
+}
+
+fn decision(call: &Value, action: &str, more: Value) -> String {
+    let mut body = json!({ "run_id": call["agent_turn_id"], "tool_call_id": call["tool_call_id"], "action": action });
+    if let (Some(body), Value::Object(more)) = (body.as_object_mut(), more) {
+        body.extend(more);
+    }
+    body.to_string()
+}
+
+#[tokio::test]
+async fn a_person_records_what_a_parked_call_did() {
+    let world = World::start();
+    let call = parked_call(&world).await;
+    let body = decision(&call, "record", json!({ "status": "success", "result": "paid" }));
+    world.post_as("judge", "/v1/windlass/reconcile", body.clone()).await.expect(200);
+    let run = world.ended("alice", call["agent_turn_id"].as_str().unwrap()).await;
+    let deliverable = world.item(&run["deliverable_item_id"]).await.expect(200);
+    assert_eq!(deliverable["content"]["text"], "The results are: pay gave paid");
+    assert_eq!(world.post("/v1/windlass/reconcile", body).await.refusal(), (409, "not_parked".into()));
+}
+
+#[tokio::test]
+async fn a_person_lets_a_parked_call_run_again_or_has_the_model_told() {
+    let world = World::start();
+    let call = parked_call(&world).await;
+    world.post_as("admin", "/v1/windlass/reconcile", decision(&call, "release", json!({}))).await.expect(200);
+    assert_eq!(world.claim("pay").await["attempt"], 2);
+    world.pass_s(61);
+    world.until("alice", "/v1/agents/alice", |head| head["parked"] == true).await;
+    world.post("/v1/windlass/reconcile", decision(&call, "tell", json!({}))).await.expect(200);
+    world.ended("alice", call["agent_turn_id"].as_str().unwrap()).await;
+}
+
+#[tokio::test]
+async fn a_decision_has_to_fit() {
+    let world = World::start();
+    let run = world.enqueue("alice", "call echo").await;
+    let call = world.claim("echo").await;
+    let whole = |action: &str| json!({ "run_id": run, "action": action }).to_string();
+    let unmade = json!({ "agent_turn_id": run, "tool_call_id": format!("{}9", call["tool_call_id"].as_str().unwrap()) });
+    for (body, status, code) in [
+        (whole("resume"), 409, "not_parked"),
+        (decision(&call, "release", json!({})), 409, "not_parked"),
+        (decision(&call, "tell", json!({})), 409, "not_parked"),
+        (decision(&unmade, "tell", json!({})), 404, "unknown_call"),
+        (decision(&call, "resume", json!({})), 400, "bad_field"),
+        (decision(&call, "release", json!({ "result": 1 })), 400, "bad_field"),
+        (decision(&call, "record", json!({ "status": "fine" })), 400, "bad_field"),
+        (decision(&call, "forget", json!({})), 400, "bad_field"),
+        (whole("tell"), 400, "missing_field"),
+        (json!({ "run_id": run }).to_string(), 400, "missing_field"),
+        (json!({ "run_id": "run_1", "action": "resume" }).to_string(), 404, "unknown_turn"),
+    ] {
+        assert_eq!(world.post("/v1/windlass/reconcile", body.clone()).await.refusal(), (status, code.into()), "{body}");
+    }
+}
