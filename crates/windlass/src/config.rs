@@ -1,0 +1,259 @@
+//! The configuration: `windlass.yaml`, with the environment over it, as plain typed data.
+//!
+//! Reading goes in four steps, each in its own module: the file becomes a tree that knows its lines (`node`), variables
+//! are put over it and filled into it (`environment`), small readers take values out of it (`reader`), and the sections
+//! say which keys there are and what must fit together (`sections`). Nothing is guessed: an unknown key is an error.
+//!
+//! What is deliberately absent: any I/O but reading the one file, and any way to print a secret.
+
+mod environment;
+mod error;
+mod node;
+mod reader;
+mod secret;
+mod sections;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::BTreeMap,
+    net::{Ipv4Addr, SocketAddr},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use windlass_kernel::{AfterExecution, Budgets, EffectClass, PolicyName};
+
+pub use error::{ConfigError, Origin};
+pub use secret::{Secret, TokenHash};
+pub use windlass_doors::Scope;
+
+use environment::Environment;
+use node::Node;
+
+/// Everything an operator can set, checked and complete.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// The server's door.
+    pub server: Server,
+    /// Where the truth is kept.
+    pub store: Store,
+    /// Who may come in.
+    pub auth: Auth,
+    /// The models, never empty. The first of a name is asked first, later ones of that name are its fallbacks.
+    pub models: Vec<Model>,
+    /// The external tools, each name once.
+    pub tools: Vec<ExternalTool>,
+    /// The agents by name. Every model and tool they name exists.
+    pub agents: BTreeMap<String, Agent>,
+    /// What nobody may go beyond.
+    pub limits: Limits,
+}
+
+impl Config {
+    /// Reads the file, if one is given, and the environment. A given file must exist; without one the defaults stand:
+    /// loopback, the embedded store, the offline model.
+    pub fn load(path: Option<&Path>, env: impl Iterator<Item = (String, String)>) -> Result<Config, ConfigError> {
+        let Some(path) = path else {
+            return Config::read(Node::nothing(Origin::Default), env);
+        };
+        let origin = Origin::File { file: path.display().to_string().into(), line: None };
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| ConfigError::new(&origin, format!("the configuration cannot be read: {error}")))?;
+        Config::read(Node::parse(&text, &origin)?, env)
+    }
+
+    fn read(mut root: Node, env: impl Iterator<Item = (String, String)>) -> Result<Config, ConfigError> {
+        let environment = Environment::new(env);
+        // Settings first: a value that a variable replaces needs no other variable filled in.
+        environment.overlay(&mut root)?;
+        environment.fill(&mut root, "")?;
+        sections::read(root)
+    }
+}
+
+/// `server`: the address, and how it stops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Server {
+    /// The address to listen on.
+    pub listen: SocketAddr,
+    /// Whether a proxy with TLS stands in front, so that the address need not be loopback.
+    pub behind_proxy: bool,
+    /// How long running calls get when the server stops (`drain_s`).
+    pub drain: Duration,
+}
+
+impl Server {
+    /// Takes the address of the option `--listen`, under the same rule as the file's.
+    pub fn set_listen(&mut self, text: &str) -> Result<(), ConfigError> {
+        let fail = |message| ConfigError { origin: Origin::Flag("--listen"), message };
+        let address = text.parse().map_err(|_| fail(format!("expected {}, found {text:?}", sections::ADDRESS_WANTED)))?;
+        sections::check_address(address, self.behind_proxy).map_err(fail)?;
+        self.listen = address;
+        Ok(())
+    }
+}
+
+impl Default for Server {
+    fn default() -> Self {
+        Self { listen: SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 7600), behind_proxy: false, drain: Duration::from_secs(10) }
+    }
+}
+
+/// `store`: the embedded database.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Store {
+    /// The file of `sqlite:<file>`; `None` is `windlass.db` in the data folder.
+    pub path: Option<PathBuf>,
+}
+
+impl Store {
+    /// The file of the database, given the data folder.
+    pub fn file(&self, data: &Path) -> PathBuf {
+        self.path.clone().unwrap_or_else(|| data.join("windlass.db"))
+    }
+}
+
+/// `auth`: the tokens.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Auth {
+    /// Each token once.
+    pub tokens: Vec<Token>,
+}
+
+/// One token and what it may do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Token {
+    /// The hash of the token.
+    pub hash: TokenHash,
+    /// The tenant that it speaks for.
+    pub tenant: String,
+    /// What it may do, at least one thing.
+    pub scopes: Vec<Scope>,
+    /// What logs call it.
+    pub name: Option<String>,
+}
+
+/// One model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Model {
+    /// The name that runs ask for; `*` takes every name and passes it on.
+    pub name: String,
+    /// Who answers.
+    pub provider: Provider,
+    /// How many calls may be open at once.
+    pub concurrency: usize,
+    /// How long a connection may take.
+    pub connect_timeout: Duration,
+    /// How long the provider may be silent in the middle of an answer.
+    pub idle_timeout: Duration,
+}
+
+impl Model {
+    /// The model there is when none is configured: offline, needs no key.
+    pub fn offline() -> Self {
+        Self {
+            name: "offline".to_owned(),
+            provider: Provider::Scripted { script: None },
+            concurrency: 64,
+            connect_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(60),
+        }
+    }
+}
+
+/// Who answers a model call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Provider {
+    /// A script, or without one the words in the input.
+    Scripted {
+        /// The YAML file of the script.
+        script: Option<PathBuf>,
+    },
+    /// A service with OpenAI's chat completions.
+    OpenAiChat {
+        /// The address up to and without `/chat/completions`, without a slash at its end.
+        base_url: String,
+        /// The key, if the service wants one.
+        api_key: Option<Secret>,
+        /// The service's name of the model; `None` is the name that was asked for.
+        model: Option<String>,
+    },
+}
+
+/// One tool that a service of the user's runs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ExternalTool {
+    /// What the model calls it.
+    pub name: String,
+    /// What the model reads about it.
+    pub description: String,
+    /// JSON Schema of its arguments, an object.
+    pub parameters: serde_json::Value,
+    /// What a repeated start would do.
+    pub effect: EffectClass,
+    /// What the run does once the result is there.
+    pub after_execution: AfterExecution,
+    /// How long a result may take; `limits.call_deadline` if the tool says nothing.
+    pub deadline: Duration,
+}
+
+/// One agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Agent {
+    /// Which policy decides the laps.
+    pub policy: PolicyName,
+    /// The model; `None` is the default one.
+    pub model: Option<String>,
+    /// What the model is told before everything else.
+    pub instructions: Option<String>,
+    /// The tools it may call, each once.
+    pub tools: Vec<String>,
+    /// What one run may use up; laps are `limits.max_turns` if the agent says nothing.
+    pub budgets: Budgets,
+}
+
+/// `limits`: what nobody may go beyond, all above zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Laps of a run whose agent sets no budget.
+    pub max_turns: u32,
+    /// How long a tool call may take if its tool says nothing.
+    pub call_deadline: Duration,
+    /// Bytes of one request's body.
+    pub body_bytes: usize,
+    /// Bytes of one item.
+    pub item_bytes: usize,
+    /// Runs that may wait for one agent.
+    pub queued_per_agent: u32,
+    /// Runs of one tenant that have not ended.
+    pub open_per_tenant: u32,
+    /// Runs that this process works on at once.
+    pub workers: usize,
+    /// How often overdue and orphaned work is looked for.
+    pub sweep_interval: Duration,
+    /// Tries of one model call before the run fails.
+    pub attempts: u32,
+    /// The first pause between two tries; it doubles.
+    pub backoff: Duration,
+    /// How long one try of a model call may take.
+    pub model_deadline: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            max_turns: 10,
+            call_deadline: Duration::from_secs(10 * 60),
+            body_bytes: 8 << 20,
+            item_bytes: 4 << 20,
+            queued_per_agent: 1_000,
+            open_per_tenant: 100_000,
+            workers: 1024,
+            sweep_interval: Duration::from_millis(500),
+            attempts: 5,
+            backoff: Duration::from_millis(500),
+            model_deadline: Duration::from_secs(10 * 60),
+        }
+    }
+}

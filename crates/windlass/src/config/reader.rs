@@ -1,0 +1,282 @@
+//! Small readers over the tree: each takes one kind of value, or says where, what was found and what is wanted.
+
+use std::time::Duration;
+
+use super::{
+    environment::join,
+    error::{ConfigError, Origin, suggestion},
+    node::{Key, Node, Scalar, Style, Value},
+};
+
+/// Longest name of an agent, tool, model, tenant or token.
+const NAME_LETTERS_MAX: usize = 128;
+/// Longest time that can be set. It keeps every sum of times far from overflow.
+const DURATION_MAX: Duration = Duration::from_secs(3650 * 24 * 60 * 60);
+/// How much of a wrong value an error repeats.
+const FOUND_LETTERS_MAX: usize = 60;
+
+/// One value with its path, such as `models[0].name`.
+pub(super) struct Field {
+    path: String,
+    node: Node,
+}
+
+/// A mapping whose keys are all known. Keys are taken out of it one by one.
+pub(super) struct Section {
+    path: String,
+    origin: Origin,
+    entries: Vec<(Key, Node)>,
+}
+
+/// The keys that a mapping may have.
+pub(super) struct Keys {
+    pub(super) known: &'static [&'static str],
+    /// Keys of the contract that a later version will have: refused, but by name.
+    pub(super) later: &'static [&'static str],
+}
+
+impl Field {
+    pub(super) fn root(node: Node) -> Self {
+        Self { path: String::new(), node }
+    }
+
+    /// An error about this value.
+    pub(super) fn fail(&self, message: impl AsRef<str>) -> ConfigError {
+        let message = message.as_ref();
+        let text = if self.path.is_empty() { message.to_owned() } else { format!("{}: {message}", self.path) };
+        ConfigError::new(&self.node.origin, text)
+    }
+
+    /// An error that repeats the value. Not for secrets.
+    pub(super) fn expected(&self, wanted: &str) -> ConfigError {
+        self.fail(format!("expected {wanted}, found {}", found(&self.node)))
+    }
+
+    /// An error about the kind of value. It repeats nothing: a mapping may be missing around a secret.
+    fn expected_shape(&self, wanted: &str) -> ConfigError {
+        let found = match &self.node.value {
+            Value::Scalar(_) if self.node.is_nothing() => "nothing",
+            Value::Scalar(_) => "a single value",
+            Value::List(_) => "a list",
+            Value::Mapping(_) => "a mapping",
+        };
+        self.fail(format!("expected {wanted}, found {found}"))
+    }
+
+    /// The mapping, after every key in it was found to be valid.
+    pub(super) fn section(self, keys: &Keys) -> Result<Section, ConfigError> {
+        let is_nothing = self.node.is_nothing();
+        let entries = match self.node.value {
+            Value::Mapping(entries) => entries,
+            Value::Scalar(_) if is_nothing => Vec::new(),
+            Value::Scalar(_) | Value::List(_) => return Err(self.expected_shape("a mapping")),
+        };
+        for (key, _) in &entries {
+            check_key(key, &self.path, keys)?;
+        }
+        Ok(Section { path: self.path, origin: self.node.origin, entries })
+    }
+
+    /// The elements of a list.
+    pub(super) fn list(self) -> Result<Vec<Field>, ConfigError> {
+        let Value::List(items) = self.node.value else {
+            return Err(self.expected_shape("a list"));
+        };
+        let path = self.path;
+        Ok(items.into_iter().enumerate().map(|(index, node)| Field { path: format!("{path}[{index}]"), node }).collect())
+    }
+
+    /// The entries of a mapping whose keys are names that the operator chose.
+    pub(super) fn named(self) -> Result<Vec<(String, Field)>, ConfigError> {
+        let Value::Mapping(entries) = self.node.value else {
+            return Err(self.expected_shape("a mapping of names"));
+        };
+        let read = |(key, node): (Key, Node)| {
+            check_name(&key.text).map_err(|message| ConfigError::new(&key.origin, format!("{}: {message}", self.path)))?;
+            Ok((key.text.clone(), Field { path: join(&self.path, &key.text), node }))
+        };
+        entries.into_iter().map(read).collect()
+    }
+
+    /// Any text. Numbers written without quotes keep their letters.
+    pub(super) fn text(&self) -> Result<String, ConfigError> {
+        self.scalar().map(|scalar| scalar.text.clone()).ok_or_else(|| self.expected_shape("text"))
+    }
+
+    /// Text with at least one letter. The error repeats nothing, so that secrets can be read with it.
+    pub(super) fn some_text(&self) -> Result<String, ConfigError> {
+        let text = self.text()?;
+        if text.trim().is_empty() { Err(self.fail("expected text, found none")) } else { Ok(text) }
+    }
+
+    /// A name: one that can stand in a path, a log line and a file name.
+    pub(super) fn name(&self) -> Result<String, ConfigError> {
+        let text = self.text()?;
+        match check_name(&text) {
+            Ok(()) => Ok(text),
+            // The one who reads the error knows the reference; the value behind it may be a secret.
+            Err(_) if self.is_filled() => Err(self.expected(NAME_WANTED)),
+            Err(message) => Err(self.fail(message)),
+        }
+    }
+
+    /// A truth value.
+    pub(super) fn flag(&self) -> Result<bool, ConfigError> {
+        match self.unquoted() {
+            Some("true") => Ok(true),
+            Some("false") => Ok(false),
+            Some(_) | None => Err(self.expected("true or false")),
+        }
+    }
+
+    /// A whole number of at least `min`.
+    pub(super) fn whole<T: TryFrom<u64>>(&self, min: u64) -> Result<T, ConfigError> {
+        let number = self.unquoted().and_then(|text| text.parse::<u64>().ok()).filter(|number| *number >= min);
+        let number = number.ok_or_else(|| self.expected(&format!("a whole number of at least {min}")))?;
+        T::try_from(number).map_err(|_| self.expected("a smaller number"))
+    }
+
+    /// A time above zero: `500ms`, `30s`, `10m`, `2h`, `30d`, or a number of seconds.
+    pub(super) fn duration(&self) -> Result<Duration, ConfigError> {
+        const WANTED: &str = "a time such as 500ms, 30s, 10m, 2h or 30d, or a number of seconds";
+        let duration = self.scalar().and_then(|scalar| parse_duration(&scalar.text)).ok_or_else(|| self.expected(WANTED))?;
+        if duration.is_zero() {
+            return Err(self.expected("a time above zero"));
+        }
+        if duration > DURATION_MAX {
+            return Err(self.expected("a time of at most 3650d"));
+        }
+        Ok(duration)
+    }
+
+    /// One of a few words; `later` are those that a later version will have.
+    pub(super) fn choice<T: Copy>(&self, what: &str, words: &[(&str, T)], later: &[&str]) -> Result<T, ConfigError> {
+        let text = self.text()?;
+        if let Some((_, value)) = words.iter().find(|(word, _)| *word == text) {
+            return Ok(*value);
+        }
+        let valid: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+        if later.contains(&text.as_str()) {
+            return Err(self.fail(format!("this version does not have {what} {text} yet; it has {}", valid.join(", "))));
+        }
+        Err(self.unknown(what, &valid))
+    }
+
+    /// An error about a word that is not among the valid ones.
+    pub(super) fn unknown(&self, what: &str, valid: &[&str]) -> ConfigError {
+        let near = self.scalar().map_or_else(String::new, |scalar| suggestion(&scalar.text, valid, "values"));
+        self.fail(format!("unknown {what} {}{near}", found(&self.node)))
+    }
+
+    /// A mapping as JSON.
+    pub(super) fn object(&self) -> Result<serde_json::Value, ConfigError> {
+        match &self.node.value {
+            Value::Mapping(_) => Ok(self.node.to_json()),
+            Value::Scalar(_) | Value::List(_) => Err(self.expected_shape("a mapping")),
+        }
+    }
+
+    fn scalar(&self) -> Option<&Scalar> {
+        match &self.node.value {
+            Value::Scalar(scalar) if !self.node.is_nothing() => Some(scalar),
+            Value::Scalar(_) | Value::List(_) | Value::Mapping(_) => None,
+        }
+    }
+
+    /// Text that may be read as a number. A quoted reference counts, since a reference is often quoted out of habit.
+    fn unquoted(&self) -> Option<&str> {
+        self.scalar().filter(|scalar| scalar.style == Style::Plain || scalar.template.is_some()).map(|scalar| scalar.text.trim())
+    }
+
+    fn is_filled(&self) -> bool {
+        self.scalar().is_some_and(|scalar| scalar.template.is_some())
+    }
+}
+
+impl Section {
+    /// The value of a key, or `None` if nothing was written.
+    pub(super) fn take(&mut self, key: &str) -> Option<Field> {
+        let index = self.entries.iter().position(|(known, _)| known.text == key)?;
+        let (_, node) = self.entries.swap_remove(index);
+        (!node.is_nothing()).then(|| Field { path: join(&self.path, key), node })
+    }
+
+    /// The value of a key that has no default.
+    pub(super) fn require(&mut self, key: &str) -> Result<Field, ConfigError> {
+        self.take(key).ok_or_else(|| ConfigError::new(&self.origin, format!("{}: {key} is missing", self.path)))
+    }
+
+    /// Reads a key that has a default.
+    pub(super) fn read_or<T>(
+        &mut self,
+        key: &str,
+        default: T,
+        read: impl FnOnce(&Field) -> Result<T, ConfigError>,
+    ) -> Result<T, ConfigError> {
+        self.take(key).map_or(Ok(default), |field| read(&field))
+    }
+
+    /// Reads a key that may be left out.
+    pub(super) fn read<T>(
+        &mut self,
+        key: &str,
+        read: impl FnOnce(&Field) -> Result<T, ConfigError>,
+    ) -> Result<Option<T>, ConfigError> {
+        self.take(key).as_ref().map(read).transpose()
+    }
+}
+
+fn check_key(key: &Key, path: &str, keys: &Keys) -> Result<(), ConfigError> {
+    let name = key.text.as_str();
+    if keys.known.contains(&name) {
+        return Ok(());
+    }
+    if keys.later.contains(&name) {
+        return Err(ConfigError::new(&key.origin, format!("this version does not have {} yet", join(path, name))));
+    }
+    let place = if path.is_empty() { String::new() } else { format!(" in {path}") };
+    Err(ConfigError::new(&key.origin, format!("unknown key {name:?}{place}{}", suggestion(name, keys.known, "keys"))))
+}
+
+const NAME_WANTED: &str = "a name of 1 to 128 letters, digits, \".\", \"_\" or \"-\"";
+
+/// Whether the text can be a name.
+pub(super) fn check_name(text: &str) -> Result<(), String> {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    if !text.is_empty() && text.len() <= NAME_LETTERS_MAX && text.chars().all(allowed) {
+        return Ok(());
+    }
+    Err(format!("expected {NAME_WANTED}, found {}", quoted(text)))
+}
+
+fn found(node: &Node) -> String {
+    match &node.value {
+        Value::Scalar(_) if node.is_nothing() => "nothing".to_owned(),
+        Value::Scalar(Scalar { template: Some(template), .. }) => format!("the value of {}", quoted(template)),
+        Value::Scalar(scalar) => quoted(&scalar.text),
+        Value::List(_) => "a list".to_owned(),
+        Value::Mapping(_) => "a mapping".to_owned(),
+    }
+}
+
+fn quoted(text: &str) -> String {
+    let short: String = text.chars().take(FOUND_LETTERS_MAX).collect();
+    let cut = if short.len() < text.len() { "…" } else { "" };
+    format!("{short:?}{cut}")
+}
+
+fn parse_duration(text: &str) -> Option<Duration> {
+    let text = text.trim();
+    let (number, unit) = text.split_at(text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len()));
+    let unit_ms: u64 = match unit {
+        "ms" => 1,
+        "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        // Without a unit, parts of a second are common: 0.5.
+        "" => return number.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()),
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(unit_ms).map(Duration::from_millis)
+}

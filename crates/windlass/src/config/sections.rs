@@ -1,0 +1,360 @@
+//! The sections of `windlass.yaml`: which keys each has, what they mean, and what must fit together.
+
+use std::{
+    collections::BTreeMap,
+    net::{Ipv4Addr, SocketAddr},
+    path::PathBuf,
+    time::Duration,
+};
+
+use windlass_kernel::{AfterExecution, Budgets, EffectClass, PolicyName, SUBMIT_RESULT};
+
+use super::{
+    Agent, Auth, Config, ExternalTool, Limits, Model, Provider, Scope, Secret, Server, Store, Token, TokenHash,
+    error::ConfigError,
+    node::Node,
+    reader::{Field, Keys, Section},
+};
+
+const TOP: Keys = Keys {
+    known: &["server", "store", "auth", "models", "tools", "agents", "limits"],
+    later: &["doorbell", "plugins_dir", "plugins", "pipelines", "webhooks", "schedules", "responses", "retention", "egress"],
+};
+const SERVER: Keys = Keys { known: &["listen", "behind_proxy", "drain_s"], later: &[] };
+const STORE: Keys = Keys { known: &["url"], later: &[] };
+const AUTH: Keys = Keys { known: &["tokens"], later: &[] };
+const TOKEN: Keys = Keys { known: &["token", "tenant", "scopes", "name"], later: &[] };
+const MODEL: Keys = Keys {
+    known: &["name", "provider", "base_url", "api_key", "model", "script", "concurrency", "connect_timeout", "idle_timeout"],
+    later: &[],
+};
+const TOOLS: Keys = Keys { known: &["external"], later: &["mcp"] };
+const EXTERNAL: Keys =
+    Keys { known: &["name", "description", "parameters", "effect", "after_execution", "deadline"], later: &[] };
+const AGENT: Keys = Keys { known: &["policy", "model", "instructions", "tools", "budgets"], later: &[] };
+const BUDGETS: Keys = Keys { known: &["iterations", "calls", "tokens", "wall_time"], later: &[] };
+const LIMITS: Keys = Keys {
+    known: &[
+        "max_turns",
+        "call_deadline",
+        "body_bytes",
+        "item_bytes",
+        "queued_per_agent",
+        "open_per_tenant",
+        "workers",
+        "sweep_interval",
+        "attempts",
+        "backoff",
+        "model_deadline",
+    ],
+    later: &[],
+};
+
+/// Whether a section of that name exists, in this version or a later one.
+pub(super) fn is_top_level(key: &str) -> bool {
+    TOP.known.contains(&key) || TOP.later.contains(&key)
+}
+
+/// Gives the tree its meaning.
+pub(super) fn read(root: Node) -> Result<Config, ConfigError> {
+    let mut top = Field::root(root).section(&TOP)?;
+    let limits = section_or_default(&mut top, "limits", &LIMITS, read_limits)?;
+    let server = section_or_default(&mut top, "server", &SERVER, read_server)?;
+    let store = section_or_default(&mut top, "store", &STORE, read_store)?;
+    let auth = section_or_default(&mut top, "auth", &AUTH, read_auth)?;
+    let mut models = elements(top.take("models"))?.into_iter().map(read_model).collect::<Result<Vec<_>, _>>()?;
+    if models.is_empty() {
+        models.push(Model::offline());
+    }
+    let tools = match top.take("tools") {
+        Some(field) => read_tools(field.section(&TOOLS)?.take("external"), &limits)?,
+        None => Vec::new(),
+    };
+    let agents = match top.take("agents") {
+        Some(field) => read_agents(field, &models, &tools, &limits)?,
+        None => BTreeMap::new(),
+    };
+    Ok(Config { server, store, auth, models, tools, agents, limits })
+}
+
+fn section_or_default<T: Default>(
+    top: &mut Section,
+    key: &str,
+    keys: &Keys,
+    read: impl FnOnce(Section) -> Result<T, ConfigError>,
+) -> Result<T, ConfigError> {
+    top.take(key).map_or_else(|| Ok(T::default()), |field| read(field.section(keys)?))
+}
+
+/// A list that may be left out.
+fn elements(field: Option<Field>) -> Result<Vec<Field>, ConfigError> {
+    field.map_or_else(|| Ok(Vec::new()), Field::list)
+}
+
+fn read_limits(mut section: Section) -> Result<Limits, ConfigError> {
+    let default = Limits::default();
+    Ok(Limits {
+        max_turns: section.read_or("max_turns", default.max_turns, |field| field.whole(1))?,
+        call_deadline: section.read_or("call_deadline", default.call_deadline, Field::duration)?,
+        body_bytes: section.read_or("body_bytes", default.body_bytes, |field| field.whole(1))?,
+        item_bytes: section.read_or("item_bytes", default.item_bytes, |field| field.whole(1))?,
+        queued_per_agent: section.read_or("queued_per_agent", default.queued_per_agent, |field| field.whole(1))?,
+        open_per_tenant: section.read_or("open_per_tenant", default.open_per_tenant, |field| field.whole(1))?,
+        workers: section.read_or("workers", default.workers, |field| field.whole(1))?,
+        sweep_interval: section.read_or("sweep_interval", default.sweep_interval, Field::duration)?,
+        attempts: section.read_or("attempts", default.attempts, |field| field.whole(1))?,
+        backoff: section.read_or("backoff", default.backoff, Field::duration)?,
+        model_deadline: section.read_or("model_deadline", default.model_deadline, Field::duration)?,
+    })
+}
+
+fn read_server(mut section: Section) -> Result<Server, ConfigError> {
+    let default = Server::default();
+    let behind_proxy = section.read_or("behind_proxy", default.behind_proxy, Field::flag)?;
+    let drain_s: u32 = section.read_or("drain_s", 10, |field| field.whole(0))?;
+    let listen = section.read_or("listen", default.listen, |field| {
+        let address = field.text()?.parse().map_err(|_| field.expected(ADDRESS_WANTED))?;
+        check_address(address, behind_proxy).map_err(|message| field.fail(message))?;
+        Ok(address)
+    })?;
+    Ok(Server { listen, behind_proxy, drain: Duration::from_secs(drain_s.into()) })
+}
+
+/// What an address looks like, for errors.
+pub(super) const ADDRESS_WANTED: &str = "an IP address with a port, such as 127.0.0.1:7600";
+
+/// Tokens travel in the clear over plain HTTP, so other machines reach the server through TLS only.
+pub(super) fn check_address(address: SocketAddr, behind_proxy: bool) -> Result<(), String> {
+    if address.ip().to_canonical().is_loopback() || behind_proxy {
+        return Ok(());
+    }
+    Err(format!(
+        "{address} can be reached from other machines without TLS; listen on {}:{}, or put a proxy with TLS in front \
+         and set server.behind_proxy: true",
+        Ipv4Addr::LOCALHOST,
+        address.port()
+    ))
+}
+
+fn read_store(mut section: Section) -> Result<Store, ConfigError> {
+    let path = section.read("url", |field| {
+        let url = field.some_text()?;
+        // The address of a database often has a password in it, so that it is not repeated.
+        if url.starts_with("postgres:") || url.starts_with("postgresql:") {
+            return Err(field.fail("this version does not have PostgreSQL stores yet; use sqlite:<file>"));
+        }
+        let Some(path) = url.strip_prefix("sqlite:") else {
+            return Err(field.fail("expected sqlite:<file>, such as sqlite:.windlass/windlass.db"));
+        };
+        let path = path.strip_prefix("//").unwrap_or(path);
+        if path.is_empty() || path.contains('?') || path.starts_with(':') {
+            return Err(field.fail("expected a file after sqlite:, without options"));
+        }
+        Ok(PathBuf::from(path))
+    })?;
+    Ok(Store { path })
+}
+
+fn read_auth(mut section: Section) -> Result<Auth, ConfigError> {
+    let mut tokens: Vec<Token> = Vec::new();
+    for field in elements(section.take("tokens"))? {
+        let twice = field.fail("this token is given twice");
+        let token = read_token(field.section(&TOKEN)?)?;
+        if tokens.iter().any(|known| known.hash == token.hash) {
+            return Err(twice);
+        }
+        tokens.push(token);
+    }
+    Ok(Auth { tokens })
+}
+
+fn read_token(mut section: Section) -> Result<Token, ConfigError> {
+    let field = section.require("token")?;
+    let text = field.some_text()?;
+    let hash = match text.strip_prefix("sha256:") {
+        Some(hex) => TokenHash::from_hex(hex).ok_or_else(|| field.fail("expected 64 hexadecimal digits after sha256:"))?,
+        None => TokenHash::of(&text),
+    };
+    let list = section.require("scopes")?;
+    let none = list.fail("expected at least one scope, found none");
+    let scopes = list.list()?.iter().map(read_scope).collect::<Result<Vec<_>, _>>()?;
+    if scopes.is_empty() {
+        return Err(none);
+    }
+    let tenant = section.read_or("tenant", "default".to_owned(), Field::name)?;
+    Ok(Token { hash, tenant, scopes, name: section.read("name", Field::name)? })
+}
+
+fn read_scope(field: &Field) -> Result<Scope, ConfigError> {
+    let text = field.text()?;
+    Scope::parse(&text).map_err(|_| match text.starts_with("tools:") {
+        // The nearest word could be `tools:*`, and nobody should be talked into a wider scope.
+        true => field.expected("tools:<name> or tools:*"),
+        false => field.unknown("scope", &Scope::SPELLINGS),
+    })
+}
+
+#[derive(Clone, Copy)]
+enum ProviderName {
+    Scripted,
+    OpenAiChat,
+}
+
+fn read_model(field: Field) -> Result<Model, ConfigError> {
+    let mut section = field.section(&MODEL)?;
+    let name = section.require("name")?;
+    let name = if name.text()? == "*" { "*".to_owned() } else { name.name()? };
+    let provider = section.require("provider")?.choice(
+        "provider",
+        &[("scripted", ProviderName::Scripted), ("openai-chat", ProviderName::OpenAiChat)],
+        &["openai-responses", "anthropic"],
+    )?;
+    let default = Model::offline();
+    Ok(Model {
+        name,
+        provider: match provider {
+            ProviderName::Scripted => read_scripted(&mut section)?,
+            ProviderName::OpenAiChat => read_openai_chat(&mut section)?,
+        },
+        concurrency: section.read_or("concurrency", default.concurrency, |field| field.whole(1))?,
+        connect_timeout: section.read_or("connect_timeout", default.connect_timeout, Field::duration)?,
+        idle_timeout: section.read_or("idle_timeout", default.idle_timeout, Field::duration)?,
+    })
+}
+
+fn read_scripted(section: &mut Section) -> Result<Provider, ConfigError> {
+    for key in ["base_url", "api_key", "model"] {
+        if let Some(field) = section.take(key) {
+            return Err(field.fail("the provider scripted is offline and has no use for this"));
+        }
+    }
+    Ok(Provider::Scripted { script: section.read("script", Field::some_text)?.map(PathBuf::from) })
+}
+
+fn read_openai_chat(section: &mut Section) -> Result<Provider, ConfigError> {
+    if let Some(field) = section.take("script") {
+        return Err(field.fail("only the provider scripted has a script"));
+    }
+    let base_url = section.require("base_url")?;
+    Ok(Provider::OpenAiChat {
+        base_url: read_base_url(&base_url)?,
+        api_key: section.read("api_key", Field::some_text)?.map(Secret::new),
+        model: section.read("model", Field::some_text)?,
+    })
+}
+
+fn read_base_url(field: &Field) -> Result<String, ConfigError> {
+    let url = field.some_text()?;
+    let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://")).unwrap_or_default();
+    let host = rest.split('/').next().unwrap_or_default();
+    // The address is printed and logged, so that a password in it would be too.
+    if host.contains('@') {
+        return Err(field.fail("expected an address without a user or password in it; a key goes into api_key"));
+    }
+    if host.is_empty() || rest.contains(|c: char| c.is_whitespace() || c.is_control() || matches!(c, '?' | '#')) {
+        return Err(field.expected("an address such as https://api.example.com/v1"));
+    }
+    Ok(url.trim_end_matches('/').to_owned())
+}
+
+fn read_tools(external: Option<Field>, limits: &Limits) -> Result<Vec<ExternalTool>, ConfigError> {
+    let mut tools: Vec<ExternalTool> = Vec::new();
+    for field in elements(external)? {
+        let mut section = field.section(&EXTERNAL)?;
+        let name_field = section.require("name")?;
+        let name = name_field.name()?;
+        if name == SUBMIT_RESULT {
+            return Err(name_field.fail(format!("the name {name} is taken by Windlass itself")));
+        }
+        if tools.iter().any(|known| known.name == name) {
+            return Err(name_field.fail(format!("a tool named {name} is given above")));
+        }
+        tools.push(read_tool(name, section, limits)?);
+    }
+    Ok(tools)
+}
+
+fn read_tool(name: String, mut section: Section, limits: &Limits) -> Result<ExternalTool, ConfigError> {
+    let effects = [("read", EffectClass::Read), ("idempotent", EffectClass::Idempotent), ("write", EffectClass::Write)];
+    let endings = [("suspend", AfterExecution::Suspend), ("terminate", AfterExecution::Terminate)];
+    Ok(ExternalTool {
+        name,
+        description: section.read_or("description", String::new(), Field::text)?,
+        parameters: section.read_or("parameters", serde_json::json!({"type": "object"}), Field::object)?,
+        // Who says nothing gets the class that is never started twice.
+        effect: section.read_or("effect", EffectClass::Write, |field| field.choice("effect", &effects, &[]))?,
+        after_execution: section
+            .read_or("after_execution", AfterExecution::Suspend, |field| field.choice("after_execution", &endings, &[]))?,
+        deadline: section.read_or("deadline", limits.call_deadline, Field::duration)?,
+    })
+}
+
+fn read_agents(
+    field: Field,
+    models: &[Model],
+    tools: &[ExternalTool],
+    limits: &Limits,
+) -> Result<BTreeMap<String, Agent>, ConfigError> {
+    let read = |(name, field): (String, Field)| Ok((name, read_agent(field.section(&AGENT)?, models, tools, limits)?));
+    field.named()?.into_iter().map(read).collect()
+}
+
+fn read_agent(mut section: Section, models: &[Model], tools: &[ExternalTool], limits: &Limits) -> Result<Agent, ConfigError> {
+    let policies = [("respond", PolicyName::Respond)];
+    let later = ["pursue", "supervise", "route"];
+    Ok(Agent {
+        policy: section.read_or("policy", PolicyName::Respond, |field| field.choice("policy", &policies, &later))?,
+        model: section.read("model", |field| read_model_name(field, models))?,
+        instructions: section.read("instructions", Field::text)?,
+        tools: read_tool_names(section.take("tools"), tools)?,
+        budgets: match section.take("budgets") {
+            Some(field) => read_budgets(field.section(&BUDGETS)?, limits)?,
+            None => default_budgets(limits),
+        },
+    })
+}
+
+/// A model that the configuration can resolve: one of that name, or any if one passes names on.
+fn read_model_name(field: &Field, models: &[Model]) -> Result<String, ConfigError> {
+    let name = field.some_text()?;
+    if models.iter().any(|model| model.name == name || model.name == "*") {
+        return Ok(name);
+    }
+    let mut valid: Vec<&str> = models.iter().map(|model| model.name.as_str()).collect();
+    valid.dedup();
+    Err(field.unknown("model", &valid))
+}
+
+fn read_tool_names(field: Option<Field>, tools: &[ExternalTool]) -> Result<Vec<String>, ConfigError> {
+    let valid: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
+    let mut names: Vec<String> = Vec::new();
+    for field in elements(field)? {
+        let name = field.text()?;
+        if valid.is_empty() {
+            return Err(field.expected("the name of a tool, but tools.external has none"));
+        }
+        if !valid.contains(&name.as_str()) {
+            return Err(field.unknown("tool", &valid));
+        }
+        if names.contains(&name) {
+            return Err(field.fail(format!("the tool {name} is given above")));
+        }
+        names.push(name);
+    }
+    Ok(names)
+}
+
+fn default_budgets(limits: &Limits) -> Budgets {
+    Budgets { iterations: limits.max_turns, calls: None, tokens: None, wall_ms: None }
+}
+
+fn read_budgets(mut section: Section, limits: &Limits) -> Result<Budgets, ConfigError> {
+    let default = default_budgets(limits);
+    let wall_time = section.read("wall_time", Field::duration)?;
+    Ok(Budgets {
+        iterations: section.read_or("iterations", default.iterations, |field| field.whole(1))?,
+        calls: section.read("calls", |field| field.whole(1))?,
+        tokens: section.read("tokens", |field| field.whole(1))?,
+        wall_ms: wall_time.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
+    })
+}

@@ -1,0 +1,264 @@
+//! What a configuration may say, and what is said about one that cannot be used.
+
+use std::time::Duration;
+
+use serde_json::json;
+use windlass_kernel::{AfterExecution, Budgets, EffectClass, PolicyName};
+
+use super::{node::Node, *};
+
+mod environment;
+mod mistakes;
+
+/// Reads the text as `windlass.yaml` with these variables.
+fn read(text: &str, variables: &[(&str, &str)]) -> Result<Config, ConfigError> {
+    let origin = Origin::File { file: "windlass.yaml".into(), line: None };
+    let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    Config::read(Node::parse(text, &origin)?, variables)
+}
+
+/// Reads a configuration that is fine.
+fn good(text: &str, variables: &[(&str, &str)]) -> Config {
+    read(text, variables).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// The error of a configuration that is not.
+fn error(text: &str, variables: &[(&str, &str)]) -> String {
+    match read(text, variables) {
+        Ok(config) => panic!("accepted: {config:?}"),
+        Err(error) => error.to_string(),
+    }
+}
+
+const FULL: &str = r#"
+server: { listen: 0.0.0.0:7601, behind_proxy: true, drain_s: 3 }
+store: { url: "sqlite:data/main.db" }
+auth:
+  tokens:
+    - { token: "${TOKEN}", scopes: ["*"], name: operator }
+    - token: sha256:2BB80D537B1DA3E38BD30361AA855686BDE0EACD7162FEF6A25FE97BF527A25B
+      tenant: acme
+      scopes: [agents:read, agents:write, agents:stop, tools:echo, "tools:*", responses, runs:read, approvals:answer, admin]
+models:
+  - { name: offline, provider: scripted, script: scripts/echo.yaml }
+  - name: "*"
+    provider: openai-chat
+    base_url: http://127.0.0.1:18080/v1/
+    api_key: "${KEY:-none}"
+    model: 4.10
+    concurrency: 2
+    connect_timeout: 500ms
+    idle_timeout: 90
+tools:
+  external:
+    - name: echo
+      description: gives the text back
+      parameters: { type: object, properties: { count: { type: integer, maximum: 5, default: 1.5, const: "1" } }, additionalProperties: false }
+      effect: read
+      after_execution: terminate
+      deadline: 30d
+    - { name: pay }
+agents:
+  researcher:
+    policy: respond
+    model: anything
+    instructions: |
+      Find it.
+    tools: [echo, pay]
+    budgets: { iterations: 5, calls: 20, tokens: 100000, wall_time: 2h }
+  plain:
+limits:
+  max_turns: 7
+  call_deadline: 5m
+  body_bytes: 1000
+  item_bytes: 500
+  queued_per_agent: 1
+  open_per_tenant: 2
+  workers: 3
+  sweep_interval: 250ms
+  attempts: 4
+  backoff: 0.5
+  model_deadline: 30s
+"#;
+
+#[test]
+fn a_full_file_is_read_to_the_last_key() {
+    let config = good(FULL, &[("TOKEN", "s3cret")]);
+    assert_eq!(
+        config.server,
+        Server { listen: "0.0.0.0:7601".parse().unwrap(), behind_proxy: true, drain: Duration::from_secs(3) }
+    );
+    assert_eq!(config.store.file(Path::new("elsewhere")), Path::new("data/main.db"));
+    let secret = TokenHash::of("secret");
+    let scopes: Vec<String> = config.auth.tokens[1].scopes.iter().map(Scope::to_string).collect();
+    assert_eq!(
+        config.auth.tokens[0],
+        Token {
+            hash: TokenHash::of("s3cret"),
+            tenant: "default".into(),
+            scopes: vec![Scope::All],
+            name: Some("operator".into())
+        }
+    );
+    assert_eq!((config.auth.tokens[1].hash, config.auth.tokens[1].tenant.as_str()), (secret, "acme"));
+    assert_eq!(
+        scopes.join(" "),
+        "agents:read agents:write agents:stop tools:echo tools:* responses runs:read approvals:answer admin"
+    );
+    assert_eq!(
+        config.limits,
+        Limits {
+            max_turns: 7,
+            call_deadline: Duration::from_secs(300),
+            body_bytes: 1000,
+            item_bytes: 500,
+            queued_per_agent: 1,
+            open_per_tenant: 2,
+            workers: 3,
+            sweep_interval: Duration::from_millis(250),
+            attempts: 4,
+            backoff: Duration::from_millis(500),
+            model_deadline: Duration::from_secs(30),
+        }
+    );
+}
+
+#[test]
+fn a_full_file_gives_models_tools_and_agents() {
+    let config = good(FULL, &[("TOKEN", "s3cret")]);
+    let script = Provider::Scripted { script: Some("scripts/echo.yaml".into()) };
+    assert_eq!(config.models[0], Model { provider: script, ..Model::offline() });
+    let provider = Provider::OpenAiChat {
+        base_url: "http://127.0.0.1:18080/v1".into(),
+        api_key: Some(Secret::new("none".into())),
+        model: Some("4.10".into()),
+    };
+    assert_eq!(
+        config.models[1],
+        Model {
+            name: "*".into(),
+            provider,
+            concurrency: 2,
+            connect_timeout: Duration::from_millis(500),
+            idle_timeout: Duration::from_secs(90)
+        }
+    );
+    let count = json!({"type": "integer", "maximum": 5, "default": 1.5, "const": "1"});
+    assert_eq!(
+        config.tools[0],
+        ExternalTool {
+            name: "echo".into(),
+            description: "gives the text back".into(),
+            parameters: json!({"type": "object", "properties": {"count": count}, "additionalProperties": false}),
+            effect: EffectClass::Read,
+            after_execution: AfterExecution::Terminate,
+            deadline: Duration::from_secs(30 * 24 * 60 * 60),
+        }
+    );
+    assert_eq!(
+        config.tools[1],
+        ExternalTool {
+            name: "pay".into(),
+            description: String::new(),
+            parameters: json!({"type": "object"}),
+            effect: EffectClass::Write,
+            after_execution: AfterExecution::Suspend,
+            deadline: Duration::from_secs(300),
+        }
+    );
+    assert_eq!(
+        config.agents["researcher"],
+        Agent {
+            policy: PolicyName::Respond,
+            model: Some("anything".into()),
+            instructions: Some("Find it.\n".into()),
+            tools: vec!["echo".into(), "pay".into()],
+            budgets: Budgets { iterations: 5, calls: Some(20), tokens: Some(100_000), wall_ms: Some(7_200_000) },
+        }
+    );
+    assert_eq!(config.agents["plain"].budgets.iterations, 7);
+}
+
+#[test]
+fn without_a_file_the_defaults_stand() {
+    let config = Config::load(None, std::iter::empty()).unwrap();
+    assert_eq!(config, good("", &[]));
+    assert_eq!(config, good("server:\nstore: {}\nmodels: []\nlimits: null\n", &[]));
+    assert_eq!(config.server.listen.to_string(), "127.0.0.1:7600");
+    assert!(!config.server.behind_proxy);
+    assert_eq!(config.server.drain, Duration::from_secs(10));
+    assert_eq!(config.store.file(Path::new(".windlass")), Path::new(".windlass/windlass.db"));
+    assert_eq!(config.auth.tokens, []);
+    assert_eq!(config.models, [Model::offline()]);
+    assert_eq!((config.tools.len(), config.agents.len()), (0, 0));
+    assert_eq!((config.limits.max_turns, config.limits.call_deadline), (10, Duration::from_secs(600)));
+}
+
+#[test]
+fn a_named_file_is_read_and_must_exist() {
+    let path = std::env::temp_dir().join(format!("windlass-config-{}.yaml", std::process::id()));
+    let missing = Config::load(Some(&path), std::iter::empty()).unwrap_err().to_string();
+    std::fs::write(&path, "\u{feff}server:\r\n  drain_s: 1\r\n").unwrap();
+    let config = Config::load(Some(&path), std::iter::empty());
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(config.unwrap().server.drain, Duration::from_secs(1));
+    let expected = format!("{}: the configuration cannot be read: No such file or directory", path.display());
+    assert!(missing.starts_with(&expected), "{missing}");
+}
+
+#[test]
+fn the_option_listen_obeys_the_same_rule() {
+    let mut server = Server::default();
+    server.set_listen("[::1]:1").unwrap();
+    assert_eq!(server.listen.to_string(), "[::1]:1");
+    assert_eq!(
+        server.set_listen("localhost:1").unwrap_err().to_string(),
+        "--listen: expected an IP address with a port, such as 127.0.0.1:7600, found \"localhost:1\""
+    );
+    assert!(server.set_listen("[::]:1").unwrap_err().to_string().contains("server.behind_proxy: true"));
+    server.behind_proxy = true;
+    server.set_listen("[::]:1").unwrap();
+}
+
+#[test]
+fn mapped_loopback_addresses_are_loopback() {
+    good("server: { listen: \"[::ffff:127.0.0.1]:0\" }", &[]);
+    good("server: { listen: 127.8.8.8:1 }", &[]);
+}
+
+#[test]
+fn secrets_are_never_printed() {
+    let secrets = [("TOKEN", "t0ken-value"), ("KEY", "k3y-value")];
+    let config = good(FULL, &secrets);
+    let shown = format!("{config:?} {config:#?}");
+    assert!(!shown.contains("t0ken-value") && !shown.contains("k3y-value"));
+    let Provider::OpenAiChat { api_key: Some(key), .. } = &config.models[1].provider else { panic!("no key") };
+    assert_eq!(key.expose(), "k3y-value");
+
+    let wrong = [
+        "server: { listen: \"${TOKEN}\" }",
+        "server:\n  drain_s: ${TOKEN}",
+        "server:\n  behind_proxy: ${TOKEN}",
+        "server: \"${TOKEN}\"",
+        "store: { url: \"postgres://u:${TOKEN}@host/db\" }",
+        "store: { url: \"${TOKEN}\" }",
+        "auth: { tokens: [t0ken-value] }",
+        "auth: { tokens: t0ken-value }",
+        "auth: { tokens: [{ token: [t0ken-value] }] }",
+        "auth: { tokens: [{ token: \"sha256:t0ken-value\" }] }",
+        "auth: { tokens: [{ token: t0ken-value, scopes: [\"*\"] }, { token: t0ken-value, scopes: [\"*\"] }] }",
+        "auth: { tokens: [{ token: t0ken-value, scopes: [ }] }",
+        "auth: { tokens: [{ token: x, tenant: \"${TOKEN}:\", scopes: [\"*\"] }] }",
+        "auth: { tokens: [{ token: x, scopes: [\"${TOKEN}\"] }] }",
+        "models: [{ name: a, provider: openai-chat, base_url: \"http://u:t0ken-value@host/\" }]",
+        "models: [{ name: a, provider: openai-chat, base_url: \"${TOKEN}\" }]",
+        "models: [{ name: a, provider: \"${TOKEN}\" }]",
+        "limits: { backoff: \"${TOKEN}\" }",
+        "agents: { a: { model: \"${TOKEN}\" } }",
+        "agents: { a: { tools: [\"${TOKEN}\"] } }",
+    ];
+    for text in wrong {
+        let found = read(text, &secrets).unwrap_err();
+        assert!(!format!("{found} {found:?}").contains("t0ken-value"), "{found}");
+    }
+}

@@ -1,0 +1,246 @@
+//! Configurations that cannot be used, with the exact words that are said about them.
+
+use super::error;
+
+/// Each text is refused with exactly the message next to it.
+fn check(table: &[(&str, &str)]) {
+    for (text, expected) in table {
+        assert_eq!(error(text, &[]), *expected, "for {text}");
+    }
+}
+
+#[test]
+fn unknown_keys_name_the_nearest_valid_one() {
+    check(&[
+        ("\n\nserver:\n  lisen: 1", "windlass.yaml:4: unknown key \"lisen\" in server; did you mean \"listen\"?"),
+        ("sever: {}", "windlass.yaml:1: unknown key \"sever\"; did you mean \"server\"?"),
+        ("Server: {}", "windlass.yaml:1: unknown key \"Server\"; did you mean \"server\"?"),
+        (
+            "server:\n  colour: red",
+            "windlass.yaml:2: unknown key \"colour\" in server; valid keys: listen, behind_proxy, drain_s",
+        ),
+        (
+            "models:\n  - name: a\n    providr: scripted",
+            "windlass.yaml:3: unknown key \"providr\" in models[0]; did you mean \"provider\"?",
+        ),
+        (
+            "auth: { tokens: [ { tokens: x } ] }",
+            "windlass.yaml:1: unknown key \"tokens\" in auth.tokens[0]; did you mean \"token\"?",
+        ),
+        (
+            "tools: { external: [ { name: a, efect: read } ] }",
+            "windlass.yaml:1: unknown key \"efect\" in tools.external[0]; did you mean \"effect\"?",
+        ),
+        (
+            "agents:\n  a:\n    budgets:\n      walltime: 1h",
+            "windlass.yaml:4: unknown key \"walltime\" in agents.a.budgets; did you mean \"wall_time\"?",
+        ),
+        ("limits: { max_turn: 1 }", "windlass.yaml:1: unknown key \"max_turn\" in limits; did you mean \"max_turns\"?"),
+    ]);
+}
+
+#[test]
+fn keys_of_later_versions_are_refused_by_name() {
+    for key in ["doorbell", "plugins", "plugins_dir", "pipelines", "webhooks", "responses", "retention", "egress"] {
+        assert_eq!(error(&format!("\n{key}: x"), &[]), format!("windlass.yaml:2: this version does not have {key} yet"));
+    }
+    check(&[
+        ("tools:\n  mcp: []", "windlass.yaml:2: this version does not have tools.mcp yet"),
+        (
+            "models:\n- name: a\n  provider: anthropic",
+            "windlass.yaml:3: models[0].provider: this version does not have provider anthropic yet; it has scripted, openai-chat",
+        ),
+        (
+            "models: [{ name: a, provider: openai-responses }]",
+            "windlass.yaml:1: models[0].provider: this version does not have provider openai-responses yet; \
+             it has scripted, openai-chat",
+        ),
+        (
+            "agents: { a: { policy: pursue } }",
+            "windlass.yaml:1: agents.a.policy: this version does not have policy pursue yet; it has respond",
+        ),
+        (
+            "store: { url: postgres://host/db }",
+            "windlass.yaml:1: store.url: this version does not have PostgreSQL stores yet; use sqlite:<file>",
+        ),
+    ]);
+}
+
+#[test]
+fn wrong_kinds_say_what_was_found_and_what_is_wanted() {
+    check(&[
+        ("- a", "windlass.yaml:1: expected a mapping, found a list"),
+        ("server: 7600", "windlass.yaml:1: server: expected a mapping, found a single value"),
+        ("models: {}", "windlass.yaml:1: models: expected a list, found a mapping"),
+        ("models: [a]", "windlass.yaml:1: models[0]: expected a mapping, found a single value"),
+        ("agents: []", "windlass.yaml:1: agents: expected a mapping of names, found a list"),
+        ("server: { drain_s: soon }", "windlass.yaml:1: server.drain_s: expected a whole number of at least 0, found \"soon\""),
+        ("server: { drain_s: \"1\" }", "windlass.yaml:1: server.drain_s: expected a whole number of at least 0, found \"1\""),
+        ("server: { drain_s: 99999999999 }", "windlass.yaml:1: server.drain_s: expected a smaller number, found \"99999999999\""),
+        ("server: { behind_proxy: yes }", "windlass.yaml:1: server.behind_proxy: expected true or false, found \"yes\""),
+        ("limits: { workers: 1.5 }", "windlass.yaml:1: limits.workers: expected a whole number of at least 1, found \"1.5\""),
+        ("agents: { a: { tools: echo } }", "windlass.yaml:1: agents.a.tools: expected a list, found a single value"),
+        (
+            "tools: { external: [ { name: a, parameters: object } ] }",
+            "windlass.yaml:1: tools.external[0].parameters: expected a mapping, found a single value",
+        ),
+        ("agents: { a: { instructions: [b] } }", "windlass.yaml:1: agents.a.instructions: expected text, found a list"),
+    ]);
+}
+
+#[test]
+fn times_and_limits_must_be_above_zero() {
+    const WANTED: &str = "expected a time such as 500ms, 30s, 10m, 2h or 30d, or a number of seconds, found";
+    for wrong in ["soon", "10 m", "10w", "-1", "1.5h", "m", "nan", "99999999999999999999h"] {
+        let expected = format!("windlass.yaml:1: limits.call_deadline: {WANTED} \"{wrong}\"");
+        assert_eq!(error(&format!("limits: {{ call_deadline: {wrong} }}"), &[]), expected);
+    }
+    check(&[
+        ("limits: { max_turns: 0 }", "windlass.yaml:1: limits.max_turns: expected a whole number of at least 1, found \"0\""),
+        ("limits: { backoff: 0s }", "windlass.yaml:1: limits.backoff: expected a time above zero, found \"0s\""),
+        ("limits: { backoff: 4000d }", "windlass.yaml:1: limits.backoff: expected a time of at most 3650d, found \"4000d\""),
+        (
+            "models: [{ name: a, provider: scripted, concurrency: 0 }]",
+            "windlass.yaml:1: models[0].concurrency: expected a whole number of at least 1, found \"0\"",
+        ),
+    ]);
+}
+
+#[test]
+fn addresses_are_checked() {
+    check(&[
+        (
+            "server:\n  listen: localhost",
+            "windlass.yaml:2: server.listen: expected an IP address with a port, such as 127.0.0.1:7600, found \"localhost\"",
+        ),
+        (
+            "server:\n  listen: 0.0.0.0:80",
+            "windlass.yaml:2: server.listen: 0.0.0.0:80 can be reached from other machines without TLS; listen on 127.0.0.1:80, \
+             or put a proxy with TLS in front and set server.behind_proxy: true",
+        ),
+        ("store: { url: a.db }", "windlass.yaml:1: store.url: expected sqlite:<file>, such as sqlite:.windlass/windlass.db"),
+        ("store: { url: \"sqlite::memory:\" }", "windlass.yaml:1: store.url: expected a file after sqlite:, without options"),
+        (
+            "models: [{ name: a, provider: openai-chat, base_url: api.example.com }]",
+            "windlass.yaml:1: models[0].base_url: expected an address such as https://api.example.com/v1, found \"api.example.com\"",
+        ),
+        (
+            "models: [{ name: a, provider: openai-chat, base_url: \"http://me:word@host\" }]",
+            "windlass.yaml:1: models[0].base_url: expected an address without a user or password in it; a key goes into api_key",
+        ),
+    ]);
+}
+
+#[test]
+fn names_and_scopes_are_checked() {
+    const NAME: &str = "expected a name of 1 to 128 letters, digits, \".\", \"_\" or \"-\", found";
+    let long = "a".repeat(129);
+    assert_eq!(
+        error(&format!("agents: {{ {long}: {{}} }}"), &[]),
+        format!("windlass.yaml:1: agents: {NAME} \"{}\"…", &long[..60])
+    );
+    assert_eq!(error("agents:\n  a b: {}", &[]), format!("windlass.yaml:2: agents: {NAME} \"a b\""));
+    assert_eq!(
+        error("models: [{ name: a/b, provider: scripted }]", &[]),
+        format!("windlass.yaml:1: models[0].name: {NAME} \"a/b\"")
+    );
+    check(&[
+        (
+            "auth:\n  tokens:\n  - token: x\n    scopes: [agent:read]",
+            "windlass.yaml:4: auth.tokens[0].scopes[0]: unknown scope \"agent:read\"; did you mean \"agents:read\"?",
+        ),
+        (
+            "auth: { tokens: [ { token: x, scopes: [everything] } ] }",
+            "windlass.yaml:1: auth.tokens[0].scopes[0]: unknown scope \"everything\"; valid values: *, agents:read, agents:write, \
+             agents:stop, tools:<name>, tools:*, responses, runs:read, approvals:answer, admin",
+        ),
+        (
+            "auth: { tokens: [ { token: x, scopes: [\"tools:a b\"] } ] }",
+            "windlass.yaml:1: auth.tokens[0].scopes[0]: expected tools:<name> or tools:*, found \"tools:a b\"",
+        ),
+        (
+            "auth: { tokens: [ { token: x, scopes: [] } ] }",
+            "windlass.yaml:1: auth.tokens[0].scopes: expected at least one scope, found none",
+        ),
+        ("auth: { tokens: [ { token: x } ] }", "windlass.yaml:1: auth.tokens[0]: scopes is missing"),
+        ("auth: { tokens: [ { token: \"\" } ] }", "windlass.yaml:1: auth.tokens[0].token: expected text, found none"),
+        (
+            "auth: { tokens: [ { token: \"sha256:12\" } ] }",
+            "windlass.yaml:1: auth.tokens[0].token: expected 64 hexadecimal digits after sha256:",
+        ),
+        (
+            "auth:\n  tokens:\n  - { token: x, scopes: [admin] }\n  - { token: x, scopes: [admin] }",
+            "windlass.yaml:4: auth.tokens[1]: this token is given twice",
+        ),
+    ]);
+}
+
+#[test]
+fn what_is_named_must_exist_and_be_named_once() {
+    check(&[
+        (
+            "tools:\n  external:\n  - name: echo\n  - name: echo",
+            "windlass.yaml:4: tools.external[1].name: a tool named echo is given above",
+        ),
+        (
+            "tools: { external: [ { name: submit_result } ] }",
+            "windlass.yaml:1: tools.external[0].name: the name submit_result is taken by Windlass itself",
+        ),
+        ("agents:\n  a: {}\n  a: {}", "windlass.yaml:3: the key \"a\" is given twice"),
+        (
+            "tools: { external: [ { name: echo } ] }\nagents:\n  a:\n    tools:\n    - ecko",
+            "windlass.yaml:5: agents.a.tools[0]: unknown tool \"ecko\"; did you mean \"echo\"?",
+        ),
+        (
+            "tools: { external: [ { name: echo } ] }\nagents:\n  a:\n    tools: [echo, echo]",
+            "windlass.yaml:4: agents.a.tools[1]: the tool echo is given above",
+        ),
+        (
+            "agents: { a: { tools: [echo] } }",
+            "windlass.yaml:1: agents.a.tools[0]: expected the name of a tool, but tools.external has none, found \"echo\"",
+        ),
+        ("agents: { a: { model: gpt } }", "windlass.yaml:1: agents.a.model: unknown model \"gpt\"; valid values: offline"),
+        ("models: [{ provider: scripted }]", "windlass.yaml:1: models[0]: name is missing"),
+        ("models:\n\n- name: a", "windlass.yaml:3: models[0]: provider is missing"),
+        ("models: [{ name: a, provider: openai-chat }]", "windlass.yaml:1: models[0]: base_url is missing"),
+        (
+            "models: [{ name: a, provider: openai, base_url: http://h }]",
+            "windlass.yaml:1: models[0].provider: unknown provider \"openai\"; valid values: scripted, openai-chat",
+        ),
+        (
+            "models: [{ name: a, provider: scripted, api_key: x }]",
+            "windlass.yaml:1: models[0].api_key: the provider scripted is offline and has no use for this",
+        ),
+        (
+            "models: [{ name: a, provider: openai-chat, base_url: http://h, script: x }]",
+            "windlass.yaml:1: models[0].script: only the provider scripted has a script",
+        ),
+        (
+            "tools: { external: [ { name: a, effect: writes } ] }",
+            "windlass.yaml:1: tools.external[0].effect: unknown effect \"writes\"; did you mean \"write\"?",
+        ),
+        (
+            "tools: { external: [ { name: a, after_execution: stop } ] }",
+            "windlass.yaml:1: tools.external[0].after_execution: unknown after_execution \"stop\"; \
+             valid values: suspend, terminate",
+        ),
+    ]);
+}
+
+#[test]
+fn yaml_mistakes_name_their_line() {
+    check(&[
+        ("server:\n  listen: [1", "windlass.yaml:2: not readable as YAML: unclosed bracket '['"),
+        (
+            "server:\n  { drain_s: ${N} }",
+            "windlass.yaml:2: not readable as YAML: while parsing a flow mapping, did not find expected ',' or '}'; \
+             inside {} and [], put ${…} in quotes",
+        ),
+        ("a: b: c", "windlass.yaml:1: not readable as YAML: mapping values are not allowed in this context"),
+        ("a: 1\n---\nb: 2", "windlass.yaml:3: not readable as YAML: only single YAML document expected but multiple found"),
+        ("server: !secret x", "windlass.yaml:1: not readable as YAML: unsupported tag `!secret`"),
+        ("server: {}\nserver: {}", "windlass.yaml:2: the key \"server\" is given twice"),
+    ]);
+    let deep = format!("server: {}{}", "[".repeat(200), "]".repeat(200));
+    assert!(error(&deep, &[]).starts_with("windlass.yaml:1: not readable as YAML: YAML document too large or too complex"));
+}

@@ -1,0 +1,101 @@
+//! Windlass: a durable agent engine in one binary. The command line, and the only place where everything meets.
+
+mod config;
+mod export;
+mod serve;
+mod token;
+mod world;
+
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use clap::{Parser, Subcommand};
+use windlass_engine::CrashPoints;
+
+use config::Config;
+
+/// A durable agent engine: kill it in the middle, nothing is lost and nothing runs twice.
+#[derive(Parser)]
+#[command(version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Runs the server in the foreground. SIGTERM lets running calls finish for a while, then exits.
+    Serve {
+        /// The configuration; without it windlass.yaml of this folder is read, if there is one.
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+        /// The address, instead of the configured one.
+        #[arg(long, value_name = "ADDR")]
+        listen: Option<String>,
+        /// The data folder.
+        #[arg(long, value_name = "DIR", default_value = ".windlass")]
+        data: PathBuf,
+    },
+    /// Prints a run as JSON lines: its journal, items and calls. Works beside a running server.
+    Export {
+        /// The run, as run_….
+        run: String,
+        /// The configuration, for where the database is.
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+        /// The data folder.
+        #[arg(long, value_name = "DIR", default_value = ".windlass")]
+        data: PathBuf,
+        /// Whose run it is.
+        #[arg(long, default_value = "default")]
+        tenant: String,
+    },
+    /// Lists the points that WINDLASS_CRASH_AT can name.
+    CrashPoints,
+}
+
+fn main() -> ExitCode {
+    match run(Arguments::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("windlass: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<()> {
+    match command {
+        Command::Serve { config, listen, data } => {
+            let mut config = load(config.as_deref())?;
+            if let Some(listen) = listen {
+                config.server.set_listen(&listen)?;
+            }
+            runtime()?.block_on(serve::serve(config, &data))
+        }
+        Command::Export { run, config, data, tenant } => {
+            let config = load(config.as_deref())?;
+            runtime()?.block_on(export::export(&config.store.file(&data), &tenant, &run))
+        }
+        Command::CrashPoints => {
+            for name in CrashPoints::names() {
+                println!("{name}");
+            }
+            Ok(())
+        }
+    }
+}
+
+fn load(path: Option<&Path>) -> anyhow::Result<Config> {
+    let here = Path::new("windlass.yaml");
+    let path = path.or_else(|| here.exists().then_some(here));
+    // A variable that is no text cannot be meant for us.
+    let env = std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    Ok(Config::load(path, env)?)
+}
+
+fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()
+}

@@ -1,0 +1,182 @@
+//! The server: configuration in, everything wired together, until somebody says stop.
+
+use std::{path::Path, sync::Arc, time::Duration};
+
+use anyhow::Context;
+use axum::serve::ListenerExt;
+use tokio::{net::TcpListener, signal::unix::{SignalKind, signal}};
+use windlass_doors::{DoorState, Limits as DoorLimits, Token, Tokens};
+use windlass_engine::{AgentSpec, CrashPoints, Engine, Parts, Roster, Settings};
+use windlass_kernel::{Route, ToolName, ToolSpec};
+use windlass_models::{Entry, OpenAiChat, OpenAiChatConfig, Registry, Scripted};
+use windlass_ports::{Admission, Model};
+use windlass_store::{SqliteStore, StoreOptions};
+
+use crate::{
+    config::{self, Config, Provider, TokenHash},
+    token,
+    world::{OrderedIds, SystemClock},
+};
+
+/// How long open connections get once the engine has stopped. Streams never end by themselves.
+const GOODBYE: Duration = Duration::from_millis(500);
+
+/// Serves until SIGTERM or SIGINT.
+pub(crate) async fn serve(config: Config, data: &Path) -> anyhow::Result<()> {
+    log();
+    // Without a process-wide choice, TLS would not know which of its implementations to use.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let crash = crash_points(&config)?;
+    let models = Arc::new(registry(&config.models)?);
+    let file = config.store.file(data);
+    let store = Arc::new(SqliteStore::open(&file, StoreOptions::default()).with_context(|| format!("{}", file.display()))?);
+    let tokens = tokens(&config, data)?;
+    let listener = TcpListener::bind(config.server.listen).await.with_context(|| format!("cannot listen on {}", config.server.listen))?;
+    let address = listener.local_addr()?;
+    let engine = Engine::start(Parts {
+        node: store.node(),
+        views: store.clone(),
+        store,
+        models,
+        roster: roster(&config),
+        doorbell: None,
+        publisher: None,
+        clock: Arc::new(SystemClock),
+        ids: Arc::new(OrderedIds),
+        crash,
+        settings: settings(&config),
+    });
+    let state = DoorState::new(engine.clone(), tokens, DoorLimits { body_bytes_max: config.limits.body_bytes });
+    let router = windlass_doors::router(state);
+    tracing::info!(%address, store = %file.display(), model = %config.models[0].name, "serving");
+    let mut terminate = signal(SignalKind::terminate())?;
+    // A small answer must not wait for the other side's acknowledgement of an earlier one.
+    let listener = listener.tap_io(|stream| {
+        let _ = stream.set_nodelay(true);
+    });
+    let stopped = Arc::new(tokio::sync::Notify::new());
+    let told = stopped.clone();
+    let server = axum::serve(listener, router).with_graceful_shutdown(async move { told.notified().await });
+    tokio::select! {
+        result = server.into_future() => result.context("the server broke off")?,
+        () = async {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = tokio::signal::ctrl_c() => {}
+            }
+            tracing::info!("stopping: no new work, running calls may finish");
+            engine.drain().await;
+            stopped.notify_one();
+            tokio::time::sleep(GOODBYE).await;
+        } => {}
+    }
+    tracing::info!("stopped");
+    Ok(())
+}
+
+fn log() {
+    let filter = std::env::var("WINDLASS_LOG").unwrap_or_else(|_| "info".to_owned());
+    let _ = tracing_subscriber::fmt().with_env_filter(tracing_subscriber::EnvFilter::new(filter)).with_writer(std::io::stderr).try_init();
+}
+
+fn crash_points(config: &Config) -> anyhow::Result<CrashPoints> {
+    let Ok(point) = std::env::var("WINDLASS_CRASH_AT") else {
+        return Ok(CrashPoints::default());
+    };
+    anyhow::ensure!(!config.server.behind_proxy, "WINDLASS_CRASH_AT is for tests and refused together with server.behind_proxy");
+    let points = CrashPoints::parse(&point)?;
+    tracing::warn!(%point, "THIS SERVER WILL KILL ITSELF: WINDLASS_CRASH_AT is set");
+    Ok(points)
+}
+
+fn registry(models: &[config::Model]) -> anyhow::Result<Registry> {
+    let entries = models.iter().map(entry).collect::<anyhow::Result<Vec<_>>>()?;
+    Registry::new(entries).context("no models are configured")
+}
+
+fn entry(model: &config::Model) -> anyhow::Result<Entry> {
+    let (made, upstream): (Arc<dyn Model>, Option<String>) = match &model.provider {
+        Provider::Scripted { script } => {
+            let scripted = match script {
+                Some(path) => Scripted::from_file(&model.name, path)?,
+                None => Scripted::by_words(&model.name),
+            };
+            (Arc::new(scripted.with_concurrency(model.concurrency)), None)
+        }
+        Provider::OpenAiChat { base_url, api_key, model: upstream } => {
+            let mut config = OpenAiChatConfig::new(&model.name, base_url);
+            config.api_key = api_key.as_ref().map(|key| key.expose().to_owned());
+            config.model.clone_from(upstream);
+            config.concurrency = model.concurrency;
+            config.connect_timeout_ms = millis(model.connect_timeout);
+            config.idle_timeout_ms = millis(model.idle_timeout);
+            (Arc::new(OpenAiChat::new(config)?), upstream.clone())
+        }
+    };
+    Ok(Entry { name: model.name.clone(), upstream, model: made })
+}
+
+fn roster(config: &Config) -> Roster {
+    let agents = config.agents.iter().map(|(name, agent)| {
+        let spec = AgentSpec {
+            policy: agent.policy,
+            model: agent.model.clone(),
+            instructions: agent.instructions.clone(),
+            tools: agent.tools.iter().map(|tool| ToolName::from(tool.as_str())).collect(),
+            budgets: agent.budgets,
+        };
+        (name.as_str().into(), spec)
+    });
+    let tools = config.tools.iter().map(|tool| {
+        let spec = ToolSpec {
+            name: tool.name.as_str().into(),
+            description: tool.description.clone(),
+            parameters: tool.parameters.clone(),
+            route: Route::External,
+            effect: tool.effect,
+            after_execution: tool.after_execution,
+            deadline_ms: millis(tool.deadline),
+        };
+        (spec.name.clone(), spec)
+    });
+    Roster::new(agents.collect(), tools.collect(), Vec::new())
+}
+
+fn settings(config: &Config) -> Settings {
+    let limits = &config.limits;
+    Settings {
+        workers_max: limits.workers,
+        sweep_ms: millis(limits.sweep_interval),
+        iterations_max: limits.max_turns,
+        call_deadline_ms: millis(limits.call_deadline),
+        model_deadline_ms: millis(limits.model_deadline),
+        attempts_max: limits.attempts,
+        backoff_ms: millis(limits.backoff),
+        item_bytes_max: limits.item_bytes,
+        drain_ms: millis(config.server.drain),
+        admission: Admission { queued_per_agent_max: limits.queued_per_agent, open_per_tenant_max: limits.open_per_tenant },
+        ..Settings::default()
+    }
+}
+
+/// The configured tokens, or the one of the data folder.
+fn tokens(config: &Config, data: &Path) -> anyhow::Result<Tokens> {
+    if config.auth.tokens.is_empty() {
+        let (token, path) = token::own_token(data)?;
+        tracing::info!(file = %path.display(), "no tokens are configured: the one in this file may do everything");
+        let hash = *TokenHash::of(&token).as_bytes();
+        let own = Token { hash, tenant: "default".into(), scopes: vec![config::Scope::All], name: "own".to_owned() };
+        return Ok(Tokens::new(vec![own]));
+    }
+    let configured = config.auth.tokens.iter().map(|token| Token {
+        hash: *token.hash.as_bytes(),
+        tenant: token.tenant.as_str().into(),
+        scopes: token.scopes.clone(),
+        name: token.name.clone().unwrap_or_else(|| token.tenant.clone()),
+    });
+    Ok(Tokens::new(configured.collect()))
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
