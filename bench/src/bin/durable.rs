@@ -1,0 +1,315 @@
+//! The durable tool loop driven through the engine, in the same run as the ceiling program, and what the two have to do with
+//! each other.
+//!
+//! `durable [DIR]` prints one JSON line for the ceiling, one for the engine with an in-process tool, one for the engine with a
+//! tool that is claimed, and one with the ratios.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+    process::Command,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use serde_json::{Map, Value, json};
+use tokio::sync::{mpsc, oneshot};
+use uuid::Uuid;
+use windlass_bench::{ITERATIONS, Measured, Meter, model_reply, now_us, resumed_after_us, round, setting, tool_result};
+use windlass_engine::{ClaimRequest, CrashPoints, Engine, Enqueue, Parts, Roster, Settings, ToolResult};
+use windlass_kernel::{
+    AfterExecution, AgentKey, EffectClass, HeadStatus, ItemKind, RequestedCall, Route, RunId, TaskStatus, Timestamp, ToolName, ToolSpec, content,
+};
+use windlass_ports::{
+    Clock, Executor, Ids, Lineage, Model, ModelEvent, ModelMessage, ModelRequest, ModelStream, Models, ToolCall, ToolReport,
+};
+use windlass_store::{SqliteStore, StoreOptions};
+
+const TENANT: &str = "bench";
+
+/// A model that answers at once: a call in each of the first laps, then the end. It notes how long each result took to come back.
+#[derive(Default)]
+struct Loop {
+    tool: String,
+    resumes: Mutex<Vec<u64>>,
+    /// Runs whose last answer was given.
+    last_lap: Mutex<BTreeSet<RunId>>,
+}
+
+impl Model for Loop {
+    fn call(&self, request: ModelRequest) -> ModelStream {
+        if let Some(ModelMessage::ToolResult { output, .. }) = request.messages.last() {
+            self.resumes.lock().unwrap_or_else(PoisonError::into_inner).push(resumed_after_us(output));
+        }
+        let results = request.messages.iter().filter(|message| matches!(message, ModelMessage::ToolResult { .. })).count();
+        let mut events = vec![Ok(ModelEvent::Text(model_reply()))];
+        if results < ITERATIONS {
+            let provider_id = format!("c{results}");
+            events.push(Ok(ModelEvent::Call(RequestedCall { provider_id, tool: self.tool.clone(), arguments: "{}".into() })));
+        } else {
+            self.last_lap.lock().unwrap_or_else(PoisonError::into_inner).insert(request.run);
+        }
+        Box::pin(futures_util::stream::iter(events))
+    }
+
+    fn provider(&self) -> &str {
+        "bench"
+    }
+
+    fn concurrency(&self) -> usize {
+        usize::MAX
+    }
+}
+
+struct OneModel(Arc<Loop>);
+
+impl Models for OneModel {
+    fn resolve(&self, _name: &str) -> Option<Arc<dyn Model>> {
+        Some(self.0.clone())
+    }
+
+    fn default_name(&self) -> &str {
+        "loop"
+    }
+}
+
+/// A tool whose work leaves the run as a job of its own, as the ceiling's does.
+struct Jobs(mpsc::UnboundedSender<oneshot::Sender<String>>);
+
+#[async_trait]
+impl Executor for Jobs {
+    fn accepts(&self, tool: &ToolName) -> bool {
+        tool.as_str() == "job"
+    }
+
+    fn effect(&self, _tool: &ToolName) -> EffectClass {
+        EffectClass::Read
+    }
+
+    async fn run(&self, _call: ToolCall) -> ToolReport {
+        let (reply, replied) = oneshot::channel();
+        let _ = self.0.send(reply);
+        let result = replied.await.expect("the tool answers every job");
+        ToolReport { status: TaskStatus::Success, result: Bytes::from(format!("\"{result}\"")), after: None }
+    }
+}
+
+struct RealClock;
+
+impl Clock for RealClock {
+    fn now(&self) -> Timestamp {
+        Timestamp((now_us() / 1000) as i64)
+    }
+}
+
+struct RealIds;
+
+impl Ids for RealIds {
+    fn fresh(&self) -> Uuid {
+        Uuid::now_v7()
+    }
+}
+
+/// An engine on its own database, and the model it drives.
+#[derive(Clone)]
+struct Bench {
+    engine: Engine,
+    model: Arc<Loop>,
+    tool: &'static str,
+}
+
+impl Bench {
+    fn open(folder: &Path, tool: &'static str) -> Self {
+        let store = Arc::new(SqliteStore::open(&folder.join("windlass.db"), StoreOptions::default()).expect("a new database opens"));
+        let (jobs, mut taken) = mpsc::unbounded_channel::<oneshot::Sender<String>>();
+        tokio::spawn(async move {
+            while let Some(reply) = taken.recv().await {
+                let _ = reply.send(tool_result());
+            }
+        });
+        let model = Arc::new(Loop { tool: tool.to_owned(), ..Loop::default() });
+        let external = ToolSpec {
+            name: "claimed".into(),
+            description: String::new(),
+            parameters: json!({ "type": "object" }),
+            route: Route::External,
+            effect: EffectClass::Read,
+            after_execution: AfterExecution::Suspend,
+            deadline_ms: 600_000,
+        };
+        let tools = BTreeMap::from([(external.name.clone(), external)]);
+        let engine = Engine::start(Parts {
+            node: store.node(),
+            views: store.clone(),
+            store,
+            models: Arc::new(OneModel(model.clone())),
+            roster: Roster::new(BTreeMap::new(), tools, vec![Arc::new(Jobs(jobs))]),
+            doorbell: None,
+            publisher: None,
+            clock: Arc::new(RealClock),
+            ids: Arc::new(RealIds),
+            crash: CrashPoints::default(),
+            settings: Settings::default(),
+        });
+        Bench { engine, model, tool }
+    }
+
+    /// One run from the request to its last commit, in microseconds.
+    async fn run(&self, agent: &AgentKey) -> u64 {
+        let began = Instant::now();
+        let watch = self.engine.watch_agent(agent);
+        let text = content::encode(&content::Instruction::Text("i".repeat(200)));
+        let request = Enqueue {
+            agent: agent.clone(),
+            input: vec![(ItemKind::Instruction, text)],
+            model: None,
+            instructions: None,
+            tools: Some(vec![self.tool.into()]),
+            context_box: None,
+            result_fields: Vec::new(),
+            idempotency_key: None,
+            lineage: Lineage::default(),
+        };
+        let run = self.engine.enqueue(request).await.expect("the engine takes the run").run;
+        loop {
+            watch.changed().await;
+            let is_last = self.model.last_lap.lock().unwrap_or_else(PoisonError::into_inner).contains(&run);
+            if is_last && self.is_idle(agent).await {
+                self.model.last_lap.lock().unwrap_or_else(PoisonError::into_inner).remove(&run);
+                return began.elapsed().as_micros() as u64;
+            }
+        }
+    }
+
+    async fn is_idle(&self, agent: &AgentKey) -> bool {
+        let head = self.engine.views().head(agent).await.expect("the store can be read");
+        head.is_some_and(|head| head.status == HeadStatus::Idle)
+    }
+
+    fn take_resumes(&self) -> Vec<u64> {
+        std::mem::take(&mut *self.model.resumes.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Claims and reports for the tool `claimed`, as a service would.
+    async fn serve_claims(self) {
+        let tool = ToolName::from("claimed");
+        let news = self.engine.watch_tool(&TENANT.into(), &tool);
+        loop {
+            let request = ClaimRequest { tenant: TENANT.into(), tool: tool.clone(), worker: "w".into(), max: 64, lease_ms: 60_000, key: None };
+            let calls = self.engine.claim(request).await.expect("the engine gives calls");
+            if calls.is_empty() {
+                news.changed().await;
+            }
+            for call in calls {
+                let result = Bytes::from(format!("\"{}\"", tool_result()));
+                let report = ToolResult {
+                    agent: call.agent,
+                    run: call.run,
+                    call: call.call,
+                    status: TaskStatus::Success,
+                    result,
+                    after: None,
+                    source: None,
+                };
+                self.engine.report(report).await.expect("the engine takes the result");
+            }
+        }
+    }
+
+    async fn measure(&self, folder: &Path) -> Measured {
+        let agent = |n: usize| AgentKey { tenant: TENANT.into(), agent: format!("agent-{n}").as_str().into() };
+        for _ in 0..20 {
+            self.run(&agent(0)).await;
+        }
+        self.take_resumes();
+        let (meter, began, mut alone_us) = (Meter::start(folder), Instant::now(), Vec::new());
+        while began.elapsed().as_secs() < setting("SECS1", 5) {
+            alone_us.push(self.run(&agent(0)).await);
+        }
+        let alone = meter.stop();
+        let resume_alone_us = self.take_resumes();
+        let concurrency = setting("CONC", 64) as usize;
+        let (stop, done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let drivers: Vec<_> = (0..concurrency)
+            .map(|n| {
+                let (bench, stop, done, agent) = (self.clone(), stop.clone(), done.clone(), agent(n));
+                tokio::spawn(async move {
+                    while !stop.load(Relaxed) {
+                        bench.run(&agent).await;
+                        done.fetch_add(1, Relaxed);
+                    }
+                })
+            })
+            .collect();
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        self.take_resumes();
+        let (before, meter) = (done.load(Relaxed), Meter::start(folder));
+        tokio::time::sleep(Duration::from_secs(setting("SECS", 10))).await;
+        let runs = done.load(Relaxed) - before;
+        let busy = meter.stop();
+        let resume_busy_us = self.take_resumes();
+        stop.store(true, Relaxed);
+        for driver in drivers {
+            driver.await.expect("a driver ends");
+        }
+        Measured { concurrency, runs, busy, alone_us, alone, resume_alone_us, resume_busy_us }
+    }
+}
+
+/// Runs the ceiling program beside this one and reads its line.
+fn ceiling(folder: &Path) -> Map<String, Value> {
+    let program = std::env::current_exe().expect("this program has a path").with_file_name("ceiling");
+    let out = Command::new(program).arg(folder.join("ceiling.db")).output().expect("the ceiling program runs");
+    let line = String::from_utf8_lossy(&out.stdout).into_owned();
+    println!("{}", line.trim());
+    serde_json::from_str(&line).expect("the ceiling prints one JSON object")
+}
+
+/// The engine in terms of the ceiling, and whether that is good enough.
+fn ratios(ceiling: &Map<String, Value>, engine: &Map<String, Value>, claimed: &Map<String, Value>) -> Value {
+    let number = |fields: &Map<String, Value>, name: &str| fields.get(name).and_then(Value::as_f64).unwrap_or(f64::NAN);
+    let ratio = |name: &str| number(engine, name) / number(ceiling, name);
+    let checks = [
+        ("runs_per_s_of_ceiling", ratio("runs_per_s"), "min", 1.0 / 3.0),
+        ("cpu_ms_per_run", number(engine, "cpu_ms_per_run"), "max", 0.5),
+        ("alone_p50_of_ceiling", ratio("run_c1_p50_ms"), "max", 2.5),
+        ("resume_busy_p99_of_ceiling", ratio("resume_cN_p99_ms"), "max", 3.0),
+        ("flushes_in_process", number(engine, "flushes_per_run_c1"), "max", 8.3),
+        ("flushes_by_claim", number(claimed, "flushes_per_run_c1"), "max", 11.3),
+        ("disk_bytes_per_run", number(engine, "disk_bytes_per_run"), "max", 11_000.0),
+    ];
+    let mut fields = Map::from_iter([("peer".to_owned(), json!("ratios"))]);
+    let mut all_hold = true;
+    for (name, value, direction, bound) in checks {
+        let holds = if direction == "min" { value >= bound } else { value <= bound };
+        all_hold &= holds;
+        fields.insert(name.to_owned(), json!({ "value": round(value, 3), direction: round(bound, 3), "holds": holds }));
+    }
+    fields.insert("all_hold".to_owned(), json!(all_hold));
+    Value::Object(fields)
+}
+
+#[tokio::main]
+async fn main() {
+    let folder = std::env::args().nth(1).map_or_else(|| tempfile::tempdir().expect("a folder for the data").keep(), Into::into);
+    let sub = |name: &str| {
+        let path = folder.join(name);
+        std::fs::create_dir_all(&path).expect("a folder for the data");
+        path
+    };
+    let ceiling_fields = ceiling(&sub("ceiling"));
+    let in_process = sub("in-process");
+    let engine_fields = Bench::open(&in_process, "job").measure(&in_process).await.fields("windlass", "sqlite/in-process tool");
+    println!("{}", Value::Object(engine_fields.clone()));
+    let by_claim = sub("by-claim");
+    let bench = Bench::open(&by_claim, "claimed");
+    tokio::spawn(bench.clone().serve_claims());
+    let claimed_fields = bench.measure(&by_claim).await.fields("windlass", "sqlite/tool by claim");
+    println!("{}", Value::Object(claimed_fields.clone()));
+    println!("{}", ratios(&ceiling_fields, &engine_fields, &claimed_fields));
+}

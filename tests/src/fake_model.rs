@@ -1,0 +1,155 @@
+//! A chat-completions server that plays scenes: what it was asked is kept, what it answers is told by the test.
+
+use std::{
+    collections::VecDeque,
+    convert::Infallible,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use axum::{
+    Router,
+    body::Body,
+    extract::State,
+    http::{HeaderMap, StatusCode},
+    response::{IntoResponse, Response},
+    routing::post,
+};
+use serde_json::{Value, json};
+
+use crate::until;
+
+/// One answer.
+#[derive(Clone, Debug)]
+pub enum Scene {
+    /// Words.
+    Say(&'static str),
+    /// Calls of tools, with arguments.
+    Call(Vec<(&'static str, Value)>),
+    /// An error status, with headers.
+    Fail(u16, Vec<(&'static str, &'static str)>),
+    /// Words, then the connection breaks.
+    Cut(&'static str),
+    /// Nothing, until the client goes away.
+    Hang,
+}
+
+#[derive(Default)]
+struct Stage {
+    scenes: VecDeque<Scene>,
+    asked: Vec<Value>,
+    hanging: usize,
+}
+
+/// The server. It listens until it is dropped.
+pub struct FakeModel {
+    stage: Arc<Mutex<Stage>>,
+    /// Its address with `/v1`, for `base_url`.
+    pub base_url: String,
+    server: tokio::task::JoinHandle<()>,
+}
+
+impl FakeModel {
+    /// Plays the scenes in order; the last one for ever.
+    pub async fn start(scenes: Vec<Scene>) -> Self {
+        let stage = Arc::new(Mutex::new(Stage { scenes: scenes.into(), ..Stage::default() }));
+        let router = Router::new().route("/v1/chat/completions", post(answer)).with_state(stage.clone());
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let base_url = format!("http://{}/v1", listener.local_addr().expect("it has an address"));
+        let server = tokio::spawn(async move {
+            let _ = axum::serve(listener, router).await;
+        });
+        FakeModel { stage, base_url, server }
+    }
+
+    /// The requests so far.
+    pub fn asked(&self) -> Vec<Value> {
+        self.stage.lock().expect("nobody panics on stage").asked.clone()
+    }
+
+    /// Waits until so many requests came.
+    pub async fn asked_times(&self, count: usize) -> Vec<Value> {
+        until(&format!("the model is asked {count} times"), || async { Some(self.asked()).filter(|asked| asked.len() >= count) }).await
+    }
+
+    /// How many requests hang and have not been called off.
+    pub fn hanging(&self) -> usize {
+        self.stage.lock().expect("nobody panics on stage").hanging
+    }
+
+    /// A `models:` entry for a configuration.
+    pub fn config(&self) -> String {
+        format!("models: [ {{ name: fake, provider: openai-chat, base_url: '{}' }} ]\n", self.base_url)
+    }
+}
+
+impl Drop for FakeModel {
+    fn drop(&mut self) {
+        self.server.abort();
+    }
+}
+
+/// Counts a hanging request until its client goes away.
+struct Hanging(Arc<Mutex<Stage>>);
+
+impl Drop for Hanging {
+    fn drop(&mut self) {
+        self.0.lock().expect("nobody panics on stage").hanging -= 1;
+    }
+}
+
+async fn answer(State(stage): State<Arc<Mutex<Stage>>>, axum::Json(body): axum::Json<Value>) -> Response {
+    let scene = {
+        let mut open = stage.lock().expect("nobody panics on stage");
+        open.asked.push(body);
+        let next = open.scenes.front().cloned().expect("a play has a scene");
+        if open.scenes.len() > 1 {
+            open.scenes.pop_front();
+        }
+        next
+    };
+    match scene {
+        Scene::Say(words) => sse(vec![chunk(json!({ "content": words }), None), chunk(json!({}), Some("stop")), "[DONE]".to_owned()]),
+        Scene::Call(calls) => {
+            let calls: Vec<Value> = calls
+                .iter()
+                .enumerate()
+                .map(|(index, (tool, arguments))| {
+                    json!({ "index": index, "id": format!("c{index}"), "type": "function", "function": { "name": tool, "arguments": arguments.to_string() } })
+                })
+                .collect();
+            sse(vec![chunk(json!({ "tool_calls": calls }), None), chunk(json!({}), Some("tool_calls")), "[DONE]".to_owned()])
+        }
+        Scene::Fail(status, headers) => {
+            let mut map = HeaderMap::new();
+            for (name, value) in headers {
+                map.insert(name, value.parse().expect("a header"));
+            }
+            let status = StatusCode::from_u16(status).expect("a status");
+            (status, map, axum::Json(json!({ "error": { "message": "as the test wants it" } }))).into_response()
+        }
+        Scene::Cut(words) => {
+            let first = format!("data: {}\n\n", chunk(json!({ "content": words }), None));
+            let pieces = futures_util::stream::iter([Ok(first), Err(std::io::Error::other("cut"))]);
+            ([("content-type", "text/event-stream")], Body::from_stream(pieces)).into_response()
+        }
+        Scene::Hang => {
+            stage.lock().expect("nobody panics on stage").hanging += 1;
+            let hanging = Hanging(stage.clone());
+            let pieces = futures_util::stream::unfold(hanging, |hanging| async move {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                Some((Ok::<_, Infallible>(": still here\n\n"), hanging))
+            });
+            ([("content-type", "text/event-stream")], Body::from_stream(pieces)).into_response()
+        }
+    }
+}
+
+fn chunk(delta: Value, finish: Option<&str>) -> String {
+    json!({ "choices": [ { "index": 0, "delta": delta, "finish_reason": finish } ] }).to_string()
+}
+
+fn sse(events: Vec<String>) -> Response {
+    let body: String = events.iter().map(|event| format!("data: {event}\n\n")).collect();
+    ([("content-type", "text/event-stream")], body).into_response()
+}

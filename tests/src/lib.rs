@@ -1,0 +1,26 @@
+//! The harness: the real binary in a folder of its own, spoken to over HTTP, killed without mercy.
+
+mod fake_model;
+mod server;
+mod stream;
+
+pub use fake_model::{FakeModel, Scene};
+pub use server::{Answer, Server, ServerBuilder, binary};
+pub use stream::{SseEvent, SseStream};
+
+use std::{future::Future, time::Duration};
+
+/// How long a test waits for something that should happen at once. Generous: it only bounds a failure.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Asks until the answer is there. Fails with `what` once patience is at its end.
+pub async fn until<T, F: Future<Output = Option<T>>>(what: &str, mut ask: impl FnMut() -> F) -> T {
+    let began = std::time::Instant::now();
+    loop {
+        if let Some(answer) = ask().await {
+            return answer;
+        }
+        assert!(began.elapsed() < PATIENCE, "{what}: it did not happen within {PATIENCE:?}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}

@@ -1,0 +1,393 @@
+//! One server process.
+
+use std::{
+    io::{BufRead, BufReader},
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::{Arc, Mutex, OnceLock},
+    time::Instant,
+};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::{PATIENCE, SseStream, until};
+
+/// The token the harness configures, which may do everything for the tenant `default`.
+pub const TOKEN: &str = "test-token";
+
+/// The binary, built once per test program.
+pub fn binary() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace is the parent folder").to_owned();
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let built = Command::new(cargo).args(["build", "--quiet", "-p", "windlass"]).current_dir(&root).status();
+        assert!(built.expect("cargo runs").success(), "the binary does not build");
+        let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+        target.join("debug/windlass")
+    })
+}
+
+/// What a server is started with.
+pub struct ServerBuilder {
+    folder: Arc<TempDir>,
+    config: String,
+    env: Vec<(String, String)>,
+    wrapper: Vec<String>,
+}
+
+impl ServerBuilder {
+    /// A server in a new folder with this configuration, to which tokens are added if it has none.
+    pub fn new(config: &str) -> Self {
+        let folder = Arc::new(TempDir::new().expect("a folder for the server"));
+        let mut config = config.to_owned();
+        if !config.contains("auth:") {
+            config.push_str(&format!("\nauth: {{ tokens: [ {{ token: {TOKEN}, scopes: ['*'] }} ] }}\n"));
+        }
+        ServerBuilder { folder, config, env: Vec::new(), wrapper: Vec::new() }
+    }
+
+    /// Adds an environment variable.
+    pub fn env(mut self, name: &str, value: &str) -> Self {
+        self.env.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Puts a file beside the configuration.
+    pub fn file(self, name: &str, content: &str) -> Self {
+        std::fs::write(self.folder.path().join(name), content).expect("a file beside the configuration");
+        self
+    }
+
+    /// Runs the server under another program.
+    pub fn under(mut self, program: &[&str]) -> Self {
+        self.wrapper = program.iter().map(|&word| word.to_owned()).collect();
+        self
+    }
+
+    /// The folder it will run in.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Starts it and waits until it serves.
+    pub async fn start(self) -> Server {
+        std::fs::write(self.folder.path().join("windlass.yaml"), &self.config).expect("the configuration can be written");
+        let server = Server { child: None, base: String::new(), log: Arc::default(), client: client(), setup: self, token: TOKEN.to_owned() };
+        server.started().await
+    }
+
+    /// Starts it, expecting it to refuse: returns the exit status and what it wrote.
+    pub fn refuses(self) -> (ExitStatus, String) {
+        std::fs::write(self.folder.path().join("windlass.yaml"), &self.config).expect("the configuration can be written");
+        let out = self.command().output().expect("the binary runs");
+        (out.status, String::from_utf8_lossy(&out.stderr).into_owned())
+    }
+
+    fn command(&self) -> Command {
+        let mut words = self.wrapper.clone();
+        words.push(binary().to_string_lossy().into_owned());
+        let mut command = Command::new(&words[0]);
+        command
+            .args(&words[1..])
+            .args(["serve", "--listen", "127.0.0.1:0"])
+            .current_dir(self.folder.path())
+            .env_remove("WINDLASS_CRASH_AT")
+            .env("WINDLASS_LOG", "info")
+            .envs(self.env.iter().map(|(name, value)| (name.as_str(), value.as_str())))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        command
+    }
+}
+
+fn client() -> reqwest::Client {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    reqwest::Client::builder().no_proxy().build().expect("a client")
+}
+
+/// A running server. Dropping it kills it.
+pub struct Server {
+    child: Option<Child>,
+    base: String,
+    log: Arc<Mutex<Vec<String>>>,
+    client: reqwest::Client,
+    setup: ServerBuilder,
+    token: String,
+}
+
+/// What the server said.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    /// The status code.
+    pub status: u16,
+    /// The body, or null if it was not JSON.
+    pub body: Value,
+}
+
+impl Answer {
+    /// The body of a 2xx answer; fails on any other.
+    pub fn ok(self) -> Value {
+        assert!((200..300).contains(&self.status), "{} {}", self.status, self.body);
+        self.body
+    }
+
+    /// The error code of an answer.
+    pub fn code(&self) -> &str {
+        self.body["error"]["code"].as_str().unwrap_or("")
+    }
+}
+
+impl Server {
+    /// The process's id.
+    pub fn pid(&self) -> u32 {
+        self.child.as_ref().expect("the server runs").id()
+    }
+
+    /// Its address, as http://….
+    pub fn base(&self) -> &str {
+        &self.base
+    }
+
+    /// The folder it runs in; the database is `.windlass/windlass.db` below it.
+    pub fn folder(&self) -> &Path {
+        self.setup.folder.path()
+    }
+
+    /// A connection to its database, beside it.
+    pub fn database(&self) -> rusqlite::Connection {
+        let connection = rusqlite::Connection::open(self.folder().join(".windlass/windlass.db")).expect("the database opens");
+        connection.busy_timeout(PATIENCE).expect("a timeout can be set");
+        connection
+    }
+
+    /// Speaks with another token from here on.
+    pub fn with_token(mut self, token: &str) -> Self {
+        token.clone_into(&mut self.token);
+        self
+    }
+
+    /// What it logged so far.
+    pub fn log(&self) -> String {
+        self.log.lock().expect("nobody panics while logging").join("\n")
+    }
+
+    /// GETs a path.
+    pub async fn get(&self, path: &str) -> Answer {
+        self.send(self.client.get(format!("{}{path}", self.base))).await
+    }
+
+    /// POSTs JSON to a path.
+    pub async fn post(&self, path: &str, body: Value) -> Answer {
+        self.send(self.client.post(format!("{}{path}", self.base)).json(&body)).await
+    }
+
+    /// POSTs bytes as they are.
+    pub async fn post_bytes(&self, path: &str, body: Vec<u8>) -> Answer {
+        self.send(self.client.post(format!("{}{path}", self.base)).header("content-type", "application/json").body(body)).await
+    }
+
+    /// Sends any request, with the token unless it has one.
+    pub async fn send(&self, request: reqwest::RequestBuilder) -> Answer {
+        self.try_send(request).await.expect("the server answers")
+    }
+
+    /// POSTs JSON to a server that may die before it answers.
+    pub async fn try_post(&self, path: &str, body: Value) -> Option<Answer> {
+        self.try_send(self.client.post(format!("{}{path}", self.base)).json(&body)).await.ok()
+    }
+
+    /// GETs from a server that may be dead.
+    pub async fn try_get(&self, path: &str) -> Option<Answer> {
+        self.try_send(self.client.get(format!("{}{path}", self.base))).await.ok()
+    }
+
+    /// A request to build on.
+    pub fn request(&self, method: reqwest::Method, path: &str) -> reqwest::RequestBuilder {
+        self.client.request(method, format!("{}{path}", self.base))
+    }
+
+    async fn try_send(&self, request: reqwest::RequestBuilder) -> reqwest::Result<Answer> {
+        let request = request.build()?;
+        let mut request = request;
+        if !request.headers().contains_key("authorization") {
+            request.headers_mut().insert("authorization", format!("Bearer {}", self.token).parse().expect("a header"));
+        }
+        let response = self.client.execute(request).await?;
+        let status = response.status().as_u16();
+        let bytes = response.bytes().await?;
+        Ok(Answer { status, body: serde_json::from_slice(&bytes).unwrap_or(Value::Null) })
+    }
+
+    /// Opens an agent's event stream; `cursor` is the last event's id.
+    pub async fn events(&self, agent: &str, cursor: Option<&str>) -> SseStream {
+        let mut request = self.client.get(format!("{}/v1/agents/{agent}/events?from=start", self.base)).bearer_auth(&self.token);
+        if let Some(cursor) = cursor {
+            request = request.header("last-event-id", cursor);
+        }
+        let response = request.send().await.expect("the stream opens");
+        assert_eq!(response.status(), 200, "the stream opens");
+        SseStream::new(response)
+    }
+
+    /// Enqueues a text to an agent; returns the run.
+    pub async fn enqueue(&self, agent: &str, input: &str) -> String {
+        self.enqueue_body(agent, json!({ "input": input })).await
+    }
+
+    /// Enqueues a body to an agent; returns the run.
+    pub async fn enqueue_body(&self, agent: &str, body: Value) -> String {
+        let answer = self.post(&format!("/v1/agents/{agent}/enqueue"), body).await.ok();
+        answer["run_id"].as_str().expect("an enqueue has a run").to_owned()
+    }
+
+    /// Waits until a run has ended; returns it.
+    pub async fn ended(&self, run: &str) -> Value {
+        until(&format!("{run} ends"), || async {
+            let view = self.get(&format!("/v1/windlass/runs/{run}")).await.ok();
+            (view["status"] == "ended").then_some(view)
+        })
+        .await
+    }
+
+    /// Waits until an agent has a status; returns the agent.
+    pub async fn agent_is(&self, agent: &str, status: &str) -> Value {
+        until(&format!("{agent} is {status}"), || async {
+            let view = self.get(&format!("/v1/agents/{agent}")).await;
+            (view.body["status"] == status).then_some(view.body)
+        })
+        .await
+    }
+
+    /// Claims calls of a tool until there is one.
+    pub async fn claim(&self, tool: &str) -> Value {
+        until(&format!("a call of {tool} can be claimed"), || async {
+            let body = json!({ "worker": "w1", "max": 1, "lease_s": 60 });
+            let answer = self.post(&format!("/v1/tools/{tool}/claim"), body).await.ok();
+            answer["calls"].as_array().and_then(|calls| calls.first().cloned())
+        })
+        .await
+    }
+
+    /// Reports a success for a claimed call.
+    pub async fn report(&self, call: &Value, result: Value) -> Answer {
+        let body = json!({
+            "agent_turn_id": call["agent_turn_id"], "tool_call_id": call["tool_call_id"], "status": "success", "result": result,
+        });
+        self.post(&format!("/v1/agents/{}/report", call["agent_id"].as_str().expect("a call has its agent")), body).await
+    }
+
+    /// The content of an item.
+    pub async fn content(&self, item: &Value) -> Value {
+        let id = item.as_str().expect("an item id");
+        self.get(&format!("/v1/windlass/items/{id}")).await.ok()["content"].clone()
+    }
+
+    /// The journal of a run.
+    pub async fn journal(&self, run: &str) -> Vec<Value> {
+        let page = self.get(&format!("/v1/windlass/runs/{run}/journal?limit=1000")).await.ok();
+        page["events"].as_array().expect("a journal has events").clone()
+    }
+
+    /// A run by `windlass export`, one JSON value per line.
+    pub fn export(&self, run: &str) -> Vec<Value> {
+        let out = Command::new(binary()).args(["export", run]).current_dir(self.folder()).output().expect("export runs");
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        let text = String::from_utf8(out.stdout).expect("an export is UTF-8");
+        text.lines().map(|line| serde_json::from_str(line).expect("an export is JSON lines")).collect()
+    }
+
+    /// Kills it without warning.
+    pub fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_raw(self.pid() as i32).expect("a process id");
+        rustix::process::kill_process(pid, signal).expect("the signal arrives");
+    }
+
+    /// Waits until the process is gone by itself.
+    pub async fn gone(&mut self) -> ExitStatus {
+        let began = Instant::now();
+        loop {
+            if let Some(status) = self.child.as_mut().expect("the server runs").try_wait().expect("it can be waited for") {
+                self.child = None;
+                return status;
+            }
+            assert!(began.elapsed() < PATIENCE, "the server is still there");
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    }
+
+    /// Whether the process is there.
+    pub fn is_running(&mut self) -> bool {
+        self.child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None)))
+    }
+
+    /// Starts it again in the same folder, with these variables instead of the earlier ones.
+    pub async fn restart(mut self, env: &[(&str, &str)]) -> Server {
+        self.kill();
+        self.setup.env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        self.started().await
+    }
+
+    async fn started(mut self) -> Server {
+        let mut child = self.setup.command().spawn().expect("the binary starts");
+        let stderr = child.stderr.take().expect("its log is read");
+        let log = Arc::new(Mutex::new(Vec::new()));
+        self.log = log.clone();
+        std::thread::spawn(move || {
+            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                log.lock().expect("nobody panics while logging").push(line);
+            }
+        });
+        let began = Instant::now();
+        self.base = loop {
+            if let Some(address) = address(&self.log()) {
+                break format!("http://{address}");
+            }
+            if let Ok(Some(status)) = child.try_wait() {
+                panic!("the server did not start ({status}):\n{}", self.log());
+            }
+            assert!(began.elapsed() < PATIENCE, "the server does not say its address:\n{}", self.log());
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        };
+        self.child = Some(child);
+        self
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// The address in the log line that says the server serves.
+fn address(log: &str) -> Option<String> {
+    let line = log.lines().find(|line| line.contains("serving"))?;
+    let plain: String = strip_colours(line);
+    let rest = plain.split("address=").nth(1)?;
+    Some(rest.split_whitespace().next()?.to_owned())
+}
+
+fn strip_colours(line: &str) -> String {
+    let mut plain = String::new();
+    let mut in_escape = false;
+    for c in line.chars() {
+        match (in_escape, c) {
+            (false, '\u{1b}') => in_escape = true,
+            (true, 'm') => in_escape = false,
+            (true, _) => {}
+            (false, c) => plain.push(c),
+        }
+    }
+    plain
+}

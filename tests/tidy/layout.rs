@@ -1,0 +1,101 @@
+//! Which crate may know which, what the kernel must never touch, and how large a file may get.
+
+use std::{collections::BTreeSet, fs};
+
+use crate::{root, sources};
+
+/// The edges between crates; there are no others.
+const EDGES: [(&str, &[&str]); 7] = [
+    ("kernel", &[]),
+    ("ports", &["kernel"]),
+    ("store", &["kernel", "ports"]),
+    ("models", &["kernel", "ports"]),
+    ("engine", &["kernel", "ports"]),
+    ("doors", &["kernel", "ports", "engine"]),
+    ("windlass", &["kernel", "ports", "store", "models", "engine", "doors"]),
+];
+
+/// Words that would end the kernel's purity.
+const IMPURE: [&str; 9] =
+    ["std::time::", "tokio::", "async fn", "HashMap", "HashSet", "rand::", "std::fs", "std::net", "std::thread"];
+
+#[test]
+fn crates_depend_only_in_the_one_direction() {
+    for (name, allowed) in EDGES {
+        let manifest = fs::read_to_string(root().join("crates").join(name).join("Cargo.toml")).expect("every crate has a manifest");
+        let own = manifest.split("[dev-dependencies]").next().unwrap_or_default();
+        let used: BTreeSet<&str> = own
+            .lines()
+            .filter_map(|line| line.strip_prefix("windlass-"))
+            .filter_map(|line| line.split(['.', ' ', '=']).next())
+            .collect();
+        let allowed: BTreeSet<&str> = allowed.iter().copied().collect();
+        assert!(used.is_subset(&allowed), "{name} depends on {:?}", used.difference(&allowed).collect::<Vec<_>>());
+    }
+    let crates = fs::read_dir(root().join("crates")).expect("there are crates").count();
+    assert_eq!(crates, EDGES.len(), "a new crate needs a line in EDGES and a reason in ARCHITECTURE.md");
+}
+
+#[test]
+fn the_kernel_is_pure() {
+    for (path, text) in sources(&root().join("crates/kernel/src")) {
+        for word in IMPURE {
+            assert!(!text.contains(word), "{} names {word}", path.display());
+        }
+    }
+}
+
+#[test]
+fn doors_never_touch_sql_and_the_kernel_never_hears_of_http() {
+    for (path, text) in sources(&root().join("crates/doors/src")) {
+        assert!(!text.contains("rusqlite") && !text.contains("SELECT "), "{} speaks SQL", path.display());
+    }
+    for (path, text) in sources(&root().join("crates/kernel/src")) {
+        let words = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+        assert!(!words.into_iter().any(|line| line.to_lowercase().contains("http")), "{} speaks HTTP", path.display());
+    }
+}
+
+#[test]
+fn there_is_one_queue() {
+    let tables: Vec<String> = crate::files(&root().join("crates/store/migrations"))
+        .iter()
+        .flat_map(|path| {
+            let text = fs::read_to_string(path).expect("a migration is text");
+            let made = text.lines().filter_map(|line| line.trim().strip_prefix("CREATE TABLE "));
+            made.map(|line| line.split(['(', ' ']).next().unwrap_or_default().to_owned()).collect::<Vec<_>>()
+        })
+        .collect();
+    assert!(tables.contains(&"inbox".to_owned()), "the inbox is the queue: {tables:?}");
+    for second in ["jobs", "job", "queue", "tasks", "task_queue", "work", "events", "turns"] {
+        assert!(!tables.contains(&second.to_owned()), "a second queue: {second}");
+    }
+}
+
+#[test]
+fn files_fit_in_the_head() {
+    for (path, text) in sources(&root()) {
+        let is_test = path.components().any(|part| part.as_os_str() == "tests");
+        let limit = if is_test { 800 } else { 500 };
+        let lines = text.lines().count();
+        assert!(lines <= limit, "{} has {lines} lines, {limit} fit in the head", path.display());
+    }
+}
+
+#[test]
+fn nothing_is_left_for_later() {
+    // Written in halves, so that this file does not find itself.
+    let marks = [concat!("todo", "!("), concat!("unimplemented", "!("), concat!("FIX", "ME"), concat!("#[", "ignore")];
+    for (path, text) in sources(&root()) {
+        for mark in marks {
+            assert!(!text.contains(mark), "{} has {mark}", path.display());
+        }
+    }
+}
+
+#[test]
+fn the_ci_command_is_the_one_the_readme_prints() {
+    let readme = fs::read_to_string(root().join("README.md")).expect("there is a README");
+    let ci = fs::read_to_string(root().join(".ci/run")).expect("there is a CI script");
+    assert!(ci.contains("scripts/test") && readme.contains("scripts/test"), "CI runs what the README prints");
+}

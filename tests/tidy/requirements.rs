@@ -1,0 +1,83 @@
+//! `docs/requirements.md` is made from the names of tests, and checked here: it cannot claim what no test shows.
+//!
+//! `UPDATE_REQUIREMENTS=1 cargo test -p windlass-tests --test tidy` writes it anew.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write,
+    fs,
+};
+
+use crate::{root, sources};
+
+/// The requirements in force, and those that wait, with the reason.
+const LAST_C: u32 = 86;
+const LAST_F: u32 = 19;
+const WAITING: [(&str, &str); 1] = [("C-30", "comes with child runs")];
+
+/// Tests by the requirement in their name: `c_018_…` shows C-18.
+fn tests_by_requirement() -> BTreeMap<String, BTreeSet<String>> {
+    let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (path, text) in sources(&root()) {
+        let file = path.strip_prefix(root()).expect("sources are below the root").display().to_string();
+        for line in text.lines() {
+            let Some(name) = function(line) else { continue };
+            let Some((letter, rest)) = name.split_at_checked(1) else { continue };
+            let Some(number) = rest.strip_prefix('_').and_then(|rest| rest.get(..3)).and_then(|digits| digits.parse::<u32>().ok()) else {
+                continue;
+            };
+            if ["c", "f", "v"].contains(&letter) && rest.get(4..5) == Some("_") {
+                found.entry(format!("{}-{number:02}", letter.to_uppercase())).or_default().insert(format!("`{name}` in {file}"));
+            }
+        }
+    }
+    found
+}
+
+/// The name of the function that a line declares.
+fn function(line: &str) -> Option<&str> {
+    let line = line.trim_start().strip_prefix("pub ").unwrap_or(line.trim_start());
+    let line = line.strip_prefix("async ").unwrap_or(line);
+    line.strip_prefix("fn ")?.split(['(', '<']).next()
+}
+
+fn table() -> (String, usize, Vec<String>) {
+    let found = tests_by_requirement();
+    let decisions = fs::read_to_string(root().join("docs/decisions/0004-faults-of-the-original.md")).unwrap_or_default();
+    let wanted = (1..=LAST_C).map(|n| format!("C-{n:02}")).chain((1..=LAST_F).map(|n| format!("F-{n:02}")));
+    let mut text = String::from("# Requirements\n\nMade from the names of tests by `tests/tidy/requirements.rs`; never edited by hand.\n\n");
+    text.push_str("| number | state | shown by |\n|---|---|---|\n");
+    let (mut shown, mut missing) = (0, Vec::new());
+    for number in wanted {
+        let tests = found.get(&number);
+        let waits = WAITING.iter().find(|(waiting, _)| *waiting == number).map(|(_, reason)| *reason);
+        let decided = decisions.contains(&format!("| {number} | cannot exist |"));
+        let (state, by) = match (tests, waits) {
+            (Some(tests), _) => ("tested", tests.iter().cloned().collect::<Vec<_>>().join("<br>")),
+            (None, Some(reason)) => ("waits", reason.to_owned()),
+            (None, None) if decided => ("cannot exist", "docs/decisions/0004-faults-of-the-original.md".to_owned()),
+            (None, None) => {
+                missing.push(number.clone());
+                ("open", String::new())
+            }
+        };
+        shown += usize::from(state == "tested" || state == "cannot exist");
+        let _ = writeln!(text, "| {number} | {state} | {by} |");
+    }
+    (text, shown, missing)
+}
+
+#[test]
+fn the_list_of_requirements_is_true() {
+    let (text, shown, missing) = table();
+    let path = root().join("docs/requirements.md");
+    if std::env::var_os("UPDATE_REQUIREMENTS").is_some() {
+        fs::write(&path, &text).expect("the list can be written");
+    }
+    let written = fs::read_to_string(&path).unwrap_or_default();
+    assert!(missing.is_empty(), "no test shows {missing:?}");
+    assert_eq!(written, text, "docs/requirements.md is stale; run with UPDATE_REQUIREMENTS=1");
+    let total = (LAST_C + LAST_F) as usize;
+    // Straight to the terminal: the test runner would keep it to itself.
+    let _ = std::io::Write::write_all(&mut std::io::stderr().lock(), format!("requirements: {shown} of {total} shown\n").as_bytes());
+}
