@@ -3,6 +3,8 @@
 //! Ratios within one run travel between machines, absolute figures do not; processor time per run is the steadiest figure on a
 //! shared machine.
 
+pub mod engine;
+
 use std::{
     env, fs,
     path::{Path, PathBuf},
@@ -181,9 +183,6 @@ impl Measured {
             "cores_others": round(self.busy.cores_others, 2), "cores_others_c1": round(self.alone.cores_others, 2),
             "cpu_ms_per_run": round(self.busy.cores * self.busy.seconds * 1000.0 / runs, 3),
         });
-        match fields {
-            Value::Object(fields) => fields,
-            _ => Map::new(),
-        }
+        fields.as_object().cloned().unwrap_or_default()
     }
 }

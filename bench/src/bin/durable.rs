@@ -5,7 +5,7 @@
 //! tool that is claimed, and one with the ratios.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     path::Path,
     process::Command,
     sync::{
@@ -18,27 +18,33 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
-use tokio::sync::{mpsc, oneshot};
-use uuid::Uuid;
-use windlass_bench::{ITERATIONS, Measured, Meter, model_reply, now_us, resumed_after_us, round, setting, tool_result};
-use windlass_engine::{ClaimRequest, CrashPoints, Engine, Enqueue, Parts, Roster, Settings, ToolResult};
-use windlass_kernel::{
-    AfterExecution, AgentKey, EffectClass, HeadStatus, ItemKind, RequestedCall, Route, RunId, TaskStatus, Timestamp, ToolName, ToolSpec, content,
+use tokio::sync::{Notify, mpsc, oneshot};
+use windlass_bench::{
+    ITERATIONS, Measured, Meter,
+    engine::{self, TENANT},
+    model_reply, resumed_after_us, round, setting, tool_result,
 };
-use windlass_ports::{
-    Clock, Executor, Ids, Lineage, Model, ModelEvent, ModelMessage, ModelRequest, ModelStream, Models, ToolCall, ToolReport,
-};
-use windlass_store::{SqliteStore, StoreOptions};
+use windlass_engine::{ClaimRequest, Engine, ToolResult};
+use windlass_kernel::{AgentKey, EffectClass, HeadStatus, RequestedCall, RunId, TaskStatus, ToolName};
+use windlass_ports::{Executor, Model, ModelEvent, ModelMessage, ModelRequest, ModelStream, ToolCall, ToolReport};
 
-const TENANT: &str = "bench";
+/// What the binary ships with.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// A model that answers at once: a call in each of the first laps, then the end. It notes how long each result took to come back.
 #[derive(Default)]
 struct Loop {
     tool: String,
     resumes: Mutex<Vec<u64>>,
-    /// Runs whose last answer was given.
-    last_lap: Mutex<BTreeSet<RunId>>,
+    /// Rings when a run's last answer was given.
+    last_lap: Mutex<BTreeMap<RunId, Arc<Notify>>>,
+}
+
+impl Loop {
+    fn last_lap(&self, run: RunId) -> Arc<Notify> {
+        self.last_lap.lock().unwrap_or_else(PoisonError::into_inner).entry(run).or_default().clone()
+    }
 }
 
 impl Model for Loop {
@@ -52,7 +58,7 @@ impl Model for Loop {
             let provider_id = format!("c{results}");
             events.push(Ok(ModelEvent::Call(RequestedCall { provider_id, tool: self.tool.clone(), arguments: "{}".into() })));
         } else {
-            self.last_lap.lock().unwrap_or_else(PoisonError::into_inner).insert(request.run);
+            self.last_lap(request.run).notify_one();
         }
         Box::pin(futures_util::stream::iter(events))
     }
@@ -63,18 +69,6 @@ impl Model for Loop {
 
     fn concurrency(&self) -> usize {
         usize::MAX
-    }
-}
-
-struct OneModel(Arc<Loop>);
-
-impl Models for OneModel {
-    fn resolve(&self, _name: &str) -> Option<Arc<dyn Model>> {
-        Some(self.0.clone())
-    }
-
-    fn default_name(&self) -> &str {
-        "loop"
     }
 }
 
@@ -99,22 +93,6 @@ impl Executor for Jobs {
     }
 }
 
-struct RealClock;
-
-impl Clock for RealClock {
-    fn now(&self) -> Timestamp {
-        Timestamp((now_us() / 1000) as i64)
-    }
-}
-
-struct RealIds;
-
-impl Ids for RealIds {
-    fn fresh(&self) -> Uuid {
-        Uuid::now_v7()
-    }
-}
-
 /// An engine on its own database, and the model it drives.
 #[derive(Clone)]
 struct Bench {
@@ -125,7 +103,6 @@ struct Bench {
 
 impl Bench {
     fn open(folder: &Path, tool: &'static str) -> Self {
-        let store = Arc::new(SqliteStore::open(&folder.join("windlass.db"), StoreOptions::default()).expect("a new database opens"));
         let (jobs, mut taken) = mpsc::unbounded_channel::<oneshot::Sender<String>>();
         tokio::spawn(async move {
             while let Some(reply) = taken.recv().await {
@@ -133,57 +110,21 @@ impl Bench {
             }
         });
         let model = Arc::new(Loop { tool: tool.to_owned(), ..Loop::default() });
-        let external = ToolSpec {
-            name: "claimed".into(),
-            description: String::new(),
-            parameters: json!({ "type": "object" }),
-            route: Route::External,
-            effect: EffectClass::Read,
-            after_execution: AfterExecution::Suspend,
-            deadline_ms: 600_000,
-        };
-        let tools = BTreeMap::from([(external.name.clone(), external)]);
-        let engine = Engine::start(Parts {
-            node: store.node(),
-            views: store.clone(),
-            store,
-            models: Arc::new(OneModel(model.clone())),
-            roster: Roster::new(BTreeMap::new(), tools, vec![Arc::new(Jobs(jobs))]),
-            doorbell: None,
-            publisher: None,
-            clock: Arc::new(RealClock),
-            ids: Arc::new(RealIds),
-            crash: CrashPoints::default(),
-            settings: Settings::default(),
-        });
+        let engine = engine::open(folder, model.clone(), Arc::new(Jobs(jobs)), 10);
         Bench { engine, model, tool }
     }
 
     /// One run from the request to its last commit, in microseconds.
     async fn run(&self, agent: &AgentKey) -> u64 {
         let began = Instant::now();
-        let watch = self.engine.watch_agent(agent);
-        let text = content::encode(&content::Instruction::Text("i".repeat(200)));
-        let request = Enqueue {
-            agent: agent.clone(),
-            input: vec![(ItemKind::Instruction, text)],
-            model: None,
-            instructions: None,
-            tools: Some(vec![self.tool.into()]),
-            context_box: None,
-            result_fields: Vec::new(),
-            idempotency_key: None,
-            lineage: Lineage::default(),
-        };
-        let run = self.engine.enqueue(request).await.expect("the engine takes the run").run;
-        loop {
+        let run = engine::enqueue(&self.engine, agent, self.tool).await;
+        self.model.last_lap(run).notified().await;
+        let mut watch = self.engine.watch_agent(agent);
+        while !self.is_idle(agent).await {
             watch.changed().await;
-            let is_last = self.model.last_lap.lock().unwrap_or_else(PoisonError::into_inner).contains(&run);
-            if is_last && self.is_idle(agent).await {
-                self.model.last_lap.lock().unwrap_or_else(PoisonError::into_inner).remove(&run);
-                return began.elapsed().as_micros() as u64;
-            }
         }
+        self.model.last_lap.lock().unwrap_or_else(PoisonError::into_inner).remove(&run);
+        began.elapsed().as_micros() as u64
     }
 
     async fn is_idle(&self, agent: &AgentKey) -> bool {
@@ -198,7 +139,7 @@ impl Bench {
     /// Claims and reports for the tool `claimed`, as a service would.
     async fn serve_claims(self) {
         let tool = ToolName::from("claimed");
-        let news = self.engine.watch_tool(&TENANT.into(), &tool);
+        let mut news = self.engine.watch_tool(&TENANT.into(), &tool);
         loop {
             let request = ClaimRequest { tenant: TENANT.into(), tool: tool.clone(), worker: "w".into(), max: 64, lease_ms: 60_000, key: None };
             let calls = self.engine.claim(request).await.expect("the engine gives calls");
@@ -206,6 +147,7 @@ impl Bench {
                 news.changed().await;
             }
             for call in calls {
+                let engine = self.engine.clone();
                 let result = Bytes::from(format!("\"{}\"", tool_result()));
                 let report = ToolResult {
                     agent: call.agent,
@@ -216,13 +158,13 @@ impl Bench {
                     after: None,
                     source: None,
                 };
-                self.engine.report(report).await.expect("the engine takes the result");
+                tokio::spawn(async move { engine.report(report).await.expect("the engine takes the result") });
             }
         }
     }
 
     async fn measure(&self, folder: &Path) -> Measured {
-        let agent = |n: usize| AgentKey { tenant: TENANT.into(), agent: format!("agent-{n}").as_str().into() };
+        let agent = |n: usize| engine::agent(&format!("agent-{n}"));
         for _ in 0..20 {
             self.run(&agent(0)).await;
         }
@@ -306,6 +248,9 @@ async fn main() {
     let in_process = sub("in-process");
     let engine_fields = Bench::open(&in_process, "job").measure(&in_process).await.fields("windlass", "sqlite/in-process tool");
     println!("{}", Value::Object(engine_fields.clone()));
+    if setting("CLAIM", 1) == 0 {
+        return;
+    }
     let by_claim = sub("by-claim");
     let bench = Bench::open(&by_claim, "claimed");
     tokio::spawn(bench.clone().serve_claims());

@@ -25,19 +25,22 @@ pub(crate) struct ModelCall {
     pub output: BoxRange,
     /// What the model reads, if it is in memory.
     pub context: Option<Vec<Item>>,
+    /// How long the model may take, once there is a place for the call.
     pub deadline: Duration,
+    /// How long the run may last, waiting for a place included.
+    pub patience: Duration,
 }
 
 /// Asks the model; the worker hears of it by a note.
 pub(crate) fn start_model(inner: Arc<Inner>, call: ModelCall, notes: mpsc::Sender<Note>) -> AbortHandle {
     let task = async move {
-        let (run, iteration, attempt, deadline) = (call.run, call.iteration, call.attempt, call.deadline);
+        let (run, iteration, attempt, patience) = (call.run, call.iteration, call.attempt, call.patience);
         let mut context = None;
         let asked = AssertUnwindSafe(ask(&inner, call, &mut context)).catch_unwind();
-        let outcome = match tokio::time::timeout(deadline, asked).await {
+        let outcome = match tokio::time::timeout(patience, asked).await {
             Ok(Ok(result)) => result.map_err(Broken::Failed),
             Ok(Err(_)) => Err(Broken::Panicked),
-            Err(_) => Err(Broken::Failed(failure("model_timeout", "the model took too long", Retry::Backoff))),
+            Err(_) => Err(Broken::Failed(too_slow())),
         };
         let _ = notes.send(Note::Thought(Box::new(Thought { run, iteration, attempt, context, outcome }))).await;
     };
@@ -65,9 +68,10 @@ async fn ask(inner: &Inner, call: ModelCall, context: &mut Option<Vec<Item>>) ->
         messages,
         tools: call.tools,
     });
-    let reply = gather(stream, inner.settings.reply_bytes_max, inner.settings.calls_per_lap_max).await;
+    let reply = gather(stream, inner.settings.reply_bytes_max, inner.settings.calls_per_lap_max);
+    let reply = tokio::time::timeout(call.deadline, reply).await;
     inner.crash.after_effect("model_call");
-    reply
+    reply.unwrap_or_else(|_| Err(too_slow()))
 }
 
 /// Puts an answer together, within its limits.
@@ -142,6 +146,10 @@ async fn read_call(inner: &Inner, tenant: &Tenant, key: CallKey) -> Result<Bytes
 
 fn unreadable(error: &StoreError) -> ModelError {
     failure("context_unreadable", &error.to_string(), Retry::Backoff)
+}
+
+fn too_slow() -> ModelError {
+    failure("model_timeout", "the model took too long", Retry::Backoff)
 }
 
 fn failure(code: &str, message: &str, retry: Retry) -> ModelError {

@@ -7,9 +7,10 @@ use windlass_kernel::{
     AgentKey, BoxId, BoxRange, CallKey, CallNumber, Event, Input, ItemId, ItemKind, NewItem, Origin, ResultField, RunId, Tenant, ToolName,
     apply, content,
 };
+use uuid::Uuid;
 use windlass_ports::{
     Clock, CommitKind, Doorbell, Enqueued as StoreEnqueued, Ids, MessageKind, Models, NewBox, NewMessage, NewReport, NewRun, NodeId, Publisher,
-    RunView, Store, StoreError, Taken, Views,
+    RunView, Store, StoreError, Taken, Views, codec,
 };
 
 use crate::{
@@ -117,7 +118,9 @@ impl Engine {
         let (parent, inherited) = self.context(&request.agent.tenant, request.context_box).await?;
         let result_fields = if request.result_fields.is_empty() { inherited } else { request.result_fields };
         let wishes = Wishes { model: request.model, instructions: request.instructions, tools: request.tools, result_fields };
-        let new = NewTurn { agent: request.agent, kind: MessageKind::Turn, dedupe: request.idempotency_key, input, parent, wishes };
+        // A key is the agent's own: the same one elsewhere is another request.
+        let dedupe = request.idempotency_key.map(|key| format!("turn:{}/{key}", request.agent.agent));
+        let new = NewTurn { agent: request.agent, kind: MessageKind::Turn, dedupe, input, parent, wishes };
         self.submit(new, request.lineage, None).await
     }
 
@@ -130,7 +133,7 @@ impl Engine {
         };
         let input = vec![self.item(ItemKind::Call, content::call(CallNumber(1), &requested))?];
         let wishes = Wishes { tools: Some(vec![action.tool]), ..Wishes::default() };
-        let dedupe = Some(format!("action:{}", action.action_id));
+        let dedupe = Some(format!("action:{}/{}", action.agent.agent, action.action_id));
         let new = NewTurn { agent: action.agent, kind: MessageKind::UiAction, dedupe, input, parent: None, wishes };
         self.submit(new, action.lineage, Some(requested)).await
     }
@@ -173,15 +176,26 @@ impl Engine {
         self.ask(&agent, |answer| Note::Reconcile(Box::new(reconcile), answer)).await
     }
 
-    /// Makes a box out of whole boxes and of new items.
-    pub async fn pack(&self, tenant: &Tenant, boxes: &[BoxId], input: Vec<(ItemKind, bytes::Bytes)>) -> Result<BoxRange, EngineError> {
+    /// Makes a box out of whole boxes and of new items. The same key gives the same box.
+    pub async fn pack(
+        &self,
+        tenant: &Tenant,
+        boxes: &[BoxId],
+        input: Vec<(ItemKind, bytes::Bytes)>,
+        key: Option<&str>,
+    ) -> Result<BoxRange, EngineError> {
+        // A store takes a box's id as its key, so a key that is given becomes the id.
+        let id = match key {
+            Some(key) => Uuid::from_bytes(codec::content_hash(format!("{tenant}/{key}").as_bytes())),
+            None => self.inner.ids.fresh(),
+        };
         let items = input.into_iter().map(|(kind, content)| self.item(kind, content)).collect::<Result<_, _>>()?;
         let mut ranges = Vec::with_capacity(boxes.len());
         for id in boxes {
             let view = self.inner.views.open_box(tenant, *id).await?.ok_or(EngineError::UnknownBox)?;
             ranges.push(BoxRange { id: *id, length: view.length });
         }
-        let packed = self.inner.store.pack(tenant.clone(), BoxId(self.inner.ids.fresh()), ranges, items).await?;
+        let packed = self.inner.store.pack(tenant.clone(), BoxId(id), ranges, items).await?;
         packed.ok_or(EngineError::UnknownBox)
     }
 
@@ -439,7 +453,10 @@ impl Inner {
     /// Puts a report into the inbox, for the owner to take.
     pub async fn record(&self, result: ToolResult) -> Result<Reported, EngineError> {
         let report = self.new_report(result)?;
-        match self.store.report(report).await? {
+        self.crash.before_commit(CommitKind::Report);
+        let taken = self.store.report(report).await?;
+        self.crash.after_commit(CommitKind::Report);
+        match taken {
             Taken::Recorded(message) | Taken::Late(message) => Ok(Reported { message, is_duplicate: false }),
             Taken::Duplicate(message) => Ok(Reported { message, is_duplicate: true }),
             Taken::UnknownRun => Err(EngineError::UnknownRun),

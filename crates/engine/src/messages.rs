@@ -109,6 +109,6 @@ impl Projection<'_> {
 
     fn send(&mut self, subject: String, body: Value) {
         let id = format!("{}.{}.{}", self.run.id, self.entry.number, self.messages.len());
-        self.messages.push(Published { subject, body, id });
+        self.messages.push(Published { tenant: self.run.agent.tenant.clone(), subject, body, id });
     }
 }

@@ -1,7 +1,7 @@
 //! The configured agents and tools, and the manifest each request pins from them.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -106,8 +106,8 @@ impl Roster {
         }
         let names = wishes.tools.or_else(|| spec.map(|spec| spec.tools.clone())).unwrap_or_default();
         let find = |name: &ToolName| self.tool(name, settings).ok_or_else(|| EngineError::UnknownTool(name.clone()));
-        let mut tools: Vec<ToolSpec> = names.iter().map(find).collect::<Result<_, _>>()?;
-        tools.dedup_by(|a, b| a.name == b.name);
+        let once: BTreeSet<&ToolName> = names.iter().collect();
+        let tools: Vec<ToolSpec> = once.into_iter().map(find).collect::<Result<_, _>>()?;
         let default_budgets = Budgets { iterations: settings.iterations_max, calls: None, tokens: None, wall_ms: None };
         Ok(Manifest {
             version: Manifest::VERSION,

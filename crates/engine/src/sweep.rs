@@ -2,7 +2,7 @@
 //!
 //! One agent that cannot be read never stops a pass: each is looked at by a worker of its own.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use windlass_kernel::AgentKey;
 use windlass_ports::StoreError;
@@ -11,7 +11,11 @@ use crate::{engine::Inner, note::Note};
 
 /// Looks around until the engine is told to stop.
 pub(crate) async fn run(inner: Arc<Inner>) {
-    adopt(&inner).await;
+    // Side by side: lost runs may wait long for a worker, and deadlines must pass meanwhile.
+    tokio::join!(adopt_until_draining(&inner), look_around(&inner));
+}
+
+async fn look_around(inner: &Arc<Inner>) {
     let mut draining = inner.draining.subscribe();
     let pause = Duration::from_millis(inner.settings.sweep_ms);
     loop {
@@ -20,22 +24,41 @@ pub(crate) async fn run(inner: Arc<Inner>) {
             () = inner.room.notified() => {}
             _ = draining.wait_for(|draining| *draining) => return,
         }
-        if let Err(error) = pass(&inner).await {
+        if let Err(error) = pass(inner).await {
             tracing::warn!(%error, "a pass of the sweep failed; the next one tries again");
         }
     }
 }
 
-/// Has everything looked at that is due.
+/// Has everything looked at that is due. Some agents stay due, such as one whose retried model call takes its time; a pass
+/// looks past them, so that they hide nobody.
 async fn pass(inner: &Arc<Inner>) -> Result<(), StoreError> {
-    let due = inner.store.due(inner.clock.now(), inner.settings.sweep_page).await?;
-    for agent in due {
-        // Without room the rest stays due, and the next worker to leave brings the sweep back.
-        if !inner.look(&agent) {
+    let now = inner.clock.now();
+    let mut page = inner.settings.sweep_page.max(1);
+    let mut seen = BTreeSet::new();
+    loop {
+        let due = inner.store.due(now, page).await?;
+        let is_last = due.len() < page;
+        for agent in due {
+            // Without room the rest stays due, and the next worker to leave brings the sweep back.
+            if !seen.contains(&agent) && !inner.look(&agent) {
+                return Ok(());
+            }
+            seen.insert(agent);
+        }
+        if is_last {
             return Ok(());
         }
+        page = page.saturating_mul(2);
     }
-    Ok(())
+}
+
+async fn adopt_until_draining(inner: &Arc<Inner>) {
+    let mut draining = inner.draining.subscribe();
+    tokio::select! {
+        () = adopt(inner) => {}
+        _ = draining.wait_for(|draining| *draining) => {}
+    }
 }
 
 /// Takes over what lost owners left: at start, every owner before this process is lost.

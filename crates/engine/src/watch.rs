@@ -2,56 +2,51 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Mutex, PoisonError},
 };
 
-use tokio::sync::Notify;
+use tokio::sync::watch;
 
 /// Who waits for news of what.
 #[derive(Debug)]
 pub(crate) struct Watchers<K> {
-    waiting: Mutex<BTreeMap<K, Weak<Notify>>>,
+    watched: Mutex<BTreeMap<K, watch::Sender<()>>>,
 }
 
-/// A reader's place. While it lives, news of its subject wake it.
+/// A reader's place: news that come from its making on are never missed.
 #[derive(Debug, Clone)]
 pub struct Watch {
-    bell: Arc<Notify>,
+    news: watch::Receiver<()>,
 }
 
 impl Watch {
     /// Waits for news. News that came since the last wait count.
-    pub async fn changed(&self) {
-        self.bell.notified().await;
+    pub async fn changed(&mut self) {
+        // The sender stays as long as somebody watches; without it there is nothing to wait for.
+        let _ = self.news.changed().await;
     }
 }
 
 impl<K> Default for Watchers<K> {
     fn default() -> Self {
-        Watchers { waiting: Mutex::default() }
+        Watchers { watched: Mutex::default() }
     }
 }
 
 impl<K: Ord + Clone> Watchers<K> {
     /// Begins to watch a subject.
     pub fn watch(&self, subject: &K) -> Watch {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        waiting.retain(|_, bell| bell.strong_count() > 0);
-        if let Some(bell) = waiting.get(subject).and_then(Weak::upgrade) {
-            return Watch { bell };
-        }
-        let bell = Arc::new(Notify::new());
-        waiting.insert(subject.clone(), Arc::downgrade(&bell));
-        Watch { bell }
+        let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        watched.retain(|_, news| !news.is_closed());
+        let news = watched.entry(subject.clone()).or_insert_with(|| watch::Sender::new(()));
+        Watch { news: news.subscribe() }
     }
 
     /// Tells everybody who watches.
     pub fn tell(&self, subject: &K) {
-        let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(bell) = waiting.get(subject).and_then(Weak::upgrade) {
-            bell.notify_waiters();
-            // One permit for a reader that is between two waits.
-            bell.notify_one();
+        let watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(news) = watched.get(subject) {
+            news.send_replace(());
         }
     }
 }

@@ -12,7 +12,7 @@ use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures_util::FutureExt;
 use tokio::sync::mpsc;
-use windlass_kernel::{AgentKey, Event, Input, Timestamp};
+use windlass_kernel::{AgentKey, Event, Input, Timestamp, ToolName};
 use windlass_ports::{CommitKind, Enqueued, NewRun, StoreError};
 
 use crate::{
@@ -111,6 +111,9 @@ impl Worker {
                     // Somebody else moved the agent on: what this process knew of it is worth nothing.
                     self.held.abandon();
                     told.retain(|told| !told.is_local());
+                    if told.is_empty() && self.has_other_owner().await {
+                        return;
+                    }
                     fenced += 1;
                     if fenced >= FENCED_MAX {
                         return fail(told, || EngineError::Store(StoreError::Fenced));
@@ -136,6 +139,13 @@ impl Worker {
         }
     }
 
+    /// Whether another process has the agent: then it is that one's to go on with. A store that does not say so is asked again
+    /// by whatever comes next.
+    async fn has_other_owner(&self) -> bool {
+        let loaded = self.inner.store.load(&self.agent).await;
+        matches!(loaded, Ok(Some(loaded)) if loaded.head.owner != Some(self.inner.node))
+    }
+
     /// Records a new run, and enters it if the agent is idle.
     async fn enqueue(&mut self, mut new: NewRun, answer: Answer<Enqueued>) {
         if self.held.has_run() || *self.inner.draining.borrow() {
@@ -146,9 +156,10 @@ impl Worker {
         let outcome = self.inner.store.enqueue(new).await;
         self.inner.crash.after_commit(CommitKind::Enqueue);
         match (&outcome, entering) {
-            (Ok(Enqueued::Entered { epoch, seq, .. }), Some(mut held)) => {
+            (Ok(Enqueued::Entered { epoch, seq, .. }), Some((mut held, claimable))) => {
                 held.leased(*epoch, *seq);
                 self.held.replace(held);
+                self.tell_services(claimable);
                 self.tell_watchers();
                 self.start_effects();
             }
@@ -207,9 +218,8 @@ impl Worker {
         self.inner.crash.before_commit(kind);
         let committed = self.inner.store.commit(guard, commit.clone()).await?;
         self.inner.crash.after_commit(kind);
-        for tool in self.held.committed(commit, &committed) {
-            self.inner.tool_news.tell(&(self.agent.tenant.clone(), tool));
-        }
+        let claimable = self.held.committed(commit, &committed);
+        self.tell_services(claimable);
         self.tell_watchers();
         if committed.next_leased {
             self.inner.ring(&self.agent);
@@ -227,6 +237,13 @@ impl Worker {
         }
     }
 
+    /// Services may claim calls of these tools now.
+    fn tell_services(&self, tools: Vec<ToolName>) {
+        for tool in tools {
+            self.inner.tool_news.tell(&(self.agent.tenant.clone(), tool));
+        }
+    }
+
     fn tell_watchers(&self) {
         self.inner.agent_news.tell(&self.agent);
         self.inner.committed.notify_one();
@@ -235,8 +252,9 @@ impl Worker {
     async fn quarantine(&mut self, why: &str) {
         self.held.abandon();
         tracing::error!(agent = %self.agent.agent, why, "an agent's stored state cannot be read; it is taken out of the way");
-        if let Err(error) = self.inner.store.quarantine(self.agent.clone(), why.to_owned()).await {
-            tracing::error!(agent = %self.agent.agent, %error, "and it could not be marked");
+        match self.inner.store.quarantine(self.agent.clone(), why.to_owned()).await {
+            Ok(()) => self.tell_watchers(),
+            Err(error) => tracing::error!(agent = %self.agent.agent, %error, "and it could not be marked"),
         }
     }
 

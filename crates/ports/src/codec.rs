@@ -47,7 +47,7 @@ pub fn decode_run(version: u16, body: &[u8]) -> Result<Run, StoreError> {
 /// Pins a manifest under the hash of its bytes.
 pub fn pin_manifest(manifest: Manifest) -> PinnedManifest {
     let body: Bytes = serde_json::to_vec(&manifest).expect("a manifest has string keys and no failing serialiser").into();
-    PinnedManifest { hash: Sha256::digest(&body).into(), body, manifest }
+    PinnedManifest { hash: Sha256::digest(&body).into(), body, manifest: manifest.into() }
 }
 
 /// Reads a pinned manifest.

@@ -1,7 +1,7 @@
 //! A hint that there is work. It carries no meaning: losing every ring costs latency, never work.
 
 use async_trait::async_trait;
-use windlass_kernel::AgentKey;
+use windlass_kernel::{AgentKey, Tenant};
 
 /// Wakes whoever may be able to work on an agent.
 pub trait Doorbell: Send + Sync {
@@ -12,7 +12,9 @@ pub trait Doorbell: Send + Sync {
 /// One message for the world outside: a projection of the journal, with an id that is the same however often it is sent.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Published {
-    /// Where to: `<tenant>.evt.agent.<agent>.task` and the like.
+    /// Whose it is: the publisher puts the tenant before the subject.
+    pub tenant: Tenant,
+    /// Where to, within the tenant: `evt.agent.<agent>.task` and the like.
     pub subject: String,
     /// What it says.
     pub body: serde_json::Value,

@@ -135,7 +135,7 @@ pub struct PinnedManifest {
     /// The stored bytes.
     pub body: Bytes,
     /// What they say.
-    pub manifest: Manifest,
+    pub manifest: Arc<Manifest>,
 }
 
 /// A box to be made.

@@ -22,7 +22,7 @@ CREATE TABLE manifests (
 CREATE TABLE heads (
     tenant      TEXT NOT NULL,
     agent       TEXT NOT NULL,
-    status      TEXT NOT NULL CHECK (status = 'idle' OR status = 'dispatched' OR status = 'running' OR status = 'suspended'),
+    status      TEXT NOT NULL CHECK (status = 'running' OR status = 'suspended' OR status = 'idle' OR status = 'dispatched'),
     epoch       INTEGER NOT NULL,
     seq         INTEGER NOT NULL,
     run         BLOB,
@@ -48,7 +48,7 @@ CREATE TABLE runs (
     tenant        TEXT NOT NULL,
     agent         TEXT NOT NULL,
     ordinal       INTEGER NOT NULL,
-    status        TEXT NOT NULL CHECK (status = 'queued' OR status = 'active' OR status = 'ended'),
+    status        TEXT NOT NULL CHECK (status = 'active' OR status = 'ended' OR status = 'queued'),
     kind          TEXT NOT NULL CHECK (kind IN ('turn', 'ui_action')),
     epoch         INTEGER,
     -- The turn's inbox row.
@@ -72,13 +72,13 @@ CREATE UNIQUE INDEX runs_ordinal ON runs (tenant, agent, ordinal);
 CREATE UNIQUE INDEX runs_dedupe ON runs (tenant, dedupe) WHERE dedupe IS NOT NULL;
 
 CREATE TABLE inbox (
-    n               INTEGER PRIMARY KEY AUTOINCREMENT,
+    n               INTEGER PRIMARY KEY,
     tenant          TEXT NOT NULL,
     agent           TEXT NOT NULL,
-    kind            TEXT NOT NULL CHECK (kind = 'turn' OR kind = 'tool_result' OR kind = 'timeout' OR kind = 'stop'
+    kind            TEXT NOT NULL CHECK (kind = 'tool_result' OR kind = 'turn' OR kind = 'timeout' OR kind = 'stop'
                     OR kind = 'answer' OR kind = 'ui_action'),
     status          TEXT NOT NULL
-                    CHECK (status = 'queued' OR status = 'pending' OR status = 'processing' OR status = 'consumed'
+                    CHECK (status = 'consumed' OR status = 'pending' OR status = 'queued' OR status = 'processing'
                     OR status = 'error' OR status = 'skipped' OR status = 'deferred'),
     run             BLOB,
     epoch           INTEGER,
@@ -92,10 +92,11 @@ CREATE TABLE inbox (
     created_at      INTEGER NOT NULL,
     processed_at    INTEGER
 );
--- A call has at most one report of each kind. A person may answer for the same call more than once.
-CREATE UNIQUE INDEX inbox_reports ON inbox (run, call, kind) WHERE call IS NOT NULL AND kind IN ('tool_result', 'timeout');
+-- A call has at most one report of each kind; messages that are about no call are never alike. An agent's inbox is read run by
+-- run over this index: one by agent would touch another page for every agent in every commit.
+CREATE UNIQUE INDEX inbox_run ON inbox (run, call, kind);
 CREATE INDEX inbox_pending ON inbox (tenant, agent) WHERE status = 'pending';
-CREATE INDEX inbox_agent ON inbox (tenant, agent);
+CREATE INDEX inbox_strays ON inbox (tenant, agent) WHERE run IS NULL;
 
 CREATE TABLE calls (
     run         BLOB NOT NULL,
@@ -107,8 +108,8 @@ CREATE TABLE calls (
     route       TEXT NOT NULL CHECK (route = 'in_process' OR route = 'external' OR route = 'client'),
     effect      TEXT NOT NULL CHECK (effect = 'read' OR effect = 'idempotent' OR effect = 'write'),
     status      TEXT NOT NULL
-                CHECK (status = 'started' OR status = 'waiting' OR status = 'claimed' OR status = 'received'
-                    OR status = 'applied' OR status = 'expired' OR status = 'parked' OR status = 'dropped'),
+                CHECK (status = 'applied' OR status = 'waiting' OR status = 'started' OR status = 'claimed'
+                    OR status = 'received' OR status = 'expired' OR status = 'parked' OR status = 'dropped'),
     created_at  INTEGER NOT NULL,
     deadline    INTEGER NOT NULL,
     item        BLOB NOT NULL,
@@ -128,10 +129,10 @@ CREATE TABLE journal (
     run     BLOB NOT NULL,
     number  INTEGER NOT NULL,
     epoch   INTEGER,
-    kind    TEXT NOT NULL CHECK (kind = 'accepted' OR kind = 'leased' OR kind = 'lap_started' OR kind = 'action_started'
-                    OR kind = 'attempt_failed' OR kind = 'replied' OR kind = 'reported' OR kind = 'lease_ended'
+    kind    TEXT NOT NULL CHECK (kind = 'lap_started' OR kind = 'replied' OR kind = 'reported' OR kind = 'accepted' OR kind = 'leased'
+                    OR kind = 'ended' OR kind = 'action_started' OR kind = 'attempt_failed' OR kind = 'lease_ended'
                     OR kind = 'call_parked' OR kind = 'call_released' OR kind = 'parked' OR kind = 'unparked'
-                    OR kind = 'taken_over' OR kind = 'ignored' OR kind = 'budget_breached' OR kind = 'ended'),
+                    OR kind = 'taken_over' OR kind = 'ignored' OR kind = 'budget_breached'),
     version INTEGER NOT NULL,
     at      INTEGER NOT NULL,
     body    BLOB NOT NULL,
@@ -142,8 +143,8 @@ CREATE TABLE journal (
 CREATE TABLE items (
     item    BLOB PRIMARY KEY,
     tenant  TEXT NOT NULL,
-    kind    TEXT NOT NULL CHECK (kind = 'task.instruction' OR kind = 'task.result_fields' OR kind = 'agent.thought'
-                    OR kind = 'tool.call' OR kind = 'tool.result' OR kind = 'task.deliverable'),
+    kind    TEXT NOT NULL CHECK (kind = 'tool.result' OR kind = 'tool.call' OR kind = 'agent.thought' OR kind = 'task.instruction'
+                    OR kind = 'task.deliverable' OR kind = 'task.result_fields'),
     hash    BLOB NOT NULL,
     content BLOB NOT NULL
 );

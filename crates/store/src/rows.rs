@@ -327,7 +327,7 @@ pub trait Reads {
     fn last_message(&self, agent: &AgentKey, run: RunId, kind: MessageKind, call: Option<CallNumber>) -> Outcome<Option<MessageId>>;
     /// An agent's pending messages, oldest first, turns included.
     fn pending(&self, agent: &AgentKey) -> Outcome<Vec<(MessageId, MessageRow)>>;
-    /// An agent's messages after a row, oldest first.
+    /// An agent's messages after a row: those of no run first, then run by run in the order of the runs, oldest first.
     fn inbox(&self, agent: &AgentKey, page: Page) -> Outcome<Vec<(MessageId, MessageRow)>>;
 
     /// One call.

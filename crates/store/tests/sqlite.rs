@@ -198,7 +198,7 @@ async fn the_questions_of_the_sweep_are_answered_by_their_indexes() {
     let folder = tempfile::tempdir().unwrap();
     let stranger = with_a_run(&folder.path().join("windlass.db")).await;
     for (question, index) in [
-        ("SELECT n FROM inbox WHERE run = ?1 AND call = ?2 AND kind = ?3 AND kind IN ('tool_result', 'timeout')", "inbox_reports"),
+        ("SELECT n FROM inbox WHERE run = ?1 AND call = ?2 AND kind = ?3", "inbox_run"),
         ("SELECT tenant FROM heads WHERE wake_at <= ?1 ORDER BY wake_at, tenant, agent", "heads_due"),
         ("SELECT run FROM runs WHERE tenant = ?1 AND dedupe = ?2", "runs_dedupe"),
         ("SELECT run FROM calls WHERE tenant = ?1 AND claim_key = ?2", "calls_keys"),

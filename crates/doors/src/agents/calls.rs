@@ -17,7 +17,7 @@ use crate::{
     limits::{CLAIM_MAX, CLAIM_WAIT_S_MAX, HELD_CALLS_MAX, LEASE_S, LEASE_S_MAX, NAME_CHARS_MAX},
     request::{Fields, JsonBody, ToolPath, idempotency_key},
     spelling::moment,
-    waiting::Armed,
+    waiting::news_or_time,
 };
 
 pub(super) async fn claim(
@@ -46,15 +46,14 @@ pub(super) async fn claim(
 /// Claims, and if there is nothing waits for it. A server about to stop keeps nobody waiting.
 async fn claim_within(state: &DoorState, request: ClaimRequest, wait: Duration) -> Result<Vec<ClaimedCall>, ApiError> {
     let until = Instant::now() + wait;
-    let watch = state.engine.watch_tool(&request.tenant, &request.tool);
+    let mut watch = state.engine.watch_tool(&request.tenant, &request.tool);
     loop {
-        let armed = Armed::at(&watch);
         let calls = state.engine.claim(request.clone()).await.map_err(about_path)?;
         let left = until.saturating_duration_since(Instant::now());
         if !calls.is_empty() || left.is_zero() || state.engine.is_draining() {
             return Ok(calls);
         }
-        armed.news_or_time(left).await;
+        news_or_time(&mut watch, left).await;
     }
 }
 

@@ -4,7 +4,7 @@ use axum::{extract::State, http::HeaderMap, response::Response};
 use bytes::Bytes;
 use serde_json::json;
 use windlass_engine::{Enqueue, Enqueued};
-use windlass_kernel::{AgentKey, BoxId, ItemKind, ResultField, ToolName, content};
+use windlass_kernel::{BoxId, ItemKind, ResultField, ToolName, content};
 use windlass_ports::Lineage;
 
 use crate::{
@@ -42,7 +42,7 @@ pub(super) async fn enqueue(
         tools: tools.map(|names| names.iter().map(|name| ToolName::from(name.as_str())).collect()),
         context_box: context_box(&fields)?,
         result_fields,
-        idempotency_key: idempotency_key(&headers, &fields)?.map(|key| dedupe(&agent, &key)),
+        idempotency_key: idempotency_key(&headers, &fields)?,
         lineage: lineage(&caller, &headers, &fields)?,
         agent,
     };
@@ -60,11 +60,6 @@ pub(super) async fn enqueue(
 pub(super) fn lineage(caller: &Caller, headers: &HeaderMap, fields: &Fields<'_>) -> Result<Lineage, ApiError> {
     let parent_step = fields.name("parent_step_id", NAME_CHARS_MAX)?;
     Ok(Lineage { trace: trace(headers)?, parent_step, source: Some(caller.name()) })
-}
-
-/// A store keeps keys per tenant, a client means them per agent. No agent's name has a slash.
-fn dedupe(agent: &AgentKey, key: &str) -> String {
-    format!("{}/{key}", agent.agent)
 }
 
 fn status(enqueued: &Enqueued) -> &'static str {

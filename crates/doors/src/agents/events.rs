@@ -25,7 +25,7 @@ use crate::{
     limits::{EVENTS_PAGE, HEARTBEAT_MS},
     request::{AgentPath, Query, last_event_id},
     spelling::number,
-    waiting::Armed,
+    waiting::news_or_time,
 };
 
 pub(super) async fn events(
@@ -110,7 +110,6 @@ impl Reader {
                 self.quiet_since = Instant::now();
                 return Some((Ok(event), self));
             }
-            let armed = Armed::at(&self.watch);
             match self.read_page().await {
                 Ok(Page::More) => continue,
                 Ok(Page::End) => {}
@@ -129,7 +128,7 @@ impl Reader {
                 self.quiet_since = Instant::now();
                 return Some((Ok(Bytes::from_static(b": still here\n\n")), self));
             }
-            armed.news_or_time(heartbeat - quiet).await;
+            news_or_time(&mut self.watch, heartbeat - quiet).await;
         }
     }
 

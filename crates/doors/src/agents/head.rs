@@ -3,6 +3,7 @@
 use axum::{extract::State, response::Response};
 use serde_json::{Value, json};
 use windlass_kernel::{HeadStatus, Progress, Run};
+use windlass_ports::{RunView, StoreError};
 
 use super::known_head;
 use crate::{
@@ -23,7 +24,7 @@ pub(super) async fn head(
     query.only(&[])?;
     let head = known_head(&state, &agent).await?;
     let run = match head.as_ref().and_then(|head| head.run) {
-        Some(run) => state.engine.views().run(&agent.tenant, run).await?,
+        Some(run) => readable(state.engine.views().run(&agent.tenant, run).await)?,
         None => None,
     };
     let active = head.as_ref().and_then(|head| head.run);
@@ -42,6 +43,14 @@ pub(super) async fn head(
         "parked": run.as_ref().map_or(Value::Bool(false), |run| parked(&run.state)),
         "quarantined": head.as_ref().is_some_and(|head| head.quarantined.is_some()),
     })))
+}
+
+/// A run that cannot be read must not hide what is known of its agent, least of all that it was taken out of the way.
+fn readable(run: Result<Option<RunView>, StoreError>) -> Result<Option<RunView>, StoreError> {
+    match run {
+        Err(StoreError::Corrupt(_)) => Ok(None),
+        read => read,
+    }
 }
 
 /// Why the run waits for a person; `true` if it is one of its calls that does.

@@ -79,12 +79,11 @@ pub(super) async fn pack(
 ) -> Result<Response, ApiError> {
     caller.needs(&Scope::AgentsWrite)?;
     let fields = Fields::of_body(&body, &["boxes", "items", "idempotency_key"])?;
-    // A box that nobody uses costs nothing but its row, so a repeated request may make another one.
-    idempotency_key(&headers, &fields)?;
+    let key = idempotency_key(&headers, &fields)?;
     let boxes = fields.names("boxes", BOXES_MAX, NAME_CHARS_MAX)?.unwrap_or_default();
     let boxes: Vec<BoxId> = boxes.iter().map(|id| id.parse().map_err(|_| EngineError::UnknownBox)).collect::<Result<_, _>>()?;
     let items = fields.list("items", state.engine.settings().input_items_max)?.unwrap_or_default();
-    let packed = state.engine.pack(caller.tenant(), &boxes, items_of(&items, "items")?).await?;
+    let packed = state.engine.pack(caller.tenant(), &boxes, items_of(&items, "items")?, key.as_deref()).await?;
     Ok(answer::created(&json!({ "box_id": packed.id, "length": packed.length })))
 }
 

@@ -190,7 +190,7 @@ impl World {
 
     /// Waits until what a path answers is as wanted.
     pub async fn until(&self, agent: &str, path: &str, is_wanted: impl Fn(&Value) -> bool) -> Value {
-        let watch = self.engine.watch_agent(&AgentKey { tenant: "t".into(), agent: agent.into() });
+        let mut watch = self.engine.watch_agent(&AgentKey { tenant: "t".into(), agent: agent.into() });
         let mut seen = Value::Null;
         for _ in 0..500 {
             let answer = self.get(path).await;

@@ -2,6 +2,7 @@
 
 use windlass_kernel::{
     CallNumber, HeadStatus, Input, ItemId, ItemKind, NewItem, Phase, Report, ReportCause, RequestedCall, TaskStatus, Timestamp, content,
+    outstanding,
 };
 use windlass_ports::{Head, LoadedRun, Message, MessageKind, NewMessage, StoreError};
 
@@ -42,7 +43,7 @@ impl Worker {
                 draft.consumed.extend(run.turn);
                 step(draft, Input::Entered(action));
             }
-        } else if head.owner != Some(self.inner.node) || self.held.has_lost_calls(run.id, &run.state) {
+        } else if self.has_lost_work(head, run) {
             step(draft, Input::TakenOver);
         }
         let mut refused = Vec::new();
@@ -62,6 +63,16 @@ impl Worker {
             self.time_out(draft, run, call, now);
         }
         refused
+    }
+
+    /// Whether somebody was lost in the middle of something. A run that owes nothing to anybody here, because it waits for the
+    /// outside or for a person, loses nothing with its owner.
+    fn has_lost_work(&self, head: &Head, run: &LoadedRun) -> bool {
+        if head.owner == Some(self.inner.node) {
+            self.held.has_lost_calls(run.id, &run.state)
+        } else {
+            !outstanding(&run.state).is_empty()
+        }
     }
 
     /// Takes a waiting message. A result for a call that is not made yet stays where it is.

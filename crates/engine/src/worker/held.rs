@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tokio::{sync::mpsc, task::AbortHandle};
 use windlass_kernel::{
-    AgentKey, CallKey, CallNumber, Effect, Epoch, HeadStatus, ItemKind, Manifest, Progress, Route, Run, RunId, Seq, Timestamp, ToolName, content, outstanding,
+    AgentKey, CallKey, CallNumber, Effect, Epoch, HeadStatus, ItemKind, Manifest, Run, RunId, Seq, Timestamp, ToolName, content, outstanding,
 };
 use windlass_ports::{CallChange, Commit, Committed, Guard, Head, Item, LoadedRun, ModelTool, NewRun};
 
@@ -43,7 +43,7 @@ impl HeldRun {
         let mut run = HeldRun {
             id: new.run,
             state: new.state.clone(),
-            manifest: Arc::new(new.manifest.manifest.clone()),
+            manifest: new.manifest.manifest.clone(),
             tools: prompt::tools(&new.manifest.manifest),
             status: HeadStatus::Idle,
             epoch: Epoch(0),
@@ -84,9 +84,10 @@ impl HeldRun {
 }
 
 impl Held {
-    /// What a worker holds once an enqueue has entered the run.
-    pub fn entering(new: &NewRun, enter: Commit) -> Held {
-        Held { run: Some(HeldRun::entering(new, enter)), in_flight: BTreeMap::new() }
+    /// What a worker holds once an enqueue has entered the run, and the tools that services may then claim calls of.
+    pub fn entering(new: &NewRun, enter: Commit) -> (Held, Vec<ToolName>) {
+        let claimable = claimable(&enter);
+        (Held { run: Some(HeldRun::entering(new, enter)), in_flight: BTreeMap::new() }, claimable)
     }
 
     /// The store leased the agent to the run.
@@ -128,10 +129,11 @@ impl Held {
         self.in_flight.is_empty()
     }
 
-    /// Whether the run has calls open in this process that nothing in flight stands for: their executor is gone.
+    /// Whether the run is owed calls in this process that nothing in flight stands for: their executor is gone. A parked run is
+    /// owed none, so a call that a person released meanwhile is not taken for a lost one.
     pub fn has_lost_calls(&self, id: RunId, state: &Run) -> bool {
-        let in_process = state.calls().iter().filter(|call| call.route == Route::InProcess && call.progress == Progress::Open);
-        in_process.map(|call| Effect::StartTool { call: call.call }).any(|effect| !self.in_flight.contains_key(&(id, effect)))
+        let owed = outstanding(state);
+        owed.into_iter().any(|effect| matches!(effect, Effect::StartTool { .. }) && !self.in_flight.contains_key(&(id, effect)))
     }
 
     /// Reads the run anew before the next step. What is in flight goes on.
@@ -214,7 +216,6 @@ impl Held {
 }
 
 fn model_call(inner: &Inner, agent: &AgentKey, run: &HeldRun, iteration: u32, attempt: u32) -> ModelCall {
-    let own = inner.settings.model_deadline_ms;
     let wall = run.manifest.budgets.wall_ms.zip(run.state.started_at);
     let left = wall.map(|(ms, start)| left_ms(start.plus_ms(ms), inner.clock.now()));
     ModelCall {
@@ -226,7 +227,8 @@ fn model_call(inner: &Inner, agent: &AgentKey, run: &HeldRun, iteration: u32, at
         tools: run.tools.clone(),
         output: run.state.output,
         context: run.context.clone(),
-        deadline: Duration::from_millis(left.map_or(own, |left| left.min(own))),
+        deadline: Duration::from_millis(inner.settings.model_deadline_ms),
+        patience: left.map_or(Duration::MAX, Duration::from_millis),
     }
 }
 

@@ -154,6 +154,11 @@ impl Drafting<'_> {
                 let content = windlass_kernel::content::refusal(done.call, TaskStatus::Failed, "tool_failed", why);
                 self.take_result(done.call, TaskStatus::Failed, content, None, None)
             }
+            Ok(report) if report.result.len() > self.inner.settings.item_bytes_max => {
+                let words = format!("the result has {} bytes, {} are allowed", report.result.len(), self.inner.settings.item_bytes_max);
+                let content = windlass_kernel::content::refusal(done.call, TaskStatus::Failed, "result_too_large", &words);
+                self.take_result(done.call, TaskStatus::Failed, content, None, None)
+            }
             Ok(report) => match serde_json::from_slice(&report.result) {
                 Ok(raw) => {
                     let content = windlass_kernel::content::result(done.call, report.status, raw);

@@ -52,7 +52,7 @@ impl SqliteStore {
         let failed = |error| OpenError::File { path: path.to_owned(), error };
         let rows = |connection| SqliteRows::new(connection, manifests.clone());
         let writer = Writer::start(rows(opened.writer), opened.lock).map_err(failed)?;
-        let readers = Readers::start(opened.readers.into_iter().map(rows).collect()).map_err(failed)?;
+        let readers = Readers::new(opened.readers.into_iter().map(rows).collect());
         Ok(SqliteStore { readers, writer, node: opened.node, options })
     }
 

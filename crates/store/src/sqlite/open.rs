@@ -16,6 +16,9 @@ const MIGRATIONS: &[&str] = &[include_str!("../../migrations/0001_init.sql")];
 /// Pages the write-ahead log may have before it is folded back: 32 MB.
 const WAL_PAGES_MAX: u32 = 8_000;
 
+/// The writer's page cache. What is not in it is in the system's, so a large one would only be counted twice.
+const CACHE_KB: u32 = 4_096;
+
 /// More than there are statements, so that none is ever prepared twice.
 const STATEMENTS_MAX: usize = 128;
 
@@ -142,7 +145,7 @@ fn set_up(connection: &Connection) -> Result<(), OpenError> {
     steady(connection)?;
     connection.execute_batch(&format!(
         "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = OFF;
-         PRAGMA wal_autocheckpoint = {WAL_PAGES_MAX}; PRAGMA temp_store = MEMORY; PRAGMA cache_size = -65536;"
+         PRAGMA wal_autocheckpoint = {WAL_PAGES_MAX}; PRAGMA temp_store = MEMORY; PRAGMA cache_size = -{CACHE_KB};"
     ))?;
     must_be(connection, "journal_mode", "wal")?;
     must_be(connection, "synchronous", "2")
@@ -188,7 +191,7 @@ fn begin_node(connection: &Connection) -> Result<NodeId, OpenError> {
 pub(super) fn reader(path: &Path) -> Result<Connection, OpenError> {
     let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     steady(&connection)?;
-    connection.execute_batch("PRAGMA query_only = ON; PRAGMA cache_size = -16384;")?;
+    connection.execute_batch("PRAGMA query_only = ON; PRAGMA cache_size = -1024;")?;
     Ok(connection)
 }
 

@@ -1,81 +1,45 @@
 //! Readers beside the writer: each answer is one short read transaction.
+//!
+//! An answer is read where it is asked, without a thread in between: it takes microseconds from the page cache, and handing it
+//! over would cost more than reading it. What is long is read page by page.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, Mutex},
-    thread::JoinHandle,
+    sync::{Mutex, PoisonError},
 };
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::Semaphore;
 use windlass_ports::StoreError;
 
 use super::{columns::fault, statements::SqliteRows};
 use crate::rows::Outcome;
 
-/// Questions that may wait; more make their senders wait.
-const WAITING_MAX: usize = 1_024;
-
-type Question = Box<dyn FnOnce(&mut SqliteRows) + Send>;
-
-/// The way to the reader threads.
+/// The connections, and who may have one.
 pub(super) struct Readers {
-    queue: Option<mpsc::Sender<Question>>,
-    threads: Vec<JoinHandle<()>>,
+    places: Semaphore,
+    free: Mutex<Vec<SqliteRows>>,
 }
 
 impl Readers {
-    /// Starts a thread for each connection.
-    pub(super) fn start(connections: Vec<SqliteRows>) -> std::io::Result<Self> {
-        let (queue, waiting) = mpsc::channel::<Question>(WAITING_MAX);
-        let waiting = Arc::new(Mutex::new(waiting));
-        let mut threads = Vec::with_capacity(connections.len());
-        for mut rows in connections {
-            let waiting = Arc::clone(&waiting);
-            let answer_all = move || {
-                while let Some(question) = next(&waiting) {
-                    question(&mut rows)
-                }
-            };
-            threads.push(std::thread::Builder::new().name("windlass-reader".into()).spawn(answer_all)?);
-        }
-        Ok(Readers { queue: Some(queue), threads })
+    /// Reads over these connections.
+    pub(super) fn new(connections: Vec<SqliteRows>) -> Self {
+        Readers { places: Semaphore::new(connections.len()), free: Mutex::new(connections) }
     }
 
     /// Asks in one read transaction, so that what is read together fits together.
-    pub(super) async fn read<T, F>(&self, question: F) -> Outcome<T>
-    where
-        T: Send + 'static,
-        F: FnOnce(&SqliteRows) -> Outcome<T> + Send + 'static,
-    {
-        let (reply, answer) = oneshot::channel();
-        let ask = move |rows: &mut SqliteRows| {
-            // A panic in one answer must not take a reader away from all the others.
-            let answered = catch_unwind(AssertUnwindSafe(|| rows.begin_reading().map_err(fault).and_then(|()| question(rows))));
-            let outcome = answered.unwrap_or_else(|_| Err(StoreError::Corrupt("a question panicked in a reader".into())));
-            rows.roll_back();
-            // Whoever asked may be gone.
-            let _ = reply.send(outcome);
-        };
-        let queue = self.queue.as_ref().ok_or_else(gone)?;
-        queue.send(Box::new(ask)).await.map_err(|_| gone())?;
-        answer.await.map_err(|_| gone())?
+    pub(super) async fn read<T>(&self, question: impl FnOnce(&SqliteRows) -> Outcome<T>) -> Outcome<T> {
+        let _place = self.places.acquire().await.map_err(|_| gone())?;
+        let mut rows = self.lock().pop().ok_or_else(gone)?;
+        // A panic in one answer must not take a connection away from all the others.
+        let answered = catch_unwind(AssertUnwindSafe(|| rows.begin_reading().map_err(fault).and_then(|()| question(&rows))));
+        rows.roll_back();
+        self.lock().push(rows);
+        answered.unwrap_or_else(|_| Err(StoreError::Corrupt("a question panicked in a reader".into())))
     }
-}
 
-impl Drop for Readers {
-    fn drop(&mut self) {
-        self.queue = None;
-        for thread in self.threads.drain(..) {
-            if thread.join().is_err() {
-                tracing::error!("a reader thread panicked");
-            }
-        }
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<SqliteRows>> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Only the taking is behind the lock, so that one thread waits for questions while others answer.
-fn next(waiting: &Mutex<mpsc::Receiver<Question>>) -> Option<Question> {
-    waiting.lock().ok()?.blocking_recv()
 }
 
 fn gone() -> StoreError {

@@ -38,7 +38,7 @@ macro_rules! run_columns {
 
 macro_rules! message_columns {
     () => {
-        "n, kind, status, run, epoch, call, item, outcome, after_execution, source, reason, created_at, processed_at"
+        "i.n, i.kind, i.status, i.run, i.epoch, i.call, i.item, i.outcome, i.after_execution, i.source, i.reason, i.created_at, i.processed_at"
     };
 }
 
@@ -231,19 +231,18 @@ impl Reads for SqliteRows {
     }
 
     fn message(&self, agent: &AgentKey, id: MessageId) -> Outcome<Option<MessageRow>> {
-        let sql = concat!("SELECT ", message_columns!(), " FROM inbox WHERE n = ?3 AND tenant = ?1 AND agent = ?2");
+        let sql = concat!("SELECT ", message_columns!(), " FROM inbox i WHERE n = ?3 AND tenant = ?1 AND agent = ?2");
         let found = self.one(sql, params![agent.tenant.as_str(), agent.agent.as_str(), int(id.0)], message)?;
         Ok(found.map(|(_, row)| row))
     }
 
     fn report(&self, run: RunId, call: CallNumber, kind: MessageKind) -> Outcome<Option<MessageId>> {
-        // The list of kinds is spelled out because only then the index of reports is used.
-        let sql = "SELECT n FROM inbox WHERE run = ?1 AND call = ?2 AND kind = ?3 AND kind IN ('tool_result', 'timeout')";
+        let sql = "SELECT n FROM inbox WHERE run = ?1 AND call = ?2 AND kind = ?3";
         self.one(sql, params![run.as_bytes(), call.0, kind.as_str()], |row| Ok(MessageId(count(row, 0)?)))
     }
 
     fn last_message(&self, agent: &AgentKey, run: RunId, kind: MessageKind, call: Option<CallNumber>) -> Outcome<Option<MessageId>> {
-        let sql = "SELECT n FROM inbox INDEXED BY inbox_agent
+        let sql = "SELECT n FROM inbox INDEXED BY inbox_run
                    WHERE tenant = ?1 AND agent = ?2 AND run = ?3 AND kind = ?4 AND call IS ?5 ORDER BY n DESC LIMIT 1";
         let params = params![agent.tenant.as_str(), agent.agent.as_str(), run.as_bytes(), kind.as_str(), call.map(|call| call.0)];
         self.one(sql, params, |row| Ok(MessageId(count(row, 0)?)))
@@ -253,18 +252,36 @@ impl Reads for SqliteRows {
         let sql = concat!(
             "SELECT ",
             message_columns!(),
-            " FROM inbox INDEXED BY inbox_pending WHERE tenant = ?1 AND agent = ?2 AND status = 'pending' ORDER BY n"
+            " FROM inbox i INDEXED BY inbox_pending WHERE tenant = ?1 AND agent = ?2 AND status = 'pending' ORDER BY n"
         );
         self.all(sql, params![agent.tenant.as_str(), agent.agent.as_str()], message)
     }
 
     fn inbox(&self, agent: &AgentKey, page: Page) -> Outcome<Vec<(MessageId, MessageRow)>> {
+        let key = (agent.tenant.as_str(), agent.agent.as_str());
+        let sql = "SELECT r.ordinal FROM inbox i JOIN runs r ON r.run = i.run WHERE i.n = ?3 AND i.tenant = ?1 AND i.agent = ?2";
+        let ordinal = self.one(sql, params![key.0, key.1, int(page.after)], |row| row.get::<_, i64>(0))?;
+        let mut found = Vec::new();
+        if ordinal.is_none() {
+            let sql = concat!(
+                "SELECT ",
+                message_columns!(),
+                " FROM inbox i INDEXED BY inbox_strays WHERE tenant = ?1 AND agent = ?2 AND run IS NULL AND n > ?3 ORDER BY n LIMIT ?4"
+            );
+            found = self.all(sql, params![key.0, key.1, int(page.after), as_limit(page.limit)], message)?;
+        }
+        // Told by run, in the order of the runs: then every page is a walk over two indexes.
         let sql = concat!(
             "SELECT ",
             message_columns!(),
-            " FROM inbox INDEXED BY inbox_agent WHERE tenant = ?1 AND agent = ?2 AND n > ?3 ORDER BY n LIMIT ?4"
+            " FROM runs r JOIN inbox i INDEXED BY inbox_run ON i.run = r.run
+              WHERE r.tenant = ?1 AND r.agent = ?2 AND r.ordinal >= ?5 AND (r.ordinal > ?5 OR i.n > ?3)
+              ORDER BY r.ordinal, i.n LIMIT ?4"
         );
-        self.all(sql, params![agent.tenant.as_str(), agent.agent.as_str(), int(page.after), as_limit(page.limit)], message)
+        let left = page.limit.saturating_sub(found.len());
+        let params = params![key.0, key.1, int(page.after), as_limit(left), ordinal.unwrap_or(0)];
+        found.extend(self.all(sql, params, message)?);
+        Ok(found)
     }
 
     fn call(&self, run: RunId, number: CallNumber) -> Outcome<Option<CallRow>> {

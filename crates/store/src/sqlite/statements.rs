@@ -14,6 +14,9 @@ use crate::rows::{Outcome, is_missing};
 /// Decoded manifests that are kept at the most; there are few, and all runs of an agent share one.
 const MANIFESTS_MAX: usize = 256;
 
+/// Hashes that are remembered as stored; one that was forgotten is only stored in vain.
+const KNOWN_MAX: usize = 4_096;
+
 /// Decoded manifests, shared by all connections.
 pub(super) type Manifests = Arc<Mutex<BTreeMap<[u8; 32], Arc<Manifest>>>>;
 
@@ -41,6 +44,9 @@ impl SqliteRows {
 
     pub(super) fn commit(&mut self) -> rusqlite::Result<()> {
         self.connection.prepare_cached("COMMIT")?.execute([])?;
+        if self.known.len() >= KNOWN_MAX {
+            self.known.clear();
+        }
         self.known.extend(self.staged.drain(..));
         Ok(())
     }

@@ -6,7 +6,11 @@ use async_trait::async_trait;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ItemId, RunId, Tenant};
 use windlass_ports::{BoxView, CallView, Edge, HeadView, InboxView, Item, JournalEntry, Page, RunView, StoreError, Views};
 
-use super::{OpenError, SqliteStore, open, readers::Readers, statements::{Manifests, SqliteRows}};
+use super::{
+    OpenError, SqliteStore, open,
+    readers::Readers,
+    statements::{Manifests, SqliteRows},
+};
 use crate::{reading, rows::Reads, verbs};
 
 /// Rows that are read in one transaction at the most.
@@ -20,10 +24,8 @@ pub struct SqliteViews {
 impl SqliteViews {
     /// Opens a database that is there, for reading.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, OpenError> {
-        let path = path.as_ref();
-        let rows = SqliteRows::new(open::reader(path)?, Manifests::default());
-        let readers = Readers::start(vec![rows]).map_err(|error| OpenError::File { path: path.to_owned(), error })?;
-        Ok(SqliteViews { readers })
+        let rows = SqliteRows::new(open::reader(path.as_ref())?, Manifests::default());
+        Ok(SqliteViews { readers: Readers::new(vec![rows]) })
     }
 }
 

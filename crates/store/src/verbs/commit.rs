@@ -23,6 +23,19 @@ pub(super) struct Plan {
     pub epoch: Epoch,
     /// The queued run the agent is leased to, if this one ends.
     pub next: Option<RunBrief>,
+    /// What the run may leave behind if it ends.
+    pub left: Left,
+}
+
+/// What an ending run may leave behind, as its head knows: most leave nothing, and then nothing is searched for.
+#[derive(Clone, Copy)]
+pub(super) struct Left {
+    calls: bool,
+    messages: bool,
+}
+
+impl Left {
+    const EVERYTHING: Left = Left { calls: true, messages: true };
 }
 
 /// Applies a transition if its guard holds. Applied already is success.
@@ -54,7 +67,7 @@ pub(crate) fn withdraw<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, ag
     write(rows, agent, commit, None)?;
     rows.update_run(&run_change(commit, RunStatus::Queued, None))?;
     rows.skip_message(agent, run.message, commit.now)?;
-    let_go(rows, agent, commit.run, commit.now)?;
+    let_go(rows, agent, commit.run, Left::EVERYTHING, commit.now)?;
     note(rows, options, agent, commit, 0)?;
     Ok(Withdrawn::Done)
 }
@@ -107,8 +120,10 @@ pub(super) fn plan<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, before: &HeadR
     if !commit.state.has_ended() {
         let leases = leases_after(rows, commit)?;
         show(&mut head, &commit.state, &leases, commit.now);
-        return Ok(Plan { head, epoch, next: None });
+        return Ok(Plan { head, epoch, next: None, left: Left::EVERYTHING });
     }
+    let made_calls = commit.calls.iter().any(|(_, change)| matches!(change, CallChange::Made(_)));
+    let behind = Left { calls: before.waiting > 0 || made_calls, messages: before.pending > 0 };
     let left = head.pending;
     let next = match head.queued {
         0 => None,
@@ -124,7 +139,7 @@ pub(super) fn plan<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, before: &HeadR
     if left > 0 || next.is_some() {
         head.pending = pending_for(rows, agent, &head, commit)?;
     }
-    Ok(Plan { head, epoch, next })
+    Ok(Plan { head, epoch, next, left: behind })
 }
 
 /// How many of the messages a commit consumes were counted as pending.
@@ -199,18 +214,22 @@ fn write_calls<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, commit: &Commit
 }
 
 /// Nobody waits for a run that is over: its calls are dropped, its messages skipped.
-fn let_go<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, run: RunId, now: Timestamp) -> Outcome<()> {
-    let dropped = CallMove { status: CallStatus::Dropped, result: None, deadline: None };
-    rows.open_calls(run)?.into_iter().try_for_each(|call| rows.move_call(run, call, dropped))?;
-    let waiting = rows.pending(agent)?.into_iter().filter(|(_, row)| row.run == Some(run));
-    waiting.into_iter().try_for_each(|(message, _)| rows.skip_message(agent, message, now))?;
+fn let_go<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, run: RunId, left: Left, now: Timestamp) -> Outcome<()> {
+    if left.calls {
+        let dropped = CallMove { status: CallStatus::Dropped, result: None, deadline: None };
+        rows.open_calls(run)?.into_iter().try_for_each(|call| rows.move_call(run, call, dropped))?;
+    }
+    if left.messages {
+        let waiting = rows.pending(agent)?.into_iter().filter(|(_, row)| row.run == Some(run));
+        waiting.into_iter().try_for_each(|(message, _)| rows.skip_message(agent, message, now))?;
+    }
     rows.add_open_runs(&agent.tenant, -1)
 }
 
 /// What follows when a run has ended, and the note for whoever publishes.
 pub(super) fn finish<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, agent: &AgentKey, commit: &Commit, plan: &Plan) -> Outcome<()> {
     if commit.state.has_ended() {
-        let_go(rows, agent, commit.run, commit.now)?;
+        let_go(rows, agent, commit.run, plan.left, commit.now)?;
     }
     if let Some(next) = &plan.next {
         rows.activate_run(next.run, plan.head.epoch)?;

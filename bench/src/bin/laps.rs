@@ -1,0 +1,126 @@
+//! A run of 500 laps with a 1 KB result each: what it stores for what it says, and what reading its context costs as it grows.
+
+use std::{path::Path, sync::Arc, time::Instant};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use serde_json::json;
+use windlass_bench::{engine, model_reply, round};
+use windlass_engine::Engine;
+use windlass_kernel::{AgentKey, BoxRange, EffectClass, HeadStatus, RequestedCall, RunId, TaskStatus, ToolName};
+use windlass_ports::{Executor, Model, ModelEvent, ModelMessage, ModelRequest, ModelStream, ToolCall, ToolReport};
+
+/// A model that calls its tool in every lap but the last.
+struct Laps(usize);
+
+impl Model for Laps {
+    fn call(&self, request: ModelRequest) -> ModelStream {
+        let results = request.messages.iter().filter(|message| matches!(message, ModelMessage::ToolResult { .. })).count();
+        let mut events = vec![Ok(ModelEvent::Text(model_reply()))];
+        if results + 1 < self.0 {
+            events.push(Ok(ModelEvent::Call(RequestedCall { provider_id: format!("c{results}"), tool: "job".into(), arguments: "{}".into() })));
+        }
+        Box::pin(futures_util::stream::iter(events))
+    }
+
+    fn provider(&self) -> &str {
+        "bench"
+    }
+
+    fn concurrency(&self) -> usize {
+        1
+    }
+}
+
+/// A tool that answers with 1 KB at once.
+struct Kilobyte;
+
+#[async_trait]
+impl Executor for Kilobyte {
+    fn accepts(&self, tool: &ToolName) -> bool {
+        tool.as_str() == "job"
+    }
+
+    fn effect(&self, _tool: &ToolName) -> EffectClass {
+        EffectClass::Read
+    }
+
+    async fn run(&self, call: ToolCall) -> ToolReport {
+        let result = format!("\"{:08}{}\"", call.key.call.0, "t".repeat(1016));
+        ToolReport { status: TaskStatus::Success, result: Bytes::from(result), after: None }
+    }
+}
+
+/// Drives one run of so many laps to its end.
+async fn drive(folder: &Path, laps: usize) -> (Engine, AgentKey, RunId) {
+    std::fs::create_dir_all(folder).expect("a folder for the data");
+    let engine = engine::open(folder, Arc::new(Laps(laps)), Arc::new(Kilobyte), laps as u32);
+    let agent = engine::agent("long");
+    let mut watch = engine.watch_agent(&agent);
+    let run = engine::enqueue(&engine, &agent, "job").await;
+    while engine.views().head(&agent).await.expect("the store can be read").is_none_or(|head| head.status != HeadStatus::Idle) {
+        watch.changed().await;
+    }
+    (engine, agent, run)
+}
+
+/// Nanoseconds per item of reading a run's whole context, the best of many.
+async fn read_ns(engine: &Engine, agent: &AgentKey, range: BoxRange) -> f64 {
+    let mut best = f64::INFINITY;
+    for _ in 0..200 {
+        let began = Instant::now();
+        let items = engine.views().range_items(&agent.tenant, range).await.expect("the context can be read");
+        best = best.min(began.elapsed().as_nanos() as f64 / items.len() as f64);
+    }
+    best
+}
+
+/// Bytes of the values that the database holds, each counted once: content, journal and rows, without what pages and trees add.
+fn value_bytes(file: &Path) -> rusqlite::Result<(i64, i64)> {
+    let db = rusqlite::Connection::open(file)?;
+    let columns = |table: &str| -> rusqlite::Result<Vec<String>> {
+        let mut statement = db.prepare(&format!("SELECT name FROM pragma_table_info('{table}')"))?;
+        statement.query_map([], |row| row.get(0))?.collect()
+    };
+    let mut total = 0;
+    for table in ["heads", "runs", "inbox", "calls", "journal", "items", "boxes", "box_rows", "manifests"] {
+        let sizes: Vec<String> = columns(table)?
+            .iter()
+            .map(|column| format!("CASE typeof({column}) WHEN 'integer' THEN 4 ELSE coalesce(octet_length({column}), 0) END"))
+            .collect();
+        total += db.query_row(&format!("SELECT coalesce(sum({}), 0) FROM {table}", sizes.join(" + ")), [], |row| row.get::<_, i64>(0))?;
+    }
+    let content = db.query_row("SELECT sum(octet_length(content)) FROM items", [], |row| row.get(0))?;
+    Ok((total, content))
+}
+
+#[tokio::main]
+async fn main() {
+    let folder = tempfile::tempdir().expect("a folder for the data");
+    let mut per_item = Vec::new();
+    for laps in [50, 500] {
+        let below = folder.path().join(laps.to_string());
+        let (engine, agent, run) = drive(&below, laps).await;
+        let view = engine.views().run(&agent.tenant, run).await.expect("the store can be read").expect("the run is there");
+        assert_eq!(view.state.iteration as usize, laps, "every lap was run");
+        per_item.push(read_ns(&engine, &agent, view.state.output).await);
+        engine.drain().await;
+    }
+    let file = folder.path().join("500/windlass.db");
+    let db = rusqlite::Connection::open(&file).expect("the database opens");
+    db.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)").expect("the log can be folded back");
+    let empty_pages = 30 * 4096;
+    let stored = std::fs::metadata(&file).expect("the database is there").len() - empty_pages;
+    let (values, content) = value_bytes(&file).expect("the database can be read");
+    let (of_values, growth) = (stored as f64 / values as f64, per_item[1] / per_item[0]);
+    println!(
+        "{}",
+        json!({
+            "peer": "laps", "laps": 500, "stored_bytes": stored, "unique_bytes": values, "content_bytes": content,
+            "stored_of_unique": { "value": round(of_values, 3), "max": 1.3, "holds": of_values <= 1.3 },
+            "stored_of_content": round(stored as f64 / content as f64, 3),
+            "read_ns_per_item": { "at_50": round(per_item[0], 0), "at_500": round(per_item[1], 0) },
+            "read_growth": { "value": round(growth, 2), "max": 2.0, "holds": growth <= 2.0 },
+        })
+    );
+}

@@ -1,0 +1,98 @@
+//! An engine on a database of its own, for programs that drive it from inside the process.
+
+use std::{collections::BTreeMap, path::Path, sync::Arc};
+
+use uuid::Uuid;
+use windlass_engine::{CrashPoints, Engine, Enqueue, Parts, Roster, Settings};
+use windlass_kernel::{AfterExecution, AgentKey, Budgets, EffectClass, ItemKind, PolicyName, Route, RunId, Timestamp, ToolSpec, content};
+use windlass_ports::{Clock, Executor, Ids, Lineage, Model, Models};
+use windlass_store::{SqliteStore, StoreOptions};
+
+use crate::now_us;
+
+/// Whose runs these are.
+pub const TENANT: &str = "bench";
+
+struct RealClock;
+
+impl Clock for RealClock {
+    fn now(&self) -> Timestamp {
+        Timestamp((now_us() / 1000) as i64)
+    }
+}
+
+struct RealIds;
+
+impl Ids for RealIds {
+    fn fresh(&self) -> Uuid {
+        Uuid::now_v7()
+    }
+}
+
+struct OneModel(Arc<dyn Model>);
+
+impl Models for OneModel {
+    fn resolve(&self, _name: &str) -> Option<Arc<dyn Model>> {
+        Some(self.0.clone())
+    }
+
+    fn default_name(&self) -> &str {
+        "bench"
+    }
+}
+
+/// An agent of the bench.
+pub fn agent(name: &str) -> AgentKey {
+    AgentKey { tenant: TENANT.into(), agent: name.into() }
+}
+
+/// An engine in this folder, with this model, this executor, the external tool `claimed`, and so many laps a run.
+pub fn open(folder: &Path, model: Arc<dyn Model>, executor: Arc<dyn Executor>, iterations: u32) -> Engine {
+    let store = Arc::new(SqliteStore::open(folder.join("windlass.db"), StoreOptions::default()).expect("a new database opens"));
+    let external = ToolSpec {
+        name: "claimed".into(),
+        description: String::new(),
+        parameters: serde_json::json!({ "type": "object" }),
+        route: Route::External,
+        effect: EffectClass::Read,
+        after_execution: AfterExecution::Suspend,
+        deadline_ms: 600_000,
+    };
+    let long = windlass_engine::AgentSpec {
+        policy: PolicyName::Respond,
+        model: None,
+        instructions: None,
+        tools: vec!["job".into()],
+        budgets: Budgets { iterations, calls: None, tokens: None, wall_ms: None },
+    };
+    Engine::start(Parts {
+        node: store.node(),
+        views: store.clone(),
+        store,
+        models: Arc::new(OneModel(model)),
+        roster: Roster::new(BTreeMap::from([("long".into(), long)]), BTreeMap::from([(external.name.clone(), external)]), vec![executor]),
+        doorbell: None,
+        publisher: None,
+        clock: Arc::new(RealClock),
+        ids: Arc::new(RealIds),
+        crash: CrashPoints::default(),
+        settings: Settings::default(),
+    })
+}
+
+/// Enqueues 200 bytes of input with one tool.
+pub async fn enqueue(engine: &Engine, agent: &AgentKey, tool: &str) -> RunId {
+    let text = content::encode(&content::Instruction::Text("i".repeat(200)));
+    let request = Enqueue {
+        agent: agent.clone(),
+        input: vec![(ItemKind::Instruction, text)],
+        model: None,
+        instructions: None,
+        tools: Some(vec![tool.into()]),
+        context_box: None,
+        result_fields: Vec::new(),
+        idempotency_key: None,
+        lineage: Lineage::default(),
+    };
+    engine.enqueue(request).await.expect("the engine takes the run").run
+}

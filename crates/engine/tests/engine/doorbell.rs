@@ -1,0 +1,172 @@
+//! Doorbells are a matter of speed: the sweep finds everything. Few workers serve many agents.
+
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, atomic::Ordering::SeqCst},
+};
+
+use futures_util::future::join_all;
+use windlass_kernel::{AgentKey, HeadStatus};
+use windlass_ports::{ModelRequest, RunStatus};
+
+use crate::support::*;
+
+fn ask_a_service(request: &ModelRequest) -> Turn {
+    match request.iteration {
+        1 => call(&[LOOKUP]),
+        _ => say(&request.results().join(",")),
+    }
+}
+
+fn agents(count: usize) -> Vec<AgentKey> {
+    (0..count).map(|n| agent(&format!("a{n:03}"))).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn c_005_with_every_ring_lost_all_work_is_done() {
+    for bell in [None, Some(Arc::new(DeafBell::default()))] {
+        let stage = Stage { bell: bell.clone(), ..Stage::new(ask_a_service).with_settings(|settings| settings.workers_max = 2) };
+        let engine = stage.engine(1);
+        let agents = agents(10);
+        // Two turns each, so that every second one has to be dispatched by the end of the first.
+        let asked = join_all(agents.iter().flat_map(|agent| [engine.begin(agent, "go"), engine.begin(agent, "go")])).await;
+        let mut served = 0;
+        for _ in 0..1000 {
+            served += engine.serve(LOOKUP, "5").await;
+            pass_ms(50).await;
+        }
+        assert_eq!(served, 20);
+        for (index, enqueued) in asked.iter().enumerate() {
+            assert_eq!(stage.ended(&agents[index / 2], enqueued.run).await, "5");
+        }
+        assert!(bell.is_none_or(|bell| bell.rings.load(SeqCst) > 0), "it was rung for others");
+    }
+}
+
+/// A node that takes requests and has no room to work on them.
+#[tokio::test(start_paused = true)]
+async fn c_005_what_one_node_takes_another_finds_without_a_ring() {
+    let stage = Stage::new(ask_a_service).with_settings(|settings| settings.workers_max = 0);
+    let front = stage.engine(1);
+    let back = Stage { settings: windlass_engine::Settings { workers_max: 8, ..stage.settings.clone() }, ..stage };
+    let _engine = back.engine(2);
+    let a = agent("a");
+    let (first, second) = (front.begin(&a, "one").await, front.begin(&a, "two").await);
+    assert!(!first.is_queued && second.is_queued);
+    for enqueued in [&first, &second] {
+        while back.head(&a).await.status != HeadStatus::Suspended || back.head(&a).await.run != Some(enqueued.run) {
+            pass_ms(50).await;
+        }
+        front.answer(&a, enqueued.run, 1, "3").await;
+        assert_eq!(back.ended(&a, enqueued.run).await, "3");
+    }
+    assert!(back.store.commits().iter().all(|seen| seen.node.0 == 2), "the one without room did no work");
+}
+
+#[tokio::test(start_paused = true)]
+async fn c_013_dispatched_is_leased_and_not_entered() {
+    let hold = Latch::shut();
+    let shut = hold.clone();
+    let stage = Stage::new(move |_| Turn::After(shut.clone(), Box::new(say("done")))).with_settings(|settings| settings.workers_max = 1);
+    let engine = stage.engine(1);
+    let (busy, waiting) = (agent("busy"), agent("waiting"));
+    engine.begin(&busy, "go").await;
+    let enqueued = engine.begin(&waiting, "go").await;
+    settle().await;
+    pass_ms(1000).await;
+    let head = stage.head(&waiting).await;
+    assert_eq!((head.status, head.run, Some(head.epoch)), (HeadStatus::Dispatched, Some(enqueued.run), enqueued.epoch));
+    assert_eq!(stage.story(&waiting, enqueued.run).await, ["accepted"], "no worker has entered");
+    assert_eq!(stage.run(&waiting, enqueued.run).await.status, RunStatus::Active);
+    hold.open();
+    assert_eq!(stage.ended(&waiting, enqueued.run).await, "done");
+}
+
+#[tokio::test(start_paused = true)]
+async fn f_001_a_hundred_agents_at_once_on_four_workers_do_not_wedge() {
+    let stage = Stage::new(|request| match request.iteration {
+        1 => call(&[LOOK, LOOK]),
+        2 => call(&[LOOKUP]),
+        _ => say("done"),
+    })
+    .with_settings(|settings| settings.workers_max = 4);
+    let engine = stage.engine(1);
+    let agents = agents(100);
+    let asked = join_all(agents.iter().map(|agent| engine.begin(agent, "go"))).await;
+    let mut seen = BTreeSet::new();
+    let mut served = 0;
+    for _ in 0..2000 {
+        for agent in &agents {
+            seen.insert(stage.head(agent).await.status);
+        }
+        served += engine.serve(LOOKUP, "5").await;
+        pass_ms(20).await;
+    }
+    assert_eq!(served, 100);
+    for (agent, enqueued) in agents.iter().zip(&asked) {
+        assert_eq!(stage.ended(agent, enqueued.run).await, "done");
+    }
+    assert!(seen.contains(&HeadStatus::Dispatched), "{seen:?}");
+    assert!(stage.tools.gauge.most() <= 8, "two calls of each of four agents, and no more: {}", stage.tools.gauge.most());
+}
+
+/// More notes at once than the queue of a worker takes, all for one agent, from its own service.
+#[tokio::test(start_paused = true)]
+async fn a_flood_of_notes_for_one_agent_does_not_wedge_it() {
+    let stage = Stage::new(ask_a_service);
+    let engine = stage.engine(1);
+    let a = agent("a");
+    let first = engine.begin(&a, "go").await.run;
+    settle().await;
+    let requests = (0..300).map(|_| engine.begin(&a, "go"));
+    let reports = (0..300).map(|_| engine.report(result_of(&a, first, 1, "1")));
+    let (asked, reported) = tokio::join!(join_all(requests), join_all(reports));
+    assert_eq!(reported.into_iter().filter(|report| !report.as_ref().unwrap().is_duplicate).count(), 1);
+    assert_eq!(stage.ended(&a, first).await, "1");
+    let mut served = 0;
+    for _ in 0..1000 {
+        served += engine.serve(LOOKUP, "2").await;
+        pass_ms(20).await;
+    }
+    assert_eq!(served, 300);
+    for enqueued in asked {
+        assert_eq!(stage.ended(&a, enqueued.run).await, "2");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_waits_for_the_outside_holds_no_worker() {
+    let stage = Stage::new(ask_a_service).with_settings(|settings| settings.workers_max = 1);
+    let engine = stage.engine(1);
+    let agents = agents(50);
+    let asked = join_all(agents.iter().map(|agent| engine.begin(agent, "go"))).await;
+    pass_ms(60_000 / 2).await;
+    for agent in &agents {
+        assert_eq!(stage.head(agent).await.status, HeadStatus::Suspended, "all of them wait, on one worker");
+    }
+    assert_eq!(engine.serve(LOOKUP, "5").await, 50);
+    for (agent, enqueued) in agents.iter().zip(&asked) {
+        assert_eq!(stage.ended(agent, enqueued.run).await, "5");
+    }
+}
+
+/// Agents whose retried model call hangs stay due; they must not take the place of those behind them.
+#[tokio::test(start_paused = true)]
+async fn agents_that_stay_due_do_not_hide_others_from_the_sweep() {
+    let stage = Stage::new(|request| match (request.task(), request.attempt) {
+        ("slow", 1) => Turn::Fail("overloaded", windlass_ports::Retry::AfterMs(10)),
+        ("slow", _) => Turn::Hang,
+        _ => ask_a_service(request),
+    })
+    .with_settings(|settings| settings.sweep_page = 2);
+    let engine = stage.engine(1);
+    for agent in agents(4) {
+        engine.begin(&agent, "slow").await;
+    }
+    let z = agent("z");
+    let run = engine.begin(&z, "go").await.run;
+    settle().await;
+    // Nobody answers: only the sweep can time the call out.
+    pass_ms(SERVICE_MS + 1000).await;
+    assert!(stage.run(&z, run).await.state.has_ended(), "{:?}", stage.head(&z).await);
+}

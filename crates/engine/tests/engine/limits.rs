@@ -1,0 +1,108 @@
+//! Anything that can grow has a limit, and reaching it is an ordinary end.
+
+use windlass_engine::EngineError;
+use windlass_kernel::{BudgetKind, Budgets, EndReason, Phase, TaskStatus};
+use windlass_ports::Admission;
+
+use crate::support::*;
+
+const NO_BUDGETS: Budgets = Budgets { iterations: 10, calls: None, tokens: None, wall_ms: None };
+
+async fn ending(stage: &Stage, task: &str) -> (TaskStatus, EndReason) {
+    let engine = stage.engine(1);
+    let a = agent("a");
+    let run = engine.begin(&a, task).await.run;
+    stage.ended(&a, run).await;
+    match stage.run(&a, run).await.state.phase {
+        Phase::Ended { status, reason } => (status, reason),
+        Phase::Accepted | Phase::Thinking { .. } | Phase::Waiting { .. } => panic!("it has ended"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_may_be_only_so_large() {
+    let stage =
+        Stage::new(|request| say(&"x".repeat(request.task().parse().unwrap()))).with_settings(|settings| settings.reply_bytes_max = 100);
+    assert_eq!(ending(&stage, "100").await, (TaskStatus::Success, EndReason::Answered));
+    assert_eq!(ending(&stage, "101").await, (TaskStatus::Failed, EndReason::ModelFailed("answer_too_large".into())));
+    assert_eq!(stage.model.count("101"), 1, "it would be as large again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lap_may_have_only_so_many_calls() {
+    let stage = Stage::new(|request| match request.iteration {
+        1 => call(&vec![LOOK; request.task().parse().unwrap()]),
+        _ => say("done"),
+    })
+    .with_settings(|settings| settings.calls_per_lap_max = 8);
+    assert_eq!(ending(&stage, "8").await, (TaskStatus::Success, EndReason::Answered));
+    assert_eq!(stage.tools.starts().len(), 8);
+    assert_eq!(ending(&stage, "9").await, (TaskStatus::Failed, EndReason::ModelFailed("answer_too_large".into())));
+    assert_eq!(stage.tools.starts().len(), 8, "nothing of it was started");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_may_last_only_so_long() {
+    let budgets = Budgets { wall_ms: Some(20_000), ..NO_BUDGETS };
+    let stage = Stage::new(|_| Turn::Hang).with_budgets("a", budgets);
+    let before = stage.engine(1).now();
+    assert_eq!(ending(&stage, "go").await, (TaskStatus::Partial, EndReason::Budget(BudgetKind::WallMs)));
+    assert!((20_000..21_000).contains(&(stage.engine(1).now().0 - before.0)), "its model call is called off in time");
+    assert_eq!(stage.model.gauge.called_off(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_may_last_only_as_long_as_its_run() {
+    let budgets = Budgets { wall_ms: Some(20_000), ..NO_BUDGETS };
+    let stage = Stage::new(|_| call(&[LOOK])).with_tools(|_| Act::Hang).with_budgets("a", budgets);
+    assert_eq!(ending(&stage, "go").await, (TaskStatus::Partial, EndReason::Budget(BudgetKind::WallMs)));
+    assert_eq!(stage.tools.gauge.called_off(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_may_make_only_so_many_laps_and_calls() {
+    let stage = Stage::new(|_| call(&[LOOK])).with_budgets("a", Budgets { iterations: 3, ..NO_BUDGETS });
+    assert_eq!(ending(&stage, "go").await, (TaskStatus::Partial, EndReason::Budget(BudgetKind::Iterations)));
+    assert_eq!((stage.model.count("go"), stage.tools.starts().len()), (3, 3));
+    let stage = Stage::new(|_| call(&[LOOK, LOOK])).with_budgets("a", Budgets { calls: Some(3), ..NO_BUDGETS });
+    assert_eq!(ending(&stage, "go").await, (TaskStatus::Partial, EndReason::Budget(BudgetKind::Calls)));
+    assert_eq!(stage.tools.starts().len(), 2, "half of a lap is not started");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_result_may_be_only_so_large_whoever_gives_it() {
+    let stage = Stage::new(|request| match (request.task(), request.iteration) {
+        ("here", 1) => call(&[LOOK]),
+        ("there", 1) => call(&[LOOKUP]),
+        _ => say(&request.results().join(",")),
+    })
+    .with_tools(|_| give(&format!("\"{}\"", "x".repeat(2000))))
+    .with_settings(|settings| settings.item_bytes_max = 1000);
+    let engine = stage.engine(1);
+    let (a, b) = (agent("a"), agent("b"));
+    let here = engine.begin(&a, "here").await.run;
+    let words = stage.ended(&a, here).await;
+    assert!(words.contains("result_too_large"), "{} bytes went to the model", words.len());
+    let there = engine.begin(&b, "there").await.run;
+    settle().await;
+    let refused = engine.report(result_of(&b, there, 1, &format!("\"{}\"", "x".repeat(2000)))).await;
+    assert!(matches!(refused, Err(EngineError::ItemTooLarge { bytes: 2002, limit: 1000 })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn f_018_a_queue_may_be_only_so_long() {
+    let stage = Stage::new(|_| Turn::Hang)
+        .with_settings(|settings| settings.admission = Admission { queued_per_agent_max: 3, open_per_tenant_max: 6 });
+    let engine = stage.engine(1);
+    let (a, b) = (agent("a"), agent("b"));
+    for _ in 0..4 {
+        engine.begin(&a, "go").await;
+    }
+    assert!(matches!(engine.enqueue(request(&a, "go")).await, Err(EngineError::AgentFull)));
+    engine.begin(&b, "go").await;
+    engine.begin(&b, "go").await;
+    assert!(matches!(engine.enqueue(request(&b, "go")).await, Err(EngineError::TenantFull)));
+    let other = of_tenant("other", "a");
+    engine.begin(&other, "go").await;
+    assert_eq!(stage.head(&a).await.queued, 3);
+}

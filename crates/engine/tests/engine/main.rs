@@ -1,0 +1,17 @@
+//! The engine over real stores, with models, tools, publishers and faults of the tests' own.
+//!
+//! Time is tokio's, and paused: it moves on only when nothing else can, so `settle` waits for everything that can happen.
+#![expect(clippy::unwrap_used, reason = "these are tests: a panic is how they fail")]
+
+mod doorbell;
+mod drain;
+mod laps;
+mod limits;
+mod outbox;
+mod panics;
+mod provider;
+mod requests;
+mod stop;
+mod store_faults;
+mod support;
+mod takeover;

@@ -1,0 +1,248 @@
+//! What the world hears: at least once, in order, with ids that never change, and never before it is on record.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, atomic::Ordering::SeqCst},
+};
+
+use futures_util::{FutureExt, future::join_all};
+use windlass_engine::messages;
+use windlass_kernel::{AgentKey, CallKey, ItemKind, RunId};
+use windlass_ports::{ModelRequest, Published, Views};
+use windlass_store::{MemoryStore, StoreOptions};
+
+use crate::support::*;
+
+fn one_of_each(request: &ModelRequest) -> Turn {
+    match request.iteration {
+        1 => call(&[LOOK]),
+        2 => call(&[LOOKUP, LOOKUP]),
+        _ => say("done"),
+    }
+}
+
+fn speaker(stage: &Stage) -> Arc<Speaker> {
+    stage.speaker.clone().unwrap()
+}
+
+/// Lets a run go through all its laps.
+async fn whole_run(stage: &Stage, engine: &windlass_engine::Engine, agent: &AgentKey) -> RunId {
+    let run = engine.begin(agent, "go").await.run;
+    settle().await;
+    engine.answer(agent, run, 2, "2").await;
+    engine.answer(agent, run, 3, "3").await;
+    stage.ended(agent, run).await;
+    run
+}
+
+/// What the outbox would have published.
+async fn waiting(stage: &Stage) -> Vec<Published> {
+    let mut messages = Vec::new();
+    for row in stage.data.outbox(1000).await.unwrap() {
+        let run = stage.data.run(&row.agent.tenant, row.run).await.unwrap().unwrap();
+        for entry in stage.data.journal(&row.agent.tenant, row.run, row.first, row.count as usize).await.unwrap() {
+            messages.extend(messages::project(&run, &entry));
+        }
+    }
+    messages
+}
+
+#[tokio::test(start_paused = true)]
+async fn c_024_an_enqueue_leaves_a_wakeup_in_the_outbox() {
+    let stage = Stage { speaker: None, ..Stage::publishing(|_| Turn::Hang) };
+    let engine = stage.engine(1);
+    let a = agent("a");
+    engine.begin(&a, "entered").await;
+    engine.begin(&a, "queued").await;
+    let wakeups: Vec<Published> = waiting(&stage).await.into_iter().filter(|message| message.subject == "cmd.agent.a.wakeup").collect();
+    assert_eq!(wakeups.len(), 2, "one for each turn, entered or queued");
+}
+
+#[tokio::test(start_paused = true)]
+async fn c_080_a_wakeup_says_which_agent_and_nothing_that_matters() {
+    let stage = Stage::publishing(|_| say("done"));
+    let engine = stage.engine(1);
+    let a = agent("a");
+    let run = engine.begin(&a, "go").await.run;
+    stage.ended(&a, run).await;
+    settle().await;
+    let wakeups = speaker(&stage).on("cmd.agent.a.wakeup");
+    let [wakeup] = wakeups.as_slice() else { panic!("{wakeups:?}") };
+    let body = wakeup.body.as_object().unwrap();
+    assert_eq!(body["agent_id"], "a");
+    assert!(body.keys().all(|key| ["agent_id", "inbox_id", "metadata", "reason"].contains(&key.as_str())), "{body:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn c_041_a_call_for_a_service_goes_out_as_its_command() {
+    let stage = Stage::publishing(one_of_each);
+    let engine = stage.engine(1);
+    let a = agent("a");
+    let run = whole_run(&stage, &engine, &a).await;
+    settle().await;
+    let commands = speaker(&stage).on("cmd.tool.lookup");
+    let ids: Vec<String> = commands.iter().map(|command| command.body["tool_call_id"].as_str().unwrap().to_owned()).collect();
+    let key = |call| CallKey { run, call: windlass_kernel::CallNumber(call) }.to_string();
+    assert_eq!(ids, [key(2), key(3)]);
+    assert!(commands.iter().all(|command| command.body.get("arguments").is_none() && command.body.get("args").is_none()), "pointers only");
+    assert!(speaker(&stage).on("cmd.tool.look").is_empty(), "a call of this process is nobody else's to run");
+}
+
+#[tokio::test(start_paused = true)]
+async fn c_040_a_call_is_stored_before_its_command_goes_out() {
+    let data = Arc::new(MemoryStore::new(StoreOptions { publish: true }));
+    let (views, found) = (data.clone(), Arc::new(Mutex::new(Vec::new())));
+    let log = found.clone();
+    let look = move |message: &Published| {
+        if message.subject.starts_with("cmd.tool.") {
+            let key: CallKey = message.body["tool_call_id"].as_str().unwrap().parse().unwrap();
+            // The memory store never waits, so its answers are there at once.
+            let calls = views.calls(&"acme".into(), key.run, key.call, 1).now_or_never().unwrap().unwrap();
+            let item = views.item(&"acme".into(), calls[0].item).now_or_never().unwrap().unwrap();
+            log.lock().unwrap().push((calls[0].call, item.unwrap().kind));
+        }
+    };
+    let stage = Stage { speaker: Some(Arc::new(Speaker::looking(look))), ..Stage::on(data, one_of_each) };
+    let engine = stage.engine(1);
+    whole_run(&stage, &engine, &agent("a")).await;
+    settle().await;
+    let found: Vec<(u32, ItemKind)> = found.lock().unwrap().iter().map(|(call, kind)| (call.0, *kind)).collect();
+    assert_eq!(found, [(2, ItemKind::Call), (3, ItemKind::Call)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn c_055_the_end_of_a_turn_is_published_with_its_deliverable() {
+    let stage = Stage::publishing(one_of_each);
+    let engine = stage.engine(1);
+    let a = agent("a");
+    let run = whole_run(&stage, &engine, &a).await;
+    settle().await;
+    let tasks = speaker(&stage).on("evt.agent.a.task");
+    let [task] = tasks.as_slice() else { panic!("{tasks:?}") };
+    let view = stage.run(&a, run).await;
+    assert_eq!(task.body["agent_turn_id"], run.to_string());
+    assert_eq!(task.body["status"], "success");
+    assert_eq!(task.body["deliverable_card_id"], view.deliverable.unwrap().to_string());
+    assert_eq!(task.body["output_box_id"], view.state.output.id.to_string());
+}
+
+#[tokio::test(start_paused = true)]
+async fn c_008_one_task_event_per_turn_however_often_publishing_is_cut() {
+    let stage = Stage::publishing(one_of_each);
+    speaker(&stage).is_forgetful.store(true, SeqCst);
+    let engine = stage.engine(1);
+    let agents: Vec<AgentKey> = (0..5).map(|n| agent(&format!("a{n}"))).collect();
+    for agent in &agents {
+        whole_run(&stage, &engine, agent).await;
+    }
+    pass_ms(10_000).await;
+    let speaker = speaker(&stage);
+    assert!(speaker.taken().len() >= 2 * speaker.heard().len(), "every one was sent again");
+    for agent in &agents {
+        assert_eq!(speaker.on(&format!("evt.agent.{}.task", agent.agent)).len(), 1, "one id, so one event");
+    }
+    assert!(stage.data.outbox(10).await.unwrap().is_empty(), "what was published is forgotten");
+}
+
+#[tokio::test(start_paused = true)]
+async fn c_018_a_state_event_says_what_the_agent_is_doing() {
+    let stage = Stage::publishing(one_of_each);
+    let engine = stage.engine(1);
+    whole_run(&stage, &engine, &agent("a")).await;
+    settle().await;
+    let states = speaker(&stage).on("evt.agent.a.state");
+    let activities: Vec<&str> = states.iter().filter_map(|state| state.body["metadata"]["activity"].as_str()).collect();
+    assert_eq!(
+        activities,
+        [
+            "thinking",
+            "executing_tool",
+            "awaiting_tool_result",
+            "thinking",
+            "awaiting_tool_result",
+            "awaiting_tool_result",
+            "awaiting_tool_result",
+            "thinking"
+        ]
+    );
+    assert_eq!(states.last().unwrap().body["status"], "idle");
+}
+
+#[tokio::test(start_paused = true)]
+async fn c_019_a_state_event_names_the_tool_and_counts_the_waiting() {
+    let stage = Stage::publishing(one_of_each);
+    let engine = stage.engine(1);
+    whole_run(&stage, &engine, &agent("a")).await;
+    settle().await;
+    let states = speaker(&stage).on("evt.agent.a.state");
+    let suspended = states.iter().find(|state| state.body["metadata"]["current_tool"] == "lookup").unwrap();
+    assert_eq!(suspended.body["metadata"]["waiting_tool_count"], 2);
+    assert_eq!(suspended.body["status"], "suspended");
+}
+
+#[tokio::test(start_paused = true)]
+async fn f_008_a_publisher_that_is_down_for_a_while_loses_nothing_and_no_order() {
+    let stage = Stage::publishing(one_of_each);
+    let speaker = speaker(&stage);
+    speaker.is_down.store(true, SeqCst);
+    let engine = stage.engine(1);
+    let agents: Vec<AgentKey> = (0..20).map(|n| agent(&format!("a{n:02}"))).collect();
+    let runs = join_all(agents.iter().map(|agent| whole_run(&stage, &engine, agent))).await;
+    pass_ms(60_000).await;
+    assert!(speaker.taken().is_empty());
+    let expected = waiting(&stage).await;
+    speaker.is_down.store(false, SeqCst);
+    pass_ms(5000).await;
+    assert_eq!(speaker.taken(), expected, "all of it, each once, as it stood in the outbox");
+    assert!(stage.data.outbox(10).await.unwrap().is_empty());
+    let mut last: BTreeMap<String, u64> = BTreeMap::new();
+    for message in speaker.taken() {
+        let mut parts = message.id.split('.');
+        let (run, number) = (parts.next().unwrap().to_owned(), parts.next().unwrap().parse().unwrap());
+        let before = last.insert(run, number);
+        assert!(before.is_none_or(|before| before <= number), "{} after {before:?}", message.id);
+    }
+    assert_eq!(last.len(), runs.len());
+}
+
+#[test]
+fn f_009_a_message_cut_on_its_way_out_is_sent_by_the_next_process() {
+    let stage = Stage::publishing(one_of_each);
+    let speaker = speaker(&stage);
+    speaker.hangs.store(true, SeqCst);
+    let a = agent("a");
+    let first = Process::start(&stage, 1);
+    let run = first.does(whole_run(&stage, &first.engine, &a));
+    first.kill();
+    assert!(speaker.taken().is_empty());
+    speaker.hangs.store(false, SeqCst);
+    let second = Process::start(&stage, 2);
+    second.does(pass_ms(1000));
+    let (view, journal) = second.does(async { (stage.run(&a, run).await, stage.journal(&a, run).await) });
+    let expected: Vec<Published> = journal.iter().flat_map(|entry| messages::project(&view, entry)).collect();
+    assert_eq!(speaker.heard(), expected, "all of it, from the wakeup to the task event");
+}
+
+#[test]
+fn f_009_a_result_that_was_acknowledged_survives_the_process() {
+    let stage = Stage::new(|request| if request.iteration == 1 { call(&[LOOKUP]) } else { say(&request.results().join(",")) });
+    let a = agent("a");
+    let first = Process::start(&stage, 1);
+    let run = first.does(async {
+        let run = first.engine.begin(&a, "go").await.run;
+        settle().await;
+        first.engine.answer(&a, run, 1, "8").await;
+        run
+    });
+    first.kill();
+    let second = Process::start(&stage, 2);
+    assert_eq!(second.does(stage.ended(&a, run)), "8");
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_publisher_nothing_piles_up() {
+    let stage = Stage::new(one_of_each);
+    let engine = stage.engine(1);
+    whole_run(&stage, &engine, &agent("a")).await;
+    assert!(stage.data.outbox(10).await.unwrap().is_empty());
+}

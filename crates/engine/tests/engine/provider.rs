@@ -1,0 +1,174 @@
+//! A provider's places, its refusals and its slowness.
+
+use std::sync::Arc;
+
+use windlass_kernel::{EndReason, HeadStatus, Phase, TaskStatus};
+use windlass_ports::Retry;
+
+use crate::support::*;
+
+fn after_ms(code: &'static str, ms: u64) -> Turn {
+    Turn::Fail(code, Retry::AfterMs(ms))
+}
+
+#[tokio::test(start_paused = true)]
+async fn tenants_take_turns_at_a_provider_whatever_one_has_queued() {
+    let hold = Latch::shut();
+    let shut = hold.clone();
+    let model = Script::new(1, move |_| Turn::After(shut.clone(), Box::new(say("done"))));
+    let stage = Stage { model: Arc::new(model), ..Stage::new(|_| Turn::Hang) };
+    let engine = stage.engine(1);
+    let mut runs = Vec::new();
+    for n in 0..21 {
+        let big = of_tenant("big", &format!("a{n:02}"));
+        runs.push((big.clone(), engine.begin(&big, "big").await.run));
+        settle().await;
+    }
+    let small = of_tenant("small", "a");
+    runs.push((small.clone(), engine.begin(&small, "small").await.run));
+    settle().await;
+    assert_eq!(stage.model.asked().len(), 1, "one place, the rest wait");
+    hold.open();
+    for (agent, run) in runs {
+        stage.ended(&agent, run).await;
+    }
+    let order: Vec<String> = stage.model.asked().iter().map(|request| request.task().to_owned()).collect();
+    assert_eq!(order.iter().position(|task| task == "small"), Some(2), "after the one inside and one more: {order:?}");
+    assert_eq!(stage.model.gauge.most(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stopped_run_gives_its_place_in_the_line_back() {
+    let hold = Latch::shut();
+    let shut = hold.clone();
+    let model = Script::new(1, move |_| Turn::After(shut.clone(), Box::new(say("done"))));
+    let stage = Stage { model: Arc::new(model), ..Stage::new(|_| Turn::Hang) };
+    let engine = stage.engine(1);
+    let (inside, gone, last) = (agent("inside"), agent("gone"), agent("last"));
+    let first = engine.begin(&inside, "inside").await.run;
+    settle().await;
+    let second = engine.begin(&gone, "gone").await.run;
+    settle().await;
+    let third = engine.begin(&last, "last").await.run;
+    settle().await;
+    let stop = |agent, run| windlass_engine::Stop { agent, run, reason: String::new(), epoch: None, source: None };
+    engine.stop(stop(gone, second)).await.unwrap();
+    engine.stop(stop(inside, first)).await.unwrap();
+    settle().await;
+    assert_eq!(stage.model.count("last"), 1, "the place of the one inside goes past the one that left");
+    hold.open();
+    assert_eq!(stage.ended(&last, third).await, "done");
+    assert_eq!(stage.model.count("gone"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_waits_out_a_refusal_holds_no_worker_and_is_tried_again() {
+    let stage = Stage::new(|request| match (request.task(), request.attempt) {
+        ("limited", 1) => after_ms("rate_limited", 30_000),
+        _ => say("done"),
+    })
+    .with_settings(|settings| settings.workers_max = 1);
+    let engine = stage.engine(1);
+    let a = agent("a");
+    let limited = engine.begin(&a, "limited").await.run;
+    settle().await;
+    assert_eq!(stage.head(&a).await.status, HeadStatus::Running);
+    let b = agent("b");
+    let other = engine.begin(&b, "other").await.run;
+    settle().await;
+    assert!(stage.run(&b, other).await.state.has_ended(), "the only worker was free");
+    pass_ms(29_000).await;
+    assert_eq!(stage.model.count("limited"), 1, "not before the provider said so");
+    pass_ms(1500).await;
+    assert_eq!(stage.model.count("limited"), 2);
+    assert_eq!(stage.ended(&a, limited).await, "done");
+    assert_eq!(stage.run(&a, limited).await.state.iteration, 1, "another try is no new lap");
+}
+
+/// The pause is a row: the process that took it down may be gone when it is over.
+#[test]
+fn a_pause_outlives_the_process() {
+    let stage = Stage::new(|request| if request.attempt == 1 { after_ms("rate_limited", 30_000) } else { say("done") });
+    let a = agent("a");
+    let first = Process::start(&stage, 1);
+    let run = first.does(async {
+        let run = first.engine.begin(&a, "go").await.run;
+        settle().await;
+        run
+    });
+    first.kill();
+    let second = Process::start(&stage, 2);
+    second.does(async {
+        pass_ms(25_000).await;
+        assert_eq!(stage.model.count("go"), 1, "the pause holds for the next owner, too");
+        pass_ms(10_000).await;
+        assert_eq!(stage.ended(&a, run).await, "done");
+    });
+}
+
+#[tokio::test(start_paused = true)]
+async fn tries_are_counted_and_their_pauses_grow_up_to_a_limit() {
+    let stage = Stage::new(|_| Turn::Fail("overloaded", Retry::Backoff)).with_settings(|settings| {
+        settings.attempts_max = 4;
+        settings.backoff_ms_max = 1500;
+    });
+    let engine = stage.engine(1);
+    let a = agent("a");
+    let run = engine.begin(&a, "go").await.run;
+    let words = stage.ended(&a, run).await;
+    assert!(words.contains("could not be called"), "{words}");
+    let Phase::Ended { status, reason } = stage.run(&a, run).await.state.phase else { panic!("it has ended") };
+    assert_eq!((status, reason), (TaskStatus::Failed, EndReason::ModelFailed("overloaded".into())));
+    let tries: Vec<i64> =
+        stage.journal(&a, run).await.iter().filter(|entry| entry.event.kind() == "attempt_failed").map(|entry| entry.at.0).collect();
+    assert_eq!(tries.len(), 4);
+    let pauses: Vec<i64> = tries.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    for (pause, least) in pauses.iter().zip([500, 1000, 1500]) {
+        assert!((least..least + 150).contains(pause), "{pauses:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_for_good_is_not_tried_again() {
+    let stage = Stage::new(|_| Turn::Fail("refused", Retry::Never));
+    let engine = stage.engine(1);
+    let a = agent("a");
+    let run = engine.begin(&a, "go").await.run;
+    stage.ended(&a, run).await;
+    assert_eq!(stage.model.count("go"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_model_that_takes_too_long_is_called_off_and_tried_again() {
+    let stage = Stage::new(|request| if request.attempt == 1 { Turn::Hang } else { say("done") })
+        .with_settings(|settings| settings.model_deadline_ms = 10_000);
+    let engine = stage.engine(1);
+    let a = agent("a");
+    let run = engine.begin(&a, "go").await.run;
+    pass_ms(9000).await;
+    assert_eq!(stage.model.gauge.inside(), 1);
+    assert_eq!(stage.ended(&a, run).await, "done");
+    assert_eq!(stage.model.gauge.called_off(), 1);
+}
+
+/// Standing in line is not the model's slowness: it uses up no tries. Those of other tenants come later and go first.
+#[tokio::test(start_paused = true)]
+async fn waiting_for_a_place_does_not_count_as_a_try() {
+    let model = Script::new(1, |request| if request.task() == "slow" { Turn::Hang } else { say("done") });
+    let stage =
+        Stage { model: Arc::new(model), ..Stage::new(|_| Turn::Hang) }.with_settings(|settings| settings.model_deadline_ms = 10_000);
+    let engine = stage.engine(1);
+    let patient = of_tenant("a", "patient");
+    engine.begin(&of_tenant("a", "inside"), "slow").await;
+    pass_ms(1000).await;
+    engine.begin(&of_tenant("a", "first"), "slow").await;
+    settle().await;
+    let run = engine.begin(&patient, "patient").await.run;
+    for tenant in ["b", "c"] {
+        pass_ms(1000).await;
+        engine.begin(&of_tenant(tenant, "a"), "slow").await;
+    }
+    assert_eq!(stage.ended(&patient, run).await, "done");
+    let story = stage.story(&patient, run).await;
+    assert!(!story.contains(&"attempt_failed"), "{story:?}");
+}

@@ -1,0 +1,164 @@
+//! A store that fails: what was paid for is not lost, whoever asked is told, and what cannot be read is in nobody's way.
+
+use std::{path::Path, sync::Arc};
+
+use windlass_engine::{Engine, EngineError, Stop};
+use windlass_kernel::AgentKey;
+use windlass_ports::{CallStatus, StoreError};
+use windlass_store::{SqliteStore, StoreOptions};
+
+use crate::support::*;
+
+fn is_unavailable<T>(outcome: Result<T, EngineError>) -> bool {
+    matches!(outcome, Err(EngineError::Store(StoreError::Unavailable(_))))
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_cannot_be_committed_is_kept_until_it_can() {
+    let hold = Latch::shut();
+    let shut = hold.clone();
+    let stage = Stage::new(move |_| Turn::After(shut.clone(), Box::new(say("dear"))));
+    let engine = stage.engine(1);
+    let a = agent("a");
+    let run = engine.begin(&a, "go").await.run;
+    settle().await;
+    stage.store.fault(|faults| faults.refuse_commits = 10);
+    hold.open();
+    assert_eq!(stage.ended(&a, run).await, "dear");
+    assert_eq!(stage.model.count("go"), 1, "the model was not asked again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tools_result_that_cannot_be_committed_is_kept_until_it_can() {
+    let hold = Latch::shut();
+    let shut = hold.clone();
+    let stage = Stage::new(|request| if request.iteration == 1 { call(&[WRITE]) } else { say(&request.results().join(",")) })
+        .with_tools(move |_| Act::After(shut.clone(), Box::new(give("\"written\""))));
+    let engine = stage.engine(1);
+    let a = agent("a");
+    let run = engine.begin(&a, "go").await.run;
+    settle().await;
+    stage.store.fault(|faults| faults.is_down = true);
+    hold.open();
+    pass_ms(60_000).await;
+    stage.store.fault(|faults| faults.is_down = false);
+    assert_eq!(stage.ended(&a, run).await, "written");
+    assert_eq!(stage.tools.starts_of(WRITE), 1);
+}
+
+/// The worst case of a failing disk: it was written, and nobody was told.
+#[tokio::test(start_paused = true)]
+async fn a_commit_whose_answer_was_lost_is_not_made_twice() {
+    for task in ["say", "look"] {
+        let stage = Stage::new(|request| match (request.task(), request.iteration) {
+            ("look", 1) => call(&[LOOK]),
+            _ => say("done"),
+        });
+        let engine = stage.engine(1);
+        let a = agent("a");
+        stage.store.fault(|faults| faults.lose_answers = 1);
+        let run = engine.begin(&a, task).await.run;
+        assert_eq!(stage.ended(&a, run).await, "done", "{task}");
+        let replies = stage.story(&a, run).await.iter().filter(|kind| **kind == "replied").count();
+        assert_eq!(replies, if task == "look" { 2 } else { 1 });
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_enqueue_whose_answer_was_lost_runs_all_the_same_and_once() {
+    let stage = Stage::new(|_| say("done"));
+    let engine = stage.engine(1);
+    let a = agent("a");
+    stage.store.fault(|faults| faults.lose_enqueues = 1);
+    let keyed = windlass_engine::Enqueue { idempotency_key: Some("k".into()), ..request(&a, "go") };
+    assert!(is_unavailable(engine.enqueue(keyed.clone()).await));
+    pass_ms(10_000).await;
+    assert_eq!(stage.model.count("go"), 1, "nobody has to ask again for it to run");
+    let run = engine.enqueue(keyed).await.unwrap().run;
+    assert_eq!(stage.ended(&a, run).await, "done");
+    assert_eq!((stage.model.count("go"), stage.head(&a).await.runs), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_asks_while_the_store_is_down_is_told_so() {
+    let stage = Stage::new(|request| if request.iteration == 1 { call(&[LOOKUP]) } else { say(&request.results().join(",")) });
+    let engine = stage.engine(1);
+    let a = agent("a");
+    let run = engine.begin(&a, "go").await.run;
+    settle().await;
+    stage.store.fault(|faults| faults.is_down = true);
+    assert!(is_unavailable(engine.enqueue(request(&agent("b"), "go")).await));
+    assert!(is_unavailable(engine.report(result_of(&a, run, 1, "1")).await));
+    let stop = Stop { agent: a.clone(), run, reason: String::new(), epoch: None, source: None };
+    assert!(is_unavailable(engine.stop(stop).await));
+    assert!(is_unavailable(engine.claim(claim(LOOKUP)).await));
+    stage.store.fault(|faults| faults.is_down = false);
+    engine.answer(&a, run, 1, "9").await;
+    assert_eq!(stage.ended(&a, run).await, "9");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_is_down_at_the_start_is_waited_for() {
+    let stage = Stage::new(|_| say("done"));
+    let a = agent("a");
+    let run = {
+        let front =
+            Stage { settings: windlass_engine::Settings { workers_max: 0, ..stage.settings.clone() }, ..Stage::new(|_| Turn::Hang) };
+        let front = Stage { data: stage.data.clone(), store: stage.store.clone(), ids: stage.ids.clone(), ..front };
+        front.engine(1).begin(&a, "go").await.run
+    };
+    stage.store.fault(|faults| faults.is_down = true);
+    let _engine = stage.engine(2);
+    pass_ms(30_000).await;
+    stage.store.fault(|faults| faults.is_down = false);
+    assert_eq!(stage.ended(&a, run).await, "done");
+}
+
+async fn wait_for(engine: &Engine, agent: &AgentKey, mut is_so: impl AsyncFnMut() -> bool) {
+    let mut watch = engine.watch_agent(agent);
+    while !is_so().await {
+        watch.changed().await;
+    }
+}
+
+/// Over a real file, whose bytes are spoilt between two processes. Time is real here.
+#[test]
+fn an_agent_whose_state_cannot_be_read_is_taken_out_of_the_way() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("windlass.db");
+    let on_disk = |path: &Path| {
+        let store = SqliteStore::open(path, StoreOptions::default()).unwrap();
+        let node = store.node().0;
+        let play = |request: &windlass_ports::ModelRequest| if request.iteration == 1 { call(&[LOOK]) } else { say("done") };
+        (Stage::on(Arc::new(store), play), node)
+    };
+    let (bad, good) = (agent("bad"), agent("good"));
+    let (stage, node) = on_disk(&path);
+    let stage = stage.with_tools(|_| Act::Hang);
+    let (spoilt, whole) = in_real_time(async {
+        let engine = stage.engine(node);
+        let (spoilt, whole) = (engine.begin(&bad, "go").await.run, engine.begin(&good, "go").await.run);
+        for (agent, run) in [(&bad, spoilt), (&good, whole)] {
+            wait_for(&engine, agent, async || stage.call_statuses(agent, run).await == [CallStatus::Started]).await;
+        }
+        (spoilt, whole)
+    });
+    let ids = stage.ids.clone();
+    drop(stage);
+    let file = rusqlite::Connection::open(&path).unwrap();
+    let changed = file.execute("UPDATE runs SET state = CAST('{\"phase\":\"lost\"}' AS BLOB) WHERE run = ?1", [spoilt.as_bytes()]).unwrap();
+    assert_eq!(changed, 1);
+    drop(file);
+    let (stage, next) = on_disk(&path);
+    let stage = stage.after(ids);
+    in_real_time(async {
+        let engine = stage.engine(next);
+        wait_for(&engine, &good, async || stage.run(&good, whole).await.state.has_ended()).await;
+        wait_for(&engine, &bad, async || stage.head(&bad).await.quarantined.is_some()).await;
+        let reason = stage.head(&bad).await.quarantined.unwrap();
+        assert!(reason.contains("cannot be read"), "{reason}");
+        assert!(stage.data.due(engine.now().plus_ms(1_000_000), 10).await.unwrap().is_empty(), "the sweep does not come back to it");
+        let other = engine.begin(&good, "again").await.run;
+        wait_for(&engine, &good, async || stage.run(&good, other).await.state.has_ended()).await;
+    });
+}

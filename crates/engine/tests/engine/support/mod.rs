@@ -1,0 +1,270 @@
+//! A stage: one store, one model, some tools; and processes that come and go on it.
+
+pub mod gauge;
+pub mod model;
+pub mod outside;
+pub mod store;
+pub mod tools;
+
+use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
+
+use tokio::runtime::Runtime;
+use windlass_engine::{AgentSpec, ClaimRequest, CrashPoints, Engine, Enqueue, Enqueued, Parts, Roster, Settings, ToolResult};
+use windlass_kernel::{AgentKey, AgentName, Budgets, CallNumber, ItemKind, PolicyName, RunId, TaskStatus, content};
+use windlass_ports::{
+    CallStatus, CallView, Clock, Doorbell, HeadView, Item, JournalEntry, Lineage, ModelRequest, NodeId, Publisher, RunView, ToolCall,
+};
+use windlass_store::{MemoryStore, StoreOptions, conformance::Full};
+
+pub use gauge::Latch;
+pub use model::{Asked, Script, Turn, call, say};
+pub use outside::{Counter, DeafBell, Speaker, TestClock};
+pub use store::Faulty;
+pub use tools::{Act, CHARGE, LOOK, LOOKUP, SERVICE_MS, TOUCH, Tools, WRITE, give};
+
+/// An agent of the tenant most tests use.
+pub fn agent(name: &str) -> AgentKey {
+    of_tenant("acme", name)
+}
+
+pub fn of_tenant(tenant: &str, name: &str) -> AgentKey {
+    AgentKey { tenant: tenant.into(), agent: name.into() }
+}
+
+/// Waits until nothing can happen any more before time moves on.
+pub async fn settle() {
+    tokio::time::sleep(Duration::from_millis(1)).await;
+}
+
+/// Lets so much time pass.
+pub async fn pass_ms(ms: u64) {
+    tokio::time::sleep(Duration::from_millis(ms)).await;
+}
+
+/// Everything that outlives a process.
+pub struct Stage {
+    pub data: Arc<dyn Full>,
+    pub store: Arc<Faulty>,
+    pub model: Arc<Script>,
+    pub tools: Arc<Tools>,
+    pub clock: Arc<TestClock>,
+    pub ids: Arc<Counter>,
+    pub settings: Settings,
+    pub agents: BTreeMap<AgentName, AgentSpec>,
+    pub bell: Option<Arc<DeafBell>>,
+    pub speaker: Option<Arc<Speaker>>,
+}
+
+impl Stage {
+    /// A store in memory, this model, and tools that give `1`.
+    pub fn new(play: impl Fn(&ModelRequest) -> Turn + Send + Sync + 'static) -> Self {
+        Self::on(Arc::new(MemoryStore::new(StoreOptions::default())), play)
+    }
+
+    /// The same, with an outbox and somebody who listens.
+    pub fn publishing(play: impl Fn(&ModelRequest) -> Turn + Send + Sync + 'static) -> Self {
+        let stage = Self::on(Arc::new(MemoryStore::new(StoreOptions { publish: true })), play);
+        Stage { speaker: Some(Arc::default()), ..stage }
+    }
+
+    /// A stage on another store.
+    pub fn on(data: Arc<dyn Full>, play: impl Fn(&ModelRequest) -> Turn + Send + Sync + 'static) -> Self {
+        Stage {
+            store: Arc::new(Faulty::new(data.clone())),
+            data,
+            model: Arc::new(Script::new(1000, play)),
+            tools: Arc::new(Tools::new(|_| give("1"))),
+            clock: Arc::new(TestClock::new()),
+            ids: Arc::default(),
+            settings: Settings { sweep_ms: 100, backoff_ms: 500, ..Settings::default() },
+            agents: BTreeMap::new(),
+            bell: None,
+            speaker: None,
+        }
+    }
+
+    /// The next process's stage: its ids come after those of the last one, as they do in life.
+    pub fn after(self, ids: Arc<Counter>) -> Self {
+        Stage { ids, ..self }
+    }
+
+    pub fn with_tools(self, play: impl Fn(&ToolCall) -> Act + Send + Sync + 'static) -> Self {
+        Stage { tools: Arc::new(Tools::new(play)), ..self }
+    }
+
+    pub fn with_settings(mut self, change: impl FnOnce(&mut Settings)) -> Self {
+        change(&mut self.settings);
+        self
+    }
+
+    /// An agent with budgets of its own.
+    pub fn with_budgets(mut self, name: &str, budgets: Budgets) -> Self {
+        let spec = AgentSpec { policy: PolicyName::Respond, model: None, instructions: None, tools: Vec::new(), budgets };
+        self.agents.insert(name.into(), spec);
+        self
+    }
+
+    /// A process with this node's number, in the caller's runtime.
+    pub fn engine(&self, node: u64) -> Engine {
+        self.clock.rebase();
+        Engine::start(Parts {
+            store: self.store.clone(),
+            views: self.data.clone(),
+            node: NodeId(node),
+            models: Arc::new(model::Only(self.model.clone())),
+            roster: Roster::new(self.agents.clone(), tools::services(), vec![self.tools.clone()]),
+            doorbell: self.bell.clone().map(|bell| bell as Arc<dyn Doorbell>),
+            publisher: self.speaker.clone().map(|speaker| speaker as Arc<dyn Publisher>),
+            clock: self.clock.clone() as Arc<dyn Clock>,
+            ids: self.ids.clone(),
+            crash: CrashPoints::default(),
+            settings: self.settings.clone(),
+        })
+    }
+
+    pub async fn run(&self, agent: &AgentKey, run: RunId) -> RunView {
+        self.data.run(&agent.tenant, run).await.unwrap().unwrap()
+    }
+
+    pub async fn head(&self, agent: &AgentKey) -> HeadView {
+        self.data.head(agent).await.unwrap().unwrap()
+    }
+
+    pub async fn journal(&self, agent: &AgentKey, run: RunId) -> Vec<JournalEntry> {
+        self.data.journal(&agent.tenant, run, 0, 10_000).await.unwrap()
+    }
+
+    /// The journal as the kinds of its events.
+    pub async fn story(&self, agent: &AgentKey, run: RunId) -> Vec<&'static str> {
+        self.journal(agent, run).await.iter().map(|entry| entry.event.kind()).collect()
+    }
+
+    pub async fn calls(&self, agent: &AgentKey, run: RunId) -> Vec<CallView> {
+        self.data.calls(&agent.tenant, run, CallNumber(0), 10_000).await.unwrap()
+    }
+
+    pub async fn call_statuses(&self, agent: &AgentKey, run: RunId) -> Vec<CallStatus> {
+        self.calls(agent, run).await.iter().map(|call| call.status).collect()
+    }
+
+    pub async fn output(&self, agent: &AgentKey, run: RunId) -> Vec<Item> {
+        let view = self.run(agent, run).await;
+        self.data.box_items(&agent.tenant, view.state.output.id, 0, 10_000).await.unwrap()
+    }
+
+    /// Waits for a run's end, checks that it left exactly what an end leaves, and gives its words.
+    pub async fn ended(&self, agent: &AgentKey, run: RunId) -> String {
+        for _ in 0..200_000 {
+            let view = self.run(agent, run).await;
+            if view.state.has_ended() {
+                return self.deliverable(agent, run).await;
+            }
+            pass_ms(5).await;
+        }
+        panic!("the run never ended: {:?}, {:?}", self.run(agent, run).await.state, self.head(agent).await);
+    }
+
+    async fn deliverable(&self, agent: &AgentKey, run: RunId) -> String {
+        let view = self.run(agent, run).await;
+        let events: Vec<_> = self.journal(agent, run).await.into_iter().map(|entry| entry.event).collect();
+        assert_eq!(windlass_kernel::fold(&events).as_ref(), Some(&view.state), "folding the journal gives the state");
+        assert_eq!(events.iter().filter(|event| event.kind() == "ended").count(), 1, "one end");
+        let items = self.output(agent, run).await;
+        let deliverables: Vec<&Item> = items.iter().filter(|item| item.kind == ItemKind::Deliverable).collect();
+        assert_eq!(deliverables.len(), 1, "one deliverable");
+        assert_eq!(view.deliverable, Some(deliverables[0].id));
+        match serde_json::from_slice(&deliverables[0].content).unwrap() {
+            content::Deliverable::Text(text) => text,
+            content::Deliverable::Fields(_) => String::from_utf8(deliverables[0].content.to_vec()).unwrap(),
+        }
+    }
+}
+
+/// A process in a runtime of its own, so that it can be killed: what it had in memory is gone.
+pub struct Process {
+    pub engine: Engine,
+    runtime: Runtime,
+}
+
+impl Process {
+    pub fn start(stage: &Stage, node: u64) -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        let engine = runtime.block_on(async { stage.engine(node) });
+        Process { engine, runtime }
+    }
+
+    /// The process does its work while the test waits for this.
+    pub fn does<T>(&self, what: impl Future<Output = T>) -> T {
+        self.runtime.block_on(what)
+    }
+
+    pub fn kill(self) {
+        drop(self.runtime);
+    }
+}
+
+/// A process on a real disk, which is gone when this returns. Time is real: a paused clock would run ahead of the disk.
+pub fn in_real_time<T>(what: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(async { tokio::time::timeout(Duration::from_secs(60), what).await.expect("it does not hang") })
+}
+
+/// What doors do.
+pub trait Doors {
+    async fn begin(&self, agent: &AgentKey, task: &str) -> Enqueued;
+    async fn answer(&self, agent: &AgentKey, run: RunId, call: u32, result: &str);
+    async fn serve(&self, tool: &str, result: &str) -> usize;
+}
+
+impl Doors for Engine {
+    /// Enqueues a turn with every tool there is.
+    async fn begin(&self, agent: &AgentKey, task: &str) -> Enqueued {
+        self.enqueue(request(agent, task)).await.unwrap()
+    }
+
+    /// Reports a call's result.
+    async fn answer(&self, agent: &AgentKey, run: RunId, call: u32, result: &str) {
+        let reported = self.report(result_of(agent, run, call, result)).await.unwrap();
+        assert!(!reported.is_duplicate);
+    }
+
+    /// Claims whatever waits for a service of this tool and answers it.
+    async fn serve(&self, tool: &str, result: &str) -> usize {
+        let calls = self.claim(claim(tool)).await.unwrap();
+        for call in &calls {
+            self.answer(&call.agent, call.run, call.call.0, result).await;
+        }
+        calls.len()
+    }
+}
+
+pub fn claim(tool: &str) -> ClaimRequest {
+    ClaimRequest { tenant: "acme".into(), tool: tool.into(), worker: "w".into(), max: 1000, lease_ms: 10_000, key: None }
+}
+
+pub fn request(agent: &AgentKey, task: &str) -> Enqueue {
+    let text = content::encode(&content::Instruction::Text(task.to_owned()));
+    Enqueue {
+        agent: agent.clone(),
+        input: vec![(ItemKind::Instruction, text)],
+        model: None,
+        instructions: None,
+        tools: Some([LOOK, TOUCH, WRITE, LOOKUP, CHARGE].map(Into::into).into()),
+        context_box: None,
+        result_fields: Vec::new(),
+        idempotency_key: None,
+        lineage: Lineage::default(),
+    }
+}
+
+pub fn result_of(agent: &AgentKey, run: RunId, call: u32, result: &str) -> ToolResult {
+    ToolResult {
+        agent: agent.clone(),
+        run,
+        call: CallNumber(call),
+        status: TaskStatus::Success,
+        result: result.to_owned().into(),
+        after: None,
+        source: Some("service".into()),
+    }
+}

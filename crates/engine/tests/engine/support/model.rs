@@ -1,0 +1,135 @@
+//! A model that does what the test says.
+
+use std::sync::{Arc, Mutex};
+
+use futures_util::{StreamExt, stream};
+use windlass_kernel::RequestedCall;
+use windlass_ports::{Model, ModelError, ModelEvent, ModelMessage, ModelRequest, ModelStream, Models, Retry};
+
+use super::gauge::{Gauge, Latch};
+
+/// What the model does with a request.
+pub enum Turn {
+    Say(String),
+    /// Calls of these tools with these arguments.
+    Call(Vec<(&'static str, &'static str)>),
+    Fail(&'static str, Retry),
+    Hang,
+    Panic,
+    /// Waits first.
+    After(Latch, Box<Turn>),
+}
+
+/// Words that end the run.
+pub fn say(text: &str) -> Turn {
+    Turn::Say(text.to_owned())
+}
+
+/// Calls without arguments.
+pub fn call(tools: &[&'static str]) -> Turn {
+    Turn::Call(tools.iter().map(|tool| (*tool, "{}")).collect())
+}
+
+type Play = Box<dyn Fn(&ModelRequest) -> Turn + Send + Sync>;
+
+/// The only model there is.
+pub struct Script {
+    play: Play,
+    concurrency: usize,
+    asked: Mutex<Vec<ModelRequest>>,
+    pub gauge: Arc<Gauge>,
+}
+
+impl Script {
+    pub fn new(concurrency: usize, play: impl Fn(&ModelRequest) -> Turn + Send + Sync + 'static) -> Self {
+        Script { play: Box::new(play), concurrency, asked: Mutex::default(), gauge: Arc::default() }
+    }
+
+    /// Every request so far.
+    pub fn asked(&self) -> Vec<ModelRequest> {
+        self.asked.lock().unwrap().clone()
+    }
+
+    /// How often the model was asked by runs that were asked this.
+    pub fn count(&self, task: &str) -> usize {
+        self.asked().iter().filter(|request| request.task() == task).count()
+    }
+}
+
+/// What tests ask of a request.
+pub trait Asked {
+    /// What the run was asked.
+    fn task(&self) -> &str;
+    /// What its tools brought back, oldest first.
+    fn results(&self) -> Vec<String>;
+}
+
+impl Asked for ModelRequest {
+    fn task(&self) -> &str {
+        match self.messages.first() {
+            Some(ModelMessage::User(text)) => text,
+            Some(ModelMessage::UserItem(_) | ModelMessage::Assistant { .. } | ModelMessage::ToolResult { .. }) | None => "",
+        }
+    }
+
+    fn results(&self) -> Vec<String> {
+        let outputs = self.messages.iter().filter_map(|message| match message {
+            ModelMessage::ToolResult { output, .. } => Some(output.clone()),
+            ModelMessage::User(_) | ModelMessage::UserItem(_) | ModelMessage::Assistant { .. } => None,
+        });
+        outputs.collect()
+    }
+}
+
+impl Model for Script {
+    fn call(&self, request: ModelRequest) -> ModelStream {
+        let turn = (self.play)(&request);
+        self.asked.lock().unwrap().push(request);
+        let place = self.gauge.enter();
+        let answer = async move {
+            let pieces = perform(turn).await;
+            place.leave();
+            stream::iter(pieces)
+        };
+        Box::pin(stream::once(answer).flatten())
+    }
+
+    fn provider(&self) -> &str {
+        "script"
+    }
+
+    fn concurrency(&self) -> usize {
+        self.concurrency
+    }
+}
+
+async fn perform(mut turn: Turn) -> Vec<Result<ModelEvent, ModelError>> {
+    while let Turn::After(latch, then) = turn {
+        latch.passed().await;
+        turn = *then;
+    }
+    match turn {
+        Turn::Say(text) => vec![Ok(ModelEvent::Text(text))],
+        Turn::Call(calls) => calls.into_iter().enumerate().map(|(index, call)| Ok(requested(index, call))).collect(),
+        Turn::Fail(code, retry) => vec![Err(ModelError { code: code.into(), message: "it did not work".into(), retry })],
+        Turn::Hang => std::future::pending().await,
+        Turn::Panic | Turn::After(..) => panic!("the model panics because the test says so"),
+    }
+}
+
+fn requested(index: usize, (tool, arguments): (&str, &str)) -> ModelEvent {
+    ModelEvent::Call(RequestedCall { provider_id: format!("call_{index}"), tool: tool.to_owned(), arguments: arguments.to_owned() })
+}
+
+/// A configuration with this model alone.
+pub struct Only(pub Arc<Script>);
+
+impl Models for Only {
+    fn resolve(&self, name: &str) -> Option<Arc<dyn Model>> {
+        (name == "script").then(|| self.0.clone() as Arc<dyn Model>)
+    }
+
+    fn default_name(&self) -> &str {
+        "script"
+    }
+}

@@ -1,0 +1,129 @@
+//! Whoever listens: a publisher that can be down or forget its answers, a bell nobody hears, a clock that is tokio's.
+
+use std::sync::{
+    Mutex,
+    atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering::SeqCst},
+};
+
+use async_trait::async_trait;
+use tokio::time::Instant;
+use uuid::Uuid;
+use windlass_kernel::{AgentKey, Timestamp};
+use windlass_ports::{Clock, Doorbell, Ids, Published, Publisher};
+
+type Hook = Box<dyn Fn(&Published) + Send + Sync>;
+
+/// Keeps what it is given.
+#[derive(Default)]
+pub struct Speaker {
+    taken: Mutex<Vec<Published>>,
+    /// While down it takes nothing.
+    pub is_down: AtomicBool,
+    /// While it hangs it neither takes nor refuses.
+    pub hangs: AtomicBool,
+    /// It takes each message, but does not say so the first time.
+    pub is_forgetful: AtomicBool,
+    hook: Option<Hook>,
+}
+
+impl Speaker {
+    /// One that has a look at each message before it takes it.
+    pub fn looking(hook: impl Fn(&Published) + Send + Sync + 'static) -> Self {
+        Speaker { hook: Some(Box::new(hook)), ..Speaker::default() }
+    }
+
+    /// Everything taken, in order, repeats included.
+    pub fn taken(&self) -> Vec<Published> {
+        self.taken.lock().unwrap().clone()
+    }
+
+    /// Everything taken, each message once, in the order of first arrival.
+    pub fn heard(&self) -> Vec<Published> {
+        let mut heard: Vec<Published> = Vec::new();
+        for message in self.taken() {
+            match heard.iter().find(|earlier| earlier.id == message.id) {
+                None => heard.push(message),
+                Some(earlier) => assert_eq!(*earlier, message, "the same id, the same message"),
+            }
+        }
+        heard
+    }
+
+    /// The messages heard on a subject.
+    pub fn on(&self, subject: &str) -> Vec<Published> {
+        self.heard().into_iter().filter(|message| message.subject == subject).collect()
+    }
+}
+
+#[async_trait]
+impl Publisher for Speaker {
+    async fn publish(&self, message: &Published) -> Result<(), String> {
+        if self.hangs.load(SeqCst) {
+            std::future::pending::<()>().await;
+        }
+        if self.is_down.load(SeqCst) {
+            return Err("down".into());
+        }
+        if let Some(hook) = &self.hook {
+            hook(message);
+        }
+        let mut taken = self.taken.lock().unwrap();
+        let is_new = taken.iter().all(|earlier| earlier.id != message.id);
+        taken.push(message.clone());
+        if is_new && self.is_forgetful.load(SeqCst) {
+            return Err("taken, but nobody is told".into());
+        }
+        Ok(())
+    }
+}
+
+/// A bell whose every ring is lost.
+#[derive(Default)]
+pub struct DeafBell {
+    pub rings: AtomicUsize,
+}
+
+impl Doorbell for DeafBell {
+    fn ring(&self, _agent: &AgentKey) {
+        self.rings.fetch_add(1, SeqCst);
+    }
+}
+
+/// Tokio's time, so that pausing it pauses everything. It goes on from where it was when a process is started anew.
+pub struct TestClock {
+    began: Mutex<(Timestamp, Instant)>,
+    last: AtomicI64,
+}
+
+impl TestClock {
+    pub fn new() -> Self {
+        let start = Timestamp(1_700_000_000_000);
+        TestClock { began: Mutex::new((start, Instant::now())), last: AtomicI64::new(start.0) }
+    }
+
+    /// Counts by the runtime of the caller from here on.
+    pub fn rebase(&self) {
+        *self.began.lock().unwrap() = (Timestamp(self.last.load(SeqCst)), Instant::now());
+    }
+}
+
+impl Clock for TestClock {
+    fn now(&self) -> Timestamp {
+        let (base, began) = *self.began.lock().unwrap();
+        let now = base.plus_ms(Instant::now().saturating_duration_since(began).as_millis() as u64);
+        self.last.fetch_max(now.0, SeqCst);
+        now
+    }
+}
+
+/// Ids in order.
+#[derive(Default)]
+pub struct Counter {
+    last: AtomicU64,
+}
+
+impl Ids for Counter {
+    fn fresh(&self) -> Uuid {
+        Uuid::from_u128(u128::from(self.last.fetch_add(1, SeqCst)) + 1)
+    }
+}

@@ -1,0 +1,172 @@
+//! A store that fails when the test says so, and remembers who committed what.
+
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, Event, NewItem, RunId, Tenant, Timestamp};
+use windlass_ports::{
+    CallClaim, ClaimedCall, Commit, CommitKind, Committed, Enqueued, Guard, Loaded, MessageId, NewReport, NewRun, NodeId, OutboxRow, Store,
+    StoreError, Taken, Withdrawn,
+};
+use windlass_store::conformance::Full;
+
+/// What goes wrong next.
+#[derive(Default)]
+pub struct Faults {
+    /// So many commits are refused.
+    pub refuse_commits: usize,
+    /// So many commits happen, but the answer is lost.
+    pub lose_answers: usize,
+    /// So many enqueues happen, but the answer is lost.
+    pub lose_enqueues: usize,
+    /// Nothing is read or written.
+    pub is_down: bool,
+    /// The next commit of this agent panics.
+    pub panic_at: Option<AgentKey>,
+}
+
+/// A commit that was asked for.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    pub agent: AgentKey,
+    pub node: NodeId,
+    pub kind: CommitKind,
+    pub events: Vec<Event>,
+    /// `None` if it was fenced or refused.
+    pub done: Option<Committed>,
+    pub is_fenced: bool,
+}
+
+/// The store behind, and its faults.
+pub struct Faulty {
+    inner: Arc<dyn Full>,
+    pub faults: Mutex<Faults>,
+    seen: Mutex<Vec<Seen>>,
+}
+
+impl Faulty {
+    pub fn new(inner: Arc<dyn Full>) -> Self {
+        Faulty { inner, faults: Mutex::default(), seen: Mutex::default() }
+    }
+
+    /// Every commit asked for so far.
+    pub fn commits(&self) -> Vec<Seen> {
+        self.seen.lock().unwrap().clone()
+    }
+
+    /// What an agent's commits did, in order.
+    pub fn kinds(&self, agent: &AgentKey) -> Vec<CommitKind> {
+        self.commits().iter().filter(|seen| seen.agent == *agent && seen.done.is_some()).map(|seen| seen.kind).collect()
+    }
+
+    pub fn fault(&self, change: impl FnOnce(&mut Faults)) {
+        change(&mut self.faults.lock().unwrap());
+    }
+
+    fn up(&self) -> Result<(), StoreError> {
+        match self.faults.lock().unwrap().is_down {
+            true => Err(unavailable()),
+            false => Ok(()),
+        }
+    }
+
+    fn take(&self, count: impl FnOnce(&mut Faults) -> &mut usize) -> bool {
+        let mut faults = self.faults.lock().unwrap();
+        let left = count(&mut faults);
+        let is_due = *left > 0;
+        *left = left.saturating_sub(1);
+        is_due
+    }
+}
+
+fn unavailable() -> StoreError {
+    StoreError::Unavailable("the test says so".into())
+}
+
+#[async_trait]
+impl Store for Faulty {
+    async fn enqueue(&self, run: NewRun) -> Result<Enqueued, StoreError> {
+        self.up()?;
+        let done = self.inner.enqueue(run).await?;
+        if self.take(|faults| &mut faults.lose_enqueues) { Err(unavailable()) } else { Ok(done) }
+    }
+
+    async fn load(&self, agent: &AgentKey) -> Result<Option<Loaded>, StoreError> {
+        self.up()?;
+        self.inner.load(agent).await
+    }
+
+    async fn commit(&self, guard: Guard, commit: Commit) -> Result<Committed, StoreError> {
+        self.up()?;
+        let panics = self.faults.lock().unwrap().panic_at.take_if(|agent| *agent == guard.agent).is_some();
+        assert!(!panics, "the store panics because the test says so");
+        if self.take(|faults| &mut faults.refuse_commits) {
+            return Err(unavailable());
+        }
+        let (agent, node, kind, events) = (guard.agent.clone(), commit.node, commit.kind, commit.events.clone());
+        let done = self.inner.commit(guard, commit).await;
+        let is_fenced = matches!(done, Err(StoreError::Fenced));
+        self.seen.lock().unwrap().push(Seen { agent, node, kind, events, done: done.as_ref().ok().cloned(), is_fenced });
+        if done.is_ok() && self.take(|faults| &mut faults.lose_answers) { Err(unavailable()) } else { done }
+    }
+
+    async fn withdraw(&self, agent: AgentKey, commit: Commit) -> Result<Withdrawn, StoreError> {
+        self.up()?;
+        self.inner.withdraw(agent, commit).await
+    }
+
+    async fn report(&self, report: NewReport) -> Result<Taken, StoreError> {
+        self.up()?;
+        self.inner.report(report).await
+    }
+
+    async fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<AgentKey>, StoreError> {
+        self.up()?;
+        self.inner.due(now, limit).await
+    }
+
+    async fn orphans(&self, node: NodeId, after: Option<AgentKey>, limit: usize) -> Result<Vec<AgentKey>, StoreError> {
+        self.up()?;
+        self.inner.orphans(node, after, limit).await
+    }
+
+    async fn claim_calls(&self, claim: CallClaim) -> Result<Vec<ClaimedCall>, StoreError> {
+        self.up()?;
+        self.inner.claim_calls(claim).await
+    }
+
+    async fn renew_calls(&self, claim: CallClaim, calls: Vec<(RunId, CallNumber)>) -> Result<Vec<(RunId, CallNumber)>, StoreError> {
+        self.up()?;
+        self.inner.renew_calls(claim, calls).await
+    }
+
+    async fn release_calls(&self, claim: CallClaim, calls: Vec<(RunId, CallNumber)>) -> Result<Vec<(RunId, CallNumber)>, StoreError> {
+        self.up()?;
+        self.inner.release_calls(claim, calls).await
+    }
+
+    async fn pack(&self, tenant: Tenant, id: BoxId, from: Vec<BoxRange>, items: Vec<NewItem>) -> Result<Option<BoxRange>, StoreError> {
+        self.up()?;
+        self.inner.pack(tenant, id, from, items).await
+    }
+
+    async fn quarantine(&self, agent: AgentKey, reason: String) -> Result<(), StoreError> {
+        self.up()?;
+        self.inner.quarantine(agent, reason).await
+    }
+
+    async fn refuse(&self, agent: AgentKey, message: MessageId, reason: String) -> Result<(), StoreError> {
+        self.up()?;
+        self.inner.refuse(agent, message, reason).await
+    }
+
+    async fn outbox(&self, limit: usize) -> Result<Vec<OutboxRow>, StoreError> {
+        self.up()?;
+        self.inner.outbox(limit).await
+    }
+
+    async fn published(&self, up_to: u64) -> Result<(), StoreError> {
+        self.up()?;
+        self.inner.published(up_to).await
+    }
+}

@@ -1,0 +1,115 @@
+//! Tools of this process that do what the test says, and services outside.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+};
+
+use async_trait::async_trait;
+use windlass_kernel::{AfterExecution, EffectClass, Route, TaskStatus, ToolName, ToolSpec};
+use windlass_ports::{Executor, ToolCall, ToolReport};
+
+use super::gauge::{Gauge, Latch};
+
+/// A tool of this process that may run twice.
+pub const LOOK: &str = "look";
+/// One whose second start changes nothing.
+pub const TOUCH: &str = "touch";
+/// One that must not run twice.
+pub const WRITE: &str = "write";
+/// A service's tool that may run twice.
+pub const LOOKUP: &str = "lookup";
+/// A service's tool that must not run twice.
+pub const CHARGE: &str = "charge";
+
+/// How long a service may take.
+pub const SERVICE_MS: u64 = 60_000;
+
+/// What a tool does with a call.
+pub enum Act {
+    Give(String),
+    GiveAnd(String, AfterExecution),
+    Fail(String),
+    Hang,
+    Panic,
+    /// Waits first.
+    After(Latch, Box<Act>),
+}
+
+/// A result.
+pub fn give(json: &str) -> Act {
+    Act::Give(json.to_owned())
+}
+
+type Play = Box<dyn Fn(&ToolCall) -> Act + Send + Sync>;
+
+/// The executor of `look`, `touch` and `write`.
+pub struct Tools {
+    play: Play,
+    starts: Mutex<Vec<ToolCall>>,
+    pub gauge: Arc<Gauge>,
+}
+
+impl Tools {
+    pub fn new(play: impl Fn(&ToolCall) -> Act + Send + Sync + 'static) -> Self {
+        Tools { play: Box::new(play), starts: Mutex::default(), gauge: Arc::default() }
+    }
+
+    /// Every start so far: the call's key as the outside spells it, and its tool.
+    pub fn starts(&self) -> Vec<(String, String)> {
+        self.starts.lock().unwrap().iter().map(|call| (call.key.to_string(), call.tool.to_string())).collect()
+    }
+
+    /// Starts of one tool.
+    pub fn starts_of(&self, tool: &str) -> usize {
+        self.starts().iter().filter(|(_, started)| started == tool).count()
+    }
+}
+
+#[async_trait]
+impl Executor for Tools {
+    fn accepts(&self, tool: &ToolName) -> bool {
+        [LOOK, TOUCH, WRITE].contains(&tool.as_str())
+    }
+
+    fn effect(&self, tool: &ToolName) -> EffectClass {
+        match tool.as_str() {
+            LOOK => EffectClass::Read,
+            TOUCH => EffectClass::Idempotent,
+            _ => EffectClass::Write,
+        }
+    }
+
+    async fn run(&self, call: ToolCall) -> ToolReport {
+        let mut act = (self.play)(&call);
+        self.starts.lock().unwrap().push(call);
+        let place = self.gauge.enter();
+        while let Act::After(latch, then) = act {
+            latch.passed().await;
+            act = *then;
+        }
+        let report = match act {
+            Act::Give(json) => ToolReport { status: TaskStatus::Success, result: json.into(), after: None },
+            Act::GiveAnd(json, after) => ToolReport { status: TaskStatus::Success, result: json.into(), after: Some(after) },
+            Act::Fail(json) => ToolReport { status: TaskStatus::Failed, result: json.into(), after: None },
+            Act::Hang => std::future::pending().await,
+            Act::Panic | Act::After(..) => panic!("the tool panics because the test says so"),
+        };
+        place.leave();
+        report
+    }
+}
+
+/// The tools that services run.
+pub fn services() -> BTreeMap<ToolName, ToolSpec> {
+    let tool = |name: &str, effect| ToolSpec {
+        name: name.into(),
+        description: String::new(),
+        parameters: serde_json::json!({ "type": "object" }),
+        route: Route::External,
+        effect,
+        after_execution: AfterExecution::Suspend,
+        deadline_ms: SERVICE_MS,
+    };
+    [tool(LOOKUP, EffectClass::Read), tool(CHARGE, EffectClass::Write)].into_iter().map(|tool| (tool.name.clone(), tool)).collect()
+}
