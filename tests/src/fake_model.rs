@@ -16,6 +16,7 @@ use axum::{
     routing::post,
 };
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 
 use crate::until;
 
@@ -39,6 +40,8 @@ struct Stage {
     scenes: VecDeque<Scene>,
     asked: Vec<Value>,
     hanging: usize,
+    /// How many answers may still be given; `None` if any number may.
+    permits: Option<Arc<Semaphore>>,
 }
 
 /// The server. It listens until it is dropped.
@@ -52,7 +55,22 @@ pub struct FakeModel {
 impl FakeModel {
     /// Plays the scenes in order; the last one for ever.
     pub async fn start(scenes: Vec<Scene>) -> Self {
-        let stage = Arc::new(Mutex::new(Stage { scenes: scenes.into(), ..Stage::default() }));
+        Self::on(Stage { scenes: scenes.into(), ..Stage::default() }).await
+    }
+
+    /// The same, but it answers only when it is told to.
+    pub async fn held_back(scenes: Vec<Scene>) -> Self {
+        Self::on(Stage { scenes: scenes.into(), permits: Some(Arc::new(Semaphore::new(0))), ..Stage::default() }).await
+    }
+
+    /// Lets one held back answer go.
+    pub fn let_answer(&self) {
+        let stage = self.stage.lock().expect("nobody panics on stage");
+        stage.permits.as_ref().expect("its answers are held back").add_permits(1);
+    }
+
+    async fn on(stage: Stage) -> Self {
+        let stage = Arc::new(Mutex::new(stage));
         let router = Router::new().route("/v1/chat/completions", post(answer)).with_state(stage.clone());
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let base_url = format!("http://{}/v1", listener.local_addr().expect("it has an address"));
@@ -99,15 +117,18 @@ impl Drop for Hanging {
 }
 
 async fn answer(State(stage): State<Arc<Mutex<Stage>>>, axum::Json(body): axum::Json<Value>) -> Response {
-    let scene = {
+    let (scene, permits) = {
         let mut open = stage.lock().expect("nobody panics on stage");
         open.asked.push(body);
         let next = open.scenes.front().cloned().expect("a play has a scene");
         if open.scenes.len() > 1 {
             open.scenes.pop_front();
         }
-        next
+        (next, open.permits.clone())
     };
+    if let Some(permits) = permits {
+        permits.acquire().await.expect("the gate is never closed").forget();
+    }
     match scene {
         Scene::Say(words) => sse(vec![chunk(json!({ "content": words }), None), chunk(json!({}), Some("stop")), "[DONE]".to_owned()]),
         Scene::Call(calls) => {
@@ -130,7 +151,12 @@ async fn answer(State(stage): State<Arc<Mutex<Stage>>>, axum::Json(body): axum::
         }
         Scene::Cut(words) => {
             let first = format!("data: {}\n\n", chunk(json!({ "content": words }), None));
-            let pieces = futures_util::stream::iter([Ok(first), Err(std::io::Error::other("cut"))]);
+            // The words get out before the break; in one go with it they would be lost with the connection.
+            let cut = futures_util::stream::once(async {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                Err(std::io::Error::other("cut"))
+            });
+            let pieces = futures_util::StreamExt::chain(futures_util::stream::iter([Ok(first)]), cut);
             ([("content-type", "text/event-stream")], Body::from_stream(pieces)).into_response()
         }
         Scene::Hang => {

@@ -3,6 +3,7 @@
 mod fake_model;
 mod server;
 mod stream;
+mod views;
 
 pub use fake_model::{FakeModel, Scene};
 pub use server::{Answer, Server, ServerBuilder, binary};

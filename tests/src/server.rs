@@ -22,7 +22,13 @@ pub fn binary() -> &'static Path {
     BINARY.get_or_init(|| {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace is the parent folder").to_owned();
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let built = Command::new(cargo).args(["build", "--quiet", "-p", "windlass"]).current_dir(&root).status();
+        let mut build = Command::new(cargo);
+        build.args(["build", "--quiet", "-p", "windlass"]).current_dir(&root);
+        // What cargo tells this test about its package is not meant for the build: `ring` would be compiled anew each time.
+        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")) {
+            build.env_remove(name);
+        }
+        let built = build.status();
         assert!(built.expect("cargo runs").success(), "the binary does not build");
         let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
         target.join("debug/windlass")
@@ -209,7 +215,8 @@ impl Server {
         self.client.request(method, format!("{}{path}", self.base))
     }
 
-    async fn try_send(&self, request: reqwest::RequestBuilder) -> reqwest::Result<Answer> {
+    /// Sends any request to a server that may die before it answers.
+    pub async fn try_send(&self, request: reqwest::RequestBuilder) -> reqwest::Result<Answer> {
         let request = request.build()?;
         let mut request = request;
         if !request.headers().contains_key("authorization") {
@@ -288,7 +295,7 @@ impl Server {
     /// The journal of a run.
     pub async fn journal(&self, run: &str) -> Vec<Value> {
         let page = self.get(&format!("/v1/windlass/runs/{run}/journal?limit=1000")).await.ok();
-        page["events"].as_array().expect("a journal has events").clone()
+        page["entries"].as_array().expect("a journal has events").clone()
     }
 
     /// A run by `windlass export`, one JSON value per line.
@@ -338,7 +345,18 @@ impl Server {
         self.started().await
     }
 
-    async fn started(mut self) -> Server {
+    /// The same for a server that may die before it serves; then it comes back with how it died, and can be started again.
+    pub async fn restart_or_die(mut self, env: &[(&str, &str)]) -> Result<Server, (Server, ExitStatus)> {
+        self.kill();
+        self.setup.env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        self.launched().await
+    }
+
+    async fn started(self) -> Server {
+        self.launched().await.unwrap_or_else(|(server, status)| panic!("the server did not start ({status}):\n{}", server.log()))
+    }
+
+    async fn launched(mut self) -> Result<Server, (Server, ExitStatus)> {
         let mut child = self.setup.command().spawn().expect("the binary starts");
         let stderr = child.stderr.take().expect("its log is read");
         let log = Arc::new(Mutex::new(Vec::new()));
@@ -354,13 +372,13 @@ impl Server {
                 break format!("http://{address}");
             }
             if let Ok(Some(status)) = child.try_wait() {
-                panic!("the server did not start ({status}):\n{}", self.log());
+                return Err((self, status));
             }
             assert!(began.elapsed() < PATIENCE, "the server does not say its address:\n{}", self.log());
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         };
         self.child = Some(child);
-        self
+        Ok(self)
     }
 }
 

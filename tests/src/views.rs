@@ -75,6 +75,19 @@ impl Server {
         names.iter().map(|name| (name.clone(), count(name))).collect()
     }
 
+    /// Every row of every table: equal before and after means that nothing changed.
+    pub fn snapshot(&self) -> BTreeMap<String, Vec<String>> {
+        let database = self.database();
+        let rows = |name: &String| {
+            let mut all = database.prepare(&format!("SELECT * FROM {name}")).expect("a table");
+            let columns = all.column_count();
+            let spelled = |row: &rusqlite::Row<'_>| Ok((0..columns).map(|at| format!("{:?}", row.get_ref(at).expect("a value"))).collect());
+            let rows: Vec<Vec<String>> = all.query_map([], spelled).expect("rows").map(|row| row.expect("a row")).collect();
+            rows.iter().map(|row| row.join("|")).collect()
+        };
+        self.row_counts().into_keys().map(|name| (name.clone(), rows(&name))).collect()
+    }
+
     /// One number out of the database.
     pub fn number(&self, sql: &str) -> i64 {
         self.database().query_row(sql, [], |row| row.get(0)).expect("a number")

@@ -252,8 +252,12 @@ impl Worker {
     async fn quarantine(&mut self, why: &str) {
         self.held.abandon();
         tracing::error!(agent = %self.agent.agent, why, "an agent's stored state cannot be read; it is taken out of the way");
+        self.inner.crash.before_commit(CommitKind::Park);
         match self.inner.store.quarantine(self.agent.clone(), why.to_owned()).await {
-            Ok(()) => self.tell_watchers(),
+            Ok(()) => {
+                self.inner.crash.after_commit(CommitKind::Park);
+                self.tell_watchers();
+            }
             Err(error) => tracing::error!(agent = %self.agent.agent, %error, "and it could not be marked"),
         }
     }

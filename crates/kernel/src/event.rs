@@ -71,6 +71,7 @@ pub enum Event {
         /// The content.
         item: ItemId,
         /// What follows.
+        #[serde(default, skip_serializing_if = "AfterExecution::is_suspend")]
         after: AfterExecution,
     },
     /// Whoever had claimed the call let go of it without a result; it may be claimed again.

@@ -89,13 +89,21 @@ pub enum EffectClass {
 }
 
 /// What the run does after a call's result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AfterExecution {
     /// The result goes back to the model.
+    #[default]
     Suspend,
     /// The result is the run's end.
     Terminate,
+}
+
+impl AfterExecution {
+    /// Whether it is the usual way, which records leave out.
+    pub(crate) fn is_suspend(&self) -> bool {
+        *self == AfterExecution::Suspend
+    }
 }
 
 /// One field the deliverable should have.

@@ -104,11 +104,12 @@ pub struct OpenCall {
     /// What a second start would do.
     pub effect: EffectClass,
     /// What its result leads to, as the tool is declared.
+    #[serde(default, skip_serializing_if = "AfterExecution::is_suspend")]
     pub after: AfterExecution,
     /// When its result is given up.
     pub deadline: Timestamp,
     /// How far it is.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Progress::is_open")]
     pub progress: Progress,
 }
 
@@ -128,8 +129,16 @@ pub enum Progress {
         /// How the call ended.
         status: TaskStatus,
         /// What follows, the result's own wish included.
+        #[serde(default, skip_serializing_if = "AfterExecution::is_suspend")]
         after: AfterExecution,
     },
+}
+
+impl Progress {
+    /// Whether there is no result yet and nobody needs to decide.
+    pub(crate) fn is_open(&self) -> bool {
+        *self == Progress::Open
+    }
 }
 
 /// Why a whole run waits for a person.

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use sha2::{Digest, Sha256};
 use windlass_kernel::{Event, Manifest, Run};
 
-use crate::store::{PinnedManifest, StoreError};
+use crate::{request::PinnedManifest, store::StoreError};
 
 /// The version written beside every event and state.
 pub const VERSION: u16 = 1;

@@ -7,6 +7,7 @@ pub mod codec;
 mod doorbell;
 mod executor;
 mod model;
+mod request;
 mod store;
 mod views;
 mod world;
@@ -14,10 +15,10 @@ mod world;
 pub use doorbell::{Doorbell, Published, Publisher};
 pub use executor::{Executor, ToolCall, ToolReport};
 pub use model::{Model, ModelError, ModelEvent, ModelMessage, ModelRequest, ModelStream, ModelTool, Models, Retry};
+pub use request::{Admission, Enqueued, Lineage, NewBox, NewRun, PinnedManifest};
 pub use store::{
-    Admission, CallChange, CallStatus, ClaimedCall, Commit, CommitKind, Committed, CallClaim, Enqueued, Guard, Head, Lineage, Loaded,
-    LoadedRun, Message, MessageId, MessageKind, MessageStatus, NewBox, NewCall, NewMessage, NewReport, NewRun, NodeId, OutboxRow, PinnedManifest,
-    Store, StoreError, Taken, Withdrawn,
+    CallChange, CallClaim, CallStatus, ClaimedCall, Commit, CommitKind, Committed, Guard, Head, Loaded, LoadedRun, Message, MessageId,
+    MessageKind, MessageStatus, NewCall, NewMessage, NewReport, NodeId, OutboxRow, Store, StoreError, Taken, Withdrawn,
 };
 pub use views::{
     BoxView, CallView, Edge, HeadView, InboxView, Item, JournalEntry, Page, RunStatus, RunView, Views,

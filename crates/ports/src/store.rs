@@ -9,6 +9,8 @@ use windlass_kernel::{
     Seq, TaskStatus, Tenant, Timestamp, ToolName,
 };
 
+use crate::request::{Enqueued, NewRun};
+
 /// The durable truth. What a method returned `Ok` for is on disk; what it returned an error for may be, and is asked for again.
 #[async_trait]
 pub trait Store: Send + Sync {
@@ -82,128 +84,6 @@ pub struct NodeId(pub u64);
 /// An inbox row's number, given by the store in the order of arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MessageId(pub u64);
-
-/// A run to be recorded.
-#[derive(Clone, Debug)]
-pub struct NewRun {
-    /// Its id.
-    pub run: RunId,
-    /// For which agent.
-    pub agent: AgentKey,
-    /// A key under which the same request finds this run again.
-    pub dedupe: Option<String>,
-    /// Where it comes from.
-    pub lineage: Lineage,
-    /// What it may do.
-    pub manifest: Arc<PinnedManifest>,
-    /// What it reads.
-    pub context: NewBox,
-    /// Where it writes: a box of its own, whose parent is the context.
-    pub output: BoxId,
-    /// Number 0 of its journal.
-    pub accepted: Event,
-    /// The run after `accepted`.
-    pub state: Run,
-    /// `turn` or `ui_action`. An action is refused by a busy agent, a turn queues.
-    pub kind: MessageKind,
-    /// What entering it does, if this node has room to enter.
-    pub enter: Option<Commit>,
-    /// Which node asks.
-    pub node: NodeId,
-    /// How much may wait.
-    pub admission: Admission,
-    /// When.
-    pub now: Timestamp,
-}
-
-/// Where a run comes from.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Lineage {
-    /// The trace it belongs to: sixteen bytes, as in W3C trace context.
-    pub trace: [u8; 16],
-    /// The step that asked for it.
-    pub parent_step: Option<String>,
-    /// Who asked: the token's name.
-    pub source: Option<String>,
-}
-
-/// A manifest with the hash it is stored under.
-#[derive(Clone, Debug)]
-pub struct PinnedManifest {
-    /// SHA-256 of `body`.
-    pub hash: [u8; 32],
-    /// The stored bytes.
-    pub body: Bytes,
-    /// What they say.
-    pub manifest: Arc<Manifest>,
-}
-
-/// A box to be made.
-#[derive(Clone, Debug)]
-pub struct NewBox {
-    /// Its id.
-    pub id: BoxId,
-    /// What stands before its own items.
-    pub parent: Option<BoxRange>,
-    /// Its own items.
-    pub items: Vec<NewItem>,
-}
-
-/// How much may wait before a request is refused.
-#[derive(Clone, Copy, Debug)]
-pub struct Admission {
-    /// Queued runs of one agent.
-    pub queued_per_agent_max: u32,
-    /// Runs of one tenant that have not ended.
-    pub open_per_tenant_max: u32,
-}
-
-/// What became of a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Enqueued {
-    /// The agent was idle; the run is entered and this node owns it.
-    Entered {
-        /// Its inbox row.
-        message: MessageId,
-        /// The fence.
-        epoch: Epoch,
-        /// The head's count after this commit.
-        seq: Seq,
-    },
-    /// The agent was idle and is leased; no worker has entered.
-    Dispatched {
-        /// Its inbox row.
-        message: MessageId,
-        /// The fence.
-        epoch: Epoch,
-    },
-    /// The agent is busy; the run waits its turn.
-    Queued {
-        /// Its inbox row.
-        message: MessageId,
-    },
-    /// The key was used: this is the first run.
-    Duplicate {
-        /// The first run.
-        run: RunId,
-        /// Its agent.
-        agent: AgentKey,
-        /// Its inbox row.
-        message: MessageId,
-        /// Its epoch, once it has one.
-        epoch: Option<Epoch>,
-        /// Whether it still waits its turn.
-        queued: bool,
-    },
-    /// An action found the agent busy. Nothing was stored.
-    Busy,
-    /// Too many runs wait for this agent. Nothing was stored.
-    AgentFull,
-    /// Too many runs of this tenant are open. Nothing was stored.
-    TenantFull,
-    /// The context box is not there.
-    UnknownBox,
-}
 
 /// What must still be true for a transition to be applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -300,7 +180,7 @@ spelled! {
         Park = "park",
         /// A person decided.
         Answer = "answer",
-        /// Something was ignored, or let go, and that is on record.
+        /// Something else is put on record: an ignored input, an ended claim, a refused message, a packed box.
         Note = "note",
         /// A service took calls.
         Claim = "claim",

@@ -7,7 +7,10 @@ use windlass_kernel::{
     TaskStatus, Tenant, Timestamp, ToolName,
 };
 
-use crate::store::{CallStatus, Lineage, MessageId, MessageKind, MessageStatus, StoreError, spelled};
+use crate::{
+    request::Lineage,
+    store::{CallStatus, MessageId, MessageKind, MessageStatus, StoreError, spelled},
+};
 
 /// What can be read. A foreign id looks like an unknown one: the tenant is part of every question.
 #[async_trait]

@@ -4,7 +4,7 @@ use windlass_kernel::{
     CallNumber, HeadStatus, Input, ItemId, ItemKind, NewItem, Phase, Report, ReportCause, RequestedCall, TaskStatus, Timestamp, content,
     outstanding,
 };
-use windlass_ports::{Head, LoadedRun, Message, MessageKind, NewMessage, StoreError};
+use windlass_ports::{CommitKind, Head, LoadedRun, Message, MessageKind, NewMessage, StoreError};
 
 use super::Worker;
 use crate::draft::Draft;
@@ -23,7 +23,9 @@ impl Worker {
         self.held.hold(&loaded.head, run);
         for message in refused {
             // A row that names no turn cannot have come from us; it must not stop what waits behind it.
+            self.inner.crash.before_commit(CommitKind::Note);
             self.inner.store.refuse(self.agent.clone(), message, "the row names no turn of this agent".into()).await?;
+            self.inner.crash.after_commit(CommitKind::Note);
         }
         Ok(Some(draft))
     }
@@ -53,14 +55,15 @@ impl Worker {
                 Some(_) | None => refused.push(message.id),
             }
         }
+        // The deadline comes first: it gives up on a call for good, whoever holds it.
+        for call in draft.run.expired(now) {
+            self.time_out(draft, run, call, now);
+        }
         for (call, until) in &run.claims {
             let is_open = draft.run.call(*call).is_some_and(|open| open.progress == windlass_kernel::Progress::Open);
             if is_open && *until <= now {
                 step(draft, Input::LeaseEnded(*call));
             }
-        }
-        for call in draft.run.expired(now) {
-            self.time_out(draft, run, call, now);
         }
         refused
     }

@@ -1,0 +1,72 @@
+//! The checks can fail: what a story left behind is damaged in one place after another, and each time the promise that is broken
+//! is named.
+
+use crate::{
+    checks,
+    scenarios::{self, Scenario},
+    service::Start,
+    world::{Order, World},
+    wreck,
+};
+
+/// A damage to the database, and the promise it breaks.
+const DAMAGES: [(&str, &str); 16] = [
+    ("UPDATE runs SET status = 'active', ended_at = NULL", "S1: two active runs"),
+    ("UPDATE runs SET status = 'active', ended_at = NULL WHERE ordinal = 2", "S1: an active run that its head does not show"),
+    ("UPDATE journal SET epoch = 1 WHERE run IN (SELECT run FROM runs WHERE ordinal = 2)", "S1: a run of"),
+    ("UPDATE journal SET at = 1 WHERE kind = 'leased' AND run IN (SELECT run FROM runs WHERE ordinal = 2)", "S1: two runs of"),
+    ("UPDATE journal SET epoch = 0 WHERE number = 3", "S2: an old epoch wrote"),
+    ("UPDATE journal SET epoch = NULL WHERE number = 3", "S2: an old epoch wrote"),
+    ("UPDATE heads SET epoch = 0", "S2: a run is ahead"),
+    (
+        "UPDATE journal SET body = CAST(replace(CAST(body AS TEXT), '\"iteration\":2', '\"iteration\":3') AS BLOB)
+         WHERE kind = 'lap_started'",
+        "S3: the laps",
+    ),
+    ("UPDATE heads SET queued = 1", "S4: a head counts"),
+    ("UPDATE inbox SET kind = 'turn' WHERE kind = 'tool_result'", "S4: run_"),
+    (
+        "UPDATE journal SET body = CAST(replace(CAST(body AS TEXT), '\"call\":2', '\"call\":1') AS BLOB) WHERE kind = 'reported'",
+        "S5: a result was taken twice",
+    ),
+    ("UPDATE calls SET status = 'waiting' WHERE call = 1", "S5: a call is not settled"),
+    ("DELETE FROM journal WHERE number = 3", "S7: a journal with a gap"),
+    (
+        "UPDATE journal SET body = CAST(replace(CAST(body AS TEXT), 'success', 'failed') AS BLOB) WHERE kind = 'ended'",
+        "S8: the state",
+    ),
+    ("DELETE FROM calls WHERE call = 2", "S10: calls used"),
+    (
+        "UPDATE box_rows SET item = (SELECT item FROM items WHERE kind = 'tool.result' LIMIT 1)
+         WHERE item IN (SELECT item FROM items WHERE kind = 'tool.result')",
+        "S5: a result stands twice",
+    ),
+];
+
+/// Damages what a whole story left behind.
+pub async fn run() {
+    let laps: &Scenario = &scenarios::ALL[0];
+    let mut world = World::start(Order::Never).await;
+    (laps.tell)(&mut world).await;
+    world.close().await;
+    let folder = world.server().folder();
+    let (_, wrong) = checks::stored(folder, &world.asked, &world.ledger);
+    assert_eq!(wrong, Vec::<String>::new(), "undamaged");
+    for (sql, promise) in DAMAGES {
+        let copy = wreck::copy(folder);
+        let changed = wreck::open(copy.path()).execute(sql, []).unwrap_or_else(|error| panic!("{sql}: {error}"));
+        assert!(changed > 0, "{sql}: it damages nothing");
+        let (_, wrong) = checks::stored(copy.path(), &world.asked, &world.ledger);
+        assert!(wrong.iter().any(|found| found.contains(promise)), "{sql}: {promise} is not among {wrong:#?}");
+    }
+    let write: &Start = world.ledger.iter().find(|start| start.effect == "write").expect("a write was started");
+    let other = Start { key: "another".into(), ..write.clone() };
+    for (again, promise) in [(write.clone(), "S6: the write"), (other, "S6: call_")] {
+        let ledger: Vec<Start> = world.ledger.iter().cloned().chain([again]).collect();
+        let (_, wrong) = checks::stored(folder, &world.asked, &ledger);
+        assert!(wrong.iter().any(|found| found.contains(promise)), "{promise} is not among {wrong:#?}");
+    }
+    let one_less = &world.asked[1..];
+    let (_, wrong) = checks::stored(folder, one_less, &world.ledger);
+    assert!(wrong.iter().any(|found| found.contains("S4: 1 requests became 2 runs")), "{wrong:#?}");
+}

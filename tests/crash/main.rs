@@ -1,0 +1,26 @@
+//! Death at every boundary, over the real binary: nothing is lost, nothing runs twice, and nothing is said before it is on disk.
+
+mod checks;
+mod damage;
+mod flush;
+mod matrix;
+mod scenarios;
+mod service;
+mod trace;
+mod world;
+mod wreck;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_killed_anywhere_loses_nothing_and_repeats_nothing() {
+    matrix::run().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_announced_before_it_is_on_disk() {
+    flush::run().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broken_promise_would_be_noticed() {
+    damage::run().await;
+}

@@ -1,0 +1,173 @@
+//! Every point at which the server can be told to die, each time it is reached.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io::Write,
+    panic::AssertUnwindSafe,
+    process::Command,
+    sync::Arc,
+};
+
+use futures_util::{FutureExt, StreamExt};
+use windlass_tests::binary;
+
+use crate::{
+    checks::{self, Outcome},
+    scenarios::{self, Scenario},
+    world::{Order, World},
+};
+
+/// Points that this binary never comes to, and why. The list is exact: reaching one of them fails the test.
+const NEVER_REACHED: [(&str, &str); 2] = [
+    ("effect.publish.before", "nothing is published: the binary has no publisher yet"),
+    ("effect.publish.after", "nothing is published: the binary has no publisher yet"),
+];
+
+/// Every other point is tried at least so often.
+const TIMES_MIN: u32 = 3;
+
+/// Servers that run at the same time.
+const AT_ONCE: usize = 4;
+
+type Reference = Arc<BTreeMap<String, Outcome>>;
+
+/// One death.
+struct Cell {
+    scenario: &'static Scenario,
+    point: String,
+    nth: u32,
+    reference: Reference,
+}
+
+/// What came of it.
+struct Verdict {
+    scenario: &'static str,
+    point: String,
+    nth: u32,
+    is_reached: bool,
+    restarts: u32,
+    violations: Vec<String>,
+}
+
+/// Tells every scenario once for every time it passes a point, and dies there.
+pub async fn run() {
+    let points = points();
+    check_lists(&points);
+    let mut cells = Vec::new();
+    for scenario in &scenarios::ALL {
+        let reference = Arc::new(reference(scenario).await);
+        for (passed, times) in scenario.passes {
+            let each = ["before", "after"].into_iter().flat_map(|when| (1..=*times).map(move |nth| (format!("{passed}.{when}"), nth)));
+            cells.extend(each.map(|(point, nth)| Cell { scenario, point, nth, reference: reference.clone() }));
+        }
+        let never = NEVER_REACHED.iter().map(|(point, _)| (*point).to_owned());
+        cells.extend(never.map(|point| Cell { scenario, point, nth: 1, reference: reference.clone() }));
+    }
+    // The order of the list has nothing to do with the order of the work: slow scenarios share the machine with fast ones.
+    cells.sort_by_key(|cell| (cell.nth, cell.point.clone()));
+    let mut verdicts: Vec<Verdict> = futures_util::stream::iter(cells)
+        .map(|cell| tokio::spawn(die(cell)))
+        .buffer_unordered(AT_ONCE)
+        .map(|verdict| verdict.expect("a cell catches its own panics"))
+        .collect()
+        .await;
+    let order: BTreeMap<&String, usize> = points.iter().zip(0..).collect();
+    verdicts.sort_by_key(|verdict| (order.get(&verdict.point).copied(), verdict.scenario, verdict.nth));
+    report(&points, &verdicts);
+}
+
+/// The points, as the binary lists them.
+fn points() -> Vec<String> {
+    let out = Command::new(binary()).arg("crash-points").output().expect("the binary runs");
+    String::from_utf8(out.stdout).expect("points are text").lines().map(str::to_owned).collect()
+}
+
+/// Every point is in exactly one list.
+fn check_lists(points: &[String]) {
+    let passed: BTreeMap<String, u32> =
+        scenarios::ALL.iter().flat_map(|scenario| scenario.passes).fold(BTreeMap::new(), |mut most, (name, times)| {
+            for when in ["before", "after"] {
+                let known: &mut u32 = most.entry(format!("{name}.{when}")).or_default();
+                *known = (*known).max(*times);
+            }
+            most
+        });
+    let never: BTreeSet<&str> = NEVER_REACHED.iter().map(|(point, _)| *point).collect();
+    for point in points {
+        let is_tried = passed.get(point).is_some_and(|times| *times >= TIMES_MIN);
+        assert!(
+            is_tried != never.contains(point.as_str()),
+            "{point}: it must be tried {TIMES_MIN} times, or be on the list of those never reached"
+        );
+    }
+    let unknown = passed.keys().map(String::as_str).chain(never).find(|point| !points.iter().any(|known| known == point));
+    assert_eq!(unknown, None, "the binary has no such point");
+}
+
+/// What the scenario comes to when nobody dies.
+async fn reference(scenario: &Scenario) -> BTreeMap<String, Outcome> {
+    let mut world = World::start(Order::Never).await;
+    (scenario.tell)(&mut world).await;
+    world.close().await;
+    let outcomes = checks::outcomes(&mut world).await;
+    assert_eq!(world.violations, Vec::<String>::new(), "{} without a crash", scenario.name);
+    for (name, words) in scenario.delivers {
+        assert_eq!(outcomes[*name].delivered(), Some(*words), "{}: {name}", scenario.name);
+    }
+    outcomes
+}
+
+async fn die(cell: Cell) -> Verdict {
+    let outcome = AssertUnwindSafe(die_and_go_on(&cell)).catch_unwind().await;
+    let (is_reached, restarts, violations) = outcome.unwrap_or_else(|panic| {
+        let words = panic.downcast_ref::<String>().cloned().or_else(|| panic.downcast_ref::<&str>().map(|&words| words.to_owned()));
+        (false, 0, vec![words.unwrap_or_else(|| "the scenario panicked".into())])
+    });
+    Verdict { scenario: cell.scenario.name, point: cell.point, nth: cell.nth, is_reached, restarts, violations }
+}
+
+async fn die_and_go_on(cell: &Cell) -> (bool, u32, Vec<String>) {
+    let point = format!("{}:{}", cell.point, cell.nth);
+    let order = if cell.scenario.is_second_start { Order::SecondStart(point) } else { Order::FirstStart(point) };
+    let mut world = World::start(order).await;
+    (cell.scenario.tell)(&mut world).await;
+    world.close().await;
+    let outcomes = checks::outcomes(&mut world).await;
+    for (name, wanted) in cell.reference.iter() {
+        if outcomes.get(name) != Some(wanted) {
+            world.violations.push(format!("{name} came to {:?}, uninterrupted to {wanted:?}", outcomes.get(name)));
+        }
+    }
+    let is_never = NEVER_REACHED.iter().any(|(never, _)| *never == cell.point);
+    let is_reached = world.deaths == 1;
+    if is_reached == is_never {
+        world.violations.push(if is_never { "the point is reached after all".into() } else { "the point was not reached".into() });
+    }
+    if world.deaths > 1 {
+        world.violations.push(format!("the server died {} times for one order", world.deaths));
+    }
+    (is_reached, world.restarts, world.violations)
+}
+
+/// Prints the table where it is seen: libtest captures only what is printed by macros.
+fn report(points: &[String], verdicts: &[Verdict]) {
+    let mut table = format!("\n{:<26} {:<7} {:>3}  {:<8} {:>8}  violations\n", "point", "story", "nth", "reached", "restarts");
+    for verdict in verdicts {
+        let Verdict { scenario, point, nth, is_reached, restarts, violations } = verdict;
+        let reached = if *is_reached { "yes" } else { "no" };
+        table.push_str(&format!("{point:<26} {scenario:<7} {nth:>3}  {reached:<8} {restarts:>8}  {}\n", violations.len()));
+        for violation in violations {
+            table.push_str(&format!("    {violation}\n"));
+        }
+    }
+    for (point, why) in NEVER_REACHED {
+        table.push_str(&format!("{point:<26} never reached: {why}\n"));
+    }
+    let reached: BTreeSet<&String> = verdicts.iter().filter(|verdict| verdict.is_reached).map(|verdict| &verdict.point).collect();
+    let violations: usize = verdicts.iter().map(|verdict| verdict.violations.len()).sum();
+    let deaths = verdicts.iter().filter(|verdict| verdict.is_reached).count();
+    table.push_str(&format!("crash points: {}, reached: {}, deaths: {deaths}, violations: {violations}\n", points.len(), reached.len()));
+    std::io::stderr().lock().write_all(table.as_bytes()).expect("the table is printed");
+    assert_eq!(violations, 0, "the table above has violations");
+    assert_eq!(reached.len() + NEVER_REACHED.len(), points.len(), "every point is reached or known not to be");
+}

@@ -1,0 +1,311 @@
+//! What happens around the server while it dies: eight small stories which together pass every point that can be reached.
+//!
+//! A story is told by one teller, step after step, so that the n-th time a point is reached is always the same moment.
+
+use std::{future::Future, pin::Pin};
+
+use crate::world::World;
+
+/// The configuration of every scenario.
+pub const CONFIG: &str = "
+models: [ { name: script, provider: scripted, script: script.yaml } ]
+limits: { sweep_interval: 50ms, backoff: 20ms }
+tools:
+  external:
+    - { name: lookup, effect: read }
+    - { name: upsert, effect: idempotent }
+    - { name: charge, effect: write }
+    - { name: notify, effect: write }
+    - { name: slow_a, effect: read, deadline: 600ms }
+    - { name: slow_b, effect: read, deadline: 600ms }
+    - { name: slow_c, effect: read, deadline: 600ms }
+    - { name: unheard, effect: write, deadline: 600ms }
+agents:
+  lapper: { tools: [lookup, upsert, charge, notify], budgets: { calls: 4 } }
+  clerk: { tools: [lookup] }
+  thinker: { tools: [] }
+  waiter: { tools: [lookup] }
+  dawdler: { tools: [slow_a, slow_b, slow_c, unheard, lookup], budgets: { calls: 5 } }
+  buyer_1: { tools: [charge], budgets: { calls: 1 } }
+  buyer_2: { tools: [charge], budgets: { calls: 1 } }
+  buyer_3: { tools: [charge], budgets: { calls: 1 } }
+  buyer_4: { tools: [charge], budgets: { calls: 1 } }
+  buyer_5: { tools: [charge], budgets: { calls: 1 } }
+  reader: { tools: [lookup], budgets: { calls: 1 } }
+  holder: { tools: [charge], budgets: { calls: 1 } }
+  stubborn: { tools: [] }
+  owner_1: { tools: [] }
+  owner_2: { tools: [] }
+  owner_3: { tools: [] }
+";
+
+/// What the model says in every scenario.
+pub const SCRIPT: &str = "
+rules:
+  - when: { input: two laps, iteration: 1 }
+    reply: { text: first, calls: [ { tool: lookup, arguments: { item: 1 } }, { tool: charge, arguments: { cents: 700 } } ] }
+  - when: { input: two laps, iteration: 2 }
+    reply: { calls: [ { tool: upsert, arguments: { row: 1 } }, { tool: notify, arguments: { who: ann } } ] }
+  - when: { input: two laps, iteration: 3 }
+    reply: { text: both laps are done }
+  - when: { input: one lap, iteration: 1 }
+    reply: { calls: [ { tool: lookup, arguments: { item: 2 } }, { tool: charge, arguments: { cents: 300 } } ] }
+  - when: { input: one lap, iteration: 2 }
+    reply: { text: the lap is done }
+  - when: { input: look first, iteration: 1 }
+    reply: { calls: [ { tool: lookup } ] }
+  - when: { input: look first, iteration: 2 }
+    reply: { text: seen }
+  - when: { input: only say }
+    reply: { text: said }
+  - when: { input: think for long }
+    reply: { text: never heard, delay_ms: 60000 }
+  - when: { input: think a little }
+    reply: { text: thought, delay_ms: 500 }
+  - when: { input: wait in vain, iteration: 1 }
+    reply: { calls: [ { tool: slow_a }, { tool: unheard } ] }
+  - when: { input: wait in vain, iteration: 2 }
+    reply: { calls: [ { tool: slow_b } ] }
+  - when: { input: wait in vain, iteration: 3 }
+    reply: { calls: [ { tool: slow_c } ] }
+  - when: { input: wait in vain, iteration: 4 }
+    reply: { calls: [ { tool: lookup } ] }
+  - when: { input: wait in vain, iteration: 5 }
+    reply: { text: waited }
+  - when: { input: buy, iteration: 1 }
+    reply: { calls: [ { tool: charge, arguments: { cents: 100 } } ] }
+  - when: { input: buy, iteration: 2 }
+    reply: { text: bought }
+  - when: { input: insist }
+    reply: { text: at last, fail: { code: 429, retry_after_ms: 20, times: 3 } }
+";
+
+/// What a tool does to the world, as the configuration says.
+pub fn effect(tool: &str) -> &'static str {
+    match tool {
+        "upsert" => "idempotent",
+        "charge" | "notify" | "unheard" => "write",
+        _ => "read",
+    }
+}
+
+type Told<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
+
+/// A story and the points on its way.
+pub struct Scenario {
+    /// Its name in the table.
+    pub name: &'static str,
+    /// Which commits and effects it makes the server do, and how often at the least. Each has a point before and after it.
+    pub passes: &'static [(&'static str, u32)],
+    /// What each run delivers.
+    pub delivers: &'static [(&'static str, &'static str)],
+    /// Whether the order to die is for the second start.
+    pub is_second_start: bool,
+    /// The story.
+    pub tell: for<'a> fn(&'a mut World) -> Told<'a>,
+}
+
+/// All of them.
+pub const ALL: [Scenario; 8] = [
+    Scenario {
+        name: "laps",
+        passes: &[
+            ("commit.enqueue", 2),
+            ("commit.suspend", 3),
+            ("commit.report", 3),
+            ("commit.resume", 3),
+            ("commit.end", 2),
+            ("commit.claim", 6),
+            ("effect.model_call", 5),
+            ("effect.tool_start", 6),
+        ],
+        delivers: &[("two laps", "both laps are done"), ("one lap", "the lap is done")],
+        is_second_start: false,
+        tell: |world| Box::pin(laps(world)),
+    },
+    Scenario {
+        name: "queue",
+        passes: &[("commit.enqueue", 5), ("commit.enter", 3), ("effect.ring", 3), ("commit.end", 5)],
+        delivers: &[("turn 1", "seen"), ("turn 2", "said"), ("turn 3", "said"), ("turn 4", "said")],
+        is_second_start: false,
+        tell: |world| Box::pin(queue(world)),
+    },
+    Scenario {
+        name: "stop",
+        passes: &[("commit.stop", 3)],
+        delivers: &[("thinking", "stopped: enough"), ("suspended", "stopped: enough"), ("queued", "stopped: enough")],
+        is_second_start: false,
+        tell: |world| Box::pin(stop(world)),
+    },
+    Scenario {
+        name: "late",
+        passes: &[("commit.timeout", 3), ("commit.note", 3), ("commit.report", 4)],
+        delivers: &[("late", "waited")],
+        is_second_start: false,
+        tell: |world| Box::pin(late(world)),
+    },
+    Scenario {
+        name: "cut",
+        passes: &[("commit.park", 5), ("commit.answer", 3), ("commit.note", 1)],
+        delivers: &[("buyer_1", "bought"), ("buyer_2", "bought"), ("buyer_3", "bought"), ("buyer_4", "bought"), ("buyer_5", "bought")],
+        is_second_start: false,
+        tell: |world| Box::pin(cut(world)),
+    },
+    Scenario {
+        name: "hold",
+        passes: &[("commit.renew", 3), ("commit.release", 3), ("commit.claim", 4)],
+        delivers: &[("held", "bought")],
+        is_second_start: false,
+        tell: |world| Box::pin(hold(world)),
+    },
+    Scenario {
+        name: "retry",
+        passes: &[("commit.retry", 3), ("effect.model_call", 4)],
+        delivers: &[("retried", "at last")],
+        is_second_start: false,
+        tell: |world| Box::pin(retry(world)),
+    },
+    Scenario {
+        name: "owners",
+        passes: &[("commit.take_over", 3)],
+        delivers: &[("owner_1", "thought"), ("owner_2", "thought"), ("owner_3", "thought")],
+        is_second_start: true,
+        tell: |world| Box::pin(owners(world)),
+    },
+];
+
+/// Two laps with calls of all three classes, then a run of one lap.
+async fn laps(world: &mut World) {
+    let run = world.enqueue("two laps", "lapper", "two laps").await;
+    for tool in ["lookup", "charge", "upsert", "notify"] {
+        world.serve(&run, tool).await;
+    }
+    world.ended(&run).await;
+    let run = world.enqueue("one lap", "lapper", "one lap").await;
+    // The other way round: results stand in the order of the calls, whatever order they come in.
+    for tool in ["charge", "lookup"] {
+        world.serve(&run, tool).await;
+    }
+    world.ended(&run).await;
+}
+
+/// Three turns wait behind one, then a person acts.
+async fn queue(world: &mut World) {
+    let first = world.enqueue("turn 1", "clerk", "look first").await;
+    let mut last = String::new();
+    for name in ["turn 2", "turn 3", "turn 4"] {
+        last = world.enqueue(name, "clerk", "only say").await;
+    }
+    world.serve(&first, "lookup").await;
+    world.ended(&last).await;
+    let action = world.act("action", "clerk", "lookup").await;
+    world.serve(&action, "lookup").await;
+    world.ended(&action).await;
+}
+
+/// A run is stopped while it thinks, one while it is queued, one while it waits; a result comes too late.
+async fn stop(world: &mut World) {
+    let thinking = world.enqueue("thinking", "thinker", "think for long").await;
+    world.stop("thinker", &thinking).await;
+    let suspended = world.enqueue("suspended", "waiter", "look first").await;
+    let queued = world.enqueue("queued", "waiter", "only say").await;
+    let held = world.claim(&suspended, "lookup", "w1", 60).await.expect("the call waits");
+    world.start_call(&held);
+    world.stop("waiter", &queued).await;
+    world.stop("waiter", &suspended).await;
+    world.report(&held).await;
+    for run in [thinking, suspended, queued] {
+        world.ended(&run).await;
+    }
+}
+
+/// Deadlines pass, and the results come afterwards, one of them twice.
+async fn late(world: &mut World) {
+    let run = world.enqueue("late", "dawdler", "wait in vain").await;
+    let mut held = Vec::new();
+    for tool in ["slow_a", "slow_b", "slow_c"] {
+        // A service that hears of a call after its deadline has nothing to do with it.
+        if let Some(call) = world.claim(&run, tool, "w1", 60).await {
+            world.start_call(&call);
+            held.push(call);
+        }
+        world.call_is(&run, tool, &["expired"]).await;
+    }
+    world.call_is(&run, "lookup", &["waiting"]).await;
+    for call in &held {
+        world.report(call).await;
+    }
+    if let Some(call) = held.last() {
+        assert!(world.report(call).await, "the same report again is a duplicate");
+    }
+    world.serve(&run, "lookup").await;
+    world.ended(&run).await;
+}
+
+/// Workers die with calls in their hands. A write is parked, and a person decides; a read is started again.
+async fn cut(world: &mut World) {
+    let buyers = [("buyer_1", "release"), ("buyer_2", "release"), ("buyer_3", "release"), ("buyer_4", "record"), ("buyer_5", "tell")];
+    let read = world.enqueue("reader", "reader", "look first").await;
+    let mut runs = Vec::new();
+    for (buyer, action) in buyers {
+        runs.push((world.enqueue(buyer, buyer, "buy").await, action));
+    }
+    // Which buyer's call a claim gets is the server's choice, so all of them have to be there.
+    for (run, _) in &runs {
+        world.call_is(run, "charge", &["waiting"]).await;
+    }
+    for _ in &runs {
+        if let Some(held) = world.claim_any("charge", "doomed", 1).await {
+            world.start_call(&held);
+        }
+    }
+    if let Some(held) = world.claim(&read, "lookup", "doomed", 1).await {
+        world.start_call(&held);
+    }
+    for (run, action) in &runs {
+        let (call, _) = world.call_is(run, "charge", &["parked"]).await;
+        world.reconcile(run, &call, action).await;
+        if *action == "release" {
+            world.serve(run, "charge").await;
+        }
+    }
+    world.serve(&read, "lookup").await;
+    for (run, _) in &runs {
+        world.ended(run).await;
+    }
+    world.ended(&read).await;
+}
+
+/// A hold is prolonged three times, and given back three times.
+async fn hold(world: &mut World) {
+    let run = world.enqueue("held", "holder", "buy").await;
+    let held = world.claim(&run, "charge", "w1", 60).await.expect("the call waits");
+    for _ in 0..3 {
+        world.change_hold("renew", &held).await;
+    }
+    world.change_hold("release", &held).await;
+    for worker in ["w2", "w3"] {
+        let held = world.claim(&run, "charge", worker, 60).await.expect("the call waits again");
+        world.change_hold("release", &held).await;
+    }
+    world.serve(&run, "charge").await;
+    world.ended(&run).await;
+}
+
+/// The model refuses three times.
+async fn retry(world: &mut World) {
+    let run = world.enqueue("retried", "stubborn", "insist").await;
+    world.ended(&run).await;
+}
+
+/// Three runs think when their owner is killed.
+async fn owners(world: &mut World) {
+    let mut runs = Vec::new();
+    for owner in ["owner_1", "owner_2", "owner_3"] {
+        runs.push(world.enqueue(owner, owner, "think a little").await);
+    }
+    world.kill().await;
+    for run in runs {
+        world.ended(&run).await;
+    }
+}

@@ -1,0 +1,294 @@
+//! One server that may die at any moment, the supervisor that starts it again, and people and clients that do not give up.
+//!
+//! Everybody here behaves as the documents ask of a client: a request whose answer did not come is made again, word for word
+//! and with the same key, until there is an answer.
+
+use std::{
+    collections::BTreeMap,
+    os::unix::process::ExitStatusExt,
+    process::ExitStatus,
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use reqwest::Method;
+use serde_json::{Value, json};
+use windlass_tests::{Answer, PATIENCE, Server, ServerBuilder, SseEvent, SseStream};
+
+use crate::{scenarios, service::Start, wreck};
+
+/// The variable that names the point to die at.
+const CRASH_AT: &str = "WINDLASS_CRASH_AT";
+
+/// When the server gets the order to die.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Never.
+    Never,
+    /// With its first start.
+    FirstStart(String),
+    /// With its second start, after the scenario has killed the first.
+    SecondStart(String),
+}
+
+/// What was asked of the server once.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    /// The scenario's name for it, which is also its key.
+    pub name: String,
+    /// Of which agent.
+    pub agent: String,
+    /// The run of each answer: must be one.
+    pub run: String,
+}
+
+/// A server with everybody around it.
+pub struct World {
+    server: Option<Server>,
+    /// Where the server is now, for readers that run beside the scenario.
+    base: Arc<Mutex<String>>,
+    order: Order,
+    /// How often it died by the order.
+    pub deaths: u32,
+    /// How often it was started again.
+    pub restarts: u32,
+    /// Every start of a call by a service.
+    pub ledger: Vec<Start>,
+    /// How many claims were made: a key for each.
+    pub claims: u32,
+    /// Every request for a run.
+    pub asked: Vec<Asked>,
+    /// What went wrong so far.
+    pub violations: Vec<String>,
+    readers: BTreeMap<String, Reader>,
+}
+
+impl World {
+    /// Starts the server.
+    pub async fn start(order: Order) -> Self {
+        let mut builder = ServerBuilder::new(scenarios::CONFIG).file("script.yaml", scenarios::SCRIPT);
+        if let Order::FirstStart(point) = &order {
+            builder = builder.env(CRASH_AT, point);
+        }
+        let server = builder.start().await;
+        World {
+            base: Arc::new(Mutex::new(server.base().to_owned())),
+            server: Some(server),
+            order,
+            deaths: 0,
+            restarts: 0,
+            ledger: Vec::new(),
+            claims: 0,
+            asked: Vec::new(),
+            violations: Vec::new(),
+            readers: BTreeMap::new(),
+        }
+    }
+
+    /// The server, which runs.
+    pub fn server(&self) -> &Server {
+        self.server.as_ref().expect("there is a server")
+    }
+
+    /// Asks until there is an answer; also says whether an answer was lost on the way.
+    pub async fn send(&mut self, method: Method, path: &str, body: Option<&Value>, key: Option<&str>) -> (Answer, bool) {
+        let mut is_repeated = false;
+        loop {
+            let mut request = self.server().request(method.clone(), path);
+            if let Some(body) = body {
+                request = request.json(body);
+            }
+            if let Some(key) = key {
+                request = request.header("idempotency-key", key);
+            }
+            match self.server().try_send(request).await {
+                Ok(answer) => return (answer, is_repeated),
+                Err(_) => self.revive().await,
+            }
+            is_repeated = true;
+        }
+    }
+
+    /// GETs until there is an answer.
+    pub async fn get(&mut self, path: &str) -> Value {
+        self.send(Method::GET, path, None, None).await.0.ok()
+    }
+
+    /// POSTs until there is an answer.
+    pub async fn post(&mut self, path: &str, body: Value) -> Value {
+        self.send(Method::POST, path, Some(&body), None).await.0.ok()
+    }
+
+    /// GETs until what is there satisfies the reader.
+    pub async fn wait<T>(&mut self, what: &str, path: &str, read: impl Fn(&Value) -> Option<T>) -> T {
+        let began = Instant::now();
+        loop {
+            let view = self.get(path).await;
+            if let Some(found) = read(&view) {
+                return found;
+            }
+            assert!(began.elapsed() < PATIENCE, "{what}: it did not happen within {PATIENCE:?}; last seen: {view}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// Asks an agent for a run, under a key that is the name.
+    pub async fn enqueue(&mut self, name: &str, agent: &str, input: &str) -> String {
+        self.read_events(agent);
+        let body = json!({ "input": input, "idempotency_key": name });
+        let answer = self.post(&format!("/v1/agents/{agent}/enqueue"), body).await;
+        self.taken(name, agent, &answer)
+    }
+
+    /// A person's action.
+    pub async fn act(&mut self, name: &str, agent: &str, tool: &str) -> String {
+        self.read_events(agent);
+        let body = json!({ "action_id": name, "tool": tool, "args": { "by": "a person" } });
+        let answer = self.post(&format!("/v1/agents/{agent}/actions"), body).await;
+        self.taken(name, agent, &answer)
+    }
+
+    fn taken(&mut self, name: &str, agent: &str, answer: &Value) -> String {
+        let run = answer["run_id"].as_str().expect("a request that is taken has a run").to_owned();
+        self.asked.push(Asked { name: name.to_owned(), agent: agent.to_owned(), run: run.clone() });
+        run
+    }
+
+    /// Stops a run. Says whether it was over before.
+    pub async fn stop(&mut self, agent: &str, run: &str) {
+        let body = json!({ "agent_turn_id": run, "reason": "enough" });
+        self.post(&format!("/v1/agents/{agent}/stop"), body).await;
+    }
+
+    /// Decides about a parked call. A repeated decision may find that the first one was taken.
+    pub async fn reconcile(&mut self, run: &str, call: &str, action: &str) {
+        let mut body = json!({ "run_id": run, "tool_call_id": call, "action": action });
+        if action == "record" {
+            body["result"] = json!({ "found": "in the books" });
+        }
+        let (answer, is_repeated) = self.send(Method::POST, "/v1/windlass/reconcile", Some(&body), None).await;
+        let was_taken = is_repeated && answer.status == 409;
+        assert!(was_taken || answer.status == 200, "reconcile {action}: {} {}", answer.status, answer.body);
+    }
+
+    /// Waits until a run has ended.
+    pub async fn ended(&mut self, run: &str) {
+        let path = format!("/v1/windlass/runs/{run}");
+        self.wait(&format!("{run} ends"), &path, |view| (view["status"] == "ended").then_some(())).await;
+    }
+
+    /// Kills the server in the middle of its work. The next one gets the order that was meant for the second.
+    pub async fn kill(&mut self) {
+        let mut server = self.server.take().expect("there is a server");
+        server.kill();
+        self.restarts += 1;
+        let point = match &self.order {
+            Order::SecondStart(point) => Some(point.clone()),
+            Order::Never | Order::FirstStart(_) => None,
+        };
+        let env: Vec<(&str, &str)> = point.iter().map(|point| (CRASH_AT, point.as_str())).collect();
+        match server.restart_or_die(&env).await {
+            Ok(server) => self.go_on_with(server),
+            // It may reach the point before it says that it serves.
+            Err(dead) => self.bury(dead.0, dead.1).await,
+        }
+    }
+
+    /// The supervisor: the process is gone, and another one is started, which has no order to die.
+    async fn revive(&mut self) {
+        let mut server = self.server.take().expect("there is a server");
+        let status = server.gone().await;
+        self.bury(server, status).await;
+    }
+
+    async fn bury(&mut self, server: Server, status: ExitStatus) {
+        if status.signal() != Some(9) {
+            self.violations.push(format!("the server died otherwise than by SIGKILL: {status}\n{}", server.log()));
+        }
+        self.deaths += 1;
+        self.restarts += 1;
+        self.violations.extend(wreck::inspect(server.folder()));
+        let server = server.restart(&[]).await;
+        self.go_on_with(server);
+    }
+
+    fn go_on_with(&mut self, server: Server) {
+        server.base().clone_into(&mut self.base.lock().expect("nobody panics with it"));
+        self.server = Some(server);
+    }
+
+    /// The end of a scenario: the ordered death has come or comes now, and a fresh server reads what is there.
+    pub async fn close(&mut self) {
+        let is_ordered = self.order != Order::Never;
+        let mut server = self.server.take().expect("there is a server");
+        if is_ordered && self.deaths == 0 {
+            let began = Instant::now();
+            while server.is_running() && began.elapsed() < Duration::from_secs(2) {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        }
+        if !server.is_running() {
+            let status = server.gone().await;
+            return self.bury(server, status).await;
+        }
+        let server = server.restart(&[]).await;
+        self.go_on_with(server);
+    }
+
+    /// Reads an agent's events from now on, as a client does who wants to miss none.
+    fn read_events(&mut self, agent: &str) {
+        let base = self.base.clone();
+        self.readers.entry(agent.to_owned()).or_insert_with(|| Reader::start(base, agent.to_owned()));
+    }
+
+    /// What an agent's reader has seen once it has seen so much.
+    pub async fn seen(&self, agent: &str, count: usize) -> Vec<SseEvent> {
+        let reader = self.readers.get(agent).expect("every agent has a reader");
+        let began = Instant::now();
+        while reader.seen.lock().expect("nobody panics with it").len() < count && began.elapsed() < Duration::from_secs(10) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        reader.seen.lock().expect("nobody panics with it").clone()
+    }
+}
+
+/// A client that reads an agent's events over all deaths of the server.
+struct Reader {
+    seen: Arc<Mutex<Vec<SseEvent>>>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Reader {
+    fn start(base: Arc<Mutex<String>>, agent: String) -> Self {
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let task = tokio::spawn(read(base, agent, seen.clone()));
+        Reader { seen, task }
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn read(base: Arc<Mutex<String>>, agent: String, seen: Arc<Mutex<Vec<SseEvent>>>) {
+    let client = reqwest::Client::builder().no_proxy().build().expect("a client");
+    loop {
+        let base = base.lock().expect("nobody panics with it").clone();
+        let last = seen.lock().expect("nobody panics with it").last().map(|event: &SseEvent| event.id.clone());
+        let mut request = client.get(format!("{base}/v1/agents/{agent}/events?from=start")).bearer_auth("test-token");
+        if let Some(last) = last {
+            request = request.header("last-event-id", last);
+        }
+        if let Ok(response) = request.send().await
+            && response.status() == 200
+        {
+            let mut stream = SseStream::new(response);
+            while let Some(event) = stream.next().await {
+                seen.lock().expect("nobody panics with it").push(event);
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}

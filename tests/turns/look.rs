@@ -1,0 +1,253 @@
+//! What the tests of the turn machine share: one configuration, a spy in the database, and checks of whole histories.
+
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+use windlass_tests::{FakeModel, Scene, Server, ServerBuilder, SseEvent};
+
+/// Tools of several kinds, and agents that may use them.
+const OFFICE: &str = "
+tools:
+  external:
+    - { name: echo, effect: read }
+    - { name: send, effect: read }
+    - { name: brief, effect: read, deadline: 300ms }
+    - { name: last, effect: read, after_execution: terminate }
+agents:
+  ada: { tools: [echo, send, brief, last] }
+  bob: { tools: [echo, send, brief, last] }
+  eve: { tools: [echo, send, brief, last] }
+";
+
+/// A server whose agents answer by the words they are told.
+pub async fn office() -> Server {
+    office_with("limits: { sweep_interval: 50ms }\n").await
+}
+
+/// The same with more configuration.
+pub async fn office_with(more: &str) -> Server {
+    ServerBuilder::new(&format!("{OFFICE}{more}")).start().await
+}
+
+/// A server whose model plays scenes.
+pub async fn theatre(scenes: Vec<Scene>, limits: &str) -> (Server, FakeModel) {
+    let model = FakeModel::start(scenes).await;
+    let server = ServerBuilder::new(&format!("{OFFICE}{}limits: {{ sweep_interval: 50ms{limits} }}\n", model.config())).start().await;
+    (server, model)
+}
+
+/// A server with room for one worker, which an agent `holder` keeps busy: what comes for others waits in the store.
+pub async fn crowded(then: Vec<Scene>) -> (Server, FakeModel, String) {
+    let (server, model) = theatre([vec![Scene::Hang], then].concat(), ", workers: 1").await;
+    let holder = server.enqueue("holder", "keep the only worker").await;
+    model.asked_times(1).await;
+    (server, model, holder)
+}
+
+/// An agent's head.
+pub async fn head(server: &Server, agent: &str) -> Value {
+    server.get(&format!("/v1/agents/{agent}")).await.ok()
+}
+
+/// Stops a run.
+pub async fn stop(server: &Server, agent: &str, run: &str) -> Value {
+    server.post(&format!("/v1/agents/{agent}/stop"), json!({ "agent_turn_id": run, "reason": "enough" })).await.ok()
+}
+
+/// Enqueues so many turns to one agent at the same time; returns their runs.
+pub async fn hammer(server: &Server, agent: &str, count: usize) -> Vec<String> {
+    let inputs: Vec<String> = (0..count).map(|number| format!("number {number};")).collect();
+    join_all(inputs.iter().map(|input| server.enqueue(agent, input))).await
+}
+
+/// Claims so many calls of a tool, and reports each as soon as it is had.
+pub async fn serve(server: &Server, tool: &str, count: usize) -> Vec<Value> {
+    let mut served = Vec::new();
+    while served.len() < count {
+        let body = json!({ "worker": "w1", "max": 100, "lease_s": 60, "wait_s": 5 });
+        let answer = server.post(&format!("/v1/tools/{tool}/claim"), body).await.ok();
+        let calls = answer["calls"].as_array().expect("a claim has calls").clone();
+        assert!(!calls.is_empty(), "only {} of {count} calls of {tool} came", served.len());
+        let answers = join_all(calls.iter().map(|call| server.report(call, json!({ "of": call["tool_call_id"] })))).await;
+        answers.into_iter().for_each(|answer| assert_eq!(answer.ok()["duplicate"], false));
+        served.extend(calls);
+    }
+    served
+}
+
+/// Claims so many calls of a tool at once.
+pub async fn claim_all(server: &Server, tool: &str, count: usize) -> Vec<Value> {
+    let mut calls = Vec::new();
+    while calls.len() < count {
+        calls.push(server.claim(tool).await);
+    }
+    calls.sort_by_key(|call| call["tool_call_id"].as_str().expect("a call has an id").rsplit('_').next().and_then(|number| number.parse::<u32>().ok()));
+    calls
+}
+
+/// The task events among events.
+pub fn tasks(events: &[SseEvent]) -> Vec<&SseEvent> {
+    events.iter().filter(|event| event.event.ends_with(".task")).collect()
+}
+
+/// The state events among events.
+pub fn states(events: &[SseEvent]) -> Vec<&SseEvent> {
+    events.iter().filter(|event| event.event.ends_with(".state")).collect()
+}
+
+/// An id's bytes, as the store keeps them.
+pub fn bytes(id: &str) -> Vec<u8> {
+    let hex = id.rsplit('_').next().expect("an id has a prefix");
+    (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).expect("an id is hexadecimal")).collect()
+}
+
+/// Puts a row into an inbox behind the server's back, and has its agent looked at.
+pub fn slip_in(server: &Server, agent: &str, kind: &str, run: Option<&str>, call: Option<u32>) -> i64 {
+    let mut database = server.database();
+    let slip = database.transaction().expect("a transaction");
+    let sql = "INSERT INTO inbox (tenant, agent, kind, status, run, call, reason, created_at) VALUES ('default', ?1, ?2, 'pending', ?3, ?4, 'slipped in', 1)";
+    slip.execute(sql, (agent, kind, run.map(bytes), call)).expect("a row of the right form");
+    let row = slip.last_insert_rowid();
+    slip.execute("UPDATE heads SET pending = pending + 1, wake_at = 1 WHERE agent = ?1", [agent]).expect("a head");
+    slip.commit().expect("it is stored");
+    row
+}
+
+/// Makes copies of a queued turn behind the server's back, each a turn of its own: ten thousand requests take too long.
+pub fn multiply(server: &Server, run: &str, copies: u32) {
+    let database = server.database();
+    let sql = "
+        BEGIN IMMEDIATE;
+        CREATE TEMP TABLE the AS SELECT * FROM runs WHERE run = (SELECT run FROM chosen);
+        CREATE TEMP TABLE copies AS
+            WITH RECURSIVE numbers (k) AS (SELECT 1 UNION ALL SELECT k + 1 FROM numbers, chosen WHERE k < copies)
+            SELECT k, randomblob(16) AS run, randomblob(16) AS output, (SELECT max(n) FROM inbox) + k AS message FROM numbers;
+        INSERT INTO boxes SELECT c.output, b.tenant, b.parent, b.parent_length, b.depth, b.inherited FROM copies AS c, the, boxes AS b
+            WHERE b.box = the.output;
+        INSERT INTO inbox (n, tenant, agent, kind, status, run, item, source, created_at)
+            SELECT c.message, m.tenant, m.agent, m.kind, m.status, c.run, m.item, m.source, m.created_at FROM copies AS c, the, inbox AS m
+            WHERE m.n = the.message;
+        INSERT INTO journal SELECT c.run, j.number, j.epoch, j.kind, j.version, j.at,
+                CAST(replace(CAST(j.body AS TEXT), lower(hex(the.output)), lower(hex(c.output))) AS BLOB)
+            FROM copies AS c, the, journal AS j WHERE j.run = the.run;
+        INSERT INTO runs SELECT c.run, the.tenant, the.agent, the.ordinal + c.k, the.status, the.kind, the.epoch, c.message, NULL, the.manifest,
+                the.context, c.output, the.state_version,
+                CAST(replace(CAST(the.state AS TEXT), lower(hex(the.output)), lower(hex(c.output))) AS BLOB),
+                the.iteration, the.trace, the.parent_step, the.source, the.deliverable, the.created_at, the.ended_at FROM copies AS c, the;
+        UPDATE heads SET queued = queued + (SELECT copies FROM chosen), runs = runs + (SELECT copies FROM chosen)
+            WHERE agent = (SELECT agent FROM the);
+        UPDATE tenants SET open = open + (SELECT copies FROM chosen);
+        COMMIT;";
+    database.execute_batch("CREATE TEMP TABLE chosen (run BLOB, copies INTEGER)").expect("a note");
+    database.execute("INSERT INTO chosen VALUES (?1, ?2)", (bytes(run), copies)).expect("a note");
+    database.execute_batch(sql).expect("the copies are made");
+}
+
+/// The status of an inbox row.
+pub fn row_status(server: &Server, row: i64) -> String {
+    server.database().query_row("SELECT status FROM inbox WHERE n = ?1", [row], |row| row.get(0)).expect("the row is there")
+}
+
+/// One change of a head.
+#[derive(Clone, Debug)]
+pub struct Move {
+    pub from: String,
+    pub to: String,
+    pub old_run: Option<Vec<u8>>,
+    pub new_run: Option<Vec<u8>>,
+    pub old_epoch: i64,
+    pub new_epoch: i64,
+    pub waiting: i64,
+    pub deadline: Option<i64>,
+}
+
+impl Move {
+    pub fn is_same_run(&self) -> bool {
+        self.old_run == self.new_run
+    }
+
+    pub fn edge(&self) -> (&str, &str) {
+        (&self.from, &self.to)
+    }
+}
+
+/// Has the database write down every change of a head, and how many runs of its agent are active after every change of one.
+pub fn spy(server: &Server) {
+    let columns = "agent, old_status, new_status, old_run, new_run, old_epoch, new_epoch, waiting, deadline";
+    let active = "INSERT INTO spy_active SELECT NEW.agent, count(*) FROM runs WHERE tenant = NEW.tenant AND agent = NEW.agent AND status = 'active'";
+    let sql = format!(
+        "CREATE TABLE spy (n INTEGER PRIMARY KEY AUTOINCREMENT, {columns});
+         CREATE TABLE spy_active (agent TEXT, active INTEGER);
+         CREATE TRIGGER spy_born AFTER INSERT ON heads BEGIN
+             INSERT INTO spy ({columns})
+             VALUES (NEW.agent, 'idle', NEW.status, NULL, NEW.run, 0, NEW.epoch, NEW.waiting, NEW.deadline); END;
+         CREATE TRIGGER spy_moved AFTER UPDATE ON heads BEGIN
+             INSERT INTO spy ({columns})
+             VALUES (NEW.agent, OLD.status, NEW.status, OLD.run, NEW.run, OLD.epoch, NEW.epoch, NEW.waiting, NEW.deadline); END;
+         CREATE TRIGGER spy_run_born AFTER INSERT ON runs BEGIN {active}; END;
+         CREATE TRIGGER spy_run_moved AFTER UPDATE ON runs BEGIN {active}; END;"
+    );
+    server.database().execute_batch(&sql).expect("the spy gets in");
+}
+
+/// What the spy saw of an agent's head.
+pub fn moves(server: &Server, agent: &str) -> Vec<Move> {
+    let database = server.database();
+    let sql = "SELECT old_status, new_status, old_run, new_run, old_epoch, new_epoch, waiting, deadline FROM spy WHERE agent = ?1 ORDER BY n";
+    let mut seen = database.prepare(sql).expect("the spy's notes");
+    let read = |row: &rusqlite::Row<'_>| {
+        Ok(Move {
+            from: row.get(0)?,
+            to: row.get(1)?,
+            old_run: row.get(2)?,
+            new_run: row.get(3)?,
+            old_epoch: row.get(4)?,
+            new_epoch: row.get(5)?,
+            waiting: row.get(6)?,
+            deadline: row.get(7)?,
+        })
+    };
+    seen.query_map([agent], read).expect("the spy's notes").map(|row| row.expect("a note")).collect()
+}
+
+/// The edges an agent's head took, without those that left its status as it was.
+pub fn edges_taken(server: &Server, agent: &str) -> Vec<(String, String)> {
+    moves(server, agent).into_iter().filter(|seen| seen.from != seen.to || !seen.is_same_run()).map(|seen| (seen.from, seen.to)).collect()
+}
+
+/// The most runs of an agent that were ever active at once.
+pub fn most_active(server: &Server, agent: &str) -> i64 {
+    server.number(&format!("SELECT max(active) FROM spy_active WHERE agent = '{agent}'"))
+}
+
+fn at<'a>(journal: &'a [Value], kind: &str) -> &'a Value {
+    let mut found = journal.iter().filter(|entry| entry["event"]["kind"] == kind);
+    let entry = found.next().unwrap_or_else(|| panic!("{kind} happened: {journal:#?}"));
+    assert!(found.next().is_none(), "{kind} happened once: {journal:#?}");
+    entry
+}
+
+/// Every run ended, was leased once, ended once, one after the other; and nothing is left over.
+pub async fn each_ran_once(server: &Server, agent: &str, runs: &[String]) {
+    join_all(runs.iter().map(|run| server.ended(run))).await;
+    let mut views = join_all(runs.iter().map(|run| server.run(run))).await;
+    views.sort_by_key(|view| view["ordinal"].as_u64());
+    let mut last = (String::new(), 0);
+    for view in &views {
+        let journal = server.journal(view["run_id"].as_str().expect("a run has an id")).await;
+        for (number, entry) in journal.iter().enumerate() {
+            assert_eq!(entry["number"], number, "a journal is dense");
+        }
+        at(&journal, "accepted");
+        let (leased, ended) = (at(&journal, "leased"), at(&journal, "ended"));
+        let epoch = leased["turn_epoch"].as_u64().expect("a lease has an epoch");
+        assert!(leased["at"].as_str() >= Some(last.0.as_str()), "{view} began before the one before it had ended");
+        assert!(epoch > last.1, "{view} has no epoch of its own");
+        assert_eq!(ended["number"], journal.len() - 1, "nothing comes after the end");
+        last = (ended["at"].as_str().expect("a time").to_owned(), epoch);
+    }
+    let left = head(server, agent).await;
+    assert_eq!((&left["status"], &left["queued"], &left["active_agent_turn_id"]), (&json!("idle"), &json!(0), &Value::Null));
+    let turns = "SELECT count(*) FROM inbox WHERE kind = 'turn' AND status = 'consumed' AND epoch IS NOT NULL";
+    assert_eq!(server.number(&format!("{turns} AND agent = '{agent}'")), runs.len() as i64, "every turn was consumed, once");
+    assert_eq!(server.number(&format!("SELECT count(*) FROM inbox WHERE agent = '{agent}' AND status <> 'consumed'")), 0);
+}
