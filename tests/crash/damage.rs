@@ -31,10 +31,7 @@ const DAMAGES: [(&str, &str); 16] = [
     ),
     ("UPDATE calls SET status = 'waiting' WHERE call = 1", "S5: a call is not settled"),
     ("DELETE FROM journal WHERE number = 3", "S7: a journal with a gap"),
-    (
-        "UPDATE journal SET body = CAST(replace(CAST(body AS TEXT), 'success', 'failed') AS BLOB) WHERE kind = 'ended'",
-        "S8: the state",
-    ),
+    ("UPDATE journal SET body = CAST(replace(CAST(body AS TEXT), 'success', 'failed') AS BLOB) WHERE kind = 'ended'", "S8: the state"),
     ("DELETE FROM calls WHERE call = 2", "S10: calls used"),
     (
         "UPDATE box_rows SET item = (SELECT item FROM items WHERE kind = 'tool.result' LIMIT 1)

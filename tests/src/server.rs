@@ -80,7 +80,8 @@ impl ServerBuilder {
     /// Starts it and waits until it serves.
     pub async fn start(self) -> Server {
         std::fs::write(self.folder.path().join("windlass.yaml"), &self.config).expect("the configuration can be written");
-        let server = Server { child: None, base: String::new(), log: Arc::default(), client: client(), setup: self, token: TOKEN.to_owned() };
+        let server =
+            Server { child: None, base: String::new(), log: Arc::default(), client: client(), setup: self, token: TOKEN.to_owned() };
         server.started().await
     }
 

@@ -63,7 +63,12 @@ impl SseStream {
 
 /// A block without data is a comment.
 fn parse(block: &str) -> Option<SseEvent> {
-    let field = |name: &str| block.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':').map(|value| value.trim_start().to_owned()));
+    let field =
+        |name: &str| block.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':').map(|value| value.trim_start().to_owned()));
     let data = field("data")?;
-    Some(SseEvent { id: field("id").unwrap_or_default(), event: field("event").unwrap_or_default(), data: serde_json::from_str(&data).ok()? })
+    Some(SseEvent {
+        id: field("id").unwrap_or_default(),
+        event: field("event").unwrap_or_default(),
+        data: serde_json::from_str(&data).ok()?,
+    })
 }

@@ -69,7 +69,8 @@ impl Server {
     /// The number of rows in every table.
     pub fn row_counts(&self) -> BTreeMap<String, i64> {
         let database = self.database();
-        let mut tables = database.prepare("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'").expect("a schema");
+        let mut tables =
+            database.prepare("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'").expect("a schema");
         let names: Vec<String> = tables.query_map([], |row| row.get(0)).expect("tables").map(|name| name.expect("a name")).collect();
         let count = |name: &String| database.query_row(&format!("SELECT count(*) FROM {name}"), [], |row| row.get(0)).expect("a count");
         names.iter().map(|name| (name.clone(), count(name))).collect()

@@ -16,19 +16,15 @@ const EDGES: [(&str, &[&str]); 7] = [
 ];
 
 /// Words that would end the kernel's purity.
-const IMPURE: [&str; 9] =
-    ["std::time::", "tokio::", "async fn", "HashMap", "HashSet", "rand::", "std::fs", "std::net", "std::thread"];
+const IMPURE: [&str; 9] = ["std::time::", "tokio::", "async fn", "HashMap", "HashSet", "rand::", "std::fs", "std::net", "std::thread"];
 
 #[test]
 fn crates_depend_only_in_the_one_direction() {
     for (name, allowed) in EDGES {
         let manifest = fs::read_to_string(root().join("crates").join(name).join("Cargo.toml")).expect("every crate has a manifest");
         let own = manifest.split("[dev-dependencies]").next().unwrap_or_default();
-        let used: BTreeSet<&str> = own
-            .lines()
-            .filter_map(|line| line.strip_prefix("windlass-"))
-            .filter_map(|line| line.split(['.', ' ', '=']).next())
-            .collect();
+        let used: BTreeSet<&str> =
+            own.lines().filter_map(|line| line.strip_prefix("windlass-")).filter_map(|line| line.split(['.', ' ', '=']).next()).collect();
         let allowed: BTreeSet<&str> = allowed.iter().copied().collect();
         assert!(used.is_subset(&allowed), "{name} depends on {:?}", used.difference(&allowed).collect::<Vec<_>>());
     }

@@ -45,7 +45,8 @@ fn table() -> (String, usize, Vec<String>) {
     let found = tests_by_requirement();
     let decisions = fs::read_to_string(root().join("docs/decisions/0004-faults-of-the-original.md")).unwrap_or_default();
     let wanted = (1..=LAST_C).map(|n| format!("C-{n:02}")).chain((1..=LAST_F).map(|n| format!("F-{n:02}")));
-    let mut text = String::from("# Requirements\n\nMade from the names of tests by `tests/tidy/requirements.rs`; never edited by hand.\n\n");
+    let mut text =
+        String::from("# Requirements\n\nMade from the names of tests by `tests/tidy/requirements.rs`; never edited by hand.\n\n");
     text.push_str("| number | state | shown by |\n|---|---|---|\n");
     let (mut shown, mut missing) = (0, Vec::new());
     for number in wanted {

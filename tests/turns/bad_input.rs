@@ -47,7 +47,11 @@ impl Scene {
             let answer = self.server.post_bytes(path, body.clone().into_bytes()).await;
             let shown: String = body.chars().take(200).collect();
             assert_eq!((answer.status, answer.code()), (*status, *code), "{path} {shown}: {}", answer.body);
-            assert!(answer.body["error"]["message"].as_str().is_some_and(|words| !words.is_empty() && words.len() < 1000), "{}", answer.body);
+            assert!(
+                answer.body["error"]["message"].as_str().is_some_and(|words| !words.is_empty() && words.len() < 1000),
+                "{}",
+                answer.body
+            );
         }
         assert_eq!(self.server.snapshot(), before, "{path} changed something");
     }
@@ -128,11 +132,10 @@ async fn a_report_that_fits_no_call_is_refused_and_changes_nothing() {
     let zero = format!(r#"{{"agent_turn_id": "$RUN", "tool_call_id": "{other}0", "status": "success"}}"#);
     let big = format!(r#"{{"agent_turn_id": "$RUN", "tool_call_id": "$CALL", "status": "success", "result": "{}"}}"#, "x".repeat(5000));
     let report = |more: &str| format!(r#"{{"agent_turn_id": "$RUN", "tool_call_id": "$CALL", "result": 1, {more}}}"#);
-    let epochs: Vec<String> =
-        ["-1", "1.5", "\"1\"", "1e3", "9223372036854775808", "99999999999999999999999", "true", "[1]", "01"]
-            .iter()
-            .map(|epoch| report(&format!(r#""status": "success", "turn_epoch": {epoch}"#)))
-            .collect();
+    let epochs: Vec<String> = ["-1", "1.5", "\"1\"", "1e3", "9223372036854775808", "99999999999999999999999", "true", "[1]", "01"]
+        .iter()
+        .map(|epoch| report(&format!(r#""status": "success", "turn_epoch": {epoch}"#)))
+        .collect();
     let mut refusals = vec![
         ("{}", 400, "missing_field"),
         (r#"{"agent_turn_id": "$RUN", "status": "success"}"#, 400, "missing_field"),
@@ -147,7 +150,11 @@ async fn a_report_that_fits_no_call_is_refused_and_changes_nothing() {
         (r#"{"agent_turn_id": "run_7", "tool_call_id": "$CALL", "status": "success"}"#, 404, "unknown_turn"),
         (r#"{"agent_turn_id": "$CALL", "tool_call_id": "$CALL", "status": "success"}"#, 404, "unknown_turn"),
         (r#"{"agent_turn_id": "$RUN", "tool_call_id": "call_7", "status": "success"}"#, 404, "unknown_call"),
-        (r#"{"agent_turn_id": "$RUN", "tool_call_id": "call_00000000000000000000000000000007_1", "status": "success"}"#, 404, "unknown_call"),
+        (
+            r#"{"agent_turn_id": "$RUN", "tool_call_id": "call_00000000000000000000000000000007_1", "status": "success"}"#,
+            404,
+            "unknown_call",
+        ),
         (&never, 404, "unknown_call"),
         (&huge, 404, "unknown_call"),
         (&zero, 404, "unknown_call"),
@@ -353,7 +360,8 @@ async fn without_a_known_token_nothing_is_said_and_nothing_done() {
             assert_eq!((answer.status, answer.code()), (401, "unauthorized"), "{header} {path}");
         }
     }
-    let twice = scene.server.request(Method::GET, "/v1/agents/a").header("authorization", "Bearer test-token").header("authorization", "Bearer x");
+    let twice =
+        scene.server.request(Method::GET, "/v1/agents/a").header("authorization", "Bearer test-token").header("authorization", "Bearer x");
     assert_eq!(scene.server.send(twice).await.status, 401);
     let none = scene.server.request(Method::POST, "/v1/agents/b/enqueue").json(&json!({ "input": "x" })).send().await.expect("an answer");
     assert_eq!(none.status(), 401);

@@ -126,7 +126,8 @@ async fn c_072_several_boxes_are_packed_in_order_and_share_their_cards() {
     let items = server.number("SELECT count(*) FROM items");
     let packed = server.post("/v1/windlass/boxes", json!({ "boxes": [outputs[1], outputs[0]] })).await.ok();
     let contents: Vec<Value> = server.cards(&packed["box_id"]).await.iter().map(|card| card["content"].clone()).collect();
-    let expected = [json!({ "text": "two" }), json!({ "text": "You said: two" }), json!({ "text": "one" }), json!({ "text": "You said: one" })];
+    let expected =
+        [json!({ "text": "two" }), json!({ "text": "You said: two" }), json!({ "text": "one" }), json!({ "text": "You said: one" })];
     assert_eq!(contents, expected);
     assert_eq!(server.number("SELECT count(*) FROM items"), items, "nothing was copied");
 }
@@ -143,9 +144,11 @@ async fn c_073_each_round_reads_the_output_box_back() {
     }
     server.ended(&run).await;
     let asked = model.asked();
-    let called = |n: i64| json!({ "role": "assistant", "content": null, "tool_calls": [
+    let called = |n: i64| {
+        json!({ "role": "assistant", "content": null, "tool_calls": [
         { "id": "c0", "type": "function", "function": { "name": "echo", "arguments": json!({ "n": n }).to_string() } },
-    ] });
+    ] })
+    };
     let result = |n: i64| json!({ "role": "tool", "tool_call_id": "c0", "content": format!("result {n}") });
     let begin = [json!({ "role": "system", "content": "You are A." }), user("go")];
     assert_eq!(messages(&asked[0]), begin);
@@ -259,7 +262,8 @@ async fn c_077_instructions_and_tools_come_from_the_roster_and_stay_as_they_were
     // The operator changes the roster while the turn waits.
     let path = server.folder().join("windlass.yaml");
     let config = std::fs::read_to_string(&path).expect("the configuration");
-    std::fs::write(&path, config.replace("You are A.", "You are somebody else.").replace("tools: [echo]", "tools: [other]")).expect("it is changed");
+    std::fs::write(&path, config.replace("You are A.", "You are somebody else.").replace("tools: [echo]", "tools: [other]"))
+        .expect("it is changed");
     let server = server.restart(&[]).await;
     server.report(&call, json!(1)).await.ok();
     server.ended(&run).await;
@@ -284,7 +288,8 @@ async fn c_078_the_context_box_is_read_before_the_output_box() {
     server.ended(&run).await;
     let asked = model.asked();
     let contents: Vec<Value> = messages(&asked[2]).iter().map(|message| message["content"].clone()).collect();
-    let expected = [json!("You are A."), json!("old question"), json!("old answer"), json!("one"), json!("two"), Value::Null, json!("a result")];
+    let expected =
+        [json!("You are A."), json!("old question"), json!("old answer"), json!("one"), json!("two"), Value::Null, json!("a result")];
     assert_eq!(contents, expected);
 }
 

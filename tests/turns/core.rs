@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use windlass_tests::{FakeModel, Scene, Server, ServerBuilder, until};
 
 use crate::look::{
-    bytes, claim_all, each_ran_once, hammer, head, moves, most_active, office, office_with, row_status, serve, slip_in, spy, stop, tasks, theatre,
+    bytes, claim_all, each_ran_once, hammer, head, most_active, moves, office, office_with, row_status, serve, slip_in, spy, stop, tasks,
+    theatre,
 };
 
 #[tokio::test]
@@ -55,6 +56,7 @@ async fn c_002_an_owner_with_a_stale_epoch_writes_nothing() {
     let replied: Vec<Value> = server.journal(&run).await.into_iter().filter(|entry| entry["event"]["kind"] == "replied").collect();
     assert_eq!(replied.len(), 1);
     assert_eq!(replied[0]["turn_epoch"], bumped);
+    assert!(server.number("SELECT max(at) - min(at) FROM journal") >= 2000, "the model was waited for twice");
 }
 
 #[tokio::test]
@@ -92,7 +94,11 @@ async fn c_002_a_stop_and_many_results_at_once_end_the_turn_exactly_once() {
         let kinds = server.kinds(&run).await;
         assert_eq!(kinds.iter().filter(|kind| *kind == "ended").count(), 1, "{kinds:?}");
         assert_eq!(kinds.last().map(String::as_str), Some("ended"));
-        assert_eq!(server.kinds(&next).await, ["accepted", "leased", "lap_started", "replied", "ended"], "the next turn heard nothing of it");
+        assert_eq!(
+            server.kinds(&next).await,
+            ["accepted", "leased", "lap_started", "replied", "ended"],
+            "the next turn heard nothing of it"
+        );
     }
     assert_eq!(server.number("SELECT count(*) FROM inbox WHERE status NOT IN ('consumed', 'skipped')"), 0);
 }
@@ -253,7 +259,14 @@ async fn c_007_the_epoch_is_absent_while_queued_and_set_by_the_lease() {
 
 #[tokio::test]
 async fn c_008_each_turn_emits_one_task_event_across_crashes_and_retries() {
-    for point in ["commit.enqueue.after", "effect.model_call.after", "commit.suspend.after", "commit.resume.after", "commit.end.before", "commit.end.after"] {
+    for point in [
+        "commit.enqueue.after",
+        "effect.model_call.after",
+        "commit.suspend.after",
+        "commit.resume.after",
+        "commit.end.before",
+        "commit.end.after",
+    ] {
         let server = ServerBuilder::new("tools: { external: [ { name: echo, effect: read } ] }\nagents: { ada: { tools: [echo] } }\n");
         let mut server = server.env("WINDLASS_CRASH_AT", point).start().await;
         let body = json!({ "input": "call echo", "idempotency_key": "the one" });
@@ -338,8 +351,14 @@ async fn c_009_requests_that_contradict_the_inbox_are_refused_and_leave_nothing(
     for (body, status) in [
         (json!({ "agent_turn_id": foreign, "tool_call_id": theirs, "status": "success", "result": 1 }), 404),
         (json!({ "agent_turn_id": foreign, "tool_call_id": call, "status": "success", "result": 1 }), 404),
-        (json!({ "agent_turn_id": run, "tool_call_id": format!("call_{}_2", run.trim_start_matches("run_")), "status": "success", "result": 1 }), 404),
-        (json!({ "agent_turn_id": made_up, "tool_call_id": "call_00000000000000000000000000000007_1", "status": "success", "result": 1 }), 404),
+        (
+            json!({ "agent_turn_id": run, "tool_call_id": format!("call_{}_2", run.trim_start_matches("run_")), "status": "success", "result": 1 }),
+            404,
+        ),
+        (
+            json!({ "agent_turn_id": made_up, "tool_call_id": "call_00000000000000000000000000000007_1", "status": "success", "result": 1 }),
+            404,
+        ),
         (json!({ "agent_turn_id": run, "tool_call_id": call, "status": "success", "result": 1, "turn_epoch": -1 }), 400),
         (json!({ "agent_turn_id": run, "tool_call_id": call, "status": "splendid", "result": 1 }), 400),
         (json!({ "tool_call_id": call, "status": "success", "result": 1 }), 400),

@@ -200,10 +200,15 @@ laps:
     let wanted = json!([{ "name": "title", "description": "a title", "required": true }, { "name": "note" }]);
     let run = server.enqueue_body("a", json!({ "input": "write", "result_fields": wanted })).await;
     let ended = server.ended(&run).await;
-    assert_eq!((&ended["task_status"], &ended["iteration"]), (&json!("success"), &json!(4)), "three endings without the field were refused");
+    assert_eq!(
+        (&ended["task_status"], &ended["iteration"]),
+        (&json!("success"), &json!(4)),
+        "three endings without the field were refused"
+    );
     assert_eq!(server.content(&ended["deliverable_item_id"]).await, json!({ "fields": [{ "name": "title", "value": "T" }] }));
     let cards = server.cards(&ended["output_box_id"]).await;
-    let refusals: Vec<&Value> = cards.iter().filter(|card| card["kind"] == "tool.result").map(|card| &card["content"]["result"]["error"]).collect();
+    let refusals: Vec<&Value> =
+        cards.iter().filter(|card| card["kind"] == "tool.result").map(|card| &card["content"]["result"]["error"]).collect();
     assert_eq!(refusals.len(), 2);
     assert!(refusals.iter().all(|error| error["message"].as_str().is_some_and(|words| words.contains("title"))), "{refusals:?}");
 }
@@ -211,14 +216,17 @@ laps:
 #[tokio::test]
 async fn c_063_result_fields_are_a_list_of_field_objects_wrapped_as_a_schema() {
     let server = server().await;
-    let wanted = json!([{ "name": "title", "description": "a title", "required": true }, { "name": "note", "description": "", "required": false }]);
+    let wanted =
+        json!([{ "name": "title", "description": "a title", "required": true }, { "name": "note", "description": "", "required": false }]);
     let run = server.enqueue_body("a", json!({ "input": "submit", "result_fields": wanted })).await;
     let view = server.ended(&run).await;
     let cards = server.cards(&view["context_box_id"]).await;
     let found: Vec<&Value> = cards.iter().filter(|card| card["kind"] == "task.result_fields").map(|card| &card["content"]).collect();
     assert_eq!(found, [&json!({ "fields": wanted })]);
     let before = server.row_counts();
-    for bad in [json!({ "title": "string" }), json!(["title"]), json!([{ "description": "no name" }]), json!([{ "name": "t", "required": "yes" }])] {
+    for bad in
+        [json!({ "title": "string" }), json!(["title"]), json!([{ "description": "no name" }]), json!([{ "name": "t", "required": "yes" }])]
+    {
         let answer = server.post("/v1/agents/a/enqueue", json!({ "input": "x", "result_fields": bad })).await;
         assert_eq!(answer.status, 400, "{bad} {}", answer.body);
     }
@@ -299,7 +307,8 @@ async fn c_067_submit_result_is_accepted_once_per_turn() {
     assert_eq!(ended["iteration"], 2, "two at once are refused, the next one is taken, and nothing comes after it");
     owes_nothing(&server, "a", &run, "success").await;
     let cards = server.cards(&ended["output_box_id"]).await;
-    let codes: Vec<&Value> = cards.iter().filter(|card| card["kind"] == "tool.result").map(|card| &card["content"]["result"]["error"]["code"]).collect();
+    let codes: Vec<&Value> =
+        cards.iter().filter(|card| card["kind"] == "tool.result").map(|card| &card["content"]["result"]["error"]["code"]).collect();
     assert_eq!(codes, ["submit_alone", "submit_alone"]);
 }
 

@@ -32,7 +32,8 @@ async fn c_022_the_inbox_row_holds_pointers_and_no_content() {
     let database = server.database();
     let mut rows = database.prepare("SELECT * FROM inbox").expect("an inbox");
     let columns = rows.column_count();
-    let read = |row: &rusqlite::Row<'_>| (0..columns).map(|at| row.get_ref(at).map(|value| format!("{value:?}"))).collect::<Result<String, _>>();
+    let read =
+        |row: &rusqlite::Row<'_>| (0..columns).map(|at| row.get_ref(at).map(|value| format!("{value:?}"))).collect::<Result<String, _>>();
     let dump: Vec<String> = rows.query_map([], read).expect("rows").map(|row| row.expect("a row")).collect();
     assert_eq!(dump.len(), 2);
     for (row, content) in dump.iter().zip([secret, "the result itself"]) {
@@ -105,6 +106,9 @@ async fn c_026_dispatch_on_an_idle_agent_leases_it_and_writes_the_epoch_back() {
 #[tokio::test]
 async fn c_026_the_turn_that_leaves_promotes_the_next_with_its_epoch() {
     let (server, model) = theatre(vec![Scene::Hang], "").await;
+    let spying = "CREATE TABLE spy_rows (moved TEXT, epoch INTEGER);
+                  CREATE TRIGGER spy_inbox AFTER UPDATE ON inbox BEGIN INSERT INTO spy_rows VALUES (OLD.status || ' ' || NEW.status, NEW.epoch); END;";
+    server.database().execute_batch(spying).expect("the spy gets in");
     let runs = [server.enqueue("ada", "1").await, server.enqueue("ada", "2").await, server.enqueue("ada", "3").await];
     for active in &runs {
         until("the turn is active", || async { (head(&server, "ada").await["active_agent_turn_id"] == *active).then_some(()) }).await;
@@ -116,6 +120,10 @@ async fn c_026_the_turn_that_leaves_promotes_the_next_with_its_epoch() {
         stop(&server, "ada", active).await;
     }
     assert_eq!(server.agent_is("ada", "idle").await["queued"], 0);
+    let promoted =
+        "SELECT count(*) FROM spy_rows WHERE moved = 'queued pending' AND epoch IN (SELECT epoch FROM inbox WHERE kind = 'turn')";
+    assert_eq!(server.number(promoted), 2, "each was made pending together with its epoch");
+    assert_eq!(server.number("SELECT count(*) FROM spy_rows WHERE moved = 'queued consumed'"), 0);
     until("no call hangs any more", || async { (model.hanging() == 0).then_some(()) }).await;
 }
 
@@ -175,7 +183,8 @@ async fn c_028_every_way_in_has_its_edge() {
     server.ended(&queued).await;
     let acted = server.post("/v1/agents/ada/actions", json!({ "action_id": "idle", "tool": "echo" })).await.ok();
     let edges = server.edges("ada").await;
-    let requests: Vec<&str> = edges.iter().filter(|edge| edge["primitive"] == "enqueue").filter_map(|edge| edge["agent_turn_id"].as_str()).collect();
+    let requests: Vec<&str> =
+        edges.iter().filter(|edge| edge["primitive"] == "enqueue").filter_map(|edge| edge["agent_turn_id"].as_str()).collect();
     assert_eq!(requests, [&entered, &queued, acted["agent_turn_id"].as_str().expect("a turn")]);
     assert!(edges.iter().filter(|edge| edge["primitive"] == "enqueue").all(|edge| edge["edge_phase"] == "request"));
 }
@@ -186,7 +195,8 @@ async fn c_028_a_hundred_enqueues_at_once_have_a_hundred_edges() {
     let runs = hammer(&server, "ada", 100).await;
     let edges = server.edges("ada").await;
     let wanted: BTreeSet<&str> = runs.iter().map(String::as_str).collect();
-    let found: Vec<&str> = edges.iter().filter(|edge| edge["primitive"] == "enqueue").filter_map(|edge| edge["agent_turn_id"].as_str()).collect();
+    let found: Vec<&str> =
+        edges.iter().filter(|edge| edge["primitive"] == "enqueue").filter_map(|edge| edge["agent_turn_id"].as_str()).collect();
     assert_eq!(found.len(), 100);
     assert_eq!(found.into_iter().collect::<BTreeSet<_>>(), wanted);
 }
@@ -291,7 +301,8 @@ async fn f_016_ten_thousand_queued_turns_of_one_agent_slow_nobody_down() {
     // One end, one lease: however many wait, the next one is found at once, and it is the oldest.
     stop(&server, "ada", &first).await;
     until("some hundreds are done", || async { (head(&server, "ada").await["queued"].as_i64() < Some(9_700)).then_some(()) }).await;
-    let (most, left) = ("SELECT max(ordinal) FROM runs WHERE status = 'ended' AND agent = 'ada'", "SELECT min(ordinal) FROM runs WHERE status = 'queued'");
+    let (most, left) =
+        ("SELECT max(ordinal) FROM runs WHERE status = 'ended' AND agent = 'ada'", "SELECT min(ordinal) FROM runs WHERE status = 'queued'");
     let picture = format!("SELECT ({most}) < ({left})");
     assert_eq!(server.number(&picture), 1, "the oldest first");
     let counted = "SELECT count(*) = (SELECT queued FROM heads WHERE agent = 'ada') FROM runs WHERE status = 'queued'";

@@ -80,7 +80,9 @@ pub async fn claim_all(server: &Server, tool: &str, count: usize) -> Vec<Value> 
     while calls.len() < count {
         calls.push(server.claim(tool).await);
     }
-    calls.sort_by_key(|call| call["tool_call_id"].as_str().expect("a call has an id").rsplit('_').next().and_then(|number| number.parse::<u32>().ok()));
+    calls.sort_by_key(|call| {
+        call["tool_call_id"].as_str().expect("a call has an id").rsplit('_').next().and_then(|number| number.parse::<u32>().ok())
+    });
     calls
 }
 
@@ -173,7 +175,8 @@ impl Move {
 /// Has the database write down every change of a head, and how many runs of its agent are active after every change of one.
 pub fn spy(server: &Server) {
     let columns = "agent, old_status, new_status, old_run, new_run, old_epoch, new_epoch, waiting, deadline";
-    let active = "INSERT INTO spy_active SELECT NEW.agent, count(*) FROM runs WHERE tenant = NEW.tenant AND agent = NEW.agent AND status = 'active'";
+    let active =
+        "INSERT INTO spy_active SELECT NEW.agent, count(*) FROM runs WHERE tenant = NEW.tenant AND agent = NEW.agent AND status = 'active'";
     let sql = format!(
         "CREATE TABLE spy (n INTEGER PRIMARY KEY AUTOINCREMENT, {columns});
          CREATE TABLE spy_active (agent TEXT, active INTEGER);
@@ -192,7 +195,8 @@ pub fn spy(server: &Server) {
 /// What the spy saw of an agent's head.
 pub fn moves(server: &Server, agent: &str) -> Vec<Move> {
     let database = server.database();
-    let sql = "SELECT old_status, new_status, old_run, new_run, old_epoch, new_epoch, waiting, deadline FROM spy WHERE agent = ?1 ORDER BY n";
+    let sql =
+        "SELECT old_status, new_status, old_run, new_run, old_epoch, new_epoch, waiting, deadline FROM spy WHERE agent = ?1 ORDER BY n";
     let mut seen = database.prepare(sql).expect("the spy's notes");
     let read = |row: &rusqlite::Row<'_>| {
         Ok(Move {

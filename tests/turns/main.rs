@@ -1,15 +1,15 @@
 //! What the turn machine promises, over the real binary.
 
-mod report;
-mod deliver;
-mod core;
-mod look;
-mod states;
-mod boxes;
-mod recovery;
-mod enqueue;
-mod wakeup;
-mod tool_calls;
-mod models;
 mod bad_input;
+mod boxes;
+mod core;
+mod deliver;
+mod enqueue;
+mod look;
+mod models;
 mod operations;
+mod recovery;
+mod report;
+mod states;
+mod tool_calls;
+mod wakeup;

@@ -122,7 +122,9 @@ async fn a_request_the_provider_refuses_fails_at_once() {
 
 #[tokio::test]
 async fn an_unreachable_provider_fails_the_turn_and_not_the_server() {
-    let config = format!("{CONFIG}limits: {{ attempts: 2, backoff: 10ms }}\nmodels: [ {{ name: gone, provider: openai-chat, base_url: 'http://127.0.0.1:9/v1' }} ]\n");
+    let config = format!(
+        "{CONFIG}limits: {{ attempts: 2, backoff: 10ms }}\nmodels: [ {{ name: gone, provider: openai-chat, base_url: 'http://127.0.0.1:9/v1' }} ]\n"
+    );
     let server = ServerBuilder::new(&config).start().await;
     let run = server.enqueue("a", "hello").await;
     let ended = server.ended(&run).await;

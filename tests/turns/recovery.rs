@@ -45,7 +45,8 @@ async fn c_084_an_owner_that_lost_the_gate_stops_at_once_and_leaves_nothing_behi
     let run = server.enqueue("a", "go").await;
     let old = server.agent_is("a", "running").await["turn_epoch"].as_u64().expect("an epoch");
     // Another owner moves the head while this one's model call is in flight.
-    let moved = server.database().execute("UPDATE heads SET epoch = epoch + 1, seq = seq + 1 WHERE agent = 'a'", []).expect("the head moves");
+    let moved =
+        server.database().execute("UPDATE heads SET epoch = epoch + 1, seq = seq + 1 WHERE agent = 'a'", []).expect("the head moves");
     assert_eq!(moved, 1);
     let call = server.claim("echo").await;
     assert_eq!(call["turn_epoch"].as_u64(), Some(old + 1));
@@ -269,7 +270,11 @@ async fn parked_write(server: &Server, agent: &str) -> (String, Value) {
     let claim = server.post("/v1/tools/pay/claim", json!({ "worker": "w2" })).await.ok();
     assert_eq!(claim["calls"], json!([]), "a write is never started a second time by itself");
     let head = server.get(&format!("/v1/agents/{agent}")).await.ok();
-    assert_eq!((&head["status"], &head["resume_deadline"]), (&json!("suspended"), &Value::Null), "it waits for a person, without a deadline");
+    assert_eq!(
+        (&head["status"], &head["resume_deadline"]),
+        (&json!("suspended"), &Value::Null),
+        "it waits for a person, without a deadline"
+    );
     (run, call)
 }
 

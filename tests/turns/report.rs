@@ -61,9 +61,8 @@ async fn c_049_a_report_for_a_call_that_is_not_awaited_resumes_nothing() {
     let before = server.agent_is("a", "running").await;
     let late = server.report(&call, json!("too late")).await;
     assert_eq!((late.status, &late.body["duplicate"]), (202, &json!(false)));
-    let ignored = until("the late result is on record", || async {
-        server.history(&run).await.into_iter().find(|event| event["kind"] == "ignored")
-    });
+    let ignored =
+        until("the late result is on record", || async { server.history(&run).await.into_iter().find(|event| event["kind"] == "ignored") });
     let ignored = ignored.await;
     assert_eq!((&ignored["input"], &ignored["reason"]), (&json!("tool_result"), &json!("not_waiting")));
     let after = server.get("/v1/agents/a").await.ok();
@@ -260,7 +259,8 @@ async fn c_081_a_tool_result_row_carries_turn_agent_epoch_call_status_wish_and_c
     assert_eq!(row["result_status"], "partial");
     assert_eq!(row["after_execution"], "terminate");
     assert_eq!(server.content(&row["tool_result_card_id"]).await["result"], json!({"n": 1}));
-    let agent: String = server.database().query_row("SELECT agent FROM inbox WHERE kind = 'tool_result'", [], |row| row.get(0)).expect("the row");
+    let agent: String =
+        server.database().query_row("SELECT agent FROM inbox WHERE kind = 'tool_result'", [], |row| row.get(0)).expect("the row");
     assert_eq!(agent, "a");
     assert_eq!(server.ended(&run).await["task_status"], "partial", "the row's wish and status decided the end");
 }

@@ -4,9 +4,7 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use windlass_tests::{Scene, until};
 
-use crate::look::{
-    bytes, claim_all, crowded, edges_taken, head, moves, office, serve, spy, states, stop, theatre,
-};
+use crate::look::{bytes, claim_all, crowded, edges_taken, head, moves, office, serve, spy, states, stop, theatre};
 
 #[tokio::test]
 async fn c_010_the_store_refuses_a_status_that_is_none() {
@@ -160,7 +158,9 @@ async fn c_015_the_waiting_count_agrees_with_the_waiting_set() {
     let server = office().await;
     let run = server.enqueue("ada", "call echo call echo call echo call send").await;
     let calls = claim_all(&server, "echo", 3).await;
-    let awaited = |calls: Vec<Value>| calls.iter().filter(|call| ["waiting", "claimed"].contains(&call["status"].as_str().expect("a status"))).count();
+    let awaited = |calls: Vec<Value>| {
+        calls.iter().filter(|call| ["waiting", "claimed"].contains(&call["status"].as_str().expect("a status"))).count()
+    };
     for (reported, call) in calls.iter().enumerate() {
         let waits = head(&server, "ada").await;
         assert_eq!((&waits["status"], &waits["waiting_tool_count"]), (&json!("suspended"), &json!(4 - reported)));

@@ -49,11 +49,7 @@ async fn c_042_suspending_sets_the_waiting_count_and_the_deadline() {
 #[tokio::test]
 async fn c_043_suspending_records_call_and_step_of_each_awaited_call() {
     let (server, _model) = theatre(
-        vec![
-            Scene::Call(vec![("echo", json!({})), ("send", json!({}))]),
-            Scene::Call(vec![("echo", json!({}))]),
-            Scene::Say("done"),
-        ],
+        vec![Scene::Call(vec![("echo", json!({})), ("send", json!({}))]), Scene::Call(vec![("echo", json!({}))]), Scene::Say("done")],
         "",
     )
     .await;
@@ -178,7 +174,10 @@ async fn c_047_an_invalid_control_in_the_result_is_ignored() {
         assert_eq!(end_with(&server, "last", result.clone(), None).await, "terminated", "{result}");
         assert_eq!(end_with(&server, "echo", result.clone(), Some("terminate")).await, "terminated", "{result}");
     }
-    for result in [json!([{ "__cg_control": { "after_execution": "terminate" } }]), json!({ "deep": { "__cg_control": { "after_execution": "terminate" } } })] {
+    for result in [
+        json!([{ "__cg_control": { "after_execution": "terminate" } }]),
+        json!({ "deep": { "__cg_control": { "after_execution": "terminate" } } }),
+    ] {
         assert_eq!(end_with(&server, "echo", result.clone(), None).await, "answered", "{result}");
     }
 }
@@ -209,6 +208,7 @@ async fn f_014_models_that_reuse_call_ids_never_collide() {
     let told = model.asked().pop().expect("it was asked")["messages"].clone();
     let results: Vec<&Value> = told.as_array().expect("messages").iter().filter(|message| message["role"] == "tool").collect();
     assert_eq!(results.iter().map(|result| result["tool_call_id"].as_str().expect("an id")).collect::<Vec<_>>(), ["c0", "c1", "c0", "c1"]);
-    let numbers: Vec<bool> = results.iter().zip(1..).map(|(result, number)| result["content"].to_string().contains(&format!("_{number}\\\""))).collect();
+    let numbers: Vec<bool> =
+        results.iter().zip(1..).map(|(result, number)| result["content"].to_string().contains(&format!("_{number}\\\""))).collect();
     assert_eq!(numbers, [true; 4], "{results:?}");
 }

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use windlass_tests::{FakeModel, Scene, Server, until};
 
 use crate::look::{
-    bytes, claim_all, crowded, each_ran_once, edges_taken, hammer, head, moves, most_active, office, office_with, row_status, serve, slip_in, spy, stop,
-    theatre,
+    bytes, claim_all, crowded, each_ran_once, edges_taken, hammer, head, most_active, moves, office, office_with, row_status, serve,
+    slip_in, spy, stop, theatre,
 };
 
 /// Ada waits for so many calls of `echo`, and the only worker is kept by another agent: reports stay in the inbox.
@@ -90,6 +90,7 @@ async fn c_032_a_write_that_lost_the_race_for_the_head_is_made_anew() {
     let view = server.ended(&run).await;
     assert_eq!(view["task_status"], "success");
     assert_eq!(server.kinds(&run).await, ["accepted", "leased", "lap_started", "replied", "ended"], "nothing was written twice");
+    assert!(server.number("SELECT max(at) - min(at) FROM journal") >= 2000, "the model was waited for twice: the first answer was void");
 }
 
 #[tokio::test]
@@ -100,7 +101,8 @@ async fn c_033_a_row_without_a_turn_becomes_an_error_and_nothing_else_changes() 
     let run = server.enqueue("ada", "call echo").await;
     let call = server.claim("echo").await;
     let queued = server.enqueue("ada", "the next").await;
-    let picture = async || (head(&server, "ada").await, head(&server, "bob").await, server.journal(&run).await, server.journal(&queued).await);
+    let picture =
+        async || (head(&server, "ada").await, head(&server, "bob").await, server.journal(&run).await, server.journal(&queued).await);
     let before = picture().await;
     let runs = server.number("SELECT count(*) FROM runs");
     for kind in ["tool_result", "timeout", "stop", "answer", "turn", "ui_action"] {

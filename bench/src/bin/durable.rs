@@ -5,7 +5,6 @@
 //! tool that is claimed, and one with the ratios.
 
 use std::{
-    collections::BTreeMap,
     path::Path,
     process::Command,
     sync::{
@@ -18,14 +17,14 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 use windlass_bench::{
     ITERATIONS, Measured, Meter,
     engine::{self, TENANT},
     model_reply, resumed_after_us, round, setting, tool_result,
 };
 use windlass_engine::{ClaimRequest, Engine, ToolResult};
-use windlass_kernel::{AgentKey, EffectClass, HeadStatus, RequestedCall, RunId, TaskStatus, ToolName};
+use windlass_kernel::{AgentKey, EffectClass, RequestedCall, TaskStatus, ToolName};
 use windlass_ports::{Executor, Model, ModelEvent, ModelMessage, ModelRequest, ModelStream, ToolCall, ToolReport};
 
 /// What the binary ships with.
@@ -37,14 +36,6 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 struct Loop {
     tool: String,
     resumes: Mutex<Vec<u64>>,
-    /// Rings when a run's last answer was given.
-    last_lap: Mutex<BTreeMap<RunId, Arc<Notify>>>,
-}
-
-impl Loop {
-    fn last_lap(&self, run: RunId) -> Arc<Notify> {
-        self.last_lap.lock().unwrap_or_else(PoisonError::into_inner).entry(run).or_default().clone()
-    }
 }
 
 impl Model for Loop {
@@ -57,8 +48,6 @@ impl Model for Loop {
         if results < ITERATIONS {
             let provider_id = format!("c{results}");
             events.push(Ok(ModelEvent::Call(RequestedCall { provider_id, tool: self.tool.clone(), arguments: "{}".into() })));
-        } else {
-            self.last_lap(request.run).notify_one();
         }
         Box::pin(futures_util::stream::iter(events))
     }
@@ -117,19 +106,10 @@ impl Bench {
     /// One run from the request to its last commit, in microseconds.
     async fn run(&self, agent: &AgentKey) -> u64 {
         let began = Instant::now();
-        let run = engine::enqueue(&self.engine, agent, self.tool).await;
-        self.model.last_lap(run).notified().await;
-        let mut watch = self.engine.watch_agent(agent);
-        while !self.is_idle(agent).await {
-            watch.changed().await;
-        }
-        self.model.last_lap.lock().unwrap_or_else(PoisonError::into_inner).remove(&run);
+        let mut ended = self.engine.watch_endings(agent);
+        engine::enqueue(&self.engine, agent, self.tool).await;
+        ended.changed().await;
         began.elapsed().as_micros() as u64
-    }
-
-    async fn is_idle(&self, agent: &AgentKey) -> bool {
-        let head = self.engine.views().head(agent).await.expect("the store can be read");
-        head.is_some_and(|head| head.status == HeadStatus::Idle)
     }
 
     fn take_resumes(&self) -> Vec<u64> {
@@ -141,7 +121,8 @@ impl Bench {
         let tool = ToolName::from("claimed");
         let mut news = self.engine.watch_tool(&TENANT.into(), &tool);
         loop {
-            let request = ClaimRequest { tenant: TENANT.into(), tool: tool.clone(), worker: "w".into(), max: 64, lease_ms: 60_000, key: None };
+            let request =
+                ClaimRequest { tenant: TENANT.into(), tool: tool.clone(), worker: "w".into(), max: 64, lease_ms: 60_000, key: None };
             let calls = self.engine.claim(request).await.expect("the engine gives calls");
             if calls.is_empty() {
                 news.changed().await;

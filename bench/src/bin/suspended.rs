@@ -73,6 +73,8 @@ async fn main() {
     let binary = std::fs::canonicalize(binary).expect("the binary is there");
     let folder = tempfile::tempdir().expect("a folder for the server");
     std::fs::write(Path::join(folder.path(), "windlass.yaml"), CONFIG).expect("the configuration can be written");
+    // The client wants to know its cryptography, though it speaks plain HTTP here.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let client = reqwest::Client::builder().no_proxy().build().expect("a client");
     let bench = Bench { binary, folder: folder.path().to_owned(), client };
     let mut server = bench.start().await;

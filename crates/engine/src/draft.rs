@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use windlass_kernel::{
-    CallNumber, Event, Input, ItemId, ItemKind, Manifest, Moment, NewItem, OpenCall, Progress, Route, Run, RunId, Timestamp, Transition, step,
+    CallNumber, Event, Input, ItemId, ItemKind, Manifest, Moment, NewItem, OpenCall, Progress, Route, Run, RunId, Timestamp, Transition,
+    step,
 };
 use windlass_ports::{CallChange, CallStatus, Commit, CommitKind, Ids, MessageId, NewCall, NewMessage, NodeId};
 

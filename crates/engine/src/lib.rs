@@ -5,6 +5,7 @@
 
 mod api;
 mod crash;
+mod desk;
 mod draft;
 mod effects;
 mod engine;
@@ -21,7 +22,7 @@ mod watch;
 mod worker;
 mod workers;
 
-pub use api::{Action, Enqueue, Enqueued, EngineError, Reconcile, Reported, Stop, Stopped, ToolResult, Verdict};
+pub use api::{Action, EngineError, Enqueue, Enqueued, Reconcile, Reported, Stop, Stopped, ToolResult, Verdict};
 pub use crash::{CrashPoints, UnknownPoint};
 pub use engine::{Engine, Parts};
 pub use roster::{AgentSpec, Roster};

@@ -28,7 +28,9 @@ struct Projection<'a> {
 impl Projection<'_> {
     fn event(&mut self) {
         match &self.entry.event {
-            Event::Accepted { .. } => self.send(format!("cmd.agent.{}.wakeup", self.run.agent.agent), json!({ "agent_id": self.run.agent.agent })),
+            Event::Accepted { .. } => {
+                self.send(format!("cmd.agent.{}.wakeup", self.run.agent.agent), json!({ "agent_id": self.run.agent.agent }))
+            }
             Event::LapStarted { iteration, .. } => {
                 self.step(*iteration, "started");
                 self.state(HeadStatus::Running, json!({ "activity": "thinking", "waiting_tool_count": 0 }));
@@ -73,7 +75,8 @@ impl Projection<'_> {
         self.step(iteration, "executing");
         let in_process = calls.iter().any(|call| call.route == Route::InProcess);
         let activity = if in_process { "executing_tool" } else { "awaiting_tool_result" };
-        let metadata = json!({ "activity": activity, "current_tool": calls.first().map(|call| &call.tool), "waiting_tool_count": calls.len() });
+        let metadata =
+            json!({ "activity": activity, "current_tool": calls.first().map(|call| &call.tool), "waiting_tool_count": calls.len() });
         self.state(HeadStatus::Suspended, metadata);
     }
 

@@ -3,11 +3,7 @@
 use windlass_kernel::{CallNumber, RunId, Tenant, ToolName};
 use windlass_ports::{CallClaim, ClaimedCall, CommitKind};
 
-use crate::{
-    api::EngineError,
-    engine::Engine,
-    watch::Watch,
-};
+use crate::{api::EngineError, engine::Engine, watch::Watch};
 
 /// A service's wish for calls.
 #[derive(Clone, Debug)]

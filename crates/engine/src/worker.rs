@@ -218,8 +218,12 @@ impl Worker {
         self.inner.crash.before_commit(kind);
         let committed = self.inner.store.commit(guard, commit.clone()).await?;
         self.inner.crash.after_commit(kind);
+        let has_ended = commit.state.has_ended();
         let claimable = self.held.committed(commit, &committed);
         self.tell_services(claimable);
+        if has_ended {
+            self.inner.endings.tell(&self.agent);
+        }
         self.tell_watchers();
         if committed.next_leased {
             self.inner.ring(&self.agent);

@@ -31,14 +31,8 @@ pub enum ItemKind {
 
 impl ItemKind {
     /// All of them, for stores that check what they read.
-    pub const ALL: [ItemKind; 6] = [
-        ItemKind::Instruction,
-        ItemKind::ResultFields,
-        ItemKind::Thought,
-        ItemKind::Call,
-        ItemKind::Result,
-        ItemKind::Deliverable,
-    ];
+    pub const ALL: [ItemKind; 6] =
+        [ItemKind::Instruction, ItemKind::ResultFields, ItemKind::Thought, ItemKind::Call, ItemKind::Result, ItemKind::Deliverable];
 
     /// The kind as stores and doors spell it.
     pub fn as_str(self) -> &'static str {

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use serde_json::{Value, json, value::RawValue};
 
 use crate::{
-    content::{self, DeliveredField, Deliverable},
+    content::{self, Deliverable, DeliveredField},
     manifest::ResultField,
 };
 

@@ -20,7 +20,5 @@ pub use store::{
     CallChange, CallClaim, CallStatus, ClaimedCall, Commit, CommitKind, Committed, Guard, Head, Loaded, LoadedRun, Message, MessageId,
     MessageKind, MessageStatus, NewCall, NewMessage, NewReport, NodeId, OutboxRow, Store, StoreError, Taken, Withdrawn,
 };
-pub use views::{
-    BoxView, CallView, Edge, HeadView, InboxView, Item, JournalEntry, Page, RunStatus, RunView, Views,
-};
+pub use views::{BoxView, CallView, Edge, HeadView, InboxView, Item, JournalEntry, Page, RunStatus, RunView, Views};
 pub use world::{Clock, Ids};

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use windlass_kernel::{
-    AfterExecution, AgentKey, BoxId, BoxRange, CallNumber, EffectClass, Epoch, Event, HeadStatus, ItemId, Manifest, NewItem, Route, Run, RunId,
-    Seq, TaskStatus, Tenant, Timestamp, ToolName,
+    AfterExecution, AgentKey, BoxId, BoxRange, CallNumber, EffectClass, Epoch, Event, HeadStatus, ItemId, Manifest, NewItem, Route, Run,
+    RunId, Seq, TaskStatus, Tenant, Timestamp, ToolName,
 };
 
 use crate::request::{Enqueued, NewRun};

@@ -3,8 +3,8 @@
 use async_trait::async_trait;
 use bytes::Bytes;
 use windlass_kernel::{
-    AfterExecution, AgentKey, BoxId, BoxRange, CallNumber, EffectClass, Epoch, Event, HeadStatus, ItemId, ItemKind, Manifest, Route, Run, RunId,
-    TaskStatus, Tenant, Timestamp, ToolName,
+    AfterExecution, AgentKey, BoxId, BoxRange, CallNumber, EffectClass, Epoch, Event, HeadStatus, ItemId, ItemKind, Manifest, Route, Run,
+    RunId, TaskStatus, Tenant, Timestamp, ToolName,
 };
 
 use crate::{

@@ -11,7 +11,7 @@ use windlass_kernel::{
     RunId, Seq, TaskStatus, Tenant, Timestamp, ToolName,
 };
 use windlass_ports::{
-    CallStatus, Lineage, MessageId, MessageKind, MessageStatus, NodeId, OutboxRow, Page, PinnedManifest, RunStatus, StoreError,
+    CallStatus, Guard, Lineage, MessageId, MessageKind, MessageStatus, NodeId, OutboxRow, Page, PinnedManifest, RunStatus, StoreError,
 };
 
 /// What a statement returns.
@@ -368,6 +368,9 @@ pub trait Rows: Reads {
     fn insert_head(&mut self, agent: &AgentKey, head: &HeadRow) -> Outcome<()>;
     /// Replaces a head that still has the status, epoch, run and seq of `before`. False if it has not, and then nothing changes.
     fn update_head(&mut self, agent: &AgentKey, before: &HeadRow, after: &HeadRow) -> Outcome<bool>;
+    /// Moves a head on that is just as its owner left it: the guard holds, the owner is the same, nothing waits. False if anything
+    /// is otherwise, and then nothing changes. Of `shown` only what a run shows is taken.
+    fn pass_head(&mut self, guard: &Guard, owner: NodeId, shown: &HeadRow) -> Outcome<bool>;
     /// Stores a run.
     fn insert_run(&mut self, run: &RunRow) -> Outcome<()>;
     /// Changes a run.

@@ -4,7 +4,10 @@ use std::{path::Path, sync::Arc, time::Duration};
 
 use anyhow::Context;
 use axum::serve::ListenerExt;
-use tokio::{net::TcpListener, signal::unix::{SignalKind, signal}};
+use tokio::{
+    net::TcpListener,
+    signal::unix::{SignalKind, signal},
+};
 use windlass_doors::{DoorState, Limits as DoorLimits, Token, Tokens};
 use windlass_engine::{AgentSpec, CrashPoints, Engine, Parts, Roster, Settings};
 use windlass_kernel::{Route, ToolName, ToolSpec};

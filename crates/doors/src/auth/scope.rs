@@ -62,7 +62,9 @@ impl Scope {
             "approvals:answer" => Scope::ApprovalsAnswer,
             "admin" => Scope::Admin,
             other => match other.strip_prefix("tools:") {
-                Some(tool) if !tool.is_empty() && !tool.contains(['*', ':']) && !tool.contains(char::is_whitespace) => Scope::Tool(tool.into()),
+                Some(tool) if !tool.is_empty() && !tool.contains(['*', ':']) && !tool.contains(char::is_whitespace) => {
+                    Scope::Tool(tool.into())
+                }
                 Some(_) | None => return Err(UnknownScope(other.to_owned())),
             },
         })
@@ -112,7 +114,18 @@ mod tests {
 
     #[test]
     fn scopes_are_read_back_as_they_are_spelled() {
-        let words = ["*", "agents:read", "agents:write", "agents:stop", "tools:echo", "tools:*", "responses", "runs:read", "approvals:answer", "admin"];
+        let words = [
+            "*",
+            "agents:read",
+            "agents:write",
+            "agents:stop",
+            "tools:echo",
+            "tools:*",
+            "responses",
+            "runs:read",
+            "approvals:answer",
+            "admin",
+        ];
         for word in words {
             assert_eq!(Scope::parse(word).unwrap().to_string(), word);
         }

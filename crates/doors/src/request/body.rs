@@ -48,7 +48,11 @@ async fn read(mut body: BodyDataStream, limit: usize) -> Result<Bytes, ApiError>
         let held = first.as_ref().map_or(0, Bytes::len) + rest.len();
         if held + chunk.len() > limit {
             discard(body).await;
-            return Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", format!("a body may have {limit} bytes at the most")));
+            return Err(ApiError::new(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                "body_too_large",
+                format!("a body may have {limit} bytes at the most"),
+            ));
         }
         // Most bodies are one chunk, which then need not be copied.
         match &first {

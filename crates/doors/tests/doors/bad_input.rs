@@ -73,7 +73,11 @@ async fn reports_are_checked() {
         (r#"{"agent_turn_id": "$RUN", "tool_call_id": "$CALL", "status": "success", "turn_epoch": 1.0}"#, 400, "bad_epoch"),
         (r#"{"agent_turn_id": "$RUN", "tool_call_id": "$CALL", "status": "success", "turn_epoch": 1e2}"#, 400, "bad_epoch"),
         (r#"{"agent_turn_id": "$RUN", "tool_call_id": "$CALL", "status": "success", "turn_epoch": "1"}"#, 400, "bad_epoch"),
-        (r#"{"agent_turn_id": "$RUN", "tool_call_id": "$CALL", "status": "success", "turn_epoch": 99999999999999999999}"#, 400, "bad_epoch"),
+        (
+            r#"{"agent_turn_id": "$RUN", "tool_call_id": "$CALL", "status": "success", "turn_epoch": 99999999999999999999}"#,
+            400,
+            "bad_epoch",
+        ),
         (r#"{"agent_turn_id": "$RUN", "tool_call_id": "$CALL", "status": "success"}"#, 404, "unknown_turn"),
         (r#"{"agent_turn_id": "run_8", "tool_call_id": "$CALL", "status": "success"}"#, 404, "unknown_turn"),
         (r#"{"agent_turn_id": 8, "tool_call_id": "$CALL", "status": "success"}"#, 400, "bad_field"),

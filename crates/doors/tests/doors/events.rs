@@ -19,7 +19,8 @@ struct Seen {
 
 fn parse(chunk: &str) -> Seen {
     let mut lines = chunk.strip_suffix("\n\n").unwrap_or_else(|| panic!("half an event: {chunk:?}")).lines();
-    let mut field = |name: &str| lines.next().and_then(|line| line.strip_prefix(name)).unwrap_or_else(|| panic!("{name} in {chunk:?}")).to_owned();
+    let mut field =
+        |name: &str| lines.next().and_then(|line| line.strip_prefix(name)).unwrap_or_else(|| panic!("{name} in {chunk:?}")).to_owned();
     let (id, subject, data) = (field("id: "), field("event: "), field("data: "));
     Seen { id, subject, data: serde_json::from_str(&data).unwrap() }
 }

@@ -71,11 +71,7 @@ impl Worker {
     /// Whether somebody was lost in the middle of something. A run that owes nothing to anybody here, because it waits for the
     /// outside or for a person, loses nothing with its owner.
     fn has_lost_work(&self, head: &Head, run: &LoadedRun) -> bool {
-        if head.owner == Some(self.inner.node) {
-            self.held.has_lost_calls(run.id, &run.state)
-        } else {
-            !outstanding(&run.state).is_empty()
-        }
+        if head.owner == Some(self.inner.node) { self.held.has_lost_calls(run.id, &run.state) } else { !outstanding(&run.state).is_empty() }
     }
 
     /// Takes a waiting message. A result for a call that is not made yet stays where it is.
@@ -93,7 +89,9 @@ impl Worker {
                 Input::Stopped { reason: message.reason.clone().unwrap_or_default() }
             }
             // Turns are leased, not taken; the rest is recorded and consumed at once and never waits.
-            (MessageKind::Turn | MessageKind::UiAction | MessageKind::Answer | MessageKind::ToolResult | MessageKind::Timeout, _, _) => return,
+            (MessageKind::Turn | MessageKind::UiAction | MessageKind::Answer | MessageKind::ToolResult | MessageKind::Timeout, _, _) => {
+                return;
+            }
         };
         draft.consumed.push(message.id);
         draft.step(&run.manifest, input, now, self.inner.ids.as_ref());
@@ -103,7 +101,11 @@ impl Worker {
     fn time_out(&self, draft: &mut Draft, run: &LoadedRun, call: CallNumber, now: Timestamp) {
         let item = ItemId(self.inner.ids.fresh());
         let words = "no result came before the deadline; whether the call took effect is not known";
-        draft.items.push(NewItem { id: item, kind: ItemKind::Result, content: content::refusal(call, TaskStatus::Timeout, "timeout", words) });
+        draft.items.push(NewItem {
+            id: item,
+            kind: ItemKind::Result,
+            content: content::refusal(call, TaskStatus::Timeout, "timeout", words),
+        });
         draft.messages.push(NewMessage {
             kind: MessageKind::Timeout,
             call: Some(call),

@@ -4,7 +4,8 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tokio::{sync::mpsc, task::AbortHandle};
 use windlass_kernel::{
-    AgentKey, CallKey, CallNumber, Effect, Epoch, HeadStatus, ItemKind, Manifest, Run, RunId, Seq, Timestamp, ToolName, content, outstanding,
+    AgentKey, CallKey, CallNumber, Effect, Epoch, HeadStatus, ItemKind, Manifest, Run, RunId, Seq, Timestamp, ToolName, content,
+    outstanding,
 };
 use windlass_ports::{CallChange, Commit, Committed, Guard, Head, Item, LoadedRun, ModelTool, NewRun};
 
@@ -79,7 +80,10 @@ impl HeldRun {
 
     fn call_content(&self, call: CallNumber) -> Option<bytes::Bytes> {
         let items = self.context.as_ref()?.iter().rev().filter(|item| item.kind == ItemKind::Call);
-        items.map(|item| &item.content).find(|content| serde_json::from_slice::<content::Call>(content).is_ok_and(|found| found.call == call)).cloned()
+        items
+            .map(|item| &item.content)
+            .find(|content| serde_json::from_slice::<content::Call>(content).is_ok_and(|found| found.call == call))
+            .cloned()
     }
 }
 
@@ -153,9 +157,7 @@ impl Held {
     pub fn finished(&mut self, note: &mut Note) {
         match note {
             Note::Thought(thought) => {
-                let is_it = |effect: &Effect| {
-                    matches!(effect, Effect::CallModel { iteration, attempt, .. } if (*iteration, *attempt) == (thought.iteration, thought.attempt))
-                };
+                let is_it = |effect: &Effect| matches!(effect, Effect::CallModel { iteration, attempt, .. } if (*iteration, *attempt) == (thought.iteration, thought.attempt));
                 self.in_flight.retain(|(run, effect), _| *run != thought.run || !is_it(effect));
                 if let Some(run) = self.run.as_mut().filter(|run| run.id == thought.run && run.context.is_none()) {
                     run.context = thought.context.take();

@@ -8,8 +8,9 @@ use windlass_ports::{MessageId, MessageKind, ModelError, NewMessage, Retry, RunS
 use super::{Advanced, Worker, held::Held};
 use crate::{
     api::{EngineError, Reconcile, Reported, Stop, Stopped, ToolResult, Verdict},
+    desk::result_content,
     draft::Draft,
-    engine::{Inner, result_content},
+    engine::Inner,
     note::{Broken, Note, Thought, ToolDone},
 };
 
@@ -166,7 +167,8 @@ impl Drafting<'_> {
                     self.take_result(done.call, report.status, content, after, None)
                 }
                 Err(_) => {
-                    let content = windlass_kernel::content::refusal(done.call, TaskStatus::Failed, "bad_result", "the tool's result was not JSON");
+                    let content =
+                        windlass_kernel::content::refusal(done.call, TaskStatus::Failed, "bad_result", "the tool's result was not JSON");
                     self.take_result(done.call, TaskStatus::Failed, content, None, None)
                 }
             },
@@ -234,7 +236,11 @@ impl Drafting<'_> {
                 let Ok(raw) = serde_json::from_slice(result) else { return false };
                 let id = ItemId(self.inner.ids.fresh());
                 item = Some(id);
-                self.draft.items.push(NewItem { id, kind: ItemKind::Result, content: windlass_kernel::content::result(*call, *status, raw) });
+                self.draft.items.push(NewItem {
+                    id,
+                    kind: ItemKind::Result,
+                    content: windlass_kernel::content::result(*call, *status, raw),
+                });
                 Decision::Record { call: *call, status: *status, item: id }
             }
             Verdict::Release { call } => Decision::Release { call: *call },

@@ -5,7 +5,7 @@ use serde_json::value::RawValue;
 use super::{Delivery, Ending, Move, Planned, Policy, Refusal};
 use crate::{
     budget::Breach,
-    content::{self, DeliveredField, Deliverable},
+    content::{self, Deliverable, DeliveredField},
     event::{EndReason, TaskStatus},
     input::{Reply, RequestedCall},
     manifest::{AfterExecution, Manifest, Route},
@@ -86,10 +86,8 @@ fn submit_result(manifest: &Manifest, calls: &[RequestedCall]) -> Move {
         },
         _ => ("submit_alone", format!("{SUBMIT_RESULT} must be the only call; nothing was run")),
     };
-    let refused = |call: &RequestedCall| Planned {
-        requested: call.clone(),
-        refused: Some(Refusal { code: refusal.0, message: refusal.1.clone() }),
-    };
+    let refused =
+        |call: &RequestedCall| Planned { requested: call.clone(), refused: Some(Refusal { code: refusal.0, message: refusal.1.clone() }) };
     Move::Act(calls.iter().map(refused).collect())
 }
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use windlass_kernel::{AgentKey, BoxId, CallNumber, Epoch, ItemId, Manifest, NewItem, RunId, Tenant, Timestamp, ToolName};
-use windlass_ports::{CallStatus, MessageId, MessageKind, MessageStatus, OutboxRow, PinnedManifest, RunStatus, codec};
+use windlass_kernel::{AgentKey, BoxId, CallNumber, Epoch, ItemId, Manifest, NewItem, RunId, Seq, Tenant, Timestamp, ToolName};
+use windlass_ports::{CallStatus, Guard, MessageId, MessageKind, MessageStatus, NodeId, OutboxRow, PinnedManifest, RunStatus, codec};
 
 use super::table::Table;
 use crate::rows::{
@@ -163,6 +163,20 @@ impl Rows for MemoryRows {
             self.heads.put(agent.clone(), after.clone());
         }
         Ok(holds)
+    }
+
+    fn pass_head(&mut self, guard: &Guard, owner: NodeId, shown: &HeadRow) -> Outcome<bool> {
+        let is_as_left = |head: &&HeadRow| {
+            (head.status, head.epoch, head.run, head.seq) == (guard.status, guard.epoch, Some(guard.run), guard.seq)
+                && head.owner == Some(owner)
+                && head.pending == 0
+                && head.quarantined.is_none()
+        };
+        let Some(before) = self.heads.get(&guard.agent).filter(is_as_left).cloned() else { return Ok(false) };
+        let HeadRow { status, waiting, deadline, wake_at, local, .. } = shown.clone();
+        let after = HeadRow { status, waiting, deadline, wake_at, local, seq: Seq(before.seq.0 + 1), ..before };
+        self.heads.put(guard.agent.clone(), after);
+        Ok(true)
     }
 
     fn insert_run(&mut self, run: &RunRow) -> Outcome<()> {

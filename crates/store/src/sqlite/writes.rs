@@ -2,7 +2,7 @@
 
 use rusqlite::params;
 use windlass_kernel::{AgentKey, BoxId, CallNumber, Epoch, ItemId, NewItem, RunId, Tenant, Timestamp};
-use windlass_ports::{MessageId, PinnedManifest, codec};
+use windlass_ports::{Guard, MessageId, NodeId, PinnedManifest, codec};
 
 use super::{columns::int, statements::SqliteRows};
 use crate::{
@@ -59,6 +59,27 @@ impl Rows for SqliteRows {
             int(before.epoch.0),
             before.run.as_ref().map(RunId::as_bytes),
             int(before.seq.0),
+        ];
+        Ok(self.change(sql, params)? > 0)
+    }
+
+    fn pass_head(&mut self, guard: &Guard, owner: NodeId, shown: &HeadRow) -> Outcome<bool> {
+        let sql = "UPDATE heads SET status = ?3, seq = seq + 1, waiting = ?4, deadline = ?5, wake_at = ?6, local = ?7
+                   WHERE tenant = ?1 AND agent = ?2 AND status = ?8 AND epoch = ?9 AND run = ?10 AND seq = ?11 AND owner = ?12
+                     AND pending = 0 AND quarantined IS NULL";
+        let params = params![
+            guard.agent.tenant.as_str(),
+            guard.agent.agent.as_str(),
+            shown.status.as_str(),
+            shown.waiting,
+            shown.deadline.map(|at| at.0),
+            shown.wake_at.map(|at| at.0),
+            shown.local,
+            guard.status.as_str(),
+            int(guard.epoch.0),
+            guard.run.as_bytes(),
+            int(guard.seq.0),
+            int(owner.0),
         ];
         Ok(self.change(sql, params)? > 0)
     }

@@ -48,11 +48,15 @@ pub(super) fn lease(head: &mut HeadRow, run: RunId, now: Timestamp) {
     head.wake_at = Some(now);
 }
 
+/// Whether a service may hold a call that the run still waits for after a commit. One that is only just made is nobody's.
+pub(super) fn may_be_held(commit: &Commit) -> bool {
+    let is_made = |call| commit.calls.iter().any(|(made, change)| *made == call && matches!(change, CallChange::Made(_)));
+    commit.state.calls().iter().any(|call| !call.is_received() && !is_made(call.call))
+}
+
 /// The ends of the leases on a run's calls, as they will be after a commit.
 pub(super) fn leases_after<R: Reads + ?Sized>(rows: &R, commit: &Commit) -> Outcome<Vec<Timestamp>> {
-    let is_made = |call| commit.calls.iter().any(|(made, change)| *made == call && matches!(change, CallChange::Made(_)));
-    let may_be_held = commit.state.calls().iter().any(|call| !call.is_received() && !is_made(call.call));
-    if !may_be_held {
+    if !may_be_held(commit) {
         return Ok(Vec::new());
     }
     // Whatever a commit does to a call ends the hold on it.

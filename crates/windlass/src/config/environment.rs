@@ -54,9 +54,7 @@ impl Environment {
             (Value::List(items), _) => {
                 items.iter_mut().enumerate().try_for_each(|(index, item)| self.fill(item, &format!("{path}[{index}]")))
             }
-            (Value::Mapping(entries), _) => {
-                entries.iter_mut().try_for_each(|(key, item)| self.fill(item, &join(path, &key.text)))
-            }
+            (Value::Mapping(entries), _) => entries.iter_mut().try_for_each(|(key, item)| self.fill(item, &join(path, &key.text))),
         }
     }
 

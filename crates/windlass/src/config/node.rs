@@ -68,8 +68,7 @@ impl Node {
             non_finite_float_policy: serde_saphyr::options::NonFiniteFloatPolicy::PassThrough,
             budget: serde_saphyr::budget! { max_depth: DEPTH_MAX },
         };
-        let raw: Spanned<Raw> =
-            serde_saphyr::from_str_with_options(source, options).map_err(|error| syntax(&error, source, base))?;
+        let raw: Spanned<Raw> = serde_saphyr::from_str_with_options(source, options).map_err(|error| syntax(&error, source, base))?;
         Ok(place(raw, source, base))
     }
 

@@ -217,11 +217,7 @@ impl Section {
     }
 
     /// Reads a key that may be left out.
-    pub(super) fn read<T>(
-        &mut self,
-        key: &str,
-        read: impl FnOnce(&Field) -> Result<T, ConfigError>,
-    ) -> Result<Option<T>, ConfigError> {
+    pub(super) fn read<T>(&mut self, key: &str, read: impl FnOnce(&Field) -> Result<T, ConfigError>) -> Result<Option<T>, ConfigError> {
         self.take(key).as_ref().map(read).transpose()
     }
 }

@@ -42,8 +42,7 @@ impl TokenHash {
 
     /// Reads the 64 hexadecimal digits of a hash.
     pub(super) fn from_hex(text: &str) -> Option<Self> {
-        let digits: Vec<u8> =
-            text.chars().map(|c| c.to_digit(16).and_then(|digit| u8::try_from(digit).ok())).collect::<Option<_>>()?;
+        let digits: Vec<u8> = text.chars().map(|c| c.to_digit(16).and_then(|digit| u8::try_from(digit).ok())).collect::<Option<_>>()?;
         let bytes: Vec<u8> = digits.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect();
         (digits.len() == 64).then(|| bytes.try_into().ok().map(Self))?
     }

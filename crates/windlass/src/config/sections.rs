@@ -29,8 +29,7 @@ const MODEL: Keys = Keys {
     later: &[],
 };
 const TOOLS: Keys = Keys { known: &["external"], later: &["mcp"] };
-const EXTERNAL: Keys =
-    Keys { known: &["name", "description", "parameters", "effect", "after_execution", "deadline"], later: &[] };
+const EXTERNAL: Keys = Keys { known: &["name", "description", "parameters", "effect", "after_execution", "deadline"], later: &[] };
 const AGENT: Keys = Keys { known: &["policy", "model", "instructions", "tools", "budgets"], later: &[] };
 const BUDGETS: Keys = Keys { known: &["iterations", "calls", "tokens", "wall_time"], later: &[] };
 const LIMITS: Keys = Keys {
@@ -289,12 +288,7 @@ fn read_tool(name: String, mut section: Section, limits: &Limits) -> Result<Exte
     })
 }
 
-fn read_agents(
-    field: Field,
-    models: &[Model],
-    tools: &[ExternalTool],
-    limits: &Limits,
-) -> Result<BTreeMap<String, Agent>, ConfigError> {
+fn read_agents(field: Field, models: &[Model], tools: &[ExternalTool], limits: &Limits) -> Result<BTreeMap<String, Agent>, ConfigError> {
     let read = |(name, field): (String, Field)| Ok((name, read_agent(field.section(&AGENT)?, models, tools, limits)?));
     field.named()?.into_iter().map(read).collect()
 }

@@ -84,27 +84,16 @@ limits:
 #[test]
 fn a_full_file_is_read_to_the_last_key() {
     let config = good(FULL, &[("TOKEN", "s3cret")]);
-    assert_eq!(
-        config.server,
-        Server { listen: "0.0.0.0:7601".parse().unwrap(), behind_proxy: true, drain: Duration::from_secs(3) }
-    );
+    assert_eq!(config.server, Server { listen: "0.0.0.0:7601".parse().unwrap(), behind_proxy: true, drain: Duration::from_secs(3) });
     assert_eq!(config.store.file(Path::new("elsewhere")), Path::new("data/main.db"));
     let secret = TokenHash::of("secret");
     let scopes: Vec<String> = config.auth.tokens[1].scopes.iter().map(Scope::to_string).collect();
     assert_eq!(
         config.auth.tokens[0],
-        Token {
-            hash: TokenHash::of("s3cret"),
-            tenant: "default".into(),
-            scopes: vec![Scope::All],
-            name: Some("operator".into())
-        }
+        Token { hash: TokenHash::of("s3cret"), tenant: "default".into(), scopes: vec![Scope::All], name: Some("operator".into()) }
     );
     assert_eq!((config.auth.tokens[1].hash, config.auth.tokens[1].tenant.as_str()), (secret, "acme"));
-    assert_eq!(
-        scopes.join(" "),
-        "agents:read agents:write agents:stop tools:echo tools:* responses runs:read approvals:answer admin"
-    );
+    assert_eq!(scopes.join(" "), "agents:read agents:write agents:stop tools:echo tools:* responses runs:read approvals:answer admin");
     assert_eq!(
         config.limits,
         Limits {

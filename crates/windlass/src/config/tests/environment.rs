@@ -65,8 +65,7 @@ fn a_reference_can_be_a_number_or_a_truth_value() {
     assert_eq!((config.server.drain, config.server.behind_proxy), (Duration::from_secs(3), true));
     assert_eq!((config.limits.backoff, config.limits.max_turns), (Duration::from_secs(3), 3));
 
-    let text =
-        "tools:\n  external:\n  - name: a\n    parameters:\n      maximum: ${N}\n      const: \"${N}\"\n      default: ${NULL}";
+    let text = "tools:\n  external:\n  - name: a\n    parameters:\n      maximum: ${N}\n      const: \"${N}\"\n      default: ${NULL}";
     let config = good(text, &[("N", "3"), ("NULL", "null")]);
     assert_eq!(config.tools[0].parameters, json!({"maximum": 3, "const": "3", "default": "null"}));
 }
@@ -75,14 +74,8 @@ fn a_reference_can_be_a_number_or_a_truth_value() {
 fn references_that_lead_nowhere_are_errors() {
     for (text, expected) in [
         (TOKEN, "windlass.yaml:3: auth.tokens[0].token: the environment variable T is not set; set it or write ${T:-default}"),
-        (
-            "store: { url: \"sqlite:${T\" }",
-            "windlass.yaml:1: store.url: \"${\" without \"}\"; write \"$${\" for the characters themselves",
-        ),
-        (
-            "store: { url: \"${a b}\" }",
-            "windlass.yaml:1: store.url: \"${a b}\" is not a reference; write ${NAME} or ${NAME:-default}",
-        ),
+        ("store: { url: \"sqlite:${T\" }", "windlass.yaml:1: store.url: \"${\" without \"}\"; write \"$${\" for the characters themselves"),
+        ("store: { url: \"${a b}\" }", "windlass.yaml:1: store.url: \"${a b}\" is not a reference; write ${NAME} or ${NAME:-default}"),
         ("store: { url: \"${}\" }", "windlass.yaml:1: store.url: \"${}\" is not a reference; write ${NAME} or ${NAME:-default}"),
     ] {
         assert_eq!(error(text, &[]), expected);

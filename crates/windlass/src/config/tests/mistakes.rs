@@ -15,18 +15,12 @@ fn unknown_keys_name_the_nearest_valid_one() {
         ("\n\nserver:\n  lisen: 1", "windlass.yaml:4: unknown key \"lisen\" in server; did you mean \"listen\"?"),
         ("sever: {}", "windlass.yaml:1: unknown key \"sever\"; did you mean \"server\"?"),
         ("Server: {}", "windlass.yaml:1: unknown key \"Server\"; did you mean \"server\"?"),
-        (
-            "server:\n  colour: red",
-            "windlass.yaml:2: unknown key \"colour\" in server; valid keys: listen, behind_proxy, drain_s",
-        ),
+        ("server:\n  colour: red", "windlass.yaml:2: unknown key \"colour\" in server; valid keys: listen, behind_proxy, drain_s"),
         (
             "models:\n  - name: a\n    providr: scripted",
             "windlass.yaml:3: unknown key \"providr\" in models[0]; did you mean \"provider\"?",
         ),
-        (
-            "auth: { tokens: [ { tokens: x } ] }",
-            "windlass.yaml:1: unknown key \"tokens\" in auth.tokens[0]; did you mean \"token\"?",
-        ),
+        ("auth: { tokens: [ { tokens: x } ] }", "windlass.yaml:1: unknown key \"tokens\" in auth.tokens[0]; did you mean \"token\"?"),
         (
             "tools: { external: [ { name: a, efect: read } ] }",
             "windlass.yaml:1: unknown key \"efect\" in tools.external[0]; did you mean \"effect\"?",
@@ -135,15 +129,9 @@ fn addresses_are_checked() {
 fn names_and_scopes_are_checked() {
     const NAME: &str = "expected a name of 1 to 128 letters, digits, \".\", \"_\" or \"-\", found";
     let long = "a".repeat(129);
-    assert_eq!(
-        error(&format!("agents: {{ {long}: {{}} }}"), &[]),
-        format!("windlass.yaml:1: agents: {NAME} \"{}\"…", &long[..60])
-    );
+    assert_eq!(error(&format!("agents: {{ {long}: {{}} }}"), &[]), format!("windlass.yaml:1: agents: {NAME} \"{}\"…", &long[..60]));
     assert_eq!(error("agents:\n  a b: {}", &[]), format!("windlass.yaml:2: agents: {NAME} \"a b\""));
-    assert_eq!(
-        error("models: [{ name: a/b, provider: scripted }]", &[]),
-        format!("windlass.yaml:1: models[0].name: {NAME} \"a/b\"")
-    );
+    assert_eq!(error("models: [{ name: a/b, provider: scripted }]", &[]), format!("windlass.yaml:1: models[0].name: {NAME} \"a/b\""));
     check(&[
         (
             "auth:\n  tokens:\n  - token: x\n    scopes: [agent:read]",
