@@ -1,12 +1,15 @@
 //! What is read, once for all databases: the owner's `load`, and the views.
 
-use windlass_kernel::{AgentKey, BoxId, CallNumber, ItemId, Phase, RunId, Tenant};
+use windlass_kernel::{AgentKey, BoxId, CallNumber, ItemId, Phase, Run, RunId, Tenant, apply};
 use windlass_ports::{
     BoxView, CallView, Edge, Head, HeadView, InboxView, Item, JournalEntry, Lineage, Loaded, LoadedRun, Message, MessageId, MessageKind,
     Page, RunView, StoreError, codec,
 };
 
 use crate::rows::{CallRow, HeadRow, ItemRow, MessageRow, Outcome, Reads, RunRow, is_missing};
+
+/// Events read at once when a state is brought up to date.
+const EVENTS_PAGE: usize = 64;
 
 /// An agent's head, its active run, and what waits for that run or for no run.
 pub(crate) fn load<R: Reads + ?Sized>(rows: &R, agent: &AgentKey) -> Outcome<Option<Loaded>> {
@@ -31,11 +34,27 @@ fn head_brief(head: &HeadRow) -> Head {
 
 fn loaded_run<R: Reads + ?Sized>(rows: &R, id: RunId) -> Outcome<LoadedRun> {
     let row = rows.run(id)?.ok_or_else(|| is_missing("a head's run"))?;
-    let state = codec::decode_run(row.state_version, &row.state)?;
+    let state = state_of(rows, &row)?;
     let manifest = rows.manifest(&row.manifest)?.ok_or_else(|| is_missing("a run's manifest"))?;
     let turn = matches!(state.phase, Phase::Accepted).then_some(row.brief.message);
     let claims = if state.calls().is_empty() { Vec::new() } else { rows.claims(id)? };
     Ok(LoadedRun { id, state, manifest, turn, claims })
+}
+
+/// A run's state: as it was last stored, moved on by what its journal says since.
+fn state_of<R: Reads + ?Sized>(rows: &R, row: &RunRow) -> Outcome<Run> {
+    let mut state = codec::decode_run(row.state_version, &row.state)?;
+    loop {
+        let since = rows.journal(row.brief.run, state.next_number, EVENTS_PAGE)?;
+        let is_last = since.len() < EVENTS_PAGE;
+        for entry in since {
+            let event = codec::decode_event(&entry.kind, entry.version, &entry.body)?;
+            state = apply(Some(state), &event).ok_or_else(|| is_missing("a run's state"))?;
+        }
+        if is_last {
+            return Ok(state);
+        }
+    }
 }
 
 fn message((id, row): (MessageId, MessageRow)) -> Message {
@@ -66,13 +85,14 @@ pub(crate) fn run_from<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, ordinal: u
 
 fn run_view<R: Reads + ?Sized>(rows: &R, row: RunRow) -> Outcome<RunView> {
     let manifest = rows.manifest(&row.manifest)?.ok_or_else(|| is_missing("a run's manifest"))?;
+    let state = state_of(rows, &row)?;
     Ok(RunView {
         id: row.brief.run,
         agent: row.brief.agent,
         ordinal: row.brief.ordinal,
         status: row.brief.status,
         epoch: row.brief.epoch,
-        state: codec::decode_run(row.state_version, &row.state)?,
+        state,
         manifest: (*manifest).clone(),
         deliverable: row.deliverable,
         lineage: row.lineage,

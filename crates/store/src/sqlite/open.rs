@@ -13,8 +13,9 @@ use windlass_ports::NodeId;
 /// Migrations in order; the number of the last one is the schema's version.
 const MIGRATIONS: &[&str] = &[include_str!("../../migrations/0001_init.sql")];
 
-/// Pages the write-ahead log may have before it is folded back: 32 MB.
-const WAL_PAGES_MAX: u32 = 8_000;
+/// Pages the write-ahead log may have before it is folded back: 64 MB. Folding back stalls the writer, and pages that changed often are
+/// folded once.
+const WAL_PAGES_MAX: u32 = 16_000;
 
 /// The writer's page cache. What is not in it is in the system's, so a large one would only be counted twice.
 const CACHE_KB: u32 = 4_096;

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use windlass_kernel::{AgentKey, CallNumber, Epoch, Event, HeadStatus, RunId, Seq, Timestamp};
 use windlass_ports::{
-    CallChange, CallStatus, Commit, Committed, Guard, MessageId, MessageStatus, NewCall, NewMessage, RunStatus, StoreError, Withdrawn,
-    codec,
+    CallChange, CallStatus, Commit, CommitKind, Committed, Guard, MessageId, MessageStatus, NewCall, NewMessage, RunStatus, StoreError,
+    Withdrawn, codec,
 };
 
 use super::heads::{is_counted, lease, leases_after, may_be_held, show, show_idle};
@@ -71,9 +71,21 @@ fn pass<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, guard: &Guard, co
     }
     let agent = &guard.agent;
     let messages = write(rows, agent, commit, Some(guard.epoch))?;
-    rows.update_run(&run_change(commit, RunStatus::Active, Some(guard.epoch)))?;
+    if stores_state(commit) {
+        rows.update_run(&run_change(commit, RunStatus::Active, Some(guard.epoch)))?;
+    }
     note(rows, options, agent, commit, 0)?;
     Ok(Some(Committed { seq: Seq(guard.seq.0 + 1), epoch: guard.epoch, pending: 0, next_leased: false, messages }))
+}
+
+/// Laps between two times that the state of a run is stored.
+const STATE_EVERY: u32 = 8;
+
+/// In the middle of its laps a run's journal says it all: the state is stored now and then, so that what has to be folded stays
+/// short, and otherwise the same row would be written anew with every commit.
+fn stores_state(commit: &Commit) -> bool {
+    let is_lap = matches!(commit.kind, CommitKind::Suspend | CommitKind::Resume);
+    !is_lap || commit.state.iteration.is_multiple_of(STATE_EVERY)
 }
 
 /// Ends a run that waits its turn: no head is asked, for no head shows it.
