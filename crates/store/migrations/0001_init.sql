@@ -1,6 +1,6 @@
 -- Ids are sixteen bytes, times are milliseconds since the Unix epoch, content is bytes. Every status and kind is checked:
 -- the database refuses nonsense, whoever writes it. The lists are spelled with OR, the commonest words first: an IN of more than
--- two words builds a temporary tree in every statement, which makes a commit three times as dear.
+-- two words builds a temporary tree in every statement, which made a commit about twice as dear when it was measured.
 
 -- One row per start of a server process. Leases belong to it.
 CREATE TABLE nodes (

@@ -16,7 +16,7 @@ use windlass_engine::CrashPoints;
 
 use config::Config;
 
-/// Many small, short-lived allocations on a few threads: the system's allocator spends a tenth of the engine's time on them.
+/// Many small, short-lived allocations on a few threads: the system's library took a tenth of the engine's profile before this.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
