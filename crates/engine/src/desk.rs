@@ -62,7 +62,7 @@ impl Inner {
     /// Has an agent looked at after a pause.
     pub fn look_later(self: &Arc<Self>, agent: AgentKey, pause: Duration) {
         let inner = self.clone();
-        tokio::spawn(async move {
+        self.tasks.spawn(async move {
             tokio::time::sleep(pause).await;
             inner.look(&agent);
         });

@@ -31,7 +31,7 @@ async fn page(inner: &Inner, publisher: &dyn Publisher) -> Result<usize, Publish
     let rows = inner.store.outbox(PAGE).await?;
     for row in &rows {
         send(inner, publisher, row).await?;
-        inner.store.published(row.n).await?;
+        inner.store.published(vec![row.n]).await?;
     }
     Ok(rows.len())
 }

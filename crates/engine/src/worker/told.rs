@@ -43,6 +43,11 @@ impl Told {
         matches!(self.note, Some(Note::Thought(_) | Note::Tool(_)))
     }
 
+    /// Whether somebody wants a run ended or a decision applied.
+    pub fn is_wish(&self) -> bool {
+        matches!(self.note, Some(Note::Stop(..) | Note::Reconcile(..)))
+    }
+
     pub fn is_settled(&self) -> bool {
         self.note.is_none()
     }
@@ -282,6 +287,8 @@ impl Worker {
                         // It may be waiting in the inbox now, and is on record as ignored once it is taken.
                         self.held.forget_run();
                         more = Advanced::MoreToDo;
+                        // Its owner may be another process.
+                        self.inner.ring(&self.agent);
                         Settled::Reported(reported)
                     }
                     Err(EngineError::Store(error)) => return Err(error),
