@@ -268,12 +268,7 @@ impl Columns {
     }
 
     pub(super) fn item(&self) -> Outcome<ItemRow> {
-        Ok(ItemRow {
-            id: self.id(ItemId::from_slice)?,
-            kind: self.word(ItemKind::parse)?,
-            hash: self.bytes()?,
-            content: self.content()?,
-        })
+        Ok(ItemRow { id: self.id(ItemId::from_slice)?, kind: self.word(ItemKind::parse)?, hash: self.bytes()?, content: self.content()? })
     }
 
     pub(super) fn found_box(&self) -> Outcome<BoxRow> {

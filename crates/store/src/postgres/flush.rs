@@ -133,8 +133,21 @@ impl Writes<'_> {
         let local = column(&rows, |(_, write)| i64::from(write.head.local));
         let quarantined = column(&rows, |(_, write)| write.head.quarantined.as_deref().map(Text));
         let params: [&(dyn ToSql + Sync); 15] = [
-            &tenants, &agents, &statuses, &epochs, &seqs, &runs, &owners, &waiting, &deadlines, &wakes, &pending, &queued, &ordinals,
-            &local, &quarantined,
+            &tenants,
+            &agents,
+            &statuses,
+            &epochs,
+            &seqs,
+            &runs,
+            &owners,
+            &waiting,
+            &deadlines,
+            &wakes,
+            &pending,
+            &queued,
+            &ordinals,
+            &local,
+            &quarantined,
         ];
         self.execute(statement, &params, None).await
     }
@@ -167,8 +180,27 @@ impl Writes<'_> {
         let created = column(&rows, |row| row.created_at.0);
         let ended = column(&rows, |row| row.ended_at.map(|at| at.0));
         let params: [&(dyn ToSql + Sync); 21] = [
-            &ids, &tenants, &agents, &ordinals, &statuses, &epochs, &messages, &kinds, &dedupes, &manifests, &contexts, &outputs,
-            &versions, &states, &iterations, &traces, &steps, &sources, &deliverables, &created, &ended,
+            &ids,
+            &tenants,
+            &agents,
+            &ordinals,
+            &statuses,
+            &epochs,
+            &messages,
+            &kinds,
+            &dedupes,
+            &manifests,
+            &contexts,
+            &outputs,
+            &versions,
+            &states,
+            &iterations,
+            &traces,
+            &steps,
+            &sources,
+            &deliverables,
+            &created,
+            &ended,
         ];
         self.execute(&self.session.statements.insert_runs, &params, None).await
     }
@@ -305,8 +337,23 @@ impl Writes<'_> {
         let attempts = column(&rows, |row| i64::from(row.attempt));
         let keys = column(&rows, |row| row.claim_key.as_deref().map(Text));
         let params: [&(dyn ToSql + Sync); 17] = [
-            &tenants, &agents, &runs, &calls, &iterations, &tools, &routes, &effects, &statuses, &created, &deadlines, &items, &results,
-            &workers, &leases, &attempts, &keys,
+            &tenants,
+            &agents,
+            &runs,
+            &calls,
+            &iterations,
+            &tools,
+            &routes,
+            &effects,
+            &statuses,
+            &created,
+            &deadlines,
+            &items,
+            &results,
+            &workers,
+            &leases,
+            &attempts,
+            &keys,
         ];
         self.execute(&self.session.statements.insert_calls, &params, None).await
     }
@@ -325,8 +372,7 @@ impl Writes<'_> {
         let leases = column(&rows, |row| row.lease_until.map(|at| at.0));
         let attempts = column(&rows, |row| i64::from(row.attempt));
         let keys = column(&rows, |row| row.claim_key.as_deref().map(Text));
-        let params: [&(dyn ToSql + Sync); 9] =
-            [&runs, &calls, &statuses, &deadlines, &results, &workers, &leases, &attempts, &keys];
+        let params: [&(dyn ToSql + Sync); 9] = [&runs, &calls, &statuses, &deadlines, &results, &workers, &leases, &attempts, &keys];
         self.execute(&self.session.statements.update_calls, &params, Some("a call that changes")).await
     }
 
@@ -352,7 +398,8 @@ impl Writes<'_> {
         let ids = column(&rows, |(_, item)| item.id.as_bytes().as_slice());
         let tenants = column(&rows, |(tenant, _)| Text(tenant.as_str()));
         let kinds = column(&rows, |(_, item)| item.kind.as_str());
-        let hash = |item: &windlass_kernel::NewItem| self.hashes.get(&item.id).copied().unwrap_or_else(|| codec::content_hash(&item.content));
+        let hash =
+            |item: &windlass_kernel::NewItem| self.hashes.get(&item.id).copied().unwrap_or_else(|| codec::content_hash(&item.content));
         let taken = column(&rows, |(_, item)| hash(item));
         let hashes = column(&taken, |hash| hash.as_slice());
         let contents = column(&rows, |(_, item)| item.content.as_ref());

@@ -222,7 +222,8 @@ impl<'a> Sheets<'a> {
     /// Runs every member that is not done. Returns what is missing.
     fn run(&mut self, answers: &Answers) -> BTreeSet<Question> {
         let mut all_missing = BTreeSet::new();
-        for ((member, log), numbers) in self.members.iter_mut().zip(&mut self.logs).zip(&self.numbers).filter(|((_, log), _)| log.is_none()) {
+        for ((member, log), numbers) in self.members.iter_mut().zip(&mut self.logs).zip(&self.numbers).filter(|((_, log), _)| log.is_none())
+        {
             let mut sheet = Sheet::new(answers, &self.opened, numbers);
             member.apply(&mut sheet);
             let (missing, written) = sheet.into_parts();

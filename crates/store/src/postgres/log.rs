@@ -129,7 +129,8 @@ impl MessageChange {
 impl Log {
     pub(super) fn is_empty(&self) -> bool {
         let Log { heads, new_runs, runs, manifests, open_runs, journal, messages, calls, items, boxes, box_rows, outbox, published } = self;
-        let maps = heads.is_empty() && new_runs.is_empty() && runs.is_empty() && open_runs.is_empty() && messages.is_empty() && calls.is_empty();
+        let maps =
+            heads.is_empty() && new_runs.is_empty() && runs.is_empty() && open_runs.is_empty() && messages.is_empty() && calls.is_empty();
         let lists = manifests.is_empty() && journal.is_empty() && items.is_empty() && boxes.is_empty() && box_rows.is_empty();
         maps && lists && outbox.is_empty() && published.is_empty()
     }

@@ -169,7 +169,9 @@ impl Store for PostgresStore {
 
     async fn published(&self, published: Vec<u64>) -> Result<(), StoreError> {
         let rows: &Vec<i64> = &published.into_iter().map(int).collect();
-        self.keeper.ask(|session| async move { Ok(session.client.execute(&session.statements.forget_outbox, &[rows]).await.map(drop)?) }).await
+        self.keeper
+            .ask(|session| async move { Ok(session.client.execute(&session.statements.forget_outbox, &[rows]).await.map(drop)?) })
+            .await
     }
 }
 
