@@ -13,6 +13,7 @@ mod reading;
 pub mod rows;
 mod spelling;
 mod sqlite;
+mod stretch;
 mod verbs;
 
 pub use memory::MemoryStore;
