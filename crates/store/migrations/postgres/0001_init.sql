@@ -129,18 +129,22 @@ CREATE INDEX calls_waiting ON calls (tenant, tool, created_at, run, call) WHERE 
 CREATE INDEX calls_claimed ON calls (run, call) WHERE status = 'claimed';
 CREATE INDEX calls_keys ON calls (tenant, claim_key) WHERE claim_key IS NOT NULL;
 
-CREATE TABLE journal (
+-- What one commit wrote of a run's journal: `events` is a list of [kind, body], numbered from `first` on. It is JSON that we wrote,
+-- so there is no NUL in it, and it stands as it is.
+CREATE TABLE stretches (
     run     bytea NOT NULL,
-    number  bigint NOT NULL,
+    first   bigint NOT NULL,
     epoch   bigint,
-    kind    text NOT NULL CHECK (kind IN ('lap_started', 'replied', 'reported', 'accepted', 'leased', 'ended', 'action_started',
-                    'attempt_failed', 'lease_ended', 'call_parked', 'call_released', 'parked', 'unparked', 'taken_over', 'ignored',
-                    'budget_breached')),
-    version bigint NOT NULL,
     at      bigint NOT NULL,
-    body    bytea NOT NULL,
-    PRIMARY KEY (run, number)
+    version bigint NOT NULL,
+    events  text NOT NULL,
+    PRIMARY KEY (run, first)
 );
+
+-- The journal, event by event, for whoever reads the database.
+CREATE VIEW journal (run, number, epoch, kind, version, at, body) AS
+    SELECT s.run, s.first + e.place - 1, s.epoch, e.event ->> 0, s.version, s.at, e.event -> 1
+    FROM stretches AS s, json_array_elements(s.events::json) WITH ORDINALITY AS e (event, place);
 
 CREATE TABLE items (
     item    bytea PRIMARY KEY,

@@ -16,6 +16,7 @@ use windlass_ports::{CallStatus, Lineage, MessageId, MessageKind, MessageStatus,
 use crate::{
     rows::{BoxRow, CallRow, HeadRow, ItemRow, JournalRow, MessageRow, Outcome, RunBrief, RunRow},
     spelling,
+    stretch::{self, Stretch},
 };
 
 /// Text of any kind on its way in. PostgreSQL's text holds everything but NUL, and names, keys and reasons come from outside:
@@ -211,15 +212,9 @@ impl Columns {
         Ok(Lineage { trace: self.bytes()?, parent_step: self.maybe_text()?, source: self.maybe_text()? })
     }
 
-    pub(super) fn journal(&self) -> Outcome<JournalRow> {
-        Ok(JournalRow {
-            number: self.count()?,
-            epoch: self.maybe_epoch()?,
-            at: self.time()?,
-            kind: self.text()?,
-            version: self.version()?,
-            body: self.content()?,
-        })
+    pub(super) fn stretch(&self) -> Outcome<Vec<JournalRow>> {
+        let stretch = Stretch { first: self.count()?, epoch: self.maybe_epoch()?, at: self.time()?, version: self.version()? };
+        stretch::unpack(&stretch, self.get()?)
     }
 
     pub(super) fn message(&self) -> Outcome<(MessageId, MessageRow)> {

@@ -327,7 +327,8 @@ async fn run_from(session: &Session, kind: Vec<Question>) -> Answered {
 async fn journal(session: &Session, kind: Vec<Question>) -> Answered {
     singly!(kind, Question::Journal { run, from, limit } => {
         let params: [&(dyn ToSql + Sync); 3] = [&run.as_bytes().as_slice(), &int(*from), &as_limit(*limit)];
-        Answer::Journal(rows(session, &session.statements.journal, &params, Columns::journal).await?)
+        let stretches = rows(session, &session.statements.journal, &params, Columns::stretch).await?;
+        Answer::Journal(stretches.into_iter().flatten().filter(|row| row.number >= *from).take(*limit).collect())
     })
 }
 
@@ -365,7 +366,9 @@ async fn waiting_calls(session: &Session, kind: Vec<Question>) -> Answered {
 async fn calls_by_key(session: &Session, kind: Vec<Question>) -> Answered {
     singly!(kind, Question::CallsByKey(tenant, key) => {
         let params: [&(dyn ToSql + Sync); 2] = [&Text(tenant.as_str()), &Text(key)];
-        Answer::Calls(rows(session, &session.statements.calls_by_key, &params, Columns::call).await?)
+        let mut calls = rows(session, &session.statements.calls_by_key, &params, Columns::call).await?;
+        calls.sort_unstable_by_key(|row| (row.run, row.call));
+        Answer::Calls(calls)
     })
 }
 

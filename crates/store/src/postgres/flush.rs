@@ -56,7 +56,7 @@ impl Writes<'_> {
             Box::pin(self.activate_runs()),
             Box::pin(self.insert_manifests()),
             Box::pin(self.add_open_runs()),
-            Box::pin(self.insert_journal()),
+            Box::pin(self.insert_stretches()),
             Box::pin(self.insert_messages()),
             Box::pin(self.update_messages()),
             Box::pin(self.insert_calls()),
@@ -255,20 +255,19 @@ impl Writes<'_> {
         self.execute(&self.session.statements.add_open_runs, &[&tenants, &self.slot, &counts], None).await
     }
 
-    async fn insert_journal(&self) -> Result<(), Failure> {
-        let rows = self.all(|log| &log.journal);
+    async fn insert_stretches(&self) -> Result<(), Failure> {
+        let rows = self.all(|log| &log.stretches);
         if rows.is_empty() {
             return Ok(());
         }
-        let runs = column(&rows, |(run, _)| run.as_bytes().as_slice());
-        let numbers = column(&rows, |(_, row)| int(row.number));
-        let epochs = column(&rows, |(_, row)| row.epoch.map(|epoch| int(epoch.0)));
-        let kinds = column(&rows, |(_, row)| row.kind.as_str());
-        let versions = column(&rows, |(_, row)| i64::from(row.version));
-        let times = column(&rows, |(_, row)| row.at.0);
-        let bodies = column(&rows, |(_, row)| row.body.as_ref());
-        let params: [&(dyn ToSql + Sync); 7] = [&runs, &numbers, &epochs, &kinds, &versions, &times, &bodies];
-        self.execute(&self.session.statements.insert_journal, &params, None).await
+        let runs = column(&rows, |(run, ..)| run.as_bytes().as_slice());
+        let firsts = column(&rows, |(_, stretch, _)| int(stretch.first));
+        let epochs = column(&rows, |(_, stretch, _)| stretch.epoch.map(|epoch| int(epoch.0)));
+        let times = column(&rows, |(_, stretch, _)| stretch.at.0);
+        let versions = column(&rows, |(_, stretch, _)| i64::from(stretch.version));
+        let events = column(&rows, |(.., events)| events.as_str());
+        let params: [&(dyn ToSql + Sync); 6] = [&runs, &firsts, &epochs, &times, &versions, &events];
+        self.execute(&self.session.statements.insert_stretches, &params, None).await
     }
 
     async fn insert_messages(&self) -> Result<(), Failure> {

@@ -25,10 +25,6 @@ const ROUNDS_MAX: usize = 1_000;
 /// Hashes of manifests that are remembered as stored; one that was forgotten is only stored in vain.
 const KNOWN_MAX: usize = 4_096;
 
-/// Verbs after which plans are made anew for the first time; then whenever twice as many were written. A plan is made for
-/// tables as large as they are then, and nobody else tells the planner in time how they grow.
-const REPLAN_FIRST: u64 = 256;
-
 /// A connection that writes.
 pub(super) struct Pen {
     connector: Connector,
@@ -37,8 +33,6 @@ pub(super) struct Pen {
     slot: i64,
     /// Manifests that are stored.
     known: BTreeSet<[u8; 32]>,
-    written: u64,
-    replan_at: u64,
 }
 
 /// How a transaction ended that met no trouble.
@@ -72,7 +66,7 @@ impl Opening {
 
 impl Pen {
     pub(super) fn new(connector: Connector, slot: i64) -> Self {
-        Pen { connector, session: None, slot, known: BTreeSet::new(), written: 0, replan_at: REPLAN_FIRST }
+        Pen { connector, session: None, slot, known: BTreeSet::new() }
     }
 
     /// Connects, if it is not connected. An error means that the server was tried for as long as it is tried.
@@ -86,15 +80,11 @@ impl Pen {
 
     /// Applies verbs in one transaction. On any trouble nothing was written, unless the connection was lost: then nobody knows.
     pub(super) async fn transact(&mut self, members: &mut [Box<dyn Member>], opening: Opening) -> Result<Ending, Trouble> {
-        let is_grown = self.written >= self.replan_at;
-        if is_grown {
-            self.replan_at = self.written * 2;
-        }
         let Some(session) = &self.session else {
             return Err(Trouble::Lost("there is no connection".into()));
         };
         let transaction = Transaction { session, members, slot: self.slot, known: &self.known };
-        let outcome = transaction.run(opening, if is_grown { "DISCARD PLANS; BEGIN" } else { "BEGIN" }).await;
+        let outcome = transaction.run(opening).await;
         let is_open = match &outcome {
             Ok((Ending::Written, _)) => false,
             Ok((Ending::Refused | Ending::Unlocked, _)) | Err(_) => true,
@@ -105,7 +95,6 @@ impl Pen {
         }
         let (ending, manifests) = outcome?;
         if ending == Ending::Written {
-            self.written += members.len() as u64;
             if self.known.len() >= KNOWN_MAX {
                 self.known.clear();
             }
@@ -150,10 +139,10 @@ struct Transaction<'a> {
 
 impl Transaction<'_> {
     /// Returns the manifests that were stored with it.
-    async fn run(self, opening: Opening, begin: &str) -> Result<(Ending, Vec<[u8; 32]>), Trouble> {
+    async fn run(self, opening: Opening) -> Result<(Ending, Vec<[u8; 32]>), Trouble> {
         let wanted: usize = self.members.iter().map(|member| member.wants().numbers).sum();
         let (begun, locked, asked, drawn) = join4(
-            self.session.client.batch_execute(begin),
+            self.session.client.batch_execute("BEGIN"),
             lock_heads(self.session, opening.heads.into_iter().collect()),
             fetch(self.session, opening.questions, Depth::Box),
             numbers(self.session, wanted),

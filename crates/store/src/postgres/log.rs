@@ -7,8 +7,9 @@ use windlass_kernel::{AgentKey, BoxId, CallNumber, Epoch, ItemId, NewItem, RunId
 use windlass_ports::{Guard, MessageId, MessageStatus, NodeId, PinnedManifest, RunStatus, StoreError, codec};
 
 use super::sheet::Sheet;
-use crate::rows::{
-    BoxRow, CallMove, CallRow, HeadRow, JournalRow, MessageRow, Outcome, Reads, Rows, RunBrief, RunChange, RunRow, stands_already,
+use crate::{
+    rows::{BoxRow, CallMove, CallRow, HeadRow, JournalRow, MessageRow, Outcome, Reads, Rows, RunBrief, RunChange, RunRow, stands_already},
+    stretch::{self, Stretch},
 };
 
 /// Everything one verb writes.
@@ -19,7 +20,7 @@ pub(super) struct Log {
     pub(super) runs: BTreeMap<RunId, RunWrite>,
     pub(super) manifests: Vec<([u8; 32], Bytes)>,
     pub(super) open_runs: BTreeMap<Tenant, i64>,
-    pub(super) journal: Vec<(RunId, JournalRow)>,
+    pub(super) stretches: Vec<(RunId, Stretch, String)>,
     pub(super) messages: BTreeMap<MessageId, MessageWrite>,
     pub(super) calls: BTreeMap<(RunId, CallNumber), CallWrite>,
     pub(super) items: Vec<(Tenant, NewItem)>,
@@ -128,10 +129,11 @@ impl MessageChange {
 
 impl Log {
     pub(super) fn is_empty(&self) -> bool {
-        let Log { heads, new_runs, runs, manifests, open_runs, journal, messages, calls, items, boxes, box_rows, outbox, published } = self;
+        let Log { heads, new_runs, runs, manifests, open_runs, stretches, messages, calls, items, boxes, box_rows, outbox, published } =
+            self;
         let maps =
             heads.is_empty() && new_runs.is_empty() && runs.is_empty() && open_runs.is_empty() && messages.is_empty() && calls.is_empty();
-        let lists = manifests.is_empty() && journal.is_empty() && items.is_empty() && boxes.is_empty() && box_rows.is_empty();
+        let lists = manifests.is_empty() && stretches.is_empty() && items.is_empty() && boxes.is_empty() && box_rows.is_empty();
         maps && lists && outbox.is_empty() && published.is_empty()
     }
 
@@ -221,13 +223,16 @@ impl Rows for Sheet<'_> {
         Ok(())
     }
 
-    fn add_open_runs(&mut self, tenant: &Tenant, change: i64) -> Outcome<()> {
-        *self.log.open_runs.entry(tenant.clone()).or_default() += change;
+    fn add_open_runs(&mut self, tenant: &Tenant, change: i32) -> Outcome<()> {
+        *self.log.open_runs.entry(tenant.clone()).or_default() += i64::from(change);
         Ok(())
     }
 
-    fn append_journal(&mut self, run: RunId, row: &JournalRow) -> Outcome<()> {
-        self.log.journal.push((run, row.clone()));
+    fn append_journal(&mut self, run: RunId, rows: &[JournalRow]) -> Outcome<()> {
+        if let Some(JournalRow { number, epoch, at, version, .. }) = rows.first() {
+            let stretch = Stretch { first: *number, epoch: *epoch, at: *at, version: *version };
+            self.log.stretches.push((run, stretch, stretch::pack(rows)?));
+        }
         Ok(())
     }
 

@@ -11,6 +11,8 @@ mod group;
 mod log;
 mod member;
 mod open;
+#[cfg(test)]
+mod plans;
 mod question;
 mod readers;
 mod session;

@@ -39,6 +39,7 @@ const SETTINGS: &str = "
     SET enable_bitmapscan = off;
     SET enable_hashjoin = off;
     SET enable_mergejoin = off;
+    SET enable_memoize = off;
     SET jit = off;
     SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'";
 

@@ -2,7 +2,8 @@
 //!
 //! A statement asks or tells for many keys at once: arrays come in, and `i` says which key a row answers. Each lookup is a
 //! `LATERAL` subquery that cannot be merged into the rest, so that the only plan there is walks the keys and looks each one up
-//! in an index, whatever the planner believes about the size of a table. A change that must find its rows divides by zero if it
+//! in an index, whatever the planner believes about the size of a table; so it is with changes, which find the place of each row
+//! first: it is theirs while they hold the head. Where an order would tempt it into walking another index, we sort. A change that must find its rows divides by zero if it
 //! does not: the commit is on its way already, and an error is what turns it into a rollback.
 
 use futures_util::future::try_join_all;
@@ -112,7 +113,7 @@ statements! {
     reports: each!(by!("bytea", "bigint", "text"),
         "SELECT m.n FROM inbox m WHERE m.run = q.a AND m.call = q.b AND m.kind = q.c LIMIT 1");
     pending: each!(by!("text", "text"), concat!("SELECT ", message_columns!(),
-        " FROM inbox m WHERE m.tenant = q.a AND m.agent = q.b AND m.status = 'pending' ORDER BY m.n OFFSET 0"));
+        " FROM inbox m WHERE m.tenant = q.a AND m.agent = q.b AND m.status = 'pending' OFFSET 0"));
     call: each!(by!("bytea", "bigint"), concat!("SELECT ", call_columns!(), " FROM calls c WHERE c.run = q.a AND c.call = q.b LIMIT 1"));
     open_calls: each!(by!("bytea"), concat!("SELECT ", call_columns!(),
         " FROM calls c WHERE c.run = q.a AND c.status NOT IN ('applied', 'expired', 'dropped') OFFSET 0"));
@@ -140,19 +141,22 @@ statements! {
 
     run_from: concat!("SELECT ", run_columns!(),
         " FROM runs r WHERE r.tenant = $1 AND r.agent = $2 AND r.ordinal >= $3 ORDER BY r.ordinal LIMIT 1");
-    journal: "SELECT j.number, j.epoch, j.at, j.kind, j.version, j.body FROM journal j WHERE j.run = $1 AND j.number >= $2 \
-              ORDER BY j.number LIMIT $3";
+    /// The first stretch may have begun before.
+    journal: "SELECT s.first, s.epoch, s.at, s.version, s.events FROM stretches s
+        WHERE s.run = $1 AND s.first >= coalesce((SELECT max(b.first) FROM stretches b WHERE b.run = $1 AND b.first <= $2), $2)
+        ORDER BY s.first LIMIT $3";
     last_message: "SELECT m.n FROM inbox m WHERE m.run = $3 AND m.kind = $4 AND m.call IS NOT DISTINCT FROM $5::bigint \
-                   AND m.tenant = $1 AND m.agent = $2 ORDER BY m.n DESC LIMIT 1";
+                   AND m.tenant = $1 AND m.agent = $2 ORDER BY m.n + 0 DESC LIMIT 1";
     /// Messages of no run first, then run by run in the order of the runs.
-    inbox: concat!("WITH after AS (
-            SELECT (SELECT r.ordinal FROM inbox m JOIN runs r ON r.run = m.run WHERE m.n = $3 AND m.tenant = $1 AND m.agent = $2) AS ordinal
-        ) (SELECT ", message_columns!(), " FROM inbox m, after
-           WHERE after.ordinal IS NULL AND m.tenant = $1 AND m.agent = $2 AND m.run IS NULL AND m.n > $3 ORDER BY m.n LIMIT $4)
+    inbox: concat!("WITH after AS MATERIALIZED (
+            SELECT r.ordinal FROM runs r WHERE r.run = (SELECT m.run FROM inbox m WHERE m.n = $3 AND m.tenant = $1 AND m.agent = $2)
+        ) (SELECT ", message_columns!(), " FROM inbox m
+           WHERE NOT EXISTS (SELECT 1 FROM after) AND m.tenant = $1 AND m.agent = $2 AND m.run IS NULL AND m.n + 0 > $3
+           ORDER BY m.n + 0 LIMIT $4)
         UNION ALL
-          (SELECT ", message_columns!(), " FROM runs r CROSS JOIN after CROSS JOIN LATERAL (SELECT * FROM inbox m WHERE m.run = r.run OFFSET 0) AS m
-           WHERE r.tenant = $1 AND r.agent = $2 AND r.ordinal >= coalesce(after.ordinal, 0)
-             AND (r.ordinal > coalesce(after.ordinal, 0) OR m.n > $3)
+          (SELECT ", message_columns!(), " FROM runs r CROSS JOIN LATERAL (SELECT * FROM inbox m WHERE m.run = r.run OFFSET 0) AS m
+           WHERE r.tenant = $1 AND r.agent = $2 AND r.ordinal >= coalesce((SELECT ordinal FROM after), 0)
+             AND (r.ordinal > coalesce((SELECT ordinal FROM after), 0) OR m.n > $3)
            ORDER BY r.ordinal, m.n LIMIT $4)
         LIMIT $4");
     calls: concat!("SELECT ", call_columns!(), " FROM calls c WHERE c.run = $1 AND c.call >= $2 ORDER BY c.call LIMIT $3");
@@ -160,7 +164,7 @@ statements! {
             SELECT 1 FROM heads h WHERE h.tenant = c.tenant AND h.agent = c.agent AND h.run = c.run AND h.quarantined IS NULL LIMIT 1
         ) AS head
         WHERE c.tenant = $1 AND c.tool = $2 AND c.status = 'waiting' AND c.deadline > $3 ORDER BY c.created_at, c.run, c.call LIMIT $4");
-    calls_by_key: concat!("SELECT ", call_columns!(), " FROM calls c WHERE c.tenant = $1 AND c.claim_key = $2 ORDER BY c.run, c.call");
+    calls_by_key: concat!("SELECT ", call_columns!(), " FROM calls c WHERE c.tenant = $1 AND c.claim_key = $2");
     /// A left join, so that an item that is gone is an error and not a gap.
     box_items: "SELECT b.position, t.item, t.kind, t.hash, t.content
         FROM box_rows b LEFT JOIN LATERAL (SELECT * FROM items t WHERE t.item = b.item LIMIT 1) AS t ON true
@@ -197,14 +201,15 @@ statements! {
             iteration = q.iteration, deliverable = q.deliverable, ended_at = q.ended_at
         FROM unnest($1::bytea[], $2::text[], $3::bigint[], $4::bigint[], $5::bytea[], $6::bigint[], $7::bytea[], $8::bigint[])
             AS q(run, status, epoch, state_version, state, iteration, deliverable, ended_at)
-        WHERE r.run = q.run");
+        CROSS JOIN LATERAL (SELECT t.ctid FROM runs t WHERE t.run = q.run LIMIT 1) AS found WHERE r.ctid = found.ctid");
     activate_runs: all_of!("bytea", "UPDATE runs r SET status = 'active', epoch = q.epoch
-        FROM unnest($1::bytea[], $2::bigint[]) AS q(run, epoch) WHERE r.run = q.run");
+        FROM unnest($1::bytea[], $2::bigint[]) AS q(run, epoch)
+        CROSS JOIN LATERAL (SELECT t.ctid FROM runs t WHERE t.run = q.run LIMIT 1) AS found WHERE r.ctid = found.ctid");
     insert_manifests: "INSERT INTO manifests (hash, body) SELECT * FROM unnest($1::bytea[], $2::bytea[]) ON CONFLICT (hash) DO NOTHING";
     add_open_runs: "INSERT INTO tenants (tenant, slot, open) SELECT q.a, $2::bigint, q.b FROM unnest($1::text[], $3::bigint[]) AS q(a, b)
         ON CONFLICT (tenant, slot) DO UPDATE SET open = tenants.open + excluded.open";
-    insert_journal: "INSERT INTO journal (run, number, epoch, kind, version, at, body)
-        SELECT * FROM unnest($1::bytea[], $2::bigint[], $3::bigint[], $4::text[], $5::bigint[], $6::bigint[], $7::bytea[])";
+    insert_stretches: "INSERT INTO stretches (run, first, epoch, at, version, events)
+        SELECT * FROM unnest($1::bytea[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::text[])";
     insert_messages: "INSERT INTO inbox (n, tenant, agent, kind, status, run, epoch, call, item, outcome, after_execution, source, reason,
             created_at, processed_at)
         SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bytea[], $7::bigint[], $8::bigint[],
@@ -213,7 +218,8 @@ statements! {
             processed_at = coalesce(q.processed_at, m.processed_at), reason = coalesce(q.reason, m.reason)
         FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::bigint[], $7::text[])
             AS q(n, tenant, agent, status, epoch, processed_at, reason)
-        WHERE m.n = q.n AND m.tenant = q.tenant AND m.agent = q.agent");
+        CROSS JOIN LATERAL (SELECT t.ctid FROM inbox t WHERE t.n = q.n AND t.tenant = q.tenant AND t.agent = q.agent LIMIT 1) AS found
+        WHERE m.ctid = found.ctid");
     insert_calls: "INSERT INTO calls (tenant, agent, run, call, iteration, tool, route, effect, status, created_at, deadline, item, result,
             worker, lease_until, attempt, claim_key)
         SELECT * FROM unnest($1::text[], $2::text[], $3::bytea[], $4::bigint[], $5::bigint[], $6::text[], $7::text[], $8::text[],
@@ -222,12 +228,12 @@ statements! {
             lease_until = q.lease_until, attempt = q.attempt, claim_key = q.claim_key
         FROM unnest($1::bytea[], $2::bigint[], $3::text[], $4::bigint[], $5::bytea[], $6::text[], $7::bigint[], $8::bigint[], $9::text[])
             AS q(run, call, status, deadline, result, worker, lease_until, attempt, claim_key)
-        WHERE c.run = q.run AND c.call = q.call");
+        CROSS JOIN LATERAL (SELECT t.ctid FROM calls t WHERE t.run = q.run AND t.call = q.call LIMIT 1) AS found WHERE c.ctid = found.ctid");
     move_calls: all_of!("bytea", "UPDATE calls c SET status = q.status, result = coalesce(q.result, c.result),
             deadline = coalesce(q.deadline, c.deadline), lease_until = NULL, claim_key = NULL,
             worker = CASE WHEN q.status = 'waiting' THEN NULL ELSE c.worker END
         FROM unnest($1::bytea[], $2::bigint[], $3::text[], $4::bytea[], $5::bigint[]) AS q(run, call, status, result, deadline)
-        WHERE c.run = q.run AND c.call = q.call");
+        CROSS JOIN LATERAL (SELECT t.ctid FROM calls t WHERE t.run = q.run AND t.call = q.call LIMIT 1) AS found WHERE c.ctid = found.ctid");
     insert_items: "INSERT INTO items (item, tenant, kind, hash, content)
         SELECT * FROM unnest($1::bytea[], $2::text[], $3::text[], $4::bytea[], $5::bytea[])";
     insert_boxes: "INSERT INTO boxes (box, tenant, parent, parent_length, depth, inherited)
