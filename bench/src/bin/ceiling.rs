@@ -123,9 +123,8 @@ async fn write_arrays(url: String, waiting: Waiting) -> Result<(), tokio_postgre
                 }
             }
         }
-        let arrays: [&(dyn tokio_postgres::types::ToSql + Sync); 11] = [
-            &starts.0, &starts.1, &events.0, &events.1, &events.2, &jobs.0, &jobs.1, &jobs_done.0, &jobs_done.1, &ends.0, &ends.1,
-        ];
+        let arrays: [&(dyn tokio_postgres::types::ToSql + Sync); 11] =
+            [&starts.0, &starts.1, &events.0, &events.1, &events.2, &jobs.0, &jobs.1, &jobs_done.0, &jobs_done.1, &ends.0, &ends.1];
         client.execute(&statement, &arrays).await?;
         for write in group {
             let _ = write.done.send(());
