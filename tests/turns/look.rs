@@ -134,7 +134,7 @@ pub fn multiply(server: &Server, run: &str, copies: u32) {
         INSERT INTO runs SELECT c.run, the.tenant, the.agent, the.ordinal + c.k, the.status, the.kind, the.epoch, c.message, NULL, the.manifest,
                 the.context, c.output, the.state_version,
                 CAST(replace(CAST(the.state AS TEXT), lower(hex(the.output)), lower(hex(c.output))) AS BLOB),
-                the.iteration, the.trace, the.parent_step, the.source, the.deliverable, the.created_at, the.ended_at FROM copies AS c, the;
+                the.iteration, the.trace, the.parent_step, the.source, the.depth, the.deliverable, the.created_at, the.ended_at FROM copies AS c, the;
         UPDATE heads SET queued = queued + (SELECT copies FROM chosen), runs = runs + (SELECT copies FROM chosen)
             WHERE agent = (SELECT agent FROM the);
         UPDATE tenants SET open = open + (SELECT copies FROM chosen);

@@ -63,6 +63,7 @@ CREATE TABLE runs (
     trace         BLOB NOT NULL,
     parent_step   TEXT,
     source        TEXT,
+    depth         INTEGER NOT NULL,
     deliverable   BLOB,
     created_at    INTEGER NOT NULL,
     ended_at      INTEGER,

@@ -7,6 +7,7 @@
 //! What is deliberately absent: policy, clocks, randomness. Time and ids come in with the data.
 
 pub mod conformance;
+mod edges;
 mod memory;
 mod postgres;
 mod reading;

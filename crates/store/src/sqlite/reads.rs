@@ -31,8 +31,8 @@ macro_rules! run_columns {
     () => {
         concat!(
             brief_columns!(),
-            ", kind, dedupe, manifest, context, output, state_version, state, iteration, trace, parent_step, source, deliverable,
-              created_at, ended_at"
+            ", kind, dedupe, manifest, context, output, state_version, state, iteration, trace, parent_step, source, depth,
+              deliverable, created_at, ended_at"
         )
     };
 }
@@ -90,11 +90,16 @@ fn run(row: &Row<'_>) -> rusqlite::Result<RunRow> {
         state_version: row.get(12)?,
         state: row.get::<_, Vec<u8>>(13)?.into(),
         iteration: small(row, 14)?,
-        lineage: Lineage { trace: bytes(row, 15)?, parent_step: row.get(16)?, source: row.get(17)? },
-        deliverable: maybe_id(row, 18, ItemId::from_slice)?,
-        created_at: time(row, 19)?,
-        ended_at: maybe_time(row, 20)?,
+        lineage: lineage(row, 15)?,
+        deliverable: maybe_id(row, 19, ItemId::from_slice)?,
+        created_at: time(row, 20)?,
+        ended_at: maybe_time(row, 21)?,
     })
+}
+
+/// Columns from `at` on: trace, parent step, source, depth.
+fn lineage(row: &Row<'_>, at: usize) -> rusqlite::Result<Lineage> {
+    Ok(Lineage { trace: bytes(row, at)?, parent_step: row.get(at + 1)?, source: row.get(at + 2)?, depth: small(row, at + 3)? })
 }
 
 fn message(row: &Row<'_>) -> rusqlite::Result<(MessageId, MessageRow)> {
@@ -199,8 +204,8 @@ impl Reads for SqliteRows {
     }
 
     fn lineage(&self, run: RunId) -> Outcome<Option<Lineage>> {
-        let sql = "SELECT trace, parent_step, source FROM runs WHERE run = ?1";
-        self.one(sql, [run.as_bytes()], |row| Ok(Lineage { trace: bytes(row, 0)?, parent_step: row.get(1)?, source: row.get(2)? }))
+        let sql = "SELECT trace, parent_step, source, depth FROM runs WHERE run = ?1";
+        self.one(sql, [run.as_bytes()], |row| lineage(row, 0))
     }
 
     fn manifest(&self, hash: &[u8; 32]) -> Outcome<Option<Arc<Manifest>>> {

@@ -86,8 +86,8 @@ impl Rows for SqliteRows {
 
     fn insert_run(&mut self, run: &RunRow) -> Outcome<()> {
         let sql = "INSERT INTO runs (run, tenant, agent, ordinal, status, epoch, message, kind, dedupe, manifest, context, output,
-                                     state_version, state, iteration, trace, parent_step, source, deliverable, created_at, ended_at)
-                   VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21)";
+                                     state_version, state, iteration, trace, parent_step, source, depth, deliverable, created_at, ended_at)
+                   VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22)";
         let params = params![
             run.brief.run.as_bytes(),
             run.brief.agent.tenant.as_str(),
@@ -107,6 +107,7 @@ impl Rows for SqliteRows {
             run.lineage.trace,
             run.lineage.parent_step,
             run.lineage.source,
+            run.lineage.depth,
             run.deliverable.as_ref().map(ItemId::as_bytes),
             run.created_at.0,
             run.ended_at.map(|at| at.0),
