@@ -68,6 +68,7 @@ CREATE TABLE runs (
     trace         bytea NOT NULL,
     parent_step   text,
     source        text,
+    depth         bigint NOT NULL,
     deliverable   bytea,
     created_at    bigint NOT NULL,
     ended_at      bigint,

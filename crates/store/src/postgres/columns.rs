@@ -209,7 +209,7 @@ impl Columns {
     }
 
     pub(super) fn lineage(&self) -> Outcome<Lineage> {
-        Ok(Lineage { trace: self.bytes()?, parent_step: self.maybe_text()?, source: self.maybe_text()? })
+        Ok(Lineage { trace: self.bytes()?, parent_step: self.maybe_text()?, source: self.maybe_text()?, depth: self.small()? })
     }
 
     pub(super) fn stretch(&self) -> Outcome<Vec<JournalRow>> {

@@ -176,10 +176,11 @@ impl Writes<'_> {
         let traces = column(&rows, |row| row.lineage.trace.as_slice());
         let steps = column(&rows, |row| row.lineage.parent_step.as_deref().map(Text));
         let sources = column(&rows, |row| row.lineage.source.as_deref().map(Text));
+        let depths = column(&rows, |row| i64::from(row.lineage.depth));
         let deliverables = column(&rows, |row| row.deliverable.as_ref().map(|item| item.as_bytes().as_slice()));
         let created = column(&rows, |row| row.created_at.0);
         let ended = column(&rows, |row| row.ended_at.map(|at| at.0));
-        let params: [&(dyn ToSql + Sync); 21] = [
+        let params: [&(dyn ToSql + Sync); 22] = [
             &ids,
             &tenants,
             &agents,
@@ -198,6 +199,7 @@ impl Writes<'_> {
             &traces,
             &steps,
             &sources,
+            &depths,
             &deliverables,
             &created,
             &ended,

@@ -26,7 +26,7 @@ macro_rules! run_columns {
         concat!(
             brief_columns!(),
             ", r.kind, r.dedupe, r.manifest, r.context, r.output, r.state_version, r.state, r.iteration, r.trace, r.parent_step, r.source,
-               r.deliverable, r.created_at, r.ended_at"
+               r.depth, r.deliverable, r.created_at, r.ended_at"
         )
     };
 }
@@ -136,7 +136,7 @@ statements! {
     lives: "SELECT q.i, EXISTS (SELECT 1 FROM nodes n WHERE n.node = q.a AND n.alive_until > clock_timestamp()) \
             FROM unnest($1::bigint[]) WITH ORDINALITY AS q(a, i)";
     runs: each!(by!("bytea"), concat!("SELECT ", run_columns!(), " FROM runs r WHERE r.run = q.a LIMIT 1"));
-    lineages: each!(by!("bytea"), "SELECT r.trace, r.parent_step, r.source FROM runs r WHERE r.run = q.a LIMIT 1");
+    lineages: each!(by!("bytea"), "SELECT r.trace, r.parent_step, r.source, r.depth FROM runs r WHERE r.run = q.a LIMIT 1");
     manifests: each!(by!("bytea"), "SELECT f.body FROM manifests f WHERE f.hash = q.a LIMIT 1");
 
     run_from: concat!("SELECT ", run_columns!(),
@@ -193,10 +193,10 @@ statements! {
             pending = excluded.pending, queued = excluded.queued, runs = excluded.runs, local = excluded.local,
             quarantined = excluded.quarantined";
     insert_runs: "INSERT INTO runs (run, tenant, agent, ordinal, status, epoch, message, kind, dedupe, manifest, context, output,
-            state_version, state, iteration, trace, parent_step, source, deliverable, created_at, ended_at)
+            state_version, state, iteration, trace, parent_step, source, depth, deliverable, created_at, ended_at)
         SELECT * FROM unnest($1::bytea[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::bigint[], $7::bigint[], $8::text[],
             $9::text[], $10::bytea[], $11::bytea[], $12::bytea[], $13::bigint[], $14::bytea[], $15::bigint[], $16::bytea[], $17::text[],
-            $18::text[], $19::bytea[], $20::bigint[], $21::bigint[])";
+            $18::text[], $19::bigint[], $20::bytea[], $21::bigint[], $22::bigint[])";
     update_runs: all_of!("bytea", "UPDATE runs r SET status = q.status, epoch = q.epoch, state_version = q.state_version, state = q.state,
             iteration = q.iteration, deliverable = q.deliverable, ended_at = q.ended_at
         FROM unnest($1::bytea[], $2::text[], $3::bigint[], $4::bigint[], $5::bytea[], $6::bigint[], $7::bytea[], $8::bigint[])

@@ -13,7 +13,7 @@ use super::{
     session::Connector,
 };
 use crate::{
-    reading,
+    edges, reading,
     rows::{Outcome, Reads},
     verbs::{self, Segment},
 };
@@ -84,7 +84,7 @@ macro_rules! views_over_readers {
             }
 
             async fn edges(&self, agent: &AgentKey, page: Page) -> Result<Vec<Edge>, StoreError> {
-                self.readers.read(|rows| reading::edges(rows, agent, page)).await
+                self.readers.read(|rows| edges::edges(rows, agent, page)).await
             }
         }
     };
