@@ -19,8 +19,8 @@ const START_PATIENCE: Duration = Duration::from_secs(30);
 /// The first lease: enough for the process to begin prolonging it.
 const FIRST_LEASE_MS: i64 = 15_000;
 
-/// One server migrates at a time. The number is ours, in the namespace of advisory locks.
-const MIGRATION_LOCK: i64 = 0x77_69_6e_64_6c_61_73_73;
+/// One server migrates at a time. A lock per schema, as the tables are.
+const MIGRATION_LOCK: &str = "SELECT pg_advisory_xact_lock(hashtextextended('windlass migration in ' || current_schema(), 0))";
 
 /// Why a database was not opened.
 #[derive(Debug, thiserror::Error)]
@@ -122,7 +122,7 @@ async fn version(client: &Client) -> Result<i64, PostgresOpenError> {
 /// Servers that start at once find one of them migrating, and then nothing left to do.
 async fn migrate(client: &mut Client) -> Result<(), PostgresOpenError> {
     let transaction = client.transaction().await?;
-    transaction.batch_execute(&format!("SET LOCAL lock_timeout = 0; SELECT pg_advisory_xact_lock({MIGRATION_LOCK})")).await?;
+    transaction.batch_execute(&format!("SET LOCAL lock_timeout = 0; {MIGRATION_LOCK}")).await?;
     let made = "CREATE TABLE IF NOT EXISTS schema_version (version bigint PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now())";
     transaction.batch_execute(made).await?;
     let found: i64 = transaction.query_one("SELECT coalesce(max(version), 0) FROM schema_version", &[]).await?.try_get(0)?;

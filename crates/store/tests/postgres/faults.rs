@@ -47,7 +47,7 @@ async fn kill_connections(database: &Database, is_over: Arc<AtomicBool>) -> i64 
 
 #[tokio::test]
 async fn lost_connections_lose_nothing_and_repeat_nothing() {
-    let database = Server::shared().database().await;
+    let database = Server::shared().database_alone().await;
     let store = node(&database).await;
     let mut agents = work(&store);
     let is_over = Arc::new(AtomicBool::new(false));
