@@ -103,7 +103,8 @@ impl Pen {
         Ok(ending)
     }
 
-    /// Runs a verb outside of any transaction, to learn what it asks. True if it wrote nothing: then its answer is good.
+    /// Runs a verb outside of any transaction, to learn what it asks. True if it came to its end and wrote nothing: then its
+    /// answer is good.
     pub(super) async fn rehearse(&mut self, member: &mut dyn Member) -> Result<(Opening, bool), Trouble> {
         let session = self.ready().await?;
         let (mut answers, nobody) = (Answers::new(), BTreeMap::new());
@@ -119,7 +120,7 @@ impl Pen {
             member.apply(&mut sheet);
             let (missing, log) = sheet.into_parts();
             if missing.is_empty() {
-                let is_idle = log.is_empty() || member.standing() != Standing::Done;
+                let is_idle = log.is_empty() && member.standing() == Standing::Done;
                 let (heads, questions) = answers.into_keys().partition(|question| matches!(question, Question::Head(_)));
                 return Ok((Opening { heads, questions }, is_idle));
             }

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeSet, VecDeque},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use tokio::sync::{mpsc, oneshot};
@@ -26,8 +26,9 @@ const GROUP_BYTES_MAX: usize = 32 << 20;
 /// So often a group is tried again that was in somebody's way, before its members are applied one by one.
 const GROUP_TRIES: u32 = 3;
 
-/// So often one verb is tried.
+/// So often, and for so long, one verb is tried.
 const TRIES: u32 = 40;
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// So often a verb is tried that finds its key taken: whoever took it is seen by the next try.
 const STANDS_TRIES: u32 = 3;
@@ -151,7 +152,7 @@ async fn apply_together(pen: &mut Pen, group: &mut [Box<dyn Member>]) -> bool {
 
 /// Applies one verb until it is done or cannot be. False if the server cannot be reached.
 async fn apply_alone(pen: &mut Pen, alone: &mut [Box<dyn Member>]) -> bool {
-    let mut stood = 0;
+    let (mut stood, since) = (0, Instant::now());
     for tries in 1..=TRIES {
         if let Err(trouble) = pen.ready().await {
             alone.iter_mut().for_each(|member| member.fail(StoreError::Unavailable("the database cannot be reached".into())));
@@ -164,7 +165,7 @@ async fn apply_alone(pen: &mut Pen, alone: &mut [Box<dyn Member>]) -> bool {
             Err(trouble) => trouble,
         };
         stood += u32::from(matches!(trouble, Trouble::Stands(_)));
-        let is_last = tries == TRIES || stood == STANDS_TRIES || matches!(trouble, Trouble::Failed(_));
+        let is_last = tries == TRIES || since.elapsed() > PATIENCE || stood == STANDS_TRIES || matches!(trouble, Trouble::Failed(_));
         if is_last {
             let error = trouble.into_error();
             let told = || match &error {
