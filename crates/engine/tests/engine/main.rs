@@ -5,6 +5,7 @@
 
 mod doorbell;
 mod drain;
+mod known;
 mod laps;
 mod leases;
 mod limits;
