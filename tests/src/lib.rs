@@ -1,6 +1,7 @@
 //! The harness: the real binary in a folder of its own, spoken to over HTTP, killed without mercy.
 
 mod fake_model;
+pub mod postgres;
 mod server;
 mod stream;
 mod views;

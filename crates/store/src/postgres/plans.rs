@@ -3,16 +3,13 @@
 
 use tokio_postgres::Client;
 use windlass_ports::Store;
+use windlass_tests::postgres::Server;
 
 use super::{PostgresStore, session::Connector, statements::Statements};
 use crate::{
     StoreOptions,
     conformance::fixtures::{Kit, LOOKUP, START, agent, calls},
 };
-
-#[path = "../../tests/postgres/server.rs"]
-#[allow(dead_code, reason = "the tests of the store use the rest")]
-mod server;
 
 /// Tables that grow without end.
 const GROWING: [&str; 9] = ["heads", "runs", "inbox", "calls", "stretches", "items", "boxes", "box_rows", "tenants"];
@@ -60,7 +57,7 @@ async fn check_all(client: &Client) {
 
 #[tokio::test]
 async fn every_statement_finds_its_rows_by_an_index_however_large_its_tables_are() {
-    let database = server::Server::shared().database().await;
+    let database = Server::shared().database().await;
     let store = std::sync::Arc::new(PostgresStore::open(&database.url, StoreOptions::default()).await.unwrap());
     let client = Connector::new(&database.url).unwrap().bare().await.unwrap();
     check_all(&client).await;

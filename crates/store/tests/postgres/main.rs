@@ -4,7 +4,6 @@
 mod faults;
 mod nodes;
 mod opening;
-mod server;
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,7 +17,7 @@ use windlass_store::{
     },
 };
 
-use server::{Database, Server};
+use windlass_tests::postgres::{Database, Server};
 
 mod suite {
     use super::*;

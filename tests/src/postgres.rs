@@ -2,6 +2,7 @@
 //!
 //! `WINDLASS_TEST_POSTGRES_URL` names a server to be used instead. Without it, and without the programs of a PostgreSQL server,
 //! tests fail and say what is missing.
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking, like tests")]
 
 use std::{
     net::TcpListener,
@@ -65,7 +66,7 @@ impl Server {
         server
     }
 
-    /// The server's process, started.
+    /// Starts the server's process.
     pub fn begin(&self) {
         run(self.control().args(["-w", "-l"]).arg(self.folder.join("log")).arg("start"));
     }
@@ -129,6 +130,7 @@ static LEFT: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// A database of one test.
 pub struct Database {
+    /// Where it is.
     pub url: String,
     /// The same over a unix socket.
     pub socket: String,
