@@ -72,6 +72,7 @@ pub fn open(folder: &Path, model: Arc<dyn Model>, executor: Arc<dyn Executor>, i
         models: Arc::new(OneModel(model)),
         roster: Roster::new(BTreeMap::from([("long".into(), long)]), BTreeMap::from([(external.name.clone(), external)]), vec![executor]),
         doorbell: None,
+        bells: None,
         publisher: None,
         clock: Arc::new(RealClock),
         ids: Arc::new(RealIds),

@@ -43,6 +43,7 @@ pub(crate) async fn serve(config: Config, data: &Path) -> anyhow::Result<()> {
         models,
         roster: roster(&config),
         doorbell: None,
+        bells: None,
         publisher: None,
         clock: Arc::new(SystemClock),
         ids: Arc::new(OrderedIds),

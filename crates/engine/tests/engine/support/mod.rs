@@ -114,6 +114,7 @@ impl Stage {
             models: Arc::new(model::Only(self.model.clone())),
             roster: Roster::new(self.agents.clone(), tools::services(), vec![self.tools.clone()]),
             doorbell: self.bell.clone().map(|bell| bell as Arc<dyn Doorbell>),
+            bells: None,
             publisher: self.speaker.clone().map(|speaker| speaker as Arc<dyn Publisher>),
             clock: self.clock.clone() as Arc<dyn Clock>,
             ids: self.ids.clone(),

@@ -8,8 +8,8 @@ use std::sync::{
 use async_trait::async_trait;
 use tokio::time::Instant;
 use uuid::Uuid;
-use windlass_kernel::{AgentKey, Timestamp};
-use windlass_ports::{Clock, Doorbell, Ids, Published, Publisher};
+use windlass_kernel::Timestamp;
+use windlass_ports::{Clock, Doorbell, Ids, Published, Publisher, Ring};
 
 type Hook = Box<dyn Fn(&Published) + Send + Sync>;
 
@@ -51,13 +51,13 @@ impl Speaker {
 
     /// The messages heard on a subject.
     pub fn on(&self, subject: &str) -> Vec<Published> {
-        self.heard().into_iter().filter(|message| message.subject == subject).collect()
+        self.heard().into_iter().filter(|message| message.subject.to_string() == subject).collect()
     }
 }
 
 #[async_trait]
 impl Publisher for Speaker {
-    async fn publish(&self, message: &Published) -> Result<(), String> {
+    async fn publish(&self, messages: &[Published]) -> Result<(), String> {
         if self.hangs.load(SeqCst) {
             std::future::pending::<()>().await;
         }
@@ -65,11 +65,11 @@ impl Publisher for Speaker {
             return Err("down".into());
         }
         if let Some(hook) = &self.hook {
-            hook(message);
+            messages.iter().for_each(hook);
         }
         let mut taken = self.taken.lock().unwrap();
-        let is_new = taken.iter().all(|earlier| earlier.id != message.id);
-        taken.push(message.clone());
+        let is_new = messages.iter().any(|message| taken.iter().all(|earlier| earlier.id != message.id));
+        taken.extend(messages.iter().cloned());
         if is_new && self.is_forgetful.load(SeqCst) {
             return Err("taken, but nobody is told".into());
         }
@@ -84,7 +84,7 @@ pub struct DeafBell {
 }
 
 impl Doorbell for DeafBell {
-    fn ring(&self, _agent: &AgentKey) {
+    fn ring(&self, _ring: Ring) {
         self.rings.fetch_add(1, SeqCst);
     }
 }
