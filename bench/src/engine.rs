@@ -78,6 +78,7 @@ pub fn open(folder: &Path, model: Arc<dyn Model>, executor: Arc<dyn Executor>, i
         ids: Arc::new(RealIds),
         crash: CrashPoints::default(),
         settings: Settings::default(),
+        life: None,
     })
 }
 

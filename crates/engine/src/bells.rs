@@ -54,17 +54,19 @@ impl Inner {
     }
 
     /// A run was leased to this process. Others hear of it only if nobody here will enter it: they would all come for it.
-    pub fn ring(&self, agent: &AgentKey) {
+    pub fn pass_on(&self, agent: &AgentKey) {
         self.crash.before_effect("ring");
         if *self.draining.borrow() {
-            self.ask_others(agent);
+            self.ring_elsewhere(|| Ring::Work(agent.clone()));
         }
         self.crash.after_effect("ring");
     }
 
-    /// There is something to do for an agent, and no room for it here.
-    pub fn ask_others(&self, agent: &AgentKey) {
+    /// There is something to do for an agent which another process may have, or may have room for.
+    pub fn ring(&self, agent: &AgentKey) {
+        self.crash.before_effect("ring");
         self.ring_elsewhere(|| Ring::Work(agent.clone()));
+        self.crash.after_effect("ring");
     }
 
     fn ring_elsewhere(&self, ring: impl FnOnce() -> Ring) {

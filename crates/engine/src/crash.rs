@@ -10,17 +10,32 @@ use windlass_ports::CommitKind;
 /// The kinds of effects that have a point before and after them.
 const EFFECTS: [&str; 4] = ["model_call", "tool_start", "publish", "ring"];
 
+/// Told of every point that is reached, as `commit` or `effect`, its kind, `before` or `after`.
+type Watcher = dyn Fn(&str, &str, &str) + Send + Sync;
+
 /// Kills this process when a chosen point is reached for the n-th time. Cheap to clone.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct CrashPoints {
-    chosen: Option<Arc<Chosen>>,
+    watcher: Option<Arc<Watcher>>,
 }
 
-#[derive(Debug)]
 struct Chosen {
     name: String,
     nth: u64,
     reached: AtomicU64,
+}
+
+impl Chosen {
+    fn reach(&self, what: &str, kind: &str, when: &str) {
+        let is_it = self.name.split('.').eq([what, kind, when]);
+        if is_it && self.reached.fetch_add(1, Ordering::SeqCst) + 1 == self.nth {
+            // SIGKILL cannot be handled, so nothing is flushed or released on the way out: that is the point.
+            let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
+            loop {
+                std::thread::park();
+            }
+        }
+    }
 }
 
 /// A crash point was named that does not exist.
@@ -44,10 +59,16 @@ impl CrashPoints {
         };
         match nth {
             Some(nth) if Self::names().iter().any(|known| known == name) => {
-                Ok(CrashPoints { chosen: Some(Arc::new(Chosen { name: name.to_owned(), nth, reached: AtomicU64::new(0) })) })
+                let chosen = Chosen { name: name.to_owned(), nth, reached: AtomicU64::new(0) };
+                Ok(CrashPoints { watcher: Some(Arc::new(move |what, kind, when| chosen.reach(what, kind, when))) })
             }
             Some(_) | None => Err(UnknownPoint(text.to_owned())),
         }
+    }
+
+    /// Tells a simulation of every point, which may then end the process as it sees it.
+    pub fn watched(watcher: impl Fn(&str, &str, &str) + Send + Sync + 'static) -> Self {
+        CrashPoints { watcher: Some(Arc::new(watcher)) }
     }
 
     pub(crate) fn before_commit(&self, kind: CommitKind) {
@@ -67,14 +88,8 @@ impl CrashPoints {
     }
 
     fn reach(&self, what: &str, kind: &str, when: &str) {
-        let Some(chosen) = &self.chosen else { return };
-        let is_it = chosen.name.split('.').eq([what, kind, when]);
-        if is_it && chosen.reached.fetch_add(1, Ordering::SeqCst) + 1 == chosen.nth {
-            // SIGKILL cannot be handled, so nothing is flushed or released on the way out: that is the point.
-            let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
-            loop {
-                std::thread::park();
-            }
+        if let Some(watcher) = &self.watcher {
+            watcher(what, kind, when);
         }
     }
 }

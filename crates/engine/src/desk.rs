@@ -62,7 +62,7 @@ impl Inner {
     /// Has an agent looked at after a pause.
     pub fn look_later(self: &Arc<Self>, agent: AgentKey, pause: Duration) {
         let inner = self.clone();
-        tokio::spawn(async move {
+        self.tasks.spawn(async move {
             tokio::time::sleep(pause).await;
             inner.look(&agent);
         });
@@ -86,7 +86,8 @@ impl Inner {
         let taken = self.store.report(report).await?;
         self.crash.after_commit(CommitKind::Report);
         if matches!(taken, Taken::Recorded(_)) {
-            self.ask_others(&agent);
+            // Its owner may be another process.
+            self.ring(&agent);
         }
         match taken {
             Taken::Recorded(message) | Taken::Late(message) => Ok(Reported { message, is_duplicate: false }),

@@ -33,6 +33,7 @@ pub(crate) struct ModelCall {
 
 /// Asks the model; the worker hears of it by a note.
 pub(crate) fn start_model(inner: Arc<Inner>, call: ModelCall, notes: mpsc::Sender<Note>) -> AbortHandle {
+    let engine = inner.clone();
     let task = async move {
         let (run, iteration, attempt, patience) = (call.run, call.iteration, call.attempt, call.patience);
         let mut context = None;
@@ -44,7 +45,7 @@ pub(crate) fn start_model(inner: Arc<Inner>, call: ModelCall, notes: mpsc::Sende
         };
         let _ = notes.send(Note::Thought(Box::new(Thought { run, iteration, attempt, context, outcome }))).await;
     };
-    tokio::spawn(task).abort_handle()
+    engine.tasks.spawn(task)
 }
 
 async fn ask(inner: &Inner, call: ModelCall, context: &mut Option<Vec<Item>>) -> Result<Reply, ModelError> {
@@ -109,6 +110,7 @@ pub(crate) struct ToolStart {
 
 /// Runs a tool of this process; the worker hears of it by a note.
 pub(crate) fn start_tool(inner: Arc<Inner>, start: ToolStart, notes: mpsc::Sender<Note>) -> AbortHandle {
+    let engine = inner.clone();
     let task = async move {
         let CallKey { run, call } = start.key;
         let outcome = match AssertUnwindSafe(run_tool(&inner, start)).catch_unwind().await {
@@ -117,7 +119,7 @@ pub(crate) fn start_tool(inner: Arc<Inner>, start: ToolStart, notes: mpsc::Sende
         };
         let _ = notes.send(Note::Tool(Box::new(ToolDone { run, call, outcome }))).await;
     };
-    tokio::spawn(task).abort_handle()
+    engine.tasks.spawn(task)
 }
 
 async fn run_tool(inner: &Inner, start: ToolStart) -> Result<ToolReport, String> {

@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 use windlass_kernel::{
     AgentKey, BoxId, BoxRange, CallNumber, Event, Input, ItemId, ItemKind, NewItem, Origin, ResultField, RunId, Tenant, ToolName, apply,
@@ -19,11 +20,13 @@ use crate::{
     crash::CrashPoints,
     draft::Draft,
     gate::Gates,
+    lease::{self, Lease},
     note::{Answer, Note},
     publish,
     roster::{Roster, Wishes},
     settings::Settings,
     sweep,
+    tasks::Tasks,
     watch::{Watch, Watchers},
     workers::Workers,
 };
@@ -54,6 +57,8 @@ pub struct Parts {
     pub crash: CrashPoints,
     /// The limits.
     pub settings: Settings,
+    /// Ends everything at once when it is cancelled, as if the process had died. For simulations; a server has none.
+    pub life: Option<CancellationToken>,
 }
 
 /// What workers and doors share.
@@ -70,6 +75,8 @@ pub(crate) struct Inner {
     pub settings: Settings,
     pub gates: Gates,
     pub workers: Workers,
+    pub tasks: Tasks,
+    pub lease: Lease,
     /// Rings when there is room for a worker again and somebody was turned away.
     pub room: Notify,
     /// Rings after commits, for the publisher.
@@ -99,6 +106,8 @@ impl Engine {
             clock: parts.clock,
             ids: parts.ids,
             crash: parts.crash,
+            tasks: Tasks::new(parts.life),
+            lease: Lease::new(parts.settings.lease_ms),
             settings: parts.settings,
             gates: Gates::default(),
             workers: Workers::default(),
@@ -109,12 +118,13 @@ impl Engine {
             tool_news: Watchers::default(),
             draining: watch::Sender::new(false),
         });
-        tokio::spawn(sweep::run(inner.clone()));
+        inner.tasks.spawn(lease::keep(inner.clone()));
+        inner.tasks.spawn(sweep::run(inner.clone()));
         if let Some(bells) = parts.bells {
-            tokio::spawn(bells::listen(inner.clone(), bells));
+            inner.tasks.spawn(bells::listen(inner.clone(), bells));
         }
         if let Some(publisher) = parts.publisher {
-            tokio::spawn(publish::run(inner.clone(), publisher));
+            inner.tasks.spawn(publish::run(inner.clone(), publisher));
         }
         Engine { inner }
     }
@@ -246,6 +256,11 @@ impl Engine {
     /// Takes no new work, lets calls in flight finish for a while, and leaves the rest to the next owner.
     pub async fn drain(&self) {
         self.inner.draining.send_replace(true);
+        self.wait_for_workers().await;
+        lease::give_up(&self.inner).await;
+    }
+
+    async fn wait_for_workers(&self) {
         let patience = tokio::time::sleep(Duration::from_millis(self.inner.settings.drain_ms));
         tokio::pin!(patience);
         while self.inner.workers.count() > 0 {
@@ -290,7 +305,7 @@ impl Engine {
                 self.inner.crash.after_commit(CommitKind::Enqueue);
                 self.inner.committed.notify_one();
                 if matches!(outcome, StoreEnqueued::Dispatched { .. }) {
-                    self.inner.ask_others(&agent);
+                    self.inner.ring(&agent);
                 }
                 enqueued(id, outcome)
             }

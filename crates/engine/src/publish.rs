@@ -43,7 +43,9 @@ pub(crate) async fn run(inner: Arc<Inner>, publisher: Arc<dyn Publisher>) {
 /// Sends one page of the outbox and forgets it. A page that was cut short is sent again, whole.
 async fn page(inner: &Inner, publisher: &dyn Publisher) -> Result<usize, PublishError> {
     let rows = inner.store.outbox(PAGE).await?;
-    let Some(last) = rows.last() else { return Ok(0) };
+    if rows.is_empty() {
+        return Ok(0);
+    }
     let mut messages = Vec::new();
     for row in &rows {
         messages.extend(messages_of(inner, row).await?);
@@ -53,7 +55,7 @@ async fn page(inner: &Inner, publisher: &dyn Publisher) -> Result<usize, Publish
         publisher.publish(&messages).await.map_err(PublishError::Refused)?;
         inner.crash.after_effect("publish");
     }
-    inner.store.published(last.n).await?;
+    inner.store.published(rows.iter().map(|row| row.n).collect()).await?;
     Ok(rows.len())
 }
 

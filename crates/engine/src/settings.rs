@@ -9,6 +9,8 @@ pub struct Settings {
     pub workers_max: usize,
     /// How often the sweep looks for due deadlines and stranded work.
     pub sweep_ms: u64,
+    /// How long other processes wait for a sign of life before they take over this one's runs.
+    pub lease_ms: u64,
     /// How many agents one pass of the sweep looks at.
     pub sweep_page: usize,
     /// Laps of a run that names no budget.
@@ -42,6 +44,7 @@ impl Default for Settings {
         Settings {
             workers_max: 1024,
             sweep_ms: 500,
+            lease_ms: 10_000,
             sweep_page: 256,
             iterations_max: 10,
             call_deadline_ms: 600_000,

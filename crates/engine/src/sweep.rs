@@ -56,14 +56,40 @@ async fn pass(inner: &Arc<Inner>) -> Result<(), StoreError> {
 async fn adopt_until_draining(inner: &Arc<Inner>) {
     let mut draining = inner.draining.subscribe();
     tokio::select! {
-        () = adopt(inner) => {}
+        () = adopt_lost(inner) => {}
         _ = draining.wait_for(|draining| *draining) => {}
     }
 }
 
-/// Takes over what lost owners left: at start, every owner before this process is lost.
-async fn adopt(inner: &Arc<Inner>) {
+/// Takes over what lost owners left, at start and whenever one is lost. Who has left nothing is buried, so that nobody looks for
+/// it again; not before a whole pass has found nothing, for what is only told to a worker may fail to be done.
+async fn adopt_lost(inner: &Arc<Inner>) {
+    let mut news = inner.lease.lost();
+    let mut lost = Vec::new();
+    loop {
+        let found = adopt(inner).await;
+        if found == 0
+            && !lost.is_empty()
+            && let Err(error) = inner.store.bury(lost).await
+        {
+            tracing::warn!(%error, "lost nodes could not be forgotten; the next pass tries again");
+        }
+        lost = loop {
+            if news.changed().await.is_err() {
+                return;
+            }
+            let told = news.borrow_and_update().clone();
+            if !told.is_empty() {
+                break told;
+            }
+        };
+    }
+}
+
+/// One pass over what lost owners left. Returns how many agents there were.
+async fn adopt(inner: &Arc<Inner>) -> usize {
     let mut after: Option<AgentKey> = None;
+    let mut found = 0;
     loop {
         let page = match inner.store.orphans(inner.node, after.clone(), inner.settings.sweep_page).await {
             Ok(page) => page,
@@ -73,8 +99,9 @@ async fn adopt(inner: &Arc<Inner>) {
                 continue;
             }
         };
-        let Some(last) = page.last() else { return };
+        let Some(last) = page.last() else { return found };
         after = Some(last.clone());
+        found += page.len();
         for agent in page {
             // A run that was in the middle of something waits for nobody: room is waited for.
             inner.tell_when_room(&agent, Note::Look).await;

@@ -35,7 +35,7 @@ const STORE_PAUSE_MS_MAX: u64 = 5000;
 pub(crate) fn start(inner: Arc<Inner>, agent: AgentKey, desk: mpsc::Sender<Note>, notes: mpsc::Receiver<Note>) {
     // Effects hold the desk too; the worker itself must not, or it could never tell that nobody else does.
     let worker = Worker { inner, agent, desk: desk.downgrade(), notes, held: Held::default() };
-    tokio::spawn(worker.work());
+    worker.inner.clone().tasks.spawn(worker.work());
 }
 
 struct Worker {
@@ -164,7 +164,7 @@ impl Worker {
                 self.start_effects();
             }
             (Ok(Enqueued::Dispatched { .. }), _) => {
-                self.inner.ring(&self.agent);
+                self.inner.pass_on(&self.agent);
                 self.held.forget_run();
             }
             (Ok(_) | Err(_), _) => self.inner.committed.notify_one(),
@@ -178,7 +178,8 @@ impl Worker {
         let now = self.inner.clock.now();
         let mut draft = match self.held.run() {
             Some(run) => Draft::new(&run.state),
-            None => match self.load(now).await? {
+            // A run that another process works on is taken from it only by a person's wish.
+            None => match self.load(now, told.iter().any(Told::is_wish)).await? {
                 Some(draft) => draft,
                 None => return self.settle_apart(told).await,
             },
@@ -226,7 +227,7 @@ impl Worker {
         }
         self.tell_watchers();
         if committed.next_leased {
-            self.inner.ring(&self.agent);
+            self.inner.pass_on(&self.agent);
         }
         Ok(committed)
     }
@@ -236,6 +237,9 @@ impl Worker {
             return;
         }
         let Some(desk) = self.desk.upgrade() else { return };
+        if !self.inner.lease.holds() {
+            return self.held.hold_back(&self.inner, &desk);
+        }
         if let Some(pause) = self.held.start_effects(&self.inner, &self.agent, &desk) {
             self.inner.look_later(self.agent.clone(), pause);
         }
@@ -270,7 +274,7 @@ impl Worker {
         self.held.abandon();
         let parked = AssertUnwindSafe(async {
             let now = self.inner.clock.now();
-            if let Some(mut draft) = self.load(now).await? {
+            if let Some(mut draft) = self.load(now, true).await? {
                 let manifest = self.held.run().expect("`load` made a draft of it").manifest.clone();
                 draft.step(&manifest, Input::Panicked, now, self.inner.ids.as_ref());
                 self.commit(draft, now).await?;

@@ -35,7 +35,14 @@ pub trait Store: Send + Sync {
     /// Agents that somebody has to look at by now, oldest first.
     async fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<AgentKey>, StoreError>;
 
-    /// Agents whose owner is gone while it owed them something, after `after` in key order.
+    /// Says that a node lives, and will for as long as its lease is: by the store's own clock. Returns nodes whose lease has run
+    /// out: what they owed is found by `orphans`.
+    async fn beat(&self, node: NodeId, lease_ms: u64) -> Result<Vec<NodeId>, StoreError>;
+
+    /// Forgets nodes whose lease has run out and who owe nobody anything any more. One that beats again is as good as new.
+    async fn bury(&self, nodes: Vec<NodeId>) -> Result<(), StoreError>;
+
+    /// Agents whose owner is neither this node nor one that lives, and owed them something, after `after` in key order.
     async fn orphans(&self, node: NodeId, after: Option<AgentKey>, limit: usize) -> Result<Vec<AgentKey>, StoreError>;
 
     /// Gives waiting calls of a tool to a worker, oldest first, for the length of its lease. A repeated key gives the same calls.
@@ -59,8 +66,8 @@ pub trait Store: Send + Sync {
     /// Journal ranges to be published, oldest first.
     async fn outbox(&self, limit: usize) -> Result<Vec<OutboxRow>, StoreError>;
 
-    /// Forgets outbox rows up to and including this one: they were published.
-    async fn published(&self, up_to: u64) -> Result<(), StoreError>;
+    /// Forgets outbox rows by their numbers: they were published.
+    async fn published(&self, rows: Vec<u64>) -> Result<(), StoreError>;
 }
 
 /// What a store says instead of doing it.
@@ -377,6 +384,8 @@ pub struct Head {
     pub seq: Seq,
     /// Who owns it.
     pub owner: Option<NodeId>,
+    /// Whether the owner's lease holds.
+    pub owner_lives: bool,
     /// Runs that wait their turn.
     pub queued: u32,
 }

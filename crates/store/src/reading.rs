@@ -25,11 +25,12 @@ pub(crate) fn load<R: Reads + ?Sized>(rows: &R, agent: &AgentKey) -> Outcome<Opt
     let turn = run.as_ref().and_then(|run| run.turn);
     let is_for_owner = |id, row: &MessageRow| Some(id) != turn && (row.run.is_none() || row.run == head.run);
     let pending = pending.into_iter().filter(|(id, row)| is_for_owner(*id, row)).map(message).collect();
-    Ok(Some(Loaded { head: head_brief(&head), run, pending }))
+    Ok(Some(Loaded { head: head_brief(rows, &head)?, run, pending }))
 }
 
-fn head_brief(head: &HeadRow) -> Head {
-    Head { status: head.status, epoch: head.epoch, seq: head.seq, owner: head.owner, queued: head.queued }
+fn head_brief<R: Reads + ?Sized>(rows: &R, head: &HeadRow) -> Outcome<Head> {
+    let owner_lives = head.owner.map_or(Ok(false), |owner| rows.lives(owner))?;
+    Ok(Head { status: head.status, epoch: head.epoch, seq: head.seq, owner: head.owner, owner_lives, queued: head.queued })
 }
 
 fn loaded_run<R: Reads + ?Sized>(rows: &R, id: RunId) -> Outcome<LoadedRun> {

@@ -356,7 +356,9 @@ pub trait Reads {
 
     /// Agents whose time to be looked at has come, the longest due first.
     fn due(&self, now: Timestamp, limit: usize) -> Outcome<Vec<AgentKey>>;
-    /// Agents that another node than this one owes something, in key order.
+    /// Whether a node's lease holds.
+    fn lives(&self, node: NodeId) -> Outcome<bool>;
+    /// Agents that a node owes something which is neither this one nor lives, in key order.
     fn orphans(&self, node: NodeId, after: Option<&AgentKey>, limit: usize) -> Outcome<Vec<AgentKey>>;
     /// Outbox rows, oldest first.
     fn outbox(&self, limit: usize) -> Outcome<Vec<OutboxRow>>;
@@ -411,8 +413,8 @@ pub trait Rows: Reads {
 
     /// Notes a stretch of a journal for publishing.
     fn insert_outbox(&mut self, agent: &AgentKey, run: RunId, first: u64, count: u32) -> Outcome<()>;
-    /// Forgets outbox rows up to and including this one.
-    fn forget_outbox(&mut self, up_to: u64) -> Outcome<()>;
+    /// Forgets outbox rows.
+    fn forget_outbox(&mut self, rows: &[u64]) -> Outcome<()>;
 }
 
 /// The error of a write whose key stands already.

@@ -49,6 +49,7 @@ pub(crate) async fn serve(config: Config, data: &Path) -> anyhow::Result<()> {
         ids: Arc::new(OrderedIds),
         crash,
         settings: settings(&config),
+        life: None,
     });
     let state = DoorState::new(engine.clone(), tokens, DoorLimits { body_bytes_max: config.limits.body_bytes });
     let router = windlass_doors::router(state);

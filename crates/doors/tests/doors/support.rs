@@ -149,6 +149,7 @@ impl World {
             ids: Arc::new(FreshIds),
             crash: CrashPoints::default(),
             settings,
+            life: None,
         });
         let router = router(DoorState::new(engine.clone(), tokens(), Limits { body_bytes_max: BODY_BYTES_MAX }));
         World { engine, router, clock }

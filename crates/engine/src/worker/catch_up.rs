@@ -10,13 +10,18 @@ use super::Worker;
 use crate::draft::Draft;
 
 impl Worker {
-    /// Reads the agent. Returns a draft of what its active run has to catch up with; `None` if no run is active.
-    pub(super) async fn load(&mut self, now: Timestamp) -> Result<Option<Draft>, StoreError> {
+    /// Reads the agent. Returns a draft of what its active run has to catch up with; `None` if no run is active, or if another
+    /// process works on it and it is not to be `taken` from that one.
+    pub(super) async fn load(&mut self, now: Timestamp, taken: bool) -> Result<Option<Draft>, StoreError> {
         let Some(loaded) = self.inner.store.load(&self.agent).await? else { return Ok(None) };
         let Some(run) = loaded.run else {
             self.held.abandon();
             return Ok(None);
         };
+        if !taken && self.belongs_elsewhere(&loaded.head, &run) {
+            self.held.abandon();
+            return Ok(None);
+        }
         let action = self.action(&run).await?;
         let mut draft = Draft::new(&run.state);
         let refused = self.catch_up(&mut draft, &loaded.head, &run, &loaded.pending, action, now);
@@ -68,10 +73,20 @@ impl Worker {
         refused
     }
 
+    /// Whether another process that lives is in the middle of something for the run. One that nobody has entered, or that waits
+    /// for the outside, is anybody's.
+    fn belongs_elsewhere(&self, head: &Head, run: &LoadedRun) -> bool {
+        let is_others = head.owner_lives && head.owner != Some(self.inner.node);
+        is_others && head.status != HeadStatus::Dispatched && !outstanding(&run.state).is_empty()
+    }
+
     /// Whether somebody was lost in the middle of something. A run that owes nothing to anybody here, because it waits for the
     /// outside or for a person, loses nothing with its owner.
     fn has_lost_work(&self, head: &Head, run: &LoadedRun) -> bool {
-        if head.owner == Some(self.inner.node) { self.held.has_lost_calls(run.id, &run.state) } else { !outstanding(&run.state).is_empty() }
+        match head.owner == Some(self.inner.node) {
+            true => self.held.has_lost_calls(run.id, &run.state) && !self.held.held_back(run.id, head.seq),
+            false => !outstanding(&run.state).is_empty(),
+        }
     }
 
     /// Takes a waiting message. A result for a call that is not made yet stays where it is.

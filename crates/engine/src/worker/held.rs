@@ -21,6 +21,15 @@ pub(super) struct Held {
     run: Option<HeldRun>,
     /// The run is part of the key: the end of an effect may reach the desk when another run is there already.
     in_flight: BTreeMap<(RunId, Effect), AbortHandle>,
+    held_back: Option<HeldBack>,
+}
+
+/// Effects of a run that were not started when they could have been, because this process had no lease.
+struct HeldBack {
+    run: RunId,
+    seq: Seq,
+    /// Waits for the lease, then has the worker look.
+    wait: AbortHandle,
 }
 
 /// A run as it was last committed, with the guard of its next commit.
@@ -91,7 +100,7 @@ impl Held {
     /// What a worker holds once an enqueue has entered the run, and the tools that services may then claim calls of.
     pub fn entering(new: &NewRun, enter: Commit) -> (Held, Vec<ToolName>) {
         let claimable = claimable(&enter);
-        (Held { run: Some(HeldRun::entering(new, enter)), in_flight: BTreeMap::new() }, claimable)
+        (Held { run: Some(HeldRun::entering(new, enter)), ..Held::default() }, claimable)
     }
 
     /// The store leased the agent to the run.
@@ -130,7 +139,32 @@ impl Held {
     }
 
     pub fn nothing_in_flight(&self) -> bool {
-        self.in_flight.is_empty()
+        self.in_flight.is_empty() && self.held_back.is_none()
+    }
+
+    /// Starts nothing until the lease holds again. Another process may have the run by then: the worker looks first.
+    pub fn hold_back(&mut self, inner: &Arc<Inner>, desk: &mpsc::Sender<Note>) {
+        self.let_go();
+        let Some(run) = self.run.as_ref().filter(|run| !outstanding(&run.state).is_empty()) else { return };
+        let (engine, desk) = (inner.clone(), desk.clone());
+        let wait = inner.tasks.spawn(async move {
+            while !engine.lease.holds() {
+                tokio::time::sleep(engine.beat_pause()).await;
+            }
+            let _ = desk.send(Note::Look).await;
+        });
+        self.held_back = Some(HeldBack { run: run.id, seq: run.seq, wait });
+    }
+
+    /// Whether what the run is owed at this count was held back here: then nothing of it was ever started.
+    pub fn held_back(&self, run: RunId, seq: Seq) -> bool {
+        self.held_back.as_ref().is_some_and(|held| (held.run, held.seq) == (run, seq))
+    }
+
+    fn let_go(&mut self) {
+        if let Some(held) = self.held_back.take() {
+            held.wait.abort();
+        }
     }
 
     /// Whether the run is owed calls in this process that nothing in flight stands for: their executor is gone. A parked run is
@@ -148,6 +182,7 @@ impl Held {
     /// Drops everything, and calls off what is in flight.
     pub fn abandon(&mut self) {
         self.run = None;
+        self.let_go();
         for effect in std::mem::take(&mut self.in_flight).into_values() {
             effect.abort();
         }
@@ -184,6 +219,7 @@ impl Held {
 
     /// Starts what the run is owed and calls off what it is not owed any more. Returns a pause if the model call must wait.
     pub fn start_effects(&mut self, inner: &Arc<Inner>, agent: &AgentKey, desk: &mpsc::Sender<Note>) -> Option<Duration> {
+        self.let_go();
         let run = self.run.as_ref()?;
         let owed = outstanding(&run.state);
         self.in_flight.retain(|(id, effect), handle| {

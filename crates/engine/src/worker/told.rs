@@ -43,6 +43,11 @@ impl Told {
         matches!(self.note, Some(Note::Thought(_) | Note::Tool(_)))
     }
 
+    /// Whether somebody wants a run ended or a decision applied.
+    pub fn is_wish(&self) -> bool {
+        matches!(self.note, Some(Note::Stop(..) | Note::Reconcile(..)))
+    }
+
     pub fn is_settled(&self) -> bool {
         self.note.is_none()
     }

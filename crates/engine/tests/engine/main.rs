@@ -6,6 +6,7 @@
 mod doorbell;
 mod drain;
 mod laps;
+mod leases;
 mod limits;
 mod outbox;
 mod panics;

@@ -4,9 +4,10 @@ mod reads;
 mod table;
 mod writes;
 
-use std::sync::Mutex;
+use std::{sync::Mutex, time::Duration};
 
 use async_trait::async_trait;
+use tokio::time::Instant;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ItemId, NewItem, RunId, Tenant, Timestamp};
 use windlass_ports::{
     BoxView, CallClaim, CallView, ClaimedCall, Commit, Committed, Edge, Enqueued, Guard, HeadView, InboxView, Item, JournalEntry, Loaded,
@@ -33,7 +34,7 @@ impl MemoryStore {
         MemoryStore { rows: Mutex::new(MemoryRows::new()), options }
     }
 
-    /// The one node there is.
+    /// The first node. Others take other numbers: nothing here gives them out.
     pub fn node(&self) -> NodeId {
         NodeId(1)
     }
@@ -84,6 +85,19 @@ impl Store for MemoryStore {
         self.read(|rows| rows.due(now, limit))
     }
 
+    async fn beat(&self, node: NodeId, lease_ms: u64) -> Result<Vec<NodeId>, StoreError> {
+        let mut rows = self.lock()?;
+        let now = Instant::now();
+        rows.nodes.insert(node, now + Duration::from_millis(lease_ms));
+        Ok(rows.nodes.iter().filter(|(_, until)| **until <= now).map(|(node, _)| *node).collect())
+    }
+
+    async fn bury(&self, nodes: Vec<NodeId>) -> Result<(), StoreError> {
+        let now = Instant::now();
+        self.lock()?.nodes.retain(|node, until| *until > now || !nodes.contains(node));
+        Ok(())
+    }
+
     async fn orphans(&self, node: NodeId, after: Option<AgentKey>, limit: usize) -> Result<Vec<AgentKey>, StoreError> {
         self.read(|rows| rows.orphans(node, after.as_ref(), limit))
     }
@@ -116,8 +130,8 @@ impl Store for MemoryStore {
         self.read(|rows| rows.outbox(limit))
     }
 
-    async fn published(&self, up_to: u64) -> Result<(), StoreError> {
-        self.write(|rows| rows.forget_outbox(up_to))
+    async fn published(&self, published: Vec<u64>) -> Result<(), StoreError> {
+        self.write(|rows| rows.forget_outbox(&published))
     }
 }
 

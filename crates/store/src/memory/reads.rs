@@ -5,6 +5,7 @@ use std::{
     sync::Arc,
 };
 
+use tokio::time::Instant;
 use windlass_kernel::{AgentKey, BoxId, CallNumber, HeadStatus, ItemId, Manifest, RunId, Tenant, Timestamp, ToolName};
 use windlass_ports::{CallStatus, Lineage, MessageId, MessageKind, NodeId, OutboxRow, Page, RunStatus};
 
@@ -161,16 +162,27 @@ impl Reads for MemoryRows {
         Ok(due.into_iter().take(limit).map(|(_, agent)| agent.clone()).collect())
     }
 
+    fn lives(&self, node: NodeId) -> Outcome<bool> {
+        Ok(self.nodes.get(&node).is_some_and(|until| *until > Instant::now()))
+    }
+
     fn orphans(&self, node: NodeId, after: Option<&AgentKey>, limit: usize) -> Outcome<Vec<AgentKey>> {
         let is_owed = |head: &HeadRow| match head.status {
             HeadStatus::Idle => false,
             HeadStatus::Dispatched | HeadStatus::Running => true,
             HeadStatus::Suspended => head.local > 0,
         };
-        let is_orphan = |head: &HeadRow| is_owed(head) && head.owner != Some(node) && head.quarantined.is_none();
-        let start = after.cloned().map_or(Unbounded, Excluded);
-        let found = self.heads.range((start, Unbounded)).filter(|(_, head)| is_orphan(head));
-        Ok(found.take(limit).map(|(agent, _)| agent.clone()).collect())
+        let mut found = Vec::new();
+        for (agent, head) in self.heads.range((after.cloned().map_or(Unbounded, Excluded), Unbounded)) {
+            let is_lost = is_owed(head) && head.owner != Some(node) && head.quarantined.is_none();
+            if is_lost && !head.owner.map_or(Ok(false), |owner| self.lives(owner))? {
+                found.push(agent.clone());
+            }
+            if found.len() == limit {
+                break;
+            }
+        }
+        Ok(found)
     }
 
     fn outbox(&self, limit: usize) -> Outcome<Vec<OutboxRow>> {

@@ -1,8 +1,9 @@
 //! The tables, and the statements that change them.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
+use tokio::time::Instant;
 use windlass_kernel::{AgentKey, BoxId, CallNumber, Epoch, ItemId, Manifest, NewItem, RunId, Seq, Tenant, Timestamp, ToolName};
 use windlass_ports::{CallStatus, Guard, MessageId, MessageKind, MessageStatus, NodeId, OutboxRow, PinnedManifest, RunStatus, codec};
 
@@ -34,6 +35,8 @@ pub(super) struct MemoryRows {
     pub(super) boxes: Table<BoxId, BoxRow>,
     pub(super) box_rows: Table<(BoxId, i64), ItemId>,
     pub(super) outbox: Table<u64, OutboxRow>,
+    /// Until when each node lives. No verb writes it.
+    pub(super) nodes: BTreeMap<NodeId, Instant>,
     /// Numbers are never used again, also not those of a verb that was rolled back.
     last_message: u64,
     last_outbox: u64,
@@ -60,6 +63,7 @@ impl MemoryRows {
             boxes: Table::new(),
             box_rows: Table::new(),
             outbox: Table::new(),
+            nodes: BTreeMap::new(),
             last_message: 0,
             last_outbox: 0,
         }
@@ -311,9 +315,8 @@ impl Rows for MemoryRows {
         Ok(())
     }
 
-    fn forget_outbox(&mut self, up_to: u64) -> Outcome<()> {
-        let gone: Vec<u64> = self.outbox.range(..=up_to).map(|(n, _)| *n).collect();
-        gone.iter().for_each(|n| self.outbox.remove(n));
+    fn forget_outbox(&mut self, rows: &[u64]) -> Outcome<()> {
+        rows.iter().for_each(|n| self.outbox.remove(n));
         Ok(())
     }
 }

@@ -50,7 +50,7 @@ impl SqliteStore {
         let opened = open::open(path, READERS)?;
         let manifests = Manifests::default();
         let failed = |error| OpenError::File { path: path.to_owned(), error };
-        let rows = |connection| SqliteRows::new(connection, manifests.clone());
+        let rows = |connection| SqliteRows::new(connection, opened.node, manifests.clone());
         let writer = Writer::start(rows(opened.writer), opened.lock).map_err(failed)?;
         let readers = Readers::new(opened.readers.into_iter().map(rows).collect());
         Ok(SqliteStore { readers, writer, node: opened.node, options })
@@ -92,6 +92,15 @@ impl Store for SqliteStore {
         self.readers.read(move |rows| rows.due(now, limit)).await
     }
 
+    async fn beat(&self, _: NodeId, _: u64) -> Result<Vec<NodeId>, StoreError> {
+        // Whoever has the lock file is the only one that lives.
+        Ok(Vec::new())
+    }
+
+    async fn bury(&self, _: Vec<NodeId>) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     async fn orphans(&self, node: NodeId, after: Option<AgentKey>, limit: usize) -> Result<Vec<AgentKey>, StoreError> {
         self.readers.read(move |rows| rows.orphans(node, after.as_ref(), limit)).await
     }
@@ -124,7 +133,7 @@ impl Store for SqliteStore {
         self.readers.read(move |rows| rows.outbox(limit)).await
     }
 
-    async fn published(&self, up_to: u64) -> Result<(), StoreError> {
-        self.writer.write(move |rows| rows.forget_outbox(up_to)).await
+    async fn published(&self, published: Vec<u64>) -> Result<(), StoreError> {
+        self.writer.write(move |rows| rows.forget_outbox(&published)).await
     }
 }

@@ -356,6 +356,10 @@ impl Reads for SqliteRows {
         self.all(sql, params![now.0, as_limit(limit)], |row| agent(row, 0))
     }
 
+    fn lives(&self, node: NodeId) -> Outcome<bool> {
+        Ok(node == self.node)
+    }
+
     fn orphans(&self, node: NodeId, after: Option<&AgentKey>, limit: usize) -> Outcome<Vec<AgentKey>> {
         // No agent has an empty name, so the first page begins after that.
         let (tenant, name) = after.map_or(("", ""), |after| (after.tenant.as_str(), after.agent.as_str()));

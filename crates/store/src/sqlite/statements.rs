@@ -7,6 +7,7 @@ use std::{
 
 use rusqlite::{Connection, OptionalExtension, Params, Row};
 use windlass_kernel::Manifest;
+use windlass_ports::NodeId;
 
 use super::columns::fault;
 use crate::rows::{Outcome, is_missing};
@@ -22,6 +23,8 @@ pub(super) type Manifests = Arc<Mutex<BTreeMap<[u8; 32], Arc<Manifest>>>>;
 
 pub(super) struct SqliteRows {
     connection: Connection,
+    /// This start of this process.
+    pub(super) node: NodeId,
     manifests: Manifests,
     /// Hashes whose manifest is on disk.
     known: BTreeSet<[u8; 32]>,
@@ -30,8 +33,8 @@ pub(super) struct SqliteRows {
 }
 
 impl SqliteRows {
-    pub(super) fn new(connection: Connection, manifests: Manifests) -> Self {
-        SqliteRows { connection, manifests, known: BTreeSet::new(), staged: Vec::new() }
+    pub(super) fn new(connection: Connection, node: NodeId, manifests: Manifests) -> Self {
+        SqliteRows { connection, node, manifests, known: BTreeSet::new(), staged: Vec::new() }
     }
 
     pub(super) fn begin(&self) -> rusqlite::Result<()> {

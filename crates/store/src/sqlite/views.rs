@@ -4,7 +4,7 @@ use std::path::Path;
 
 use async_trait::async_trait;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ItemId, RunId, Tenant};
-use windlass_ports::{BoxView, CallView, Edge, HeadView, InboxView, Item, JournalEntry, Page, RunView, StoreError, Views};
+use windlass_ports::{BoxView, CallView, Edge, HeadView, InboxView, Item, JournalEntry, NodeId, Page, RunView, StoreError, Views};
 
 use super::{
     OpenError, SqliteStore, open,
@@ -24,7 +24,7 @@ pub struct SqliteViews {
 impl SqliteViews {
     /// Opens a database that is there, for reading.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, OpenError> {
-        let rows = SqliteRows::new(open::reader(path.as_ref())?, Manifests::default());
+        let rows = SqliteRows::new(open::reader(path.as_ref())?, NodeId(0), Manifests::default());
         Ok(SqliteViews { readers: Readers::new(vec![rows]) })
     }
 }

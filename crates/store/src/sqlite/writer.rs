@@ -157,6 +157,7 @@ mod tests {
 
     use rusqlite::Connection;
     use windlass_kernel::{ItemId, ItemKind, NewItem, Tenant};
+    use windlass_ports::NodeId;
 
     use super::*;
     use crate::{
@@ -167,7 +168,7 @@ mod tests {
     fn rows() -> SqliteRows {
         let connection = Connection::open_in_memory().unwrap();
         connection.execute_batch(include_str!("../../migrations/0001_init.sql")).unwrap();
-        SqliteRows::new(connection, Manifests::default())
+        SqliteRows::new(connection, NodeId(1), Manifests::default())
     }
 
     fn tenant() -> Tenant {

@@ -285,7 +285,7 @@ impl Rows for SqliteRows {
         self.change(sql, params![agent.tenant.as_str(), agent.agent.as_str(), run.as_bytes(), int(first), count]).map(drop)
     }
 
-    fn forget_outbox(&mut self, up_to: u64) -> Outcome<()> {
-        self.change("DELETE FROM outbox WHERE n <= ?1", [int(up_to)]).map(drop)
+    fn forget_outbox(&mut self, rows: &[u64]) -> Outcome<()> {
+        rows.iter().try_for_each(|n| self.change("DELETE FROM outbox WHERE n = ?1", [int(*n)]).map(drop))
     }
 }

@@ -9,6 +9,7 @@ pub mod tools;
 use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
 
 use tokio::runtime::Runtime;
+use tokio_util::sync::CancellationToken;
 use windlass_engine::{AgentSpec, ClaimRequest, CrashPoints, Engine, Enqueue, Enqueued, Parts, Roster, Settings, ToolResult};
 use windlass_kernel::{AgentKey, AgentName, Budgets, CallNumber, ItemKind, PolicyName, RunId, TaskStatus, content};
 use windlass_ports::{
@@ -106,6 +107,11 @@ impl Stage {
 
     /// A process with this node's number, in the caller's runtime.
     pub fn engine(&self, node: u64) -> Engine {
+        self.mortal(node, None)
+    }
+
+    /// The same, dead as soon as the token is cancelled.
+    pub fn mortal(&self, node: u64, life: Option<CancellationToken>) -> Engine {
         self.clock.rebase();
         Engine::start(Parts {
             store: self.store.clone(),
@@ -120,6 +126,7 @@ impl Stage {
             ids: self.ids.clone(),
             crash: CrashPoints::default(),
             settings: self.settings.clone(),
+            life,
         })
     }
 

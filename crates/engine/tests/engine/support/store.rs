@@ -1,6 +1,9 @@
 //! A store that fails when the test says so, and remembers who committed what.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicBool, Ordering::SeqCst},
+};
 
 use async_trait::async_trait;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, Event, NewItem, RunId, Tenant, Timestamp};
@@ -21,6 +24,8 @@ pub struct Faults {
     pub lose_enqueues: usize,
     /// Nothing is read or written.
     pub is_down: bool,
+    /// No sign of life gets through.
+    pub lose_beats: bool,
     /// The next commit of this agent panics.
     pub panic_at: Option<AgentKey>,
 }
@@ -41,12 +46,14 @@ pub struct Seen {
 pub struct Faulty {
     inner: Arc<dyn Full>,
     pub faults: Mutex<Faults>,
+    /// Whether beats reach the store.
+    pub keeps_leases: AtomicBool,
     seen: Mutex<Vec<Seen>>,
 }
 
 impl Faulty {
     pub fn new(inner: Arc<dyn Full>) -> Self {
-        Faulty { inner, faults: Mutex::default(), seen: Mutex::default() }
+        Faulty { inner, faults: Mutex::default(), keeps_leases: AtomicBool::new(false), seen: Mutex::default() }
     }
 
     /// Every commit asked for so far.
@@ -125,6 +132,20 @@ impl Store for Faulty {
         self.inner.due(now, limit).await
     }
 
+    async fn beat(&self, node: NodeId, lease_ms: u64) -> Result<Vec<NodeId>, StoreError> {
+        self.up()?;
+        if self.faults.lock().unwrap().lose_beats {
+            return Err(unavailable());
+        }
+        // Unless a test is about leases, a process that is gone is known to be gone at once.
+        if self.keeps_leases.load(SeqCst) { self.inner.beat(node, lease_ms).await } else { Ok(Vec::new()) }
+    }
+
+    async fn bury(&self, nodes: Vec<NodeId>) -> Result<(), StoreError> {
+        self.up()?;
+        self.inner.bury(nodes).await
+    }
+
     async fn orphans(&self, node: NodeId, after: Option<AgentKey>, limit: usize) -> Result<Vec<AgentKey>, StoreError> {
         self.up()?;
         self.inner.orphans(node, after, limit).await
@@ -165,8 +186,8 @@ impl Store for Faulty {
         self.inner.outbox(limit).await
     }
 
-    async fn published(&self, up_to: u64) -> Result<(), StoreError> {
+    async fn published(&self, rows: Vec<u64>) -> Result<(), StoreError> {
         self.up()?;
-        self.inner.published(up_to).await
+        self.inner.published(rows).await
     }
 }
