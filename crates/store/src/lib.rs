@@ -7,6 +7,7 @@
 //! What is deliberately absent: policy, clocks, randomness. Time and ids come in with the data.
 
 pub mod conformance;
+mod doorbells;
 mod memory;
 mod reading;
 pub mod rows;
@@ -14,6 +15,7 @@ mod spelling;
 mod sqlite;
 mod verbs;
 
+pub use doorbells::{Nats, NatsError, Notify, NotifyError};
 pub use memory::MemoryStore;
 pub use sqlite::{OpenError, SqliteStore, SqliteViews};
 

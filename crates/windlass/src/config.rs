@@ -38,6 +38,8 @@ pub struct Config {
     pub server: Server,
     /// Where the truth is kept.
     pub store: Store,
+    /// NATS, if processes ring each other over it.
+    pub doorbell: Option<Doorbell>,
     /// Who may come in.
     pub auth: Auth,
     /// The models, never empty. The first of a name is asked first, later ones of that name are its fallbacks.
@@ -112,6 +114,15 @@ impl Store {
     pub fn file(&self, data: &Path) -> PathBuf {
         self.path.clone().unwrap_or_else(|| data.join("windlass.db"))
     }
+}
+
+/// `doorbell`: NATS, for rings between processes and for whoever wants the commands and events.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Doorbell {
+    /// The address, which may have a password in it.
+    pub url: Secret,
+    /// What every subject begins with.
+    pub prefix: String,
 }
 
 /// `auth`: the tokens.

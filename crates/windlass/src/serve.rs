@@ -16,6 +16,7 @@ use windlass_ports::{Admission, Model};
 use windlass_store::{SqliteStore, StoreOptions};
 
 use crate::{
+    bell::Bell,
     config::{self, Config, Provider, TokenHash},
     token,
     world::{OrderedIds, SystemClock},
@@ -32,19 +33,22 @@ pub(crate) async fn serve(config: Config, data: &Path) -> anyhow::Result<()> {
     let crash = crash_points(&config)?;
     let models = Arc::new(registry(&config.models)?);
     let file = config.store.file(data);
-    let store = Arc::new(SqliteStore::open(&file, StoreOptions::default()).with_context(|| format!("{}", file.display()))?);
+    let store = Arc::new(
+        SqliteStore::open(&file, StoreOptions { publish: config.doorbell.is_some() }).with_context(|| format!("{}", file.display()))?,
+    );
     let tokens = tokens(&config, data)?;
     let listener = TcpListener::bind(config.server.listen).await.with_context(|| format!("cannot listen on {}", config.server.listen))?;
     let address = listener.local_addr()?;
+    let bell = Bell::hang(&config, store.node()).await?;
     let engine = Engine::start(Parts {
         node: store.node(),
         views: store.clone(),
         store,
         models,
         roster: roster(&config),
-        doorbell: None,
-        bells: None,
-        publisher: None,
+        doorbell: bell.doorbell,
+        bells: bell.bells,
+        publisher: bell.publisher,
         clock: Arc::new(SystemClock),
         ids: Arc::new(OrderedIds),
         crash,
@@ -81,6 +85,8 @@ pub(crate) async fn serve(config: Config, data: &Path) -> anyhow::Result<()> {
 
 fn log() {
     let filter = std::env::var("WINDLASS_LOG").unwrap_or_else(|_| "info".to_owned());
+    // The client of NATS tells of every try to connect; what matters of it is logged by ours.
+    let filter = format!("async_nats=off,{filter}");
     let _ = tracing_subscriber::fmt().with_env_filter(tracing_subscriber::EnvFilter::new(filter)).with_writer(std::io::stderr).try_init();
 }
 

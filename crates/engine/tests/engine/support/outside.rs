@@ -1,12 +1,12 @@
-//! Whoever listens: a publisher that can be down or forget its answers, a bell nobody hears, a clock that is tokio's.
+//! Whoever listens: a publisher that can be down or forget its answers, a bell nobody hears, a wire between processes, a clock that is tokio's.
 
 use std::sync::{
-    Mutex,
+    Arc, Mutex,
     atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering::SeqCst},
 };
 
 use async_trait::async_trait;
-use tokio::time::Instant;
+use tokio::{sync::mpsc, time::Instant};
 use uuid::Uuid;
 use windlass_kernel::Timestamp;
 use windlass_ports::{Clock, Doorbell, Ids, Published, Publisher, Ring};
@@ -86,6 +86,36 @@ pub struct DeafBell {
 impl Doorbell for DeafBell {
     fn ring(&self, _ring: Ring) {
         self.rings.fetch_add(1, SeqCst);
+    }
+}
+
+/// A wire between processes on which nothing is lost.
+#[derive(Clone, Default)]
+pub struct Line {
+    ends: Arc<Mutex<Vec<(u64, mpsc::Sender<Ring>)>>>,
+}
+
+struct End {
+    node: u64,
+    line: Line,
+}
+
+impl Line {
+    /// A bell of this node, and what the others ring.
+    pub fn hang(&self, node: u64) -> (Arc<dyn Doorbell>, mpsc::Receiver<Ring>) {
+        let (sender, bells) = mpsc::channel(1000);
+        self.ends.lock().unwrap().push((node, sender));
+        (Arc::new(End { node, line: self.clone() }), bells)
+    }
+}
+
+impl Doorbell for End {
+    fn ring(&self, ring: Ring) {
+        for (node, sender) in self.line.ends.lock().unwrap().iter() {
+            if *node != self.node {
+                let _ = sender.try_send(ring.clone());
+            }
+        }
     }
 }
 
