@@ -92,8 +92,10 @@ impl Doorbell for DeafBell {
 /// A wire between processes on which nothing is lost.
 #[derive(Clone, Default)]
 pub struct Line {
-    ends: Arc<Mutex<Vec<(u64, mpsc::Sender<Ring>)>>>,
+    ends: Arc<Mutex<Ends>>,
 }
+
+type Ends = Vec<(u64, mpsc::Sender<Ring>)>;
 
 struct End {
     node: u64,
