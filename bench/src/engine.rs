@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, path::Path, sync::Arc};
 use uuid::Uuid;
 use windlass_engine::{CrashPoints, Engine, Enqueue, Parts, Roster, Settings};
 use windlass_kernel::{AfterExecution, AgentKey, Budgets, EffectClass, ItemKind, PolicyName, Route, RunId, Timestamp, ToolSpec, content};
-use windlass_ports::{Clock, Executor, Ids, Lineage, Model, Models};
-use windlass_store::{SqliteStore, StoreOptions};
+use windlass_ports::{Clock, Executor, Ids, Lineage, Model, Models, NodeId, Store, Views};
+use windlass_store::{PostgresStore, SqliteStore, StoreOptions};
 
 use crate::now_us;
 
@@ -49,6 +49,25 @@ pub fn agent(name: &str) -> AgentKey {
 /// An engine in this folder, with this model, this executor, the external tool `claimed`, and so many laps a run.
 pub fn open(folder: &Path, model: Arc<dyn Model>, executor: Arc<dyn Executor>, iterations: u32) -> Engine {
     let store = Arc::new(SqliteStore::open(folder.join("windlass.db"), StoreOptions::default()).expect("a new database opens"));
+    let node = store.node();
+    start(store.clone(), store, node, model, executor, iterations)
+}
+
+/// The same on a PostgreSQL database.
+pub async fn connect(url: &str, model: Arc<dyn Model>, executor: Arc<dyn Executor>) -> Engine {
+    let store = Arc::new(PostgresStore::open(url, StoreOptions::default()).await.expect("a new database opens"));
+    let node = store.node();
+    start(store.clone(), store, node, model, executor, 10)
+}
+
+fn start(
+    store: Arc<dyn Store>,
+    views: Arc<dyn Views>,
+    node: NodeId,
+    model: Arc<dyn Model>,
+    executor: Arc<dyn Executor>,
+    iterations: u32,
+) -> Engine {
     let external = ToolSpec {
         name: "claimed".into(),
         description: String::new(),
@@ -66,8 +85,8 @@ pub fn open(folder: &Path, model: Arc<dyn Model>, executor: Arc<dyn Executor>, i
         budgets: Budgets { iterations, calls: None, tokens: None, wall_ms: None },
     };
     Engine::start(Parts {
-        node: store.node(),
-        views: store.clone(),
+        node,
+        views,
         store,
         models: Arc::new(OneModel(model)),
         roster: Roster::new(BTreeMap::from([("long".into(), long)]), BTreeMap::from([(external.name.clone(), external)]), vec![executor]),

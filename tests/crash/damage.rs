@@ -15,25 +15,18 @@ use crate::{
 const DAMAGES: [(&str, &str); 16] = [
     ("UPDATE runs SET status = 'active', ended_at = NULL", "S1: two active runs"),
     ("UPDATE runs SET status = 'active', ended_at = NULL WHERE ordinal = 2", "S1: an active run that its head does not show"),
-    ("UPDATE journal SET epoch = 1 WHERE run IN (SELECT run FROM runs WHERE ordinal = 2)", "S1: a run of"),
-    ("UPDATE journal SET at = 1 WHERE kind = 'leased' AND run IN (SELECT run FROM runs WHERE ordinal = 2)", "S1: two runs of"),
-    ("UPDATE journal SET epoch = 0 WHERE number = 3", "S2: an old epoch wrote"),
-    ("UPDATE journal SET epoch = NULL WHERE number = 3", "S2: an old epoch wrote"),
+    ("UPDATE stretches SET epoch = 1 WHERE run IN (SELECT run FROM runs WHERE ordinal = 2)", "S1: a run of"),
+    ("UPDATE stretches SET at = 1 WHERE events LIKE '%leased%' AND run IN (SELECT run FROM runs WHERE ordinal = 2)", "S1: two runs of"),
+    ("UPDATE stretches SET epoch = 0 WHERE first = 3", "S2: an old epoch wrote"),
+    ("UPDATE stretches SET epoch = NULL WHERE first = 3", "S2: an old epoch wrote"),
     ("UPDATE heads SET epoch = 0", "S2: a run is ahead"),
-    (
-        "UPDATE journal SET body = CAST(replace(CAST(body AS TEXT), '\"iteration\":2', '\"iteration\":3') AS BLOB)
-         WHERE kind = 'lap_started'",
-        "S3: the laps",
-    ),
+    (r#"UPDATE stretches SET events = replace(events, 'lap_started",{"iteration":2', 'lap_started",{"iteration":3')"#, "S3: the laps"),
     ("UPDATE heads SET queued = 1", "S4: a head counts"),
     ("UPDATE inbox SET kind = 'turn' WHERE kind = 'tool_result'", "S4: run_"),
-    (
-        "UPDATE journal SET body = CAST(replace(CAST(body AS TEXT), '\"call\":2', '\"call\":1') AS BLOB) WHERE kind = 'reported'",
-        "S5: a result was taken twice",
-    ),
+    (r#"UPDATE stretches SET events = replace(events, 'reported",{"call":2', 'reported",{"call":1')"#, "S5: a result was taken twice"),
     ("UPDATE calls SET status = 'waiting' WHERE call = 1", "S5: a call is not settled"),
-    ("DELETE FROM journal WHERE number = 3", "S7: a journal with a gap"),
-    ("UPDATE journal SET body = CAST(replace(CAST(body AS TEXT), 'success', 'failed') AS BLOB) WHERE kind = 'ended'", "S8: the state"),
+    ("DELETE FROM stretches WHERE first = 3", "S7: a journal with a gap"),
+    (r#"UPDATE stretches SET events = replace(events, 'ended",{"status":"success', 'ended",{"status":"failed')"#, "S8: the state"),
     ("DELETE FROM calls WHERE call = 2", "S10: calls used"),
     (
         "UPDATE box_rows SET item = (SELECT item FROM items WHERE kind = 'tool.result' LIMIT 1)

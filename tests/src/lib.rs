@@ -2,6 +2,7 @@
 
 mod fake_model;
 mod nats;
+pub mod postgres;
 mod server;
 mod stream;
 mod views;

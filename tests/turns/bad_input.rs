@@ -402,6 +402,9 @@ async fn a_token_does_what_its_scopes_say_and_no_more() {
         assert_eq!((answer.status, answer.code()), (403, "forbidden"), "{token} {path}: {}", answer.body);
     }
     assert_eq!(scene.server.snapshot(), before);
+    let held = json!([{ "agent_turn_id": scene.run, "tool_call_id": scene.call["tool_call_id"] }]);
+    scene.server.post("/v1/tools/echo/release", json!({ "worker": "w1", "calls": held })).await.ok();
+    assert_eq!(scene.send_as("echoer", post.clone(), "/v1/tools/echo/claim", Some(claim)).await.status, 200, "its own tool's call");
     assert_eq!(scene.send_as("echoer", post, "/v1/agents/a/report", Some(report)).await.status, 202, "its own tool's call");
     let row = scene.server.inbox_of("a", "tool_result").await.pop().expect("the report");
     assert!(row["source"].is_string(), "who reported is on record: {row}");

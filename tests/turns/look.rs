@@ -128,13 +128,13 @@ pub fn multiply(server: &Server, run: &str, copies: u32) {
         INSERT INTO inbox (n, tenant, agent, kind, status, run, item, source, created_at)
             SELECT c.message, m.tenant, m.agent, m.kind, m.status, c.run, m.item, m.source, m.created_at FROM copies AS c, the, inbox AS m
             WHERE m.n = the.message;
-        INSERT INTO journal SELECT c.run, j.number, j.epoch, j.kind, j.version, j.at,
-                CAST(replace(CAST(j.body AS TEXT), lower(hex(the.output)), lower(hex(c.output))) AS BLOB)
-            FROM copies AS c, the, journal AS j WHERE j.run = the.run;
+        INSERT INTO stretches SELECT c.run, s.first, s.epoch, s.at, s.version,
+                replace(s.events, lower(hex(the.output)), lower(hex(c.output)))
+            FROM copies AS c, the, stretches AS s WHERE s.run = the.run;
         INSERT INTO runs SELECT c.run, the.tenant, the.agent, the.ordinal + c.k, the.status, the.kind, the.epoch, c.message, NULL, the.manifest,
                 the.context, c.output, the.state_version,
                 CAST(replace(CAST(the.state AS TEXT), lower(hex(the.output)), lower(hex(c.output))) AS BLOB),
-                the.iteration, the.trace, the.parent_step, the.source, the.deliverable, the.created_at, the.ended_at FROM copies AS c, the;
+                the.iteration, the.trace, the.parent_step, the.source, the.depth, the.deliverable, the.created_at, the.ended_at FROM copies AS c, the;
         UPDATE heads SET queued = queued + (SELECT copies FROM chosen), runs = runs + (SELECT copies FROM chosen)
             WHERE agent = (SELECT agent FROM the);
         UPDATE tenants SET open = open + (SELECT copies FROM chosen);

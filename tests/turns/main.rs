@@ -1,5 +1,6 @@
 //! What the turn machine promises, over the real binary.
 
+mod additions;
 mod bad_input;
 mod boxes;
 mod core;

@@ -1,7 +1,7 @@
 //! The least a correct engine must do for the durable tool loop, and nothing else: what is left is storage.
 //!
-//! `ceiling FILE` makes eight ordered durable writes per run: start, 3 × (model reply + tool job), 3 × result, end. The writer
-//! takes whatever is waiting into one transaction.
+//! `ceiling FILE` and `ceiling postgres://…` make eight ordered durable writes per run: start, 3 × (model reply + tool job),
+//! 3 × result, end. A writer takes whatever is waiting into one transaction; on PostgreSQL two do, each with one statement.
 
 use std::{
     path::{Path, PathBuf},
@@ -65,6 +65,96 @@ fn write_all(path: &Path, mut writes: mpsc::UnboundedReceiver<Write>) -> rusqlit
     Ok(())
 }
 
+const WRITE_ARRAYS: &str = "
+WITH a AS (INSERT INTO runs SELECT id, 0, input, NULL FROM unnest($1::bigint[], $2::text[]) AS t(id, input)),
+     b AS (INSERT INTO events SELECT * FROM unnest($3::bigint[], $4::bigint[], $5::text[])),
+     c AS (INSERT INTO jobs SELECT * FROM unnest($6::bigint[], $7::bigint[])),
+     d AS (DELETE FROM jobs AS j USING unnest($8::bigint[], $9::bigint[]) AS t(run, seq) WHERE j.run = t.run AND j.seq = t.seq)
+UPDATE runs AS r SET state = 1, output = t.output FROM unnest($10::bigint[], $11::text[]) AS t(id, output) WHERE r.id = t.id";
+
+type Waiting = Arc<tokio::sync::Mutex<mpsc::UnboundedReceiver<Write>>>;
+
+async fn take_waiting(waiting: &Waiting) -> Vec<Write> {
+    let mut writes = waiting.lock().await;
+    let Some(first) = writes.recv().await else { return Vec::new() };
+    let mut group = vec![first];
+    while group.len() < GROUP_MAX
+        && let Ok(next) = writes.try_recv()
+    {
+        group.push(next);
+    }
+    group
+}
+
+/// A connection of its own; each group is one statement over arrays, so one round trip and one commit.
+async fn write_arrays(url: String, waiting: Waiting) -> Result<(), tokio_postgres::Error> {
+    let (client, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await?;
+    tokio::spawn(connection);
+    let statement = client.prepare(WRITE_ARRAYS).await?;
+    loop {
+        let group = take_waiting(&waiting).await;
+        if group.is_empty() {
+            return Ok(());
+        }
+        let (mut starts, mut events, mut jobs) = ((vec![], vec![]), (vec![], vec![], vec![]), (vec![], vec![]));
+        let (mut jobs_done, mut ends) = ((vec![], vec![]), (vec![], vec![]));
+        for row in group.iter().flat_map(|write| &write.rows) {
+            match row {
+                Row::Start { run, input } => {
+                    starts.0.push(*run);
+                    starts.1.push(input.as_str());
+                }
+                Row::Event { run, seq, body } => {
+                    events.0.push(*run);
+                    events.1.push(*seq);
+                    events.2.push(body.as_str());
+                }
+                Row::Job { run, seq } => {
+                    jobs.0.push(*run);
+                    jobs.1.push(*seq);
+                }
+                Row::JobDone { run, seq } => {
+                    jobs_done.0.push(*run);
+                    jobs_done.1.push(*seq);
+                }
+                Row::End { run, output } => {
+                    ends.0.push(*run);
+                    ends.1.push(output.as_str());
+                }
+            }
+        }
+        let arrays: [&(dyn tokio_postgres::types::ToSql + Sync); 11] =
+            [&starts.0, &starts.1, &events.0, &events.1, &events.2, &jobs.0, &jobs.1, &jobs_done.0, &jobs_done.1, &ends.0, &ends.1];
+        client.execute(&statement, &arrays).await?;
+        for write in group {
+            let _ = write.done.send(());
+        }
+    }
+}
+
+async fn make_tables(url: &str) -> Result<(), tokio_postgres::Error> {
+    let (client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls).await?;
+    tokio::spawn(connection);
+    client.batch_execute(SCHEMA).await
+}
+
+/// Starts whatever writes to this place. Returns the folder whose bytes count.
+async fn start_writers(place: &str, writes: mpsc::UnboundedReceiver<Write>) -> PathBuf {
+    if !place.starts_with("postgres") {
+        let path = PathBuf::from(place);
+        let data = path.parent().map(Path::to_owned).unwrap_or_default();
+        std::thread::spawn(move || write_all(&path, writes).expect("the ceiling's own database takes its writes"));
+        return data;
+    }
+    make_tables(place).await.expect("the ceiling's own tables can be made");
+    let waiting = Arc::new(tokio::sync::Mutex::new(writes));
+    for _ in 0..2 {
+        let (url, waiting) = (place.to_owned(), waiting.clone());
+        tokio::spawn(async move { write_arrays(url, waiting).await.expect("the ceiling's own database takes its writes") });
+    }
+    PathBuf::from(std::env::args().nth(2).unwrap_or_default())
+}
+
 #[derive(Clone)]
 struct Ceiling {
     writer: mpsc::UnboundedSender<Write>,
@@ -105,10 +195,10 @@ impl Ceiling {
 
 #[tokio::main]
 async fn main() {
-    let path = PathBuf::from(std::env::args().nth(1).expect("usage: ceiling FILE"));
-    let data = path.parent().map(Path::to_owned).unwrap_or_default();
+    let place = std::env::args().nth(1).expect("usage: ceiling FILE | ceiling postgres://… [DATA]");
     let (writer, writes) = mpsc::unbounded_channel();
-    std::thread::spawn(move || write_all(&path, writes).expect("the ceiling's own database takes its writes"));
+    let data = start_writers(&place, writes).await;
+    let variant = if place.starts_with("postgres") { "postgres/8 writes/group" } else { "sqlite/8 writes/group" };
     let (tools, mut jobs) = mpsc::unbounded_channel::<oneshot::Sender<String>>();
     tokio::spawn(async move {
         while let Some(reply) = jobs.recv().await {
@@ -146,5 +236,5 @@ async fn main() {
     let resume_busy_us = ceiling.take_resumes();
     stop.store(true, Relaxed);
     let measured = Measured { concurrency, runs, busy, alone_us, alone, resume_alone_us, resume_busy_us };
-    println!("{}", serde_json::Value::Object(measured.fields("ceiling", "sqlite/8 writes/group")));
+    println!("{}", serde_json::Value::Object(measured.fields("ceiling", variant)));
 }

@@ -2,9 +2,11 @@
 //! each other.
 //!
 //! `durable [DIR]` prints one JSON line for the ceiling, one for the engine with an in-process tool, one for the engine with a
-//! tool that is claimed, and one with the ratios.
+//! tool that is claimed, and one with the ratios. `durable postgres` does the same on a private PostgreSQL, each on a database
+//! that was made for it.
 
 use std::{
+    ffi::OsStr,
     path::Path,
     process::Command,
     sync::{
@@ -26,6 +28,7 @@ use windlass_bench::{
 use windlass_engine::{ClaimRequest, Engine, ToolResult};
 use windlass_kernel::{AgentKey, EffectClass, RequestedCall, TaskStatus, ToolName};
 use windlass_ports::{Executor, Model, ModelEvent, ModelMessage, ModelRequest, ModelStream, ToolCall, ToolReport};
+use windlass_tests::postgres;
 
 /// What the binary ships with.
 #[global_allocator]
@@ -92,15 +95,25 @@ struct Bench {
 
 impl Bench {
     fn open(folder: &Path, tool: &'static str) -> Self {
+        let (model, jobs) = Self::parts(tool);
+        let engine = engine::open(folder, model.clone(), jobs, 10);
+        Bench { engine, model, tool }
+    }
+
+    async fn connect(url: &str, tool: &'static str) -> Self {
+        let (model, jobs) = Self::parts(tool);
+        let engine = engine::connect(url, model.clone(), jobs).await;
+        Bench { engine, model, tool }
+    }
+
+    fn parts(tool: &'static str) -> (Arc<Loop>, Arc<Jobs>) {
         let (jobs, mut taken) = mpsc::unbounded_channel::<oneshot::Sender<String>>();
         tokio::spawn(async move {
             while let Some(reply) = taken.recv().await {
                 let _ = reply.send(tool_result());
             }
         });
-        let model = Arc::new(Loop { tool: tool.to_owned(), ..Loop::default() });
-        let engine = engine::open(folder, model.clone(), Arc::new(Jobs(jobs)), 10);
-        Bench { engine, model, tool }
+        (Arc::new(Loop { tool: tool.to_owned(), ..Loop::default() }), Arc::new(Jobs(jobs)))
     }
 
     /// One run from the request to its last commit, in microseconds.
@@ -185,27 +198,42 @@ impl Bench {
 }
 
 /// Runs the ceiling program beside this one and reads its line.
-fn ceiling(folder: &Path) -> Map<String, Value> {
+fn ceiling(place: &OsStr) -> Map<String, Value> {
     let program = std::env::current_exe().expect("this program has a path").with_file_name("ceiling");
-    let out = Command::new(program).arg(folder.join("ceiling.db")).output().expect("the ceiling program runs");
+    let out = Command::new(program).arg(place).output().expect("the ceiling program runs");
     let line = String::from_utf8_lossy(&out.stdout).into_owned();
     println!("{}", line.trim());
     serde_json::from_str(&line).expect("the ceiling prints one JSON object")
 }
 
-/// The engine in terms of the ceiling, and whether that is good enough.
-fn ratios(ceiling: &Map<String, Value>, engine: &Map<String, Value>, claimed: &Map<String, Value>) -> Value {
-    let number = |fields: &Map<String, Value>, name: &str| fields.get(name).and_then(Value::as_f64).unwrap_or(f64::NAN);
+/// A figure, which way it is bounded, and by what.
+type Check = (&'static str, f64, &'static str, f64);
+
+fn number(fields: &Map<String, Value>, name: &str) -> f64 {
+    fields.get(name).and_then(Value::as_f64).unwrap_or(f64::NAN)
+}
+
+/// What holds on both databases.
+fn common_checks(ceiling: &Map<String, Value>, engine: &Map<String, Value>) -> Vec<Check> {
     let ratio = |name: &str| number(engine, name) / number(ceiling, name);
-    let checks = [
-        ("runs_per_s_of_ceiling", ratio("runs_per_s"), "min", 1.0 / 3.0),
+    vec![("runs_per_s_of_ceiling", ratio("runs_per_s"), "min", 1.0 / 3.0), ("alone_p50_of_ceiling", ratio("run_c1_p50_ms"), "max", 2.5)]
+}
+
+fn sqlite_checks(ceiling: &Map<String, Value>, engine: &Map<String, Value>, claimed: &Map<String, Value>) -> Vec<Check> {
+    let ratio = |name: &str| number(engine, name) / number(ceiling, name);
+    let mut checks = common_checks(ceiling, engine);
+    checks.extend([
         ("cpu_ms_per_run", number(engine, "cpu_ms_per_run"), "max", 0.5),
-        ("alone_p50_of_ceiling", ratio("run_c1_p50_ms"), "max", 2.5),
         ("resume_busy_p99_of_ceiling", ratio("resume_cN_p99_ms"), "max", 3.0),
         ("flushes_in_process", number(engine, "flushes_per_run_c1"), "max", 8.3),
         ("flushes_by_claim", number(claimed, "flushes_per_run_c1"), "max", 11.3),
         ("disk_bytes_per_run", number(engine, "disk_bytes_per_run"), "max", 11_000.0),
-    ];
+    ]);
+    checks
+}
+
+/// The engine in terms of the ceiling, and whether that is good enough.
+fn verdict(checks: Vec<Check>) -> Value {
     let mut fields = Map::from_iter([("peer".to_owned(), json!("ratios"))]);
     let mut all_hold = true;
     for (name, value, direction, bound) in checks {
@@ -217,15 +245,29 @@ fn ratios(ceiling: &Map<String, Value>, engine: &Map<String, Value>, claimed: &M
     Value::Object(fields)
 }
 
+/// Each on a database of its own, made a moment before: what the planner believes of it is nothing.
+async fn on_postgres() {
+    let server = postgres::Server::start();
+    let (below, beside) = (server.database().await, server.database().await);
+    let ceiling_fields = ceiling(below.url.as_ref());
+    let bench = Bench::connect(&beside.url, "job").await;
+    let engine_fields = bench.measure(Path::new("")).await.fields("windlass", "postgres/in-process tool");
+    println!("{}", Value::Object(engine_fields.clone()));
+    println!("{}", verdict(common_checks(&ceiling_fields, &engine_fields)));
+}
+
 #[tokio::main]
 async fn main() {
+    if std::env::args().nth(1).as_deref() == Some("postgres") {
+        return on_postgres().await;
+    }
     let folder = std::env::args().nth(1).map_or_else(|| tempfile::tempdir().expect("a folder for the data").keep(), Into::into);
     let sub = |name: &str| {
         let path = folder.join(name);
         std::fs::create_dir_all(&path).expect("a folder for the data");
         path
     };
-    let ceiling_fields = ceiling(&sub("ceiling"));
+    let ceiling_fields = ceiling(sub("ceiling").join("ceiling.db").as_ref());
     let in_process = sub("in-process");
     let engine_fields = Bench::open(&in_process, "job").measure(&in_process).await.fields("windlass", "sqlite/in-process tool");
     println!("{}", Value::Object(engine_fields.clone()));
@@ -237,5 +279,5 @@ async fn main() {
     tokio::spawn(bench.clone().serve_claims());
     let claimed_fields = bench.measure(&by_claim).await.fields("windlass", "sqlite/tool by claim");
     println!("{}", Value::Object(claimed_fields.clone()));
-    println!("{}", ratios(&ceiling_fields, &engine_fields, &claimed_fields));
+    println!("{}", verdict(sqlite_checks(&ceiling_fields, &engine_fields, &claimed_fields)));
 }

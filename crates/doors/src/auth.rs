@@ -53,6 +53,11 @@ fn bearer(value: &[u8]) -> Option<&[u8]> {
     (scheme.eq_ignore_ascii_case(b"Bearer ") && !token.is_empty()).then_some(token)
 }
 
+/// The worker's own name in what `Caller::worker` made.
+pub(crate) fn worker_of(holder: &str) -> &str {
+    holder.split_once('/').map_or(holder, |(_, name)| name)
+}
+
 /// Whoever asks.
 #[derive(Clone)]
 pub(crate) struct Caller(Arc<Token>);
@@ -65,6 +70,21 @@ impl Caller {
     /// Who it is, for the record.
     pub fn name(&self) -> String {
         self.0.name.clone()
+    }
+
+    /// A worker of this token's, as a hold on calls names it: another token's worker of the same name is another worker.
+    pub fn worker(&self, name: &str) -> String {
+        format!("{}/{name}", self.mark())
+    }
+
+    /// Whether a hold is this token's.
+    pub fn holds(&self, holder: &str) -> bool {
+        holder.split_once('/').is_some_and(|(mark, _)| mark == self.mark())
+    }
+
+    /// What tells tokens apart on record; it says nothing about the token itself.
+    fn mark(&self) -> String {
+        self.0.hash[..8].iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
     /// Whether one of the token's scopes covers this one.

@@ -102,6 +102,7 @@ impl From<EngineError> for ApiError {
             EngineError::UnknownBox => Self::bad("unknown_box", message),
             EngineError::UnknownRun => Self::not_found("unknown_turn", message),
             EngineError::UnknownCall => Self::not_found("unknown_call", message),
+            EngineError::TooDeep { .. } => Self::new(StatusCode::UNPROCESSABLE_ENTITY, "recursion_depth_exceeded", message),
             EngineError::Busy => Self::conflict("busy", message),
             EngineError::NotParked => Self::conflict("not_parked", message),
             EngineError::EpochAhead => Self::conflict("epoch_ahead", message),

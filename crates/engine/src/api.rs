@@ -164,6 +164,14 @@ pub enum EngineError {
     /// The run never made such a call.
     #[error("the turn has made no such call")]
     UnknownCall,
+    /// Too many runs asked for one another.
+    #[error("this turn would be {depth} deep; {limit} is the limit")]
+    TooDeep {
+        /// How deep it would be.
+        depth: u32,
+        /// How deep a run may be.
+        limit: u32,
+    },
     /// An action found the agent busy.
     #[error("the agent is busy with another turn")]
     Busy,

@@ -10,8 +10,8 @@ use windlass_kernel::{
     content,
 };
 use windlass_ports::{
-    Clock, CommitKind, Doorbell, Enqueued as StoreEnqueued, Ids, MessageKind, Models, NewBox, NewRun, NodeId, Publisher, Ring, RunView,
-    Store, Views, codec,
+    Clock, CommitKind, Doorbell, Enqueued as StoreEnqueued, Ids, Lineage, MessageKind, Models, NewBox, NewRun, NodeId, Publisher, Ring,
+    RunView, Store, Views, codec,
 };
 
 use crate::{
@@ -21,6 +21,7 @@ use crate::{
     draft::Draft,
     gate::Gates,
     lease::{self, Lease},
+    messages,
     note::{Answer, Note},
     publish,
     roster::{Roster, Wishes},
@@ -283,12 +284,13 @@ impl Engine {
     async fn submit(
         &self,
         new: NewTurn,
-        lineage: windlass_ports::Lineage,
+        lineage: Lineage,
         action: Option<windlass_kernel::RequestedCall>,
     ) -> Result<Enqueued, EngineError> {
         if self.is_draining() {
             return Err(EngineError::Draining);
         }
+        let lineage = Lineage { depth: self.depth(&new.agent.tenant, &lineage).await?, ..lineage };
         let id = RunId(self.inner.ids.fresh());
         let run = self.new_run(id, new, lineage, action)?;
         let agent = run.agent.clone();
@@ -312,11 +314,19 @@ impl Engine {
         }
     }
 
+    /// How deep a run is that a lap of another asks for. A lap that is nobody's here says nothing.
+    async fn depth(&self, tenant: &Tenant, lineage: &Lineage) -> Result<u32, EngineError> {
+        let Some(parent) = lineage.parent_step.as_deref().and_then(messages::run_of_step) else { return Ok(0) };
+        let Some(parent) = self.inner.views.run(tenant, parent).await? else { return Ok(0) };
+        let (depth, limit) = (parent.lineage.depth + 1, self.inner.settings.depth_max);
+        if depth >= limit { Err(EngineError::TooDeep { depth, limit }) } else { Ok(depth) }
+    }
+
     fn new_run(
         &self,
         id: RunId,
         new: NewTurn,
-        lineage: windlass_ports::Lineage,
+        lineage: Lineage,
         action: Option<windlass_kernel::RequestedCall>,
     ) -> Result<NewRun, EngineError> {
         let inner = &self.inner;

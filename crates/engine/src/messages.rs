@@ -4,12 +4,20 @@
 //! journal entries, with ids that are the same however often they are made.
 
 use serde_json::{Value, json};
+use uuid::Uuid;
 use windlass_kernel::{AgentName, CallKey, Event, HeadStatus, OpenCall, Route, RunId, TaskStatus};
 use windlass_ports::{JournalEntry, Published, RunView, Subject};
 
 /// The id of a lap, as the turn machine names it.
 pub fn step_id(run: RunId, iteration: u32) -> String {
     format!("step_{}_{iteration}", run.0.simple())
+}
+
+/// The run whose lap that is, if it is one of ours.
+pub fn run_of_step(step: &str) -> Option<RunId> {
+    let (run, iteration) = step.strip_prefix("step_")?.split_once('_')?;
+    let is_lap = iteration.parse::<u32>().is_ok() && run.len() == 32;
+    Uuid::try_parse(run).ok().filter(|_| is_lap).map(RunId)
 }
 
 /// What one journal entry tells the world: doorbells and tool commands first, then step, task and state events.

@@ -33,6 +33,8 @@ pub struct Settings {
     pub item_bytes_max: usize,
     /// Items of one request.
     pub input_items_max: usize,
+    /// How deep runs may ask for one another.
+    pub depth_max: u32,
     /// How long running calls may take to finish once the server is told to stop.
     pub drain_ms: u64,
     /// How much may wait.
@@ -56,6 +58,7 @@ impl Default for Settings {
             calls_per_lap_max: 64,
             item_bytes_max: 4 << 20,
             input_items_max: 1000,
+            depth_max: 20,
             drain_ms: 10_000,
             admission: Admission { queued_per_agent_max: 1000, open_per_tenant_max: 1_000_000 },
         }

@@ -13,7 +13,7 @@ use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 use futures_util::FutureExt;
 use tokio::sync::mpsc;
 use windlass_kernel::{AgentKey, Event, Input, Timestamp, ToolName};
-use windlass_ports::{CommitKind, Enqueued, NewRun, StoreError};
+use windlass_ports::{Commit, CommitKind, Enqueued, Guard, NewRun, StoreError};
 
 use crate::{
     api::EngineError,
@@ -34,7 +34,7 @@ const STORE_PAUSE_MS_MAX: u64 = 5000;
 /// Starts a worker on its notes.
 pub(crate) fn start(inner: Arc<Inner>, agent: AgentKey, desk: mpsc::Sender<Note>, notes: mpsc::Receiver<Note>) {
     // Effects hold the desk too; the worker itself must not, or it could never tell that nobody else does.
-    let worker = Worker { inner, agent, desk: desk.downgrade(), notes, held: Held::default() };
+    let worker = Worker { inner, agent, desk: desk.downgrade(), notes, held: Held::default(), unanswered: None };
     worker.inner.clone().tasks.spawn(worker.work());
 }
 
@@ -44,6 +44,8 @@ struct Worker {
     desk: mpsc::WeakSender<Note>,
     notes: mpsc::Receiver<Note>,
     held: Held,
+    /// A commit that may be on disk: it is asked for again as it was, for drafted anew it would be another.
+    unanswered: Option<Box<(Guard, Commit)>>,
 }
 
 impl Worker {
@@ -72,7 +74,7 @@ impl Worker {
         let first = loop {
             match self.notes.try_recv() {
                 Ok(note) => break note,
-                Err(_) if self.held.nothing_in_flight() => {
+                Err(_) if self.held.nothing_in_flight() && self.unanswered.is_none() => {
                     if self.inner.workers.leave(&self.agent, &mut self.notes) {
                         return None;
                     }
@@ -91,11 +93,13 @@ impl Worker {
 
     async fn handle(&mut self, batch: Vec<Note>) {
         let mut told = Vec::new();
+        let mut looks = false;
+        self.held.begin_batch();
         for mut note in batch {
             self.held.finished(&mut note);
             match note {
                 Note::Enqueue(run, answer) => self.enqueue(*run, answer).await,
-                Note::Look => self.held.forget_run(),
+                Note::Look => looks = true,
                 told_later @ (Note::Report(..) | Note::Stop(..) | Note::Reconcile(..) | Note::Thought(_) | Note::Tool(_)) => {
                     told.push(Told::new(told_later));
                 }
@@ -104,7 +108,7 @@ impl Worker {
         let mut pause_ms = 50;
         let mut fenced = 0;
         loop {
-            match self.advance(&mut told).await {
+            match self.catch_up_and_advance(&mut told, &mut looks).await {
                 Ok(Advanced::Done) => return,
                 Ok(Advanced::MoreToDo) => {}
                 Err(StoreError::Fenced) => {
@@ -124,8 +128,11 @@ impl Worker {
                     let (local, asked) = told.into_iter().partition(Told::is_local);
                     fail(asked, || EngineError::Store(StoreError::Unavailable(why.clone())));
                     told = local;
-                    if told.is_empty() && self.held.nothing_in_flight() {
-                        self.held.forget_run();
+                    if told.is_empty() && (self.held.nothing_in_flight() || self.unanswered.is_some()) {
+                        // A held run that waits for an answer is what that answer will be about.
+                        if self.unanswered.is_none() {
+                            self.held.forget_run();
+                        }
                         return self.inner.look_later(self.agent.clone(), Duration::from_millis(STORE_PAUSE_MS_MAX));
                     }
                     tokio::time::sleep(Duration::from_millis(pause_ms)).await;
@@ -173,6 +180,19 @@ impl Worker {
         let _ = answer.send(outcome.map_err(EngineError::from));
     }
 
+    /// Gets the last commit answered first: until then nobody knows what there is to go on from.
+    async fn catch_up_and_advance(&mut self, told: &mut Vec<Told>, looks: &mut bool) -> Result<Advanced, StoreError> {
+        if let Some(unanswered) = self.unanswered.take() {
+            let (guard, commit) = *unanswered;
+            self.send(guard, commit).await?;
+            self.start_effects();
+        }
+        if std::mem::take(looks) {
+            self.held.forget_run();
+        }
+        self.advance(told).await
+    }
+
     /// Lets everything happen that waits, in one commit.
     async fn advance(&mut self, told: &mut Vec<Told>) -> Result<Advanced, StoreError> {
         let now = self.inner.clock.now();
@@ -215,9 +235,20 @@ impl Worker {
         let run = self.held.run().expect("a draft is made from a held run");
         let guard = run.guard(&self.agent);
         let commit = draft.into_commit(run.id, self.inner.node, now);
+        self.send(guard, commit).await
+    }
+
+    async fn send(&mut self, guard: Guard, commit: Commit) -> Result<windlass_ports::Committed, StoreError> {
         let kind = commit.kind;
         self.inner.crash.before_commit(kind);
-        let committed = self.inner.store.commit(guard, commit.clone()).await?;
+        let committed = match self.inner.store.commit(guard.clone(), commit.clone()).await {
+            Ok(committed) => committed,
+            Err(StoreError::Unavailable(why)) => {
+                self.unanswered = Some(Box::new((guard, commit)));
+                return Err(StoreError::Unavailable(why));
+            }
+            Err(error @ (StoreError::Fenced | StoreError::Corrupt(_))) => return Err(error),
+        };
         self.inner.crash.after_commit(kind);
         let has_ended = commit.state.has_ended();
         let claimable = self.held.committed(commit, &committed);
@@ -272,6 +303,7 @@ impl Worker {
     /// A panic parks this run, not the process. Should even that panic, the agent is taken out of the way.
     async fn park_after_panic(&mut self) {
         self.held.abandon();
+        self.unanswered = None;
         let parked = AssertUnwindSafe(async {
             let now = self.inner.clock.now();
             if let Some(mut draft) = self.load(now, true).await? {

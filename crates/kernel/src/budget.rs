@@ -21,7 +21,7 @@ pub struct Budgets {
 }
 
 /// Tokens of one model call.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Usage {
     /// Tokens read.
     #[serde(rename = "in", default, skip_serializing_if = "is_zero")]
@@ -54,7 +54,7 @@ fn is_zero(n: &u64) -> bool {
 }
 
 /// A limit that would be passed by going on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Breach {
     /// Which budget.
     #[serde(rename = "budget")]
@@ -66,7 +66,7 @@ pub struct Breach {
 }
 
 /// The budgets there are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BudgetKind {
     /// Laps.

@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// One thing that happened. The state of a run is the fold of these, from the first on.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Event {
     /// A request was taken: number 0 of every journal.
@@ -150,7 +150,7 @@ impl Event {
 }
 
 /// How a call or a run came out, in the turn machine's words.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TaskStatus {
     /// As it should.
@@ -186,7 +186,7 @@ impl TaskStatus {
 }
 
 /// Why a run is over.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EndReason {
     /// The model answered, or handed in its result.
@@ -204,7 +204,7 @@ pub enum EndReason {
 }
 
 /// The kinds of input, for the record of an ignored one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum InputKind {
     /// A worker entered.
@@ -230,7 +230,7 @@ pub enum InputKind {
 }
 
 /// Why an input changed nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum IgnoreReason {
     /// The run is over.

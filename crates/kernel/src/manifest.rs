@@ -65,7 +65,7 @@ pub struct ToolSpec {
 }
 
 /// Who runs a tool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Route {
     /// An executor of this process.
@@ -77,7 +77,7 @@ pub enum Route {
 }
 
 /// What a second start of the same call would do; decides what a crash in the middle means.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EffectClass {
     /// Nothing changes outside: cut by a crash it simply starts again.
@@ -89,7 +89,7 @@ pub enum EffectClass {
 }
 
 /// What the run does after a call's result.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AfterExecution {
     /// The result goes back to the model.

@@ -7,7 +7,7 @@ use crate::{
 };
 
 /// Something this process must do for a run. It is done only after the commit that made it owed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Effect {
     /// Ask the model.
     CallModel {

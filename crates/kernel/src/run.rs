@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// A run, as folding its journal gives it. Small whatever its age: open calls only, boxes as pointers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Run {
     /// Where the run is.
     pub phase: Phase,
@@ -45,7 +45,7 @@ fn is_zero(n: &u32) -> bool {
 }
 
 /// What began a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Origin {
     /// An enqueued turn: the model is asked first.
@@ -55,7 +55,7 @@ pub enum Origin {
 }
 
 /// The first so many items of a box, parents included.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct BoxRange {
     /// The box.
     #[serde(rename = "box")]
@@ -65,7 +65,7 @@ pub struct BoxRange {
 }
 
 /// Where a run is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
     /// Accepted; no worker has entered.
@@ -93,7 +93,7 @@ pub enum Phase {
 }
 
 /// A call of the current lap.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct OpenCall {
     /// Its number in the run.
     pub call: CallNumber,
@@ -114,7 +114,7 @@ pub struct OpenCall {
 }
 
 /// How far a call of the current lap is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Progress {
     /// No result yet.
@@ -142,7 +142,7 @@ impl Progress {
 }
 
 /// Why a whole run waits for a person.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ParkReason {
     /// It took its worker down time after time without getting anywhere.
@@ -152,7 +152,7 @@ pub enum ParkReason {
 }
 
 /// The four states a head can have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HeadStatus {
     /// No active run.

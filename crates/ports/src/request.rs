@@ -49,6 +49,8 @@ pub struct Lineage {
     pub parent_step: Option<String>,
     /// Who asked: the token's name.
     pub source: Option<String>,
+    /// How many runs asked for one another before it; the first one, which somebody outside asked for, has none.
+    pub depth: u32,
 }
 
 /// A manifest with the hash it is stored under.

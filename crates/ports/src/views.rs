@@ -206,9 +206,9 @@ pub struct InboxView {
 /// One edge of the execution graph: who asked whom for what. Derived from the inbox, so that none can be missing.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Edge {
-    /// The inbox row it is derived from.
-    pub message: MessageId,
-    /// `enqueue`, `report`, `stop`, `answer`.
+    /// The inbox row it is derived from; a call has none.
+    pub message: Option<MessageId>,
+    /// `enqueue`, `tool_call`, `report`, `stop`, `answer`.
     pub primitive: &'static str,
     /// `request` or `response`.
     pub phase: &'static str,
@@ -220,6 +220,8 @@ pub struct Edge {
     pub trace: [u8; 16],
     /// The step that asked.
     pub parent_step: Option<String>,
+    /// How deep the run is.
+    pub depth: u32,
     /// When.
     pub at: Timestamp,
 }

@@ -63,6 +63,7 @@ CREATE TABLE runs (
     trace         BLOB NOT NULL,
     parent_step   TEXT,
     source        TEXT,
+    depth         INTEGER NOT NULL,
     deliverable   BLOB,
     created_at    INTEGER NOT NULL,
     ended_at      INTEGER,
@@ -125,19 +126,21 @@ CREATE INDEX calls_waiting ON calls (tenant, tool, created_at) WHERE status = 'w
 CREATE INDEX calls_claimed ON calls (run, call, lease_until) WHERE status = 'claimed';
 CREATE INDEX calls_keys ON calls (tenant, claim_key) WHERE claim_key IS NOT NULL;
 
-CREATE TABLE journal (
+-- What one commit wrote of a run's journal: `events` is a list of [kind, body], numbered from `first` on. A row for every event
+-- would repeat run, fence and time, and most commits write two or three.
+CREATE TABLE stretches (
     run     BLOB NOT NULL,
-    number  INTEGER NOT NULL,
+    first   INTEGER NOT NULL,
     epoch   INTEGER,
-    kind    TEXT NOT NULL CHECK (kind = 'lap_started' OR kind = 'replied' OR kind = 'reported' OR kind = 'accepted' OR kind = 'leased'
-                    OR kind = 'ended' OR kind = 'action_started' OR kind = 'attempt_failed' OR kind = 'lease_ended'
-                    OR kind = 'call_parked' OR kind = 'call_released' OR kind = 'parked' OR kind = 'unparked'
-                    OR kind = 'taken_over' OR kind = 'ignored' OR kind = 'budget_breached'),
-    version INTEGER NOT NULL,
     at      INTEGER NOT NULL,
-    body    BLOB NOT NULL,
-    PRIMARY KEY (run, number)
+    version INTEGER NOT NULL,
+    events  TEXT NOT NULL,
+    PRIMARY KEY (run, first)
 ) WITHOUT ROWID;
+
+-- The journal, event by event, for whoever reads the database.
+CREATE VIEW journal (run, number, epoch, kind, version, at, body) AS
+    SELECT s.run, s.first + e.key, s.epoch, e.value ->> 0, s.version, s.at, e.value -> 1 FROM stretches AS s, json_each(s.events) AS e;
 
 -- A table with row numbers: content can be megabytes, and a key tree would spill it early.
 CREATE TABLE items (

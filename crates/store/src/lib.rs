@@ -1,22 +1,26 @@
-//! The durable truth, twice: in memory and in SQLite.
+//! The durable truth, three times: in memory, in SQLite and in PostgreSQL.
 //!
 //! What a verb of [`Store`](windlass_ports::Store) does is written once, in `verbs`, against a list of named statements
-//! ([`rows`]); a database is an implementation of that list and nothing more. Both implementations have one writer at a
-//! time, so a verb may read and then write. [`conformance`] is the suite every store must pass.
+//! ([`rows`]); a database is an implementation of that list and nothing more. Whoever runs a verb sees to it that nobody
+//! else changes the same agent meanwhile, so a verb may read and then write. [`conformance`] is the suite every store must pass.
 //!
 //! What is deliberately absent: policy, clocks, randomness. Time and ids come in with the data.
 
 pub mod conformance;
 mod doorbells;
+mod edges;
 mod memory;
+mod postgres;
 mod reading;
 pub mod rows;
 mod spelling;
 mod sqlite;
+mod stretch;
 mod verbs;
 
 pub use doorbells::{Nats, NatsError, Notify, NotifyError};
 pub use memory::MemoryStore;
+pub use postgres::{PostgresOpenError, PostgresStore, PostgresViews};
 pub use sqlite::{OpenError, SqliteStore, SqliteViews};
 
 /// How a store is set up.

@@ -2,8 +2,8 @@
 
 use windlass_kernel::{AgentKey, BoxId, CallNumber, ItemId, Phase, Run, RunId, Tenant, apply};
 use windlass_ports::{
-    BoxView, CallView, Edge, Head, HeadView, InboxView, Item, JournalEntry, Lineage, Loaded, LoadedRun, Message, MessageId, MessageKind,
-    Page, RunView, StoreError, codec,
+    BoxView, CallView, Head, HeadView, InboxView, Item, JournalEntry, Loaded, LoadedRun, Message, MessageId, Page, RunView, StoreError,
+    codec,
 };
 
 use crate::rows::{CallRow, HeadRow, ItemRow, MessageRow, Outcome, Reads, RunRow, is_missing};
@@ -185,40 +185,5 @@ fn inbox_view((id, row): (MessageId, MessageRow)) -> InboxView {
         reason: row.reason,
         created_at: row.created_at,
         processed_at: row.processed_at,
-    }
-}
-
-pub(crate) fn edges<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, page: Page) -> Outcome<Vec<Edge>> {
-    let mut edges = Vec::new();
-    // Messages of one run stand together, so the last lineage read is mostly the one wanted.
-    let mut last: Option<(RunId, Lineage)> = None;
-    for (id, row) in rows.inbox(agent, page)? {
-        if let Some(run) = row.run
-            && last.as_ref().is_none_or(|(known, _)| *known != run)
-        {
-            last = Some((run, rows.lineage(run)?.ok_or_else(|| is_missing("a message's run"))?));
-        }
-        let lineage = last.as_ref().filter(|(known, _)| Some(*known) == row.run).map(|(_, lineage)| lineage);
-        let (primitive, phase) = edge_words(row.kind);
-        edges.push(Edge {
-            message: id,
-            primitive,
-            phase,
-            run: row.run,
-            call: row.call,
-            trace: lineage.map_or([0; 16], |lineage| lineage.trace),
-            parent_step: lineage.and_then(|lineage| lineage.parent_step.clone()),
-            at: row.created_at,
-        });
-    }
-    Ok(edges)
-}
-
-fn edge_words(kind: MessageKind) -> (&'static str, &'static str) {
-    match kind {
-        MessageKind::Turn | MessageKind::UiAction => ("enqueue", "request"),
-        MessageKind::ToolResult | MessageKind::Timeout => ("report", "response"),
-        MessageKind::Stop => ("stop", "request"),
-        MessageKind::Answer => ("answer", "response"),
     }
 }

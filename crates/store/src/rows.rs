@@ -3,7 +3,7 @@
 //! A statement reads or writes rows and decides nothing. A write whose key stands already, or that finds no row to change
 //! where one must be, is an error: the transaction around it is rolled back.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use bytes::Bytes;
 use windlass_kernel::{
@@ -261,7 +261,7 @@ pub struct JournalRow {
     /// When.
     pub at: Timestamp,
     /// The event's kind.
-    pub kind: String,
+    pub kind: Cow<'static, str>,
     /// The version of `body`.
     pub version: u16,
     /// The event without its kind.
@@ -382,9 +382,9 @@ pub trait Rows: Reads {
     /// Stores a manifest unless its hash is known.
     fn keep_manifest(&mut self, manifest: &PinnedManifest) -> Outcome<()>;
     /// Changes the count of a tenant's open runs.
-    fn add_open_runs(&mut self, tenant: &Tenant, change: i64) -> Outcome<()>;
-    /// Stores an event.
-    fn append_journal(&mut self, run: RunId, row: &JournalRow) -> Outcome<()>;
+    fn add_open_runs(&mut self, tenant: &Tenant, change: i32) -> Outcome<()>;
+    /// Stores events of one commit, in their order.
+    fn append_journal(&mut self, run: RunId, rows: &[JournalRow]) -> Outcome<()>;
 
     /// Stores a message under the next number. A report that stands already is not stored twice: then `None`.
     fn insert_message(&mut self, agent: &AgentKey, row: &MessageRow) -> Outcome<Option<MessageId>>;

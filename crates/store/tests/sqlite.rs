@@ -4,7 +4,7 @@
 use std::{fs, path::Path, sync::Arc};
 
 use rusqlite::Connection;
-use windlass_kernel::{CallNumber, Event, HeadStatus, Input, ItemKind, TaskStatus};
+use windlass_kernel::{HeadStatus, Input, ItemKind, TaskStatus};
 use windlass_ports::{CallStatus, Enqueued, MessageKind, MessageStatus, RunStatus, StoreError, Taken};
 use windlass_store::{
     OpenError, SqliteStore, StoreOptions,
@@ -85,11 +85,14 @@ async fn everything_is_there_after_a_restart() {
     let (queued, _) = kit.begin(&agent, START).await;
     kit.advance(&agent, calls(&[LOOKUP]), START).await;
     kit.report(&agent, run, 1, START).await;
-    let before = format!("{:?}", kit.load(&agent).await);
+    let mut before = kit.load(&agent).await;
+    assert!(before.head.owner_lives);
+    // Whoever opens the database next is another process.
+    before.head.owner_lives = false;
     drop((kit, first));
     let again: Arc<dyn Full> = Arc::new(open(&path));
     let kit = Kit::starting_at(&again, 1_000);
-    assert_eq!(format!("{:?}", kit.load(&agent).await), before);
+    assert_eq!(format!("{:?}", kit.load(&agent).await), format!("{before:?}"));
     kit.take_report(&agent, START).await;
     assert!(kit.advance(&agent, says("done"), START).await.next_leased);
     kit.advance(&agent, Input::Entered(None), START).await;
@@ -102,7 +105,7 @@ async fn content_that_changed_on_disk_is_corrupt() {
     let path = folder.path().join("windlass.db");
     let store: Arc<dyn Full> = Arc::new(open(&path));
     let kit = Kit::new(&store);
-    kit.begin(&agent("a"), START).await;
+    let (run, _) = kit.begin(&agent("a"), START).await;
     let context = kit.load(&agent("a")).await.run.unwrap().state.context;
     Connection::open(&path).unwrap().execute("UPDATE items SET content = x'00'", []).unwrap();
     let read = store.range_items(&agent("a").tenant, context).await;
@@ -110,7 +113,13 @@ async fn content_that_changed_on_disk_is_corrupt() {
     Connection::open(&path).unwrap().execute("DELETE FROM items", []).unwrap();
     let read = store.range_items(&agent("a").tenant, context).await;
     assert!(matches!(read, Err(StoreError::Corrupt(_))), "{read:?}");
-    Connection::open(&path).unwrap().execute("UPDATE runs SET state = x'7b'", []).unwrap();
+    for damage in
+        [r#"UPDATE stretches SET events = '[["dreamt",{}]]'"#, "UPDATE stretches SET events = '['", "UPDATE runs SET state = x'7b'"]
+    {
+        Connection::open(&path).unwrap().execute(damage, []).unwrap();
+        let journal = store.journal(&agent("a").tenant, run, 0, 10).await;
+        assert!(matches!(journal, Err(StoreError::Corrupt(_))), "{damage}: {journal:?}");
+    }
     let loaded = store.load(&agent("a")).await;
     assert!(matches!(loaded, Err(StoreError::Corrupt(_))), "{loaded:?}");
 }
@@ -146,7 +155,6 @@ async fn the_database_refuses_words_outside_its_lists() {
         "UPDATE calls SET status = 'claimed'",
         "UPDATE calls SET route = 'abroad'",
         "UPDATE calls SET effect = 'none'",
-        "UPDATE journal SET kind = 'dreamt'",
         "UPDATE items SET kind = 'poem'",
         "UPDATE tenants SET open = -1",
         "UPDATE boxes SET parent = x'00', parent_length = NULL",
@@ -187,9 +195,6 @@ async fn the_database_takes_every_word_of_ours() {
     }
     for kind in ItemKind::ALL {
         check("UPDATE items SET kind = ?1", kind.as_str());
-    }
-    for event in [Event::Leased, Event::Unparked, Event::TakenOver, Event::CallParked { call: CallNumber(1) }] {
-        check("UPDATE journal SET kind = ?1", event.kind());
     }
 }
 

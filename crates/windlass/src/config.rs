@@ -102,17 +102,43 @@ impl Default for Server {
     }
 }
 
-/// `store`: the embedded database.
+/// `store`: the database.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Store {
-    /// The file of `sqlite:<file>`; `None` is `windlass.db` in the data folder.
-    pub path: Option<PathBuf>,
+pub enum Store {
+    /// `windlass.db` in the data folder.
+    #[default]
+    Own,
+    /// The file of `sqlite:<file>`.
+    Sqlite(PathBuf),
+    /// The address of a PostgreSQL database. There may be a password in it.
+    Postgres(Secret),
 }
 
 impl Store {
-    /// The file of the database, given the data folder.
-    pub fn file(&self, data: &Path) -> PathBuf {
-        self.path.clone().unwrap_or_else(|| data.join("windlass.db"))
+    /// Where the database is, given the data folder.
+    pub fn place(&self, data: &Path) -> Place<'_> {
+        match self {
+            Store::Own => Place::File(data.join("windlass.db")),
+            Store::Sqlite(file) => Place::File(file.clone()),
+            Store::Postgres(url) => Place::Postgres(url),
+        }
+    }
+}
+
+/// Where a database is. It can be printed.
+pub enum Place<'a> {
+    /// A file of SQLite.
+    File(PathBuf),
+    /// A PostgreSQL server.
+    Postgres(&'a Secret),
+}
+
+impl std::fmt::Display for Place<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Place::File(file) => write!(f, "{}", file.display()),
+            Place::Postgres(_) => f.write_str("PostgreSQL"),
+        }
     }
 }
 

@@ -1,28 +1,29 @@
 //! A run as JSON lines, for people and for tests that check a journal against the state.
 
-use std::{io::Write, path::Path};
+use std::io::Write;
 
 use anyhow::{Context, bail};
 use serde_json::{json, value::RawValue};
 use windlass_kernel::{BoxRange, CallNumber, RunId, Tenant, fold};
 use windlass_ports::{RunView, Views};
-use windlass_store::SqliteViews;
+
+use crate::{config::Place, storage};
 
 /// Rows read at once.
 const PAGE: usize = 500;
 
 /// Prints a run: first itself, then its journal, its items and its calls, one JSON object a line.
-pub(crate) async fn export(database: &Path, tenant: &str, run: &str) -> anyhow::Result<()> {
+pub(crate) async fn export(database: &Place<'_>, tenant: &str, run: &str) -> anyhow::Result<()> {
     let id: RunId = run.parse().with_context(|| format!("{run:?} is not a run"))?;
-    let views = SqliteViews::open(database)?;
+    let views = storage::look(database).await?;
     let tenant = Tenant::from(tenant);
     let Some(view) = views.run(&tenant, id).await? else {
-        bail!("there is no run {run} of tenant {tenant} in {}", database.display());
+        bail!("there is no run {run} of tenant {tenant} in {database}");
     };
     let mut out = std::io::stdout().lock();
-    let events = print_journal(&mut out, &views, &tenant, &view).await?;
-    print_items(&mut out, &views, &tenant, view.state.output).await?;
-    print_calls(&mut out, &views, &tenant, id).await?;
+    let events = print_journal(&mut out, &*views, &tenant, &view).await?;
+    print_items(&mut out, &*views, &tenant, view.state.output).await?;
+    print_calls(&mut out, &*views, &tenant, id).await?;
     // The state is the fold of the journal: an export says whether that holds.
     let folded = fold(&events);
     writeln!(out, "{}", json!({ "type": "state", "state": view.state, "is_fold_of_journal": folded.as_ref() == Some(&view.state) }))?;

@@ -4,6 +4,7 @@ mod bell;
 mod config;
 mod export;
 mod serve;
+mod storage;
 mod token;
 mod world;
 
@@ -82,7 +83,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         }
         Command::Export { run, config, data, tenant } => {
             let config = load(config.as_deref())?;
-            runtime()?.block_on(export::export(&config.store.file(&data), &tenant, &run))
+            runtime()?.block_on(export::export(&config.store.place(&data), &tenant, &run))
         }
         Command::CrashPoints => {
             for name in CrashPoints::names() {

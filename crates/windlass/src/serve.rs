@@ -13,12 +13,12 @@ use windlass_engine::{AgentSpec, CrashPoints, Engine, Parts, Roster, Settings};
 use windlass_kernel::{Route, ToolName, ToolSpec};
 use windlass_models::{Entry, OpenAiChat, OpenAiChatConfig, Registry, Scripted};
 use windlass_ports::{Admission, Model};
-use windlass_store::{SqliteStore, StoreOptions};
+use windlass_store::StoreOptions;
 
 use crate::{
     bell::Bell,
     config::{self, Config, Provider, TokenHash},
-    token,
+    storage, token,
     world::{OrderedIds, SystemClock},
 };
 
@@ -32,18 +32,16 @@ pub(crate) async fn serve(config: Config, data: &Path) -> anyhow::Result<()> {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let crash = crash_points(&config)?;
     let models = Arc::new(registry(&config.models)?);
-    let file = config.store.file(data);
-    let store = Arc::new(
-        SqliteStore::open(&file, StoreOptions { publish: config.doorbell.is_some() }).with_context(|| format!("{}", file.display()))?,
-    );
+    let place = config.store.place(data);
+    let storage = storage::open(&place, StoreOptions { publish: config.doorbell.is_some() }).await?;
     let tokens = tokens(&config, data)?;
     let listener = TcpListener::bind(config.server.listen).await.with_context(|| format!("cannot listen on {}", config.server.listen))?;
     let address = listener.local_addr()?;
-    let bell = Bell::hang(&config, store.node()).await?;
+    let bell = Bell::hang(config.doorbell.as_ref(), &place, storage.node).await?;
     let engine = Engine::start(Parts {
-        node: store.node(),
-        views: store.clone(),
-        store,
+        node: storage.node,
+        views: storage.views,
+        store: storage.store,
         models,
         roster: roster(&config),
         doorbell: bell.doorbell,
@@ -57,7 +55,7 @@ pub(crate) async fn serve(config: Config, data: &Path) -> anyhow::Result<()> {
     });
     let state = DoorState::new(engine.clone(), tokens, DoorLimits { body_bytes_max: config.limits.body_bytes });
     let router = windlass_doors::router(state);
-    tracing::info!(%address, store = %file.display(), model = %config.models[0].name, "serving");
+    tracing::info!(%address, store = %place, model = %config.models[0].name, "serving");
     let mut terminate = signal(SignalKind::terminate())?;
     // A small answer must not wait for the other side's acknowledgement of an earlier one.
     let listener = listener.tap_io(|stream| {

@@ -69,7 +69,7 @@ fn hold(caller: &Caller, tool: ToolName, fields: &Fields<'_>) -> Result<ClaimReq
     Ok(ClaimRequest {
         tenant: caller.tenant().clone(),
         tool,
-        worker: fields.required_name("worker", NAME_CHARS_MAX)?,
+        worker: caller.worker(&fields.required_name("worker", NAME_CHARS_MAX)?),
         max: 0,
         lease_ms: fields.whole("lease_s", 1..=LEASE_S_MAX)?.unwrap_or(LEASE_S) * 1000,
         key: None,

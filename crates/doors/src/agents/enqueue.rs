@@ -59,7 +59,7 @@ pub(super) async fn enqueue(
 /// Where a request comes from.
 pub(super) fn lineage(caller: &Caller, headers: &HeaderMap, fields: &Fields<'_>) -> Result<Lineage, ApiError> {
     let parent_step = fields.name("parent_step_id", NAME_CHARS_MAX)?;
-    Ok(Lineage { trace: trace(headers)?, parent_step, source: Some(caller.name()) })
+    Ok(Lineage { trace: trace(headers)?, parent_step, source: Some(caller.name()), depth: 0 })
 }
 
 fn status(enqueued: &Enqueued) -> &'static str {

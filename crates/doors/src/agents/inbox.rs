@@ -39,7 +39,8 @@ pub(super) async fn edges(
     let page = page(&query)?;
     known_head(&state, &agent).await?;
     let rows = state.engine.views().edges(&agent, page).await?;
-    let next = next(page, rows.len(), rows.last().map(|row| row.message)).map(inbox_id);
+    let messages: Vec<MessageId> = rows.iter().filter_map(|row| row.message).collect();
+    let next = next(page, messages.len(), messages.last().copied()).map(inbox_id);
     let rows: Vec<Value> = rows.iter().map(edge_row).collect();
     Ok(answer::ok(&json!({ "edges": rows, "next": next })))
 }
@@ -81,15 +82,17 @@ fn inbox_row(row: &InboxView) -> Value {
 }
 
 fn edge_row(row: &Edge) -> Value {
+    let call = call_id(row.run, row.call);
     json!({
-        "edge_id": edge_id(row.message),
+        "edge_id": row.message.map(edge_id).or_else(|| call.as_ref().map(|call| format!("edge_{call}"))),
         "primitive": row.primitive,
         "edge_phase": row.phase,
         "agent_turn_id": row.run,
         // A request without a call is matched by its own inbox row.
-        "correlation_id": call_id(row.run, row.call).unwrap_or_else(|| inbox_id(row.message)),
+        "correlation_id": call.or_else(|| row.message.map(inbox_id)),
         "trace_id": trace_id(&row.trace),
         "parent_step_id": row.parent_step,
+        "recursion_depth": row.depth,
         "created_at": moment(row.at),
     })
 }

@@ -1,9 +1,10 @@
 //! A call's result from outside.
 
-use axum::{extract::State, response::Response};
+use axum::{extract::State, http::StatusCode, response::Response};
 use serde_json::json;
 use windlass_engine::ToolResult;
 use windlass_kernel::{AfterExecution, CallKey, TaskStatus, content};
+use windlass_ports::CallStatus;
 
 use super::named_call;
 use crate::{
@@ -59,16 +60,19 @@ fn after_execution(text: &str) -> Option<AfterExecution> {
     }
 }
 
-/// A tool service reports on calls of its own tools only.
+/// A tool service reports on calls of its own tools only, and nobody on a call that another token holds.
 async fn may_report(state: &DoorState, caller: &Caller, key: CallKey) -> Result<(), ApiError> {
-    if caller.may(&Scope::AgentsWrite) || caller.may(&Scope::AllTools) {
-        return Ok(());
-    }
     let views = state.engine.views();
     if views.run(caller.tenant(), key.run).await?.is_none() {
         return Err(ApiError::unknown_run());
     }
     let calls = views.calls(caller.tenant(), key.run, key.call, 1).await?;
     let call = calls.into_iter().find(|call| call.call == key.call).ok_or_else(ApiError::unknown_call)?;
-    caller.needs_one_of(&[Scope::AgentsWrite, Scope::Tool(call.tool)])
+    caller.needs_one_of(&[Scope::AgentsWrite, Scope::Tool(call.tool)])?;
+    let holder = call.worker.filter(|_| call.status == CallStatus::Claimed);
+    if holder.is_some_and(|holder| !caller.holds(&holder)) {
+        let error = ApiError::new(StatusCode::FORBIDDEN, "not_the_claimant", "another token has claimed this call");
+        return Err(error.hint(Some("report with the token that claimed it, or wait for the end of its lease".to_owned())));
+    }
+    Ok(())
 }

@@ -68,7 +68,9 @@ async fn a_hold_is_prolonged_and_given_back() {
     assert_eq!(world.post("/v1/tools/echo/renew", body("w1")).await.expect(200), json!({ "lost": [strange] }));
     assert_eq!(world.post("/v1/tools/echo/renew", body("w2")).await.expect(200), json!({ "lost": [strange, held] }));
     let release = json!({ "worker": "w1", "calls": [held] }).to_string();
-    assert_eq!(world.post_as("echoer", "/v1/tools/echo/release", release.clone()).await.expect(200), json!({ "lost": [] }));
+    let foreign = world.post_as("echoer", "/v1/tools/echo/release", release.clone()).await.expect(200);
+    assert_eq!(foreign, json!({ "lost": [held] }), "another token's worker of that name");
+    assert_eq!(world.post("/v1/tools/echo/release", release.clone()).await.expect(200), json!({ "lost": [] }));
     assert_eq!(world.post("/v1/tools/echo/release", release).await.expect(200), json!({ "lost": [held] }));
     assert_eq!(world.claim("echo").await["attempt"], 2);
 }

@@ -54,12 +54,15 @@ async fn a_missing_scope_is_named() {
 async fn a_tool_service_reports_on_its_own_tools_only() {
     let world = World::start();
     world.enqueue("alice", "call pay").await;
-    let call = world.claim("pay").await;
+    world.until_status("alice", "suspended").await;
+    let taken = world.post_as("toolman", "/v1/tools/pay/claim", r#"{"worker": "w1"}"#.to_owned()).await.expect(200);
+    let call = taken["calls"][0].clone();
     let path = "/v1/agents/alice/report";
     assert_eq!(world.post_as("echoer", path, report(&call, "1")).await.refusal(), (403, "forbidden".into()));
     let unmade = json!({ "agent_turn_id": call["agent_turn_id"], "tool_call_id": format!("{}9", call["tool_call_id"].as_str().unwrap()), "turn_epoch": 1 });
     assert_eq!(world.post_as("echoer", path, report(&unmade, "1")).await.refusal(), (404, "unknown_call".into()));
     assert_eq!(world.post_as("other", path, report(&call, "1")).await.refusal(), (404, "unknown_turn".into()));
+    assert_eq!(world.post(path, report(&call, "1")).await.refusal(), (403, "not_the_claimant".into()));
     world.post_as("toolman", path, report(&call, "1")).await.expect(202);
 }
 

@@ -1,6 +1,10 @@
 //! What a worker holds in memory: its agent's active run as last committed, and what is in flight for it.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use tokio::{sync::mpsc, task::AbortHandle};
 use windlass_kernel::{
@@ -21,6 +25,8 @@ pub(super) struct Held {
     run: Option<HeldRun>,
     /// The run is part of the key: the end of an effect may reach the desk when another run is there already.
     in_flight: BTreeMap<(RunId, Effect), AbortHandle>,
+    /// Calls whose result is among the notes being taken: over, and not lost.
+    at_hand: BTreeSet<(RunId, CallNumber)>,
     held_back: Option<HeldBack>,
 }
 
@@ -167,11 +173,19 @@ impl Held {
         }
     }
 
-    /// Whether the run is owed calls in this process that nothing in flight stands for: their executor is gone. A parked run is
-    /// owed none, so a call that a person released meanwhile is not taken for a lost one.
+    /// Whether the run is owed calls in this process that nothing in flight or at hand stands for: their executor is gone. A parked
+    /// run is owed none, so a call that a person released meanwhile is not taken for a lost one.
     pub fn has_lost_calls(&self, id: RunId, state: &Run) -> bool {
-        let owed = outstanding(state);
-        owed.into_iter().any(|effect| matches!(effect, Effect::StartTool { .. }) && !self.in_flight.contains_key(&(id, effect)))
+        let is_lost = |effect| match effect {
+            Effect::StartTool { call } => !self.in_flight.contains_key(&(id, effect)) && !self.at_hand.contains(&(id, call)),
+            Effect::CallModel { .. } => false,
+        };
+        outstanding(state).into_iter().any(is_lost)
+    }
+
+    /// Other notes are taken from here on.
+    pub fn begin_batch(&mut self) {
+        self.at_hand.clear();
     }
 
     /// Reads the run anew before the next step. What is in flight goes on.
@@ -183,6 +197,7 @@ impl Held {
     pub fn abandon(&mut self) {
         self.run = None;
         self.let_go();
+        self.at_hand.clear();
         for effect in std::mem::take(&mut self.in_flight).into_values() {
             effect.abort();
         }
@@ -200,6 +215,7 @@ impl Held {
             }
             Note::Tool(done) => {
                 self.in_flight.remove(&(done.run, Effect::StartTool { call: done.call }));
+                self.at_hand.insert((done.run, done.call));
             }
             Note::Look | Note::Enqueue(..) | Note::Report(..) | Note::Stop(..) | Note::Reconcile(..) => {}
         }

@@ -166,11 +166,11 @@ pub async fn pages_follow_each_other(store: Arc<dyn Full>) {
     assert_eq!(store.box_items(&agent.tenant, output.id, 18, 5).await.unwrap(), own[18..]);
 }
 
-/// One edge per inbox row, with the run's lineage.
+/// One edge per inbox row and one per call, with the run's lineage, on pages of whatever size.
 pub async fn edges_follow_the_inbox(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     let (run, _) = kit.begin(&agent, START).await;
-    kit.advance(&agent, calls(&[LOOKUP]), START).await;
+    kit.advance(&agent, calls(&[LOOKUP, LOOKUP]), START).await;
     kit.report(&agent, run, 1, START.plus_ms(1)).await;
     let (guard, mut commit) = kit.prepare(&agent, windlass_kernel::Input::Stopped { reason: "no".into() }, START.plus_ms(2)).await;
     let mut stop = kit.new_report(&agent, run, 1, START).message;
@@ -179,10 +179,31 @@ pub async fn edges_follow_the_inbox(store: Arc<dyn Full>) {
     store.commit(guard, commit).await.unwrap();
     let edges = store.edges(&agent, Page { after: 0, limit: 10 }).await.unwrap();
     let words: Vec<_> = edges.iter().map(|edge| (edge.primitive, edge.phase, edge.call.map(|call| call.0))).collect();
-    assert_eq!(words, [("enqueue", "request", None), ("report", "response", Some(1)), ("stop", "request", None)]);
-    for edge in edges {
-        assert_eq!((edge.run, edge.trace, edge.parent_step.as_deref()), (Some(run), [7; 16], Some("step")));
+    let expected = [
+        ("enqueue", "request", None),
+        ("tool_call", "request", Some(1)),
+        ("report", "response", Some(1)),
+        ("stop", "request", None),
+        ("tool_call", "request", Some(2)),
+    ];
+    assert_eq!(words, expected);
+    for edge in &edges {
+        assert_eq!((edge.run, edge.trace, edge.parent_step.as_deref(), edge.depth), (Some(run), [7; 16], Some("step"), 3));
     }
+    kit.begin(&agent, START.plus_ms(3)).await;
+    let whole = store.edges(&agent, Page { after: 0, limit: 10 }).await.unwrap();
+    assert_eq!((&whole[..edges.len()], whole.len()), (&edges[..], edges.len() + 1));
+    let mut paged = Vec::new();
+    loop {
+        let after = paged.iter().rev().find_map(|edge: &windlass_ports::Edge| edge.message).map_or(0, |message| message.0);
+        let page = store.edges(&agent, Page { after, limit: 1 }).await.unwrap();
+        let is_last = page.iter().all(|edge| edge.message.is_none());
+        paged.extend(page);
+        if is_last {
+            break;
+        }
+    }
+    assert_eq!(paged, whole);
 }
 
 fn ids(items: &[Item]) -> Vec<ItemId> {

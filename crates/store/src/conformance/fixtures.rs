@@ -164,7 +164,7 @@ impl Kit {
             run: self.run_id(),
             agent: agent.clone(),
             dedupe: None,
-            lineage: Lineage { trace: [7; 16], parent_step: Some("step".into()), source: Some("tests".into()) },
+            lineage: Lineage { trace: [7; 16], parent_step: Some("step".into()), source: Some("tests".into()), depth: 3 },
             manifest: Arc::clone(&self.manifest),
             context,
             output,

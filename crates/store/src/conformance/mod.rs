@@ -8,6 +8,7 @@ pub mod content;
 pub mod fencing;
 pub mod fixtures;
 pub mod publishing;
+pub mod races;
 pub mod reports;
 pub mod sweep;
 pub mod turns;
@@ -85,14 +86,36 @@ macro_rules! conformance {
             content::pages_follow_each_other;
             content::edges_follow_the_inbox;
             sweep::agents_are_due_in_order;
+            sweep::a_postponed_model_call_is_due;
             sweep::a_lost_owners_agents_are_orphans;
             sweep::a_quarantined_agent_is_left_alone;
             sweep::pending_messages_of_a_lost_owner_are_due;
             publishing::nothing_is_noted_unless_asked_for;
         }
+        $crate::conformance! { @race $make;
+            races::a_stale_guard_stops_nothing;
+            races::a_journal_number_is_given_once;
+            races::of_racing_owners_one_wins;
+            races::a_commit_that_races_itself_is_applied_once;
+            races::a_stop_and_a_reply_are_one_or_the_other;
+            races::of_racing_requests_with_one_key_one_is_recorded;
+            races::of_racing_reports_one_is_recorded;
+            races::a_report_that_races_a_suspend_is_counted;
+            races::of_racing_services_one_is_given_the_call;
+        }
         $crate::conformance! { @each $make, true;
             publishing::every_event_is_noted_once;
         }
+    };
+    // On threads of their own, so that they really come at once.
+    (@race $make:path; $($module:ident::$case:ident;)+) => {
+        $(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+            async fn $case() {
+                let subject = $make($crate::StoreOptions { publish: false }).await;
+                $crate::conformance::$module::$case(subject.store.clone()).await;
+            }
+        )+
     };
     (@each $make:path, $publish:literal; $($module:ident::$case:ident;)+) => {
         $(

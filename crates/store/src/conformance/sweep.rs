@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use windlass_kernel::{AgentKey, HeadStatus, Input};
+use windlass_kernel::{AgentKey, Failure, HeadStatus, Input, Usage};
 use windlass_ports::{Enqueued, NodeId};
 
 use super::{
@@ -24,6 +24,17 @@ pub async fn agents_are_due_in_order(store: Arc<dyn Full>) {
     assert_eq!(store.due(deadline, 10).await.unwrap(), agents[..1]);
     assert_eq!(store.due(deadline.plus_ms(100), 10).await.unwrap(), agents);
     assert_eq!(store.due(deadline.plus_ms(100), 2).await.unwrap(), agents[..2]);
+}
+
+/// A model call that waits is found again when its time has come, also if nobody remembers it.
+pub async fn a_postponed_model_call_is_due(store: Arc<dyn Full>) {
+    let (kit, agent) = (Kit::new(&store), agent("a"));
+    kit.begin(&agent, START).await;
+    let retry_at = START.plus_ms(500);
+    let failure = Failure { code: "busy".into(), message: String::new(), retry_at: Some(retry_at), usage: Usage::default() };
+    kit.advance(&agent, Input::AttemptFailed(failure), START).await;
+    assert!(store.due(START.plus_ms(499), 10).await.unwrap().is_empty());
+    assert_eq!(store.due(retry_at, 10).await.unwrap(), std::slice::from_ref(&agent));
 }
 
 /// What a node owed when it was lost: a model call, a start of a tool, an entry. What waits for others is nobody's orphan.

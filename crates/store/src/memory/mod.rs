@@ -15,7 +15,7 @@ use windlass_ports::{
 };
 
 use crate::{
-    StoreOptions, reading,
+    StoreOptions, edges, reading,
     rows::{Outcome, Reads, Rows},
     verbs,
 };
@@ -187,6 +187,6 @@ impl Views for MemoryStore {
     }
 
     async fn edges(&self, agent: &AgentKey, page: Page) -> Result<Vec<Edge>, StoreError> {
-        self.read(|rows| reading::edges(rows, agent, page))
+        self.read(|rows| edges::edges(rows, agent, page))
     }
 }

@@ -219,15 +219,15 @@ impl Rows for MemoryRows {
         Ok(())
     }
 
-    fn add_open_runs(&mut self, tenant: &Tenant, change: i64) -> Outcome<()> {
+    fn add_open_runs(&mut self, tenant: &Tenant, change: i32) -> Outcome<()> {
         let before = self.open_runs.get(tenant).copied().unwrap_or(0);
-        let after = i64::from(before) + change;
+        let after = i64::from(before) + i64::from(change);
         self.open_runs.put(tenant.clone(), u32::try_from(after).map_err(|_| is_missing("an open run of the tenant"))?);
         Ok(())
     }
 
-    fn append_journal(&mut self, run: RunId, row: &JournalRow) -> Outcome<()> {
-        must(self.journal.insert((run, row.number), row.clone()), "a journal number")
+    fn append_journal(&mut self, run: RunId, rows: &[JournalRow]) -> Outcome<()> {
+        rows.iter().try_for_each(|row| must(self.journal.insert((run, row.number), row.clone()), "a journal number"))
     }
 
     fn insert_message(&mut self, agent: &AgentKey, row: &MessageRow) -> Outcome<Option<MessageId>> {

@@ -18,6 +18,7 @@ use super::{
 use crate::{
     rows::{BoxRow, CallRow, HeadRow, ItemRow, JournalRow, MessageRow, Outcome, Reads, RunBrief, RunRow},
     spelling,
+    stretch::{Stretch, unpack},
 };
 
 macro_rules! brief_columns {
@@ -30,8 +31,8 @@ macro_rules! run_columns {
     () => {
         concat!(
             brief_columns!(),
-            ", kind, dedupe, manifest, context, output, state_version, state, iteration, trace, parent_step, source, deliverable,
-              created_at, ended_at"
+            ", kind, dedupe, manifest, context, output, state_version, state, iteration, trace, parent_step, source, depth,
+              deliverable, created_at, ended_at"
         )
     };
 }
@@ -89,11 +90,16 @@ fn run(row: &Row<'_>) -> rusqlite::Result<RunRow> {
         state_version: row.get(12)?,
         state: row.get::<_, Vec<u8>>(13)?.into(),
         iteration: small(row, 14)?,
-        lineage: Lineage { trace: bytes(row, 15)?, parent_step: row.get(16)?, source: row.get(17)? },
-        deliverable: maybe_id(row, 18, ItemId::from_slice)?,
-        created_at: time(row, 19)?,
-        ended_at: maybe_time(row, 20)?,
+        lineage: lineage(row, 15)?,
+        deliverable: maybe_id(row, 19, ItemId::from_slice)?,
+        created_at: time(row, 20)?,
+        ended_at: maybe_time(row, 21)?,
     })
+}
+
+/// Columns from `at` on: trace, parent step, source, depth.
+fn lineage(row: &Row<'_>, at: usize) -> rusqlite::Result<Lineage> {
+    Ok(Lineage { trace: bytes(row, at)?, parent_step: row.get(at + 1)?, source: row.get(at + 2)?, depth: small(row, at + 3)? })
 }
 
 fn message(row: &Row<'_>) -> rusqlite::Result<(MessageId, MessageRow)> {
@@ -157,15 +163,9 @@ fn found_box(row: &Row<'_>) -> rusqlite::Result<BoxRow> {
     })
 }
 
-fn journal(row: &Row<'_>) -> rusqlite::Result<JournalRow> {
-    Ok(JournalRow {
-        number: count(row, 0)?,
-        epoch: maybe_epoch(row, 1)?,
-        at: time(row, 2)?,
-        kind: row.get(3)?,
-        version: row.get(4)?,
-        body: row.get::<_, Vec<u8>>(5)?.into(),
-    })
+fn packed(row: &Row<'_>) -> rusqlite::Result<(Stretch, String)> {
+    let stretch = Stretch { first: count(row, 0)?, epoch: maybe_epoch(row, 1)?, at: time(row, 2)?, version: row.get(3)? };
+    Ok((stretch, row.get(4)?))
 }
 
 impl Reads for SqliteRows {
@@ -204,8 +204,8 @@ impl Reads for SqliteRows {
     }
 
     fn lineage(&self, run: RunId) -> Outcome<Option<Lineage>> {
-        let sql = "SELECT trace, parent_step, source FROM runs WHERE run = ?1";
-        self.one(sql, [run.as_bytes()], |row| Ok(Lineage { trace: bytes(row, 0)?, parent_step: row.get(1)?, source: row.get(2)? }))
+        let sql = "SELECT trace, parent_step, source, depth FROM runs WHERE run = ?1";
+        self.one(sql, [run.as_bytes()], |row| lineage(row, 0))
     }
 
     fn manifest(&self, hash: &[u8; 32]) -> Outcome<Option<Arc<Manifest>>> {
@@ -222,12 +222,21 @@ impl Reads for SqliteRows {
 
     fn open_runs(&self, tenant: &Tenant) -> Outcome<u32> {
         let found = self.one("SELECT open FROM tenants WHERE tenant = ?1", [tenant.as_str()], |row| small(row, 0))?;
-        Ok(found.unwrap_or(0))
+        Ok(found.unwrap_or(0).saturating_add_signed(self.opened(tenant)))
     }
 
     fn journal(&self, run: RunId, from: u64, limit: usize) -> Outcome<Vec<JournalRow>> {
-        let sql = "SELECT number, epoch, at, kind, version, body FROM journal WHERE run = ?1 AND number >= ?2 ORDER BY number LIMIT ?3";
-        self.all(sql, params![run.as_bytes(), int(from), as_limit(limit)], journal)
+        // The first stretch may have begun before.
+        let sql = "SELECT first, epoch, at, version, events FROM stretches
+                   WHERE run = ?1 AND first >= coalesce((SELECT max(first) FROM stretches WHERE run = ?1 AND first <= ?2), ?2)
+                   ORDER BY first LIMIT ?3";
+        let stretches = self.all(sql, params![run.as_bytes(), int(from), as_limit(limit)], packed)?;
+        let mut events = Vec::with_capacity(stretches.len() * 2);
+        for (stretch, list) in stretches {
+            events.extend(unpack(&stretch, &list)?.into_iter().filter(|row| row.number >= from));
+        }
+        events.truncate(limit);
+        Ok(events)
     }
 
     fn message(&self, agent: &AgentKey, id: MessageId) -> Outcome<Option<MessageRow>> {

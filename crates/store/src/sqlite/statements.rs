@@ -5,8 +5,8 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use rusqlite::{Connection, OptionalExtension, Params, Row};
-use windlass_kernel::Manifest;
+use rusqlite::{Connection, OptionalExtension, Params, Row, params};
+use windlass_kernel::{Manifest, Tenant};
 use windlass_ports::NodeId;
 
 use super::columns::fault;
@@ -30,11 +30,13 @@ pub(super) struct SqliteRows {
     known: BTreeSet<[u8; 32]>,
     /// Hashes whose manifest is in the open transaction.
     staged: Vec<[u8; 32]>,
+    /// What the open transaction does to the counts of open runs. Every run changes its tenant's twice, so a group writes the sum.
+    opened: BTreeMap<Tenant, i32>,
 }
 
 impl SqliteRows {
     pub(super) fn new(connection: Connection, node: NodeId, manifests: Manifests) -> Self {
-        SqliteRows { connection, node, manifests, known: BTreeSet::new(), staged: Vec::new() }
+        SqliteRows { connection, node, manifests, known: BTreeSet::new(), staged: Vec::new(), opened: BTreeMap::new() }
     }
 
     pub(super) fn begin(&self) -> rusqlite::Result<()> {
@@ -46,17 +48,23 @@ impl SqliteRows {
     }
 
     pub(super) fn commit(&mut self) -> rusqlite::Result<()> {
+        let count = "INSERT INTO tenants (tenant, open) VALUES (?1, max(?2, 0)) ON CONFLICT (tenant) DO UPDATE SET open = open + ?2";
+        for (tenant, change) in self.opened.iter().filter(|(_, change)| **change != 0) {
+            self.connection.prepare_cached(count)?.execute(params![tenant.as_str(), change])?;
+        }
         self.connection.prepare_cached("COMMIT")?.execute([])?;
         if self.known.len() >= KNOWN_MAX {
             self.known.clear();
         }
         self.known.extend(self.staged.drain(..));
+        self.opened.clear();
         Ok(())
     }
 
     /// Ends the transaction without a trace, if SQLite has not done so itself.
     pub(super) fn roll_back(&mut self) {
         self.staged.clear();
+        self.opened.clear();
         if self.connection.is_autocommit() {
             return;
         }
@@ -102,6 +110,19 @@ impl SqliteRows {
             self.staged.push(*hash);
         }
         is_new
+    }
+
+    /// Counts runs of a tenant that began or ended.
+    pub(super) fn open_runs_change(&mut self, tenant: &Tenant, change: i32) {
+        match self.opened.get_mut(tenant) {
+            Some(opened) => *opened += change,
+            None => drop(self.opened.insert(tenant.clone(), change)),
+        }
+    }
+
+    /// What the open transaction adds to a tenant's count.
+    pub(super) fn opened(&self, tenant: &Tenant) -> i32 {
+        self.opened.get(tenant).copied().unwrap_or(0)
     }
 
     pub(super) fn decoded(&self, hash: &[u8; 32]) -> Option<Arc<Manifest>> {

@@ -11,7 +11,7 @@ use super::{
     readers::Readers,
     statements::{Manifests, SqliteRows},
 };
-use crate::{reading, rows::Reads, verbs};
+use crate::{edges, reading, rows::Reads, verbs};
 
 /// Rows that are read in one transaction at the most.
 const PAGE: usize = 256;
@@ -100,7 +100,7 @@ macro_rules! views_over_readers {
 
             async fn edges(&self, agent: &AgentKey, page: Page) -> Result<Vec<Edge>, StoreError> {
                 let agent = agent.clone();
-                self.readers.read(move |rows| reading::edges(rows, &agent, page)).await
+                self.readers.read(move |rows| edges::edges(rows, &agent, page)).await
             }
         }
     };

@@ -7,7 +7,7 @@ use windlass_ports::{Guard, MessageId, NodeId, PinnedManifest, codec};
 use super::{columns::int, statements::SqliteRows};
 use crate::{
     rows::{BoxRow, CallMove, CallRow, HeadRow, JournalRow, MessageRow, Outcome, Rows, RunChange, RunRow},
-    spelling,
+    spelling, stretch,
 };
 
 impl Rows for SqliteRows {
@@ -86,8 +86,8 @@ impl Rows for SqliteRows {
 
     fn insert_run(&mut self, run: &RunRow) -> Outcome<()> {
         let sql = "INSERT INTO runs (run, tenant, agent, ordinal, status, epoch, message, kind, dedupe, manifest, context, output,
-                                     state_version, state, iteration, trace, parent_step, source, deliverable, created_at, ended_at)
-                   VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21)";
+                                     state_version, state, iteration, trace, parent_step, source, depth, deliverable, created_at, ended_at)
+                   VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22)";
         let params = params![
             run.brief.run.as_bytes(),
             run.brief.agent.tenant.as_str(),
@@ -107,6 +107,7 @@ impl Rows for SqliteRows {
             run.lineage.trace,
             run.lineage.parent_step,
             run.lineage.source,
+            run.lineage.depth,
             run.deliverable.as_ref().map(ItemId::as_bytes),
             run.created_at.0,
             run.ended_at.map(|at| at.0),
@@ -143,15 +144,18 @@ impl Rows for SqliteRows {
         self.change(sql, params![manifest.hash, manifest.body.as_ref()]).map(drop)
     }
 
-    fn add_open_runs(&mut self, tenant: &Tenant, change: i64) -> Outcome<()> {
-        let sql = "INSERT INTO tenants (tenant, open) VALUES (?1, max(?2, 0)) ON CONFLICT (tenant) DO UPDATE SET open = open + ?2";
-        self.change(sql, params![tenant.as_str(), change]).map(drop)
+    fn add_open_runs(&mut self, tenant: &Tenant, change: i32) -> Outcome<()> {
+        self.open_runs_change(tenant, change);
+        Ok(())
     }
 
-    fn append_journal(&mut self, run: RunId, row: &JournalRow) -> Outcome<()> {
-        let sql = "INSERT INTO journal (run, number, epoch, kind, version, at, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
-        let epoch = row.epoch.map(|epoch| int(epoch.0));
-        self.change(sql, params![run.as_bytes(), int(row.number), epoch, row.kind, row.version, row.at.0, row.body.as_ref()]).map(drop)
+    fn append_journal(&mut self, run: RunId, rows: &[JournalRow]) -> Outcome<()> {
+        let Some(first) = rows.first() else {
+            return Ok(());
+        };
+        let sql = "INSERT INTO stretches (run, first, epoch, at, version, events) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+        let epoch = first.epoch.map(|epoch| int(epoch.0));
+        self.change(sql, params![run.as_bytes(), int(first.number), epoch, first.at.0, first.version, stretch::pack(rows)?]).map(drop)
     }
 
     fn insert_message(&mut self, agent: &AgentKey, row: &MessageRow) -> Outcome<Option<MessageId>> {

@@ -221,9 +221,9 @@ pub(super) fn write<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, commit: &C
     for message in &commit.consumed {
         rows.consume_message(agent, *message, epoch.unwrap_or_default(), commit.now)?;
     }
-    for (number, event) in (first_number(commit)..).zip(&commit.events) {
-        rows.append_journal(commit.run, &journal_row(number, epoch, commit.now, event))?;
-    }
+    let events = (first_number(commit)..).zip(&commit.events);
+    let events: Vec<JournalRow> = events.map(|(number, event)| journal_row(number, epoch, commit.now, event)).collect();
+    rows.append_journal(commit.run, &events)?;
     Ok(messages)
 }
 
@@ -299,7 +299,7 @@ pub(super) fn run_change(commit: &Commit, going_on: RunStatus, epoch: Option<Epo
 /// An event as a row.
 pub(super) fn journal_row(number: u64, epoch: Option<Epoch>, at: Timestamp, event: &Event) -> JournalRow {
     let (kind, body) = codec::encode_event(event);
-    JournalRow { number, epoch, at, kind: kind.to_owned(), version: codec::VERSION, body: Bytes::from(body) }
+    JournalRow { number, epoch, at, kind: kind.into(), version: codec::VERSION, body: Bytes::from(body) }
 }
 
 fn first_number(commit: &Commit) -> u64 {

@@ -130,7 +130,7 @@ fn record<R: Rows + ?Sized>(
     };
     let epoch = change.epoch;
     rows.insert_run(&run_row(new, message, ordinal, change))?;
-    rows.append_journal(new.run, &journal_row(0, epoch, new.now, &new.accepted))?;
+    rows.append_journal(new.run, &[journal_row(0, epoch, new.now, &new.accepted)])?;
     rows.add_open_runs(tenant, 1)?;
     Ok(message)
 }

@@ -49,7 +49,7 @@ pub(super) fn lease(head: &mut HeadRow, run: RunId, now: Timestamp) {
 }
 
 /// Whether a service may hold a call that the run still waits for after a commit. One that is only just made is nobody's.
-pub(super) fn may_be_held(commit: &Commit) -> bool {
+pub(crate) fn may_be_held(commit: &Commit) -> bool {
     let is_made = |call| commit.calls.iter().any(|(made, change)| *made == call && matches!(change, CallChange::Made(_)));
     commit.state.calls().iter().any(|call| !call.is_received() && !is_made(call.call))
 }

@@ -10,9 +10,9 @@ mod enqueue;
 mod heads;
 mod report;
 
-pub(crate) use boxes::{chain, pack};
+pub(crate) use boxes::{Segment, chain, pack};
 pub(crate) use claims::{claim_calls, release_calls, renew_calls};
 pub(crate) use commit::{commit, withdraw};
 pub(crate) use enqueue::enqueue;
-pub(crate) use heads::{quarantine, refuse};
+pub(crate) use heads::{may_be_held, quarantine, refuse};
 pub(crate) use report::report;

@@ -3,7 +3,6 @@
 
 mod nats;
 mod notify;
-mod servers;
 
 use std::{collections::BTreeSet, time::Duration};
 

@@ -6,8 +6,9 @@ use futures_util::StreamExt;
 use windlass_kernel::{RunId, Tenant};
 use windlass_ports::{NodeId, Published, Publisher, Subject};
 use windlass_store::Nats;
+use windlass_tests::NatsServer;
 
-use crate::{ring_until_heard, servers::NatsServer, talk};
+use crate::{ring_until_heard, talk};
 
 fn page(numbers: std::ops::Range<u32>) -> Vec<Published> {
     let message = |number: u32| Published {
@@ -35,7 +36,7 @@ async fn two_processes_ring_each_other() {
 
 #[tokio::test]
 async fn a_bell_comes_back_with_its_server() {
-    let mut server = NatsServer::down();
+    let mut server = NatsServer::down(&[]);
     let (one, mut one_hears) = Nats::connect(&server.url(), "windlass", NodeId(1)).await.unwrap();
     let (other, mut other_hears) = Nats::connect(&server.url(), "windlass", NodeId(2)).await.unwrap();
     assert!(one.publish(&page(0..1)).await.is_err(), "nobody is there");
@@ -73,7 +74,7 @@ async fn a_page_is_published_when_the_server_has_all_of_it() {
 /// The server is killed again and again while pages go out: whatever was confirmed had been with a server.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_page_is_confirmed_that_the_server_never_had() {
-    let mut server = NatsServer::down();
+    let mut server = NatsServer::down(&[]);
     let (nats, _bells) = Nats::connect(&server.url(), "windlass", NodeId(1)).await.unwrap();
     let mut number = 0;
     for round in 0..8_u64 {

@@ -141,22 +141,24 @@ pub(super) fn check_address(address: SocketAddr, behind_proxy: bool) -> Result<(
 }
 
 fn read_store(mut section: Section) -> Result<Store, ConfigError> {
-    let path = section.read("url", |field| {
+    let store = section.read("url", |field| {
         let url = field.some_text()?;
         // The address of a database often has a password in it, so that it is not repeated.
-        if url.starts_with("postgres:") || url.starts_with("postgresql:") {
-            return Err(field.fail("this version does not have PostgreSQL stores yet; use sqlite:<file>"));
+        if url.starts_with("postgres://") || url.starts_with("postgresql://") {
+            return Ok(Store::Postgres(Secret::new(url)));
         }
         let Some(path) = url.strip_prefix("sqlite:") else {
-            return Err(field.fail("expected sqlite:<file>, such as sqlite:.windlass/windlass.db"));
+            return Err(
+                field.fail("expected sqlite:<file>, such as sqlite:.windlass/windlass.db, or postgres://user:password@host/database")
+            );
         };
         let path = path.strip_prefix("//").unwrap_or(path);
         if path.is_empty() || path.contains('?') || path.starts_with(':') {
             return Err(field.fail("expected a file after sqlite:, without options"));
         }
-        Ok(PathBuf::from(path))
+        Ok(Store::Sqlite(PathBuf::from(path)))
     })?;
-    Ok(Store { path })
+    Ok(store.unwrap_or_default())
 }
 
 fn read_doorbell(mut section: Section) -> Result<Doorbell, ConfigError> {

@@ -85,7 +85,7 @@ limits:
 fn a_full_file_is_read_to_the_last_key() {
     let config = good(FULL, &[("TOKEN", "s3cret")]);
     assert_eq!(config.server, Server { listen: "0.0.0.0:7601".parse().unwrap(), behind_proxy: true, drain: Duration::from_secs(3) });
-    assert_eq!(config.store.file(Path::new("elsewhere")), Path::new("data/main.db"));
+    assert_eq!(config.store.place(Path::new("elsewhere")).to_string(), "data/main.db");
     let secret = TokenHash::of("secret");
     let scopes: Vec<String> = config.auth.tokens[1].scopes.iter().map(Scope::to_string).collect();
     assert_eq!(
@@ -176,7 +176,7 @@ fn without_a_file_the_defaults_stand() {
     assert_eq!(config.server.listen.to_string(), "127.0.0.1:7600");
     assert!(!config.server.behind_proxy);
     assert_eq!(config.server.drain, Duration::from_secs(10));
-    assert_eq!(config.store.file(Path::new(".windlass")), Path::new(".windlass/windlass.db"));
+    assert_eq!(config.store.place(Path::new(".windlass")).to_string(), ".windlass/windlass.db");
     assert_eq!(config.auth.tokens, []);
     assert_eq!(config.models, [Model::offline()]);
     assert_eq!((config.tools.len(), config.agents.len()), (0, 0));
@@ -246,12 +246,16 @@ fn secrets_are_never_printed() {
     let Provider::OpenAiChat { api_key: Some(key), .. } = &config.models[1].provider else { panic!("no key") };
     assert_eq!(key.expose(), "k3y-value");
 
+    let config = good("store: { url: \"postgres://u:${TOKEN}@host/db\" }", &secrets);
+    let shown = format!("{config:?} {}", config.store.place(Path::new(".windlass")));
+    assert!(!shown.contains("t0ken-value"), "{shown}");
+
     let wrong = [
         "server: { listen: \"${TOKEN}\" }",
         "server:\n  drain_s: ${TOKEN}",
         "server:\n  behind_proxy: ${TOKEN}",
         "server: \"${TOKEN}\"",
-        "store: { url: \"postgres://u:${TOKEN}@host/db\" }",
+        "store: { url: \"postgres:u:${TOKEN}@host/db\" }",
         "store: { url: \"${TOKEN}\" }",
         "auth: { tokens: [t0ken-value] }",
         "auth: { tokens: t0ken-value }",

@@ -53,10 +53,6 @@ fn keys_of_later_versions_are_refused_by_name() {
             "agents: { a: { policy: pursue } }",
             "windlass.yaml:1: agents.a.policy: this version does not have policy pursue yet; it has respond",
         ),
-        (
-            "store: { url: postgres://host/db }",
-            "windlass.yaml:1: store.url: this version does not have PostgreSQL stores yet; use sqlite:<file>",
-        ),
     ]);
 }
 
@@ -112,7 +108,11 @@ fn addresses_are_checked() {
             "windlass.yaml:2: server.listen: 0.0.0.0:80 can be reached from other machines without TLS; listen on 127.0.0.1:80, \
              or put a proxy with TLS in front and set server.behind_proxy: true",
         ),
-        ("store: { url: a.db }", "windlass.yaml:1: store.url: expected sqlite:<file>, such as sqlite:.windlass/windlass.db"),
+        (
+            "store: { url: a.db }",
+            "windlass.yaml:1: store.url: expected sqlite:<file>, such as sqlite:.windlass/windlass.db, or \
+             postgres://user:password@host/database",
+        ),
         ("store: { url: \"sqlite::memory:\" }", "windlass.yaml:1: store.url: expected a file after sqlite:, without options"),
         (
             "models: [{ name: a, provider: openai-chat, base_url: api.example.com }]",

@@ -1,0 +1,144 @@
+//! What is explored: small worlds, each with a budget for everything that can go wrong in it.
+
+use serde_json::json;
+use windlass_kernel::{AfterExecution, Budgets, EffectClass, Manifest, PolicyName, Route, ToolSpec};
+
+pub use super::state::Left;
+
+/// A tool of a configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tool {
+    /// Who runs it.
+    pub route: Route,
+    /// What a second start would do.
+    pub effect: EffectClass,
+}
+
+/// One small world.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// What it is called.
+    pub name: &'static str,
+    /// How many processes there are.
+    pub workers: u8,
+    /// The requests, by their keys; an equal key is a repeated request.
+    pub keys: &'static [u8],
+    /// What the model asks for in the first lap.
+    pub tools: &'static [Tool],
+    /// Whether only the first run calls tools; the others answer at once.
+    pub is_only_first: bool,
+    /// Whether the model asks for tools in every lap.
+    pub is_greedy: bool,
+    /// Whether no process has room when a request comes: it waits for the sweep.
+    pub is_full: bool,
+    /// Whether services report to a process, to the store, or both.
+    pub reports: Ways,
+    /// What may go wrong.
+    pub left: Left,
+}
+
+/// How a result comes in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ways {
+    /// At the desk of one of the processes.
+    Desk,
+    /// In the inbox: no process had room.
+    Inbox,
+    /// Either way.
+    Both,
+}
+
+/// Laps that a run may have.
+pub(super) const ITERATIONS_MAX: u32 = 2;
+
+/// Ticks until a result is given up.
+pub(super) const DEADLINE_TICKS: u64 = 2;
+
+/// Ticks that a service may hold a call, and that a failed model call waits.
+pub(super) const HOLD_TICKS: u64 = 1;
+
+impl Config {
+    /// What the runs may do.
+    pub(super) fn manifest(&self) -> Manifest {
+        let tool = |(index, tool): (usize, &Tool)| ToolSpec {
+            name: tool_name(index).into(),
+            description: String::new(),
+            parameters: json!({ "type": "object" }),
+            route: tool.route,
+            effect: tool.effect,
+            after_execution: AfterExecution::Suspend,
+            deadline_ms: DEADLINE_TICKS,
+        };
+        Manifest {
+            version: Manifest::VERSION,
+            policy: PolicyName::Respond,
+            model: "checked".to_owned(),
+            instructions: None,
+            tools: self.tools.iter().enumerate().map(tool).collect(),
+            budgets: Budgets { iterations: ITERATIONS_MAX, calls: Some(self.tools.len() as u32), tokens: None, wall_ms: None },
+            result_fields: Vec::new(),
+        }
+    }
+}
+
+/// A tool's name, by its place.
+pub(super) fn tool_name(index: usize) -> &'static str {
+    ["first", "second", "third"][index.min(2)]
+}
+
+pub(super) const LOCAL_READ: Tool = Tool { route: Route::InProcess, effect: EffectClass::Read };
+pub(super) const LOCAL_WRITE: Tool = Tool { route: Route::InProcess, effect: EffectClass::Write };
+pub(super) const SERVED_READ: Tool = Tool { route: Route::External, effect: EffectClass::Read };
+pub(super) const SERVED_WRITE: Tool = Tool { route: Route::External, effect: EffectClass::Write };
+
+pub(super) const NOTHING: Left =
+    Left { crashes: 0, pauses: 0, lost: 0, delays: 0, duplicates: 0, early: 0, silences: 0, stops: 0, failures: 0, ticks: 0 };
+
+pub(super) const PLAIN: Config = Config {
+    name: "",
+    workers: 2,
+    keys: &[1, 2],
+    tools: &[LOCAL_READ, SERVED_WRITE],
+    is_only_first: true,
+    is_greedy: false,
+    is_full: false,
+    reports: Ways::Desk,
+    left: NOTHING,
+};
+
+/// All of them. Together they show every fact there is.
+pub fn configurations() -> Vec<Config> {
+    let everything = Left { crashes: 1, pauses: 1, lost: 1, duplicates: 1, stops: 1, ..NOTHING };
+    let served = &[SERVED_READ, SERVED_WRITE];
+    let written = &[LOCAL_WRITE, SERVED_READ];
+    vec![
+        Config { name: "everything once", reports: Ways::Inbox, left: everything, ..PLAIN },
+        Config { name: "a write of this process", keys: &[1], tools: written, reports: Ways::Both, left: everything, ..PLAIN },
+        Config {
+            name: "services and time",
+            keys: &[1],
+            tools: served,
+            left: Left { ticks: 3, duplicates: 1, silences: 1, ..NOTHING },
+            ..PLAIN
+        },
+        Config {
+            name: "a zombie and a crash",
+            keys: &[1],
+            tools: written,
+            left: Left { crashes: 1, pauses: 1, failures: 1, ticks: 2, ..NOTHING },
+            ..PLAIN
+        },
+        Config { name: "a delayed commit", tools: served, left: Left { delays: 1, lost: 1, pauses: 1, ..NOTHING }, ..PLAIN },
+        Config {
+            name: "an early result",
+            keys: &[1],
+            tools: served,
+            reports: Ways::Both,
+            left: Left { early: 1, crashes: 1, duplicates: 1, lost: 1, ..NOTHING },
+            ..PLAIN
+        },
+        Config { name: "two stops", is_full: true, left: Left { stops: 2, crashes: 1, ..NOTHING }, ..PLAIN },
+        Config { name: "a key used twice", keys: &[1, 1], left: Left { lost: 1, crashes: 1, ..NOTHING }, ..PLAIN },
+        Config { name: "a greedy model", keys: &[1], is_greedy: true, left: Left { crashes: 1, ticks: 2, ..NOTHING }, ..PLAIN },
+    ]
+}

@@ -1,0 +1,143 @@
+//! Every state, breadth first: the first broken promise found is one with the shortest story.
+
+use std::collections::HashSet;
+
+use super::{
+    actions::{Action, judge_end, perform, possible},
+    configs::Config,
+    fingerprint::fingerprint,
+    guards::Guards,
+    promises::{Facts, Promise, Seen},
+    state::State,
+    worker::Rules,
+};
+
+/// A limit that no configuration may pass: an unbounded one is a mistake in it.
+const STATES_MAX: usize = 20_000_000;
+
+/// What an exploration found.
+#[derive(Debug)]
+pub struct Explored {
+    /// States, each counted once.
+    pub states: usize,
+    /// Steps tried between them.
+    pub steps: usize,
+    /// The longest of the shortest ways to a state.
+    pub depth: usize,
+    /// What was seen on the way.
+    pub facts: Facts,
+    /// The first broken promise of those looked for.
+    pub broken: Option<Broken>,
+    /// Other promises that were broken.
+    pub also: Vec<Promise>,
+}
+
+/// A broken promise and how it came to that.
+#[derive(Debug)]
+pub struct Broken {
+    /// Which.
+    pub promise: Promise,
+    /// How it shows.
+    pub how: String,
+    /// What happened, in order.
+    pub story: Vec<Action>,
+}
+
+/// Where a state came from.
+#[derive(Clone, Copy)]
+struct Origin {
+    parent: u32,
+    action: Action,
+}
+
+/// Explores a configuration. Ends at the first break of the promise looked for; without one, at any.
+pub fn explore(config: &Config, guards: Guards, wanted: Option<Promise>) -> Explored {
+    let manifest = config.manifest();
+    let rules = Rules { config, manifest: &manifest, guards };
+    let first = State::first(config);
+    let mut search = Search {
+        known: HashSet::from([fingerprint(&first)]),
+        origins: vec![Origin { parent: 0, action: Action::Tick }],
+        found: Explored { states: 1, steps: 0, depth: 0, facts: Facts::default(), broken: None, also: Vec::new() },
+        wanted,
+    };
+    let mut level = vec![(0u32, first)];
+    while !level.is_empty() && search.found.broken.is_none() && search.found.states < STATES_MAX {
+        let mut next = Vec::new();
+        for (place, state) in level {
+            search.expand(place, &state, &rules, &mut next);
+            if search.found.broken.is_some() {
+                break;
+            }
+        }
+        level = next;
+        search.found.depth += 1;
+    }
+    assert!(search.found.states < STATES_MAX, "{} has no end in sight", config.name);
+    search.found
+}
+
+struct Search {
+    known: HashSet<u128>,
+    origins: Vec<Origin>,
+    found: Explored,
+    wanted: Option<Promise>,
+}
+
+impl Search {
+    fn expand(&mut self, place: u32, state: &State, rules: &Rules<'_>, next: &mut Vec<(u32, State)>) {
+        let own = fingerprint(state);
+        let mut is_last = true;
+        for action in possible(state, rules) {
+            let (after, seen) = perform(state, action, rules);
+            let print = fingerprint(&after);
+            self.found.facts.join(seen.facts);
+            if print == own && seen.broken.is_none() {
+                continue;
+            }
+            is_last = false;
+            self.found.steps += 1;
+            if let Some((promise, how)) = seen.broken {
+                // Beyond a broken promise nothing means anything.
+                self.broke(promise, how, place, Some(action));
+                continue;
+            }
+            if self.known.insert(print) {
+                self.found.states += 1;
+                next.push((self.origins.len() as u32, after));
+                self.origins.push(Origin { parent: place, action });
+            }
+        }
+        if is_last {
+            let mut seen = Seen::default();
+            judge_end(state, &mut seen);
+            self.found.facts.join(seen.facts);
+            if let Some((promise, how)) = seen.broken {
+                self.broke(promise, how, place, None);
+            }
+        }
+    }
+
+    fn broke(&mut self, promise: Promise, how: String, place: u32, last: Option<Action>) {
+        if self.wanted.is_some_and(|wanted| wanted != promise) {
+            if !self.found.also.contains(&promise) {
+                self.found.also.push(promise);
+            }
+            return;
+        }
+        if self.found.broken.is_none() {
+            self.found.broken = Some(Broken { promise, how, story: self.story(place, last) });
+        }
+    }
+
+    fn story(&self, mut place: u32, last: Option<Action>) -> Vec<Action> {
+        let mut story: Vec<Action> = last.into_iter().collect();
+        while place != 0 {
+            let origin = self.origins[place as usize];
+            story.push(origin.action);
+            place = origin.parent;
+        }
+        story.reverse();
+        story
+    }
+}

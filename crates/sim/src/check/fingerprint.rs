@@ -1,0 +1,163 @@
+//! States told apart by 128 bits, and only by what can still make a difference.
+//!
+//! Left out is what is only ever compared for being the same or the next (counts and epochs are hashed as how far a worker is behind
+//! its head, journal numbers likewise), what nothing asks for (sizes of boxes, when a run began), which of two equal processes is
+//! which, and whatever stands of runs that are over and that nobody holds. Two states with one fingerprint can only go on alike.
+
+use std::hash::{Hash, Hasher};
+
+use windlass_kernel::Run;
+
+use super::state::{Asked, Commit, Head, Held, Named, RunNo, RunRow, RunStatus, Stage, State, Store, Worker};
+
+/// A state's fingerprint.
+pub(super) fn fingerprint(state: &State) -> u128 {
+    let mut mixer = Mixer::new();
+    hash_state(state, &mut mixer);
+    mixer.whole()
+}
+
+/// The same with nothing left out.
+pub(super) fn whole_fingerprint(state: &State) -> u128 {
+    let mut mixer = Mixer::new();
+    state.hash(&mut mixer);
+    mixer.whole()
+}
+
+/// Two lanes of multiply-and-fold, each with its own constants.
+struct Mixer {
+    low: u64,
+    high: u64,
+}
+
+impl Mixer {
+    fn new() -> Self {
+        Mixer { low: 0x243f_6a88_85a3_08d3, high: 0x1319_8a2e_0370_7344 }
+    }
+
+    fn whole(&self) -> u128 {
+        (u128::from(fold(self.high, 0x9e37_79b9_7f4a_7c15)) << 64) | u128::from(fold(self.low, 0xbf58_476d_1ce4_e5b9))
+    }
+}
+
+fn fold(word: u64, by: u64) -> u64 {
+    let product = u128::from(word) * u128::from(by);
+    (product >> 64) as u64 ^ product as u64
+}
+
+impl Hasher for Mixer {
+    fn finish(&self) -> u64 {
+        self.low ^ self.high
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for chunk in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            self.write_u64(u64::from_le_bytes(word) ^ ((chunk.len() as u64) << 56));
+        }
+    }
+
+    fn write_u64(&mut self, word: u64) {
+        self.low = fold(self.low ^ word, 0xa076_1d64_78bd_642f).rotate_left(23) ^ word;
+        self.high = fold(self.high.rotate_left(31) ^ word, 0xe703_7ed1_a0b4_28db) ^ word.rotate_left(17);
+    }
+
+    fn write_u8(&mut self, word: u8) {
+        self.write_u64(u64::from(word) | 0x0100);
+    }
+
+    fn write_u32(&mut self, word: u32) {
+        self.write_u64(u64::from(word) | 0x0200_0000_0000);
+    }
+
+    fn write_usize(&mut self, word: usize) {
+        self.write_u64(word as u64 | 0x0300_0000_0000_0000);
+    }
+}
+
+fn hash_state(state: &State, mixer: &mut Mixer) {
+    let State { clock, store, workers, floating, requests, left } = state;
+    let Store { head, runs, inbox, calls } = store;
+    let Head { status, epoch: _, seq: _, run, owner, wake_at, pending, queued } = head;
+    (clock, status, run, owner.is_some(), wake_at, pending, queued).hash(mixer);
+    (requests, left).hash(mixer);
+    let lives = |run: RunNo| store.run(run).status != RunStatus::Ended || is_held(state, run);
+    for (number, RunRow { key, status, state }) in runs.iter().enumerate() {
+        (key, status).hash(mixer);
+        if lives(number as RunNo) {
+            hash_run(state, 0, mixer);
+        }
+    }
+    for message in inbox.iter().filter(|message| lives(message.run)) {
+        message.hash(mixer);
+    }
+    for call in calls.iter().filter(|call| lives(call.run)) {
+        // How often a read was started is nobody's question.
+        let starts = if call.is_write { call.starts } else { 0 };
+        (call.run, call.call, call.status, starts, call.is_ready).hash(mixer);
+    }
+    let mut apart: Vec<u128> = workers.iter().map(|worker| hash_worker(worker, state)).collect();
+    apart.sort_unstable();
+    apart.hash(mixer);
+    if let Some(floating) = floating {
+        hash_named(&floating.0, head, mixer);
+        hash_commit(&floating.1, store, mixer);
+    }
+}
+
+/// Whether somebody still has something to say about a run.
+fn is_held(state: &State, run: RunNo) -> bool {
+    let asks = |stage: &Stage| matches!(stage, Stage::Asking(asked) if asked.commit.run == run);
+    let holds = |worker: &Worker| worker.held.as_ref().is_some_and(|held| held.run == run) || asks(&worker.stage);
+    state.workers.iter().any(holds) || state.floating.as_ref().is_some_and(|floating| floating.1.run == run)
+}
+
+/// A worker by itself, so that two of them can change places.
+fn hash_worker(worker: &Worker, state: &State) -> u128 {
+    let mut mixer = Mixer::new();
+    let Worker { node, is_paused, held, in_flight, notes, stage } = worker;
+    let head = &state.store.head;
+    let floats = state.floating.as_ref().is_some_and(|floating| floating.1.node == *node);
+    (head.owner == Some(*node), floats, is_paused).hash(&mut mixer);
+    (in_flight, notes).hash(&mut mixer);
+    if let Some(Held { run, state: own, status, epoch, seq }) = held {
+        (1u8, run, status, behind(head.epoch, *epoch), behind(head.seq, *seq)).hash(&mut mixer);
+        hash_run(own, state.store.run(*run).state.next_number, &mut mixer);
+    }
+    match stage {
+        Stage::Free => 2u8.hash(&mut mixer),
+        Stage::Asking(asked) => {
+            let Asked { named, commit, told, is_applied } = asked.as_ref();
+            hash_named(named, head, &mut mixer);
+            (3u8, told, is_applied).hash(&mut mixer);
+            hash_commit(commit, &state.store, &mut mixer);
+        }
+        Stage::Starting { told, again } => (4u8, told, again).hash(&mut mixer),
+    }
+    mixer.whole()
+}
+
+fn hash_commit(commit: &Commit, store: &Store, mixer: &mut Mixer) {
+    let Commit { run, node: _, raise_epoch, state, events, reports, consumed } = commit;
+    (5u8, run, raise_epoch, events, reports, consumed).hash(mixer);
+    hash_run(state, store.run(*run).state.next_number, mixer);
+}
+
+fn hash_named(named: &Named, head: &Head, mixer: &mut Mixer) {
+    let Named { status, epoch, run, seq } = named;
+    (6u8, status, run, behind(head.epoch, *epoch), behind(head.seq, *seq)).hash(mixer);
+}
+
+/// A run, its journal's length counted from that of the row that stands.
+fn hash_run(run: &Run, standing: u64, mixer: &mut Mixer) {
+    let Run { phase, origin: _, iteration, next_number, calls_used, context: _, output: _, usage: _, started_at: _, takeovers: _, parked } =
+        run;
+    let ahead = if standing == 0 { 0 } else { next_number.wrapping_sub(standing) };
+    (phase, iteration, calls_used, parked, ahead).hash(mixer);
+}
+
+/// How far something is behind; two steps and more are alike, for only "the same" and "the next" are ever asked.
+fn behind(now: u8, then: u8) -> u8 {
+    now.wrapping_sub(then).min(2)
+}

@@ -1,0 +1,425 @@
+//! The store's verbs over the model's rows. Each mirrors the one of its name in `windlass-store`, guard by guard; what a guard's
+//! absence does is looked for here and nowhere else.
+
+use std::sync::Arc;
+
+use windlass_kernel::{
+    BoxId, BoxRange, CallNumber, EffectClass, EndReason, Event, HeadStatus, Origin, Progress, Route, Run, TAKEOVERS_MAX, TaskStatus,
+    Timestamp, apply, outstanding,
+};
+
+use super::{
+    configs::{HOLD_TICKS, ITERATIONS_MAX},
+    guards::{Guard, Guards},
+    promises::{Fact, Promise, Seen},
+    state::{Call, CallStatus, Commit, Message, MessageStatus, Named, NodeNo, RunNo, RunRow, RunStatus, Store},
+};
+
+/// What a verb needs to know besides its arguments, and whom it tells what it saw.
+pub(super) struct Desk<'a> {
+    pub guards: Guards,
+    pub now: Timestamp,
+    pub seen: &'a mut Seen,
+}
+
+/// What a commit was answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// It stands.
+    Done {
+        /// Messages wait.
+        pending: bool,
+        /// The agent is leased to another run now.
+        next_leased: bool,
+    },
+    /// The run has moved on.
+    Fenced,
+}
+
+/// What a request was answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Enqueued {
+    /// The agent is this run's, and it is entered.
+    Entered(RunNo),
+    /// It waits its turn.
+    Queued,
+    /// It stands already.
+    Duplicate,
+}
+
+impl Store {
+    /// A run's row.
+    pub fn run(&self, run: RunNo) -> &RunRow {
+        &self.runs[usize::from(run)]
+    }
+
+    /// A call's row.
+    pub fn call(&mut self, run: RunNo, call: CallNumber) -> Option<&mut Call> {
+        self.calls.iter_mut().find(|row| row.run == run && row.call == call)
+    }
+
+    /// Whether the sweep finds the head.
+    pub fn is_due(&self, now: Timestamp) -> bool {
+        self.head.wake_at.is_some_and(|at| at <= now)
+    }
+
+    /// Whether the head owes something that only its owner does.
+    pub fn is_owed(&self) -> bool {
+        match (self.head.status, self.head.run) {
+            (HeadStatus::Idle, _) | (_, None) => false,
+            (HeadStatus::Dispatched | HeadStatus::Running, _) => true,
+            (HeadStatus::Suspended, Some(run)) => !outstanding(&self.run(run).state).is_empty(),
+        }
+    }
+
+    /// Records a run, and enters it if the agent is idle: `entered` is what entering makes of it.
+    pub fn enqueue(&mut self, desk: &mut Desk<'_>, key: u8, node: NodeNo, entered: Option<(Arc<Run>, Vec<Event>)>) -> Enqueued {
+        if desk.guards.has(Guard::UniqueDedupe) && self.runs.iter().any(|row| row.key == key) {
+            desk.seen.fact(Fact::DuplicateKey);
+            return Enqueued::Duplicate;
+        }
+        let run = self.runs.len() as RunNo;
+        let accepted = accepted(run);
+        let is_busy = self.head.run.is_some() && desk.guards.has(Guard::LeaseFromIdle);
+        let is_one = self.runs.iter().all(|row| row.key != key);
+        desk.seen.holds(is_one, Promise::OneRunPerRequest, || format!("a second run for the key {key}"));
+        if is_busy {
+            self.runs.push(RunRow { key, status: RunStatus::Queued, state: accepted });
+            self.head.queued += 1;
+            return Enqueued::Queued;
+        }
+        self.runs.push(RunRow { key, status: RunStatus::Active, state: accepted });
+        let pending = self.head.pending;
+        self.lease(desk, run);
+        self.head.pending = pending;
+        self.head.owner = Some(node);
+        self.head.seq += 1;
+        if let Some((state, events)) = entered {
+            let commit = Commit { run, node, raise_epoch: false, state, events, reports: Vec::new(), consumed: Vec::new() };
+            self.write(desk, &commit);
+            self.show(desk, run);
+        }
+        Enqueued::Entered(run)
+    }
+
+    /// Leases the head to a run that nobody has entered.
+    fn lease(&mut self, desk: &mut Desk<'_>, run: RunNo) {
+        let is_raised = desk.guards.has(Guard::LeaseRaisesEpoch);
+        desk.seen.holds(is_raised || self.head.epoch == 0 && run == 0, Promise::OneOwnerPerEpoch, || {
+            format!("run {run} is leased under the epoch of another")
+        });
+        self.head.status = HeadStatus::Dispatched;
+        self.head.epoch += u8::from(is_raised);
+        self.head.run = Some(run);
+        self.head.pending = 0;
+        self.head.wake_at = desk.guards.has(Guard::DispatchedIsDue).then_some(desk.now);
+    }
+
+    /// Applies a commit if what it names still holds. `is_applied` says that it stands, which the real store reads in the journal.
+    pub fn commit(&mut self, desk: &mut Desk<'_>, named: &Named, commit: &Commit, is_applied: bool) -> Answer {
+        if !self.holds(desk.guards, named) {
+            let is_next = self.head.seq == named.seq + 1 && self.head.owner == Some(commit.node);
+            if is_applied && is_next && desk.guards.has(Guard::AppliedAlready) {
+                return self.done(commit.run);
+            }
+            return Answer::Fenced;
+        }
+        let head = &self.head;
+        desk.seen.holds(head.run == Some(commit.run), Promise::OneActiveRun, || {
+            format!("a commit of run {} is applied while {:?} is active", commit.run, head.run)
+        });
+        desk.seen.holds(named.epoch == head.epoch, Promise::NoOldEpoch, || {
+            format!("a commit of epoch {} is applied under epoch {}", named.epoch, head.epoch)
+        });
+        self.raise(desk, commit);
+        self.head.seq += 1;
+        self.head.owner = Some(commit.node);
+        let counted = commit.consumed.iter().filter(|place| self.is_counted(**place)).count() as u8;
+        self.head.pending = self.head.pending.saturating_sub(counted);
+        self.write(desk, commit);
+        if commit.state.has_ended() {
+            self.end(desk, commit.run);
+        } else {
+            self.show(desk, commit.run);
+        }
+        self.done(commit.run)
+    }
+
+    fn holds(&self, guards: Guards, named: &Named) -> bool {
+        let Named { status, epoch, run, seq } = named;
+        (self.head.status == *status || !guards.has(Guard::Status))
+            && (self.head.epoch == *epoch || !guards.has(Guard::Epoch))
+            && (self.head.run == Some(*run) || !guards.has(Guard::Run))
+            && (self.head.seq == *seq || !guards.has(Guard::Seq))
+    }
+
+    fn done(&self, run: RunNo) -> Answer {
+        Answer::Done { pending: self.head.pending > 0, next_leased: self.head.run.is_some_and(|next| next != run) }
+    }
+
+    fn raise(&mut self, desk: &mut Desk<'_>, commit: &Commit) {
+        let is_other = self.head.owner != Some(commit.node);
+        let is_raised =
+            is_other && desk.guards.has(Guard::OwnerRaisesEpoch) || commit.raise_epoch && desk.guards.has(Guard::StopRaisesEpoch);
+        desk.seen.holds(is_raised || !is_other, Promise::OneOwnerPerEpoch, || "two owners write under one epoch".to_owned());
+        let is_stop = |event: &Event| matches!(event, Event::Ended { reason: EndReason::Stopped, .. });
+        let stops = commit.events.iter().any(is_stop);
+        desk.seen.holds(is_raised || !stops, Promise::OneOwnerPerEpoch, || "a stop is written under the epoch it ends".to_owned());
+        self.head.epoch += u8::from(is_raised);
+    }
+
+    fn is_counted(&self, place: u8) -> bool {
+        let message = &self.inbox[usize::from(place)];
+        message.status == MessageStatus::Pending && Some(message.run) == self.head.run
+    }
+
+    /// Everything of a commit but its head. Folds its events over the state that stands, and holds that against every promise.
+    fn write(&mut self, desk: &mut Desk<'_>, commit: &Commit) {
+        let standing = self.run(commit.run).state.clone();
+        let first = commit.state.next_number - commit.events.len() as u64;
+        let is_unmet = first >= standing.next_number || !desk.guards.has(Guard::JournalNumber);
+        desk.seen.holds(is_unmet, Promise::RowsAgree, || format!("journal number {first} of run {} stands already", commit.run));
+        let mut folded = standing.as_ref().clone();
+        for event in &commit.events {
+            judge(desk.seen, &folded, event);
+            self.move_calls(commit.run, &folded, event);
+            folded = apply(Some(folded), event).unwrap_or_else(|| standing.as_ref().clone());
+        }
+        desk.seen.holds(folded == *commit.state, Promise::FoldIsState, || {
+            format!("run {}: the journal gives {folded:?}, the commit says {:?}", commit.run, commit.state)
+        });
+        for call in &commit.reports {
+            self.record_report(desk, commit.run, *call, MessageStatus::Consumed);
+        }
+        for place in &commit.consumed {
+            self.inbox[usize::from(*place)].status = MessageStatus::Consumed;
+        }
+        let row = &mut self.runs[usize::from(commit.run)];
+        row.state = commit.state.clone();
+        assert!(commit.state.takeovers < TAKEOVERS_MAX, "states are told apart as if nobody counted takeovers");
+        let within = commit.state.iteration <= ITERATIONS_MAX;
+        desk.seen.holds(within, Promise::WithinBudget, || format!("run {} is in lap {}", commit.run, commit.state.iteration));
+    }
+
+    fn move_calls(&mut self, run: RunNo, before: &Run, event: &Event) {
+        let mut set = |call: CallNumber, status: CallStatus| {
+            if let Some(row) = self.call(run, call) {
+                row.status = status;
+            }
+        };
+        match event {
+            Event::Replied { calls, .. } => self.calls.extend(calls.iter().map(|call| Call {
+                run,
+                call: call.call,
+                is_write: call.effect == EffectClass::Write,
+                status: if call.route == Route::InProcess { CallStatus::Started } else { CallStatus::Waiting },
+                starts: 0,
+                is_ready: false,
+            })),
+            Event::Reported { call, .. } => set(*call, CallStatus::Over),
+            Event::LeaseEnded { call } => set(*call, CallStatus::Waiting),
+            Event::CallParked { call } => set(*call, CallStatus::Parked),
+            Event::LapStarted { .. } | Event::Ended { .. } => before.calls().iter().for_each(|call| set(call.call, CallStatus::Over)),
+            Event::Accepted { .. }
+            | Event::Leased
+            | Event::ActionStarted { .. }
+            | Event::AttemptFailed { .. }
+            | Event::CallReleased { .. }
+            | Event::Parked { .. }
+            | Event::Unparked
+            | Event::TakenOver
+            | Event::Ignored { .. }
+            | Event::BudgetBreached { .. } => {}
+        }
+    }
+
+    /// Lets the head show a run that goes on.
+    fn show(&mut self, desk: &Desk<'_>, run: RunNo) {
+        let state = self.run(run).state.clone();
+        self.head.run = Some(run);
+        self.head.status = state.head_status();
+        self.head.wake_at = match self.head.status {
+            HeadStatus::Idle => None,
+            HeadStatus::Dispatched => desk.guards.has(Guard::DispatchedIsDue).then_some(desk.now),
+            HeadStatus::Running => state.wake_at().filter(|_| desk.guards.has(Guard::RetryIsDue)),
+            HeadStatus::Suspended => self.wake_suspended(desk, run),
+        };
+    }
+
+    fn wake_suspended(&self, desk: &Desk<'_>, run: RunNo) -> Option<Timestamp> {
+        let at_once = (self.head.pending > 0 && desk.guards.has(Guard::PendingIsDue)).then_some(desk.now);
+        let deadline = self.run(run).state.resume_deadline().filter(|_| desk.guards.has(Guard::DeadlineIsDue));
+        let held = self.calls.iter().filter(|call| call.run == run).filter_map(|call| match call.status {
+            CallStatus::Claimed(until) => Some(until).filter(|_| desk.guards.has(Guard::HoldEndIsDue)),
+            CallStatus::Started | CallStatus::Waiting | CallStatus::Parked | CallStatus::Over => None,
+        });
+        deadline.into_iter().chain(at_once).chain(held).min()
+    }
+
+    /// The run is over: what waits for it is skipped, and the next in line is leased in the same commit.
+    fn end(&mut self, desk: &mut Desk<'_>, run: RunNo) {
+        self.runs[usize::from(run)].status = RunStatus::Ended;
+        self.skip(run);
+        self.head.status = HeadStatus::Idle;
+        (self.head.run, self.head.wake_at, self.head.pending) = (None, None, 0);
+        if self.head.queued == 0 {
+            return;
+        }
+        let Some(next) = self.runs.iter().position(|row| row.status == RunStatus::Queued) else {
+            return desk.seen.holds(false, Promise::RowsAgree, || "a run that the head counts as queued is missing".to_owned());
+        };
+        desk.seen.fact(Fact::NextLeased);
+        self.head.queued -= 1;
+        self.runs[next].status = RunStatus::Active;
+        self.lease(desk, next as RunNo);
+        self.head.pending = self.waiting_for(next as RunNo);
+    }
+
+    fn skip(&mut self, run: RunNo) {
+        let waiting = self.inbox.iter_mut().filter(|message| message.run == run && message.status == MessageStatus::Pending);
+        waiting.for_each(|message| message.status = MessageStatus::Skipped);
+    }
+
+    fn waiting_for(&self, run: RunNo) -> u8 {
+        self.inbox.iter().filter(|message| message.run == run && message.status == MessageStatus::Pending).count() as u8
+    }
+
+    /// Ends a run that is still queued. Says whether it was.
+    pub fn withdraw(&mut self, desk: &mut Desk<'_>, commit: &Commit) -> bool {
+        if self.run(commit.run).status != RunStatus::Queued {
+            return false;
+        }
+        desk.seen.fact(Fact::Withdrawn);
+        self.head.queued -= 1;
+        self.write(desk, commit);
+        self.runs[usize::from(commit.run)].status = RunStatus::Ended;
+        self.skip(commit.run);
+        true
+    }
+
+    /// Adds a report from outside the owner.
+    pub fn report(&mut self, desk: &mut Desk<'_>, run: RunNo, call: CallNumber) {
+        let is_late = self.run(run).status == RunStatus::Ended;
+        if is_late {
+            desk.seen.fact(Fact::LateReport);
+        }
+        let status = if is_late { MessageStatus::Skipped } else { MessageStatus::Pending };
+        if !self.record_report(desk, run, call, status) || is_late || self.head.run != Some(run) {
+            return;
+        }
+        self.head.pending += 1;
+        if self.head.status == HeadStatus::Suspended && desk.guards.has(Guard::ReportIsDue) {
+            self.head.wake_at = Some(self.head.wake_at.map_or(desk.now, |at| at.min(desk.now)));
+        }
+    }
+
+    /// A call has one report. Says whether this is it.
+    fn record_report(&mut self, desk: &mut Desk<'_>, run: RunNo, call: CallNumber, status: MessageStatus) -> bool {
+        if self.inbox.iter().any(|message| message.run == run && message.call == call) {
+            desk.seen.fact(Fact::DuplicateReport);
+            if desk.guards.has(Guard::UniqueReport) {
+                return false;
+            }
+            desk.seen.holds(false, Promise::OneReportRow, || format!("call {} of run {run} has two reports", call.0));
+        }
+        self.inbox.push(Message { run, call, status });
+        true
+    }
+
+    /// Gives a call to a service, which starts it.
+    pub fn claim(&mut self, desk: &mut Desk<'_>, place: usize) {
+        let row = self.calls[place];
+        let deadline = self.run(row.run).state.call(row.call).map_or(desk.now, |call| call.deadline);
+        self.calls[place].status = CallStatus::Claimed(desk.now.plus_ms(HOLD_TICKS).min(deadline));
+        self.calls[place].is_ready = true;
+        self.start(desk.seen, row.run, row.call);
+        if self.head.status == HeadStatus::Suspended {
+            self.head.wake_at = self.wake_suspended(desk, row.run);
+        }
+    }
+
+    /// Whether a service may be given a call.
+    pub fn is_claimable(&self, guards: Guards, place: usize, now: Timestamp) -> bool {
+        let row = self.calls[place];
+        let open = self.run(row.run).state.call(row.call);
+        let can_wait = match row.status {
+            CallStatus::Waiting => true,
+            CallStatus::Claimed(_) => row.is_write && !guards.has(Guard::ClaimWaiting),
+            CallStatus::Started | CallStatus::Parked | CallStatus::Over => false,
+        };
+        can_wait && self.head.run == Some(row.run) && open.is_some_and(|open| open.route == Route::External && open.deadline > now)
+    }
+
+    /// The effect's own ledger: the call is really started.
+    pub fn start(&mut self, seen: &mut Seen, run: RunNo, call: CallNumber) {
+        let Some(row) = self.call(run, call) else {
+            return seen.holds(false, Promise::EffectFromRow, || format!("call {} of run {run} is started without a row", call.0));
+        };
+        row.starts += 1;
+        let (starts, is_write) = (row.starts, row.is_write);
+        if starts > 1 && !is_write {
+            seen.fact(Fact::ReadAgain);
+        }
+        seen.holds(starts == 1 || !is_write, Promise::WriteOnce, || format!("write {} of run {run} is started {starts} times", call.0));
+    }
+
+    /// What must agree in every state.
+    pub fn agree(&self, seen: &mut Seen) {
+        let mut active = self.runs.iter().enumerate().filter(|(_, row)| row.status == RunStatus::Active);
+        let first = active.next().map(|(run, _)| run as RunNo);
+        seen.holds(active.next().is_none() && first == self.head.run, Promise::OneActiveRun, || {
+            format!("the head shows {:?}, active is {first:?}, and perhaps more", self.head.run)
+        });
+        let waiting = self.head.run.map_or(0, |run| self.waiting_for(run));
+        seen.holds(waiting == self.head.pending, Promise::RowsAgree, || format!("{waiting} wait, the head counts {}", self.head.pending));
+        let queued = self.runs.iter().filter(|row| row.status == RunStatus::Queued).count();
+        seen.holds(queued == usize::from(self.head.queued), Promise::RowsAgree, || "the head counts other queued runs".to_owned());
+    }
+}
+
+/// Holds one event against what the kernel promises of it, given the state that stands.
+fn judge(seen: &mut Seen, standing: &Run, event: &Event) {
+    match event {
+        Event::LapStarted { iteration, .. } => seen.holds(*iteration == standing.iteration + 1, Promise::LapsByOne, || {
+            format!("lap {iteration} after lap {}", standing.iteration)
+        }),
+        Event::Replied { iteration, .. } => seen.holds(*iteration == standing.iteration, Promise::LapsByOne, || {
+            format!("a reply of lap {iteration} in lap {}", standing.iteration)
+        }),
+        Event::Reported { call, status, .. } => {
+            let waits = standing.call(*call).is_some_and(|open| !open.is_received());
+            if *status == TaskStatus::Timeout {
+                seen.fact(Fact::TimedOut);
+            }
+            seen.holds(waits, Promise::ResultOnce, || format!("a result is applied to call {} that does not wait", call.0));
+        }
+        Event::Ended { .. } => seen.holds(!standing.has_ended(), Promise::OneEnd, || "a run ends twice".to_owned()),
+        Event::CallParked { call } => {
+            let is_local = standing.call(*call).is_some_and(|open| open.route == Route::InProcess && open.progress == Progress::Open);
+            seen.fact(if is_local { Fact::WriteParked } else { Fact::HeldWriteParked });
+        }
+        Event::TakenOver => seen.fact(Fact::TakenOver),
+        Event::LeaseEnded { .. } => seen.fact(Fact::HoldEnded),
+        Event::BudgetBreached { .. } => seen.fact(Fact::BudgetEnded),
+        Event::AttemptFailed { .. } => seen.fact(Fact::Retried),
+        Event::Accepted { .. }
+        | Event::Leased
+        | Event::ActionStarted { .. }
+        | Event::CallReleased { .. }
+        | Event::Parked { .. }
+        | Event::Unparked
+        | Event::Ignored { .. } => {}
+    }
+}
+
+/// A run of which nothing is known but that it was asked for.
+fn accepted(run: RunNo) -> Arc<Run> {
+    let range = |id: u128, length| BoxRange { id: BoxId(uuid::Uuid::from_u128(id)), length };
+    let event = Event::Accepted { origin: Origin::Turn, context: range(u128::from(run) * 2, 1), output: range(u128::from(run) * 2 + 1, 0) };
+    Arc::new(apply(None, &event).expect("every journal begins with `accepted`"))
+}
+
+/// The same, for whoever wants to enter it with its enqueue.
+pub(super) fn accepted_run(run: RunNo) -> Arc<Run> {
+    accepted(run)
+}

@@ -1,0 +1,472 @@
+//! One agent at work in one process, as `engine::worker` does it: notes in, one commit, effects out. Every decision is the kernel's.
+
+use std::sync::Arc;
+
+use uuid::Uuid;
+use windlass_kernel::{
+    CallNumber, Effect, Event, Failure, HeadStatus, Input, ItemId, Manifest, Moment, Phase, Progress, Reply, Report, ReportCause,
+    RequestedCall, Run, TaskStatus, Timestamp, Usage, outstanding, step,
+};
+
+use super::{
+    configs::{Config, HOLD_TICKS, tool_name},
+    guards::{Guard, Guards},
+    promises::{Fact, Promise, Seen},
+    state::{Asked, CallStatus, Commit, Flight, Held, MessageStatus, Named, Note, RunNo, RunStatus, Stage, State, Store, Worker},
+    store::{Answer, Desk},
+};
+
+/// What everything that happens is judged and decided by.
+pub(super) struct Rules<'a> {
+    pub config: &'a Config,
+    pub manifest: &'a Manifest,
+    pub guards: Guards,
+}
+
+/// A state on its way to the next.
+pub(super) struct Scene<'a> {
+    pub state: State,
+    pub seen: Seen,
+    pub rules: &'a Rules<'a>,
+}
+
+/// Consecutive transitions of one run, gathered.
+struct Draft {
+    run: Run,
+    events: Vec<Event>,
+    reports: Vec<CallNumber>,
+    consumed: Vec<u8>,
+    raise_epoch: bool,
+}
+
+impl Draft {
+    fn new(run: &Run) -> Self {
+        Draft { run: run.clone(), events: Vec::new(), reports: Vec::new(), consumed: Vec::new(), raise_epoch: false }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.events.is_empty() && self.consumed.is_empty() && self.reports.is_empty()
+    }
+
+    fn step(&mut self, rules: &Rules<'_>, input: Input, now: Timestamp) {
+        // Content is not modelled, so one id does for everything the kernel writes.
+        let mut fresh = || ItemId(Uuid::nil());
+        let transition = step(&self.run, rules.manifest, input, &mut Moment { now, fresh: &mut fresh });
+        self.events.extend(transition.events);
+        self.run = transition.run;
+    }
+
+    fn report(&mut self, rules: &Rules<'_>, run: RunNo, call: CallNumber, cause: ReportCause, now: Timestamp) {
+        let status = if cause == ReportCause::Deadline { TaskStatus::Timeout } else { TaskStatus::Success };
+        let item = ItemId(Uuid::from_u128(1 + u128::from(run) * 1000 + u128::from(call.0) * 10));
+        self.step(rules, Input::Reported(Report { call, cause, status, item, after: None }), now);
+    }
+}
+
+/// What reading the store led to.
+enum Loaded {
+    /// A run to go on with.
+    Run(Box<Draft>),
+    /// No run is active, or it is another live process's.
+    Nothing,
+}
+
+/// What entering a run makes of it.
+pub(super) fn entered(rules: &Rules<'_>, run: &Run, now: Timestamp) -> (Arc<Run>, Vec<Event>) {
+    let mut draft = Draft::new(run);
+    draft.step(rules, Input::Entered(None), now);
+    (Arc::new(draft.run), draft.events)
+}
+
+impl Scene<'_> {
+    /// The store, with what its verbs need to know.
+    pub fn desk(&mut self) -> (&mut Store, Desk<'_>) {
+        (&mut self.state.store, Desk { guards: self.rules.guards, now: self.state.clock, seen: &mut self.seen })
+    }
+
+    /// A worker takes whatever waits for it, and looks into the store if it is told to.
+    pub fn handle(&mut self, index: usize, looks: bool) {
+        let worker = &mut self.state.workers[index];
+        let notes = std::mem::take(&mut worker.notes);
+        for note in &notes {
+            worker.in_flight.retain(|flight| !is_end_of(*note, flight));
+        }
+        if looks || notes.contains(&Note::Look) {
+            worker.held = None;
+        }
+        let told: Vec<Note> = notes.into_iter().filter(|note| *note != Note::Look).collect();
+        self.advance(index, told);
+    }
+
+    fn advance(&mut self, index: usize, told: Vec<Note>) {
+        let held = self.state.workers[index].held.as_ref().map(|held| Draft::new(&held.state));
+        let mut draft = match held {
+            Some(draft) => draft,
+            None => match self.load(index, &told) {
+                Loaded::Run(draft) => *draft,
+                Loaded::Nothing => {
+                    self.settle_apart(index, told);
+                    return self.rest(index);
+                }
+            },
+        };
+        let Some(held) = self.state.workers[index].held.clone() else { return };
+        let told: Vec<(Note, bool)> = told.into_iter().map(|note| (note, self.draft_note(&mut draft, held.run, note))).collect();
+        if draft.is_empty() {
+            self.start_effects(index);
+            self.settle_apart(index, told.into_iter().map(|(note, _)| note).collect());
+            return self.rest(index);
+        }
+        if !self.rules.guards.has(Guard::EffectsAfterCommit) {
+            self.start_owed(index, held.run, &draft.run);
+        }
+        let named = Named { status: held.status, epoch: held.epoch, run: held.run, seq: held.seq };
+        let Draft { run, events, reports, consumed, raise_epoch } = draft;
+        let node = self.state.workers[index].node;
+        let commit = Commit { run: held.run, node, raise_epoch, state: Arc::new(run), events, reports, consumed };
+        self.state.workers[index].stage = Stage::Asking(Box::new(Asked { named, commit, told, is_applied: false }));
+    }
+
+    /// Reads the agent, and drafts what its run has to catch up with.
+    fn load(&mut self, index: usize, told: &[Note]) -> Loaded {
+        let head = self.state.store.head.clone();
+        let Some(run) = head.run else {
+            self.abandon(index);
+            return Loaded::Nothing;
+        };
+        let state = self.state.store.run(run).state.clone();
+        let node = self.state.workers[index].node;
+        let is_foreign = head.owner != Some(node) && head.status != HeadStatus::Dispatched && !outstanding(&state).is_empty();
+        let owner_lives = head.owner.is_some_and(|owner| self.state.is_live(owner));
+        let stops = told.iter().any(|note| matches!(note, Note::Stop { run: stopped } if *stopped == run));
+        if is_foreign && owner_lives && !stops && self.rules.guards.has(Guard::TakeOnlyFromLost) {
+            self.abandon(index);
+            return Loaded::Nothing;
+        }
+        let mut draft = Draft::new(&state);
+        if head.status == HeadStatus::Dispatched {
+            draft.step(self.rules, Input::Entered(None), self.state.clock);
+        } else if self.has_lost_work(index, run, &state, told, is_foreign) {
+            draft.step(self.rules, Input::TakenOver, self.state.clock);
+            // A run that is stopped in the same commit asks nobody for anything.
+            if !stops {
+                self.judge_parking(index, run, &draft.events, !is_foreign);
+            }
+        }
+        self.take_messages(&mut draft, run);
+        self.give_up_waits(&mut draft, run);
+        self.state.workers[index].held = Some(Held { run, state, status: head.status, epoch: head.epoch, seq: head.seq });
+        Loaded::Run(Box::new(draft))
+    }
+
+    fn has_lost_work(&self, index: usize, run: RunNo, state: &Run, told: &[Note], is_foreign: bool) -> bool {
+        if is_foreign {
+            return self.rules.guards.has(Guard::TakeOverIsTold);
+        }
+        let worker = &self.state.workers[index];
+        if self.state.store.head.owner != Some(worker.node) {
+            return false;
+        }
+        let is_in_flight = |effect: &Effect| worker.in_flight.iter().any(|flight| flight.run == run && flight.effect == *effect);
+        let is_at_hand = |effect: &Effect| {
+            let Effect::StartTool { call } = effect else { return true };
+            self.rules.guards.has(Guard::ResultAtHand) && told.contains(&Note::Tool { run, call: *call })
+        };
+        outstanding(state).iter().any(|effect| matches!(effect, Effect::StartTool { .. }) && !is_in_flight(effect) && !is_at_hand(effect))
+    }
+
+    /// A person is asked only about what nobody knows: not about what a live process has in flight or at hand.
+    fn judge_parking(&mut self, index: usize, run: RunNo, events: &[Event], is_own: bool) {
+        for event in events {
+            let Event::CallParked { call } = event else { continue };
+            let effect = Effect::StartTool { call: *call };
+            let lives = |(place, worker): (usize, &Worker)| {
+                place != index && !worker.is_paused && worker.in_flight.iter().any(|flight| flight.run == run && flight.effect == effect)
+            };
+            let is_known = is_own || self.state.workers.iter().enumerate().any(lives);
+            self.seen.holds(!is_known, Promise::ParkOnlyUnknown, || {
+                format!("write {} of run {run} is parked though the process that runs it lives", call.0)
+            });
+        }
+    }
+
+    fn take_messages(&self, draft: &mut Draft, run: RunNo) {
+        // The head's count saves the question, so a message that is not counted is not seen.
+        if self.state.store.head.pending == 0 {
+            return;
+        }
+        for (place, message) in self.state.store.inbox.iter().enumerate() {
+            let is_ours = message.run == run && message.status == MessageStatus::Pending;
+            if !is_ours || message.call.0 > draft.run.calls_used {
+                continue;
+            }
+            draft.consumed.push(place as u8);
+            draft.report(self.rules, run, message.call, ReportCause::Tool, self.state.clock);
+        }
+    }
+
+    fn give_up_waits(&self, draft: &mut Draft, run: RunNo) {
+        let now = self.state.clock;
+        for call in draft.run.expired(now) {
+            draft.report(self.rules, run, call, ReportCause::Deadline, now);
+        }
+        for row in self.state.store.calls.iter().filter(|row| row.run == run) {
+            let is_open = draft.run.call(row.call).is_some_and(|open| open.progress == Progress::Open);
+            if is_open && matches!(row.status, CallStatus::Claimed(until) if until <= now) {
+                draft.step(self.rules, Input::LeaseEnded(row.call), now);
+            }
+        }
+    }
+
+    /// Lets a note happen, if it is about the held run and fits where the run is.
+    fn draft_note(&mut self, draft: &mut Draft, held: RunNo, note: Note) -> bool {
+        let now = self.state.clock;
+        match note {
+            Note::Thought { run, iteration, attempt, is_reply } => {
+                let Phase::Thinking { attempt: current, .. } = draft.run.phase else { return false };
+                let fits = iteration == draft.run.iteration && attempt == current || !self.rules.guards.has(Guard::ReplyFitsLap);
+                if run != held || !fits {
+                    return false;
+                }
+                self.seen.holds(iteration == draft.run.iteration, Promise::LapsByOne, || {
+                    format!("what was asked in lap {iteration} answers lap {}", draft.run.iteration)
+                });
+                draft.step(self.rules, thought(self.rules.config, run, iteration, attempt, is_reply, now), now);
+            }
+            Note::Tool { run, call } | Note::Report { run, call } => {
+                let progress = draft.run.call(call).map(|open| open.progress);
+                let is_awaited = match (note.is_local(), progress) {
+                    (_, None | Some(Progress::Received { .. })) => false,
+                    (_, Some(Progress::Open)) => true,
+                    (is_local, Some(Progress::Parked)) => !is_local,
+                };
+                if run != held || !is_awaited {
+                    return false;
+                }
+                draft.reports.push(call);
+                draft.report(self.rules, run, call, ReportCause::Tool, now);
+            }
+            Note::Stop { run } => {
+                if run != held || draft.run.has_ended() {
+                    return false;
+                }
+                if matches!(draft.run.phase, Phase::Thinking { .. }) {
+                    self.seen.fact(Fact::StoppedThinking);
+                }
+                draft.raise_epoch = true;
+                draft.step(self.rules, Input::Stopped { reason: String::new() }, now);
+            }
+            Note::Look => return false,
+        }
+        true
+    }
+
+    /// The store answers a commit, or its answer is lost.
+    pub fn commit(&mut self, index: usize, is_lost: bool) {
+        let stage = std::mem::replace(&mut self.state.workers[index].stage, Stage::Free);
+        let Stage::Asking(asked) = stage else { return };
+        let (store, mut desk) = self.desk();
+        let answer = store.commit(&mut desk, &asked.named, &asked.commit, asked.is_applied);
+        match answer {
+            Answer::Fenced => self.fenced(index, &asked),
+            Answer::Done { .. } if is_lost => self.unanswered(index, *asked),
+            Answer::Done { pending, next_leased } => self.committed(index, *asked, pending, next_leased),
+        }
+    }
+
+    fn committed(&mut self, index: usize, asked: Asked, pending: bool, next_leased: bool) {
+        let Asked { commit, told, is_applied, .. } = asked;
+        if is_applied {
+            self.seen.fact(Fact::AnswerLost);
+        }
+        let makes_calls = commit.events.iter().any(|event| matches!(event, Event::Replied { calls, .. } if !calls.is_empty()));
+        if pending && makes_calls {
+            self.seen.fact(Fact::EarlyKept);
+        }
+        if commit.state.has_ended() {
+            self.abandon(index);
+        } else if let Some(held) = &mut self.state.workers[index].held {
+            let head = &self.state.store.head;
+            held.status = commit.state.head_status();
+            held.state = commit.state;
+            (held.epoch, held.seq) = (head.epoch, head.seq);
+        }
+        let told = told.into_iter().filter(|(_, is_drafted)| !is_drafted).map(|(note, _)| note).collect();
+        self.state.workers[index].stage = Stage::Starting { told, again: next_leased || pending && makes_calls };
+    }
+
+    fn fenced(&mut self, index: usize, asked: &Asked) {
+        let node = self.state.workers[index].node;
+        let is_other = self.state.store.head.owner != Some(node);
+        if is_other {
+            self.seen.fact(Fact::ZombieFenced);
+        }
+        self.abandon(index);
+        let notes: Vec<Note> = asked.told.iter().map(|(note, _)| *note).filter(|note| !note.is_local()).collect();
+        let worker = &mut self.state.workers[index];
+        if !notes.is_empty() || !is_other {
+            worker.notes.push(Note::Look);
+        }
+        worker.notes.extend(notes);
+        self.rest(index);
+    }
+
+    /// The store has written, and the worker does not know.
+    fn unanswered(&mut self, index: usize, asked: Asked) {
+        if self.rules.guards.has(Guard::SameCommitAgain) {
+            self.state.workers[index].stage = Stage::Asking(Box::new(Asked { is_applied: true, ..asked }));
+            return;
+        }
+        // Drafted anew it is another commit. Whoever asked has been told to ask again.
+        for (note, _) in &asked.told {
+            self.come_again(*note);
+        }
+        let worker = &mut self.state.workers[index];
+        worker.notes.extend(asked.told.iter().map(|(note, _)| *note).filter(|note| note.is_local()));
+        if worker.notes.is_empty() && worker.in_flight.is_empty() {
+            worker.notes.push(Note::Look);
+        }
+    }
+
+    /// A report that this process does not acknowledge is sent again.
+    pub fn come_again(&mut self, note: Note) {
+        if let Note::Report { run, call } = note
+            && let Some(row) = self.state.store.call(run, call)
+        {
+            row.is_ready = true;
+        }
+    }
+
+    /// After its commit was answered a worker starts what is owed, and settles what did not fit.
+    pub fn start(&mut self, index: usize) {
+        let stage = std::mem::replace(&mut self.state.workers[index].stage, Stage::Free);
+        let Stage::Starting { told, again } = stage else { return };
+        self.start_effects(index);
+        if again {
+            let worker = &mut self.state.workers[index];
+            worker.held = None;
+            worker.notes.push(Note::Look);
+        }
+        self.settle_apart(index, told);
+        self.rest(index);
+    }
+
+    fn start_effects(&mut self, index: usize) {
+        let Some(held) = self.state.workers[index].held.clone() else { return };
+        self.start_owed(index, held.run, &held.state);
+    }
+
+    /// Starts what a run is owed, and calls off what it is not owed any more.
+    fn start_owed(&mut self, index: usize, run: RunNo, state: &Run) {
+        let owed = outstanding(state);
+        let node = self.state.workers[index].node;
+        let is_old = self.state.store.head.owner != Some(node) || self.state.store.head.run != Some(run);
+        self.state.workers[index].in_flight.retain(|flight| flight.run == run && owed.contains(&flight.effect));
+        for effect in owed {
+            let is_in_flight = self.state.workers[index].in_flight.iter().any(|flight| flight.run == run && flight.effect == effect);
+            let must_wait = matches!(effect, Effect::CallModel { not_before: Some(at), .. } if at > self.state.clock);
+            if is_in_flight || must_wait {
+                continue;
+            }
+            if is_old {
+                self.seen.fact(Fact::ZombieStarted);
+            }
+            match effect {
+                Effect::StartTool { call } => self.state.store.start(&mut self.seen, run, call),
+                Effect::CallModel { iteration, attempt, .. } => self.judge_model_call(run, iteration, attempt),
+            }
+            self.state.workers[index].in_flight.push(Flight { run, effect, is_over: false });
+        }
+    }
+
+    /// A model call stands for a lap that was committed.
+    fn judge_model_call(&mut self, run: RunNo, iteration: u32, attempt: u32) {
+        let standing = self.state.store.run(run).state.clone();
+        let is_committed = match standing.phase {
+            Phase::Thinking { attempt: current, .. } if standing.iteration == iteration => attempt <= current,
+            Phase::Accepted | Phase::Thinking { .. } | Phase::Waiting { .. } | Phase::Ended { .. } => {
+                standing.iteration > iteration || standing.iteration == iteration && !matches!(standing.phase, Phase::Thinking { .. })
+            }
+        };
+        self.seen.holds(is_committed, Promise::EffectFromRow, || format!("lap {iteration} of run {run} is asked for without a row"));
+    }
+
+    /// Settles notes that are not about the active run, or no longer fit where it is.
+    fn settle_apart(&mut self, index: usize, told: Vec<Note>) {
+        for note in told {
+            match note {
+                Note::Report { run, call } => {
+                    let (store, mut desk) = self.desk();
+                    store.report(&mut desk, run, call);
+                    self.look_again(index);
+                }
+                Note::Stop { run } => match self.state.store.run(run).status {
+                    RunStatus::Ended => {}
+                    RunStatus::Active => {
+                        self.look_again(index);
+                        self.state.workers[index].notes.push(note);
+                    }
+                    RunStatus::Queued => self.withdraw(index, run),
+                },
+                Note::Look | Note::Thought { .. } | Note::Tool { .. } => {}
+            }
+        }
+    }
+
+    fn withdraw(&mut self, index: usize, run: RunNo) {
+        let state = self.state.store.run(run).state.clone();
+        let mut draft = Draft::new(&state);
+        draft.step(self.rules, Input::Stopped { reason: String::new() }, self.state.clock);
+        let node = self.state.workers[index].node;
+        let Draft { run: state, events, .. } = draft;
+        let commit = Commit { run, node, raise_epoch: false, state: Arc::new(state), events, reports: Vec::new(), consumed: Vec::new() };
+        let (store, mut desk) = self.desk();
+        store.withdraw(&mut desk, &commit);
+    }
+
+    fn look_again(&mut self, index: usize) {
+        let worker = &mut self.state.workers[index];
+        worker.held = None;
+        if !worker.notes.contains(&Note::Look) {
+            worker.notes.push(Note::Look);
+        }
+    }
+
+    /// Drops everything, and calls off what is in flight.
+    fn abandon(&mut self, index: usize) {
+        let worker = &mut self.state.workers[index];
+        worker.held = None;
+        worker.in_flight.clear();
+    }
+
+    /// A worker with nothing in flight and nothing to do leaves, and what it held is forgotten.
+    fn rest(&mut self, index: usize) {
+        let worker = &mut self.state.workers[index];
+        if !worker.is_busy() {
+            worker.held = None;
+        }
+    }
+}
+
+fn is_end_of(note: Note, flight: &Flight) -> bool {
+    match (note, flight.effect) {
+        (Note::Thought { run, iteration, attempt, .. }, Effect::CallModel { iteration: lap, attempt: one, .. }) => {
+            run == flight.run && iteration == lap && attempt == one
+        }
+        (Note::Tool { run, call }, Effect::StartTool { call: one }) => run == flight.run && call == one,
+        (Note::Look | Note::Thought { .. } | Note::Tool { .. } | Note::Report { .. } | Note::Stop { .. }, _) => false,
+    }
+}
+
+/// What the model says: tools in the first lap, then an answer.
+fn thought(config: &Config, run: RunNo, iteration: u32, attempt: u32, is_reply: bool, now: Timestamp) -> Input {
+    if !is_reply {
+        let retry_at = (attempt < 2).then(|| now.plus_ms(HOLD_TICKS));
+        return Input::AttemptFailed(Failure { code: "busy".to_owned(), message: String::new(), retry_at, usage: Usage::default() });
+    }
+    let calls = (iteration == 1 || config.is_greedy) && (run == 0 || !config.is_only_first);
+    let requested =
+        |index: usize| RequestedCall { provider_id: String::new(), tool: tool_name(index).to_owned(), arguments: "{}".to_owned() };
+    let calls = if calls { (0..config.tools.len()).map(requested).collect() } else { Vec::new() };
+    Input::Replied(Reply { text: String::new(), calls, usage: Usage::default() })
+}

@@ -1,0 +1,124 @@
+//! The model check, and the check of the check.
+#![expect(clippy::unwrap_used, reason = "these are tests: a panic is how they fail")]
+
+use std::{fs, io::Write, path::Path, sync::Mutex, thread};
+
+use windlass_sim::check::{Config, Explored, Fact, Facts, Guard, Guards, Promise, Trial, configurations, explore, forgets_nothing, trials};
+
+#[test]
+fn every_state_keeps_every_promise() {
+    let found = side_by_side(configurations(), |config| explore(config, Guards::all(), None));
+    let mut facts = Facts::default();
+    let mut states = 0;
+    let mut lines = String::new();
+    for (config, found) in &found {
+        lines.push_str(&format!("model check: {}: {} states\n", config.name, found.states));
+        assert!(found.broken.is_none(), "{}", story(config, found));
+        facts.join(found.facts);
+        states += found.states;
+    }
+    lines.push_str(&format!("model check: {} configurations, {states} states, 0 violations\n", found.len()));
+    print(&lines);
+    let missing: Vec<&str> = Fact::ALL.iter().filter(|fact| !facts.has(**fact)).map(|fact| fact.as_str()).collect();
+    assert!(missing.is_empty(), "never seen, so nothing is known about it: {missing:?}");
+}
+
+#[test]
+fn no_guard_can_be_taken_away() {
+    let all = trials();
+    let tried: Vec<Guard> = all.iter().map(|trial| trial.guard).collect();
+    let untried: Vec<&str> = Guard::ALL.iter().filter(|guard| !tried.contains(guard)).map(|guard| guard.as_str()).collect();
+    assert!(untried.is_empty(), "no trial takes these away: {untried:?}");
+    let verdicts = side_by_side(all, verdict);
+    let caught = verdicts.iter().filter(|(_, verdict)| verdict.is_ok()).count();
+    print(&format!("guards removed: {}, caught: {caught}\n", verdicts.len()));
+    let blind: Vec<&String> = verdicts.iter().filter_map(|(_, verdict)| verdict.as_ref().err()).collect();
+    assert!(blind.is_empty(), "{blind:#?}");
+}
+
+/// The model's guards are the product's: each has a test that shows the real thing enforcing it.
+#[test]
+fn every_guard_is_shown_by_a_test_of_the_product() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    for guard in Guard::ALL {
+        let (folder, name) = guard.shown_by();
+        let files = fs::read_dir(crates.join(folder)).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_file());
+        let is_there = files.into_iter().any(|path| fs::read_to_string(path).unwrap().contains(&format!("fn {name}(")));
+        assert!(is_there, "{:?}: there is no {name} in {folder}", guard.as_str());
+    }
+}
+
+/// States are told apart by what can still make a difference. Here nothing is left out, and the graph must be the same.
+#[test]
+fn fingerprints_leave_out_only_what_makes_no_difference() {
+    let small = trials()
+        .into_iter()
+        .map(|trial| trial.config)
+        .chain(configurations().into_iter().filter(|config| config.keys == [1, 1] || config.is_greedy || config.is_full));
+    for (config, outcome) in side_by_side(small.collect(), forgets_nothing) {
+        let forgotten = outcome.unwrap_or_else(|why| panic!("{}: {why}", config.name));
+        assert!(forgotten.kept <= forgotten.whole);
+    }
+}
+
+/// Whether the check notices that a guard is gone.
+fn verdict(trial: &Trial) -> Result<(), String> {
+    let Trial { guard, covered_by, config, breaks } = trial;
+    let name = guard.as_str();
+    expect_whole(config, &[], None)?;
+    let mut removed = covered_by.to_vec();
+    if !covered_by.is_empty() {
+        expect_whole(config, &[*guard], None)?;
+        expect_whole(config, covered_by, Some(*breaks))?;
+    }
+    removed.push(*guard);
+    let found = explore(config, Guards::without(&removed), Some(*breaks));
+    match found.broken {
+        Some(_) => Ok(()),
+        None => Err(format!("without {name:?} nothing breaks {:?} in {:?}; also broken: {:?}", breaks.as_str(), config.name, found.also)),
+    }
+}
+
+fn expect_whole(config: &Config, removed: &[Guard], promise: Option<Promise>) -> Result<(), String> {
+    let found = explore(config, Guards::without(removed), promise);
+    match found.broken {
+        None => Ok(()),
+        Some(_) => Err(format!("without {removed:?} already: {}", story(config, &found))),
+    }
+}
+
+/// Straight to the terminal: the test runner would keep it to itself.
+fn print(lines: &str) {
+    std::io::stderr().lock().write_all(lines.as_bytes()).unwrap();
+}
+
+fn story(config: &Config, found: &Explored) -> String {
+    let Some(broken) = &found.broken else { return String::new() };
+    let steps: Vec<String> = broken.story.iter().map(|action| format!("{action:?}")).collect();
+    format!("{}: {}: {}\n  {}", config.name, broken.promise.as_str(), broken.how, steps.join("\n  "))
+}
+
+/// Does the same to each, on as many threads as there are processors; the order stays.
+fn side_by_side<T: Sync + Send, R: Send>(all: Vec<T>, act: impl Fn(&T) -> R + Sync) -> Vec<(T, R)> {
+    let next = Mutex::new(0);
+    let results: Mutex<Vec<(usize, R)>> = Mutex::new(Vec::new());
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let mut place = next.lock().unwrap();
+                    let Some(one) = all.get(*place) else { return };
+                    let own = *place;
+                    *place += 1;
+                    drop(place);
+                    let result = act(one);
+                    results.lock().unwrap().push((own, result));
+                }
+            });
+        }
+    });
+    let mut results = results.into_inner().unwrap();
+    results.sort_by_key(|(place, _)| *place);
+    all.into_iter().zip(results.into_iter().map(|(_, result)| result)).collect()
+}

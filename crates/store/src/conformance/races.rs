@@ -1,0 +1,220 @@
+//! One test a guard: what the model check takes away from its store, every store must have, also when two come at once.
+
+use std::{future::Future, sync::Arc};
+
+use windlass_kernel::{AgentKey, Epoch, HeadStatus, Input, RunId, Seq};
+use windlass_ports::{Commit, Enqueued, Guard, MessageStatus, NodeId, Page, StoreError, Taken};
+
+use super::{
+    Full,
+    fixtures::{CHARGE, Kit, LOOKUP, NODE, START, agent, calls, says},
+};
+
+/// So often is each race run: who comes first is the scheduler's choice.
+const ROUNDS: usize = 25;
+
+/// So many take part in races that more than two can run.
+const RACERS: u64 = 4;
+
+/// Lets all of them go at once.
+async fn race<T: Send + 'static>(all: impl IntoIterator<Item = impl Future<Output = T> + Send + 'static>) -> Vec<T> {
+    let tasks: Vec<_> = all.into_iter().map(tokio::spawn).collect();
+    let mut outcomes = Vec::new();
+    for task in tasks {
+        outcomes.push(task.await.unwrap());
+    }
+    outcomes
+}
+
+fn racer(round: usize) -> AgentKey {
+    agent(&format!("a{round}"))
+}
+
+async fn events(store: &Arc<dyn Full>, agent: &AgentKey, run: RunId) -> usize {
+    store.journal(&agent.tenant, run, 0, 100).await.unwrap().len()
+}
+
+/// A stop raises the epoch, so it takes the long way through the store: each part of its guard fences alone there too.
+pub async fn a_stale_guard_stops_nothing(store: Arc<dyn Full>) {
+    let (kit, agent) = (Kit::new(&store), agent("a"));
+    let (run, _) = kit.begin(&agent, START).await;
+    let (good, mut stop) = kit.prepare(&agent, Input::Stopped { reason: String::new() }, START).await;
+    stop.raise_epoch = true;
+    let before = (store.head(&agent).await.unwrap(), events(&store, &agent, run).await);
+    for stale in [
+        Guard { status: HeadStatus::Dispatched, ..good.clone() },
+        Guard { epoch: Epoch(good.epoch.0 + 1), ..good.clone() },
+        Guard { epoch: Epoch(good.epoch.0 - 1), ..good.clone() },
+        Guard { run: kit.run_id(), ..good.clone() },
+        Guard { seq: Seq(good.seq.0 + 1), ..good.clone() },
+        Guard { seq: Seq(good.seq.0 - 1), ..good.clone() },
+    ] {
+        let outcome = store.commit(stale.clone(), stop.clone()).await;
+        assert!(matches!(outcome, Err(StoreError::Fenced)), "{stale:?}: {outcome:?}");
+        assert_eq!((store.head(&agent).await.unwrap(), events(&store, &agent, run).await), before, "{stale:?}");
+    }
+    assert_eq!(store.commit(good.clone(), stop).await.unwrap().epoch, Epoch(good.epoch.0 + 1));
+}
+
+/// The guard holds and the number stands: refused whole, because the journal is never written over.
+pub async fn a_journal_number_is_given_once(store: Arc<dyn Full>) {
+    let (kit, agent) = (Kit::new(&store), agent("a"));
+    let (run, _) = kit.begin(&agent, START).await;
+    let (_, old) = kit.prepare(&agent, calls(&[LOOKUP]), START).await;
+    kit.advance(&agent, Input::TakenOver, START).await;
+    let (now, _) = kit.prepare(&agent, says("done"), START).await;
+    let before = (store.head(&agent).await.unwrap(), events(&store, &agent, run).await);
+    let outcome = store.commit(now, old).await;
+    assert!(matches!(outcome, Err(StoreError::Corrupt(_))), "{outcome:?}");
+    assert_eq!((store.head(&agent).await.unwrap(), events(&store, &agent, run).await), before);
+    kit.advance(&agent, says("done"), START).await;
+}
+
+/// Different nodes under one guard: one is applied whole, and its node is the owner under its own epoch.
+pub async fn of_racing_owners_one_wins(store: Arc<dyn Full>) {
+    let kit = Kit::new(&store);
+    for round in 0..ROUNDS {
+        let agent = racer(round);
+        let (run, _) = kit.begin(&agent, START).await;
+        let mut asked = Vec::new();
+        for node in 1..=RACERS {
+            let (guard, mut commit) = kit.prepare(&agent, Input::TakenOver, START).await;
+            commit.node = NodeId(node);
+            let store = store.clone();
+            asked.push(async move { store.commit(guard, commit).await.map(|done| (node, done)) });
+        }
+        let before = events(&store, &agent, run).await;
+        let outcomes = race(asked).await;
+        let won: Vec<_> = outcomes.iter().filter_map(|outcome| outcome.as_ref().ok()).collect();
+        assert_eq!(won.len(), 1, "{outcomes:?}");
+        assert!(outcomes.iter().all(|outcome| matches!(outcome, Ok(_) | Err(StoreError::Fenced))), "{outcomes:?}");
+        let head = kit.load(&agent).await.head;
+        assert_eq!((head.owner, head.epoch), (Some(NodeId(won[0].0)), won[0].1.epoch));
+        assert_eq!(head.epoch, Epoch(1 + u64::from(won[0].0 != NODE.0)), "another owner, another epoch");
+        assert_eq!(events(&store, &agent, run).await, before + 1);
+    }
+}
+
+/// One commit asked for by several tasks at once, because answers were lost: every asker hears the same, and it stands once.
+pub async fn a_commit_that_races_itself_is_applied_once(store: Arc<dyn Full>) {
+    let kit = Kit::new(&store);
+    for round in 0..ROUNDS {
+        let agent = racer(round);
+        let (run, _) = kit.begin(&agent, START).await;
+        let (guard, commit) = kit.prepare(&agent, calls(&[LOOKUP, CHARGE]), START).await;
+        let length = events(&store, &agent, run).await + commit.events.len();
+        let ask = |guard: Guard, commit: Commit, store: Arc<dyn Full>| async move { store.commit(guard, commit).await };
+        let outcomes = race((0..RACERS).map(|_| ask(guard.clone(), commit.clone(), store.clone()))).await;
+        let answers: Vec<_> = outcomes.into_iter().map(Result::unwrap).collect();
+        assert!(answers.iter().all(|answer| *answer == answers[0]), "{answers:?}");
+        assert_eq!(answers[0].seq, Seq(guard.seq.0 + 1));
+        assert_eq!(events(&store, &agent, run).await, length);
+    }
+}
+
+/// The end of a lap and a stop at the same moment: one of them, and the fence shows which.
+pub async fn a_stop_and_a_reply_are_one_or_the_other(store: Arc<dyn Full>) {
+    let kit = Kit::new(&store);
+    for round in 0..ROUNDS {
+        let agent = racer(round);
+        let (run, _) = kit.begin(&agent, START).await;
+        let (guard, reply) = kit.prepare(&agent, says("done"), START).await;
+        let (_, mut stop) = kit.prepare(&agent, Input::Stopped { reason: String::new() }, START).await;
+        stop.raise_epoch = true;
+        let ask = |commit: Commit| {
+            let (store, guard) = (store.clone(), guard.clone());
+            async move { store.commit(guard, commit).await }
+        };
+        let mut both = vec![ask(reply), ask(stop)];
+        if round % 2 == 1 {
+            both.reverse();
+        }
+        let outcomes = race(both).await;
+        assert_eq!(outcomes.iter().filter(|outcome| outcome.is_ok()).count(), 1, "{outcomes:?}");
+        let journal = store.journal(&agent.tenant, run, 0, 100).await.unwrap();
+        let ends: Vec<_> = journal.iter().filter(|entry| entry.event.kind() == "ended").collect();
+        assert_eq!(ends.len(), 1);
+        let is_stop = journal.iter().all(|entry| entry.event.kind() != "replied");
+        assert_eq!(ends[0].epoch, Some(Epoch(1 + u64::from(is_stop))), "a stop is above everything before it");
+    }
+}
+
+/// One key, many requests at once: one run, and everybody is told of it.
+pub async fn of_racing_requests_with_one_key_one_is_recorded(store: Arc<dyn Full>) {
+    let kit = Kit::new(&store);
+    for round in 0..ROUNDS {
+        let agent = racer(round);
+        let ask = |_| {
+            let mut new = kit.entering(kit.new_run(&agent, START));
+            new.dedupe = Some(format!("key {round}"));
+            let (store, own) = (store.clone(), new.run);
+            async move { (own, store.enqueue(new).await.unwrap()) }
+        };
+        let outcomes = race((0..RACERS).map(ask).collect::<Vec<_>>()).await;
+        let (first, others): (Vec<_>, Vec<_>) = outcomes.iter().partition(|(_, outcome)| matches!(outcome, Enqueued::Entered { .. }));
+        assert_eq!(first.len(), 1, "{outcomes:?}");
+        for (_, outcome) in others {
+            assert!(matches!(outcome, Enqueued::Duplicate { run, .. } if *run == first[0].0), "{outcome:?}");
+        }
+        let head = store.head(&agent).await.unwrap().unwrap();
+        assert_eq!((head.runs, head.queued), (1, 0));
+    }
+}
+
+/// One call, many reports at once: one row, counted once, and everybody is told its number.
+pub async fn of_racing_reports_one_is_recorded(store: Arc<dyn Full>) {
+    let kit = Kit::new(&store);
+    for round in 0..ROUNDS {
+        let agent = racer(round);
+        let (run, _) = kit.begin(&agent, START).await;
+        kit.advance(&agent, calls(&[LOOKUP]), START).await;
+        let ask = |_| {
+            let (store, report) = (store.clone(), kit.new_report(&agent, run, 1, START));
+            async move { store.report(report).await.unwrap() }
+        };
+        let outcomes = race((0..RACERS).map(ask).collect::<Vec<_>>()).await;
+        let recorded: Vec<_> = outcomes.iter().filter_map(|taken| if let Taken::Recorded(id) = taken { Some(*id) } else { None }).collect();
+        assert_eq!(recorded.len(), 1, "{outcomes:?}");
+        assert!(outcomes.iter().all(|taken| matches!(taken, Taken::Recorded(id) | Taken::Duplicate(id) if *id == recorded[0])));
+        assert_eq!(store.head(&agent).await.unwrap().unwrap().pending, 1);
+    }
+}
+
+/// A report and the owner's commit at the same moment: whichever is first, the report is counted, and waits for nobody.
+pub async fn a_report_that_races_a_suspend_is_counted(store: Arc<dyn Full>) {
+    let kit = Kit::new(&store);
+    for round in 0..ROUNDS {
+        let agent = racer(round);
+        let (run, _) = kit.begin(&agent, START).await;
+        let (guard, commit) = kit.prepare(&agent, calls(&[LOOKUP]), START).await;
+        let report = kit.new_report(&agent, run, 1, START);
+        let (one, two) = (store.clone(), store.clone());
+        let suspends = tokio::spawn(async move { one.commit(guard, commit).await.unwrap() });
+        let reports = tokio::spawn(async move { two.report(report).await.unwrap() });
+        suspends.await.unwrap();
+        assert!(matches!(reports.await.unwrap(), Taken::Recorded(_)));
+        assert_eq!(store.head(&agent).await.unwrap().unwrap().pending, 1);
+        assert!(store.due(START, 1_000).await.unwrap().contains(&agent), "somebody has to look");
+        kit.take_report(&agent, START).await;
+        let rows = store.inbox(&agent, Page { after: 0, limit: 100 }).await.unwrap();
+        assert!(rows.iter().all(|row| row.status == MessageStatus::Consumed), "{rows:?}");
+        assert_eq!(kit.load(&agent).await.run.unwrap().state.iteration, 2);
+    }
+}
+
+/// Many services want the one call there is: one is given it, once.
+pub async fn of_racing_services_one_is_given_the_call(store: Arc<dyn Full>) {
+    let kit = Kit::new(&store);
+    for round in 0..ROUNDS {
+        let agent = racer(round);
+        let (run, _) = kit.begin(&agent, START).await;
+        kit.advance(&agent, calls(&[CHARGE]), START).await;
+        let ask = |worker| {
+            let (store, claim) = (store.clone(), kit.claim(CHARGE, &format!("w{worker}"), 5, START));
+            async move { store.claim_calls(claim).await.unwrap() }
+        };
+        let given: Vec<_> = race((0..RACERS).map(ask).collect::<Vec<_>>()).await.into_iter().flatten().collect();
+        assert_eq!(given.len(), 1, "{given:?}");
+        assert_eq!((given[0].run, given[0].attempt), (run, 1));
+    }
+}

@@ -1,0 +1,310 @@
+//! How values cross the border: integers are signed, ids are bytes, words are checked when they are read, and text is escaped
+//! where PostgreSQL could not hold it.
+
+use std::{borrow::Cow, cell::Cell, error::Error};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use tokio_postgres::{
+    Row,
+    types::{FromSql, IsNull, ToSql, Type, to_sql_checked},
+};
+use windlass_kernel::{
+    AgentKey, BoxId, BoxRange, CallNumber, Epoch, HeadStatus, ItemId, ItemKind, RunId, Seq, TaskStatus, Timestamp, ToolName,
+};
+use windlass_ports::{CallStatus, Lineage, MessageId, MessageKind, MessageStatus, NodeId, OutboxRow, RunStatus, StoreError};
+
+use crate::{
+    rows::{BoxRow, CallRow, HeadRow, ItemRow, JournalRow, MessageRow, Outcome, RunBrief, RunRow},
+    spelling,
+    stretch::{self, Stretch},
+};
+
+/// Text of any kind on its way in. PostgreSQL's text holds everything but NUL, and names, keys and reasons come from outside:
+/// so a NUL is written as a backslash and a zero, and a backslash as two. Text stays readable for whoever looks at a table.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Text<'a>(pub(super) &'a str);
+
+impl ToSql for Text<'_> {
+    fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
+        out.put_slice(escaped(self.0).as_bytes());
+        Ok(IsNull::No)
+    }
+
+    fn accepts(ty: &Type) -> bool {
+        <&str as ToSql>::accepts(ty)
+    }
+
+    to_sql_checked!();
+}
+
+fn escaped(text: &str) -> Cow<'_, str> {
+    if !text.contains(['\0', '\\']) {
+        return Cow::Borrowed(text);
+    }
+    Cow::Owned(text.replace('\\', "\\\\").replace('\0', "\\0"))
+}
+
+fn unescaped(text: &str) -> Cow<'_, str> {
+    if !text.contains('\\') {
+        return Cow::Borrowed(text);
+    }
+    let mut whole = String::with_capacity(text.len());
+    let mut chars = text.chars();
+    while let Some(char) = chars.next() {
+        whole.push(match char {
+            '\\' if chars.next() == Some('0') => '\0',
+            other => other,
+        });
+    }
+    Cow::Owned(whole)
+}
+
+/// What PostgreSQL can hold of a number. Ours never come near the limit.
+pub(super) fn int(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// A limit as PostgreSQL takes it.
+pub(super) fn limit(limit: usize) -> i64 {
+    i64::try_from(limit).unwrap_or(i64::MAX)
+}
+
+/// The columns of a row, one after the other.
+pub(super) struct Columns {
+    row: Row,
+    next: Cell<usize>,
+}
+
+impl Columns {
+    pub(super) fn of(row: Row) -> Self {
+        Columns { row, next: Cell::new(0) }
+    }
+
+    fn get<'a, T: FromSql<'a>>(&'a self) -> Outcome<T> {
+        let index = self.next.replace(self.next.get() + 1);
+        self.row.try_get(index).map_err(|error| StoreError::Corrupt(format!("a column cannot be read: {error}")))
+    }
+
+    pub(super) fn number(&self) -> Outcome<i64> {
+        self.get()
+    }
+
+    pub(super) fn count(&self) -> Outcome<u64> {
+        u64::try_from(self.number()?).map_err(|_| nonsense("a count is below zero"))
+    }
+
+    pub(super) fn yes(&self) -> Outcome<bool> {
+        self.get()
+    }
+
+    fn small(&self) -> Outcome<u32> {
+        u32::try_from(self.number()?).map_err(|_| nonsense("a small count is not one"))
+    }
+
+    fn time(&self) -> Outcome<Timestamp> {
+        self.number().map(Timestamp)
+    }
+
+    fn maybe_time(&self) -> Outcome<Option<Timestamp>> {
+        Ok(self.get::<Option<i64>>()?.map(Timestamp))
+    }
+
+    fn maybe_epoch(&self) -> Outcome<Option<Epoch>> {
+        Ok(self.get::<Option<i64>>()?.map(|number| Epoch(number.unsigned_abs())))
+    }
+
+    fn version(&self) -> Outcome<u16> {
+        u16::try_from(self.number()?).map_err(|_| nonsense("a version is not one"))
+    }
+
+    fn text(&self) -> Outcome<String> {
+        Ok(unescaped(self.get::<&str>()?).into_owned())
+    }
+
+    fn maybe_text(&self) -> Outcome<Option<String>> {
+        Ok(self.get::<Option<&str>>()?.map(|text| unescaped(text).into_owned()))
+    }
+
+    pub(super) fn content(&self) -> Outcome<Bytes> {
+        Ok(Bytes::copy_from_slice(self.get::<&[u8]>()?))
+    }
+
+    pub(super) fn bytes<const N: usize>(&self) -> Outcome<[u8; N]> {
+        self.get::<&[u8]>()?.try_into().map_err(|_| nonsense("bytes are not as many as they must be"))
+    }
+
+    pub(super) fn id<T>(&self, read: impl Fn(&[u8]) -> Option<T>) -> Outcome<T> {
+        self.maybe_id(read)?.ok_or_else(|| nonsense("an id is missing"))
+    }
+
+    fn maybe_id<T>(&self, read: impl Fn(&[u8]) -> Option<T>) -> Outcome<Option<T>> {
+        match self.get::<Option<&[u8]>>()? {
+            None => Ok(None),
+            Some(bytes) => read(bytes).map(Some).ok_or_else(|| nonsense("an id has not sixteen bytes")),
+        }
+    }
+
+    fn word<T>(&self, parse: impl Fn(&str) -> Option<T>) -> Outcome<T> {
+        self.maybe_word(parse)?.ok_or_else(|| nonsense("a word is missing"))
+    }
+
+    fn maybe_word<T>(&self, parse: impl Fn(&str) -> Option<T>) -> Outcome<Option<T>> {
+        match self.get::<Option<&str>>()? {
+            None => Ok(None),
+            Some(text) => parse(text).map(Some).ok_or_else(|| nonsense("an unknown word")),
+        }
+    }
+
+    pub(super) fn agent(&self) -> Outcome<AgentKey> {
+        let tenant = unescaped(self.get::<&str>()?);
+        let agent = unescaped(self.get::<&str>()?);
+        Ok(AgentKey { tenant: tenant.as_ref().into(), agent: agent.as_ref().into() })
+    }
+
+    pub(super) fn head(&self) -> Outcome<HeadRow> {
+        Ok(HeadRow {
+            status: self.word(HeadStatus::parse)?,
+            epoch: Epoch(self.count()?),
+            seq: Seq(self.count()?),
+            run: self.maybe_id(RunId::from_slice)?,
+            owner: self.get::<Option<i64>>()?.map(|node| NodeId(node.unsigned_abs())),
+            waiting: self.small()?,
+            deadline: self.maybe_time()?,
+            wake_at: self.maybe_time()?,
+            pending: self.small()?,
+            queued: self.small()?,
+            runs: self.count()?,
+            local: self.small()?,
+            quarantined: self.maybe_text()?,
+        })
+    }
+
+    pub(super) fn brief(&self) -> Outcome<RunBrief> {
+        Ok(RunBrief {
+            run: self.id(RunId::from_slice)?,
+            agent: self.agent()?,
+            ordinal: self.count()?,
+            status: self.word(RunStatus::parse)?,
+            epoch: self.maybe_epoch()?,
+            message: MessageId(self.count()?),
+        })
+    }
+
+    pub(super) fn run(&self) -> Outcome<RunRow> {
+        Ok(RunRow {
+            brief: self.brief()?,
+            kind: self.word(MessageKind::parse)?,
+            dedupe: self.maybe_text()?,
+            manifest: self.bytes()?,
+            context: self.id(BoxId::from_slice)?,
+            output: self.id(BoxId::from_slice)?,
+            state_version: self.version()?,
+            state: self.content()?,
+            iteration: self.small()?,
+            lineage: self.lineage()?,
+            deliverable: self.maybe_id(ItemId::from_slice)?,
+            created_at: self.time()?,
+            ended_at: self.maybe_time()?,
+        })
+    }
+
+    pub(super) fn lineage(&self) -> Outcome<Lineage> {
+        Ok(Lineage { trace: self.bytes()?, parent_step: self.maybe_text()?, source: self.maybe_text()?, depth: self.small()? })
+    }
+
+    pub(super) fn stretch(&self) -> Outcome<Vec<JournalRow>> {
+        let stretch = Stretch { first: self.count()?, epoch: self.maybe_epoch()?, at: self.time()?, version: self.version()? };
+        stretch::unpack(&stretch, self.get()?)
+    }
+
+    pub(super) fn message(&self) -> Outcome<(MessageId, MessageRow)> {
+        let id = MessageId(self.count()?);
+        let row = MessageRow {
+            kind: self.word(MessageKind::parse)?,
+            status: self.word(MessageStatus::parse)?,
+            run: self.maybe_id(RunId::from_slice)?,
+            epoch: self.maybe_epoch()?,
+            call: self.maybe_call()?,
+            item: self.maybe_id(ItemId::from_slice)?,
+            outcome: self.maybe_word(TaskStatus::parse)?,
+            after: self.maybe_word(spelling::parse_after)?,
+            source: self.maybe_text()?,
+            reason: self.maybe_text()?,
+            created_at: self.time()?,
+            processed_at: self.maybe_time()?,
+        };
+        Ok((id, row))
+    }
+
+    fn maybe_call(&self) -> Outcome<Option<CallNumber>> {
+        let number = self.get::<Option<i64>>()?.map(u32::try_from).transpose();
+        Ok(number.map_err(|_| nonsense("a call's number is not one"))?.map(CallNumber))
+    }
+
+    pub(super) fn call(&self) -> Outcome<CallRow> {
+        Ok(CallRow {
+            agent: self.agent()?,
+            run: self.id(RunId::from_slice)?,
+            call: CallNumber(self.small()?),
+            iteration: self.small()?,
+            tool: ToolName::from(self.text()?.as_str()),
+            route: self.word(spelling::parse_route)?,
+            effect: self.word(spelling::parse_effect)?,
+            status: self.word(CallStatus::parse)?,
+            created_at: self.time()?,
+            deadline: self.time()?,
+            item: self.id(ItemId::from_slice)?,
+            result: self.maybe_id(ItemId::from_slice)?,
+            worker: self.maybe_text()?,
+            lease_until: self.maybe_time()?,
+            attempt: self.small()?,
+            claim_key: self.maybe_text()?,
+        })
+    }
+
+    pub(super) fn item(&self) -> Outcome<ItemRow> {
+        Ok(ItemRow { id: self.id(ItemId::from_slice)?, kind: self.word(ItemKind::parse)?, hash: self.bytes()?, content: self.content()? })
+    }
+
+    pub(super) fn found_box(&self) -> Outcome<BoxRow> {
+        let (id, tenant) = (self.id(BoxId::from_slice)?, self.text()?);
+        let parent = self.maybe_id(BoxId::from_slice)?;
+        let length = self.get::<Option<i64>>()?.map(u32::try_from).transpose().map_err(|_| nonsense("a box's length is not one"))?;
+        Ok(BoxRow {
+            id,
+            tenant: tenant.as_str().into(),
+            parent: parent.zip(length).map(|(id, length)| BoxRange { id, length }),
+            depth: self.small()?,
+            inherited: self.small()?,
+        })
+    }
+
+    pub(super) fn outbox(&self) -> Outcome<OutboxRow> {
+        Ok(OutboxRow {
+            n: self.count()?,
+            agent: self.agent()?,
+            run: self.id(RunId::from_slice)?,
+            first: self.count()?,
+            count: self.small()?,
+        })
+    }
+}
+
+fn nonsense(what: &str) -> StoreError {
+    StoreError::Corrupt(what.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_comes_back_as_it_went() {
+        for text in ["", "plain", "naïve \u{1F980}", "\0", "\\", "\\0", "a\0\\0\\\0b", "\\\\0"] {
+            let stored = escaped(text);
+            assert!(!stored.contains('\0'));
+            assert_eq!(unescaped(&stored), text);
+        }
+        assert_ne!(escaped("\0"), escaped("\\0"));
+    }
+}

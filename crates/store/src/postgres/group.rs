@@ -1,0 +1,260 @@
+//! One transaction for a group of verbs: heads locked, questions answered, verbs run, everything written; two round trips in
+//! the usual case.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+use futures_util::future::join4;
+use windlass_kernel::{ItemId, Tenant};
+use windlass_ports::StoreError;
+
+use super::{
+    fetch::{Depth, fetch, lock_heads, numbers},
+    flush::Writes,
+    log::Log,
+    member::{Member, Standing},
+    question::{Answer, Question},
+    session::{Connector, Session},
+    sheet::{Answers, Sheet},
+    trouble::Trouble,
+};
+
+/// So often a verb may ask for more. None does so without end.
+const ROUNDS_MAX: usize = 1_000;
+
+/// Hashes of manifests that are remembered as stored; one that was forgotten is only stored in vain.
+const KNOWN_MAX: usize = 4_096;
+
+/// A connection that writes.
+pub(super) struct Pen {
+    connector: Connector,
+    session: Option<Session>,
+    /// Where this connection counts open runs.
+    slot: i64,
+    /// Manifests that are stored.
+    known: BTreeSet<[u8; 32]>,
+}
+
+/// How a transaction ended that met no trouble.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// Everything is on disk.
+    Written,
+    /// A verb failed, so nothing was written. The verb knows why.
+    Refused,
+    /// A verb asked for a head that is not locked, so nothing was written.
+    Unlocked,
+}
+
+/// What a transaction begins with: heads to lock and questions to ask.
+#[derive(Default)]
+pub(super) struct Opening {
+    pub(super) heads: BTreeSet<Question>,
+    pub(super) questions: BTreeSet<Question>,
+}
+
+impl Opening {
+    /// What the members say they need.
+    pub(super) fn of(members: &[Box<dyn Member>]) -> Self {
+        let wants = || members.iter().map(|member| member.wants());
+        Opening {
+            heads: wants().filter_map(|wants| wants.agent.clone()).map(Question::Head).collect(),
+            questions: wants().flat_map(|wants| wants.questions.iter().cloned()).collect(),
+        }
+    }
+}
+
+impl Pen {
+    pub(super) fn new(connector: Connector, slot: i64) -> Self {
+        Pen { connector, session: None, slot, known: BTreeSet::new() }
+    }
+
+    /// Connects, if it is not connected. An error means that the server was tried for as long as it is tried.
+    pub(super) async fn ready(&mut self) -> Result<&Session, Trouble> {
+        if self.session.as_ref().is_none_or(|session| session.client.is_closed()) {
+            self.session = None;
+            self.session = Some(self.connector.session().await?);
+        }
+        self.session.as_ref().ok_or_else(|| Trouble::Lost("there is no connection".into()))
+    }
+
+    /// Applies verbs in one transaction. On any trouble nothing was written, unless the connection was lost: then nobody knows.
+    pub(super) async fn transact(&mut self, members: &mut [Box<dyn Member>], opening: Opening) -> Result<Ending, Trouble> {
+        let Some(session) = &self.session else {
+            return Err(Trouble::Lost("there is no connection".into()));
+        };
+        let transaction = Transaction { session, members, slot: self.slot, known: &self.known };
+        let outcome = transaction.run(opening).await;
+        let is_open = match &outcome {
+            Ok((Ending::Written, _)) => false,
+            Ok((Ending::Refused | Ending::Unlocked, _)) | Err(_) => true,
+        };
+        let is_lost = matches!(outcome, Err(Trouble::Lost(_))) || (is_open && session.client.batch_execute("ROLLBACK").await.is_err());
+        if is_lost {
+            self.session = None;
+        }
+        let (ending, manifests) = outcome?;
+        if ending == Ending::Written {
+            if self.known.len() >= KNOWN_MAX {
+                self.known.clear();
+            }
+            self.known.extend(manifests);
+        }
+        Ok(ending)
+    }
+
+    /// Runs a verb outside of any transaction, to learn what it asks. True if it wrote nothing: then its answer is good.
+    pub(super) async fn rehearse(&mut self, member: &mut dyn Member) -> Result<(Opening, bool), Trouble> {
+        let session = self.ready().await?;
+        let (mut answers, nobody) = (Answers::new(), BTreeMap::new());
+        // Numbers that nobody drew: what is written here is thrown away.
+        let drawn: Vec<u64> = (0..member.wants().numbers as u64).collect();
+        let mut known: BTreeSet<Question> = member.wants().questions.iter().cloned().collect();
+        for _ in 0..ROUNDS_MAX {
+            let found = fetch(session, std::mem::take(&mut known), Depth::ChainAndItems).await?;
+            let next = follow_ups(&found);
+            answers.extend(found);
+            answers.extend(fetch(session, next, Depth::Box).await?);
+            let mut sheet = Sheet::new(&answers, &nobody, &drawn);
+            member.apply(&mut sheet);
+            let (missing, log) = sheet.into_parts();
+            if missing.is_empty() {
+                let is_idle = log.is_empty() || member.standing() != Standing::Done;
+                let (heads, questions) = answers.into_keys().partition(|question| matches!(question, Question::Head(_)));
+                return Ok((Opening { heads, questions }, is_idle));
+            }
+            known = missing.into_iter().collect();
+        }
+        Err(endless())
+    }
+}
+
+/// A transaction in the making.
+struct Transaction<'a> {
+    session: &'a Session,
+    members: &'a mut [Box<dyn Member>],
+    slot: i64,
+    known: &'a BTreeSet<[u8; 32]>,
+}
+
+impl Transaction<'_> {
+    /// Returns the manifests that were stored with it.
+    async fn run(self, opening: Opening) -> Result<(Ending, Vec<[u8; 32]>), Trouble> {
+        let wanted: usize = self.members.iter().map(|member| member.wants().numbers).sum();
+        let (begun, locked, asked, drawn) = join4(
+            self.session.client.batch_execute("BEGIN"),
+            lock_heads(self.session, opening.heads.into_iter().collect()),
+            fetch(self.session, opening.questions, Depth::Box),
+            numbers(self.session, wanted),
+        )
+        .await;
+        begun?;
+        let mut answers: Answers = locked?.into_iter().collect();
+        answers.extend(asked?);
+        let drawn = drawn?;
+        let hashes = self.members.iter().flat_map(|member| &member.wants().hashes).map(|(item, hash)| (*item, *hash)).collect();
+        let mut sheets = Sheets::new(self.members, &drawn);
+        for _ in 0..ROUNDS_MAX {
+            let missing = sheets.run(&answers);
+            if sheets.has_failed() {
+                return Ok((Ending::Refused, Vec::new()));
+            }
+            if missing.is_empty() {
+                return write(self.session, &sheets.into_logs(), &hashes, self.slot, self.known).await;
+            }
+            if missing.iter().any(|question| matches!(question, Question::Head(_))) {
+                return Ok((Ending::Unlocked, Vec::new()));
+            }
+            answers.extend(fetch(self.session, missing, Depth::ChainAndItems).await?);
+        }
+        Err(endless())
+    }
+}
+
+async fn write(
+    session: &Session,
+    logs: &[Log],
+    hashes: &BTreeMap<ItemId, [u8; 16]>,
+    slot: i64,
+    known: &BTreeSet<[u8; 32]>,
+) -> Result<(Ending, Vec<[u8; 32]>), Trouble> {
+    let all = logs.iter().flat_map(|log| &log.manifests).filter(|(hash, _)| !known.contains(hash));
+    let manifests: BTreeMap<[u8; 32], Bytes> = all.cloned().collect();
+    Writes { session, logs, hashes, slot, manifests: &manifests }.commit().await?;
+    Ok((Ending::Written, manifests.into_keys().collect()))
+}
+
+/// The members of a transaction and what each has written so far.
+struct Sheets<'a> {
+    members: &'a mut [Box<dyn Member>],
+    /// `None` while a member has not run to its end.
+    logs: Vec<Option<Log>>,
+    /// Each member's own inbox numbers.
+    numbers: Vec<&'a [u64]>,
+    opened: BTreeMap<Tenant, i64>,
+    has_failed: bool,
+}
+
+impl<'a> Sheets<'a> {
+    fn new(members: &'a mut [Box<dyn Member>], drawn: &'a [u64]) -> Self {
+        let mut left = drawn;
+        let mut take = |count: usize| {
+            let (own, rest) = left.split_at(count.min(left.len()));
+            left = rest;
+            own
+        };
+        let numbers = members.iter().map(|member| take(member.wants().numbers)).collect();
+        let logs = members.iter().map(|_| None).collect();
+        Sheets { members, logs, numbers, opened: BTreeMap::new(), has_failed: false }
+    }
+
+    /// Runs every member that is not done. Returns what is missing.
+    fn run(&mut self, answers: &Answers) -> BTreeSet<Question> {
+        let mut all_missing = BTreeSet::new();
+        for ((member, log), numbers) in self.members.iter_mut().zip(&mut self.logs).zip(&self.numbers).filter(|((_, log), _)| log.is_none())
+        {
+            let mut sheet = Sheet::new(answers, &self.opened, numbers);
+            member.apply(&mut sheet);
+            let (missing, written) = sheet.into_parts();
+            if !missing.is_empty() {
+                all_missing.extend(missing);
+                continue;
+            }
+            match member.standing() {
+                Standing::Done => {
+                    for (tenant, change) in &written.open_runs {
+                        *self.opened.entry(tenant.clone()).or_default() += change;
+                    }
+                    *log = Some(written);
+                }
+                Standing::Fenced => *log = Some(Log::default()),
+                Standing::Failed => self.has_failed = true,
+            }
+        }
+        all_missing
+    }
+
+    fn has_failed(&self) -> bool {
+        self.has_failed
+    }
+
+    fn into_logs(self) -> Vec<Log> {
+        self.logs.into_iter().flatten().collect()
+    }
+}
+
+/// What is asked next about calls that are given out: their heads, the holds on their runs, their content.
+fn follow_ups(answers: &[(Question, Answer)]) -> BTreeSet<Question> {
+    let calls = answers.iter().filter_map(|(question, answer)| match (question, answer) {
+        (Question::WaitingCalls { .. } | Question::CallsByKey(..) | Question::Call(..), Answer::Calls(calls)) => Some(calls),
+        (_, _) => None,
+    });
+    let about = |call: &crate::rows::CallRow| {
+        [Question::Head(call.agent.clone()), Question::Claims(call.run), Question::Item(call.agent.tenant.clone(), call.item)]
+    };
+    calls.flatten().flat_map(about).collect()
+}
+
+fn endless() -> Trouble {
+    Trouble::Failed(StoreError::Corrupt("a verb asks without end".into()))
+}

@@ -1,0 +1,322 @@
+//! What verbs write on their sheets: at most one change per row, so that each table is one statement.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use windlass_kernel::{AgentKey, BoxId, CallNumber, Epoch, ItemId, NewItem, RunId, Seq, Tenant, Timestamp};
+use windlass_ports::{Guard, MessageId, MessageStatus, NodeId, PinnedManifest, RunStatus, StoreError, codec};
+
+use super::sheet::Sheet;
+use crate::{
+    rows::{BoxRow, CallMove, CallRow, HeadRow, JournalRow, MessageRow, Outcome, Reads, Rows, RunBrief, RunChange, RunRow, stands_already},
+    stretch::{self, Stretch},
+};
+
+/// Everything one verb writes.
+#[derive(Default)]
+pub(super) struct Log {
+    pub(super) heads: BTreeMap<AgentKey, HeadWrite>,
+    pub(super) new_runs: BTreeMap<RunId, RunRow>,
+    pub(super) runs: BTreeMap<RunId, RunWrite>,
+    pub(super) manifests: Vec<([u8; 32], Bytes)>,
+    pub(super) open_runs: BTreeMap<Tenant, i64>,
+    pub(super) stretches: Vec<(RunId, Stretch, String)>,
+    pub(super) messages: BTreeMap<MessageId, MessageWrite>,
+    pub(super) calls: BTreeMap<(RunId, CallNumber), CallWrite>,
+    pub(super) items: Vec<(Tenant, NewItem)>,
+    pub(super) boxes: Vec<BoxRow>,
+    pub(super) box_rows: Vec<(BoxId, i64, ItemId)>,
+    pub(super) outbox: Vec<(AgentKey, RunId, u64, u32)>,
+    pub(super) published: Vec<u64>,
+}
+
+/// A head as it shall be.
+pub(super) struct HeadWrite {
+    pub(super) head: HeadRow,
+    pub(super) is_new: bool,
+}
+
+/// What changes of a run that stands.
+pub(super) enum RunWrite {
+    Changed(RunChange),
+    Activated(Epoch),
+}
+
+/// What becomes of a message.
+pub(super) enum MessageWrite {
+    Inserted(AgentKey, MessageRow),
+    Changed(AgentKey, MessageChange),
+}
+
+/// What changes of a message that stands; nothing given, nothing changed.
+#[derive(Clone)]
+pub(super) struct MessageChange {
+    pub(super) status: MessageStatus,
+    pub(super) epoch: Option<Epoch>,
+    pub(super) processed_at: Option<Timestamp>,
+    pub(super) reason: Option<String>,
+}
+
+/// What becomes of a call.
+pub(super) enum CallWrite {
+    Inserted(CallRow),
+    Updated(CallRow),
+    Moved(CallMove),
+}
+
+impl RunWrite {
+    pub(super) fn apply(&self, row: &mut RunRow) {
+        self.apply_brief(&mut row.brief);
+        if let RunWrite::Changed(change) = self {
+            row.state_version = codec::VERSION;
+            row.state = change.state.clone();
+            row.iteration = change.iteration;
+            row.deliverable = change.deliverable;
+            row.ended_at = change.ended_at;
+        }
+    }
+
+    pub(super) fn apply_brief(&self, brief: &mut RunBrief) {
+        (brief.status, brief.epoch) = match self {
+            RunWrite::Changed(change) => (change.status, change.epoch),
+            RunWrite::Activated(epoch) => (RunStatus::Active, Some(*epoch)),
+        };
+    }
+}
+
+/// The content of one variant, where it is that one.
+macro_rules! only {
+    ($name:ident: $pattern:pat => $value:expr, $type:ty) => {
+        pub(super) fn $name(&self) -> Option<$type> {
+            if let $pattern = self { Some($value) } else { None }
+        }
+    };
+}
+
+impl RunWrite {
+    only!(changed: RunWrite::Changed(change) => change, &RunChange);
+    only!(activated: RunWrite::Activated(epoch) => *epoch, Epoch);
+}
+
+impl MessageWrite {
+    only!(inserted: MessageWrite::Inserted(agent, row) => (agent, row), (&AgentKey, &MessageRow));
+    only!(changed: MessageWrite::Changed(agent, change) => (agent, change), (&AgentKey, &MessageChange));
+}
+
+impl CallWrite {
+    only!(inserted: CallWrite::Inserted(row) => row, &CallRow);
+    only!(updated: CallWrite::Updated(row) => row, &CallRow);
+    only!(moved: CallWrite::Moved(moved) => *moved, CallMove);
+}
+
+impl MessageChange {
+    pub(super) fn apply(&self, row: &mut MessageRow) {
+        row.status = self.status;
+        row.epoch = self.epoch.or(row.epoch);
+        row.processed_at = self.processed_at.or(row.processed_at);
+        if self.reason.is_some() {
+            row.reason.clone_from(&self.reason);
+        }
+    }
+
+    fn then(&mut self, later: MessageChange) {
+        self.status = later.status;
+        self.epoch = later.epoch.or(self.epoch);
+        self.processed_at = later.processed_at.or(self.processed_at);
+        self.reason = later.reason.or(self.reason.take());
+    }
+}
+
+impl Log {
+    pub(super) fn is_empty(&self) -> bool {
+        let Log { heads, new_runs, runs, manifests, open_runs, stretches, messages, calls, items, boxes, box_rows, outbox, published } =
+            self;
+        let maps =
+            heads.is_empty() && new_runs.is_empty() && runs.is_empty() && open_runs.is_empty() && messages.is_empty() && calls.is_empty();
+        let lists = manifests.is_empty() && stretches.is_empty() && items.is_empty() && boxes.is_empty() && box_rows.is_empty();
+        maps && lists && outbox.is_empty() && published.is_empty()
+    }
+
+    /// The writes on a run's calls.
+    pub(super) fn calls_of(&self, run: RunId) -> impl Iterator<Item = (&(RunId, CallNumber), &CallWrite)> {
+        self.calls.range((run, CallNumber(0))..=(run, CallNumber(u32::MAX)))
+    }
+
+    /// The youngest new message of which something holds.
+    pub(super) fn last_inserted(&self, holds: impl Fn(&AgentKey, &MessageRow) -> bool) -> Option<MessageId> {
+        let mut youngest_first = self.messages.iter().rev();
+        youngest_first.find(|(_, write)| matches!(write, MessageWrite::Inserted(agent, row) if holds(agent, row))).map(|(id, _)| *id)
+    }
+
+    fn inserted_count(&self) -> usize {
+        self.messages.values().filter(|write| matches!(write, MessageWrite::Inserted(..))).count()
+    }
+
+    fn change_message(&mut self, agent: &AgentKey, id: MessageId, change: MessageChange) {
+        match self.messages.get_mut(&id) {
+            None => drop(self.messages.insert(id, MessageWrite::Changed(agent.clone(), change))),
+            Some(MessageWrite::Inserted(_, row)) => change.apply(row),
+            Some(MessageWrite::Changed(_, earlier)) => earlier.then(change),
+        }
+    }
+}
+
+impl Rows for Sheet<'_> {
+    fn insert_head(&mut self, agent: &AgentKey, head: &HeadRow) -> Outcome<()> {
+        if self.head(agent)?.is_some() {
+            return Err(stands_already("a head"));
+        }
+        self.log.heads.insert(agent.clone(), HeadWrite { head: head.clone(), is_new: true });
+        Ok(())
+    }
+
+    fn update_head(&mut self, agent: &AgentKey, before: &HeadRow, after: &HeadRow) -> Outcome<bool> {
+        // Decided here: the head was read under its lock, and nobody else changes it until the transaction ends.
+        let guard = |head: &HeadRow| (head.status, head.epoch, head.run, head.seq);
+        let holds = self.head(agent)?.is_some_and(|head| guard(&head) == guard(before));
+        if holds {
+            let is_new = self.log.heads.get(agent).is_some_and(|written| written.is_new);
+            self.log.heads.insert(agent.clone(), HeadWrite { head: after.clone(), is_new });
+        }
+        Ok(holds)
+    }
+
+    fn pass_head(&mut self, guard: &Guard, owner: NodeId, shown: &HeadRow) -> Outcome<bool> {
+        let is_as_left = |head: &HeadRow| {
+            (head.status, head.epoch, head.run, head.seq) == (guard.status, guard.epoch, Some(guard.run), guard.seq)
+                && head.owner == Some(owner)
+                && head.pending == 0
+                && head.quarantined.is_none()
+        };
+        let Some(before) = self.head(&guard.agent)?.filter(is_as_left) else { return Ok(false) };
+        let HeadRow { status, waiting, deadline, wake_at, local, .. } = *shown;
+        let after = HeadRow { status, waiting, deadline, wake_at, local, seq: Seq(before.seq.0 + 1), ..before.clone() };
+        self.update_head(&guard.agent, &before, &after)
+    }
+
+    fn insert_run(&mut self, run: &RunRow) -> Outcome<()> {
+        self.log.new_runs.insert(run.brief.run, run.clone());
+        Ok(())
+    }
+
+    fn update_run(&mut self, change: &RunChange) -> Outcome<()> {
+        let write = RunWrite::Changed(change.clone());
+        match self.log.new_runs.get_mut(&change.run) {
+            Some(row) => write.apply(row),
+            None => drop(self.log.runs.insert(change.run, write)),
+        }
+        Ok(())
+    }
+
+    fn activate_run(&mut self, run: RunId, epoch: Epoch) -> Outcome<()> {
+        let write = RunWrite::Activated(epoch);
+        match (self.log.new_runs.get_mut(&run), self.log.runs.get_mut(&run)) {
+            (Some(row), _) => write.apply(row),
+            (None, Some(RunWrite::Changed(change))) => (change.status, change.epoch) = (RunStatus::Active, Some(epoch)),
+            (None, Some(RunWrite::Activated(_)) | None) => drop(self.log.runs.insert(run, write)),
+        }
+        Ok(())
+    }
+
+    fn keep_manifest(&mut self, manifest: &PinnedManifest) -> Outcome<()> {
+        self.log.manifests.push((manifest.hash, manifest.body.clone()));
+        Ok(())
+    }
+
+    fn add_open_runs(&mut self, tenant: &Tenant, change: i32) -> Outcome<()> {
+        *self.log.open_runs.entry(tenant.clone()).or_default() += i64::from(change);
+        Ok(())
+    }
+
+    fn append_journal(&mut self, run: RunId, rows: &[JournalRow]) -> Outcome<()> {
+        if let Some(JournalRow { number, epoch, at, version, .. }) = rows.first() {
+            let stretch = Stretch { first: *number, epoch: *epoch, at: *at, version: *version };
+            self.log.stretches.push((run, stretch, stretch::pack(rows)?));
+        }
+        Ok(())
+    }
+
+    fn insert_message(&mut self, agent: &AgentKey, row: &MessageRow) -> Outcome<Option<MessageId>> {
+        if let (Some(run), Some(call)) = (row.run, row.call)
+            && self.report(run, call, row.kind)?.is_some()
+        {
+            return Ok(None);
+        }
+        let number = self.numbers.get(self.log.inserted_count());
+        let id = MessageId(*number.ok_or_else(|| StoreError::Corrupt("a verb stores more messages than it said".into()))?);
+        self.log.messages.insert(id, MessageWrite::Inserted(agent.clone(), row.clone()));
+        Ok(Some(id))
+    }
+
+    fn consume_message(&mut self, agent: &AgentKey, message: MessageId, epoch: Epoch, now: Timestamp) -> Outcome<()> {
+        let change = MessageChange { status: MessageStatus::Consumed, epoch: Some(epoch), processed_at: Some(now), reason: None };
+        self.log.change_message(agent, message, change);
+        Ok(())
+    }
+
+    fn lease_message(&mut self, agent: &AgentKey, message: MessageId, epoch: Epoch) -> Outcome<()> {
+        let change = MessageChange { status: MessageStatus::Pending, epoch: Some(epoch), processed_at: None, reason: None };
+        self.log.change_message(agent, message, change);
+        Ok(())
+    }
+
+    fn skip_message(&mut self, agent: &AgentKey, message: MessageId, now: Timestamp) -> Outcome<()> {
+        let change = MessageChange { status: MessageStatus::Skipped, epoch: None, processed_at: Some(now), reason: None };
+        self.log.change_message(agent, message, change);
+        Ok(())
+    }
+
+    fn refuse_message(&mut self, agent: &AgentKey, message: MessageId, reason: &str) -> Outcome<()> {
+        let change = MessageChange { status: MessageStatus::Error, epoch: None, processed_at: None, reason: Some(reason.to_owned()) };
+        self.log.change_message(agent, message, change);
+        Ok(())
+    }
+
+    fn insert_call(&mut self, row: &CallRow) -> Outcome<()> {
+        let before = self.log.calls.insert((row.run, row.call), CallWrite::Inserted(row.clone()));
+        if before.is_some() { Err(stands_already("a call")) } else { Ok(()) }
+    }
+
+    fn move_call(&mut self, run: RunId, call: CallNumber, moved: CallMove) -> Outcome<()> {
+        match self.log.calls.get_mut(&(run, call)) {
+            None => drop(self.log.calls.insert((run, call), CallWrite::Moved(moved))),
+            Some(CallWrite::Inserted(row) | CallWrite::Updated(row)) => row.move_on(moved),
+            Some(CallWrite::Moved(earlier)) => *earlier = earlier.then(moved),
+        }
+        Ok(())
+    }
+
+    fn update_call(&mut self, row: &CallRow) -> Outcome<()> {
+        let write = match self.log.calls.get(&(row.run, row.call)) {
+            Some(CallWrite::Inserted(_)) => CallWrite::Inserted(row.clone()),
+            Some(CallWrite::Updated(_) | CallWrite::Moved(_)) | None => CallWrite::Updated(row.clone()),
+        };
+        self.log.calls.insert((row.run, row.call), write);
+        Ok(())
+    }
+
+    fn insert_item(&mut self, tenant: &Tenant, item: &NewItem) -> Outcome<()> {
+        self.log.items.push((tenant.clone(), item.clone()));
+        Ok(())
+    }
+
+    fn insert_box(&mut self, row: &BoxRow) -> Outcome<()> {
+        self.log.boxes.push(row.clone());
+        Ok(())
+    }
+
+    fn insert_box_row(&mut self, id: BoxId, position: i64, item: ItemId) -> Outcome<()> {
+        self.log.box_rows.push((id, position, item));
+        Ok(())
+    }
+
+    fn insert_outbox(&mut self, agent: &AgentKey, run: RunId, first: u64, count: u32) -> Outcome<()> {
+        self.log.outbox.push((agent.clone(), run, first, count));
+        Ok(())
+    }
+
+    fn forget_outbox(&mut self, rows: &[u64]) -> Outcome<()> {
+        self.log.published.extend(rows);
+        Ok(())
+    }
+}

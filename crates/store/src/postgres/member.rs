@@ -1,0 +1,170 @@
+//! One verb on its way to a writer, with what is known of it before it runs.
+
+use std::{
+    collections::BTreeMap,
+    panic::{AssertUnwindSafe, catch_unwind},
+};
+
+use tokio::sync::oneshot;
+use windlass_kernel::{AgentKey, CallNumber, ItemId, NewItem, RunId};
+use windlass_ports::{Commit, MessageId, NewReport, NewRun, StoreError, codec};
+
+use super::{question::Question, sheet::Sheet};
+use crate::{rows::Outcome, verbs};
+
+/// What a verb will need, so that it is fetched before the verb runs. What is forgotten here is only fetched later.
+#[derive(Default)]
+pub(super) struct Wants {
+    /// The agent whose head it locks. One that cannot say finds out on the way.
+    pub(super) agent: Option<AgentKey>,
+    /// What it will ask beside the head.
+    pub(super) questions: Vec<Question>,
+    /// How many messages it stores at the most.
+    pub(super) numbers: usize,
+    /// Hashes of its new content: taken by whoever asks, and not by the writer under its locks.
+    pub(super) hashes: BTreeMap<ItemId, [u8; 16]>,
+    /// How much content it brings.
+    pub(super) bytes: usize,
+}
+
+impl Wants {
+    pub(super) fn of_agent(agent: &AgentKey) -> Self {
+        Wants { agent: Some(agent.clone()), ..Wants::default() }
+    }
+
+    pub(super) fn of_enqueue(new: &NewRun) -> Self {
+        let mut wants = Wants::of_agent(&new.agent).with_items(&new.context.items);
+        let tenant = &new.agent.tenant;
+        wants.questions.extend(new.dedupe.iter().map(|key| Question::RunByDedupe(tenant.clone(), key.clone())));
+        wants.questions.extend([Question::RunBrief(new.run), Question::OpenRuns(tenant.clone())]);
+        wants.questions.extend(new.context.parent.iter().flat_map(|range| [Question::Box(range.id), Question::BoxLength(range.id)]));
+        wants.numbers = 1;
+        match &new.enter {
+            Some(enter) => wants.with_commit(enter),
+            None => wants,
+        }
+    }
+
+    pub(super) fn of_commit(agent: &AgentKey, commit: &Commit) -> Self {
+        let mut wants = Wants::of_agent(agent).with_commit(commit);
+        wants.questions.extend(commit.consumed.iter().map(|id| Question::Message(agent.clone(), *id)));
+        if !commit.state.has_ended() && verbs::may_be_held(commit) {
+            wants.questions.push(Question::Claims(commit.run));
+        }
+        wants
+    }
+
+    pub(super) fn of_withdraw(agent: &AgentKey, commit: &Commit) -> Self {
+        let mut wants = Wants::of_agent(agent).with_commit(commit);
+        wants.questions.extend([Question::RunBrief(commit.run), Question::OpenCalls(commit.run), Question::Pending(agent.clone())]);
+        wants
+    }
+
+    pub(super) fn of_report(report: &NewReport) -> Self {
+        let mut wants = Wants::of_agent(&report.agent).with_items(std::slice::from_ref(&report.content));
+        wants.questions.push(Question::RunBrief(report.run));
+        wants.questions.extend(report.message.call.map(|call| Question::Report(report.run, call, report.message.kind)));
+        wants.numbers = 1;
+        wants
+    }
+
+    pub(super) fn of_refuse(agent: &AgentKey, message: MessageId) -> Self {
+        let mut wants = Wants::of_agent(agent);
+        wants.questions.push(Question::Message(agent.clone(), message));
+        wants
+    }
+
+    pub(super) fn of_calls(calls: &[(RunId, CallNumber)]) -> Self {
+        Wants { questions: calls.iter().map(|(run, call)| Question::Call(*run, *call)).collect(), ..Wants::default() }
+    }
+
+    pub(super) fn with_items(mut self, items: &[NewItem]) -> Self {
+        self.hashes.extend(items.iter().map(|item| (item.id, codec::content_hash(&item.content))));
+        self.bytes += items.iter().map(|item| item.content.len()).sum::<usize>();
+        self
+    }
+
+    fn with_commit(self, commit: &Commit) -> Self {
+        let mut wants = self.with_items(&commit.items);
+        wants.questions.extend(reports(commit.run, commit));
+        wants.numbers += commit.messages.len();
+        wants
+    }
+}
+
+/// Whether the messages of a commit stand already.
+fn reports(run: RunId, commit: &Commit) -> impl Iterator<Item = Question> {
+    commit.messages.iter().filter_map(move |message| Some(Question::Report(run, message.call?, message.kind)))
+}
+
+/// One request of a group. It can be applied again, and is until all it asks is answered.
+pub(super) trait Member: Send {
+    /// What it will need.
+    fn wants(&self) -> &Wants;
+    /// Runs the verb on a sheet and keeps what came of it.
+    fn apply(&mut self, sheet: &mut Sheet<'_>);
+    /// How it stands after the last run.
+    fn standing(&self) -> Standing;
+    /// Replaces what came of it: the transaction around it failed.
+    fn fail(&mut self, error: StoreError);
+    /// Tells whoever asked.
+    fn answer(self: Box<Self>);
+}
+
+/// How a verb came out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// It is done, once its writes are.
+    Done,
+    /// Its guard failed: it writes nothing, and the others go on.
+    Fenced,
+    /// It failed, and nothing of the transaction may stand.
+    Failed,
+}
+
+pub(super) struct Request<T, F> {
+    wants: Wants,
+    verb: F,
+    outcome: Option<Outcome<T>>,
+    reply: oneshot::Sender<Outcome<T>>,
+}
+
+impl<T, F> Request<T, F> {
+    pub(super) fn new(wants: Wants, verb: F, reply: oneshot::Sender<Outcome<T>>) -> Self {
+        Request { wants, verb, outcome: None, reply }
+    }
+}
+
+impl<T: Send, F: Fn(&mut Sheet<'_>) -> Outcome<T> + Send> Member for Request<T, F> {
+    fn wants(&self) -> &Wants {
+        &self.wants
+    }
+
+    fn apply(&mut self, sheet: &mut Sheet<'_>) {
+        // A panic in one verb must not end the writer: its transaction is rolled back like any other failure.
+        let outcome = catch_unwind(AssertUnwindSafe(|| (self.verb)(sheet)))
+            .unwrap_or_else(|_| Err(StoreError::Corrupt("a verb panicked in the writer".into())));
+        self.outcome = Some(outcome);
+    }
+
+    fn standing(&self) -> Standing {
+        match &self.outcome {
+            Some(Ok(_)) => Standing::Done,
+            Some(Err(StoreError::Fenced)) => Standing::Fenced,
+            Some(Err(StoreError::Unavailable(_) | StoreError::Corrupt(_))) | None => Standing::Failed,
+        }
+    }
+
+    fn fail(&mut self, error: StoreError) {
+        self.outcome = Some(Err(error));
+    }
+
+    fn answer(self: Box<Self>) {
+        // Whoever asked may be gone; what is written is written.
+        let _ = self.reply.send(self.outcome.unwrap_or_else(|| Err(gone())));
+    }
+}
+
+pub(super) fn gone() -> StoreError {
+    StoreError::Unavailable("the writer is gone".into())
+}

@@ -1,0 +1,193 @@
+//! The store that several servers share: PostgreSQL.
+//!
+//! Verbs are written once, for a database that answers at once; this one is a round trip away. So a verb runs on a [`sheet`] of
+//! answers: what it asks is fetched for a whole group of verbs at a time, and what it writes is sent for the whole group with
+//! one statement a table. An agent's head is the lock for everything of that agent: whoever changes anything holds its row.
+
+mod columns;
+mod fetch;
+mod flush;
+mod group;
+mod log;
+mod member;
+mod open;
+#[cfg(test)]
+mod plans;
+mod question;
+mod readers;
+mod session;
+mod sheet;
+mod statements;
+mod trouble;
+mod views;
+mod writer;
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use async_trait::async_trait;
+use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, NewItem, RunId, Tenant, Timestamp};
+use windlass_ports::{
+    CallClaim, ClaimedCall, Commit, Committed, Enqueued, Guard, Loaded, MessageId, NewReport, NewRun, NodeId, OutboxRow, Store, StoreError,
+    Taken, Withdrawn,
+};
+
+use crate::{StoreOptions, rows::Reads, verbs};
+use columns::int;
+use group::Pen;
+use member::Wants;
+use readers::{Link, Readers};
+use session::{Connector, Session};
+use trouble::Trouble;
+use writer::Writer;
+
+pub use open::PostgresOpenError;
+pub use views::PostgresViews;
+
+/// Connections that write for agents. Two keep the server busy while one waits for the disk; more only make groups smaller.
+const WRITERS: usize = 2;
+
+/// Connections that many questions share.
+const READERS: usize = 2;
+
+/// Slots in which a tenant's open runs are counted.
+const SLOTS: u64 = 64;
+
+/// A store in a PostgreSQL database, which other servers may use too. Must be made and used inside a Tokio runtime.
+pub struct PostgresStore {
+    readers: Readers,
+    /// For what must not wait behind long answers: the lease, and the outbox with the lock on it.
+    keeper: Link,
+    writers: Vec<Writer>,
+    /// For verbs that find their agents on the way.
+    roamer: Writer,
+    node: NodeId,
+    options: StoreOptions,
+}
+
+impl PostgresStore {
+    /// Opens the database, and makes its tables if they are not there. It is refused, untouched, if a newer version wrote it.
+    /// A server that is only starting is waited for.
+    pub async fn open(url: &str, options: StoreOptions) -> Result<Self, PostgresOpenError> {
+        let connector = Connector::new(url)?;
+        let node = open::open(&connector).await?;
+        let pen = |index: usize| Pen::new(connector.clone(), int((node.0 * WRITERS as u64 + index as u64) % SLOTS));
+        Ok(PostgresStore {
+            readers: Readers::new(&connector, READERS),
+            keeper: Link::new(connector.clone()),
+            writers: (0..WRITERS).map(|index| Writer::start(pen(index))).collect(),
+            roamer: Writer::start_roaming(pen(0)),
+            node,
+            options,
+        })
+    }
+
+    /// This start of this process: no other ever has the same.
+    pub fn node(&self) -> NodeId {
+        self.node
+    }
+
+    /// An agent's commits all go the same way, so that they keep their order.
+    fn writer(&self, agent: &AgentKey) -> &Writer {
+        let mut hasher = DefaultHasher::new();
+        agent.hash(&mut hasher);
+        &self.writers[hasher.finish() as usize % self.writers.len()]
+    }
+}
+
+#[async_trait]
+impl Store for PostgresStore {
+    async fn enqueue(&self, run: NewRun) -> Result<Enqueued, StoreError> {
+        let options = self.options;
+        let writer = self.writer(&run.agent);
+        writer.write(Wants::of_enqueue(&run), move |rows| verbs::enqueue(rows, options, &run)).await
+    }
+
+    async fn load(&self, agent: &AgentKey) -> Result<Option<Loaded>, StoreError> {
+        self.readers.load(agent).await
+    }
+
+    async fn commit(&self, guard: Guard, commit: Commit) -> Result<Committed, StoreError> {
+        let options = self.options;
+        let wants = Wants::of_commit(&guard.agent, &commit);
+        self.writer(&guard.agent).write(wants, move |rows| verbs::commit(rows, options, &guard, &commit)).await
+    }
+
+    async fn withdraw(&self, agent: AgentKey, commit: Commit) -> Result<Withdrawn, StoreError> {
+        let options = self.options;
+        let wants = Wants::of_withdraw(&agent, &commit);
+        self.writer(&agent).write(wants, move |rows| verbs::withdraw(rows, options, &agent, &commit)).await
+    }
+
+    async fn report(&self, report: NewReport) -> Result<Taken, StoreError> {
+        self.writer(&report.agent).write(Wants::of_report(&report), move |rows| verbs::report(rows, &report)).await
+    }
+
+    async fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<AgentKey>, StoreError> {
+        self.readers.read(|rows| rows.due(now, limit)).await
+    }
+
+    async fn beat(&self, node: NodeId, lease_ms: u64) -> Result<Vec<NodeId>, StoreError> {
+        self.keeper.ask(|session| async move { beat(&session, node, lease_ms).await }).await
+    }
+
+    async fn bury(&self, nodes: Vec<NodeId>) -> Result<(), StoreError> {
+        let nodes: &Vec<i64> = &nodes.iter().map(|node| int(node.0)).collect();
+        self.keeper.ask(|session| async move { Ok(session.client.execute(&session.statements.bury, &[nodes]).await.map(drop)?) }).await
+    }
+
+    async fn orphans(&self, node: NodeId, after: Option<AgentKey>, limit: usize) -> Result<Vec<AgentKey>, StoreError> {
+        self.readers.read(|rows| rows.orphans(node, after.as_ref(), limit)).await
+    }
+
+    async fn claim_calls(&self, claim: CallClaim) -> Result<Vec<ClaimedCall>, StoreError> {
+        self.roamer.write(Wants::default(), move |rows| verbs::claim_calls(rows, &claim)).await
+    }
+
+    async fn renew_calls(&self, claim: CallClaim, calls: Vec<(RunId, CallNumber)>) -> Result<Vec<(RunId, CallNumber)>, StoreError> {
+        self.roamer.write(Wants::of_calls(&calls), move |rows| verbs::renew_calls(rows, &claim, &calls)).await
+    }
+
+    async fn release_calls(&self, claim: CallClaim, calls: Vec<(RunId, CallNumber)>) -> Result<Vec<(RunId, CallNumber)>, StoreError> {
+        self.roamer.write(Wants::of_calls(&calls), move |rows| verbs::release_calls(rows, &claim, &calls)).await
+    }
+
+    async fn pack(&self, tenant: Tenant, id: BoxId, from: Vec<BoxRange>, items: Vec<NewItem>) -> Result<Option<BoxRange>, StoreError> {
+        let wants = Wants::default().with_items(&items);
+        self.roamer.write(wants, move |rows| verbs::pack(rows, &tenant, id, &from, &items)).await
+    }
+
+    async fn quarantine(&self, agent: AgentKey, reason: String) -> Result<(), StoreError> {
+        self.writer(&agent).write(Wants::of_agent(&agent), move |rows| verbs::quarantine(rows, &agent, &reason)).await
+    }
+
+    async fn refuse(&self, agent: AgentKey, message: MessageId, reason: String) -> Result<(), StoreError> {
+        let wants = Wants::of_refuse(&agent, message);
+        self.writer(&agent).write(wants, move |rows| verbs::refuse(rows, &agent, message, &reason)).await
+    }
+
+    async fn outbox(&self, limit: usize) -> Result<Vec<OutboxRow>, StoreError> {
+        self.keeper.ask(|session| async move { outbox(&session, limit).await }).await
+    }
+
+    async fn published(&self, published: Vec<u64>) -> Result<(), StoreError> {
+        let rows: &Vec<i64> = &published.into_iter().map(int).collect();
+        self.keeper
+            .ask(|session| async move { Ok(session.client.execute(&session.statements.forget_outbox, &[rows]).await.map(drop)?) })
+            .await
+    }
+}
+
+async fn beat(session: &Session, node: NodeId, lease_ms: u64) -> Result<Vec<NodeId>, Trouble> {
+    session.client.execute(&session.statements.beat, &[&int(node.0), &int(lease_ms)]).await?;
+    let lost = session.client.query(&session.statements.lost_nodes, &[]).await?;
+    lost.iter().map(|row| Ok(NodeId(row.try_get::<_, i64>(0)?.unsigned_abs()))).collect()
+}
+
+/// One server publishes at a time, so that no event is published by two. The lock is the connection's: it is gone with the
+/// process, and another server's next look takes it.
+async fn outbox(session: &Session, limit: usize) -> Result<Vec<OutboxRow>, Trouble> {
+    if !session.may_publish().await? {
+        return Ok(Vec::new());
+    }
+    fetch::outbox_rows(session, limit).await
+}

@@ -1,0 +1,142 @@
+//! How a database is opened: reached, looked at, migrated, and refused if anything is not as it must be.
+
+use std::time::Duration;
+
+use tokio_postgres::Client;
+use windlass_ports::NodeId;
+
+use super::{session::Connector, trouble::said};
+
+/// Migrations in order; the number of the last one is the schema's version.
+const MIGRATIONS: &[&str] = &[include_str!("../../migrations/postgres/0001_init.sql")];
+
+/// The oldest server that has what our statements use.
+const VERSION_MIN: i64 = 15;
+
+/// How long a server may take to start before we give up on it.
+const START_PATIENCE: Duration = Duration::from_secs(30);
+
+/// The first lease: enough for the process to begin prolonging it.
+const FIRST_LEASE_MS: i64 = 15_000;
+
+/// One server migrates at a time. The number is ours, in the namespace of advisory locks.
+const MIGRATION_LOCK: i64 = 0x77_69_6e_64_6c_61_73_73;
+
+/// Why a database was not opened.
+#[derive(Debug, thiserror::Error)]
+pub enum PostgresOpenError {
+    /// The address cannot be read. It is not repeated: there may be a password in it.
+    #[error("the address of the database cannot be read; expected postgres://user:password@host/database")]
+    Address,
+    /// The address asks for TLS.
+    #[error(
+        "this version cannot speak TLS to PostgreSQL: reach it over a unix socket, over a trusted network with sslmode=disable, or \
+         through a local proxy that speaks TLS"
+    )]
+    Tls,
+    /// It was written by a newer version. Nothing was changed.
+    #[error("the database has schema version {found}; this server knows up to {known}")]
+    Newer {
+        /// The version it has.
+        found: i64,
+        /// The version this server has.
+        known: i64,
+    },
+    /// The server is too old.
+    #[error("the database server is PostgreSQL {found}; at least {VERSION_MIN} is needed")]
+    Older {
+        /// The server's version.
+        found: i64,
+    },
+    /// The database does not promise what it must.
+    #[error("the database server answers {found:?} for {setting}, and it must be {wanted:?}: it would lose what it said it had kept")]
+    Setting {
+        /// Which setting.
+        setting: &'static str,
+        /// What it must be.
+        wanted: &'static str,
+        /// What it is.
+        found: String,
+    },
+    /// PostgreSQL itself refused, or nobody answered.
+    #[error("the database cannot be opened: {0}")]
+    Postgres(String),
+}
+
+impl From<tokio_postgres::Error> for PostgresOpenError {
+    fn from(error: tokio_postgres::Error) -> Self {
+        PostgresOpenError::Postgres(said(&error))
+    }
+}
+
+/// Makes a database ready for a server that begins, and gives that server its number.
+pub(super) async fn open(connector: &Connector) -> Result<NodeId, PostgresOpenError> {
+    let mut client = connector.bare_in_time(START_PATIENCE).await?;
+    check_server(&client).await?;
+    check_version(version(&client).await?)?;
+    migrate(&mut client).await?;
+    begin_node(&client).await
+}
+
+/// Looks whether a database can be read, and changes nothing.
+pub(super) async fn look(connector: &Connector) -> Result<(), PostgresOpenError> {
+    let client = connector.bare_in_time(Duration::ZERO).await?;
+    match version(&client).await? {
+        0 => Err(PostgresOpenError::Postgres("there are no tables of this program in it".into())),
+        found => check_version(found),
+    }
+}
+
+/// A server that does not flush keeps none of the promises: better none than that one.
+async fn check_server(client: &Client) -> Result<(), PostgresOpenError> {
+    let sql = "SELECT current_setting('server_version_num')::bigint, current_setting('fsync'), current_setting('synchronous_commit')";
+    let row = client.query_one(sql, &[]).await?;
+    let number: i64 = row.try_get(0)?;
+    if number / 10_000 < VERSION_MIN {
+        return Err(PostgresOpenError::Older { found: number / 10_000 });
+    }
+    let (fsync, flushed): (String, String) = (row.try_get(1)?, row.try_get(2)?);
+    if fsync != "on" {
+        return Err(PostgresOpenError::Setting { setting: "fsync", wanted: "on", found: fsync });
+    }
+    if flushed == "off" {
+        return Err(PostgresOpenError::Setting { setting: "synchronous_commit", wanted: "on", found: flushed });
+    }
+    Ok(())
+}
+
+fn check_version(found: i64) -> Result<(), PostgresOpenError> {
+    let known = MIGRATIONS.len() as i64;
+    if found > known { Err(PostgresOpenError::Newer { found, known }) } else { Ok(()) }
+}
+
+/// The schema's version: 0 if there is none yet.
+async fn version(client: &Client) -> Result<i64, PostgresOpenError> {
+    let has_table: bool = client.query_one("SELECT to_regclass('schema_version') IS NOT NULL", &[]).await?.try_get(0)?;
+    if !has_table {
+        return Ok(0);
+    }
+    Ok(client.query_one("SELECT coalesce(max(version), 0) FROM schema_version", &[]).await?.try_get(0)?)
+}
+
+/// Servers that start at once find one of them migrating, and then nothing left to do.
+async fn migrate(client: &mut Client) -> Result<(), PostgresOpenError> {
+    let transaction = client.transaction().await?;
+    transaction.batch_execute(&format!("SET LOCAL lock_timeout = 0; SELECT pg_advisory_xact_lock({MIGRATION_LOCK})")).await?;
+    let made = "CREATE TABLE IF NOT EXISTS schema_version (version bigint PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now())";
+    transaction.batch_execute(made).await?;
+    let found: i64 = transaction.query_one("SELECT coalesce(max(version), 0) FROM schema_version", &[]).await?.try_get(0)?;
+    check_version(found)?;
+    for (number, migration) in (1i64..).zip(MIGRATIONS).filter(|(number, _)| *number > found) {
+        transaction.batch_execute(migration).await?;
+        transaction.execute("INSERT INTO schema_version (version) VALUES ($1)", &[&number]).await?;
+    }
+    Ok(transaction.commit().await?)
+}
+
+/// A new start of a process is a new owner.
+async fn begin_node(client: &Client) -> Result<NodeId, PostgresOpenError> {
+    let sql = "INSERT INTO nodes (alive_until) VALUES (clock_timestamp() + $1::bigint * interval '1 millisecond') RETURNING node";
+    let node: i64 = client.query_one(sql, &[&FIRST_LEASE_MS]).await?.try_get(0)?;
+    Ok(NodeId(node.unsigned_abs()))
+}

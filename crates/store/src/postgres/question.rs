@@ -1,0 +1,102 @@
+//! What the database can be asked, as data: so that the questions of many verbs travel together.
+
+use std::sync::Arc;
+
+use windlass_kernel::{AgentKey, BoxId, CallNumber, ItemId, Manifest, RunId, Tenant, Timestamp, ToolName};
+use windlass_ports::{Lineage, MessageId, MessageKind, NodeId, OutboxRow, StoreError};
+
+use crate::rows::{BoxRow, CallRow, HeadRow, ItemRow, JournalRow, MessageRow, Outcome, RunBrief, RunRow};
+
+/// One question of [`Reads`](crate::rows::Reads), with what it is about.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Question {
+    Head(AgentKey),
+    Run(RunId),
+    RunBrief(RunId),
+    RunByDedupe(Tenant, String),
+    RunFrom(AgentKey, u64),
+    NextQueued(AgentKey, u64),
+    Lineage(RunId),
+    Manifest([u8; 32]),
+    OpenRuns(Tenant),
+    Journal { run: RunId, from: u64, limit: usize },
+    Message(AgentKey, MessageId),
+    Report(RunId, CallNumber, MessageKind),
+    LastMessage { agent: AgentKey, run: RunId, kind: MessageKind, call: Option<CallNumber> },
+    Pending(AgentKey),
+    Inbox { agent: AgentKey, after: u64, limit: usize },
+    Call(RunId, CallNumber),
+    Calls { run: RunId, from: CallNumber, limit: usize },
+    OpenCalls(RunId),
+    Claims(RunId),
+    WaitingCalls { tenant: Tenant, tool: ToolName, now: Timestamp, limit: usize },
+    CallsByKey(Tenant, String),
+    Item(Tenant, ItemId),
+    Box(BoxId),
+    BoxLength(BoxId),
+    BoxItemIds(BoxId, u32),
+    BoxItems { id: BoxId, from: i64, below: i64, limit: usize },
+    Due(Timestamp, usize),
+    Lives(NodeId),
+    Orphans { node: NodeId, after: Option<AgentKey>, limit: usize },
+    Outbox(usize),
+}
+
+/// What the database said. Sets of calls and messages come whole, so that what a verb has written itself can be laid over them.
+#[derive(Clone, Debug)]
+pub(super) enum Answer {
+    Head(Option<HeadRow>),
+    Run(Option<RunRow>),
+    Brief(Option<RunBrief>),
+    Lineage(Option<Lineage>),
+    Manifest(Option<Arc<Manifest>>),
+    Count(u32),
+    Journal(Vec<JournalRow>),
+    Message(Option<MessageRow>),
+    Number(Option<MessageId>),
+    Messages(Vec<(MessageId, MessageRow)>),
+    Calls(Vec<CallRow>),
+    Item(Option<ItemRow>),
+    Box(Option<BoxRow>),
+    ItemIds(Vec<ItemId>),
+    Items(Vec<(i64, ItemRow)>),
+    Agents(Vec<AgentKey>),
+    Yes(bool),
+    Outbox(Vec<OutboxRow>),
+}
+
+/// Reads an answer as the kind its question has; another kind is a fault of this code.
+macro_rules! taking {
+    ($($name:ident: $variant:ident => $type:ty;)+) => {
+        impl Answer {
+            $(pub(super) fn $name(self) -> Outcome<$type> {
+                if let Answer::$variant(value) = self { Ok(value) } else { Err(mixed_up()) }
+            })+
+        }
+    };
+}
+
+taking! {
+    head: Head => Option<HeadRow>;
+    run: Run => Option<RunRow>;
+    brief: Brief => Option<RunBrief>;
+    lineage: Lineage => Option<Lineage>;
+    manifest: Manifest => Option<Arc<Manifest>>;
+    count: Count => u32;
+    journal: Journal => Vec<JournalRow>;
+    message: Message => Option<MessageRow>;
+    number: Number => Option<MessageId>;
+    messages: Messages => Vec<(MessageId, MessageRow)>;
+    calls: Calls => Vec<CallRow>;
+    item: Item => Option<ItemRow>;
+    found_box: Box => Option<BoxRow>;
+    item_ids: ItemIds => Vec<ItemId>;
+    items: Items => Vec<(i64, ItemRow)>;
+    agents: Agents => Vec<AgentKey>;
+    yes: Yes => bool;
+    outbox: Outbox => Vec<OutboxRow>;
+}
+
+fn mixed_up() -> StoreError {
+    StoreError::Corrupt("an answer is not of its question's kind".into())
+}

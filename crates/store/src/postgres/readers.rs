@@ -1,0 +1,199 @@
+//! Readers beside the writers: connections that many questions share, each answered without a transaction.
+
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use tokio::sync::Mutex;
+use windlass_kernel::AgentKey;
+use windlass_ports::{Loaded, StoreError};
+
+use super::{
+    fetch::{Depth, fetch},
+    question::{Answer, Question},
+    session::{Connector, Session, UNREACHABLE_AFTER},
+    sheet::{Answers, Sheet},
+    trouble::Trouble,
+};
+use crate::{reading, rows::Outcome};
+
+/// So often a question may ask for more.
+const ROUNDS_MAX: usize = 10_000;
+
+/// So often an agent is read anew that moved on while it was read.
+const LOADS_MAX: usize = 32;
+
+/// For so long after a server was found unreachable, others are told at once.
+const MEMORY: Duration = Duration::from_secs(1);
+
+/// A connection that is made anew when it is lost.
+pub(super) struct Link {
+    connector: Connector,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    session: Option<Arc<Session>>,
+    unreachable_since: Option<Instant>,
+}
+
+impl Link {
+    pub(super) fn new(connector: Connector) -> Self {
+        Link { connector, state: Mutex::default() }
+    }
+
+    /// The session, made anew if it was lost. Whoever asks meanwhile waits for the same one.
+    async fn session(&self) -> Result<Arc<Session>, StoreError> {
+        let mut state = self.state.lock().await;
+        if let Some(session) = state.session.as_ref().filter(|session| !session.client.is_closed()) {
+            return Ok(session.clone());
+        }
+        state.session = None;
+        if state.unreachable_since.is_some_and(|since| since.elapsed() < MEMORY) {
+            return Err(StoreError::Unavailable("the database cannot be reached".into()));
+        }
+        match self.connector.session().await {
+            Ok(session) => {
+                let session = Arc::new(session);
+                *state = State { session: Some(session.clone()), unreachable_since: None };
+                Ok(session)
+            }
+            Err(trouble) => {
+                state.unreachable_since = Some(Instant::now());
+                Err(trouble.into_error())
+            }
+        }
+    }
+
+    /// Forgets a session that is no longer good for anything.
+    async fn drop_session(&self, lost: &Arc<Session>) {
+        let mut state = self.state.lock().await;
+        if state.session.as_ref().is_some_and(|session| Arc::ptr_eq(session, lost)) {
+            state.session = None;
+        }
+    }
+
+    /// Asks something that may be asked twice; a lost connection is made anew.
+    pub(super) async fn ask<T, F, A>(&self, ask: F) -> Outcome<T>
+    where
+        F: Fn(Arc<Session>) -> A + Send + Sync,
+        A: Future<Output = Result<T, Trouble>> + Send,
+        T: Send,
+    {
+        let since = Instant::now();
+        loop {
+            let session = self.session().await?;
+            match ask(session.clone()).await {
+                Ok(answer) => return Ok(answer),
+                Err(Trouble::Lost(_) | Trouble::Again(_)) if since.elapsed() < UNREACHABLE_AFTER => self.drop_session(&session).await,
+                Err(trouble) => return Err(trouble.into_error()),
+            }
+        }
+    }
+}
+
+/// The connections that are read from.
+pub(super) struct Readers {
+    links: Vec<Link>,
+    next: AtomicUsize,
+}
+
+impl Readers {
+    pub(super) fn new(connector: &Connector, count: usize) -> Self {
+        Readers { links: (0..count).map(|_| Link::new(connector.clone())).collect(), next: AtomicUsize::new(0) }
+    }
+
+    fn link(&self) -> &Link {
+        &self.links[self.next.fetch_add(1, Ordering::Relaxed) % self.links.len()]
+    }
+
+    /// Reads. What is read in several questions is not of one moment: that is for what never changes once it stands.
+    pub(super) async fn read<T, F>(&self, question: F) -> Outcome<T>
+    where
+        F: Fn(&Sheet<'_>) -> Outcome<T> + Send + Sync,
+        T: Send,
+    {
+        self.read_deep(Depth::Box, question).await
+    }
+
+    /// Reads along the parents of boxes.
+    pub(super) async fn read_deep<T, F>(&self, depth: Depth, question: F) -> Outcome<T>
+    where
+        F: Fn(&Sheet<'_>) -> Outcome<T> + Send + Sync,
+        T: Send,
+    {
+        let question = &question;
+        self.link().ask(|session| async move { Ok(read_over(&session, depth, question, |_| BTreeSet::new()).await?.0) }).await
+    }
+
+    /// Reads an agent whole, as it was at one moment: if its head changed meanwhile, it is read anew.
+    pub(super) async fn load(&self, agent: &AgentKey) -> Outcome<Option<Loaded>> {
+        let load = &|sheet: &Sheet<'_>| reading::load(sheet, agent);
+        self.link()
+            .ask(|session| async move {
+                for _ in 0..LOADS_MAX {
+                    let (loaded, answers) = read_over(&session, Depth::Box, load, about_head).await?;
+                    let asked = Question::Head(agent.clone());
+                    let now = fetch(&session, BTreeSet::from([asked.clone()]), Depth::Box).await?;
+                    let head = |answer: Option<Answer>| answer.and_then(|answer| answer.head().ok()).flatten();
+                    if head(answers.get(&asked).cloned()) == head(now.into_iter().next().map(|(_, answer)| answer)) {
+                        return Ok(loaded);
+                    }
+                }
+                Err(Trouble::Failed(StoreError::Unavailable("an agent changes faster than it can be read".into())))
+            })
+            .await
+    }
+}
+
+/// Runs a question over a sheet until everything it asks is answered. `follow` says what will be asked next.
+async fn read_over<T>(
+    session: &Session,
+    depth: Depth,
+    question: &(impl Fn(&Sheet<'_>) -> Outcome<T> + Sync),
+    follow: impl Fn(&[(Question, Answer)]) -> BTreeSet<Question>,
+) -> Result<(T, Answers), Trouble> {
+    let mut answers = Answers::new();
+    let mut next = BTreeSet::new();
+    for _ in 0..ROUNDS_MAX {
+        let (outcome, missing) = run_once(&answers, question);
+        if missing.is_empty() {
+            return Ok((outcome?, answers));
+        }
+        next.extend(missing);
+        let found = fetch(session, std::mem::take(&mut next), depth).await?;
+        next = follow(&found);
+        answers.extend(found);
+        next.retain(|question| !answers.contains_key(question));
+    }
+    Err(Trouble::Failed(StoreError::Corrupt("a question asks without end".into())))
+}
+
+fn run_once<T>(answers: &Answers, question: &impl Fn(&Sheet<'_>) -> Outcome<T>) -> (Outcome<T>, Vec<Question>) {
+    let nobody = std::collections::BTreeMap::new();
+    let sheet = Sheet::new(answers, &nobody, &[]);
+    let outcome = question(&sheet);
+    (outcome, sheet.into_parts().0)
+}
+
+/// What a worker asks about a head.
+fn about_head(answers: &[(Question, Answer)]) -> BTreeSet<Question> {
+    let mut next = BTreeSet::new();
+    for (question, answer) in answers {
+        if let (Question::Head(agent), Answer::Head(Some(head))) = (question, answer) {
+            next.extend(head.run.into_iter().flat_map(|run| [Question::Run(run), Question::Claims(run)]));
+            next.extend(head.owner.map(Question::Lives));
+            next.extend((head.pending > 0).then(|| Question::Pending(agent.clone())));
+        }
+        if let Answer::Run(Some(run)) = answer {
+            next.insert(Question::Manifest(run.manifest));
+        }
+    }
+    next
+}

@@ -1,0 +1,131 @@
+//! A connection that knows our statements, and how it is come by.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use tokio_postgres::{Client, Config, NoTls, config::SslMode};
+
+use super::{
+    fetch::Manifests,
+    open::PostgresOpenError,
+    statements::Statements,
+    trouble::{Trouble, said},
+};
+
+/// How long a server that cannot be reached is tried before whoever waits is told.
+pub(super) const UNREACHABLE_AFTER: Duration = Duration::from_secs(5);
+
+/// The pause after the first try that failed; it doubles, up to the longest.
+const PAUSE_FIRST: Duration = Duration::from_millis(10);
+const PAUSE_MAX: Duration = Duration::from_millis(500);
+
+/// What every session is set to. A look-up by index is right for everything we ask, however large the tables are and whether
+/// or not anybody has analysed them: so no other plan is allowed, and a plan is made once. A server that stops in the middle of
+/// a transaction must not hold its locks for long.
+const SETTINGS: &str = "
+    SET client_encoding = 'UTF8';
+    SET default_transaction_isolation = 'read committed';
+    SET default_transaction_read_only = off;
+    SET statement_timeout = '30s';
+    SET lock_timeout = '10s';
+    SET idle_in_transaction_session_timeout = '10s';
+    SET plan_cache_mode = 'force_generic_plan';
+    SET enable_seqscan = off;
+    SET enable_bitmapscan = off;
+    SET enable_hashjoin = off;
+    SET enable_mergejoin = off;
+    SET enable_memoize = off;
+    SET jit = off;
+    SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'";
+
+/// A live connection.
+pub(super) struct Session {
+    pub(super) client: Client,
+    pub(super) statements: Statements,
+    pub(super) manifests: Manifests,
+    /// Whether this session holds the lock on the outbox.
+    publishes: AtomicBool,
+}
+
+impl Session {
+    /// Takes the lock on the outbox, if nobody has it.
+    pub(super) async fn may_publish(&self) -> Result<bool, Trouble> {
+        if self.publishes.load(Ordering::Relaxed) {
+            return Ok(true);
+        }
+        let is_ours: bool = self.client.query_one(&self.statements.lock_outbox, &[]).await?.try_get(0)?;
+        self.publishes.store(is_ours, Ordering::Relaxed);
+        Ok(is_ours)
+    }
+}
+
+/// Where sessions come from.
+#[derive(Clone)]
+pub(super) struct Connector {
+    config: Arc<Config>,
+    manifests: Manifests,
+}
+
+impl Connector {
+    /// Reads an address. What it says is never repeated: there may be a password in it.
+    pub(super) fn new(url: &str) -> Result<Self, PostgresOpenError> {
+        let mut config: Config = url.parse().map_err(|_| PostgresOpenError::Address)?;
+        if config.get_ssl_mode() == SslMode::Require {
+            return Err(PostgresOpenError::Tls);
+        }
+        // Asking for it would cost a round trip, and we could not take it.
+        config.ssl_mode(SslMode::Disable);
+        if config.get_application_name().is_none() {
+            config.application_name("windlass");
+        }
+        config.connect_timeout(UNREACHABLE_AFTER);
+        config.keepalives_idle(Duration::from_secs(15));
+        config.tcp_user_timeout(Duration::from_secs(15));
+        Ok(Connector { config: Arc::new(config), manifests: Manifests::default() })
+    }
+
+    /// A connection without statements, for whoever looks at the database before it is known to have tables.
+    pub(super) async fn bare(&self) -> Result<Client, tokio_postgres::Error> {
+        let (client, connection) = self.config.connect(NoTls).await?;
+        tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(error = said(&error), "a connection to the database ended");
+            }
+        });
+        client.batch_execute(SETTINGS).await?;
+        Ok(client)
+    }
+
+    /// The same, tried until the server has had its time to start.
+    pub(super) async fn bare_in_time(&self, patience: Duration) -> Result<Client, tokio_postgres::Error> {
+        let since = Instant::now();
+        let mut pause = PAUSE_FIRST;
+        loop {
+            match self.bare().await {
+                Ok(client) => return Ok(client),
+                Err(error) if since.elapsed() > patience || !may_pass(&error) => return Err(error),
+                Err(_) => {}
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+
+    /// A session, tried until the server counts as unreachable.
+    pub(super) async fn session(&self) -> Result<Session, Trouble> {
+        let client = self.bare_in_time(UNREACHABLE_AFTER).await.map_err(|error| Trouble::Lost(said(&error)))?;
+        let statements = Statements::prepare(&client).await?;
+        Ok(Session { client, statements, manifests: self.manifests.clone(), publishes: AtomicBool::new(false) })
+    }
+}
+
+/// Whether a server that refuses us now may take us later: it starts, it stops, it is full, or nobody answers. A wrong password
+/// stays wrong.
+fn may_pass(error: &tokio_postgres::Error) -> bool {
+    error.code().is_none_or(|code| ["57", "53", "08"].iter().any(|class| code.code().starts_with(class)))
+}

@@ -1,0 +1,259 @@
+//! The answer sheet: verbs read from it what the database said, and write on it what the database shall be told.
+//!
+//! A verb runs from its start to its end without waiting. A question the sheet has no answer for is noted, and ends that run of
+//! the verb; whoever holds the sheet fetches what was noted and runs the verb again. What a verb has written itself is laid over
+//! the answers, so that it reads its own writes.
+
+use std::{cell::RefCell, collections::BTreeMap, sync::Arc};
+
+use windlass_kernel::{AgentKey, BoxId, CallNumber, ItemId, Manifest, RunId, Tenant, Timestamp, ToolName};
+use windlass_ports::{CallStatus, Lineage, MessageId, MessageKind, MessageStatus, NodeId, OutboxRow, Page, StoreError};
+
+use super::{
+    log::{CallWrite, Log, MessageWrite},
+    question::{Answer, Question},
+};
+use crate::rows::{BoxRow, CallRow, HeadRow, ItemRow, JournalRow, MessageRow, Outcome, Reads, RunBrief, RunRow};
+
+/// What the database has said so far.
+pub(super) type Answers = BTreeMap<Question, Answer>;
+
+/// What one run of a verb reads from and writes on.
+pub(super) struct Sheet<'a> {
+    answers: &'a Answers,
+    /// Runs of tenants that earlier verbs of the same transaction opened or closed.
+    opened: &'a BTreeMap<Tenant, i64>,
+    /// Inbox numbers that were drawn for this verb.
+    pub(super) numbers: &'a [u64],
+    missing: RefCell<Vec<Question>>,
+    pub(super) log: Log,
+}
+
+impl<'a> Sheet<'a> {
+    pub(super) fn new(answers: &'a Answers, opened: &'a BTreeMap<Tenant, i64>, numbers: &'a [u64]) -> Self {
+        Sheet { answers, opened, numbers, missing: RefCell::default(), log: Log::default() }
+    }
+
+    /// What was asked without an answer, and what was written. With the first the second means nothing.
+    pub(super) fn into_parts(self) -> (Vec<Question>, Log) {
+        (self.missing.into_inner(), self.log)
+    }
+
+    pub(super) fn ask(&self, question: Question) -> Outcome<Answer> {
+        if let Some(answer) = self.answers.get(&question) {
+            return Ok(answer.clone());
+        }
+        self.missing.borrow_mut().push(question);
+        // Whoever runs the verb looks at what is missing first, so this is never told to anybody.
+        Err(StoreError::Unavailable("a question without an answer".into()))
+    }
+
+    /// The calls of a run, of which the answer has those of some status, as they are after what was written.
+    fn calls_now(&self, run: RunId, answer: Vec<CallRow>) -> Outcome<BTreeMap<CallNumber, CallRow>> {
+        let mut calls: BTreeMap<CallNumber, CallRow> = answer.into_iter().map(|row| (row.call, row)).collect();
+        for ((_, number), write) in self.log.calls_of(run) {
+            match write {
+                CallWrite::Inserted(row) | CallWrite::Updated(row) => drop(calls.insert(*number, row.clone())),
+                CallWrite::Moved(moved) => match calls.get_mut(number) {
+                    Some(row) => row.move_on(*moved),
+                    None => drop(self.call(run, *number)?.map(|row| calls.insert(*number, row))),
+                },
+            }
+        }
+        Ok(calls)
+    }
+
+    fn run_now(&self, mut row: RunRow) -> RunRow {
+        if let Some(write) = self.log.runs.get(&row.brief.run) {
+            write.apply(&mut row);
+        }
+        row
+    }
+}
+
+impl Reads for Sheet<'_> {
+    fn head(&self, agent: &AgentKey) -> Outcome<Option<HeadRow>> {
+        match self.log.heads.get(agent) {
+            Some(written) => Ok(Some(written.head.clone())),
+            None => self.ask(Question::Head(agent.clone()))?.head(),
+        }
+    }
+
+    fn run(&self, run: RunId) -> Outcome<Option<RunRow>> {
+        match self.log.new_runs.get(&run) {
+            Some(row) => Ok(Some(row.clone())),
+            None => Ok(self.ask(Question::Run(run))?.run()?.map(|row| self.run_now(row))),
+        }
+    }
+
+    fn run_brief(&self, run: RunId) -> Outcome<Option<RunBrief>> {
+        if let Some(row) = self.log.new_runs.get(&run) {
+            return Ok(Some(row.brief.clone()));
+        }
+        let mut found = self.ask(Question::RunBrief(run))?.brief()?;
+        if let (Some(brief), Some(write)) = (&mut found, self.log.runs.get(&run)) {
+            write.apply_brief(brief);
+        }
+        Ok(found)
+    }
+
+    fn run_by_dedupe(&self, tenant: &Tenant, key: &str) -> Outcome<Option<RunBrief>> {
+        self.ask(Question::RunByDedupe(tenant.clone(), key.to_owned()))?.brief()
+    }
+
+    fn run_from(&self, agent: &AgentKey, ordinal: u64) -> Outcome<Option<RunRow>> {
+        self.ask(Question::RunFrom(agent.clone(), ordinal))?.run()
+    }
+
+    fn next_queued(&self, agent: &AgentKey, above: u64) -> Outcome<Option<RunBrief>> {
+        self.ask(Question::NextQueued(agent.clone(), above))?.brief()
+    }
+
+    fn lineage(&self, run: RunId) -> Outcome<Option<Lineage>> {
+        self.ask(Question::Lineage(run))?.lineage()
+    }
+
+    fn manifest(&self, hash: &[u8; 32]) -> Outcome<Option<Arc<Manifest>>> {
+        self.ask(Question::Manifest(*hash))?.manifest()
+    }
+
+    fn open_runs(&self, tenant: &Tenant) -> Outcome<u32> {
+        let stored = i64::from(self.ask(Question::OpenRuns(tenant.clone()))?.count()?);
+        let change = |changes: &BTreeMap<Tenant, i64>| changes.get(tenant).copied().unwrap_or(0);
+        Ok(u32::try_from(stored + change(self.opened) + change(&self.log.open_runs)).unwrap_or(0))
+    }
+
+    fn journal(&self, run: RunId, from: u64, limit: usize) -> Outcome<Vec<JournalRow>> {
+        self.ask(Question::Journal { run, from, limit })?.journal()
+    }
+
+    fn message(&self, agent: &AgentKey, message: MessageId) -> Outcome<Option<MessageRow>> {
+        match self.log.messages.get(&message) {
+            Some(MessageWrite::Inserted(whose, row)) => Ok(Some(row.clone()).filter(|_| whose == agent)),
+            Some(MessageWrite::Changed(whose, change)) => {
+                let mut found = self.ask(Question::Message(agent.clone(), message))?.message()?;
+                found.as_mut().filter(|_| whose == agent).into_iter().for_each(|row| change.apply(row));
+                Ok(found)
+            }
+            None => self.ask(Question::Message(agent.clone(), message))?.message(),
+        }
+    }
+
+    fn report(&self, run: RunId, call: CallNumber, kind: MessageKind) -> Outcome<Option<MessageId>> {
+        match self.log.last_inserted(|_, row| row.run == Some(run) && row.call == Some(call) && row.kind == kind) {
+            Some(written) => Ok(Some(written)),
+            None => self.ask(Question::Report(run, call, kind))?.number(),
+        }
+    }
+
+    fn last_message(&self, agent: &AgentKey, run: RunId, kind: MessageKind, call: Option<CallNumber>) -> Outcome<Option<MessageId>> {
+        match self.log.last_inserted(|whose, row| whose == agent && row.run == Some(run) && row.call == call && row.kind == kind) {
+            Some(written) => Ok(Some(written)),
+            None => self.ask(Question::LastMessage { agent: agent.clone(), run, kind, call })?.number(),
+        }
+    }
+
+    fn pending(&self, agent: &AgentKey) -> Outcome<Vec<(MessageId, MessageRow)>> {
+        let stored = self.ask(Question::Pending(agent.clone()))?.messages()?;
+        let mut rows: BTreeMap<MessageId, MessageRow> = stored.into_iter().collect();
+        for (id, write) in &self.log.messages {
+            match write {
+                MessageWrite::Inserted(whose, row) if whose == agent => drop(rows.insert(*id, row.clone())),
+                MessageWrite::Changed(whose, change) if whose == agent => match rows.get_mut(id) {
+                    Some(row) => change.apply(row),
+                    None => drop(self.message(agent, *id)?.map(|row| rows.insert(*id, row))),
+                },
+                MessageWrite::Inserted(..) | MessageWrite::Changed(..) => {}
+            }
+        }
+        Ok(rows.into_iter().filter(|(_, row)| row.status == MessageStatus::Pending).collect())
+    }
+
+    fn inbox(&self, agent: &AgentKey, page: Page) -> Outcome<Vec<(MessageId, MessageRow)>> {
+        self.ask(Question::Inbox { agent: agent.clone(), after: page.after, limit: page.limit })?.messages()
+    }
+
+    fn call(&self, run: RunId, call: CallNumber) -> Outcome<Option<CallRow>> {
+        let write = self.log.calls.get(&(run, call));
+        if let Some(CallWrite::Inserted(row) | CallWrite::Updated(row)) = write {
+            return Ok(Some(row.clone()));
+        }
+        let mut found = self.ask(Question::Call(run, call))?.calls()?.pop();
+        if let (Some(row), Some(CallWrite::Moved(moved))) = (&mut found, write) {
+            row.move_on(*moved);
+        }
+        Ok(found)
+    }
+
+    fn calls(&self, run: RunId, from: CallNumber, limit: usize) -> Outcome<Vec<CallRow>> {
+        self.ask(Question::Calls { run, from, limit })?.calls()
+    }
+
+    fn open_calls(&self, run: RunId) -> Outcome<Vec<CallNumber>> {
+        let is_open = |row: &CallRow| !matches!(row.status, CallStatus::Applied | CallStatus::Expired | CallStatus::Dropped);
+        let calls = self.calls_now(run, self.ask(Question::OpenCalls(run))?.calls()?)?;
+        Ok(calls.into_iter().filter(|(_, row)| is_open(row)).map(|(number, _)| number).collect())
+    }
+
+    fn claims(&self, run: RunId) -> Outcome<Vec<(CallNumber, Timestamp)>> {
+        let calls = self.calls_now(run, self.ask(Question::Claims(run))?.calls()?)?;
+        let held = calls.into_iter().filter(|(_, row)| row.status == CallStatus::Claimed);
+        Ok(held.filter_map(|(number, row)| Some((number, row.lease_until?))).collect())
+    }
+
+    fn waiting_calls(&self, tenant: &Tenant, tool: &ToolName, now: Timestamp, limit: usize) -> Outcome<Vec<CallRow>> {
+        self.ask(Question::WaitingCalls { tenant: tenant.clone(), tool: tool.clone(), now, limit })?.calls()
+    }
+
+    fn calls_by_key(&self, tenant: &Tenant, key: &str) -> Outcome<Vec<CallRow>> {
+        self.ask(Question::CallsByKey(tenant.clone(), key.to_owned()))?.calls()
+    }
+
+    fn item(&self, tenant: &Tenant, item: ItemId) -> Outcome<Option<ItemRow>> {
+        self.ask(Question::Item(tenant.clone(), item))?.item()
+    }
+
+    fn find_box(&self, id: BoxId) -> Outcome<Option<BoxRow>> {
+        match self.log.boxes.iter().find(|made| made.id == id) {
+            Some(made) => Ok(Some(made.clone())),
+            None => self.ask(Question::Box(id))?.found_box(),
+        }
+    }
+
+    fn box_length(&self, id: BoxId) -> Outcome<u32> {
+        let written = self.log.box_rows.iter().filter(|(made, ..)| *made == id).map(|(_, position, _)| position + 1).max().unwrap_or(0);
+        let is_made = self.log.boxes.iter().any(|made| made.id == id);
+        let stored = if is_made { 0 } else { self.ask(Question::BoxLength(id))?.count()? };
+        Ok(stored.max(u32::try_from(written).unwrap_or(0)))
+    }
+
+    fn box_item_ids(&self, id: BoxId, below: u32) -> Outcome<Vec<ItemId>> {
+        let is_made = self.log.boxes.iter().any(|made| made.id == id);
+        let mut items = if is_made { Vec::new() } else { self.ask(Question::BoxItemIds(id, below))?.item_ids()? };
+        let mut written: Vec<(i64, ItemId)> =
+            self.log.box_rows.iter().filter(|(made, ..)| *made == id).map(|(_, position, item)| (*position, *item)).collect();
+        written.sort_unstable();
+        items.extend(written.into_iter().filter(|(position, _)| *position < below.into()).map(|(_, item)| item));
+        Ok(items)
+    }
+
+    fn box_items(&self, id: BoxId, from: i64, below: i64, limit: usize) -> Outcome<Vec<(i64, ItemRow)>> {
+        self.ask(Question::BoxItems { id, from, below, limit })?.items()
+    }
+
+    fn due(&self, now: Timestamp, limit: usize) -> Outcome<Vec<AgentKey>> {
+        self.ask(Question::Due(now, limit))?.agents()
+    }
+
+    fn lives(&self, node: NodeId) -> Outcome<bool> {
+        self.ask(Question::Lives(node))?.yes()
+    }
+
+    fn orphans(&self, node: NodeId, after: Option<&AgentKey>, limit: usize) -> Outcome<Vec<AgentKey>> {
+        self.ask(Question::Orphans { node, after: after.cloned(), limit })?.agents()
+    }
+
+    fn outbox(&self, limit: usize) -> Outcome<Vec<OutboxRow>> {
+        self.ask(Question::Outbox(limit))?.outbox()
+    }
+}

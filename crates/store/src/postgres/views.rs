@@ -1,0 +1,120 @@
+//! What can be read, by the server's own store and by anybody beside it.
+
+use async_trait::async_trait;
+use futures_util::future::join_all;
+use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ItemId, RunId, Tenant};
+use windlass_ports::{BoxView, CallView, Edge, HeadView, InboxView, Item, JournalEntry, Page, RunView, StoreError, Views};
+
+use super::{
+    PostgresStore,
+    fetch::Depth,
+    open::{PostgresOpenError, look},
+    readers::Readers,
+    session::Connector,
+};
+use crate::{
+    edges, reading,
+    rows::{Outcome, Reads},
+    verbs::{self, Segment},
+};
+
+/// Rows that are read at once at the most.
+const PAGE: usize = 256;
+
+/// Boxes that are read at once at the most.
+const BOXES_AT_ONCE: usize = 16;
+
+/// A database that is only read. The servers that use it go on beside.
+pub struct PostgresViews {
+    readers: Readers,
+}
+
+impl PostgresViews {
+    /// Opens a database that is there, for reading. Nothing of it is changed.
+    pub async fn open(url: &str) -> Result<Self, PostgresOpenError> {
+        let connector = Connector::new(url)?;
+        look(&connector).await?;
+        Ok(PostgresViews { readers: Readers::new(&connector, 1) })
+    }
+}
+
+/// Both read in the same way; the compiler would not take one implementation for two types.
+macro_rules! views_over_readers {
+    ($store:ty) => {
+        #[async_trait]
+        impl Views for $store {
+            async fn head(&self, agent: &AgentKey) -> Result<Option<HeadView>, StoreError> {
+                self.readers.read(|rows| reading::head(rows, agent)).await
+            }
+
+            async fn run(&self, tenant: &Tenant, run: RunId) -> Result<Option<RunView>, StoreError> {
+                self.readers.read(|rows| reading::run(rows, tenant, run)).await
+            }
+
+            async fn run_from(&self, agent: &AgentKey, ordinal: u64) -> Result<Option<RunView>, StoreError> {
+                self.readers.read(|rows| reading::run_from(rows, agent, ordinal)).await
+            }
+
+            async fn journal(&self, tenant: &Tenant, run: RunId, from: u64, limit: usize) -> Result<Vec<JournalEntry>, StoreError> {
+                self.readers.read(|rows| reading::journal(rows, tenant, run, from, limit)).await
+            }
+
+            async fn calls(&self, tenant: &Tenant, run: RunId, from: CallNumber, limit: usize) -> Result<Vec<CallView>, StoreError> {
+                self.readers.read(|rows| reading::calls(rows, tenant, run, from, limit)).await
+            }
+
+            async fn item(&self, tenant: &Tenant, item: ItemId) -> Result<Option<Item>, StoreError> {
+                self.readers.read(|rows| reading::item(rows, tenant, item)).await
+            }
+
+            async fn open_box(&self, tenant: &Tenant, id: BoxId) -> Result<Option<BoxView>, StoreError> {
+                self.readers.read(|rows| reading::open_box(rows, tenant, id)).await
+            }
+
+            async fn box_items(&self, tenant: &Tenant, id: BoxId, from: u32, limit: usize) -> Result<Vec<Item>, StoreError> {
+                self.readers.read(|rows| reading::box_items(rows, tenant, id, from, limit)).await
+            }
+
+            async fn range_items(&self, tenant: &Tenant, range: BoxRange) -> Result<Vec<Item>, StoreError> {
+                range_items(&self.readers, tenant, range).await
+            }
+
+            async fn inbox(&self, agent: &AgentKey, page: Page) -> Result<Vec<InboxView>, StoreError> {
+                self.readers.read(|rows| reading::inbox(rows, agent, page)).await
+            }
+
+            async fn edges(&self, agent: &AgentKey, page: Page) -> Result<Vec<Edge>, StoreError> {
+                self.readers.read(|rows| edges::edges(rows, agent, page)).await
+            }
+        }
+    };
+}
+
+views_over_readers!(PostgresStore);
+views_over_readers!(PostgresViews);
+
+async fn range_items(readers: &Readers, tenant: &Tenant, range: BoxRange) -> Outcome<Vec<Item>> {
+    let segments = readers.read_deep(Depth::Chain, |rows| verbs::chain(rows, tenant, range)).await?.unwrap_or_default();
+    let mut items = Vec::new();
+    for some in segments.chunks(BOXES_AT_ONCE) {
+        for found in join_all(some.iter().map(|segment| segment_items(readers, *segment))).await {
+            items.extend(found?);
+        }
+    }
+    Ok(items)
+}
+
+/// Boxes only grow at the end, so pages read one after the other fit together.
+async fn segment_items(readers: &Readers, segment: Segment) -> Outcome<Vec<Item>> {
+    let mut items = Vec::new();
+    let mut from = segment.from;
+    while from < segment.below {
+        let page = readers.read(|rows| rows.box_items(segment.id, from, segment.below, PAGE)).await?;
+        let Some((last, _)) = page.last() else { break };
+        from = last + 1;
+        for (_, row) in page {
+            items.push(reading::verified(row)?);
+        }
+    }
+    Ok(items)
+}

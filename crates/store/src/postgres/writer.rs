@@ -1,0 +1,198 @@
+//! Writers: each takes whatever waits, applies it in one transaction, and answers after the flush.
+
+use std::{
+    collections::{BTreeSet, VecDeque},
+    time::Duration,
+};
+
+use tokio::sync::{mpsc, oneshot};
+use windlass_ports::StoreError;
+
+use super::{
+    group::{Ending, Opening, Pen},
+    member::{Member, Request, Wants, gone},
+    sheet::Sheet,
+    trouble::Trouble,
+};
+use crate::rows::Outcome;
+
+/// Requests that may wait; more make their senders wait.
+const WAITING_MAX: usize = 1_024;
+
+/// Requests that share a transaction at the most, and how much content they bring.
+const GROUP_MAX: usize = 256;
+const GROUP_BYTES_MAX: usize = 32 << 20;
+
+/// So often a group is tried again that was in somebody's way, before its members are applied one by one.
+const GROUP_TRIES: u32 = 3;
+
+/// So often one verb is tried.
+const TRIES: u32 = 40;
+
+/// So often a verb is tried that finds its key taken: whoever took it is seen by the next try.
+const STANDS_TRIES: u32 = 3;
+
+/// The pause after a try that was in somebody's way; it grows with every try.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// The way to a writer.
+pub(super) struct Writer {
+    queue: mpsc::Sender<Box<dyn Member>>,
+}
+
+impl Writer {
+    /// Starts a writer for verbs that know their agent. It ends when nobody can send any more and everything sent is written.
+    pub(super) fn start(mut pen: Pen) -> Self {
+        let (queue, mut waiting) = mpsc::channel(WAITING_MAX);
+        tokio::spawn(async move {
+            let mut later = VecDeque::new();
+            while let Some(mut group) = next_group(&mut waiting, &mut later).await {
+                apply_group(&mut pen, &mut group).await;
+                group.into_iter().for_each(|member| member.answer());
+            }
+        });
+        Writer { queue }
+    }
+
+    /// Starts a writer for verbs that find their agents on the way.
+    pub(super) fn start_roaming(mut pen: Pen) -> Self {
+        let (queue, mut waiting) = mpsc::channel::<Box<dyn Member>>(WAITING_MAX);
+        tokio::spawn(async move {
+            while let Some(member) = waiting.recv().await {
+                let mut alone = [member];
+                apply_alone(&mut pen, &mut alone).await;
+                alone.into_iter().for_each(|member| member.answer());
+            }
+        });
+        Writer { queue }
+    }
+
+    /// Has a verb applied. The answer comes after its transaction is on disk. Once it is sent it is applied, whether or not
+    /// anybody still waits for the answer.
+    pub(super) async fn write<T, F>(&self, wants: Wants, verb: F) -> Outcome<T>
+    where
+        T: Send + 'static,
+        F: Fn(&mut Sheet<'_>) -> Outcome<T> + Send + 'static,
+    {
+        let (reply, answer) = oneshot::channel();
+        self.queue.send(Box::new(Request::new(wants, verb, reply))).await.map_err(|_| gone())?;
+        answer.await.map_err(|_| gone())?
+    }
+}
+
+/// Whatever waits, in the order it came: no timer, so one alone never waits. At most one verb of an agent, for a verb reads what
+/// it wrote itself and not what another one did; the others come with the next groups.
+async fn next_group(waiting: &mut mpsc::Receiver<Box<dyn Member>>, later: &mut VecDeque<Box<dyn Member>>) -> Option<Vec<Box<dyn Member>>> {
+    let mut group = Group::default();
+    for member in std::mem::take(later) {
+        group.take(member, later);
+    }
+    if group.members.is_empty() {
+        group.take(waiting.recv().await?, later);
+    }
+    while group.has_room() && later.len() < GROUP_MAX {
+        let Ok(member) = waiting.try_recv() else { break };
+        group.take(member, later);
+    }
+    Some(group.members)
+}
+
+#[derive(Default)]
+struct Group {
+    members: Vec<Box<dyn Member>>,
+    agents: BTreeSet<windlass_kernel::AgentKey>,
+    bytes: usize,
+}
+
+impl Group {
+    fn has_room(&self) -> bool {
+        self.members.len() < GROUP_MAX && self.bytes < GROUP_BYTES_MAX
+    }
+
+    fn take(&mut self, member: Box<dyn Member>, later: &mut VecDeque<Box<dyn Member>>) {
+        let agent = member.wants().agent.clone();
+        let is_first = agent.is_none_or(|agent| self.agents.insert(agent));
+        if !is_first || !self.has_room() {
+            later.push_back(member);
+            return;
+        }
+        self.bytes += member.wants().bytes;
+        self.members.push(member);
+    }
+}
+
+/// Applies a group in one transaction; if that fails, each member in one of its own, so that none can hurt another. So it is
+/// too when the connection was lost: each verb recognises what it has already done.
+async fn apply_group(pen: &mut Pen, group: &mut [Box<dyn Member>]) {
+    if group.len() > 1 && apply_together(pen, group).await {
+        return;
+    }
+    for index in 0..group.len() {
+        if !apply_alone(pen, &mut group[index..=index]).await {
+            let unreachable = || StoreError::Unavailable("the database cannot be reached".into());
+            return group[index + 1..].iter_mut().for_each(|member| member.fail(unreachable()));
+        }
+    }
+}
+
+async fn apply_together(pen: &mut Pen, group: &mut [Box<dyn Member>]) -> bool {
+    for tries in 1..=GROUP_TRIES {
+        if pen.ready().await.is_err() {
+            return false;
+        }
+        match pen.transact(group, Opening::of(group)).await {
+            Ok(Ending::Written) => return true,
+            Err(Trouble::Again(_)) => tokio::time::sleep(PAUSE * tries).await,
+            Ok(Ending::Refused | Ending::Unlocked) | Err(Trouble::Lost(_) | Trouble::Stands(_) | Trouble::Failed(_)) => return false,
+        }
+    }
+    false
+}
+
+/// Applies one verb until it is done or cannot be. False if the server cannot be reached.
+async fn apply_alone(pen: &mut Pen, alone: &mut [Box<dyn Member>]) -> bool {
+    let mut stood = 0;
+    for tries in 1..=TRIES {
+        if let Err(trouble) = pen.ready().await {
+            alone.iter_mut().for_each(|member| member.fail(StoreError::Unavailable("the database cannot be reached".into())));
+            tracing::error!(error = %trouble.into_error(), "the database cannot be reached");
+            return false;
+        }
+        let trouble = match attempt(pen, alone).await {
+            Ok(Ending::Written | Ending::Refused) => return true,
+            Ok(Ending::Unlocked) => Trouble::Again("what was about to be changed has changed".into()),
+            Err(trouble) => trouble,
+        };
+        stood += u32::from(matches!(trouble, Trouble::Stands(_)));
+        let is_last = tries == TRIES || stood == STANDS_TRIES || matches!(trouble, Trouble::Failed(_));
+        if is_last {
+            let error = trouble.into_error();
+            let told = || match &error {
+                StoreError::Corrupt(what) => StoreError::Corrupt(what.clone()),
+                StoreError::Unavailable(what) => StoreError::Unavailable(what.clone()),
+                StoreError::Fenced => StoreError::Fenced,
+            };
+            alone.iter_mut().for_each(|member| member.fail(told()));
+            return true;
+        }
+        tracing::debug!(tries, trouble = %trouble.into_error(), "a transaction is tried again");
+        tokio::time::sleep(PAUSE * tries).await;
+    }
+    true
+}
+
+/// One try. A verb that does not know its agents is rehearsed first: what it asked for then is locked and asked again, and if
+/// it asks for another head under the locks, it starts over.
+async fn attempt(pen: &mut Pen, alone: &mut [Box<dyn Member>]) -> Result<Ending, Trouble> {
+    let mut opening = Opening::of(alone);
+    if opening.heads.is_empty()
+        && let [member] = alone
+    {
+        let (learned, is_idle) = pen.rehearse(member.as_mut()).await?;
+        if is_idle {
+            return Ok(Ending::Written);
+        }
+        opening = learned;
+    }
+    pen.transact(alone, opening).await
+}

@@ -1,0 +1,85 @@
+//! The events of one commit as one row: a list of `[kind, body]`, numbered from the first on.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use serde_json::value::RawValue;
+use windlass_kernel::{Epoch, Timestamp};
+use windlass_ports::StoreError;
+
+use crate::rows::{JournalRow, Outcome};
+
+/// What the events of a stretch have in common.
+pub(crate) struct Stretch {
+    /// The number of the first event.
+    pub first: u64,
+    /// The fence they were written under.
+    pub epoch: Option<Epoch>,
+    /// When.
+    pub at: Timestamp,
+    /// The version of the bodies.
+    pub version: u16,
+}
+
+/// Writes the list. Kinds are words of ours, and bodies are JSON already.
+pub(crate) fn pack(rows: &[JournalRow]) -> Outcome<String> {
+    let mut list = String::with_capacity(rows.iter().map(|row| row.body.len() + row.kind.len() + 6).sum());
+    let mut before = '[';
+    for row in rows {
+        let body =
+            std::str::from_utf8(&row.body).map_err(|_| StoreError::Corrupt(format!("the body of a {} event is no text", row.kind)))?;
+        list.push(before);
+        list.push_str("[\"");
+        list.push_str(&row.kind);
+        list.push_str("\",");
+        list.push_str(body);
+        list.push(']');
+        before = ',';
+    }
+    list.push(']');
+    Ok(list)
+}
+
+/// Reads what `pack` wrote.
+pub(crate) fn unpack(stretch: &Stretch, list: &str) -> Outcome<Vec<JournalRow>> {
+    let events: Vec<(Cow<'_, str>, &RawValue)> =
+        serde_json::from_str(list).map_err(|error| StoreError::Corrupt(format!("a stretch of a journal cannot be read: {error}")))?;
+    let numbered = (stretch.first..).zip(events);
+    let rows = numbered.map(|(number, (kind, body))| JournalRow {
+        number,
+        epoch: stretch.epoch,
+        at: stretch.at,
+        kind: Cow::Owned(kind.into_owned()),
+        version: stretch.version,
+        body: Bytes::copy_from_slice(body.get().as_bytes()),
+    });
+    Ok(rows.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stretch_is_read_back_as_it_was() {
+        let row = |number, kind: &'static str, body: &'static str| JournalRow {
+            number,
+            epoch: Some(Epoch(3)),
+            at: Timestamp(5),
+            kind: kind.into(),
+            version: 1,
+            body: body.into(),
+        };
+        let rows = [row(7, "leased", "{}"), row(8, "parked", r#"{"reason":"a \"quoted\", [bracketed] \u0000 word"}"#)];
+        let stretch = Stretch { first: 7, epoch: Some(Epoch(3)), at: Timestamp(5), version: 1 };
+        assert_eq!(unpack(&stretch, &pack(&rows).unwrap()).unwrap(), rows);
+    }
+
+    #[test]
+    fn a_broken_list_is_told() {
+        let stretch = Stretch { first: 0, epoch: None, at: Timestamp(0), version: 1 };
+        for list in ["", "{}", "[[1,{}]]", "[[\"leased\"]]", "[[\"leased\",{}"] {
+            assert!(matches!(unpack(&stretch, list), Err(StoreError::Corrupt(_))), "{list}");
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! The store that several servers share, against a real PostgreSQL: the whole suite, and what only it can get wrong.
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking, like tests")]
+
+mod faults;
+mod nodes;
+mod opening;
+
+use std::{sync::Arc, time::Duration};
+
+use windlass_kernel::{AgentKey, Input, RunId};
+use windlass_ports::{Enqueued, Loaded, Store, StoreError, Taken};
+use windlass_store::{
+    PostgresStore, StoreOptions,
+    conformance::{
+        Full, Subject,
+        fixtures::{Kit, LOOKUP, START, agent, calls, guard, says, taken},
+    },
+};
+
+use windlass_tests::postgres::{Database, Server};
+
+mod suite {
+    use super::*;
+
+    async fn make(options: StoreOptions) -> Subject {
+        let database = Server::shared().database().await;
+        let store = PostgresStore::open(&database.url, options).await.unwrap();
+        // Cases that lose an owner speak for other nodes than this one, which is alive; they mean one that is not.
+        store.beat(store.node(), 0).await.unwrap();
+        Subject::new(store, database)
+    }
+
+    windlass_store::conformance!(make);
+}
+
+/// One server process on a database.
+async fn node(database: &Database) -> Arc<dyn Full> {
+    node_with(database, StoreOptions::default()).await
+}
+
+async fn node_with(database: &Database, options: StoreOptions) -> Arc<dyn Full> {
+    Arc::new(PostgresStore::open(&database.url, options).await.unwrap())
+}
+
+/// One number of a question asked beside the store.
+async fn count(database: &Database, sql: &str) -> i64 {
+    database.client().await.query_one(sql, &[]).await.unwrap().get(0)
+}
+
+/// What must hold of a database in which every begun run has ended.
+async fn check_whole(database: &Database, runs: i64) {
+    assert_eq!(count(database, "SELECT count(*) FROM runs WHERE status = 'ended'").await, runs);
+    assert_eq!(count(database, "SELECT count(*) FROM runs").await, runs);
+    assert_eq!(count(database, "SELECT count(*) FROM heads WHERE status <> 'idle' OR queued <> 0 OR pending <> 0").await, 0);
+    assert_eq!(count(database, "SELECT coalesce(sum(open), 0)::bigint FROM tenants").await, 0, "every open run was closed once");
+    assert_eq!(count(database, "SELECT count(*) FROM calls WHERE status <> 'applied'").await, 0);
+    let gaps = "SELECT count(*) FROM (SELECT run, number, row_number() OVER (PARTITION BY run ORDER BY number) AS place FROM journal) AS j
+                WHERE number <> place - 1";
+    assert_eq!(count(database, gaps).await, 0, "journals are dense");
+    let lengths = "SELECT count(*) FROM (SELECT count(*) AS events FROM journal GROUP BY run) AS j GROUP BY events";
+    assert!(database.client().await.query(lengths, &[]).await.unwrap().len() <= 1, "runs of one script have journals of one length");
+}
+
+/// A run of one lap with one call, as its owner lives it: every verb that failed is asked for again, like the engine does.
+async fn one_run(store: &Arc<dyn Full>, kit: &Kit, agent: &AgentKey) -> RunId {
+    let new = kit.entering(kit.new_run(agent, START));
+    let run = new.run;
+    let enqueued = again(|| store.enqueue(new.clone())).await;
+    assert!(matches!(enqueued, Enqueued::Entered { .. } | Enqueued::Duplicate { .. }), "{enqueued:?}");
+    step(store, kit, agent, |_| calls(&[LOOKUP])).await;
+    let report = kit.new_report(agent, run, 1, START);
+    let taken_in = again(|| store.report(report.clone())).await;
+    assert!(matches!(taken_in, Taken::Recorded(_) | Taken::Duplicate(_)), "{taken_in:?}");
+    step(store, kit, agent, |loaded| taken(&loaded.pending[0])).await;
+    step(store, kit, agent, |_| says("done")).await;
+    run
+}
+
+/// Loads, decides once, and commits until there is an answer.
+async fn step(store: &Arc<dyn Full>, kit: &Kit, agent: &AgentKey, decide: impl Fn(&Loaded) -> Input) {
+    let loaded = again(|| store.load(agent)).await.unwrap();
+    let run = loaded.run.as_ref().unwrap();
+    let mut commit = kit.commit(run.id, &run.state, decide(&loaded), START);
+    commit.consumed.extend(loaded.pending.iter().map(|message| message.id));
+    let guard = guard(agent, &loaded);
+    again(|| store.commit(guard.clone(), commit.clone())).await;
+}
+
+/// Asks until the store answers. Being fenced would be an answer, and a wrong one here.
+async fn again<T, F: Future<Output = Result<T, StoreError>>>(ask: impl Fn() -> F) -> T {
+    for _ in 0..100 {
+        match ask().await {
+            Ok(answer) => return answer,
+            Err(StoreError::Unavailable(_)) => tokio::time::sleep(Duration::from_millis(50)).await,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    panic!("the store does not answer");
+}

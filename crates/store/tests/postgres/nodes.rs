@@ -1,0 +1,208 @@
+//! Two servers on one database.
+
+use std::collections::BTreeSet;
+
+use windlass_kernel::Epoch;
+use windlass_ports::{Admission, Commit, NodeId};
+
+use super::*;
+
+const ROUNDS: usize = 20;
+
+#[tokio::test]
+async fn of_two_servers_commits_one_wins() {
+    let database = Server::shared().database().await;
+    let (one, two) = (node(&database).await, node(&database).await);
+    let kit = Kit::new(&one);
+    for round in 0..ROUNDS {
+        let agent = agent(&format!("a{round}"));
+        kit.begin(&agent, START).await;
+        let (held, reply) = kit.prepare(&agent, calls(&[LOOKUP]), START).await;
+        let (_, takeover) = kit.prepare(&agent, Input::TakenOver, START).await;
+        let takeover = Commit { node: NodeId(2), ..takeover };
+        let (first, second) = tokio::join!(one.commit(held.clone(), reply), two.commit(held, takeover));
+        let (won, lost) = if first.is_ok() { (first, second) } else { (second, first) };
+        assert_eq!(won.unwrap().seq.0, 2);
+        assert!(matches!(lost, Err(StoreError::Fenced)), "{lost:?}");
+    }
+}
+
+#[tokio::test]
+async fn two_servers_meet_at_a_new_agent() {
+    let database = Server::shared().database().await;
+    let (one, two) = (node(&database).await, node(&database).await);
+    let kit = Kit::new(&one);
+    for round in 0..ROUNDS {
+        let agent = agent(&format!("a{round}"));
+        let new = || kit.entering(kit.new_run(&agent, START));
+        let (first, second) = tokio::join!(one.enqueue(new()), two.enqueue(new()));
+        let both = [first.unwrap(), second.unwrap()];
+        let entered = both.iter().filter(|one| matches!(one, Enqueued::Entered { epoch: Epoch(1), .. })).count();
+        let queued = both.iter().filter(|one| matches!(one, Enqueued::Queued { .. })).count();
+        assert_eq!((entered, queued), (1, 1), "{both:?}");
+        assert_eq!(one.head(&agent).await.unwrap().unwrap().queued, 1);
+    }
+}
+
+#[tokio::test]
+async fn two_servers_meet_at_a_dedupe_key() {
+    let database = Server::shared().database().await;
+    let (one, two) = (node(&database).await, node(&database).await);
+    let kit = Kit::new(&one);
+    for round in 0..ROUNDS {
+        let new = |name: &str| {
+            let mut new = kit.entering(kit.new_run(&agent(name), START));
+            new.dedupe = Some(format!("key {round}"));
+            new
+        };
+        let (left, right) = (new(&format!("left {round}")), new(&format!("right {round}")));
+        let runs = [left.run, right.run];
+        let (first, second) = tokio::join!(one.enqueue(left), two.enqueue(right));
+        let both = [first.unwrap(), second.unwrap()];
+        let entered = both.iter().position(|one| matches!(one, Enqueued::Entered { .. })).unwrap();
+        let Enqueued::Duplicate { run, .. } = &both[1 - entered] else { panic!("{both:?}") };
+        assert_eq!(*run, runs[entered]);
+    }
+    assert_eq!(count(&database, "SELECT count(*) FROM runs").await, ROUNDS as i64);
+    assert_eq!(count(&database, "SELECT sum(open)::bigint FROM tenants").await, ROUNDS as i64);
+}
+
+#[tokio::test]
+async fn two_servers_share_the_waiting_calls() {
+    let database = Server::shared().database().await;
+    let (one, two) = (node(&database).await, node(&database).await);
+    let kit = Kit::new(&one);
+    let mut expected = BTreeSet::new();
+    for round in 0..ROUNDS {
+        let agent = agent(&format!("a{round}"));
+        let (run, _) = kit.begin(&agent, START).await;
+        kit.advance(&agent, calls(&[LOOKUP, LOOKUP, LOOKUP]), START).await;
+        expected.extend((1..=3).map(|call| (run, call)));
+    }
+    let claim_all = |store: Arc<dyn Full>, worker: &'static str| {
+        let claim = kit.claim(LOOKUP, worker, 4, START);
+        async move {
+            let mut taken = Vec::new();
+            loop {
+                let some = store.claim_calls(claim.clone()).await.unwrap();
+                if some.is_empty() {
+                    return taken;
+                }
+                taken.extend(some.into_iter().map(|call| (call.run, call.call.0)));
+            }
+        }
+    };
+    let (first, second) = tokio::join!(claim_all(one.clone(), "one"), claim_all(two.clone(), "two"));
+    let taken: BTreeSet<_> = first.iter().chain(&second).copied().collect();
+    assert_eq!(taken.len(), first.len() + second.len(), "no call is given twice");
+    assert_eq!(taken, expected, "and none is left");
+    assert_eq!(count(&database, "SELECT count(*) FROM heads WHERE wake_at IS NULL").await, 0, "the ends of leases are on the heads");
+}
+
+#[tokio::test]
+async fn one_server_publishes_and_no_row_is_lost() {
+    let database = Server::shared().database().await;
+    let publishing = StoreOptions { publish: true };
+    let (one, two) = (node_with(&database, publishing).await, node_with(&database, publishing).await);
+    let kit = Kit::new(&one);
+    kit.begin(&agent("a"), START).await;
+    assert_eq!(one.outbox(10).await.unwrap().len(), 1);
+    assert!(two.outbox(10).await.unwrap().is_empty(), "one publishes at a time");
+    // A transaction that drew its number first and commits last.
+    let slow = database.client().await;
+    slow.batch_execute(
+        "BEGIN; INSERT INTO outbox (tenant, agent, run, first, count) VALUES ('t', 'a', '\\x00000000000000000000000000000001', 0, 1)",
+    )
+    .await
+    .unwrap();
+    let store = two.clone();
+    store.enqueue(kit.entering(kit.new_run(&agent("b"), START))).await.unwrap();
+    let seen: Vec<u64> = one.outbox(10).await.unwrap().iter().map(|row| row.n).collect();
+    assert_eq!(seen, [1, 3]);
+    one.published(seen).await.unwrap();
+    slow.batch_execute("COMMIT").await.unwrap();
+    let late: Vec<u64> = one.outbox(10).await.unwrap().iter().map(|row| row.n).collect();
+    assert_eq!(late, [2]);
+    // The lock goes with the connection, and the next who looks has it.
+    drop((kit, one));
+    for _ in 0..200 {
+        if !two.outbox(10).await.unwrap().is_empty() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("nobody publishes any more");
+}
+
+#[tokio::test]
+async fn a_lease_ends_by_the_database_clock() {
+    let database = Server::shared().database().await;
+    let (one, two) = (node(&database).await, node(&database).await);
+    let (first, second) = (NodeId(1), NodeId(2));
+    let kit = Kit::new(&one);
+    kit.begin(&agent("a"), START).await;
+    assert!(kit.load(&agent("a")).await.head.owner_lives, "a server lives from when it opened the store");
+    assert!(two.beat(second, 60_000).await.unwrap().is_empty());
+    assert!(two.orphans(second, None, 10).await.unwrap().is_empty());
+    two.bury(vec![first]).await.unwrap();
+    assert!(kit.load(&agent("a")).await.head.owner_lives, "nobody is buried alive");
+    one.beat(first, 0).await.unwrap();
+    assert_eq!(two.beat(second, 60_000).await.unwrap(), [first]);
+    assert!(!kit.load(&agent("a")).await.head.owner_lives);
+    assert_eq!(two.orphans(second, None, 10).await.unwrap(), [agent("a")]);
+    assert!(two.orphans(first, None, 10).await.unwrap().is_empty(), "nobody's own agents are orphans");
+    two.bury(vec![first]).await.unwrap();
+    assert!(two.beat(second, 60_000).await.unwrap().is_empty());
+    assert_eq!(two.orphans(second, None, 10).await.unwrap(), [agent("a")], "what it owed is still found");
+    one.beat(first, 60_000).await.unwrap();
+    assert!(kit.load(&agent("a")).await.head.owner_lives, "who beats again is as good as new");
+    assert!(two.orphans(second, None, 10).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn open_runs_are_counted_over_all_servers() {
+    let database = Server::shared().database().await;
+    let (one, two) = (node(&database).await, node(&database).await);
+    let kit = Kit::new(&one);
+    for name in ["a", "b", "c"] {
+        kit.begin(&agent(name), START).await;
+    }
+    let mut new = kit.new_run(&agent("d"), START);
+    new.admission = Admission { queued_per_agent_max: 10, open_per_tenant_max: 3 };
+    assert_eq!(two.enqueue(new.clone()).await.unwrap(), Enqueued::TenantFull);
+    let (held, end) = kit.prepare(&agent("a"), says("done"), START).await;
+    two.commit(held, end).await.unwrap();
+    assert!(matches!(two.enqueue(new).await.unwrap(), Enqueued::Dispatched { .. }));
+    assert!(count(&database, "SELECT count(*) FROM tenants").await > 1, "every writer counts in a slot of its own");
+}
+
+#[tokio::test]
+async fn an_agent_that_changes_all_the_time_is_read_whole() {
+    let database = Server::shared().database().await;
+    let (one, two) = (node(&database).await, node(&database).await);
+    let kit = Kit::new(&one);
+    let agent = agent("a");
+    kit.begin(&agent, START).await;
+    let reader = tokio::spawn({
+        let agent = agent.clone();
+        async move {
+            let mut reads = 0;
+            loop {
+                let loaded = two.load(&agent).await.unwrap().unwrap();
+                let Some(run) = loaded.run else { return reads };
+                // The head shows what the run shows: taken together they are of one moment.
+                assert_eq!(loaded.head.status, run.state.head_status());
+                reads += 1;
+            }
+        }
+    });
+    for _ in 0..50 {
+        kit.advance(&agent, calls(&[LOOKUP]), START).await;
+        let run = kit.load(&agent).await.run.unwrap();
+        let call = run.state.calls()[0].call.0;
+        kit.report(&agent, run.id, call, START).await;
+        kit.take_report(&agent, START).await;
+    }
+    kit.advance(&agent, says("done"), START).await;
+    assert!(reader.await.unwrap() > 0);
+}

@@ -1,0 +1,168 @@
+//! How a database is opened, what it refuses, and what it takes.
+
+use windlass_ports::{CallStatus, MessageKind, MessageStatus, Page, RunStatus};
+use windlass_store::{PostgresOpenError, PostgresViews};
+
+use super::*;
+
+#[tokio::test]
+async fn servers_that_start_at_once_share_one_migration() {
+    let database = Server::shared().database().await;
+    let open = || PostgresStore::open(&database.url, StoreOptions::default());
+    let (one, two, three) = tokio::join!(open(), open(), open());
+    let mut nodes = [one.unwrap().node().0, two.unwrap().node().0, three.unwrap().node().0];
+    nodes.sort_unstable();
+    assert_eq!(nodes, [1, 2, 3]);
+    assert_eq!(count(&database, "SELECT count(*) FROM schema_version").await, 1);
+}
+
+#[tokio::test]
+async fn a_database_of_a_newer_version_is_refused_untouched() {
+    let database = Server::shared().database().await;
+    drop(node(&database).await);
+    database.client().await.batch_execute("INSERT INTO schema_version (version) VALUES (99)").await.unwrap();
+    let refused = PostgresStore::open(&database.url, StoreOptions::default()).await;
+    assert!(matches!(refused, Err(PostgresOpenError::Newer { found: 99, known: 1 })), "{:?}", refused.err());
+    assert!(matches!(PostgresViews::open(&database.url).await, Err(PostgresOpenError::Newer { .. })));
+    assert_eq!(count(&database, "SELECT count(*) FROM nodes").await, 1, "no second server was noted");
+}
+
+#[tokio::test]
+async fn a_database_is_reached_over_a_socket_and_read_without_a_trace() {
+    let database = Server::shared().database().await;
+    assert!(PostgresViews::open(&database.url).await.is_err(), "there is nothing to read yet");
+    let url = if std::env::var_os("WINDLASS_TEST_POSTGRES_URL").is_some() { &database.url } else { &database.socket };
+    let store: Arc<dyn Full> = Arc::new(PostgresStore::open(url, StoreOptions::default()).await.unwrap());
+    let kit = Kit::new(&store);
+    let run = one_run(&store, &kit, &agent("a")).await;
+    let views: Box<dyn windlass_ports::Views> = Box::new(PostgresViews::open(&database.url).await.unwrap());
+    let view = views.run(&agent("a").tenant, run).await.unwrap().unwrap();
+    assert_eq!(views.range_items(&agent("a").tenant, view.state.output).await.unwrap().len(), 4);
+    assert_eq!(count(&database, "SELECT count(*) FROM nodes").await, 1);
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_an_address_is_told_without_its_password() {
+    for url in ["postgres://u:hunter2@host:port/db", "postgres://u:hunter2@h/db?hunter2=1", "postgres://u:hunter2@h/db?sslmode=require"] {
+        let error = PostgresStore::open(url, StoreOptions::default()).await.err().unwrap();
+        assert!(!format!("{error} {error:?}").contains("hunter2"), "{error}");
+        assert_eq!(matches!(error, PostgresOpenError::Tls), url.contains("sslmode"), "{error}");
+    }
+}
+
+/// Every text that comes from outside, with what PostgreSQL's own text cannot hold.
+#[tokio::test]
+async fn nuls_and_backslashes_come_back_wherever_they_were() {
+    const ODD: &str = "a\0b\\0c\\";
+    let database = Server::shared().database().await;
+    let store = node(&database).await;
+    let kit = Kit::new(&store);
+    let agent = agent(ODD);
+    let mut new = kit.entering(kit.new_run(&agent, START));
+    (new.dedupe, new.lineage.source, new.lineage.parent_step) = (Some(ODD.into()), Some(ODD.into()), Some(ODD.into()));
+    let run = new.run;
+    store.enqueue(new.clone()).await.unwrap();
+    new.run = kit.run_id();
+    assert!(matches!(store.enqueue(new).await.unwrap(), Enqueued::Duplicate { run: first, .. } if first == run));
+    let view = store.run(&agent.tenant, run).await.unwrap().unwrap();
+    assert_eq!((&view.agent, view.lineage.source.as_deref(), view.lineage.parent_step.as_deref()), (&agent, Some(ODD), Some(ODD)));
+    kit.advance(&agent, calls(&[LOOKUP]), START).await;
+    let mut claim = kit.claim(LOOKUP, ODD, 5, START);
+    claim.key = Some(ODD.into());
+    let claimed = store.claim_calls(claim.clone()).await.unwrap();
+    assert_eq!(store.claim_calls(claim.clone()).await.unwrap(), claimed);
+    assert!(store.renew_calls(claim, vec![(run, claimed[0].call)]).await.unwrap().is_empty());
+    let mut report = kit.new_report(&agent, run, 1, START);
+    (report.message.source, report.message.reason) = (Some(ODD.into()), Some(ODD.into()));
+    let Taken::Recorded(message) = store.report(report).await.unwrap() else { panic!("the report is new") };
+    store.refuse(agent.clone(), message, format!("refused {ODD}")).await.unwrap();
+    let inbox = store.inbox(&agent, Page { after: 0, limit: 10 }).await.unwrap();
+    assert_eq!((inbox[1].source.as_deref(), inbox[1].reason.as_deref()), (Some(ODD), Some("refused a\0b\\0c\\")));
+    store.quarantine(agent.clone(), ODD.into()).await.unwrap();
+    assert_eq!(store.head(&agent).await.unwrap().unwrap().quarantined.as_deref(), Some(ODD));
+    store.beat(windlass_ports::NodeId(1), 0).await.unwrap();
+    kit.begin(&windlass_store::conformance::fixtures::agent("a\\"), START).await;
+    kit.begin(&windlass_store::conformance::fixtures::agent("a\0"), START).await;
+    let mut orphans = Vec::new();
+    while let Some(found) = store.orphans(windlass_ports::NodeId(2), orphans.last().cloned(), 1).await.unwrap().pop() {
+        orphans.push(found);
+    }
+    assert_eq!(orphans.len(), 2, "pages follow each other: {orphans:?}");
+}
+
+/// A stranger's connection to a database with one suspended run.
+async fn with_a_run(database: &Database) -> tokio_postgres::Client {
+    let store = node(database).await;
+    let kit = Kit::new(&store);
+    let (run, _) = kit.begin(&agent("a"), START).await;
+    kit.advance(&agent("a"), calls(&[LOOKUP]), START).await;
+    assert!(matches!(kit.report(&agent("a"), run, 1, START).await, Taken::Recorded(_)));
+    database.client().await
+}
+
+#[tokio::test]
+async fn the_database_refuses_words_outside_its_lists() {
+    let database = Server::shared().database().await;
+    let stranger = with_a_run(&database).await;
+    for nonsense in [
+        "UPDATE heads SET status = 'asleep'",
+        "UPDATE heads SET status = 'idle'",
+        "UPDATE heads SET run = NULL",
+        "UPDATE heads SET pending = -1",
+        "UPDATE runs SET status = 'lost'",
+        "UPDATE runs SET status = 'ended'",
+        "UPDATE runs SET kind = 'stop'",
+        "UPDATE inbox SET status = 'eaten'",
+        "UPDATE inbox SET kind = 'gossip'",
+        "UPDATE inbox SET outcome = 'great'",
+        "UPDATE inbox SET after_execution = 'dance'",
+        "UPDATE calls SET status = 'done'",
+        "UPDATE calls SET status = 'claimed'",
+        "UPDATE calls SET route = 'abroad'",
+        "UPDATE calls SET effect = 'none'",
+        "UPDATE items SET kind = 'poem'",
+        "UPDATE boxes SET parent = '\\x00', parent_length = NULL",
+        "INSERT INTO inbox (n, tenant, agent, kind, status, run, call, created_at)
+         SELECT 1000, tenant, agent, kind, 'pending', run, call, 0 FROM inbox WHERE call IS NOT NULL",
+    ] {
+        let outcome = stranger.execute(nonsense, &[]).await;
+        let class = outcome.as_ref().err().and_then(|error| error.code()).map(|code| code.code()[..2].to_owned());
+        assert_eq!(class.as_deref(), Some("23"), "{nonsense}: {outcome:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_database_takes_every_word_of_ours() {
+    let database = Server::shared().database().await;
+    let stranger = with_a_run(&database).await;
+    let mut changes = Vec::new();
+    changes.extend(RunStatus::ALL.iter().map(|word| {
+        let (word, ended) = (word.as_str(), if *word == RunStatus::Ended { "1" } else { "NULL" });
+        format!("UPDATE runs SET status = '{word}', ended_at = {ended}")
+    }));
+    changes
+        .extend(CallStatus::ALL.iter().map(|word| format!("UPDATE calls SET status = '{}', worker = 'w', lease_until = 1", word.as_str())));
+    changes.extend(MessageStatus::ALL.iter().map(|word| format!("UPDATE inbox SET status = '{}'", word.as_str())));
+    changes.extend(MessageKind::ALL.iter().map(|word| format!("UPDATE inbox SET kind = '{}' WHERE call IS NULL", word.as_str())));
+    changes.extend(windlass_kernel::ItemKind::ALL.iter().map(|word| format!("UPDATE items SET kind = '{}'", word.as_str())));
+    for change in changes {
+        let changed = stranger.execute(&change, &[]).await.unwrap_or_else(|error| panic!("{change}: {error}"));
+        assert!(changed > 0, "{change}");
+    }
+}
+
+#[tokio::test]
+async fn the_journal_can_be_read_event_by_event() {
+    let database = Server::shared().database().await;
+    let store = node(&database).await;
+    let kit = Kit::new(&store);
+    let run = one_run(&store, &kit, &agent("a")).await;
+    let events = store.journal(&agent("a").tenant, run, 0, 100).await.unwrap();
+    let rows = database.client().await.query("SELECT number, kind FROM journal ORDER BY number", &[]).await.unwrap();
+    let shown: Vec<(i64, String)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+    let expected: Vec<(i64, String)> = events.iter().map(|entry| (entry.number as i64, entry.event.kind().to_owned())).collect();
+    assert_eq!(shown, expected);
+    for from in 0..events.len() {
+        assert_eq!(store.journal(&agent("a").tenant, run, from as u64, 2).await.unwrap(), events[from..events.len().min(from + 2)]);
+    }
+}

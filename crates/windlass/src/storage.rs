@@ -1,0 +1,38 @@
+//! The database that the configuration names, opened.
+
+use std::sync::Arc;
+
+use anyhow::Context;
+use windlass_ports::{NodeId, Store, Views};
+use windlass_store::{PostgresStore, PostgresViews, SqliteStore, SqliteViews, StoreOptions};
+
+use crate::config::Place;
+
+/// An open store, with both its faces.
+pub(crate) struct Storage {
+    pub node: NodeId,
+    pub store: Arc<dyn Store>,
+    pub views: Arc<dyn Views>,
+}
+
+/// Opens a database for a server.
+pub(crate) async fn open(place: &Place<'_>, options: StoreOptions) -> anyhow::Result<Storage> {
+    match place {
+        Place::File(file) => {
+            let store = Arc::new(SqliteStore::open(file, options).with_context(|| place.to_string())?);
+            Ok(Storage { node: store.node(), store: store.clone(), views: store })
+        }
+        Place::Postgres(url) => {
+            let store = Arc::new(PostgresStore::open(url.expose(), options).await.with_context(|| place.to_string())?);
+            Ok(Storage { node: store.node(), store: store.clone(), views: store })
+        }
+    }
+}
+
+/// Opens a database that is there, for reading.
+pub(crate) async fn look(place: &Place<'_>) -> anyhow::Result<Box<dyn Views>> {
+    Ok(match place {
+        Place::File(file) => Box::new(SqliteViews::open(file)?),
+        Place::Postgres(url) => Box::new(PostgresViews::open(url.expose()).await?),
+    })
+}
