@@ -91,6 +91,7 @@ fn start(
         models: Arc::new(OneModel(model)),
         roster: Roster::new(BTreeMap::from([("long".into(), long)]), BTreeMap::from([(external.name.clone(), external)]), vec![executor]),
         doorbell: None,
+        bells: None,
         publisher: None,
         clock: Arc::new(RealClock),
         ids: Arc::new(RealIds),

@@ -1,6 +1,8 @@
 //! The checks can fail: what a story left behind is damaged in one place after another, and each time the promise that is broken
 //! is named.
 
+use windlass_tests::NatsServer;
+
 use crate::{
     checks,
     scenarios::{self, Scenario},
@@ -36,7 +38,8 @@ const DAMAGES: [(&str, &str); 16] = [
 /// Damages what a whole story left behind.
 pub async fn run() {
     let laps: &Scenario = &scenarios::ALL[0];
-    let mut world = World::start(Order::Never).await;
+    let nats = NatsServer::start().await;
+    let mut world = World::start(Order::Never, &nats).await;
     (laps.tell)(&mut world).await;
     world.close().await;
     let folder = world.server().folder();

@@ -118,6 +118,7 @@ pub const ALL: [Scenario; 8] = [
             ("commit.claim", 6),
             ("effect.model_call", 5),
             ("effect.tool_start", 6),
+            ("effect.publish", 4),
         ],
         delivers: &[("two laps", "both laps are done"), ("one lap", "the lap is done")],
         is_second_start: false,

@@ -7,13 +7,16 @@ use std::{
     collections::BTreeMap,
     os::unix::process::ExitStatusExt,
     process::ExitStatus,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU32, Ordering},
+    },
     time::{Duration, Instant},
 };
 
 use reqwest::Method;
 use serde_json::{Value, json};
-use windlass_tests::{Answer, PATIENCE, Server, ServerBuilder, SseEvent, SseStream};
+use windlass_tests::{Answer, NatsServer, PATIENCE, Server, ServerBuilder, SseEvent, SseStream};
 
 use crate::{scenarios, service::Start, wreck};
 
@@ -64,9 +67,13 @@ pub struct World {
 }
 
 impl World {
-    /// Starts the server.
-    pub async fn start(order: Order) -> Self {
-        let mut builder = ServerBuilder::new(scenarios::CONFIG).file("script.yaml", scenarios::SCRIPT);
+    /// Starts the server, beside a NATS server.
+    pub async fn start(order: Order, nats: &NatsServer) -> Self {
+        // Every server has a prefix of its own: the ring of another one would have it look where nobody looks otherwise.
+        static STARTED: AtomicU32 = AtomicU32::new(0);
+        let prefix = format!("world-{}", STARTED.fetch_add(1, Ordering::Relaxed));
+        let doorbell = format!("doorbell: {{ url: '{}', prefix: {prefix} }}\n", nats.url());
+        let mut builder = ServerBuilder::new(&format!("{}{doorbell}", scenarios::CONFIG)).file("script.yaml", scenarios::SCRIPT);
         if let Order::FirstStart(point) = &order {
             builder = builder.env(CRASH_AT, point);
         }

@@ -1,12 +1,14 @@
 //! The harness: the real binary in a folder of its own, spoken to over HTTP, killed without mercy.
 
 mod fake_model;
+mod nats;
 pub mod postgres;
 mod server;
 mod stream;
 mod views;
 
 pub use fake_model::{FakeModel, Scene};
+pub use nats::{Listener, Message, NatsServer};
 pub use server::{Answer, Server, ServerBuilder, binary};
 pub use stream::{SseEvent, SseStream};
 

@@ -78,21 +78,17 @@ impl Inner {
         }
     }
 
-    /// Rings for an agent, for those who listen elsewhere.
-    pub fn ring(&self, agent: &AgentKey) {
-        self.crash.before_effect("ring");
-        if let Some(doorbell) = &self.doorbell {
-            doorbell.ring(agent);
-        }
-        self.crash.after_effect("ring");
-    }
-
     /// Puts a report into the inbox, for the owner to take.
     pub async fn record(&self, result: ToolResult) -> Result<Reported, EngineError> {
+        let agent = result.agent.clone();
         let report = self.new_report(result)?;
         self.crash.before_commit(CommitKind::Report);
         let taken = self.store.report(report).await?;
         self.crash.after_commit(CommitKind::Report);
+        if matches!(taken, Taken::Recorded(_)) {
+            // Its owner may be another process.
+            self.ring(&agent);
+        }
         match taken {
             Taken::Recorded(message) | Taken::Late(message) => Ok(Reported { message, is_duplicate: false }),
             Taken::Duplicate(message) => Ok(Reported { message, is_duplicate: true }),

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::sync::{Notify, oneshot, watch};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 use windlass_kernel::{
@@ -10,12 +10,13 @@ use windlass_kernel::{
     content,
 };
 use windlass_ports::{
-    Clock, CommitKind, Doorbell, Enqueued as StoreEnqueued, Ids, Lineage, MessageKind, Models, NewBox, NewRun, NodeId, Publisher, RunView,
-    Store, Views, codec,
+    Clock, CommitKind, Doorbell, Enqueued as StoreEnqueued, Ids, Lineage, MessageKind, Models, NewBox, NewRun, NodeId, Publisher, Ring,
+    RunView, Store, Views, codec,
 };
 
 use crate::{
     api::{Action, EngineError, Enqueue, Enqueued, Reconcile, Reported, Stop, Stopped, ToolResult},
+    bells,
     crash::CrashPoints,
     draft::Draft,
     gate::Gates,
@@ -43,8 +44,10 @@ pub struct Parts {
     pub models: Arc<dyn Models>,
     /// The agents and tools.
     pub roster: Roster,
-    /// Whoever should hear of work for an agent, besides this process.
+    /// Whoever should hear what happens here, besides this process.
     pub doorbell: Option<Arc<dyn Doorbell>>,
+    /// What other processes ring.
+    pub bells: Option<mpsc::Receiver<Ring>>,
     /// Whoever should get the outbox.
     pub publisher: Option<Arc<dyn Publisher>>,
     /// The time.
@@ -118,6 +121,9 @@ impl Engine {
         });
         inner.tasks.spawn(lease::keep(inner.clone()));
         inner.tasks.spawn(sweep::run(inner.clone()));
+        if let Some(bells) = parts.bells {
+            inner.tasks.spawn(bells::listen(inner.clone(), bells));
+        }
         if let Some(publisher) = parts.publisher {
             inner.tasks.spawn(publish::run(inner.clone(), publisher));
         }
@@ -299,6 +305,10 @@ impl Engine {
                 self.inner.crash.before_commit(CommitKind::Enqueue);
                 let outcome = self.inner.store.enqueue(unentered).await?;
                 self.inner.crash.after_commit(CommitKind::Enqueue);
+                self.inner.committed.notify_one();
+                if matches!(outcome, StoreEnqueued::Dispatched { .. }) {
+                    self.inner.ring(&agent);
+                }
                 enqueued(id, outcome)
             }
         }

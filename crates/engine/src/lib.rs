@@ -4,6 +4,7 @@
 //! that effects start only from committed rows, and that nothing committed is ever left lying.
 
 mod api;
+mod bells;
 mod crash;
 mod desk;
 mod draft;

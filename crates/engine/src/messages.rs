@@ -5,8 +5,8 @@
 
 use serde_json::{Value, json};
 use uuid::Uuid;
-use windlass_kernel::{CallKey, Event, HeadStatus, OpenCall, Route, RunId, TaskStatus};
-use windlass_ports::{JournalEntry, Published, RunView};
+use windlass_kernel::{AgentName, CallKey, Event, HeadStatus, OpenCall, Route, RunId, TaskStatus};
+use windlass_ports::{JournalEntry, Published, RunView, Subject};
 
 /// The id of a lap, as the turn machine names it.
 pub fn step_id(run: RunId, iteration: u32) -> String {
@@ -37,7 +37,7 @@ impl Projection<'_> {
     fn event(&mut self) {
         match &self.entry.event {
             Event::Accepted { .. } => {
-                self.send(format!("cmd.agent.{}.wakeup", self.run.agent.agent), json!({ "agent_id": self.run.agent.agent }))
+                self.send(Subject::Wakeup(self.agent()), json!({ "agent_id": self.run.agent.agent }));
             }
             Event::LapStarted { iteration, .. } => {
                 self.step(*iteration, "started");
@@ -67,7 +67,11 @@ impl Projection<'_> {
     }
 
     fn calls(&mut self, iteration: u32, calls: &[OpenCall]) {
-        for call in calls.iter().filter(|call| call.route == Route::External) {
+        // A tool that only the model has heard of was refused already, and its name may be anything.
+        let known = |call: &&OpenCall| self.run.manifest.tool(call.tool.as_str()).is_some();
+        let commands: Vec<&OpenCall> = calls.iter().filter(known).filter(|call| call.route == Route::External).collect();
+        let current = calls.iter().find(known).map(|call| call.tool.clone());
+        for call in commands {
             // Pointers only: whoever runs the call claims it, and reads the arguments from its item.
             let body = json!({
                 "tool_name": call.tool,
@@ -78,13 +82,12 @@ impl Projection<'_> {
                 "step_id": step_id(self.run.id, iteration),
                 "after_execution": call.after,
             });
-            self.send(format!("cmd.tool.{}", call.tool), body);
+            self.send(Subject::Tool(call.tool.clone()), body);
         }
         self.step(iteration, "executing");
         let in_process = calls.iter().any(|call| call.route == Route::InProcess);
         let activity = if in_process { "executing_tool" } else { "awaiting_tool_result" };
-        let metadata =
-            json!({ "activity": activity, "current_tool": calls.first().map(|call| &call.tool), "waiting_tool_count": calls.len() });
+        let metadata = json!({ "activity": activity, "current_tool": current, "waiting_tool_count": calls.len() });
         self.state(HeadStatus::Suspended, metadata);
     }
 
@@ -96,13 +99,13 @@ impl Projection<'_> {
             "output_box_id": self.run.state.output.id,
             "deliverable_card_id": self.run.deliverable,
         });
-        self.send(format!("evt.agent.{}.task", self.run.agent.agent), body);
+        self.send(Subject::Task(self.agent()), body);
         self.state(HeadStatus::Idle, json!({}));
     }
 
     fn step(&mut self, iteration: u32, phase: &str) {
         let body = json!({ "agent_turn_id": self.run.id, "step_id": step_id(self.run.id, iteration), "phase": phase });
-        self.send(format!("evt.agent.{}.step", self.run.agent.agent), body);
+        self.send(Subject::Step(self.agent()), body);
     }
 
     fn state(&mut self, status: HeadStatus, metadata: Value) {
@@ -115,11 +118,22 @@ impl Projection<'_> {
             "output_box_id": self.run.state.output.id,
             "metadata": metadata,
         });
-        self.send(format!("evt.agent.{}.state", self.run.agent.agent), body);
+        self.send(Subject::State(self.agent()), body);
     }
 
-    fn send(&mut self, subject: String, body: Value) {
-        let id = format!("{}.{}.{}", self.run.id, self.entry.number, self.messages.len());
-        self.messages.push(Published { tenant: self.run.agent.tenant.clone(), subject, body, id });
+    fn agent(&self) -> AgentName {
+        self.run.agent.agent.clone()
+    }
+
+    fn send(&mut self, subject: Subject, body: Value) {
+        self.messages.push(Published {
+            tenant: self.run.agent.tenant.clone(),
+            subject,
+            body,
+            id: format!("{}.{}.{}", self.run.id, self.entry.number, self.messages.len()),
+            run: self.run.id,
+            trace: self.run.lineage.trace,
+            parent_step: self.run.lineage.parent_step.clone(),
+        });
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use windlass_ports::{OutboxRow, Publisher, StoreError};
+use windlass_ports::{OutboxRow, Published, Publisher, StoreError};
 
 use crate::{engine::Inner, messages};
 
@@ -13,48 +13,73 @@ const PAGE: usize = 256;
 pub(crate) async fn run(inner: Arc<Inner>, publisher: Arc<dyn Publisher>) {
     let mut draining = inner.draining.subscribe();
     let pause = Duration::from_millis(inner.settings.sweep_ms);
+    let mut is_stuck = false;
     loop {
         match page(&inner, publisher.as_ref()).await {
-            Ok(count) if count == PAGE => continue,
-            Ok(_) => {}
-            Err(error) => tracing::warn!(%error, "publishing stopped; what is left is sent again"),
+            Ok(count) => {
+                if std::mem::take(&mut is_stuck) {
+                    tracing::info!("publishing goes on");
+                }
+                if count == PAGE {
+                    continue;
+                }
+            }
+            Err(error) => {
+                // Said once: the other side may be gone for long.
+                if !std::mem::replace(&mut is_stuck, true) {
+                    tracing::warn!(%error, "publishing stopped; what is left stays in the outbox and is sent again");
+                }
+            }
         }
         tokio::select! {
-            () = inner.committed.notified() => {}
+            // While nobody takes anything, a commit is no reason to try.
+            () = inner.committed.notified(), if !is_stuck => {}
             () = tokio::time::sleep(pause) => {}
             _ = draining.wait_for(|draining| *draining) => return,
         }
     }
 }
 
+/// Sends one page of the outbox and forgets it. A page that was cut short is sent again, whole.
 async fn page(inner: &Inner, publisher: &dyn Publisher) -> Result<usize, PublishError> {
     let rows = inner.store.outbox(PAGE).await?;
-    for row in &rows {
-        send(inner, publisher, row).await?;
-        inner.store.published(vec![row.n]).await?;
+    if rows.is_empty() {
+        return Ok(0);
     }
+    let mut messages = Vec::new();
+    for row in &rows {
+        messages.extend(messages_of(inner, row).await?);
+    }
+    if !messages.is_empty() {
+        inner.crash.before_effect("publish");
+        publisher.publish(&messages).await.map_err(PublishError::Refused)?;
+        inner.crash.after_effect("publish");
+    }
+    inner.store.published(rows.iter().map(|row| row.n).collect()).await?;
     Ok(rows.len())
 }
 
-async fn send(inner: &Inner, publisher: &dyn Publisher, row: &OutboxRow) -> Result<(), PublishError> {
-    let Some(run) = inner.views.run(&row.agent.tenant, row.run).await? else {
-        return Ok(());
-    };
-    let entries = inner.views.journal(&row.agent.tenant, row.run, row.first, row.count as usize).await?;
-    for entry in entries {
-        for message in messages::project(&run, &entry) {
-            inner.crash.before_effect("publish");
-            publisher.publish(&message).await.map_err(PublishError::Refused)?;
-            inner.crash.after_effect("publish");
+async fn messages_of(inner: &Inner, row: &OutboxRow) -> Result<Vec<Published>, StoreError> {
+    match read(inner, row).await {
+        // What cannot be read now can never be sent, and must not stand in the way of everybody else.
+        Err(StoreError::Corrupt(why)) => {
+            tracing::error!(agent = %row.agent.agent, run = %row.run, why, "events are left out: what is stored of their run cannot be read");
+            Ok(Vec::new())
         }
+        read => read,
     }
-    Ok(())
+}
+
+async fn read(inner: &Inner, row: &OutboxRow) -> Result<Vec<Published>, StoreError> {
+    let Some(run) = inner.views.run(&row.agent.tenant, row.run).await? else { return Ok(Vec::new()) };
+    let entries = inner.views.journal(&row.agent.tenant, row.run, row.first, row.count as usize).await?;
+    Ok(entries.iter().flat_map(|entry| messages::project(&run, entry)).collect())
 }
 
 #[derive(Debug, thiserror::Error)]
 enum PublishError {
     #[error(transparent)]
     Store(#[from] StoreError),
-    #[error("the other side did not take a message: {0}")]
+    #[error("the other side did not take the messages: {0}")]
     Refused(String),
 }

@@ -49,12 +49,12 @@ impl Engine {
     /// Gives calls back unstarted; returns what was no longer held.
     pub async fn release(&self, request: ClaimRequest, calls: Vec<(RunId, CallNumber)>) -> Result<Vec<(RunId, CallNumber)>, EngineError> {
         self.known_tool(&request.tool)?;
-        let subject = (request.tenant.clone(), request.tool.clone());
+        let (tenant, tool) = (request.tenant.clone(), request.tool.clone());
         let claim = self.hold(request);
         self.inner().crash.before_commit(CommitKind::Release);
         let lost = self.inner().store.release_calls(claim, calls).await?;
         self.inner().crash.after_commit(CommitKind::Release);
-        self.inner().tool_news.tell(&subject);
+        self.inner().tell_services(&tenant, &tool);
         Ok(lost)
     }
 

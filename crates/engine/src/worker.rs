@@ -171,10 +171,10 @@ impl Worker {
                 self.start_effects();
             }
             (Ok(Enqueued::Dispatched { .. }), _) => {
-                self.inner.ring(&self.agent);
+                self.inner.pass_on(&self.agent);
                 self.held.forget_run();
             }
-            (Ok(_) | Err(_), _) => {}
+            (Ok(_) | Err(_), _) => self.inner.committed.notify_one(),
         }
         // The answer goes out after the run has been set going: whoever asked may come back with a stop at once.
         let _ = answer.send(outcome.map_err(EngineError::from));
@@ -258,7 +258,7 @@ impl Worker {
         }
         self.tell_watchers();
         if committed.next_leased {
-            self.inner.ring(&self.agent);
+            self.inner.pass_on(&self.agent);
         }
         Ok(committed)
     }
@@ -279,13 +279,12 @@ impl Worker {
     /// Services may claim calls of these tools now.
     fn tell_services(&self, tools: Vec<ToolName>) {
         for tool in tools {
-            self.inner.tool_news.tell(&(self.agent.tenant.clone(), tool));
+            self.inner.tell_services(&self.agent.tenant, &tool);
         }
     }
 
     fn tell_watchers(&self) {
-        self.inner.agent_news.tell(&self.agent);
-        self.inner.committed.notify_one();
+        self.inner.tell_watchers(&self.agent);
     }
 
     async fn quarantine(&mut self, why: &str) {

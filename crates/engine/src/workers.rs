@@ -66,6 +66,11 @@ impl Workers {
         true
     }
 
+    /// Whether the agent is being worked on.
+    pub fn has(&self, agent: &AgentKey) -> bool {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner).contains_key(agent)
+    }
+
     /// How many agents are being worked on.
     pub fn count(&self) -> usize {
         self.live.lock().unwrap_or_else(PoisonError::into_inner).len()

@@ -7,14 +7,16 @@ pub mod codec;
 mod doorbell;
 mod executor;
 mod model;
+mod publisher;
 mod request;
 mod store;
 mod views;
 mod world;
 
-pub use doorbell::{Doorbell, Published, Publisher};
+pub use doorbell::{Doorbell, Ring};
 pub use executor::{Executor, ToolCall, ToolReport};
 pub use model::{Model, ModelError, ModelEvent, ModelMessage, ModelRequest, ModelStream, ModelTool, Models, Retry};
+pub use publisher::{Published, Publisher, Subject};
 pub use request::{Admission, Enqueued, Lineage, NewBox, NewRun, PinnedManifest};
 pub use store::{
     CallChange, CallClaim, CallStatus, ClaimedCall, Commit, CommitKind, Committed, Guard, Head, Loaded, LoadedRun, Message, MessageId,

@@ -7,6 +7,7 @@
 //! What is deliberately absent: policy, clocks, randomness. Time and ids come in with the data.
 
 pub mod conformance;
+mod doorbells;
 mod edges;
 mod memory;
 mod postgres;
@@ -17,6 +18,7 @@ mod sqlite;
 mod stretch;
 mod verbs;
 
+pub use doorbells::{Nats, NatsError, Notify, NotifyError};
 pub use memory::MemoryStore;
 pub use postgres::{PostgresOpenError, PostgresStore, PostgresViews};
 pub use sqlite::{OpenError, SqliteStore, SqliteViews};

@@ -38,6 +38,8 @@ pub struct Config {
     pub server: Server,
     /// Where the truth is kept.
     pub store: Store,
+    /// NATS, if processes ring each other over it.
+    pub doorbell: Option<Doorbell>,
     /// Who may come in.
     pub auth: Auth,
     /// The models, never empty. The first of a name is asked first, later ones of that name are its fallbacks.
@@ -138,6 +140,15 @@ impl std::fmt::Display for Place<'_> {
             Place::Postgres(_) => f.write_str("PostgreSQL"),
         }
     }
+}
+
+/// `doorbell`: NATS, for rings between processes and for whoever wants the commands and events.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Doorbell {
+    /// The address, which may have a password in it.
+    pub url: Secret,
+    /// What every subject begins with.
+    pub prefix: String,
 }
 
 /// `auth`: the tokens.

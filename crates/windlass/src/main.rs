@@ -1,5 +1,6 @@
 //! Windlass: a durable agent engine in one binary. The command line, and the only place where everything meets.
 
+mod bell;
 mod config;
 mod export;
 mod serve;

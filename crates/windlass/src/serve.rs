@@ -16,6 +16,7 @@ use windlass_ports::{Admission, Model};
 use windlass_store::StoreOptions;
 
 use crate::{
+    bell::Bell,
     config::{self, Config, Provider, TokenHash},
     storage, token,
     world::{OrderedIds, SystemClock},
@@ -32,18 +33,20 @@ pub(crate) async fn serve(config: Config, data: &Path) -> anyhow::Result<()> {
     let crash = crash_points(&config)?;
     let models = Arc::new(registry(&config.models)?);
     let place = config.store.place(data);
-    let storage = storage::open(&place, StoreOptions::default()).await?;
+    let storage = storage::open(&place, StoreOptions { publish: config.doorbell.is_some() }).await?;
     let tokens = tokens(&config, data)?;
     let listener = TcpListener::bind(config.server.listen).await.with_context(|| format!("cannot listen on {}", config.server.listen))?;
     let address = listener.local_addr()?;
+    let bell = Bell::hang(config.doorbell.as_ref(), &place, storage.node).await?;
     let engine = Engine::start(Parts {
         node: storage.node,
         views: storage.views,
         store: storage.store,
         models,
         roster: roster(&config),
-        doorbell: None,
-        publisher: None,
+        doorbell: bell.doorbell,
+        bells: bell.bells,
+        publisher: bell.publisher,
         clock: Arc::new(SystemClock),
         ids: Arc::new(OrderedIds),
         crash,
@@ -80,6 +83,8 @@ pub(crate) async fn serve(config: Config, data: &Path) -> anyhow::Result<()> {
 
 fn log() {
     let filter = std::env::var("WINDLASS_LOG").unwrap_or_else(|_| "info".to_owned());
+    // The client of NATS tells of every try to connect; what matters of it is logged by ours.
+    let filter = format!("async_nats=off,{filter}");
     let _ = tracing_subscriber::fmt().with_env_filter(tracing_subscriber::EnvFilter::new(filter)).with_writer(std::io::stderr).try_init();
 }
 

@@ -166,7 +166,7 @@ impl Reader {
         // The place's message counts only in the entry it is about.
         let first = if entry.number == self.at.number { self.at.message } else { 0 };
         for (message, published) in (0_u64..).zip(messages::project(run, entry)) {
-            if message >= first && published.subject.starts_with("evt.") {
+            if message >= first && published.subject.is_event() {
                 let id = format!("{}.{}.{message}", run.ordinal, entry.number);
                 let event = format!("id: {id}\nevent: {}\ndata: {}\n\n", published.subject, published.body);
                 self.ready.push_back(event.into());

@@ -143,6 +143,7 @@ impl World {
             models: Arc::new(Registry::new(vec![model]).unwrap()),
             roster: roster(),
             doorbell: None,
+            bells: None,
             publisher: None,
             clock: clock.clone(),
             ids: Arc::new(FreshIds),

@@ -287,8 +287,6 @@ impl Worker {
                         // It may be waiting in the inbox now, and is on record as ignored once it is taken.
                         self.held.forget_run();
                         more = Advanced::MoreToDo;
-                        // Its owner may be another process.
-                        self.inner.ring(&self.agent);
                         Settled::Reported(reported)
                     }
                     Err(EngineError::Store(error)) => return Err(error),

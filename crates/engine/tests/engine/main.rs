@@ -3,6 +3,7 @@
 //! Time is tokio's, and paused: it moves on only when nothing else can, so `settle` waits for everything that can happen.
 #![expect(clippy::unwrap_used, reason = "these are tests: a panic is how they fail")]
 
+mod bells;
 mod doorbell;
 mod drain;
 mod known;

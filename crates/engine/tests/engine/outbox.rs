@@ -8,7 +8,7 @@ use std::{
 use futures_util::{FutureExt, future::join_all};
 use windlass_engine::messages;
 use windlass_kernel::{AgentKey, CallKey, ItemKind, RunId};
-use windlass_ports::{ModelRequest, Published, Views};
+use windlass_ports::{ModelRequest, Published, Subject, Views};
 use windlass_store::{MemoryStore, StoreOptions};
 
 use crate::support::*;
@@ -54,7 +54,8 @@ async fn c_024_an_enqueue_leaves_a_wakeup_in_the_outbox() {
     let a = agent("a");
     engine.begin(&a, "entered").await;
     engine.begin(&a, "queued").await;
-    let wakeups: Vec<Published> = waiting(&stage).await.into_iter().filter(|message| message.subject == "cmd.agent.a.wakeup").collect();
+    let wakeups: Vec<Published> =
+        waiting(&stage).await.into_iter().filter(|message| message.subject == Subject::Wakeup("a".into())).collect();
     assert_eq!(wakeups.len(), 2, "one for each turn, entered or queued");
 }
 
@@ -94,7 +95,7 @@ async fn c_040_a_call_is_stored_before_its_command_goes_out() {
     let (views, found) = (data.clone(), Arc::new(Mutex::new(Vec::new())));
     let log = found.clone();
     let look = move |message: &Published| {
-        if message.subject.starts_with("cmd.tool.") {
+        if let Subject::Tool(_) = message.subject {
             let key: CallKey = message.body["tool_call_id"].as_str().unwrap().parse().unwrap();
             // The memory store never waits, so its answers are there at once.
             let calls = views.calls(&"acme".into(), key.run, key.call, 1).now_or_never().unwrap().unwrap();

@@ -10,18 +10,22 @@ use std::{
 use windlass_kernel::{AfterExecution, Budgets, EffectClass, PolicyName, SUBMIT_RESULT};
 
 use super::{
-    Agent, Auth, Config, ExternalTool, Limits, Model, Provider, Scope, Secret, Server, Store, Token, TokenHash,
+    Agent, Auth, Config, Doorbell, ExternalTool, Limits, Model, Provider, Scope, Secret, Server, Store, Token, TokenHash,
     error::ConfigError,
     node::Node,
     reader::{Field, Keys, Section},
 };
 
+/// What subjects begin with.
+const DEFAULT_PREFIX: &str = "windlass";
+
 const TOP: Keys = Keys {
-    known: &["server", "store", "auth", "models", "tools", "agents", "limits"],
-    later: &["doorbell", "plugins_dir", "plugins", "pipelines", "webhooks", "schedules", "responses", "retention", "egress"],
+    known: &["server", "store", "doorbell", "auth", "models", "tools", "agents", "limits"],
+    later: &["plugins_dir", "plugins", "pipelines", "webhooks", "schedules", "responses", "retention", "egress"],
 };
 const SERVER: Keys = Keys { known: &["listen", "behind_proxy", "drain_s"], later: &[] };
 const STORE: Keys = Keys { known: &["url"], later: &[] };
+const DOORBELL: Keys = Keys { known: &["url", "prefix"], later: &[] };
 const AUTH: Keys = Keys { known: &["tokens"], later: &[] };
 const TOKEN: Keys = Keys { known: &["token", "tenant", "scopes", "name"], later: &[] };
 const MODEL: Keys = Keys {
@@ -60,6 +64,7 @@ pub(super) fn read(root: Node) -> Result<Config, ConfigError> {
     let limits = section_or_default(&mut top, "limits", &LIMITS, read_limits)?;
     let server = section_or_default(&mut top, "server", &SERVER, read_server)?;
     let store = section_or_default(&mut top, "store", &STORE, read_store)?;
+    let doorbell = top.take("doorbell").map(|field| read_doorbell(field.section(&DOORBELL)?)).transpose()?;
     let auth = section_or_default(&mut top, "auth", &AUTH, read_auth)?;
     let mut models = elements(top.take("models"))?.into_iter().map(read_model).collect::<Result<Vec<_>, _>>()?;
     if models.is_empty() {
@@ -73,7 +78,7 @@ pub(super) fn read(root: Node) -> Result<Config, ConfigError> {
         Some(field) => read_agents(field, &models, &tools, &limits)?,
         None => BTreeMap::new(),
     };
-    Ok(Config { server, store, auth, models, tools, agents, limits })
+    Ok(Config { server, store, doorbell, auth, models, tools, agents, limits })
 }
 
 fn section_or_default<T: Default>(
@@ -154,6 +159,21 @@ fn read_store(mut section: Section) -> Result<Store, ConfigError> {
         Ok(Store::Sqlite(PathBuf::from(path)))
     })?;
     Ok(store.unwrap_or_default())
+}
+
+fn read_doorbell(mut section: Section) -> Result<Doorbell, ConfigError> {
+    let url = section.require("url")?;
+    let text = url.some_text()?;
+    // The address may have a password in it, so that it is not repeated.
+    if !text.split(',').all(|one| one.trim().starts_with("nats://") || one.trim().starts_with("tls://")) {
+        return Err(url.fail("expected the address of a NATS server, such as nats://127.0.0.1:4222"));
+    }
+    let prefix = section.read_or("prefix", DEFAULT_PREFIX.to_owned(), |field| {
+        let prefix = field.name()?;
+        // A dot parts the words of a subject, and no word can be empty.
+        if prefix.split('.').any(str::is_empty) { Err(field.expected("words with dots between them")) } else { Ok(prefix) }
+    })?;
+    Ok(Doorbell { url: Secret::new(text), prefix })
 }
 
 fn read_auth(mut section: Section) -> Result<Auth, ConfigError> {

@@ -184,6 +184,28 @@ fn without_a_file_the_defaults_stand() {
 }
 
 #[test]
+fn a_doorbell_has_an_address_and_a_prefix() {
+    assert_eq!(good("", &[]).doorbell, None);
+    assert_eq!(good("doorbell:\n", &[]).doorbell, None);
+    let short = good("doorbell: { url: \"nats://127.0.0.1:4222\" }", &[]).doorbell.unwrap();
+    assert_eq!((short.url.expose(), short.prefix.as_str()), ("nats://127.0.0.1:4222", "windlass"));
+    let env = [("WINDLASS_DOORBELL__URL", "nats://ann:s3cret@one,tls://two"), ("WINDLASS_DOORBELL__PREFIX", "acme.windlass")];
+    let long = good("", &env).doorbell.unwrap();
+    assert_eq!((long.url.expose(), long.prefix.as_str()), ("nats://ann:s3cret@one,tls://two", "acme.windlass"));
+    assert!(!format!("{long:?}").contains("s3cret"));
+    for wrong in [
+        "{}",
+        "x",
+        "{ url: nats }",
+        "{ url: \"nats://a,b\" }",
+        "{ url: \"nats://a\", prefix: \"a..b\" }",
+        "{ url: \"nats://a\", prefix: \"a b\" }",
+    ] {
+        read(&format!("doorbell: {wrong}"), &[]).unwrap_err();
+    }
+}
+
+#[test]
 fn a_named_file_is_read_and_must_exist() {
     let path = std::env::temp_dir().join(format!("windlass-config-{}.yaml", std::process::id()));
     let missing = Config::load(Some(&path), std::iter::empty()).unwrap_err().to_string();
@@ -246,6 +268,8 @@ fn secrets_are_never_printed() {
         "models: [{ name: a, provider: openai-chat, base_url: \"http://u:t0ken-value@host/\" }]",
         "models: [{ name: a, provider: openai-chat, base_url: \"${TOKEN}\" }]",
         "models: [{ name: a, provider: \"${TOKEN}\" }]",
+        "doorbell: { url: \"http://${TOKEN}@host\" }",
+        "doorbell: { url: \"nats://host\", prefix: \"${TOKEN}.\" }",
         "limits: { backoff: \"${TOKEN}\" }",
         "agents: { a: { model: \"${TOKEN}\" } }",
         "agents: { a: { tools: [\"${TOKEN}\"] } }",

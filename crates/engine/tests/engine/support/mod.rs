@@ -19,7 +19,7 @@ use windlass_store::{MemoryStore, StoreOptions, conformance::Full};
 
 pub use gauge::Latch;
 pub use model::{Asked, Script, Turn, call, say};
-pub use outside::{Counter, DeafBell, Speaker, TestClock};
+pub use outside::{Counter, DeafBell, Line, Speaker, TestClock};
 pub use store::Faulty;
 pub use tools::{Act, CHARGE, LOOK, LOOKUP, SERVICE_MS, TOUCH, Tools, WRITE, give};
 
@@ -112,21 +112,32 @@ impl Stage {
 
     /// The same, dead as soon as the token is cancelled.
     pub fn mortal(&self, node: u64, life: Option<CancellationToken>) -> Engine {
+        Engine::start(Parts { life, ..self.parts(node) })
+    }
+
+    /// A process that rings, and hears what others ring.
+    pub fn wired(&self, node: u64, line: &Line) -> Engine {
+        let (doorbell, bells) = line.hang(node);
+        Engine::start(Parts { doorbell: Some(doorbell), bells: Some(bells), ..self.parts(node) })
+    }
+
+    fn parts(&self, node: u64) -> Parts {
         self.clock.rebase();
-        Engine::start(Parts {
+        Parts {
             store: self.store.clone(),
             views: self.data.clone(),
             node: NodeId(node),
             models: Arc::new(model::Only(self.model.clone())),
             roster: Roster::new(self.agents.clone(), tools::services(), vec![self.tools.clone()]),
             doorbell: self.bell.clone().map(|bell| bell as Arc<dyn Doorbell>),
+            bells: None,
             publisher: self.speaker.clone().map(|speaker| speaker as Arc<dyn Publisher>),
             clock: self.clock.clone() as Arc<dyn Clock>,
             ids: self.ids.clone(),
             crash: CrashPoints::default(),
             settings: self.settings.clone(),
-            life,
-        })
+            life: None,
+        }
     }
 
     pub async fn run(&self, agent: &AgentKey, run: RunId) -> RunView {

@@ -1,15 +1,15 @@
-//! Whoever listens: a publisher that can be down or forget its answers, a bell nobody hears, a clock that is tokio's.
+//! Whoever listens: a publisher that can be down or forget its answers, a bell nobody hears, a wire between processes, a clock that is tokio's.
 
 use std::sync::{
-    Mutex,
+    Arc, Mutex,
     atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering::SeqCst},
 };
 
 use async_trait::async_trait;
-use tokio::time::Instant;
+use tokio::{sync::mpsc, time::Instant};
 use uuid::Uuid;
-use windlass_kernel::{AgentKey, Timestamp};
-use windlass_ports::{Clock, Doorbell, Ids, Published, Publisher};
+use windlass_kernel::Timestamp;
+use windlass_ports::{Clock, Doorbell, Ids, Published, Publisher, Ring};
 
 type Hook = Box<dyn Fn(&Published) + Send + Sync>;
 
@@ -51,13 +51,13 @@ impl Speaker {
 
     /// The messages heard on a subject.
     pub fn on(&self, subject: &str) -> Vec<Published> {
-        self.heard().into_iter().filter(|message| message.subject == subject).collect()
+        self.heard().into_iter().filter(|message| message.subject.to_string() == subject).collect()
     }
 }
 
 #[async_trait]
 impl Publisher for Speaker {
-    async fn publish(&self, message: &Published) -> Result<(), String> {
+    async fn publish(&self, messages: &[Published]) -> Result<(), String> {
         if self.hangs.load(SeqCst) {
             std::future::pending::<()>().await;
         }
@@ -65,11 +65,11 @@ impl Publisher for Speaker {
             return Err("down".into());
         }
         if let Some(hook) = &self.hook {
-            hook(message);
+            messages.iter().for_each(hook);
         }
         let mut taken = self.taken.lock().unwrap();
-        let is_new = taken.iter().all(|earlier| earlier.id != message.id);
-        taken.push(message.clone());
+        let is_new = messages.iter().any(|message| taken.iter().all(|earlier| earlier.id != message.id));
+        taken.extend(messages.iter().cloned());
         if is_new && self.is_forgetful.load(SeqCst) {
             return Err("taken, but nobody is told".into());
         }
@@ -84,8 +84,40 @@ pub struct DeafBell {
 }
 
 impl Doorbell for DeafBell {
-    fn ring(&self, _agent: &AgentKey) {
+    fn ring(&self, _ring: Ring) {
         self.rings.fetch_add(1, SeqCst);
+    }
+}
+
+/// A wire between processes on which nothing is lost.
+#[derive(Clone, Default)]
+pub struct Line {
+    ends: Arc<Mutex<Ends>>,
+}
+
+type Ends = Vec<(u64, mpsc::Sender<Ring>)>;
+
+struct End {
+    node: u64,
+    line: Line,
+}
+
+impl Line {
+    /// A bell of this node, and what the others ring.
+    pub fn hang(&self, node: u64) -> (Arc<dyn Doorbell>, mpsc::Receiver<Ring>) {
+        let (sender, bells) = mpsc::channel(1000);
+        self.ends.lock().unwrap().push((node, sender));
+        (Arc::new(End { node, line: self.clone() }), bells)
+    }
+}
+
+impl Doorbell for End {
+    fn ring(&self, ring: Ring) {
+        for (node, sender) in self.line.ends.lock().unwrap().iter() {
+            if *node != self.node {
+                let _ = sender.try_send(ring.clone());
+            }
+        }
     }
 }
 

@@ -1,0 +1,167 @@
+//! LISTEN/NOTIFY: rings between processes over the PostgreSQL they share.
+//!
+//! One connection listens, another one rings, both beside those of the store: a NOTIFY inside a committing transaction would
+//! make all commits wait for one lock. Both connections come back by themselves.
+
+use std::{future::poll_fn, sync::Arc, time::Duration};
+
+use tokio::{sync::mpsc, task::JoinHandle};
+use tokio_postgres::{AsyncMessage, Client, Config, NoTls, Statement};
+use windlass_ports::{Doorbell, NodeId, Ring};
+
+use super::{Heard, PAUSE, link::Link, waiting::Waiting};
+
+const CHANNEL: &str = "windlass";
+/// How long a connection may take, and how long a ring.
+const ANSWER_MAX: Duration = Duration::from_secs(5);
+/// When a silent connection is asked whether it is there.
+const KEEPALIVE: Duration = Duration::from_secs(15);
+/// The first and the longest pause between two tries to connect.
+const TRY_PAUSE: Duration = Duration::from_millis(50);
+const TRY_PAUSE_MAX: Duration = Duration::from_secs(2);
+
+/// The database's address is none. It may have a password in it, so that it is not repeated.
+#[derive(Debug, thiserror::Error)]
+#[error("this is not the address of a PostgreSQL database, such as postgres://user@host/db: {0}")]
+pub struct NotifyError(String);
+
+/// The doorbell of processes that share a PostgreSQL store.
+pub struct Notify {
+    waiting: Arc<Waiting>,
+    tasks: [JoinHandle<()>; 2],
+}
+
+impl Notify {
+    /// Connects in the background. What other nodes ring comes out of the receiver.
+    pub fn connect(url: &str, node: NodeId) -> Result<(Arc<Self>, mpsc::Receiver<Ring>), NotifyError> {
+        let mut config: Config = url.parse().map_err(|error: tokio_postgres::Error| NotifyError(error.to_string()))?;
+        config.application_name("windlass doorbell").connect_timeout(ANSWER_MAX).keepalives_idle(KEEPALIVE);
+        let waiting = Arc::new(Waiting::default());
+        let (heard, rings) = Heard::new(node);
+        let tasks = [tokio::spawn(listen(config.clone(), heard)), tokio::spawn(ring(config, node, waiting.clone()))];
+        Ok((Arc::new(Notify { waiting, tasks }), rings))
+    }
+}
+
+impl Drop for Notify {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(JoinHandle::abort);
+    }
+}
+
+impl Doorbell for Notify {
+    fn ring(&self, ring: Ring) {
+        self.waiting.put(ring);
+    }
+}
+
+/// Pauses that grow while nothing works.
+struct Pauses(Duration);
+
+impl Pauses {
+    fn new() -> Self {
+        Pauses(TRY_PAUSE)
+    }
+
+    async fn pause(&mut self) {
+        tokio::time::sleep(self.0).await;
+        self.0 = (self.0 * 2).min(TRY_PAUSE_MAX);
+    }
+}
+
+async fn listen(config: Config, heard: Heard) {
+    let mut link = Link::new("LISTEN");
+    let mut pauses = Pauses::new();
+    loop {
+        let why = match listen_once(&config, &heard, &mut link, &mut pauses).await {
+            Ok(()) => "the connection was closed".to_owned(),
+            Err(error) => words(&error),
+        };
+        link.down(why);
+        pauses.pause().await;
+    }
+}
+
+/// Listens until the connection ends.
+async fn listen_once(config: &Config, heard: &Heard, link: &mut Link, pauses: &mut Pauses) -> Result<(), tokio_postgres::Error> {
+    let (client, mut connection) = config.connect(NoTls).await?;
+    let listening = client.batch_execute("LISTEN windlass");
+    tokio::pin!(listening);
+    let mut is_listening = false;
+    loop {
+        tokio::select! {
+            done = &mut listening, if !is_listening => {
+                done?;
+                is_listening = true;
+                *pauses = Pauses::new();
+                link.up();
+            }
+            message = poll_fn(|context| connection.poll_message(context)) => match message {
+                Some(Ok(AsyncMessage::Notification(note))) => heard.message(note.payload().as_bytes()),
+                Some(Ok(_)) => {}
+                Some(Err(error)) => return Err(error),
+                None => return Ok(()),
+            },
+        }
+    }
+}
+
+/// A connection that rings.
+struct Bell {
+    client: Client,
+    notify: Statement,
+}
+
+async fn ring(config: Config, node: NodeId, waiting: Arc<Waiting>) {
+    let mut link = Link::new("NOTIFY");
+    let mut pauses = Pauses::new();
+    let mut bell = None;
+    loop {
+        let message = waiting.take(node).await;
+        match tokio::time::timeout(ANSWER_MAX, send(&config, &mut bell, &message)).await {
+            Ok(Ok(())) => {
+                link.up();
+                pauses = Pauses::new();
+                tokio::time::sleep(PAUSE).await;
+            }
+            failed => {
+                link.down(
+                    failed.map_or_else(
+                        |_| "it does not answer".to_owned(),
+                        |sent| sent.err().map_or_else(String::new, |error| words(&error)),
+                    ),
+                );
+                bell = None;
+                // A ring is for now or for nobody: what is missed is found without it.
+                waiting.clear();
+                pauses.pause().await;
+            }
+        }
+    }
+}
+
+async fn send(config: &Config, bell: &mut Option<Bell>, message: &str) -> Result<(), tokio_postgres::Error> {
+    let bell = match bell {
+        Some(bell) if !bell.client.is_closed() => bell,
+        Some(_) | None => bell.insert(connect(config).await?),
+    };
+    bell.client.execute(&bell.notify, &[&CHANNEL, &message]).await.map(|_| ())
+}
+
+async fn connect(config: &Config) -> Result<Bell, tokio_postgres::Error> {
+    let (client, connection) = config.connect(NoTls).await?;
+    tokio::spawn(async move {
+        // Its end is noticed by the next ring.
+        let _ = connection.await;
+    });
+    let notify = client.prepare("SELECT pg_notify($1, $2)").await?;
+    Ok(Bell { client, notify })
+}
+
+/// An error with what it comes from: the outermost one says little.
+fn words(error: &tokio_postgres::Error) -> String {
+    match std::error::Error::source(error) {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    }
+}

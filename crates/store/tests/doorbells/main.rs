@@ -1,0 +1,79 @@
+//! Doorbells between two processes, over a real NATS server and a real PostgreSQL server.
+#![expect(clippy::unwrap_used, reason = "these are tests: a panic is how they fail")]
+
+mod nats;
+mod notify;
+
+use std::{collections::BTreeSet, time::Duration};
+
+use tokio::sync::mpsc;
+use windlass_kernel::AgentKey;
+use windlass_ports::{Doorbell, Ring};
+
+/// How long something may take that should happen at once. It only bounds a failure.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn agent(name: &str) -> Ring {
+    Ring::Agent(AgentKey { tenant: "acme".into(), agent: name.into() })
+}
+
+/// One of each kind.
+fn rings() -> Vec<Ring> {
+    let key = AgentKey { tenant: "acme".into(), agent: "a.b".into() };
+    vec![Ring::Agent(key.clone()), Ring::Work(key), Ring::Tool("acme".into(), "echo".into())]
+}
+
+async fn next(heard: &mut mpsc::Receiver<Ring>) -> Ring {
+    tokio::time::timeout(PATIENCE, heard.recv()).await.expect("it rings").expect("the bell is there")
+}
+
+/// Rings until the other side hears it: a connection may just be coming up.
+async fn ring_until_heard(bell: &dyn Doorbell, heard: &mut mpsc::Receiver<Ring>, name: &str) {
+    let began = std::time::Instant::now();
+    loop {
+        bell.ring(agent(name));
+        let pause = tokio::time::sleep(Duration::from_millis(20));
+        tokio::select! {
+            ring = heard.recv() => if ring == Some(agent(name)) { return },
+            () = pause => {}
+        }
+        assert!(began.elapsed() < PATIENCE, "{name} is never heard");
+    }
+}
+
+/// What two connected bells owe each other, whatever is between them.
+async fn talk(one: &dyn Doorbell, one_hears: &mut mpsc::Receiver<Ring>, other: &dyn Doorbell, other_hears: &mut mpsc::Receiver<Ring>) {
+    ring_until_heard(one, other_hears, "first").await;
+    ring_until_heard(other, one_hears, "first").await;
+    for ring in rings() {
+        one.ring(ring);
+    }
+    let mut heard = Vec::new();
+    while heard.len() < 3 {
+        let ring = next(other_hears).await;
+        if ring != agent("first") {
+            heard.push(ring);
+        }
+    }
+    assert_eq!(heard, rings(), "each kind, in their order");
+    // The other side's ring comes after everything this side could have heard of itself.
+    ring_until_heard(other, one_hears, "last").await;
+    while let Ok(ring) = one_hears.try_recv() {
+        assert!(ring == agent("last") || ring == agent("first"), "a bell does not hear itself: {ring:?}");
+    }
+    // A flood of few different rings is few rings.
+    for n in 0..100_000 {
+        one.ring(agent(&format!("flood-{}", n % 10)));
+    }
+    one.ring(agent("end"));
+    let (mut count, mut seen) = (0, BTreeSet::new());
+    loop {
+        let ring = next(other_hears).await;
+        if ring == agent("end") {
+            break;
+        }
+        count += 1;
+        seen.insert(ring);
+    }
+    assert!((10..2000).contains(&count) && seen.len() == 10, "{count} rings of {} agents", seen.len());
+}

@@ -1,0 +1,119 @@
+//! Over NATS.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use futures_util::StreamExt;
+use windlass_kernel::{RunId, Tenant};
+use windlass_ports::{NodeId, Published, Publisher, Subject};
+use windlass_store::Nats;
+use windlass_tests::NatsServer;
+
+use crate::{ring_until_heard, talk};
+
+fn page(numbers: std::ops::Range<u32>) -> Vec<Published> {
+    let message = |number: u32| Published {
+        tenant: Tenant::from("acme"),
+        subject: Subject::Task("a".into()),
+        body: serde_json::json!({ "number": number }),
+        id: format!("run_7.{number}.0"),
+        run: RunId::from_slice(&[7; 16]).unwrap(),
+        trace: [7; 16],
+        parent_step: None,
+    };
+    numbers.map(message).collect()
+}
+
+#[tokio::test]
+async fn two_processes_ring_each_other() {
+    let server = NatsServer::start().await;
+    let (one, mut one_hears) = Nats::connect(&server.url(), "windlass", NodeId(1)).await.unwrap();
+    let (other, mut other_hears) = Nats::connect(&server.url(), "windlass", NodeId(2)).await.unwrap();
+    let (stranger, mut stranger_hears) = Nats::connect(&server.url(), "elsewhere", NodeId(3)).await.unwrap();
+    talk(&*one, &mut one_hears, &*other, &mut other_hears).await;
+    assert!(stranger_hears.try_recv().is_err(), "another prefix is another bell");
+    drop(stranger);
+}
+
+#[tokio::test]
+async fn a_bell_comes_back_with_its_server() {
+    let mut server = NatsServer::down(&[]);
+    let (one, mut one_hears) = Nats::connect(&server.url(), "windlass", NodeId(1)).await.unwrap();
+    let (other, mut other_hears) = Nats::connect(&server.url(), "windlass", NodeId(2)).await.unwrap();
+    assert!(one.publish(&page(0..1)).await.is_err(), "nobody is there");
+    for round in ["one", "two", "three"] {
+        server.up().await;
+        ring_until_heard(&*one, &mut other_hears, round).await;
+        ring_until_heard(&*other, &mut one_hears, round).await;
+        server.kill();
+    }
+}
+
+#[tokio::test]
+async fn a_page_is_published_when_the_server_has_all_of_it() {
+    let server = NatsServer::start().await;
+    let client = async_nats::connect(server.url()).await.unwrap();
+    let mut heard = client.subscribe("windlass.acme.evt.agent.a.task").await.unwrap();
+    client.flush().await.unwrap();
+    let (nats, _bells) = Nats::connect(&server.url(), "windlass", NodeId(1)).await.unwrap();
+    let began = std::time::Instant::now();
+    while nats.publish(&page(0..1)).await.is_err() {
+        assert!(began.elapsed() < crate::PATIENCE);
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let messages = page(0..2000);
+    nats.publish(&messages).await.unwrap();
+    let mut ids = Vec::new();
+    while ids.len() < 2001 {
+        let message = heard.next().await.unwrap();
+        ids.push(message.headers.unwrap().get("Nats-Msg-Id").unwrap().to_string());
+    }
+    let expected: Vec<String> = page(0..1).into_iter().chain(messages).map(|message| message.id).collect();
+    assert_eq!(ids, expected);
+}
+
+/// The server is killed again and again while pages go out: whatever was confirmed had been with a server.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_page_is_confirmed_that_the_server_never_had() {
+    let mut server = NatsServer::down(&[]);
+    let (nats, _bells) = Nats::connect(&server.url(), "windlass", NodeId(1)).await.unwrap();
+    let mut number = 0;
+    for round in 0..8_u64 {
+        server.up().await;
+        let client = async_nats::connect(server.url()).await.unwrap();
+        let mut heard = client.subscribe("windlass.acme.>").await.unwrap();
+        let mut sync = client.subscribe("sync").await.unwrap();
+        client.publish("sync", "".into()).await.unwrap();
+        sync.next().await.unwrap();
+        let first = tokio::sync::Notify::new();
+        let publishing = async {
+            let mut pages = Vec::new();
+            loop {
+                let page = page(number..number + 50);
+                number += 50;
+                match nats.publish(&page).await {
+                    Ok(()) => {
+                        first.notify_one();
+                        pages.push(page);
+                    }
+                    Err(_) if pages.is_empty() => tokio::time::sleep(Duration::from_millis(2)).await,
+                    Err(_) => break pages,
+                }
+            }
+        };
+        let killing = async {
+            first.notified().await;
+            tokio::time::sleep(Duration::from_millis(20 + 3 * round)).await;
+            server.kill();
+        };
+        let (pages, ()) = tokio::join!(publishing, killing);
+        let mut got = BTreeSet::new();
+        while let Ok(Some(message)) = tokio::time::timeout(Duration::from_millis(200), heard.next()).await {
+            got.insert(message.headers.unwrap().get("Nats-Msg-Id").unwrap().to_string());
+        }
+        // The last confirmed page may have died in the server's hands, on its way to the listener. No earlier one can.
+        assert!(pages.len() > 1, "round {round}: {} pages", pages.len());
+        for page in pages.iter().rev().skip(1) {
+            assert!(page.iter().all(|message| got.contains(&message.id)), "round {round}: a confirmed page is missing");
+        }
+    }
+}

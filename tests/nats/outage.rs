@@ -1,0 +1,159 @@
+//! NATS is late, goes away, never comes, or refuses us. Work goes on all the same, and nothing is lost from the outbox.
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+use windlass_tests::{Listener, NatsServer, Server, ServerBuilder, until};
+
+use crate::CONFIG;
+
+async fn whole_run(server: &Server, agent: &str) -> String {
+    let run = server.enqueue_body(agent, json!({ "input": "call echo", "tools": ["echo"] })).await;
+    let call = server.claim("echo").await;
+    server.report(&call, json!("there")).await.ok();
+    assert_eq!(server.ended(&run).await["task_status"], "success");
+    run
+}
+
+/// Everything that was published of these runs, by run, is complete and came in the order of the journal.
+async fn complete(listener: &Listener, server: &Server, runs: &[(String, String)]) {
+    for (_, run) in runs {
+        listener.told_end(run).await;
+    }
+    let mut told: BTreeMap<String, Vec<(u64, u64)>> = BTreeMap::new();
+    for message in listener.once() {
+        let mut parts = message.id.split('.');
+        let run = parts.next().expect("a run").to_owned();
+        let mut number = || parts.next().expect("a number").parse().expect("a number");
+        told.entry(run).or_default().push((number(), number()));
+    }
+    for (agent, run) in runs {
+        let places = &told[run];
+        assert!(places.is_sorted(), "{run}: {places:?}");
+        let streamed = server.events_until_end(agent, run).await;
+        let of_run = streamed.iter().filter(|event| event.data["agent_turn_id"] == run.as_str()).count();
+        assert_eq!(places.len(), of_run + 2, "{run}: its events, its wakeup and its one command");
+    }
+}
+
+fn waiting(server: &Server) -> i64 {
+    server.number("SELECT count(*) FROM outbox")
+}
+
+fn lines(server: &Server, words: &str) -> usize {
+    server.log().lines().filter(|line| line.contains(words)).count()
+}
+
+#[tokio::test]
+async fn nats_may_come_after_the_server() {
+    let mut nats = NatsServer::down(&[]);
+    let server = ServerBuilder::new(&format!("{CONFIG}{}", nats.config())).start().await;
+    whole_run(&server, "a").await;
+    assert!(waiting(&server) > 0);
+    nats.up().await;
+    until("everything is published", || async { (waiting(&server) == 0).then_some(()) }).await;
+    let listener = nats.listen().await;
+    let run = whole_run(&server, "b").await;
+    complete(&listener, &server, &[("b".to_owned(), run)]).await;
+    assert_eq!(lines(&server, "NATS cannot be reached"), 1, "{}", server.log());
+    assert_eq!(lines(&server, "NATS is back"), 1, "{}", server.log());
+}
+
+#[tokio::test]
+async fn c_005_f_008_nats_may_go_and_come_back_and_nothing_is_lost() {
+    let mut nats = NatsServer::start().await;
+    let server = ServerBuilder::new(&format!("{CONFIG}{}", nats.config())).start().await;
+    let before = whole_run(&server, "a").await;
+    until("everything is published", || async { (waiting(&server) == 0).then_some(()) }).await;
+    nats.kill();
+    let mut runs = Vec::new();
+    for n in 0..5 {
+        let agent = format!("agent-{n}");
+        let run = whole_run(&server, &agent).await;
+        runs.push((agent, run));
+    }
+    let kept = waiting(&server);
+    assert!(kept >= 15, "the outbox has {kept} rows");
+    assert_eq!(server.run(&before).await["status"], "ended");
+    // Core NATS keeps nothing for those who come later: the listener has to be there first.
+    server.signal(rustix::process::Signal::STOP);
+    nats.up().await;
+    let listener = nats.listen().await;
+    server.signal(rustix::process::Signal::CONT);
+    complete(&listener, &server, &runs).await;
+    until("the outbox is empty", || async { (waiting(&server) == 0).then_some(()) }).await;
+    assert_eq!(lines(&server, "NATS is lost"), 1, "{}", server.log());
+    assert_eq!(lines(&server, "NATS is back"), 1, "{}", server.log());
+    assert_eq!(lines(&server, "publishing stopped"), 1, "{}", server.log());
+}
+
+#[tokio::test]
+async fn nats_killed_again_and_again_loses_nothing() {
+    let mut nats = NatsServer::start().await;
+    let server = ServerBuilder::new(&format!("{CONFIG}{}", nats.config())).start().await;
+    let mut listeners = Vec::new();
+    let mut runs = Vec::new();
+    for n in 0..4 {
+        server.signal(rustix::process::Signal::STOP);
+        nats.kill();
+        nats.up().await;
+        listeners.push(nats.listen().await);
+        server.signal(rustix::process::Signal::CONT);
+        for m in 0..3 {
+            let agent = format!("agent-{n}-{m}");
+            let run = whole_run(&server, &agent).await;
+            runs.push((agent, run));
+        }
+    }
+    until("the outbox is empty", || async { (waiting(&server) == 0).then_some(()) }).await;
+    // A kill may fall between a message and its confirmation: then two listeners have it, and the id is the same.
+    let mut told: BTreeMap<String, (String, serde_json::Value)> = BTreeMap::new();
+    until("every end was told to somebody", || {
+        told.clear();
+        for message in listeners.iter().flat_map(Listener::once) {
+            let known = told.entry(message.id.clone()).or_insert_with(|| (message.subject.clone(), message.body.clone()));
+            assert_eq!(*known, (message.subject, message.body));
+        }
+        let tasks = told.values().filter(|(subject, _)| subject.ends_with(".task")).count();
+        std::future::ready((tasks == runs.len()).then_some(()))
+    })
+    .await;
+    let mut events = 0;
+    for (agent, run) in &runs {
+        events += server.events_until_end(agent, run).await.len() + 2;
+    }
+    assert_eq!(told.len(), events);
+}
+
+#[tokio::test]
+async fn c_005_without_nats_all_the_time_everything_completes() {
+    let nats = NatsServer::down(&[]);
+    let server = ServerBuilder::new(&format!("{CONFIG}{}", nats.config())).start().await;
+    for n in 0..10 {
+        whole_run(&server, &format!("agent-{}", n % 3)).await;
+    }
+    assert!(waiting(&server) >= 30);
+    assert_eq!(lines(&server, "NATS cannot be reached"), 1, "{}", server.log());
+    let began = std::time::Instant::now();
+    server.signal(rustix::process::Signal::TERM);
+    let mut server = server;
+    assert!(server.gone().await.success());
+    assert!(began.elapsed() < std::time::Duration::from_secs(5), "it stops without waiting for NATS");
+}
+
+#[tokio::test]
+async fn a_password_lets_us_in_and_is_never_printed() {
+    let nats = NatsServer::with(&["--user", "ann", "--pass", "s3cr@t"]).await;
+    let url = nats.url().replace("nats://", "nats://ann:s3cr%40t@");
+    let server = ServerBuilder::new(CONFIG).env("WINDLASS_DOORBELL__URL", &url).env("WINDLASS_LOG", "debug").start().await;
+    whole_run(&server, "a").await;
+    until("everything is published", || async { (waiting(&server) == 0).then_some(()) }).await;
+    let wrong = nats.url().replace("nats://", "nats://ann:wr0ng@");
+    let server = server.restart(&[("WINDLASS_DOORBELL__URL", &wrong), ("WINDLASS_LOG", "trace")]).await;
+    whole_run(&server, "a").await;
+    assert!(waiting(&server) > 0);
+    until("the reason is logged", || async { (lines(&server, "NATS cannot be reached") == 1).then_some(()) }).await;
+    assert!(!server.log().contains("wr0ng"), "{}", server.log());
+    let (status, log) = ServerBuilder::new(CONFIG).env("WINDLASS_DOORBELL__URL", "nats://ann:s3cret@host:nowhere").refuses();
+    assert!(!status.success() && log.contains("doorbell.url") && !log.contains("s3cret"), "{log}");
+}
