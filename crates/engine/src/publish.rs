@@ -20,9 +20,10 @@ pub(crate) async fn run(inner: Arc<Inner>, publisher: Arc<dyn Publisher>) {
             Err(error) => tracing::warn!(%error, "publishing stopped; what is left is sent again"),
         }
         tokio::select! {
+            biased;
+            _ = draining.wait_for(|draining| *draining) => return,
             () = inner.committed.notified() => {}
             () = tokio::time::sleep(pause) => {}
-            _ = draining.wait_for(|draining| *draining) => return,
         }
     }
 }

@@ -19,10 +19,12 @@ async fn look_around(inner: &Arc<Inner>) {
     let mut draining = inner.draining.subscribe();
     let pause = Duration::from_millis(inner.settings.sweep_ms);
     loop {
+        // In this order whenever several are ready: a simulation of the engine is the same every time.
         tokio::select! {
-            () = tokio::time::sleep(pause) => {}
-            () = inner.room.notified() => {}
+            biased;
             _ = draining.wait_for(|draining| *draining) => return,
+            () = inner.room.notified() => {}
+            () = tokio::time::sleep(pause) => {}
         }
         if let Err(error) = pass(inner).await {
             tracing::warn!(%error, "a pass of the sweep failed; the next one tries again");
@@ -56,8 +58,9 @@ async fn pass(inner: &Arc<Inner>) -> Result<(), StoreError> {
 async fn adopt_until_draining(inner: &Arc<Inner>) {
     let mut draining = inner.draining.subscribe();
     tokio::select! {
-        () = adopt_lost(inner) => {}
+        biased;
         _ = draining.wait_for(|draining| *draining) => {}
+        () = adopt_lost(inner) => {}
     }
 }
 
