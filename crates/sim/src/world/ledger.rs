@@ -55,12 +55,16 @@ pub(super) async fn started_here(world: &Arc<World>, node: &Node, call: &ToolCal
 
 /// Somebody starts a call. S6: a write starts once, and once more for each time a person lets it.
 pub(super) fn started(world: &World, key: CallKey, effect: EffectClass) {
-    let starts = {
+    let (starts, calls) = {
         let mut ledger = world.ledger.lock();
         let starts = ledger.starts.entry(key).or_default();
         *starts += 1;
-        *starts
+        (*starts, ledger.starts.keys().filter(|started| started.run == key.run).count())
     };
+    let budget = world.checks.lock().calls_allowed(key.run);
+    if budget.is_some_and(|budget| calls > budget as usize) {
+        world.break_promise("S10", format_args!("{key} is the {calls}th call that starts, {budget:?} allowed"));
+    }
     let allowed = 1 + world.checks.lock().releases_of(key);
     if effect == EffectClass::Write && starts > allowed {
         world.break_promise("S6", format_args!("the write {key} is started for the {starts}th time, {allowed} allowed"));
