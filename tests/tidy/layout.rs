@@ -5,13 +5,14 @@ use std::{collections::BTreeSet, fs};
 use crate::{root, sources};
 
 /// The edges between crates; there are no others.
-const EDGES: [(&str, &[&str]); 7] = [
+const EDGES: [(&str, &[&str]); 8] = [
     ("kernel", &[]),
     ("ports", &["kernel"]),
     ("store", &["kernel", "ports"]),
     ("models", &["kernel", "ports"]),
     ("engine", &["kernel", "ports"]),
     ("doors", &["kernel", "ports", "engine"]),
+    ("sim", &["kernel", "ports", "store", "engine"]),
     ("windlass", &["kernel", "ports", "store", "models", "engine", "doors"]),
 ];
 

@@ -34,11 +34,7 @@ pub(super) async fn any_node(world: &Arc<World>) -> (Arc<Node>, Engine) {
 }
 
 /// Asks a process something. No answer comes from a dead one.
-pub(super) async fn ask<T>(
-    world: &World,
-    node: &Node,
-    question: impl Future<Output = Result<T, EngineError>>,
-) -> Result<T, Unanswered> {
+pub(super) async fn ask<T>(world: &World, node: &Node, question: impl Future<Output = Result<T, EngineError>>) -> Result<T, Unanswered> {
     let answer = tokio::select! {
         biased;
         () = node.died() => return Err(Unanswered::Lost),

@@ -7,6 +7,7 @@
 mod checks;
 mod clients;
 mod ledger;
+mod march;
 mod model;
 mod nemesis;
 mod node;
@@ -35,6 +36,7 @@ use tokio::{sync::Notify, time::Instant};
 use windlass_kernel::AgentKey;
 use windlass_store::{MemoryStore, StoreOptions};
 
+pub use march::{Tally, march};
 pub use options::Options;
 pub use plant::Plant;
 pub use tale::{Fact, Facts, Violation};

@@ -15,7 +15,14 @@ use windlass_engine::{AgentSpec, CrashPoints, Engine, Parts, Roster, Settings};
 use windlass_kernel::{AgentKey, AgentName, Budgets, PolicyName, Timestamp};
 use windlass_ports::{Clock, Doorbell, Ids, NodeId};
 
-use super::{Fact, Held, LEASE_MS, World, model::SimModels, pass_ms, publisher::SimPublisher, store::{self, SimStore}, tools};
+use super::{
+    Fact, Held, LEASE_MS, World,
+    model::SimModels,
+    pass_ms,
+    publisher::SimPublisher,
+    store::{self, SimStore},
+    tools,
+};
 
 /// When the world began, by a clock that is right.
 const BEGINNING: i64 = 1_700_000_000_000;

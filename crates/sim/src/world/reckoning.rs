@@ -69,7 +69,8 @@ async fn check_run(world: &World, agent: &AgentKey, view: &RunView) -> Result<()
     if !view.state.has_ended() {
         return Ok(());
     }
-    let items = world.data.box_items(&agent.tenant, view.state.output.id, 0, usize::MAX).await.map_err(|error| ("S8", error.to_string()))?;
+    let items =
+        world.data.box_items(&agent.tenant, view.state.output.id, 0, usize::MAX).await.map_err(|error| ("S8", error.to_string()))?;
     let deliverables: Vec<_> = items.iter().filter(|item| item.kind == ItemKind::Deliverable).map(|item| item.id).collect();
     if deliverables.len() != 1 || view.deliverable != deliverables.first().copied() {
         return Err(("S4", format!("{run} has the deliverables {deliverables:?} and says {:?}", view.deliverable)));

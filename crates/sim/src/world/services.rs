@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use windlass_engine::{ClaimRequest, EngineError, ToolResult};
-use windlass_kernel::{AgentKey, CallKey, CallNumber, EffectClass, ItemId, ItemKind, NewItem, RunId, TaskStatus, Tenant, Timestamp, content};
+use windlass_kernel::{
+    AgentKey, CallKey, CallNumber, EffectClass, ItemId, ItemKind, NewItem, RunId, TaskStatus, Tenant, Timestamp, content,
+};
 use windlass_ports::{ClaimedCall, MessageKind, NewMessage, NewReport, Store, Taken};
 
 use super::{
@@ -178,8 +180,8 @@ async fn report_early(world: Arc<World>) {
 /// The agent's newest open run, and how many calls it has made.
 fn newest(world: &World, agent: &AgentKey) -> Option<(RunId, u32)> {
     let checks = world.checks.lock();
-    let open = checks.runs_of(agent).into_iter().filter_map(|run| Some((run, checks.state_of(run)?)));
-    open.filter(|(_, state)| !state.has_ended()).last().map(|(run, state)| (run, state.calls_used))
+    let mut runs = checks.runs_of(agent).into_iter().filter_map(|run| Some((run, checks.state_of(run)?)));
+    runs.rfind(|(_, state)| !state.has_ended()).map(|(run, state)| (run, state.calls_used))
 }
 
 fn early(world: &World, agent: &AgentKey, run: RunId, call: CallNumber, item: ItemId) -> NewReport {

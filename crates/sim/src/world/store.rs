@@ -120,22 +120,15 @@ fn as_if_applied(guard: &Guard, commit: &Commit) -> Committed {
 impl Store for SimStore {
     async fn enqueue(&self, run: NewRun) -> Result<Enqueued, StoreError> {
         let world = self.world.clone();
-        let is_early = world.has(Plant::AnswerBeforeFlush);
-        let new = if is_early { NewRun { enter: None, ..run } } else { run };
-        let (agent, id) = (new.agent.clone(), new.run);
+        let (agent, id) = (run.agent.clone(), run.run);
         let verb = async move {
-            let done = world.data.enqueue(new).await;
+            let done = world.data.enqueue(run).await;
             if let Ok(Enqueued::Entered { .. } | Enqueued::Dispatched { .. } | Enqueued::Queued { .. }) = &done {
                 world.tell("store", format_args!("{id} of {} is recorded", agent.agent));
                 checks::follow(&world, &agent, id).await;
             }
             done
         };
-        if is_early {
-            self.node.pass().await;
-            drop(self.flush(verb));
-            return Ok(Enqueued::Queued { message: MessageId(0) });
-        }
         self.write(verb).await
     }
 
