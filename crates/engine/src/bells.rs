@@ -13,11 +13,12 @@ pub(crate) async fn listen(inner: Arc<Inner>, mut bells: mpsc::Receiver<Ring>) {
     let mut draining = inner.draining.subscribe();
     loop {
         tokio::select! {
+            biased;
+            _ = draining.wait_for(|draining| *draining) => return,
             ring = bells.recv() => match ring {
                 Some(ring) => inner.heard(&ring),
                 None => return,
             },
-            _ = draining.wait_for(|draining| *draining) => return,
         }
     }
 }

@@ -59,12 +59,14 @@ impl Inner {
         }
     }
 
-    /// Has an agent looked at after a pause.
+    /// Has an agent looked at after a pause, and as soon then as there is room: nobody else may know that there is something to do.
     pub fn look_later(self: &Arc<Self>, agent: AgentKey, pause: Duration) {
         let inner = self.clone();
         self.tasks.spawn(async move {
             tokio::time::sleep(pause).await;
-            inner.look(&agent);
+            while !inner.look(&agent) {
+                tokio::time::sleep(pause.max(Duration::from_millis(inner.settings.sweep_ms))).await;
+            }
         });
     }
 

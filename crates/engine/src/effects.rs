@@ -39,7 +39,7 @@ pub(crate) fn start_model(inner: Arc<Inner>, call: ModelCall, notes: mpsc::Sende
         let mut context = None;
         let asked = AssertUnwindSafe(ask(&inner, call, &mut context)).catch_unwind();
         let outcome = match tokio::time::timeout(patience, asked).await {
-            Ok(Ok(result)) => result.map_err(Broken::Failed),
+            Ok(Ok(result)) => result,
             Ok(Err(_)) => Err(Broken::Panicked),
             Err(_) => Err(Broken::Failed(too_slow())),
         };
@@ -48,17 +48,21 @@ pub(crate) fn start_model(inner: Arc<Inner>, call: ModelCall, notes: mpsc::Sende
     engine.tasks.spawn(task)
 }
 
-async fn ask(inner: &Inner, call: ModelCall, context: &mut Option<Vec<Item>>) -> Result<Reply, ModelError> {
+async fn ask(inner: &Inner, call: ModelCall, context: &mut Option<Vec<Item>>) -> Result<Reply, Broken<ModelError>> {
     let items = match call.context {
         Some(items) => items,
-        None => inner.views.range_items(&call.tenant, call.output).await.map_err(|error| unreadable(&error))?,
+        None => inner.views.range_items(&call.tenant, call.output).await.map_err(|error| Broken::Failed(unreadable(&error)))?,
     };
     let messages = prompt::messages(&items);
     *context = Some(items);
     let Some(model) = inner.models.resolve(&call.manifest.model) else {
-        return Err(failure("unknown_model", "the model is no longer configured", Retry::Never));
+        return Err(Broken::Failed(failure("unknown_model", "the model is no longer configured", Retry::Never)));
     };
     let _place = inner.gates.of(model.provider(), model.concurrency()).enter(&call.tenant).await;
+    // Reading and waiting for a place may have taken long.
+    if !inner.lease.holds() {
+        return Err(Broken::NotStarted);
+    }
     inner.crash.before_effect("model_call");
     let stream = model.call(ModelRequest {
         model: call.manifest.model.clone(),
@@ -72,7 +76,7 @@ async fn ask(inner: &Inner, call: ModelCall, context: &mut Option<Vec<Item>>) ->
     let reply = gather(stream, inner.settings.reply_bytes_max, inner.settings.calls_per_lap_max);
     let reply = tokio::time::timeout(call.deadline, reply).await;
     inner.crash.after_effect("model_call");
-    reply.unwrap_or_else(|_| Err(too_slow()))
+    reply.unwrap_or_else(|_| Err(too_slow())).map_err(Broken::Failed)
 }
 
 /// Puts an answer together, within its limits.
@@ -114,7 +118,7 @@ pub(crate) fn start_tool(inner: Arc<Inner>, start: ToolStart, notes: mpsc::Sende
     let task = async move {
         let CallKey { run, call } = start.key;
         let outcome = match AssertUnwindSafe(run_tool(&inner, start)).catch_unwind().await {
-            Ok(result) => result.map_err(Broken::Failed),
+            Ok(result) => result,
             Err(_) => Err(Broken::Panicked),
         };
         let _ = notes.send(Note::Tool(Box::new(ToolDone { run, call, outcome }))).await;
@@ -122,15 +126,19 @@ pub(crate) fn start_tool(inner: Arc<Inner>, start: ToolStart, notes: mpsc::Sende
     engine.tasks.spawn(task)
 }
 
-async fn run_tool(inner: &Inner, start: ToolStart) -> Result<ToolReport, String> {
+async fn run_tool(inner: &Inner, start: ToolStart) -> Result<ToolReport, Broken<String>> {
     let content = match start.content {
         Some(content) => content,
-        None => read_call(inner, &start.tenant, start.key).await?,
+        None => read_call(inner, &start.tenant, start.key).await.map_err(Broken::Failed)?,
     };
-    let call: Call = serde_json::from_slice(&content).map_err(|error| error.to_string())?;
+    let call: Call = serde_json::from_slice(&content).map_err(|error| Broken::Failed(error.to_string()))?;
     let Some(executor) = inner.roster.executor(&start.tool) else {
-        return Err(format!("nobody runs the tool {} any more", start.tool));
+        return Err(Broken::Failed(format!("nobody runs the tool {} any more", start.tool)));
     };
+    // Reading may have taken long.
+    if !inner.lease.holds() {
+        return Err(Broken::NotStarted);
+    }
     inner.crash.before_effect("tool_start");
     let ToolStart { tenant, key, tool, deadline, .. } = start;
     let report = executor.run(ToolCall { tenant, key, tool, arguments: call.arguments, deadline }).await;

@@ -266,6 +266,7 @@ impl Engine {
         tokio::pin!(patience);
         while self.inner.workers.count() > 0 {
             tokio::select! {
+                biased;
                 () = &mut patience => return,
                 () = tokio::time::sleep(Duration::from_millis(20)) => {}
             }

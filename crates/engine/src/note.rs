@@ -50,4 +50,6 @@ pub(crate) enum Broken<E> {
     Failed(E),
     /// It panicked.
     Panicked,
+    /// It was never started: this process had lost its lease by then.
+    NotStarted,
 }

@@ -32,10 +32,11 @@ pub(crate) async fn run(inner: Arc<Inner>, publisher: Arc<dyn Publisher>) {
             }
         }
         tokio::select! {
+            biased;
+            _ = draining.wait_for(|draining| *draining) => return,
             // While nobody takes anything, a commit is no reason to try.
             () = inner.committed.notified(), if !is_stuck => {}
             () = tokio::time::sleep(pause) => {}
-            _ = draining.wait_for(|draining| *draining) => return,
         }
     }
 }

@@ -18,35 +18,39 @@ pub(crate) async fn run(inner: Arc<Inner>) {
 async fn look_around(inner: &Arc<Inner>) {
     let mut draining = inner.draining.subscribe();
     let pause = Duration::from_millis(inner.settings.sweep_ms);
+    let mut round = BTreeSet::new();
     loop {
+        // In this order whenever several are ready: a simulation of the engine is the same every time.
         tokio::select! {
-            () = tokio::time::sleep(pause) => {}
-            () = inner.room.notified() => {}
+            biased;
             _ = draining.wait_for(|draining| *draining) => return,
+            () = inner.room.notified() => {}
+            () = tokio::time::sleep(pause) => {}
         }
-        if let Err(error) = pass(inner).await {
+        if let Err(error) = pass(inner, &mut round).await {
             tracing::warn!(%error, "a pass of the sweep failed; the next one tries again");
         }
     }
 }
 
 /// Has everything looked at that is due. Some agents stay due, such as one whose retried model call takes its time; a pass
-/// looks past them, so that they hide nobody.
-async fn pass(inner: &Arc<Inner>) -> Result<(), StoreError> {
+/// looks past them, so that they hide nobody. A round takes several passes if there is no room for all: the next one goes on with
+/// those who were turned away.
+async fn pass(inner: &Arc<Inner>, round: &mut BTreeSet<AgentKey>) -> Result<(), StoreError> {
     let now = inner.clock.now();
     let mut page = inner.settings.sweep_page.max(1);
-    let mut seen = BTreeSet::new();
     loop {
         let due = inner.store.due(now, page).await?;
         let is_last = due.len() < page;
         for agent in due {
             // Without room the rest stays due, and the next worker to leave brings the sweep back.
-            if !seen.contains(&agent) && !inner.look(&agent) {
+            if !round.contains(&agent) && !inner.look(&agent) {
                 return Ok(());
             }
-            seen.insert(agent);
+            round.insert(agent);
         }
         if is_last {
+            round.clear();
             return Ok(());
         }
         page = page.saturating_mul(2);
@@ -56,8 +60,9 @@ async fn pass(inner: &Arc<Inner>) -> Result<(), StoreError> {
 async fn adopt_until_draining(inner: &Arc<Inner>) {
     let mut draining = inner.draining.subscribe();
     tokio::select! {
-        () = adopt_lost(inner) => {}
+        biased;
         _ = draining.wait_for(|draining| *draining) => {}
+        () = adopt_lost(inner) => {}
     }
 }
 

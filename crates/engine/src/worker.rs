@@ -105,6 +105,9 @@ impl Worker {
                 }
             }
         }
+        if told.iter().any(Told::is_unstarted) {
+            self.look_again_without_lease();
+        }
         let mut pause_ms = 50;
         let mut fenced = 0;
         loop {
@@ -261,6 +264,15 @@ impl Worker {
             self.inner.pass_on(&self.agent);
         }
         Ok(committed)
+    }
+
+    /// An effect found the lease lost just before it would have started. It is owed still, but not before the run was read anew:
+    /// another process may have it.
+    fn look_again_without_lease(&mut self) {
+        if let Some(desk) = self.desk.upgrade() {
+            self.held.hold_back(&self.inner, &desk);
+        }
+        self.held.forget_run();
     }
 
     fn start_effects(&mut self) {

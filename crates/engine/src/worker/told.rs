@@ -43,6 +43,15 @@ impl Told {
         matches!(self.note, Some(Note::Thought(_) | Note::Tool(_)))
     }
 
+    /// Whether it is an effect that was never started, for want of a lease.
+    pub fn is_unstarted(&self) -> bool {
+        match &self.note {
+            Some(Note::Thought(thought)) => matches!(thought.outcome, Err(Broken::NotStarted)),
+            Some(Note::Tool(done)) => matches!(done.outcome, Err(Broken::NotStarted)),
+            Some(Note::Look | Note::Enqueue(..) | Note::Report(..) | Note::Stop(..) | Note::Reconcile(..)) | None => false,
+        }
+    }
+
     /// Whether somebody wants a run ended or a decision applied.
     pub fn is_wish(&self) -> bool {
         matches!(self.note, Some(Note::Stop(..) | Note::Reconcile(..)))
@@ -134,6 +143,7 @@ impl Drafting<'_> {
             Ok(reply) => Input::Replied(reply.clone()),
             Err(Broken::Failed(error)) => Input::AttemptFailed(self.failure(error, attempt)),
             Err(Broken::Panicked) => Input::Panicked,
+            Err(Broken::NotStarted) => return false,
         };
         self.step(input)
     }
@@ -156,6 +166,7 @@ impl Drafting<'_> {
         }
         match &done.outcome {
             Err(Broken::Panicked) => self.step(Input::Panicked),
+            Err(Broken::NotStarted) => false,
             Err(Broken::Failed(why)) => {
                 let content = windlass_kernel::content::refusal(done.call, TaskStatus::Failed, "tool_failed", why);
                 self.take_result(done.call, TaskStatus::Failed, content, None, None)

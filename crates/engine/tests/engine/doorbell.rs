@@ -170,3 +170,42 @@ async fn agents_that_stay_due_do_not_hide_others_from_the_sweep() {
     pass_ms(SERVICE_MS + 1000).await;
     assert!(stage.run(&z, run).await.state.has_ended(), "{:?}", stage.head(&z).await);
 }
+
+/// A result of a call that its run has not made keeps an agent due, and the only worker there is must not be all its own.
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_stays_due_hides_nobody() {
+    let stage = Stage::new(|request| match (request.task(), request.iteration) {
+        ("park", 1) => call(&[CHARGE]),
+        (_, 1) => call(&[LOOKUP]),
+        _ => say("done"),
+    })
+    .with_settings(|settings| settings.workers_max = 1);
+    let (a, b) = (agent("a"), agent("b"));
+    let engine = stage.engine(1);
+    let parked = engine.begin(&a, "park").await.run;
+    settle().await;
+    let short = windlass_engine::ClaimRequest { lease_ms: 1000, ..claim(CHARGE) };
+    assert_eq!(engine.claim(short).await.unwrap().len(), 1);
+    pass_ms(5000).await;
+    assert_eq!(stage.call_statuses(&a, parked).await, [windlass_ports::CallStatus::Parked]);
+    let item = windlass_kernel::ItemId(uuid::Uuid::from_u128(1 << 100));
+    let early = windlass_ports::NewReport {
+        agent: a.clone(),
+        run: parked,
+        message: windlass_ports::NewMessage {
+            kind: windlass_ports::MessageKind::ToolResult,
+            call: Some(windlass_kernel::CallNumber(7)),
+            item: Some(item),
+            outcome: None,
+            after: None,
+            source: None,
+            reason: None,
+        },
+        content: windlass_kernel::NewItem { id: item, kind: windlass_kernel::ItemKind::Result, content: "1".into() },
+        now: engine.now(),
+    };
+    stage.data.report(early).await.unwrap();
+    let run = engine.begin(&b, "wait").await.run;
+    pass_ms(2 * SERVICE_MS).await;
+    assert!(stage.run(&b, run).await.state.has_ended(), "its deadline has passed");
+}

@@ -80,6 +80,31 @@ async fn without_a_lease_nothing_is_started() {
     assert_eq!(stage.tools.starts_of(WRITE), 1, "nobody had it");
 }
 
+/// The lease is lost while a model call waits for its place at the provider.
+#[tokio::test(start_paused = true)]
+async fn an_effect_that_had_to_wait_is_not_started_without_a_lease_either() {
+    let hold = Latch::shut();
+    let shut = hold.clone();
+    let stage = stage(|_| Turn::Hang);
+    let play = move |request: &windlass_ports::ModelRequest| match request.task() {
+        "first" => Turn::After(shut.clone(), Box::new(say("first"))),
+        _ => say("done"),
+    };
+    let stage = Stage { model: std::sync::Arc::new(Script::new(1, play)), ..stage };
+    let (a, b) = (agent("a"), agent("b"));
+    let owner = stage.engine(1);
+    owner.begin(&a, "first").await;
+    let run = begin(&owner, &b).await;
+    stage.store.fault(|faults| faults.lose_beats = true);
+    pass_ms(LEASE_MS + 1).await;
+    hold.open();
+    pass_ms(LEASE_MS).await;
+    assert_eq!(stage.model.count("go"), 0, "somebody else may have the run by now");
+    stage.store.fault(|faults| faults.lose_beats = false);
+    assert_eq!(stage.ended(&b, run).await, "done");
+    assert_eq!((stage.model.count("go"), stage.run(&b, run).await.state.takeovers), (1, 0), "nobody had it");
+}
+
 #[tokio::test(start_paused = true)]
 async fn results_and_stops_reach_a_run_through_any_process() {
     let stage = stage(|request| match (request.iteration, request.results().len()) {

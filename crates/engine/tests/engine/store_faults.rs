@@ -114,6 +114,30 @@ async fn a_store_that_is_down_at_the_start_is_waited_for() {
     assert_eq!(stage.ended(&a, run).await, "done");
 }
 
+/// The lost answer was that of entering, and when the worker comes back for it somebody else has its place.
+#[tokio::test(start_paused = true)]
+async fn a_run_that_was_entered_unheard_is_gone_on_with_once_there_is_room() {
+    let hold = Latch::shut();
+    let shut = hold.clone();
+    let stage = Stage::new(move |request| match request.task() {
+        "hold" => Turn::After(shut.clone(), Box::new(say("held"))),
+        _ => say("done"),
+    });
+    let (a, b) = (agent("a"), agent("b"));
+    let front = Stage { data: stage.data.clone(), store: stage.store.clone(), ids: stage.ids.clone(), ..Stage::new(|_| Turn::Hang) };
+    let front = front.with_settings(|settings| settings.workers_max = 0);
+    let run = front.engine(1).begin(&b, "go").await.run;
+    stage.store.fault(|faults| faults.lose_answers = 1);
+    let stage = stage.with_settings(|settings| settings.workers_max = 1);
+    let engine = stage.engine(2);
+    pass_ms(1000).await;
+    assert_eq!(stage.story(&b, run).await, ["accepted", "leased", "lap_started"], "entered, and nobody was told");
+    engine.begin(&a, "hold").await;
+    pass_ms(20_000).await;
+    hold.open();
+    assert_eq!(stage.ended(&b, run).await, "done");
+}
+
 async fn wait_for(engine: &Engine, agent: &AgentKey, mut is_so: impl AsyncFnMut() -> bool) {
     let mut watch = engine.watch_agent(agent);
     while !is_so().await {

@@ -1,0 +1,72 @@
+//! What the world outside saw of all processes: every start, every message. It never forgets and is never wrong.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use windlass_kernel::{CallKey, EffectClass, ItemId, RunId};
+use windlass_ports::{ClaimedCall, Published, Subject, ToolCall, Views};
+
+use super::{World, node::Node};
+
+#[derive(Default)]
+pub(super) struct Ledger {
+    starts: BTreeMap<CallKey, u32>,
+    published: BTreeMap<String, Published>,
+    /// Results that were recorded before their call was made.
+    pub early: BTreeSet<ItemId>,
+    /// Laps whose model said 429.
+    pub said_429: BTreeSet<(RunId, u32)>,
+    /// For the planted store that gives a call out twice.
+    pub last_claimed: Option<ClaimedCall>,
+}
+
+impl Ledger {
+    /// Takes a message; returns what it said the first time, if it came before.
+    pub fn publish(&mut self, message: &Published) -> Option<Published> {
+        let earlier = self.published.get(&message.id).cloned();
+        if earlier.is_none() {
+            self.published.insert(message.id.clone(), message.clone());
+        }
+        earlier
+    }
+
+    /// Messages that say a run is over.
+    pub fn endings_of(&self, run: RunId) -> usize {
+        let id = run.to_string();
+        let of_run = |message: &&Published| message.body["agent_turn_id"].as_str() == Some(id.as_str());
+        self.published.values().filter(|message| matches!(message.subject, Subject::Task(_))).filter(of_run).count()
+    }
+}
+
+/// A process starts a tool of its own. S2: it has a lease, and a committed row says so.
+pub(super) async fn started_here(world: &Arc<World>, node: &Node, call: &ToolCall, effect: EffectClass) {
+    world.tell(&node.name, format_args!("starts {} as {}", call.tool, call.key));
+    if !world.slots.lock().holds_lease(node.id) {
+        world.break_promise("S2", format_args!("{} starts {} ({}) without a lease", node.name, call.tool, call.key));
+    }
+    let rows = world.data.calls(&call.tenant, call.key.run, call.key.call, 1).await.unwrap_or_default();
+    if rows.first().is_none_or(|row| row.call != call.key.call) {
+        world.break_promise("S2", format_args!("{} is started, but no committed row has it", call.key));
+    }
+    started(world, call.key, effect);
+}
+
+/// Somebody starts a call. S6: a write starts once, and once more for each time a person lets it.
+pub(super) fn started(world: &World, key: CallKey, effect: EffectClass) {
+    let (starts, calls) = {
+        let mut ledger = world.ledger.lock();
+        let starts = ledger.starts.entry(key).or_default();
+        *starts += 1;
+        (*starts, ledger.starts.keys().filter(|started| started.run == key.run).count())
+    };
+    let budget = world.checks.lock().calls_allowed(key.run);
+    if budget.is_some_and(|budget| calls > budget as usize) {
+        world.break_promise("S10", format_args!("{key} is the {calls}th call that starts, {budget:?} allowed"));
+    }
+    let allowed = 1 + world.checks.lock().releases_of(key);
+    if effect == EffectClass::Write && starts > allowed {
+        world.break_promise("S6", format_args!("the write {key} is started for the {starts}th time, {allowed} allowed"));
+    }
+}

@@ -1,0 +1,66 @@
+//! Many seeds, over several threads, each world in a runtime of its own.
+
+use std::{
+    ops::Range,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
+    },
+};
+
+use super::{Facts, Outcome, Plant, simulate};
+
+/// What came of many seeds.
+#[derive(Debug, Default)]
+pub struct Tally {
+    /// Seeds lived through.
+    pub seeds: u64,
+    /// Runs that were made.
+    pub runs: u64,
+    /// Faults that were put in.
+    pub faults: u64,
+    /// What was seen.
+    pub facts: Facts,
+    /// Worlds in which a promise was broken, by their seeds.
+    pub broken: Vec<Outcome>,
+}
+
+impl Tally {
+    fn add(&mut self, outcome: Outcome) {
+        self.seeds += 1;
+        self.runs += outcome.runs as u64;
+        self.faults += outcome.faults;
+        self.facts.add(&outcome.facts);
+        if outcome.violation.is_some() {
+            self.broken.push(outcome);
+            self.broken.sort_by_key(|outcome| outcome.seed);
+        }
+    }
+}
+
+/// Lives through these seeds; `go_on` is asked after each, and may end it all.
+pub fn march(seeds: Range<u64>, threads: usize, plant: Option<Plant>, go_on: impl Fn(&Tally) -> bool + Sync) -> Tally {
+    let next = AtomicU64::new(seeds.start);
+    let is_over = AtomicBool::new(false);
+    let tally = Mutex::new(Tally::default());
+    let walk = || {
+        while !is_over.load(SeqCst) {
+            let seed = next.fetch_add(1, SeqCst);
+            if seed >= seeds.end {
+                return;
+            }
+            let outcome = simulate(seed, plant);
+            let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
+            tally.add(outcome);
+            if !go_on(&tally) {
+                is_over.store(true, SeqCst);
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(walk);
+        }
+    });
+    tally.into_inner().unwrap_or_else(PoisonError::into_inner)
+}

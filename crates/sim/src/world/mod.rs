@@ -1,0 +1,234 @@
+//! The real engine in a world made of a seed: virtual time, a store that forgets what was not flushed, processes that crash,
+//! pause and misread the time, a provider and services that misbehave, and clients who try again.
+//!
+//! While faults last nothing that is promised may break; then they stop, and everything must come to its end in bounded time.
+//! Everything happens in one thread on paused time with one source of chance, so a seed is a run, byte for byte.
+
+mod checks;
+mod clients;
+mod ledger;
+mod march;
+mod model;
+mod nemesis;
+mod node;
+mod operator;
+mod options;
+mod plant;
+mod publisher;
+mod reckoning;
+mod rng;
+mod services;
+mod store;
+mod tale;
+mod tools;
+mod views;
+
+use std::{
+    fmt,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use tokio::{sync::Notify, time::Instant};
+use windlass_kernel::AgentKey;
+use windlass_store::{MemoryStore, StoreOptions};
+
+pub use march::{Tally, march};
+pub use options::Options;
+pub use plant::Plant;
+pub use tale::{Fact, Facts, Violation};
+
+use checks::Checks;
+use ledger::Ledger;
+use node::Slots;
+use rng::Rng;
+use tale::Tale;
+
+/// The lease of a process.
+const LEASE_MS: u64 = 10_000;
+/// How long everything may take to come to its end once the faults are over: deadlines, leases and skewed clocks included.
+const CALM_MS_MAX: u64 = 900_000;
+
+/// What came of a seed.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The seed.
+    pub seed: u64,
+    /// What it was made into.
+    pub options: Options,
+    /// The first promise that was broken.
+    pub violation: Option<Violation>,
+    /// What was seen.
+    pub facts: Facts,
+    /// Runs that were made.
+    pub runs: usize,
+    /// Faults that were put in.
+    pub faults: u64,
+    /// A hash over everything that happened.
+    pub hash: u64,
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(violation) = &self.violation else {
+            return write!(f, "seed {}: {} runs, {} faults, nothing broken", self.seed, self.runs, self.faults);
+        };
+        writeln!(f, "seed {}: {} is broken: {}", self.seed, violation.promise, violation.text)?;
+        writeln!(f, "{:?}", self.options)?;
+        violation.story.iter().try_for_each(|line| writeln!(f, "  {line}"))
+    }
+}
+
+/// Lives through one seed, with a planted bug or without.
+pub fn simulate(seed: u64, plant: Option<Plant>) -> Outcome {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    let runtime = runtime.expect("a runtime without I/O needs nothing that could be missing");
+    runtime.block_on(live(seed, plant))
+}
+
+async fn live(seed: u64, plant: Option<Plant>) -> Outcome {
+    let world = Arc::new(World::new(seed, plant));
+    tokio::select! {
+        biased;
+        () = world.broken.notified() => {}
+        () = unfold(&world) => {}
+    }
+    world.slots.lock().bury_all();
+    let (runs, tale) = (world.checks.lock().runs(), world.tale());
+    Outcome {
+        seed,
+        options: world.options.clone(),
+        violation: tale.violation.clone(),
+        facts: tale.facts.clone(),
+        runs,
+        faults: tale.faults,
+        hash: tale.hash(),
+    }
+}
+
+/// Faults, then calm, then the reckoning.
+async fn unfold(world: &Arc<World>) {
+    nemesis::raise_nodes(world);
+    clients::begin(world);
+    services::begin(world);
+    operator::begin(world);
+    nemesis::rage(world).await;
+    world.is_calm.store(true, SeqCst);
+    world.tell("world", "the faults are over");
+    nemesis::heal(world);
+    reckoning::await_the_end(world).await;
+}
+
+/// A lock that a panic elsewhere does not take away: the panic itself is what is reported.
+#[derive(Default)]
+struct Held<T>(Mutex<T>);
+
+impl<T> Held<T> {
+    fn lock(&self) -> MutexGuard<'_, T> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Everything that outlives a process.
+struct World {
+    options: Options,
+    plant: Option<Plant>,
+    data: Arc<MemoryStore>,
+    began: Instant,
+    agents: Vec<AgentKey>,
+    rng: Held<Rng>,
+    tale: Held<Tale>,
+    slots: Held<Slots>,
+    ledger: Held<Ledger>,
+    checks: Held<Checks>,
+    /// Counts power losses: a verb from before one is forgotten.
+    power: AtomicU64,
+    is_calm: AtomicBool,
+    /// Rings when a promise was broken: nothing that follows matters.
+    broken: Notify,
+}
+
+impl World {
+    fn new(seed: u64, plant: Option<Plant>) -> Self {
+        let options = Options::of(seed);
+        let tenants = ["acme", "umbrella"];
+        let agents = (0..options.agents).map(|n| AgentKey { tenant: tenants[n % 2].into(), agent: format!("agent{n}").as_str().into() });
+        World {
+            agents: agents.collect(),
+            options,
+            plant,
+            data: Arc::new(MemoryStore::new(StoreOptions { publish: true })),
+            began: Instant::now(),
+            rng: Held(Mutex::new(Rng::new(seed.wrapping_mul(0x2545_f491_4f6c_dd1d).wrapping_add(1)))),
+            tale: Held::default(),
+            slots: Held::default(),
+            ledger: Held::default(),
+            checks: Held::default(),
+            power: AtomicU64::new(0),
+            is_calm: AtomicBool::new(false),
+            broken: Notify::new(),
+        }
+    }
+
+    fn is_calm(&self) -> bool {
+        self.is_calm.load(SeqCst)
+    }
+
+    fn has(&self, plant: Plant) -> bool {
+        self.plant == Some(plant)
+    }
+
+    fn between(&self, low: u64, high: u64) -> u64 {
+        self.rng.lock().between(low, high)
+    }
+
+    fn chance(&self, n: u64, of: u64) -> bool {
+        self.rng.lock().chance(n, of)
+    }
+
+    /// Chance that ends with the faults.
+    fn fault(&self, n: u64, of: u64) -> bool {
+        let is_due = !self.is_calm() && self.chance(n, of);
+        if is_due {
+            self.tale.lock().faults += 1;
+        }
+        is_due
+    }
+
+    fn pick<T: Copy>(&self, from: &[T]) -> T {
+        self.rng.lock().pick(from)
+    }
+
+    fn elapsed_ms(&self) -> u64 {
+        self.began.elapsed().as_millis() as u64
+    }
+
+    fn tell(&self, who: &str, what: impl fmt::Display) {
+        let line = format!("{:>8.3} {who}: {what}", self.elapsed_ms() as f64 / 1000.0);
+        self.tale.lock().tell(line);
+    }
+
+    fn saw(&self, fact: Fact) {
+        self.tale.lock().saw(fact);
+    }
+
+    fn tale(&self) -> MutexGuard<'_, Tale> {
+        self.tale.lock()
+    }
+
+    /// A promise is broken: the end of this world.
+    fn break_promise(&self, promise: &'static str, text: impl fmt::Display) {
+        self.tale.lock().break_promise(promise, text.to_string());
+        self.broken.notify_one();
+    }
+}
+
+/// Lets time pass.
+async fn pass_ms(ms: u64) {
+    if ms > 0 {
+        tokio::time::sleep(Duration::from_millis(ms)).await;
+    }
+}

@@ -1,0 +1,48 @@
+//! Whoever gets the outbox: now and then down, now and then forgetful.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use windlass_ports::{Published, Publisher};
+
+use super::{Fact, World, node::Node};
+
+pub(super) struct SimPublisher {
+    world: Arc<World>,
+    node: Arc<Node>,
+}
+
+impl SimPublisher {
+    pub fn new(world: &Arc<World>, node: &Arc<Node>) -> Self {
+        SimPublisher { world: world.clone(), node: node.clone() }
+    }
+}
+
+#[async_trait]
+impl Publisher for SimPublisher {
+    async fn publish(&self, messages: &[Published]) -> Result<(), String> {
+        for message in messages {
+            self.node.pass().await;
+            if self.world.fault(self.world.options.verbs_refused, 1_000) {
+                return Err("down".into());
+            }
+            self.take(message);
+        }
+        if self.world.fault(self.world.options.answers_lost, 1_000) {
+            return Err("taken, but nobody is told".into());
+        }
+        Ok(())
+    }
+}
+
+impl SimPublisher {
+    fn take(&self, message: &Published) {
+        let earlier = self.world.ledger.lock().publish(message);
+        if let Some(earlier) = earlier {
+            self.world.saw(Fact::PublishedAgain);
+            if earlier != *message {
+                self.world.break_promise("S7", format_args!("{} was published as {earlier:?}, then as {message:?}", message.id));
+            }
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! What happened: the last lines for people, a hash of all of them, and how often the things happened that must sometimes.
+
+use std::{collections::VecDeque, fmt};
+
+/// Lines kept for the story of a failure.
+const LINES_MAX: usize = 48;
+
+macro_rules! facts {
+    ($($(#[$doc:meta])* $name:ident = $text:literal),+ $(,)?) => {
+        /// Something a simulation is only awake if it happens now and then.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Fact { $($(#[$doc])* $name),+ }
+
+        impl Fact {
+            /// All of them.
+            pub const ALL: &'static [Fact] = &[$(Fact::$name),+];
+
+            /// In words.
+            pub fn as_str(self) -> &'static str {
+                match self { $(Fact::$name => $text),+ }
+            }
+        }
+    };
+}
+
+facts! {
+    /// A process that was taken for dead wakes and is fenced.
+    ZombieRejected = "zombie rejected",
+    /// A result that came before its call was made is applied once it is.
+    EarlyResultKept = "early result kept",
+    /// A commit was asked for again and found applied.
+    AnswerLostAndRetried = "answer lost and retried",
+    /// Another owner went on.
+    Takeover = "takeover",
+    /// A commit came back to a process without a lease, which then starts nothing.
+    HeldBack = "effects held back",
+    /// A write waits for a person.
+    WriteParked = "write parked",
+    /// A whole run waits for a person.
+    RunParked = "run parked",
+    /// A person let a write run again.
+    Released = "write released",
+    /// A run was stopped while its model was thinking.
+    StopWhileThinking = "stop while thinking",
+    /// A result came twice.
+    DuplicateReport = "duplicate report",
+    /// A result came when its run was over.
+    LateReport = "late report",
+    /// A result for the wrong run or call was refused.
+    ForeignRefused = "foreign report refused",
+    /// A call was given up at its deadline.
+    DeadlinePassed = "deadline passed",
+    /// A service's hold on a call ended without a result.
+    ClaimEnded = "claim ended",
+    /// A model was asked again after it had said 429.
+    RetryAfter429 = "retry after 429",
+    /// A stream broke off.
+    StreamCut = "stream cut",
+    /// A model never answered.
+    ModelStalled = "model stalled",
+    /// A budget was used up.
+    BudgetBreached = "budget breached",
+    /// Everything that was not flushed was forgotten, and every process died.
+    PowerLoss = "power loss",
+    /// A verb was forgotten before it was flushed.
+    Forgotten = "verb forgotten",
+    /// A process died at a crash point.
+    Crash = "crash",
+    /// A process was paused for longer than its lease.
+    LongPause = "pause past the lease",
+    /// A process's clock jumped.
+    ClockJump = "clock jump",
+    /// A process was drained.
+    Drained = "drained",
+    /// A ring was lost.
+    RingLost = "ring lost",
+    /// A ring came twice.
+    RingDoubled = "ring doubled",
+    /// The same request found its first run.
+    RequestRepeated = "request repeated",
+    /// A message was published more than once.
+    PublishedAgain = "published again",
+}
+
+/// How often each fact was seen.
+#[derive(Clone, Debug)]
+pub struct Facts {
+    counts: Vec<u64>,
+}
+
+impl Default for Facts {
+    fn default() -> Self {
+        Facts { counts: vec![0; Fact::ALL.len()] }
+    }
+}
+
+impl Facts {
+    /// How often this one was.
+    pub fn count(&self, fact: Fact) -> u64 {
+        self.counts[fact as usize]
+    }
+
+    /// Counts another world's facts in.
+    pub fn add(&mut self, other: &Facts) {
+        for (count, more) in self.counts.iter_mut().zip(&other.counts) {
+            *count += more;
+        }
+    }
+
+    /// Facts that were never seen.
+    pub fn missing(&self) -> Vec<&'static str> {
+        Fact::ALL.iter().filter(|fact| self.count(**fact) == 0).map(|fact| fact.as_str()).collect()
+    }
+}
+
+impl fmt::Display for Facts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words: Vec<String> = Fact::ALL.iter().map(|fact| format!("{} {}", fact.as_str(), self.count(*fact))).collect();
+        f.write_str(&words.join(", "))
+    }
+}
+
+/// A promise that was broken.
+#[derive(Clone, Debug)]
+pub struct Violation {
+    /// Which, by its number.
+    pub promise: &'static str,
+    /// How.
+    pub text: String,
+    /// What happened before.
+    pub story: Vec<String>,
+}
+
+/// The record of one world.
+#[derive(Default)]
+pub(super) struct Tale {
+    lines: VecDeque<String>,
+    hash: u64,
+    pub facts: Facts,
+    pub faults: u64,
+    pub violation: Option<Violation>,
+}
+
+impl Tale {
+    pub fn tell(&mut self, line: String) {
+        for byte in line.bytes() {
+            self.hash = (self.hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+        if self.lines.len() == LINES_MAX {
+            self.lines.pop_front();
+        }
+        self.lines.push_back(line);
+    }
+
+    pub fn saw(&mut self, fact: Fact) {
+        self.facts.counts[fact as usize] += 1;
+    }
+
+    /// Only the first one counts: what follows may follow from it.
+    pub fn break_promise(&mut self, promise: &'static str, text: String) {
+        if self.violation.is_none() {
+            self.violation = Some(Violation { promise, text, story: self.lines.iter().cloned().collect() });
+        }
+    }
+
+    pub fn hash(&self) -> u64 {
+        self.hash
+    }
+}

@@ -1,0 +1,77 @@
+//! Tools that run in the process, and the names of those that services run: one of each effect class on either side.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use async_trait::async_trait;
+use windlass_kernel::{AfterExecution, EffectClass, Route, TaskStatus, ToolName, ToolSpec};
+use windlass_ports::{Executor, ToolCall, ToolReport};
+
+use super::{World, ledger, node::Node, pass_ms};
+
+/// How long a result may take.
+pub(super) const DEADLINE_MS: u64 = 30_000;
+
+const LOCAL: [(&str, EffectClass); 3] = [("look", EffectClass::Read), ("touch", EffectClass::Idempotent), ("write", EffectClass::Write)];
+
+/// What services run.
+pub(super) const SERVED: [(&str, EffectClass); 3] =
+    [("lookup", EffectClass::Read), ("tap", EffectClass::Idempotent), ("charge", EffectClass::Write)];
+
+/// Everything a model may call.
+pub(super) const NAMES: [&str; 6] = ["look", "touch", "write", "lookup", "tap", "charge"];
+
+/// The tools of one process.
+pub(super) struct SimTools {
+    world: Arc<World>,
+    node: Arc<Node>,
+}
+
+impl SimTools {
+    pub fn new(world: &Arc<World>, node: &Arc<Node>) -> Self {
+        SimTools { world: world.clone(), node: node.clone() }
+    }
+}
+
+#[async_trait]
+impl Executor for SimTools {
+    fn accepts(&self, tool: &ToolName) -> bool {
+        LOCAL.iter().any(|(name, _)| *name == tool.as_str())
+    }
+
+    fn effect(&self, tool: &ToolName) -> EffectClass {
+        LOCAL.iter().find(|(name, _)| *name == tool.as_str()).map_or(EffectClass::Write, |(_, effect)| *effect)
+    }
+
+    async fn run(&self, call: ToolCall) -> ToolReport {
+        if self.node.is_dead() {
+            return std::future::pending().await;
+        }
+        ledger::started_here(&self.world, &self.node, &call, self.effect(&call.tool)).await;
+        let is_bad = self.world.fault(self.world.options.services, 100);
+        let ms = match (is_bad, self.world.is_calm()) {
+            (true, _) if self.world.chance(1, 2) => 10 * DEADLINE_MS,
+            (true, _) => self.world.between(0, 2 * DEADLINE_MS),
+            (false, true) => self.world.between(0, 300),
+            (false, false) => self.world.between(0, 8_000),
+        };
+        pass_ms(ms).await;
+        self.node.pass().await;
+        let status = if is_bad { TaskStatus::Failed } else { TaskStatus::Success };
+        let wants_end = self.world.chance(1, 30);
+        ToolReport { status, result: "\"done\"".into(), after: wants_end.then_some(AfterExecution::Terminate) }
+    }
+}
+
+/// The tools that services run.
+pub(super) fn services() -> BTreeMap<ToolName, ToolSpec> {
+    let tool = |(name, effect): (&str, EffectClass)| ToolSpec {
+        name: name.into(),
+        description: String::new(),
+        parameters: serde_json::json!({ "type": "object" }),
+        route: Route::External,
+        effect,
+        after_execution: AfterExecution::Suspend,
+        deadline_ms: DEADLINE_MS,
+    };
+    SERVED.into_iter().map(tool).map(|tool| (tool.name.clone(), tool)).collect()
+}

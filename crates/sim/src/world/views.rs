@@ -1,0 +1,54 @@
+//! Reads through a process: what is flushed, and nothing else.
+
+use async_trait::async_trait;
+use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ItemId, RunId, Tenant};
+use windlass_ports::{BoxView, CallView, Edge, HeadView, InboxView, Item, JournalEntry, Page, RunView, StoreError, Views};
+
+use super::store::SimStore;
+
+#[async_trait]
+impl Views for SimStore {
+    async fn head(&self, agent: &AgentKey) -> Result<Option<HeadView>, StoreError> {
+        self.read(self.data().head(agent)).await
+    }
+
+    async fn run(&self, tenant: &Tenant, run: RunId) -> Result<Option<RunView>, StoreError> {
+        self.read(self.data().run(tenant, run)).await
+    }
+
+    async fn run_from(&self, agent: &AgentKey, ordinal: u64) -> Result<Option<RunView>, StoreError> {
+        self.read(self.data().run_from(agent, ordinal)).await
+    }
+
+    async fn journal(&self, tenant: &Tenant, run: RunId, from: u64, limit: usize) -> Result<Vec<JournalEntry>, StoreError> {
+        self.read(self.data().journal(tenant, run, from, limit)).await
+    }
+
+    async fn calls(&self, tenant: &Tenant, run: RunId, from: CallNumber, limit: usize) -> Result<Vec<CallView>, StoreError> {
+        self.read(self.data().calls(tenant, run, from, limit)).await
+    }
+
+    async fn item(&self, tenant: &Tenant, item: ItemId) -> Result<Option<Item>, StoreError> {
+        self.read(self.data().item(tenant, item)).await
+    }
+
+    async fn open_box(&self, tenant: &Tenant, id: BoxId) -> Result<Option<BoxView>, StoreError> {
+        self.read(self.data().open_box(tenant, id)).await
+    }
+
+    async fn box_items(&self, tenant: &Tenant, id: BoxId, from: u32, limit: usize) -> Result<Vec<Item>, StoreError> {
+        self.read(self.data().box_items(tenant, id, from, limit)).await
+    }
+
+    async fn range_items(&self, tenant: &Tenant, range: BoxRange) -> Result<Vec<Item>, StoreError> {
+        self.read(self.data().range_items(tenant, range)).await
+    }
+
+    async fn inbox(&self, agent: &AgentKey, page: Page) -> Result<Vec<InboxView>, StoreError> {
+        self.read(self.data().inbox(agent, page)).await
+    }
+
+    async fn edges(&self, agent: &AgentKey, page: Page) -> Result<Vec<Edge>, StoreError> {
+        self.read(self.data().edges(agent, page)).await
+    }
+}

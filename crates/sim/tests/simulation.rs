@@ -1,0 +1,69 @@
+//! The real engine under 2,000 seeds of faults; every promise holds in each, and everything that must sometimes happen did.
+//!
+//! A failure prints its seed, what the seed was made into, and the last things that happened. The same again, alone:
+//!
+//! ```text
+//! SEED=123 cargo test -p windlass-sim --test simulation -- one_seed --nocapture
+//! ```
+//!
+//! `cargo run --release -p windlass-sim --bin campaign -- --seeds 100000 --from 2000` is for many more.
+
+use std::io::Write;
+
+use windlass_sim::world::{Plant, march, simulate};
+
+/// Seeds in the test command.
+const SEEDS: u64 = 2_000;
+/// Worlds at a time: one each core of the smallest machine this is run on.
+const THREADS: usize = 2;
+
+/// Says something that is seen also if the test passes.
+fn say(line: &str) {
+    std::io::stderr().lock().write_all(format!("{line}\n").as_bytes()).expect("there is somebody to tell");
+}
+
+#[test]
+fn every_promise_holds_under_every_seed() {
+    let tally = march(0..SEEDS, THREADS, None, |tally| tally.broken.len() < 3);
+    tally.broken.iter().for_each(|outcome| say(&outcome.to_string()));
+    let broken = tally.broken.len();
+    say(&format!("simulation: {} seeds, {} runs, {} faults, {broken} violations", tally.seeds, tally.runs, tally.faults));
+    say(&format!("simulation: {}", tally.facts));
+    assert!(tally.broken.is_empty(), "promises were broken; the seeds are above");
+    assert_eq!(tally.facts.missing(), [""; 0], "the simulation is asleep where these never happen");
+}
+
+/// The checkers are awake: bugs that are put in on purpose are found.
+#[test]
+fn planted_bugs_are_found() {
+    let mut found = 0;
+    for plant in Plant::ALL {
+        let tally = march(0..SEEDS, THREADS, Some(plant), |tally| tally.broken.is_empty());
+        match tally.broken.first().and_then(|outcome| Some((outcome.seed, outcome.violation.as_ref()?))) {
+            None => say(&format!("{plant:?} was not found")),
+            Some((seed, violation)) => {
+                found += 1;
+                say(&format!("{plant:?}: found after {} seeds, in {seed}: {}, {}", tally.seeds, violation.promise, violation.text));
+            }
+        }
+    }
+    say(&format!("planted bugs: {}, found: {found}", Plant::ALL.len()));
+    assert_eq!(found, Plant::ALL.len());
+}
+
+#[test]
+fn a_seed_is_a_run_byte_for_byte() {
+    for seed in 0..40 {
+        let (first, second) = (simulate(seed, None), simulate(seed, None));
+        assert_eq!((first.hash, first.runs, first.faults), (second.hash, second.runs, second.faults), "seed {seed}");
+    }
+}
+
+/// The seed in `SEED`, for a look at what happened.
+#[test]
+fn one_seed() {
+    let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(0);
+    let outcome = simulate(seed, None);
+    say(&outcome.to_string());
+    assert!(outcome.violation.is_none());
+}
