@@ -13,7 +13,7 @@ use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 use futures_util::FutureExt;
 use tokio::sync::mpsc;
 use windlass_kernel::{AgentKey, Event, Input, Timestamp, ToolName};
-use windlass_ports::{CommitKind, Enqueued, NewRun, StoreError};
+use windlass_ports::{Commit, CommitKind, Committed, Enqueued, Guard, NewRun, StoreError};
 
 use crate::{
     api::EngineError,
@@ -34,7 +34,7 @@ const STORE_PAUSE_MS_MAX: u64 = 5000;
 /// Starts a worker on its notes.
 pub(crate) fn start(inner: Arc<Inner>, agent: AgentKey, desk: mpsc::Sender<Note>, notes: mpsc::Receiver<Note>) {
     // Effects hold the desk too; the worker itself must not, or it could never tell that nobody else does.
-    let worker = Worker { inner, agent, desk: desk.downgrade(), notes, held: Held::default() };
+    let worker = Worker { inner, agent, desk: desk.downgrade(), notes, held: Held::default(), unheard: None };
     worker.inner.clone().tasks.spawn(worker.work());
 }
 
@@ -44,6 +44,9 @@ struct Worker {
     desk: mpsc::WeakSender<Note>,
     notes: mpsc::Receiver<Note>,
     held: Held,
+    /// A commit that may have been applied, though the store did not say so. It is asked for again just as it is: made anew, with other
+    /// times and ids, it would not be recognised, and look like another writer's.
+    unheard: Option<Box<(Guard, Commit)>>,
 }
 
 impl Worker {
@@ -127,7 +130,7 @@ impl Worker {
                     let (local, asked) = told.into_iter().partition(Told::is_local);
                     fail(asked, || EngineError::Store(StoreError::Unavailable(why.clone())));
                     told = local;
-                    if told.is_empty() && self.held.nothing_in_flight() {
+                    if told.is_empty() && self.held.nothing_in_flight() && self.unheard.is_none() {
                         self.held.forget_run();
                         return self.inner.look_later(self.agent.clone(), Duration::from_millis(STORE_PAUSE_MS_MAX));
                     }
@@ -178,6 +181,10 @@ impl Worker {
 
     /// Lets everything happen that waits, in one commit.
     async fn advance(&mut self, told: &mut Vec<Told>) -> Result<Advanced, StoreError> {
+        if let Some(unheard) = self.unheard.take() {
+            self.hear(*unheard, told).await?;
+            return Ok(Advanced::MoreToDo);
+        }
         let now = self.inner.clock.now();
         let mut draft = match self.held.run() {
             Some(run) => Draft::new(&run.state),
@@ -191,7 +198,7 @@ impl Worker {
         for note in told.iter_mut() {
             note.draft(&mut draft, &self.held, &self.inner, now);
         }
-        let makes_calls = draft.events.iter().any(|event| matches!(event, Event::Replied { calls, .. } if !calls.is_empty()));
+        let makes_calls = makes_calls(&draft.events);
         let mut again = false;
         if !draft.is_empty() {
             let committed = self.commit(draft, now).await?;
@@ -200,8 +207,7 @@ impl Worker {
                 let row = if note.has_message() { rows.next() } else { None };
                 note.settle(Settled::Committed(row));
             }
-            // A result that came before the suspend waits in the inbox; the next run waits for its worker.
-            again = committed.next_leased || (committed.pending > 0 && makes_calls);
+            again = has_more(&committed, makes_calls);
         }
         told.retain(|note| !note.is_settled());
         self.start_effects();
@@ -214,13 +220,37 @@ impl Worker {
         self.settle_apart(told).await.map(|apart| if again { Advanced::MoreToDo } else { apart })
     }
 
-    async fn commit(&mut self, draft: Draft, now: Timestamp) -> Result<windlass_ports::Committed, StoreError> {
+    /// Learns what became of a commit that was not heard of. Whoever asked for something in it was told already that nobody knows.
+    async fn hear(&mut self, (guard, commit): (Guard, Commit), told: &mut Vec<Told>) -> Result<(), StoreError> {
+        let makes_calls = makes_calls(&commit.events);
+        let committed = self.send(guard, commit).await?;
+        for note in told.iter_mut().filter(|note| note.is_drafted()) {
+            note.settle(Settled::Committed(None));
+        }
+        told.retain(|note| !note.is_settled());
+        self.start_effects();
+        if has_more(&committed, makes_calls) {
+            self.held.forget_run();
+        }
+        Ok(())
+    }
+
+    async fn commit(&mut self, draft: Draft, now: Timestamp) -> Result<Committed, StoreError> {
         let run = self.held.run().expect("a draft is made from a held run");
         let guard = run.guard(&self.agent);
-        let commit = draft.into_commit(run.id, self.inner.node, now);
+        self.send(guard, draft.into_commit(run.id, self.inner.node, now)).await
+    }
+
+    async fn send(&mut self, guard: Guard, commit: Commit) -> Result<Committed, StoreError> {
         let kind = commit.kind;
         self.inner.crash.before_commit(kind);
-        let committed = self.inner.store.commit(guard, commit.clone()).await?;
+        let committed = match self.inner.store.commit(guard.clone(), commit.clone()).await {
+            Err(StoreError::Unavailable(why)) => {
+                self.unheard = Some(Box::new((guard, commit)));
+                return Err(StoreError::Unavailable(why));
+            }
+            heard => heard?,
+        };
         self.inner.crash.after_commit(kind);
         let has_ended = commit.state.has_ended();
         let claimable = self.held.committed(commit, &committed);
@@ -309,6 +339,15 @@ enum Advanced {
     Done,
     /// The store has more for this agent.
     MoreToDo,
+}
+
+fn makes_calls(events: &[Event]) -> bool {
+    events.iter().any(|event| matches!(event, Event::Replied { calls, .. } if !calls.is_empty()))
+}
+
+/// Whether the store has more for the agent: a result that came before the suspend, or the next run, which waits for its worker.
+fn has_more(committed: &Committed, makes_calls: bool) -> bool {
+    committed.next_leased || (committed.pending > 0 && makes_calls)
 }
 
 fn fail(told: Vec<Told>, error: impl Fn() -> EngineError) {
