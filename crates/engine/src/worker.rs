@@ -12,7 +12,7 @@ use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures_util::FutureExt;
 use tokio::sync::mpsc;
-use windlass_kernel::{AgentKey, Event, Input, Timestamp, ToolName};
+use windlass_kernel::{AgentKey, Event, Input, RunId, Timestamp, ToolName};
 use windlass_ports::{Commit, CommitKind, Committed, Enqueued, Guard, NewRun, StoreError};
 
 use crate::{
@@ -34,7 +34,7 @@ const STORE_PAUSE_MS_MAX: u64 = 5000;
 /// Starts a worker on its notes.
 pub(crate) fn start(inner: Arc<Inner>, agent: AgentKey, desk: mpsc::Sender<Note>, notes: mpsc::Receiver<Note>) {
     // Effects hold the desk too; the worker itself must not, or it could never tell that nobody else does.
-    let worker = Worker { inner, agent, desk: desk.downgrade(), notes, held: Held::default(), unheard: None };
+    let worker = Worker { inner, agent, desk: desk.downgrade(), notes, held: Held::default(), unheard: None, entered_unheard: None };
     worker.inner.clone().tasks.spawn(worker.work());
 }
 
@@ -47,6 +47,8 @@ struct Worker {
     /// A commit that may have been applied, though the store did not say so. It is asked for again just as it is: made anew, with other
     /// times and ids, it would not be recognised, and look like another writer's.
     unheard: Option<Box<(Guard, Commit)>>,
+    /// A run that may have been entered, though the store did not say so: nothing of it was started.
+    entered_unheard: Option<RunId>,
 }
 
 impl Worker {
@@ -158,6 +160,7 @@ impl Worker {
             new.enter = None;
         }
         let entering = new.enter.clone().map(|enter| Held::entering(&new, enter));
+        let id = new.run;
         self.inner.crash.before_commit(CommitKind::Enqueue);
         let outcome = self.inner.store.enqueue(new).await;
         self.inner.crash.after_commit(CommitKind::Enqueue);
@@ -173,7 +176,8 @@ impl Worker {
                 self.inner.ring(&self.agent);
                 self.held.forget_run();
             }
-            (Ok(_) | Err(_), _) => {}
+            (Err(_), Some(_)) => self.entered_unheard = Some(id),
+            (Ok(_), _) | (Err(_), None) => {}
         }
         // The answer goes out after the run has been set going: whoever asked may come back with a stop at once.
         let _ = answer.send(outcome.map_err(EngineError::from));
@@ -189,7 +193,7 @@ impl Worker {
         let mut draft = match self.held.run() {
             Some(run) => Draft::new(&run.state),
             // A run that another process works on is taken from it only by a person's wish.
-            None => match self.load(now, told.iter().any(Told::is_wish)).await? {
+            None => match self.load(now, told.iter().any(Told::is_wish), told).await? {
                 Some(draft) => draft,
                 None => return self.settle_apart(told).await,
             },
@@ -317,7 +321,7 @@ impl Worker {
         self.held.abandon();
         let parked = AssertUnwindSafe(async {
             let now = self.inner.clock.now();
-            if let Some(mut draft) = self.load(now, true).await? {
+            if let Some(mut draft) = self.load(now, true, &[]).await? {
                 let manifest = self.held.run().expect("`load` made a draft of it").manifest.clone();
                 draft.step(&manifest, Input::Panicked, now, self.inner.ids.as_ref());
                 self.commit(draft, now).await?;

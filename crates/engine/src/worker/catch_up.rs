@@ -6,13 +6,13 @@ use windlass_kernel::{
 };
 use windlass_ports::{CommitKind, Head, LoadedRun, Message, MessageKind, NewMessage, StoreError};
 
-use super::Worker;
+use super::{Worker, told::Told};
 use crate::draft::Draft;
 
 impl Worker {
     /// Reads the agent. Returns a draft of what its active run has to catch up with; `None` if no run is active, or if another
     /// process works on it and it is not to be `taken` from that one.
-    pub(super) async fn load(&mut self, now: Timestamp, taken: bool) -> Result<Option<Draft>, StoreError> {
+    pub(super) async fn load(&mut self, now: Timestamp, taken: bool, told: &[Told]) -> Result<Option<Draft>, StoreError> {
         let Some(loaded) = self.inner.store.load(&self.agent).await? else { return Ok(None) };
         let Some(run) = loaded.run else {
             self.held.abandon();
@@ -24,7 +24,11 @@ impl Worker {
         }
         let action = self.action(&run).await?;
         let mut draft = Draft::new(&run.state);
+        if self.has_lost_work(&loaded.head, &run, told) {
+            draft.step(&run.manifest, Input::TakenOver, now, self.inner.ids.as_ref());
+        }
         let refused = self.catch_up(&mut draft, &loaded.head, &run, &loaded.pending, action, now);
+        self.entered_unheard = None;
         self.held.hold(&loaded.head, run);
         for message in refused {
             // A row that names no turn cannot have come from us; it must not stop what waits behind it.
@@ -50,8 +54,6 @@ impl Worker {
                 draft.consumed.extend(run.turn);
                 step(draft, Input::Entered(action));
             }
-        } else if self.has_lost_work(head, run) {
-            step(draft, Input::TakenOver);
         }
         let mut refused = Vec::new();
         for message in pending {
@@ -82,11 +84,17 @@ impl Worker {
 
     /// Whether somebody was lost in the middle of something. A run that owes nothing to anybody here, because it waits for the
     /// outside or for a person, loses nothing with its owner.
-    fn has_lost_work(&self, head: &Head, run: &LoadedRun) -> bool {
-        match head.owner == Some(self.inner.node) {
-            true => self.held.has_lost_calls(run.id, &run.state) && !self.held.held_back(run.id, head.seq),
-            false => !outstanding(&run.state).is_empty(),
+    fn has_lost_work(&self, head: &Head, run: &LoadedRun, told: &[Told]) -> bool {
+        if head.status == HeadStatus::Dispatched {
+            return false;
         }
+        if head.owner != Some(self.inner.node) {
+            return !outstanding(&run.state).is_empty();
+        }
+        // What ended just now is not lost: its result is among what this worker is told.
+        let is_told = |call| told.iter().any(|told| told.is_end_of(run.id, call));
+        let never_started = self.held.held_back(run.id, head.seq) || self.entered_unheard == Some(run.id);
+        !never_started && self.held.lost_calls(run.id, &run.state).any(|call| !is_told(call))
     }
 
     /// Takes a waiting message. A result for a call that is not made yet stays where it is.

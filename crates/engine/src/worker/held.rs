@@ -167,11 +167,14 @@ impl Held {
         }
     }
 
-    /// Whether the run is owed calls in this process that nothing in flight stands for: their executor is gone. A parked run is
-    /// owed none, so a call that a person released meanwhile is not taken for a lost one.
-    pub fn has_lost_calls(&self, id: RunId, state: &Run) -> bool {
-        let owed = outstanding(state);
-        owed.into_iter().any(|effect| matches!(effect, Effect::StartTool { .. }) && !self.in_flight.contains_key(&(id, effect)))
+    /// Calls the run is owed in this process that nothing in flight stands for: their executor is gone. A parked run is owed none,
+    /// so a call that a person released meanwhile is not taken for a lost one.
+    pub fn lost_calls(&self, id: RunId, state: &Run) -> impl Iterator<Item = CallNumber> {
+        let owed = outstanding(state).into_iter().filter(move |effect| !self.in_flight.contains_key(&(id, *effect)));
+        owed.filter_map(|effect| match effect {
+            Effect::StartTool { call } => Some(call),
+            Effect::CallModel { .. } => None,
+        })
     }
 
     /// Reads the run anew before the next step. What is in flight goes on.

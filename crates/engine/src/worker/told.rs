@@ -52,6 +52,11 @@ impl Told {
         }
     }
 
+    /// Whether it is the end of this call, which an executor of this process has run.
+    pub fn is_end_of(&self, run: RunId, call: windlass_kernel::CallNumber) -> bool {
+        matches!(&self.note, Some(Note::Tool(done)) if (done.run, done.call) == (run, call))
+    }
+
     /// Whether somebody wants a run ended or a decision applied.
     pub fn is_wish(&self) -> bool {
         matches!(self.note, Some(Note::Stop(..) | Note::Reconcile(..)))
