@@ -49,11 +49,9 @@ impl Worker {
         now: Timestamp,
     ) -> Vec<windlass_ports::MessageId> {
         let step = |draft: &mut Draft, input| draft.step(&run.manifest, input, now, self.inner.ids.as_ref());
-        if head.status == HeadStatus::Dispatched {
-            if !*self.inner.draining.borrow() {
-                draft.consumed.extend(run.turn);
-                step(draft, Input::Entered(action));
-            }
+        if head.status == HeadStatus::Dispatched && !*self.inner.draining.borrow() {
+            draft.consumed.extend(run.turn);
+            step(draft, Input::Entered(action));
         }
         let mut refused = Vec::new();
         for message in pending {
