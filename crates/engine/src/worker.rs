@@ -12,7 +12,7 @@ use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures_util::FutureExt;
 use tokio::sync::mpsc;
-use windlass_kernel::{AgentKey, Event, Input, Timestamp, ToolName};
+use windlass_kernel::{AgentKey, Event, Input, RunId, Timestamp, ToolName};
 use windlass_ports::{Commit, CommitKind, Enqueued, Guard, NewRun, StoreError};
 
 use crate::{
@@ -34,7 +34,7 @@ const STORE_PAUSE_MS_MAX: u64 = 5000;
 /// Starts a worker on its notes.
 pub(crate) fn start(inner: Arc<Inner>, agent: AgentKey, desk: mpsc::Sender<Note>, notes: mpsc::Receiver<Note>) {
     // Effects hold the desk too; the worker itself must not, or it could never tell that nobody else does.
-    let worker = Worker { inner, agent, desk: desk.downgrade(), notes, held: Held::default(), unanswered: None };
+    let worker = Worker { inner, agent, desk: desk.downgrade(), notes, held: Held::default(), unanswered: None, entered_unheard: None };
     worker.inner.clone().tasks.spawn(worker.work());
 }
 
@@ -46,6 +46,8 @@ struct Worker {
     held: Held,
     /// A commit that may be on disk: it is asked for again as it was, for drafted anew it would be another.
     unanswered: Option<Box<(Guard, Commit)>>,
+    /// A run that may have been entered, though the store did not say so: nothing of it was started.
+    entered_unheard: Option<RunId>,
 }
 
 impl Worker {
@@ -161,6 +163,7 @@ impl Worker {
         if self.held.has_run() || *self.inner.draining.borrow() {
             new.enter = None;
         }
+        let id = new.run;
         let entering = new.enter.clone().map(|enter| Held::entering(&new, enter));
         self.inner.crash.before_commit(CommitKind::Enqueue);
         let outcome = self.inner.store.enqueue(new).await;
@@ -177,7 +180,8 @@ impl Worker {
                 self.inner.pass_on(&self.agent);
                 self.held.forget_run();
             }
-            (Ok(_) | Err(_), _) => self.inner.committed.notify_one(),
+            (Err(_), Some(_)) => self.entered_unheard = Some(id),
+            (Ok(_), _) | (Err(_), None) => self.inner.committed.notify_one(),
         }
         // The answer goes out after the run has been set going: whoever asked may come back with a stop at once.
         let _ = answer.send(outcome.map_err(EngineError::from));
@@ -315,7 +319,7 @@ impl Worker {
     /// A panic parks this run, not the process. Should even that panic, the agent is taken out of the way.
     async fn park_after_panic(&mut self) {
         self.held.abandon();
-        self.unanswered = None;
+        (self.unanswered, self.entered_unheard) = (None, None);
         let parked = AssertUnwindSafe(async {
             let now = self.inner.clock.now();
             if let Some(mut draft) = self.load(now, true).await? {

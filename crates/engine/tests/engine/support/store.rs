@@ -24,6 +24,8 @@ pub struct Faults {
     pub lose_answers: usize,
     /// So many enqueues happen, but the answer is lost.
     pub lose_enqueues: usize,
+    /// So many times an agent is not read.
+    pub refuse_loads: usize,
     /// Nothing is read or written.
     pub is_down: bool,
     /// No sign of life gets through.
@@ -111,6 +113,9 @@ impl Store for Faulty {
 
     async fn load(&self, agent: &AgentKey) -> Result<Option<Loaded>, StoreError> {
         self.up()?;
+        if self.take(|faults| &mut faults.refuse_loads) {
+            return Err(unavailable());
+        }
         self.inner.load(agent).await
     }
 
