@@ -3,12 +3,14 @@
 mod fake_model;
 mod nats;
 pub mod postgres;
+mod proxy;
 mod server;
 mod stream;
 mod views;
 
 pub use fake_model::{FakeModel, Scene};
 pub use nats::{Listener, Message, NatsServer};
+pub use proxy::Proxy;
 pub use server::{Answer, Server, ServerBuilder, binary};
 pub use stream::{SseEvent, SseStream};
 

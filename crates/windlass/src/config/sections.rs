@@ -46,12 +46,16 @@ const LIMITS: Keys = Keys {
         "open_per_tenant",
         "workers",
         "sweep_interval",
+        "lease",
         "attempts",
         "backoff",
         "model_deadline",
     ],
     later: &[],
 };
+
+/// A lease that a busy machine can keep: it is prolonged four times in its length.
+const LEASE_MIN: Duration = Duration::from_millis(500);
 
 /// Whether a section of that name exists, in this version or a later one.
 pub(super) fn is_top_level(key: &str) -> bool {
@@ -106,10 +110,16 @@ fn read_limits(mut section: Section) -> Result<Limits, ConfigError> {
         open_per_tenant: section.read_or("open_per_tenant", default.open_per_tenant, |field| field.whole(1))?,
         workers: section.read_or("workers", default.workers, |field| field.whole(1))?,
         sweep_interval: section.read_or("sweep_interval", default.sweep_interval, Field::duration)?,
+        lease: section.read_or("lease", default.lease, read_lease)?,
         attempts: section.read_or("attempts", default.attempts, |field| field.whole(1))?,
         backoff: section.read_or("backoff", default.backoff, Field::duration)?,
         model_deadline: section.read_or("model_deadline", default.model_deadline, Field::duration)?,
     })
+}
+
+fn read_lease(field: &Field) -> Result<Duration, ConfigError> {
+    let lease = field.duration()?;
+    if lease < LEASE_MIN { Err(field.expected("a time of at least 500ms")) } else { Ok(lease) }
 }
 
 fn read_server(mut section: Section) -> Result<Server, ConfigError> {
