@@ -76,7 +76,7 @@ impl Worker {
         let first = loop {
             match self.notes.try_recv() {
                 Ok(note) => break note,
-                Err(_) if self.held.nothing_in_flight() && self.unanswered.is_none() => {
+                Err(_) if self.held.nothing_in_flight() && self.unanswered.is_none() && self.entered_unheard.is_none() => {
                     if self.inner.workers.leave(&self.agent, &mut self.notes) {
                         return None;
                     }
