@@ -14,7 +14,7 @@ impl Worker {
     /// process works on it and it is not to be `taken` from that one.
     pub(super) async fn load(&mut self, now: Timestamp, taken: bool) -> Result<Option<Draft>, StoreError> {
         let loaded = self.inner.store.load(&self.agent).await?;
-        let entered_unheard = self.entered_unheard.take();
+        let entered_unheard = std::mem::take(&mut self.entered_unheard);
         let Some(loaded) = loaded else { return Ok(None) };
         let Some(run) = loaded.run else {
             self.held.abandon();
@@ -26,7 +26,7 @@ impl Worker {
         }
         let action = self.action(&run).await?;
         let mut draft = Draft::new(&run.state);
-        let never_started = entered_unheard == Some(run.id) && loaded.head.owner == Some(self.inner.node);
+        let never_started = entered_unheard.contains(&run.id) && loaded.head.owner == Some(self.inner.node);
         if !never_started && self.has_lost_work(&loaded.head, &run) {
             draft.step(&run.manifest, Input::TakenOver, now, self.inner.ids.as_ref());
         }

@@ -191,8 +191,8 @@ impl Held {
         }
     }
 
-    /// Other notes are taken from here on.
-    pub fn begin_batch(&mut self) {
+    /// No result is at hand any more: each was taken, or fits no more.
+    pub fn put_results_by(&mut self) {
         self.at_hand.clear();
     }
 
