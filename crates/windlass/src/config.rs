@@ -269,6 +269,8 @@ pub struct Limits {
     pub workers: usize,
     /// How often overdue and orphaned work is looked for.
     pub sweep_interval: Duration,
+    /// How long other processes on the same database wait for a sign of life before they take over what this one works on.
+    pub lease: Duration,
     /// Tries of one model call before the run fails.
     pub attempts: u32,
     /// The first pause between two tries; it doubles.
@@ -288,6 +290,7 @@ impl Default for Limits {
             open_per_tenant: 100_000,
             workers: 1024,
             sweep_interval: Duration::from_millis(500),
+            lease: Duration::from_secs(10),
             attempts: 5,
             backoff: Duration::from_millis(500),
             model_deadline: Duration::from_secs(10 * 60),

@@ -156,6 +156,7 @@ fn settings(config: &Config) -> Settings {
     Settings {
         workers_max: limits.workers,
         sweep_ms: millis(limits.sweep_interval),
+        lease_ms: millis(limits.lease),
         iterations_max: limits.max_turns,
         call_deadline_ms: millis(limits.call_deadline),
         model_deadline_ms: millis(limits.model_deadline),

@@ -19,6 +19,8 @@ use super::{
 /// What subjects begin with.
 const DEFAULT_PREFIX: &str = "windlass";
 
+const LEASE_MIN: Duration = Duration::from_millis(500);
+
 const TOP: Keys = Keys {
     known: &["server", "store", "doorbell", "auth", "models", "tools", "agents", "limits"],
     later: &["plugins_dir", "plugins", "pipelines", "webhooks", "schedules", "responses", "retention", "egress"],
@@ -46,6 +48,7 @@ const LIMITS: Keys = Keys {
         "open_per_tenant",
         "workers",
         "sweep_interval",
+        "lease",
         "attempts",
         "backoff",
         "model_deadline",
@@ -106,10 +109,17 @@ fn read_limits(mut section: Section) -> Result<Limits, ConfigError> {
         open_per_tenant: section.read_or("open_per_tenant", default.open_per_tenant, |field| field.whole(1))?,
         workers: section.read_or("workers", default.workers, |field| field.whole(1))?,
         sweep_interval: section.read_or("sweep_interval", default.sweep_interval, Field::duration)?,
+        lease: section.read_or("lease", default.lease, read_lease)?,
         attempts: section.read_or("attempts", default.attempts, |field| field.whole(1))?,
         backoff: section.read_or("backoff", default.backoff, Field::duration)?,
         model_deadline: section.read_or("model_deadline", default.model_deadline, Field::duration)?,
     })
+}
+
+/// A shorter one would be lost to a pause that any machine makes now and then.
+fn read_lease(field: &Field) -> Result<Duration, ConfigError> {
+    let lease = field.duration()?;
+    if lease < LEASE_MIN { Err(field.expected("a time of at least 500ms")) } else { Ok(lease) }
 }
 
 fn read_server(mut section: Section) -> Result<Server, ConfigError> {

@@ -76,6 +76,7 @@ limits:
   open_per_tenant: 2
   workers: 3
   sweep_interval: 250ms
+  lease: 3s
   attempts: 4
   backoff: 0.5
   model_deadline: 30s
@@ -105,6 +106,7 @@ fn a_full_file_is_read_to_the_last_key() {
             open_per_tenant: 2,
             workers: 3,
             sweep_interval: Duration::from_millis(250),
+            lease: Duration::from_secs(3),
             attempts: 4,
             backoff: Duration::from_millis(500),
             model_deadline: Duration::from_secs(30),
@@ -181,6 +183,14 @@ fn without_a_file_the_defaults_stand() {
     assert_eq!(config.models, [Model::offline()]);
     assert_eq!((config.tools.len(), config.agents.len()), (0, 0));
     assert_eq!((config.limits.max_turns, config.limits.call_deadline), (10, Duration::from_secs(600)));
+}
+
+#[test]
+fn a_lease_is_no_shorter_than_a_pause() {
+    assert_eq!(good("", &[]).limits.lease, Duration::from_secs(10));
+    assert_eq!(good("limits: { lease: 500ms }", &[]).limits.lease, Duration::from_millis(500));
+    let said = error("limits:\n  lease: 499ms\n", &[]);
+    assert!(said.contains("limits.lease") && said.contains("at least 500ms"), "{said}");
 }
 
 #[test]
