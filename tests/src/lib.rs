@@ -1,5 +1,6 @@
 //! The harness: the real binary in a folder of its own, spoken to over HTTP, killed without mercy.
 
+mod database;
 mod fake_model;
 mod nats;
 pub mod postgres;
@@ -8,6 +9,7 @@ mod server;
 mod stream;
 mod views;
 
+pub use database::{Database, Place, Row, Store};
 pub use fake_model::{FakeModel, Scene};
 pub use nats::{Listener, Message, NatsServer};
 pub use proxy::Proxy;

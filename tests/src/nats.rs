@@ -3,7 +3,7 @@
 use std::{
     net::TcpStream,
     process::{Child, Command, Stdio},
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, OnceLock},
 };
 
 use futures_util::StreamExt;
@@ -22,6 +22,22 @@ impl NatsServer {
     /// A server that is up.
     pub async fn start() -> Self {
         Self::with(&[]).await
+    }
+
+    /// The address of a server that all tests of this process share, and that ends with it.
+    pub fn shared() -> &'static str {
+        static SHARED: OnceLock<(String, Child)> = OnceLock::new();
+        let (url, _) = SHARED.get_or_init(|| {
+            let server = Self::down(&[]);
+            // The shell waits for the end of its input, which is the end of this process, however that comes.
+            let script = r#"trap '' INT TERM HUP; nats-server -a 127.0.0.1 -p "$0" >/dev/null 2>&1 & cat >/dev/null; kill -KILL $!"#;
+            let mut shell = Command::new("sh");
+            shell.args(["-c", script, &server.port.to_string()]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+            let shell = shell.spawn().expect("a shell");
+            crate::database::in_thread(|runtime| runtime.block_on(server.answers()));
+            (server.url(), shell)
+        });
+        url
     }
 
     /// A server with more arguments.
@@ -48,6 +64,10 @@ impl NatsServer {
             .stderr(Stdio::null())
             .spawn();
         self.child = Some(child.expect("nats-server is installed: it is in the Debian package nats-server"));
+        self.answers().await;
+    }
+
+    async fn answers(&self) {
         until("nats-server is up", || async { TcpStream::connect(("127.0.0.1", self.port)).ok() }).await;
     }
 

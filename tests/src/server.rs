@@ -12,7 +12,7 @@ use std::{
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::{PATIENCE, SseStream, until};
+use crate::{Database, PATIENCE, Place, SseStream, until};
 
 /// The token the harness configures, which may do everything for the tenant `default`.
 pub const TOKEN: &str = "test-token";
@@ -54,20 +54,29 @@ fn tested(folder: &Path, root: &Path) -> PathBuf {
 /// What a server is started with.
 pub struct ServerBuilder {
     folder: Arc<TempDir>,
+    place: Place,
     config: String,
     env: Vec<(String, String)>,
     wrapper: Vec<String>,
 }
 
 impl ServerBuilder {
-    /// A server in a new folder with this configuration, to which tokens are added if it has none.
+    /// A server in a new folder with this configuration, to which tokens are added if it has none, and a store if this program's
+    /// tests have another than a server has by itself.
     pub fn new(config: &str) -> Self {
         let folder = Arc::new(TempDir::new().expect("a folder for the server"));
         let mut config = config.to_owned();
         if !config.contains("auth:") {
             config.push_str(&format!("\nauth: {{ tokens: [ {{ token: {TOKEN}, scopes: ['*'] }} ] }}\n"));
         }
-        ServerBuilder { folder, config, env: Vec::new(), wrapper: Vec::new() }
+        let place = if config.contains("store:") || config.contains("doorbell:") {
+            Place::in_folder(folder.path())
+        } else {
+            let place = Place::fresh(folder.path());
+            config.push_str(&place.config());
+            place
+        };
+        ServerBuilder { folder, place, config, env: Vec::new(), wrapper: Vec::new() }
     }
 
     /// Adds an environment variable.
@@ -104,6 +113,10 @@ impl ServerBuilder {
     /// Starts it, expecting it to refuse: returns the exit status and what it wrote.
     pub fn refuses(self) -> (ExitStatus, String) {
         std::fs::write(self.folder.path().join("windlass.yaml"), &self.config).expect("the configuration can be written");
+        self.refusal()
+    }
+
+    fn refusal(&self) -> (ExitStatus, String) {
         let out = self.command().output().expect("the binary runs");
         (out.status, String::from_utf8_lossy(&out.stderr).into_owned())
     }
@@ -118,6 +131,7 @@ impl ServerBuilder {
             .current_dir(self.folder.path())
             .env_remove("WINDLASS_CRASH_AT")
             .env("WINDLASS_LOG", "info")
+            .envs(self.place.env())
             .envs(self.env.iter().map(|(name, value)| (name.as_str(), value.as_str())))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -174,16 +188,19 @@ impl Server {
         &self.base
     }
 
-    /// The folder it runs in; the database is `.windlass/windlass.db` below it.
+    /// The folder it runs in.
     pub fn folder(&self) -> &Path {
         self.setup.folder.path()
     }
 
     /// A connection to its database, beside it.
-    pub fn database(&self) -> rusqlite::Connection {
-        let connection = rusqlite::Connection::open(self.folder().join(".windlass/windlass.db")).expect("the database opens");
-        connection.busy_timeout(PATIENCE).expect("a timeout can be set");
-        connection
+    pub fn database(&self) -> Database {
+        self.setup.place.open()
+    }
+
+    /// Where its database is.
+    pub fn place(&self) -> &Place {
+        &self.setup.place
     }
 
     /// Speaks with another token from here on.
@@ -321,6 +338,11 @@ impl Server {
         assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
         let text = String::from_utf8(out.stdout).expect("an export is UTF-8");
         text.lines().map(|line| serde_json::from_str(line).expect("an export is JSON lines")).collect()
+    }
+
+    /// Starts it once more in the same folder, expecting it to refuse: returns the exit status and what it wrote.
+    pub fn refuses(&self) -> (ExitStatus, String) {
+        self.setup.refusal()
     }
 
     /// Kills it without warning.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::{Server, SseEvent, until};
+use crate::{Row, Server, SseEvent, until};
 
 impl Server {
     /// An agent's inbox rows, oldest first.
@@ -66,32 +66,23 @@ impl Server {
         self.run(run).await
     }
 
-    /// The number of rows in every table.
+    /// The number of rows in every table, once nothing waits to be published.
     pub fn row_counts(&self) -> BTreeMap<String, i64> {
         let database = self.database();
-        let mut tables =
-            database.prepare("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'").expect("a schema");
-        let names: Vec<String> = tables.query_map([], |row| row.get(0)).expect("tables").map(|name| name.expect("a name")).collect();
-        let count = |name: &String| database.query_row(&format!("SELECT count(*) FROM {name}"), [], |row| row.get(0)).expect("a count");
-        names.iter().map(|name| (name.clone(), count(name))).collect()
+        database.all_published();
+        database.row_counts()
     }
 
-    /// Every row of every table: equal before and after means that nothing changed.
-    pub fn snapshot(&self) -> BTreeMap<String, Vec<String>> {
+    /// Every row of every table, once nothing waits to be published: equal before and after means that nothing changed.
+    pub fn snapshot(&self) -> BTreeMap<String, Vec<Row>> {
         let database = self.database();
-        let rows = |name: &String| {
-            let mut all = database.prepare(&format!("SELECT * FROM {name}")).expect("a table");
-            let columns = all.column_count();
-            let spelled = |row: &rusqlite::Row<'_>| Ok((0..columns).map(|at| format!("{:?}", row.get_ref(at).expect("a value"))).collect());
-            let rows: Vec<Vec<String>> = all.query_map([], spelled).expect("rows").map(|row| row.expect("a row")).collect();
-            rows.iter().map(|row| row.join("|")).collect()
-        };
-        self.row_counts().into_keys().map(|name| (name.clone(), rows(&name))).collect()
+        database.all_published();
+        database.snapshot()
     }
 
     /// One number out of the database.
     pub fn number(&self, sql: &str) -> i64 {
-        self.database().query_row(sql, [], |row| row.get(0)).expect("a number")
+        self.database().number(sql)
     }
 }
 

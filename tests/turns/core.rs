@@ -47,10 +47,7 @@ async fn c_002_an_owner_with_a_stale_epoch_writes_nothing() {
     let server = office().await;
     let run = server.enqueue("ada", "wait 1000 and answer").await;
     server.agent_is("ada", "running").await;
-    let bumped: i64 = server
-        .database()
-        .query_row("UPDATE heads SET epoch = epoch + 7 WHERE agent = 'ada' AND status = 'running' RETURNING epoch", [], |row| row.get(0))
-        .expect("the run is still thinking");
+    let bumped: i64 = server.number("UPDATE heads SET epoch = epoch + 7 WHERE agent = 'ada' AND status = 'running' RETURNING epoch");
     server.ended(&run).await;
     // The answer of the fenced call was dropped, and the model asked again under the epoch that holds.
     let replied: Vec<Value> = server.journal(&run).await.into_iter().filter(|entry| entry["event"]["kind"] == "replied").collect();
@@ -66,8 +63,8 @@ async fn c_002_while_another_turn_is_active_nothing_of_this_one_moves() {
     let call = server.claim("echo").await;
     let other = server.enqueue("ada", "the next").await;
     let set_active = |id: &str, pending: u32| {
-        let sql = "UPDATE heads SET run = ?1, pending = ?2, wake_at = 1 WHERE agent = 'ada'";
-        server.database().execute(sql, (bytes(id), pending)).expect("a head");
+        let sql = format!("UPDATE heads SET run = {}, pending = {pending}, wake_at = 1 WHERE agent = 'ada'", bytes(id));
+        assert_eq!(server.database().execute(&sql), Ok(1));
     };
     set_active(&other, 0);
     let before = server.journal(&run).await;

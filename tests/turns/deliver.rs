@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 use windlass_tests::{FakeModel, Scene, Server, ServerBuilder, SseEvent};
 
+use crate::look::bytes;
+
 const CONFIG: &str = "
 tools:
   external:
@@ -56,12 +58,7 @@ async fn owes_nothing(server: &Server, agent: &str, run: &str, status: &str) {
     assert_eq!(own.len(), 1, "one task event: {events:#?}");
     assert_eq!(&own[0].data["deliverable_card_id"], deliverable);
     assert_eq!(own[0].data["status"], status);
-    assert_eq!(server.number(&format!("SELECT count(*) FROM journal WHERE kind = 'ended' AND run = x'{}'", hex(run))), 1);
-}
-
-/// A run's id as its sixteen bytes are written in SQL.
-fn hex(run: &str) -> String {
-    run.trim_start_matches("run_").replace('-', "")
+    assert_eq!(server.number(&format!("SELECT count(*) FROM journal WHERE kind = 'ended' AND run = {}", bytes(run))), 1);
 }
 
 #[tokio::test]

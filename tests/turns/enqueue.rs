@@ -7,7 +7,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use windlass_tests::{Answer, Scene, Server, until};
 
-use crate::look::{bytes, crowded, edges_taken, hammer, head, multiply, office, office_with, serve, spy, stop, theatre};
+use crate::look::{crowded, edges_taken, hammer, head, hex, multiply, office, office_with, serve, spy, stop, theatre};
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 
@@ -30,20 +30,15 @@ async fn c_022_the_inbox_row_holds_pointers_and_no_content() {
     server.report(&call, json!("the result itself")).await.ok();
     server.ended(run).await;
     let database = server.database();
-    let mut rows = database.prepare("SELECT * FROM inbox").expect("an inbox");
-    let columns = rows.column_count();
-    let read =
-        |row: &rusqlite::Row<'_>| (0..columns).map(|at| row.get_ref(at).map(|value| format!("{value:?}"))).collect::<Result<String, _>>();
-    let dump: Vec<String> = rows.query_map([], read).expect("rows").map(|row| row.expect("a row")).collect();
-    assert_eq!(dump.len(), 2);
-    for (row, content) in dump.iter().zip([secret, "the result itself"]) {
-        let as_blob = format!("{:?}", content.as_bytes());
-        assert!(!row.contains(content) && !row.contains(as_blob.trim_matches(['[', ']'])), "{row}");
+    let rows = database.rows("SELECT * FROM inbox ORDER BY n");
+    assert_eq!(rows.len(), 2);
+    for (row, (kind, content)) in rows.iter().zip([("turn", secret), ("tool_result", "the result itself")]) {
+        let as_bytes: String = content.bytes().map(|byte| format!("{byte:02x}")).collect();
+        let row = format!("{row:?}");
+        assert!(!row.contains(content) && !row.contains(&as_bytes), "{row}");
+        let pointed = format!("SELECT i.content FROM inbox AS m JOIN items AS i ON i.item = m.item WHERE m.kind = '{kind}'");
+        assert!(database.text(&pointed).contains(&as_bytes), "it points at an item");
     }
-    let pointed = "SELECT i.content FROM inbox AS m JOIN items AS i ON i.item = m.item WHERE m.kind = ?1";
-    let behind = |kind: &str| database.query_row(pointed, [kind], |row| row.get::<_, Vec<u8>>(0)).expect("it points at an item");
-    assert!(String::from_utf8(behind("turn")).expect("text").contains(secret));
-    assert!(String::from_utf8(behind("tool_result")).expect("text").contains("the result itself"));
 }
 
 #[tokio::test]
@@ -106,9 +101,9 @@ async fn c_026_dispatch_on_an_idle_agent_leases_it_and_writes_the_epoch_back() {
 #[tokio::test]
 async fn c_026_the_turn_that_leaves_promotes_the_next_with_its_epoch() {
     let (server, model) = theatre(vec![Scene::Hang], "").await;
-    let spying = "CREATE TABLE spy_rows (moved TEXT, epoch INTEGER);
-                  CREATE TRIGGER spy_inbox AFTER UPDATE ON inbox BEGIN INSERT INTO spy_rows VALUES (OLD.status || ' ' || NEW.status, NEW.epoch); END;";
-    server.database().execute_batch(spying).expect("the spy gets in");
+    let database = server.database();
+    database.batch("CREATE TABLE spy_rows (moved text, epoch bigint)");
+    database.spy("spy_inbox", "UPDATE", "inbox", "INSERT INTO spy_rows VALUES (OLD.status || ' ' || NEW.status, NEW.epoch)");
     let runs = [server.enqueue("ada", "1").await, server.enqueue("ada", "2").await, server.enqueue("ada", "3").await];
     for active in &runs {
         until("the turn is active", || async { (head(&server, "ada").await["active_agent_turn_id"] == *active).then_some(()) }).await;
@@ -131,17 +126,17 @@ async fn c_026_the_turn_that_leaves_promotes_the_next_with_its_epoch() {
 async fn c_027_an_action_leases_the_head_before_its_row_is_written() {
     let (server, _model, holder) = crowded(vec![Scene::Say("not asked")]).await;
     // What the head is at the moment the row comes.
-    let spying = "CREATE TABLE spy_rows (status TEXT, epoch INTEGER, run BLOB, row_status TEXT);
-                  CREATE TRIGGER spy_inbox AFTER INSERT ON inbox BEGIN
-                      INSERT INTO spy_rows SELECT status, epoch, run, NEW.status FROM heads WHERE agent = NEW.agent; END;";
-    server.database().execute_batch(spying).expect("the spy gets in");
+    let database = server.database();
+    database.batch("CREATE TABLE spy_rows (status text, epoch bigint, run text, row_status text)");
+    let note = "INSERT INTO spy_rows SELECT status, epoch, lower(hex(run)), NEW.status FROM heads WHERE agent = NEW.agent";
+    database.spy("spy_inbox", "INSERT", "inbox", note);
     let action = json!({ "action_id": "click", "tool": "echo", "args": { "x": 1 } });
     let taken = server.post("/v1/agents/ada/actions", action).await;
     assert_eq!((taken.status, &taken.body["status"]), (202, &json!("accepted")));
     let run = taken.body["agent_turn_id"].as_str().expect("a turn");
-    let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?));
-    let seen: (String, i64, Vec<u8>, String) = server.database().query_row("SELECT * FROM spy_rows", [], read).expect("one row came");
-    assert_eq!(seen, ("dispatched".to_owned(), taken.body["turn_epoch"].as_i64().expect("an epoch"), bytes(run), "pending".to_owned()));
+    let [row] = &database.rows("SELECT * FROM spy_rows")[..] else { panic!("one row came") };
+    let seen: Vec<&str> = row.iter().flatten().map(String::as_str).collect();
+    assert_eq!(seen, ["dispatched", &taken.body["turn_epoch"].to_string(), hex(run), "pending"]);
     let row = &server.inbox("ada").await[0];
     assert_eq!((&row["message_type"], &row["status"]), (&json!("ui_action"), &json!("pending")));
     stop(&server, "holder", &holder).await;

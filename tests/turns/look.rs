@@ -2,7 +2,7 @@
 
 use futures_util::future::join_all;
 use serde_json::{Value, json};
-use windlass_tests::{FakeModel, Scene, Server, ServerBuilder, SseEvent};
+use windlass_tests::{FakeModel, Row, Scene, Server, ServerBuilder, SseEvent, Store};
 
 /// Tools of several kinds, and agents that may use them.
 const OFFICE: &str = "
@@ -96,29 +96,43 @@ pub fn states(events: &[SseEvent]) -> Vec<&SseEvent> {
     events.iter().filter(|event| event.event.ends_with(".state")).collect()
 }
 
-/// An id's bytes, as the store keeps them.
-pub fn bytes(id: &str) -> Vec<u8> {
-    let hex = id.rsplit('_').next().expect("an id has a prefix");
-    (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).expect("an id is hexadecimal")).collect()
+/// The hexadecimal digits of an id.
+pub fn hex(id: &str) -> &str {
+    id.rsplit('_').next().expect("an id has a prefix")
+}
+
+/// An id's bytes, as the store keeps them, in SQL.
+pub fn bytes(id: &str) -> String {
+    format!("unhex('{}')", hex(id))
 }
 
 /// Puts a row into an inbox behind the server's back, and has its agent looked at.
 pub fn slip_in(server: &Server, agent: &str, kind: &str, run: Option<&str>, call: Option<u32>) -> i64 {
-    let mut database = server.database();
-    let slip = database.transaction().expect("a transaction");
-    let sql = "INSERT INTO inbox (tenant, agent, kind, status, run, call, reason, created_at) VALUES ('default', ?1, ?2, 'pending', ?3, ?4, 'slipped in', 1)";
-    slip.execute(sql, (agent, kind, run.map(bytes), call)).expect("a row of the right form");
-    let row = slip.last_insert_rowid();
-    slip.execute("UPDATE heads SET pending = pending + 1, wake_at = 1 WHERE agent = ?1", [agent]).expect("a head");
-    slip.commit().expect("it is stored");
+    let database = server.database();
+    let run = run.map_or("NULL".to_owned(), bytes);
+    let call = call.map_or("NULL".to_owned(), |call| call.to_string());
+    database.batch("BEGIN");
+    let row = database.number(&format!(
+        "INSERT INTO inbox (n, tenant, agent, kind, status, run, call, reason, created_at)
+         VALUES ({}, 'default', '{agent}', '{kind}', 'pending', {run}, {call}, 'slipped in', 1) RETURNING n",
+        database.next_message()
+    ));
+    let counted = database.execute(&format!("UPDATE heads SET pending = pending + 1, wake_at = 1 WHERE agent = '{agent}'"));
+    assert_eq!(counted, Ok(1), "the agent has a head");
+    database.batch("COMMIT");
     row
 }
 
 /// Makes copies of a queued turn behind the server's back, each a turn of its own: ten thousand requests take too long.
 pub fn multiply(server: &Server, run: &str, copies: u32) {
     let database = server.database();
+    database.batch("CREATE TEMP TABLE chosen (run bytea, copies bigint)");
+    database.execute(&format!("INSERT INTO chosen VALUES ({}, {copies})", bytes(run))).expect("a note");
+    // A state is JSON in bytes, and an id stands in it in digits: both are looked at in their own digits.
     let sql = "
-        BEGIN IMMEDIATE;
+        BEGIN;
+        UPDATE heads SET queued = queued + (SELECT copies FROM chosen), runs = runs + (SELECT copies FROM chosen)
+            WHERE agent = (SELECT agent FROM runs WHERE run = (SELECT run FROM chosen));
         CREATE TEMP TABLE the AS SELECT * FROM runs WHERE run = (SELECT run FROM chosen);
         CREATE TEMP TABLE copies AS
             WITH RECURSIVE numbers (k) AS (SELECT 1 UNION ALL SELECT k + 1 FROM numbers, chosen WHERE k < copies)
@@ -133,20 +147,22 @@ pub fn multiply(server: &Server, run: &str, copies: u32) {
             FROM copies AS c, the, stretches AS s WHERE s.run = the.run;
         INSERT INTO runs SELECT c.run, the.tenant, the.agent, the.ordinal + c.k, the.status, the.kind, the.epoch, c.message, NULL, the.manifest,
                 the.context, c.output, the.state_version,
-                CAST(replace(CAST(the.state AS TEXT), lower(hex(the.output)), lower(hex(c.output))) AS BLOB),
+                unhex(replace(hex(the.state), hex(lower(hex(the.output))), hex(lower(hex(c.output))))),
                 the.iteration, the.trace, the.parent_step, the.source, the.depth, the.deliverable, the.created_at, the.ended_at FROM copies AS c, the;
-        UPDATE heads SET queued = queued + (SELECT copies FROM chosen), runs = runs + (SELECT copies FROM chosen)
-            WHERE agent = (SELECT agent FROM the);
-        UPDATE tenants SET open = open + (SELECT copies FROM chosen);
-        COMMIT;";
-    database.execute_batch("CREATE TEMP TABLE chosen (run BLOB, copies INTEGER)").expect("a note");
-    database.execute("INSERT INTO chosen VALUES (?1, ?2)", (bytes(run), copies)).expect("a note");
-    database.execute_batch(sql).expect("the copies are made");
+        ";
+    let counted = match database.store() {
+        Store::Sqlite => "UPDATE tenants SET open = open + (SELECT copies FROM chosen);",
+        // The writer's slot that nobody has; and numbers go on behind the copies.
+        Store::Postgres => {
+            "INSERT INTO tenants SELECT 'default', -1, copies FROM chosen; SELECT setval('inbox_numbers', (SELECT max(n) FROM inbox));"
+        }
+    };
+    database.batch(&format!("{sql}{counted} COMMIT;"));
 }
 
 /// The status of an inbox row.
 pub fn row_status(server: &Server, row: i64) -> String {
-    server.database().query_row("SELECT status FROM inbox WHERE n = ?1", [row], |row| row.get(0)).expect("the row is there")
+    server.database().text(&format!("SELECT status FROM inbox WHERE n = {row}"))
 }
 
 /// One change of a head.
@@ -154,8 +170,8 @@ pub fn row_status(server: &Server, row: i64) -> String {
 pub struct Move {
     pub from: String,
     pub to: String,
-    pub old_run: Option<Vec<u8>>,
-    pub new_run: Option<Vec<u8>>,
+    pub old_run: Option<String>,
+    pub new_run: Option<String>,
     pub old_epoch: i64,
     pub new_epoch: i64,
     pub waiting: i64,
@@ -174,43 +190,47 @@ impl Move {
 
 /// Has the database write down every change of a head, and how many runs of its agent are active after every change of one.
 pub fn spy(server: &Server) {
-    let columns = "agent, old_status, new_status, old_run, new_run, old_epoch, new_epoch, waiting, deadline";
+    let database = server.database();
+    let numbers = "old_epoch bigint, new_epoch bigint, waiting bigint, deadline bigint";
+    database.batch(&format!(
+        "CREATE TABLE spy (n {}, agent text, old_status text, new_status text, old_run text, new_run text, {numbers});
+         CREATE TABLE spy_active (agent text, active bigint);",
+        database.counter()
+    ));
+    let note = "INSERT INTO spy (agent, old_status, new_status, old_run, new_run, old_epoch, new_epoch, waiting, deadline)";
+    let born = "NEW.agent, 'idle', NEW.status, NULL, lower(hex(NEW.run)), 0, NEW.epoch, NEW.waiting, NEW.deadline";
+    let moved =
+        "NEW.agent, OLD.status, NEW.status, lower(hex(OLD.run)), lower(hex(NEW.run)), OLD.epoch, NEW.epoch, NEW.waiting, NEW.deadline";
+    database.spy("spy_born", "INSERT", "heads", &format!("{note} VALUES ({born})"));
+    database.spy("spy_moved", "UPDATE", "heads", &format!("{note} VALUES ({moved})"));
     let active =
         "INSERT INTO spy_active SELECT NEW.agent, count(*) FROM runs WHERE tenant = NEW.tenant AND agent = NEW.agent AND status = 'active'";
-    let sql = format!(
-        "CREATE TABLE spy (n INTEGER PRIMARY KEY AUTOINCREMENT, {columns});
-         CREATE TABLE spy_active (agent TEXT, active INTEGER);
-         CREATE TRIGGER spy_born AFTER INSERT ON heads BEGIN
-             INSERT INTO spy ({columns})
-             VALUES (NEW.agent, 'idle', NEW.status, NULL, NEW.run, 0, NEW.epoch, NEW.waiting, NEW.deadline); END;
-         CREATE TRIGGER spy_moved AFTER UPDATE ON heads BEGIN
-             INSERT INTO spy ({columns})
-             VALUES (NEW.agent, OLD.status, NEW.status, OLD.run, NEW.run, OLD.epoch, NEW.epoch, NEW.waiting, NEW.deadline); END;
-         CREATE TRIGGER spy_run_born AFTER INSERT ON runs BEGIN {active}; END;
-         CREATE TRIGGER spy_run_moved AFTER UPDATE ON runs BEGIN {active}; END;"
-    );
-    server.database().execute_batch(&sql).expect("the spy gets in");
+    database.spy("spy_run_born", "INSERT", "runs", active);
+    database.spy("spy_run_moved", "UPDATE", "runs", active);
 }
 
 /// What the spy saw of an agent's head.
 pub fn moves(server: &Server, agent: &str) -> Vec<Move> {
-    let database = server.database();
-    let sql =
-        "SELECT old_status, new_status, old_run, new_run, old_epoch, new_epoch, waiting, deadline FROM spy WHERE agent = ?1 ORDER BY n";
-    let mut seen = database.prepare(sql).expect("the spy's notes");
-    let read = |row: &rusqlite::Row<'_>| {
-        Ok(Move {
-            from: row.get(0)?,
-            to: row.get(1)?,
-            old_run: row.get(2)?,
-            new_run: row.get(3)?,
-            old_epoch: row.get(4)?,
-            new_epoch: row.get(5)?,
-            waiting: row.get(6)?,
-            deadline: row.get(7)?,
-        })
+    // A run that is not there has no digits; on SQLite it has an empty text of them.
+    let sql = format!(
+        "SELECT old_status, new_status, nullif(old_run, ''), nullif(new_run, ''), old_epoch, new_epoch, waiting, deadline
+         FROM spy WHERE agent = '{agent}' ORDER BY n"
+    );
+    let read = |row: Row| {
+        let [from, to, old_run, new_run, old_epoch, new_epoch, waiting, deadline] = <[_; 8]>::try_from(row).expect("eight columns");
+        let number = |value: Option<String>| value.map(|value| value.parse::<i64>().expect("a number"));
+        Move {
+            from: from.expect("a status"),
+            to: to.expect("a status"),
+            old_run,
+            new_run,
+            old_epoch: number(old_epoch).expect("an epoch"),
+            new_epoch: number(new_epoch).expect("an epoch"),
+            waiting: number(waiting).expect("a count"),
+            deadline: number(deadline),
+        }
     };
-    seen.query_map([agent], read).expect("the spy's notes").map(|row| row.expect("a note")).collect()
+    server.database().rows(&sql).into_iter().map(read).collect()
 }
 
 /// The edges an agent's head took, without those that left its status as it was.

@@ -1,4 +1,4 @@
-//! What the turn machine promises, over the real binary.
+//! What the turn machine promises, over the real binary, on SQLite. `tests/turns_postgres` has the same on PostgreSQL.
 
 mod additions;
 mod bad_input;
@@ -8,6 +8,7 @@ mod deliver;
 mod enqueue;
 mod look;
 mod models;
+mod only_sqlite;
 mod operations;
 mod recovery;
 mod report;

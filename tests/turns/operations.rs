@@ -1,9 +1,7 @@
-//! What an operator meets: refusals to start, locks, versions, a clean stop; and content that survives as it is.
+//! What an operator meets: refusals to start, a clean stop; and content that survives as it is.
 
 use std::{
-    collections::BTreeMap,
     os::unix::fs::PermissionsExt,
-    path::Path,
     process::{Command, Output},
 };
 
@@ -21,13 +19,6 @@ agents:
   b: { tools: [echo] }
 limits: { sweep_interval: 20ms }
 ";
-
-/// Starts a server in a folder where it will not serve.
-fn serve_in(folder: &Path) -> Output {
-    let mut command = Command::new(binary());
-    command.args(["serve", "--listen", "127.0.0.1:0"]).current_dir(folder).env_remove("WINDLASS_CRASH_AT");
-    command.output().expect("the binary runs")
-}
 
 fn words(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
@@ -61,52 +52,6 @@ fn a_script_that_cannot_be_read_is_an_error_at_the_start() {
     let (status, said) = ServerBuilder::new(config).refuses();
     assert!(!status.success());
     assert!(said.contains("nowhere.yaml"), "{said}");
-}
-
-#[tokio::test]
-async fn a_second_server_on_the_same_folder_is_refused_and_the_first_goes_on() {
-    let server = ServerBuilder::new(CONFIG).start().await;
-    let run = server.enqueue("a", "call echo").await;
-    server.suspended("a", &run).await;
-    let before = server.snapshot();
-    let second = serve_in(server.folder());
-    assert!(!second.status.success());
-    assert!(words(&second).contains("in use by another server"), "{}", words(&second));
-    assert_eq!(server.snapshot(), before);
-    let call = server.claim("echo").await;
-    server.report(&call, json!(1)).await.ok();
-    assert_eq!(server.ended(&run).await["task_status"], "success");
-}
-
-/// Every file of the data folder, byte for byte, without the lock.
-fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
-    let entries = std::fs::read_dir(folder.join(".windlass")).expect("the data folder");
-    let read = entries.map(|entry| entry.expect("an entry").path());
-    let kept = read.filter(|path| path.extension().is_none_or(|end| end != "lock"));
-    kept.map(|path| (path.display().to_string(), std::fs::read(&path).expect("a file"))).collect()
-}
-
-#[tokio::test]
-async fn a_database_of_a_newer_version_is_refused_and_left_untouched() {
-    let mut server = ServerBuilder::new(CONFIG).start().await;
-    let run = server.enqueue("a", "hello").await;
-    server.ended(&run).await;
-    server.kill();
-    let database = server.database();
-    database.execute("UPDATE schema_version SET version = version + 1", []).expect("a later version");
-    // Once with the change still in the log, once with everything in the file.
-    let before = files(server.folder());
-    let refused = serve_in(server.folder());
-    assert!(!refused.status.success());
-    assert!(words(&refused).contains("schema version"), "{}", words(&refused));
-    let unchanged = |name: &String, bytes: &Vec<u8>| name.ends_with("-shm") || before.get(name) == Some(bytes);
-    assert!(files(server.folder()).iter().all(|(name, bytes)| unchanged(name, bytes)), "with a log beside it");
-    database.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).expect("everything goes into the file");
-    drop(database);
-    let before = files(server.folder());
-    let refused = serve_in(server.folder());
-    assert!(!refused.status.success());
-    assert_eq!(files(server.folder()), before);
 }
 
 #[tokio::test]

@@ -45,9 +45,8 @@ async fn c_084_an_owner_that_lost_the_gate_stops_at_once_and_leaves_nothing_behi
     let run = server.enqueue("a", "go").await;
     let old = server.agent_is("a", "running").await["turn_epoch"].as_u64().expect("an epoch");
     // Another owner moves the head while this one's model call is in flight.
-    let moved =
-        server.database().execute("UPDATE heads SET epoch = epoch + 1, seq = seq + 1 WHERE agent = 'a'", []).expect("the head moves");
-    assert_eq!(moved, 1);
+    let moved = server.database().execute("UPDATE heads SET epoch = epoch + 1, seq = seq + 1 WHERE agent = 'a'");
+    assert_eq!(moved, Ok(1));
     let call = server.claim("echo").await;
     assert_eq!(call["turn_epoch"].as_u64(), Some(old + 1));
     let journal = server.journal(&run).await;
@@ -209,8 +208,8 @@ async fn f_006_one_corrupt_row_never_stops_the_sweep() {
         healthy.push(run);
     }
     server.kill();
-    let changed = server.database().execute("UPDATE runs SET state = x'7b7d' WHERE agent = 'a'", []).expect("the row is broken");
-    assert_eq!(changed, 1);
+    let broke = server.database().execute("UPDATE runs SET state = unhex('7b7d') WHERE agent = 'a'");
+    assert_eq!(broke, Ok(1));
     let server = server.restart(&[]).await;
     for run in &healthy {
         let ended = server.ended(run).await;

@@ -260,9 +260,7 @@ async fn c_081_a_tool_result_row_carries_turn_agent_epoch_call_status_wish_and_c
     assert_eq!(row["result_status"], "partial");
     assert_eq!(row["after_execution"], "terminate");
     assert_eq!(server.content(&row["tool_result_card_id"]).await["result"], json!({"n": 1}));
-    let agent: String =
-        server.database().query_row("SELECT agent FROM inbox WHERE kind = 'tool_result'", [], |row| row.get(0)).expect("the row");
-    assert_eq!(agent, "a");
+    assert_eq!(server.database().text("SELECT agent FROM inbox WHERE kind = 'tool_result'"), "a");
     assert_eq!(server.ended(&run).await["task_status"], "partial", "the row's wish and status decided the end");
 }
 

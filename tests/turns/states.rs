@@ -4,25 +4,23 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use windlass_tests::{Scene, until};
 
-use crate::look::{bytes, claim_all, crowded, edges_taken, head, moves, office, serve, spy, states, stop, theatre};
+use crate::look::{claim_all, crowded, edges_taken, head, hex, moves, office, serve, spy, states, stop, theatre};
 
 #[tokio::test]
 async fn c_010_the_store_refuses_a_status_that_is_none() {
     let server = office().await;
     let run = server.enqueue("ada", "call echo").await;
     server.suspended("ada", &run).await;
-    let mut database = server.database();
-    for status in ["'paused'", "'RUNNING'", "'done'", "''", "0", "NULL"] {
-        for (table, key) in [("heads", "agent = 'ada'"), ("runs", "1"), ("inbox", "1"), ("calls", "1")] {
-            let attempt = database.transaction().expect("a transaction");
-            let refused = attempt.execute(&format!("UPDATE {table} SET status = {status} WHERE {key}"), []);
-            assert!(refused.is_err_and(|error| error.to_string().contains("constraint failed")), "{table} took {status}");
+    let database = server.database();
+    for status in ["'paused'", "'RUNNING'", "'done'", "''", "'0'", "NULL"] {
+        for table in ["heads", "runs", "inbox", "calls"] {
+            let refused = database.attempt(&format!("UPDATE {table} SET status = {status} WHERE agent = 'ada'"));
+            assert!(refused.is_err_and(|error| error.contains("constraint")), "{table} took {status}");
         }
     }
     for status in ["dispatched", "running", "suspended"] {
-        let attempt = database.transaction().expect("a transaction");
-        let taken = attempt.execute("UPDATE heads SET status = ?1 WHERE agent = 'ada'", [status]);
-        assert_eq!(taken.ok(), Some(1), "{status} is one of the four");
+        let taken = database.attempt(&format!("UPDATE heads SET status = '{status}' WHERE agent = 'ada'"));
+        assert_eq!(taken, Ok(1), "{status} is one of the four");
     }
     assert_eq!(head(&server, "ada").await["status"], "suspended");
 }
@@ -108,18 +106,14 @@ async fn c_012_idle_means_no_active_turn() {
     assert_eq!(head(&server, "ada").await["active_agent_turn_id"], Value::Null, "before its first turn");
     let run = server.enqueue("ada", "call echo").await;
     server.suspended("ada", &run).await;
-    let refuses = |sql: &str| {
-        let mut database = server.database();
-        let attempt = database.transaction().expect("a transaction");
-        attempt.execute(sql, []).is_err_and(|error| error.to_string().contains("CHECK"))
-    };
+    let refuses = |sql: &str| server.database().attempt(sql).is_err_and(|error| error.to_lowercase().contains("check"));
     assert!(refuses("UPDATE heads SET status = 'idle' WHERE agent = 'ada'"), "idle with a turn");
     assert!(refuses("UPDATE heads SET run = NULL WHERE agent = 'ada'"), "suspended without one");
     serve(&server, "echo", 1).await;
     server.ended(&run).await;
     let idle = head(&server, "ada").await;
     assert_eq!((&idle["status"], &idle["active_agent_turn_id"]), (&json!("idle"), &Value::Null));
-    assert!(refuses("UPDATE heads SET run = x'00' WHERE agent = 'ada'"), "idle with a turn");
+    assert!(refuses("UPDATE heads SET run = unhex('00') WHERE agent = 'ada'"), "idle with a turn");
 }
 
 #[tokio::test]
@@ -182,10 +176,11 @@ async fn c_015_count_and_set_agree_at_every_moment_of_a_busy_server() {
     // One statement sees one moment.
     let sql = "SELECT count(*) FROM heads AS h WHERE (h.status = 'suspended') <> (h.waiting > 0) OR h.waiting <>
                (SELECT count(*) FROM calls AS c WHERE c.run = h.run AND c.status IN ('waiting', 'claimed', 'parked', 'started'))";
+    let database = server.database();
     let watch = async {
         let mut looks = 0;
         loop {
-            assert_eq!(server.number(sql), 0, "after {looks} looks");
+            assert_eq!(database.number(sql), 0, "after {looks} looks");
             looks += 1;
             tokio::task::yield_now().await;
         }
@@ -310,7 +305,7 @@ async fn c_020_a_turn_resumes_only_when_nothing_is_awaited_any_more() {
     assert_eq!(model.asked().len(), 2);
     let resumed = moves(&server, "ada").into_iter().filter(|seen| seen.edge() == ("suspended", "running")).collect::<Vec<_>>();
     assert_eq!(resumed.len(), 1);
-    assert!(resumed.iter().all(|seen| seen.waiting == 0 && seen.new_run == Some(bytes(&run))));
+    assert!(resumed.iter().all(|seen| seen.waiting == 0 && seen.new_run.as_deref() == Some(hex(&run))));
 }
 
 #[tokio::test]

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use windlass_tests::{FakeModel, Scene, Server, until};
 
 use crate::look::{
-    bytes, claim_all, crowded, each_ran_once, edges_taken, hammer, head, most_active, moves, office, office_with, row_status, serve,
-    slip_in, spy, stop, theatre,
+    claim_all, crowded, each_ran_once, edges_taken, hammer, head, hex, most_active, moves, office, office_with, row_status, serve, slip_in,
+    spy, stop, theatre,
 };
 
 /// Ada waits for so many calls of `echo`, and the only worker is kept by another agent: reports stay in the inbox.
@@ -71,13 +71,13 @@ async fn c_031_many_reports_of_the_same_calls_at_once_are_taken_once_each() {
 async fn c_032_readers_of_the_head_hold_nobody_up() {
     let server = office().await;
     let database = server.database();
-    database.execute_batch("BEGIN; SELECT * FROM heads; SELECT * FROM runs;").expect("an open look at everything");
+    database.hold_still();
+    database.batch("SELECT * FROM heads; SELECT * FROM runs;");
     let run = server.enqueue("ada", "call echo").await;
     serve(&server, "echo", 1).await;
     server.ended(&run).await;
-    let seen: i64 = database.query_row("SELECT count(*) FROM heads", [], |row| row.get(0)).expect("the old look");
-    assert_eq!(seen, 0, "the look was open all the time");
-    database.execute_batch("ROLLBACK").expect("it ends");
+    assert_eq!(database.number("SELECT count(*) FROM heads"), 0, "the look was open all the time");
+    database.batch("ROLLBACK");
 }
 
 #[tokio::test]
@@ -85,8 +85,8 @@ async fn c_032_a_write_that_lost_the_race_for_the_head_is_made_anew() {
     let server = office().await;
     let run = server.enqueue("ada", "wait 1000 and answer").await;
     server.agent_is("ada", "running").await;
-    let moved = server.database().execute("UPDATE heads SET seq = seq + 1 WHERE agent = 'ada' AND status = 'running'", []);
-    assert_eq!(moved.ok(), Some(1), "somebody else moved the head on");
+    let moved = server.database().execute("UPDATE heads SET seq = seq + 1 WHERE agent = 'ada' AND status = 'running'");
+    assert_eq!(moved, Ok(1), "somebody else moved the head on");
     let view = server.ended(&run).await;
     assert_eq!(view["task_status"], "success");
     assert_eq!(server.kinds(&run).await, ["accepted", "leased", "lap_started", "replied", "ended"], "nothing was written twice");
@@ -274,7 +274,7 @@ async fn c_039_enqueues_are_never_merged_into_one_turn() {
         assert_eq!(server.cards(&view["context_box_id"]).await.len(), 1);
     }
     let leases = moves(&server, "ada").into_iter().filter(|seen| !seen.is_same_run() && seen.new_run.is_some());
-    let leased: Vec<Vec<u8>> = leases.filter_map(|seen| seen.new_run).collect();
+    let leased: Vec<String> = leases.filter_map(|seen| seen.new_run).collect();
     assert_eq!(leased.len(), runs.len());
-    assert_eq!(leased.into_iter().collect::<BTreeSet<_>>(), runs.iter().map(|run| bytes(run)).collect());
+    assert_eq!(leased.into_iter().collect::<BTreeSet<_>>(), runs.iter().map(|run| hex(run).to_owned()).collect());
 }

@@ -13,6 +13,9 @@ use windlass_ports::NodeId;
 
 use crate::engine::Inner;
 
+/// Stores give a process that opens them a first lease of at least so long, whatever it is going to ask for afterwards.
+const FIRST_MS: u64 = 10_000;
+
 /// How far this process is trusted to be alive.
 pub(crate) struct Lease {
     until: Mutex<Instant>,
@@ -24,7 +27,7 @@ pub(crate) struct Lease {
 impl Lease {
     /// The first lease: whoever opened the store for this process has taken it.
     pub fn new(lease_ms: u64) -> Self {
-        let until = Mutex::new(Instant::now() + Duration::from_millis(lease_ms));
+        let until = Mutex::new(Instant::now() + Duration::from_millis(lease_ms.min(FIRST_MS)));
         Lease { until, given_up: tokio::sync::Mutex::new(false), lost: watch::Sender::default() }
     }
 

@@ -19,6 +19,8 @@ use super::{
 /// What subjects begin with.
 const DEFAULT_PREFIX: &str = "windlass";
 
+const LEASE_MIN: Duration = Duration::from_millis(500);
+
 const TOP: Keys = Keys {
     known: &["server", "store", "doorbell", "auth", "models", "tools", "agents", "limits"],
     later: &["plugins_dir", "plugins", "pipelines", "webhooks", "schedules", "responses", "retention", "egress"],
@@ -53,9 +55,6 @@ const LIMITS: Keys = Keys {
     ],
     later: &[],
 };
-
-/// A lease that a busy machine can keep: it is prolonged four times in its length.
-const LEASE_MIN: Duration = Duration::from_millis(500);
 
 /// Whether a section of that name exists, in this version or a later one.
 pub(super) fn is_top_level(key: &str) -> bool {
@@ -117,6 +116,7 @@ fn read_limits(mut section: Section) -> Result<Limits, ConfigError> {
     })
 }
 
+/// A shorter one would be lost to a pause that any machine makes now and then.
 fn read_lease(field: &Field) -> Result<Duration, ConfigError> {
     let lease = field.duration()?;
     if lease < LEASE_MIN { Err(field.expected("a time of at least 500ms")) } else { Ok(lease) }

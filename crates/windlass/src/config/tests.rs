@@ -186,6 +186,14 @@ fn without_a_file_the_defaults_stand() {
 }
 
 #[test]
+fn a_lease_is_no_shorter_than_a_pause() {
+    assert_eq!(good("", &[]).limits.lease, Duration::from_secs(10));
+    assert_eq!(good("limits: { lease: 500ms }", &[]).limits.lease, Duration::from_millis(500));
+    let said = error("limits:\n  lease: 499ms\n", &[]);
+    assert!(said.contains("limits.lease") && said.contains("at least 500ms"), "{said}");
+}
+
+#[test]
 fn a_doorbell_has_an_address_and_a_prefix() {
     assert_eq!(good("", &[]).doorbell, None);
     assert_eq!(good("doorbell:\n", &[]).doorbell, None);

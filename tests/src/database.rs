@@ -1,0 +1,347 @@
+//! The database beside a server: the same questions and the same words on either store.
+//!
+//! A program of tests whose name ends in `_postgres` takes its servers to PostgreSQL and NATS; every other one leaves them with
+//! SQLite. So the sources of a test are the same for both.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::{
+        Arc, LazyLock,
+        atomic::{AtomicU32, Ordering},
+        mpsc,
+    },
+    time::Instant,
+};
+
+use tokio_postgres::SimpleQueryMessage;
+
+use crate::{NatsServer, PATIENCE, postgres};
+
+/// Where servers keep what they know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Store {
+    /// A file.
+    Sqlite,
+    /// PostgreSQL, with NATS beside it.
+    Postgres,
+}
+
+impl Store {
+    /// The store of this program's tests.
+    pub fn of_this_program() -> Store {
+        static STORE: LazyLock<Store> = LazyLock::new(|| {
+            let program = std::env::current_exe().expect("a program has a name");
+            let name = program.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            // Cargo adds a number.
+            let name = name.rsplit_once('-').map_or(name.as_str(), |(name, _)| name);
+            if name.ends_with("_postgres") { Store::Postgres } else { Store::Sqlite }
+        });
+        *STORE
+    }
+
+    /// Its name in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Store::Sqlite => "sqlite",
+            Store::Postgres => "postgres",
+        }
+    }
+}
+
+/// A server's database, and how to get there.
+#[derive(Clone)]
+pub struct Place(Where);
+
+#[derive(Clone)]
+enum Where {
+    File(PathBuf),
+    Postgres(Arc<postgres::Database>),
+}
+
+impl Place {
+    /// A place for a server's database that nobody else has.
+    pub fn fresh(folder: &Path) -> Self {
+        match Store::of_this_program() {
+            Store::Sqlite => Self::in_folder(folder),
+            Store::Postgres => {
+                let database = in_thread(|runtime| runtime.block_on(postgres::Server::shared().database()));
+                let place = Place(Where::Postgres(Arc::new(database)));
+                place.open().batch(SQLITE_WORDS);
+                place
+            }
+        }
+    }
+
+    /// The file that a server uses of which nothing else is said.
+    pub fn in_folder(folder: &Path) -> Self {
+        Place(Where::File(folder.join(".windlass/windlass.db")))
+    }
+
+    /// What a configuration needs for a server to be here.
+    pub fn config(&self) -> String {
+        static LAST: AtomicU32 = AtomicU32::new(0);
+        match &self.0 {
+            Where::File(_) => String::new(),
+            // A prefix of its own: the ring of another server would have it look where nobody looks otherwise.
+            Where::Postgres(database) => format!(
+                "\nstore: {{ url: '{}' }}\ndoorbell: {{ url: '{}', prefix: test-{} }}\n",
+                database.url,
+                NatsServer::shared(),
+                LAST.fetch_add(1, Ordering::Relaxed)
+            ),
+        }
+    }
+
+    /// Variables that a server here is started with. The next server on the same database waits for the end of a killed one's lease.
+    pub fn env(&self) -> Option<(&'static str, &'static str)> {
+        match &self.0 {
+            Where::File(_) => None,
+            Where::Postgres(_) => Some(("WINDLASS_LIMITS__LEASE", "1s")),
+        }
+    }
+
+    /// A connection of one's own.
+    pub fn open(&self) -> Database {
+        match &self.0 {
+            Where::File(file) => {
+                let connection = rusqlite::Connection::open(file).expect("the database opens");
+                connection.busy_timeout(PATIENCE).expect("a timeout can be set");
+                Database(Link::Sqlite(connection))
+            }
+            Where::Postgres(database) => Database(Link::Postgres(Session::open(database.url.clone()))),
+        }
+    }
+}
+
+/// Words that SQLite has, for the tests' own statements.
+const SQLITE_WORDS: &str = "
+    CREATE FUNCTION hex(bytea) RETURNS text LANGUAGE sql IMMUTABLE AS $$ SELECT upper(encode($1, 'hex')) $$;
+    CREATE FUNCTION hex(text) RETURNS text LANGUAGE sql IMMUTABLE AS $$ SELECT upper(encode(convert_to($1, 'UTF8'), 'hex')) $$;
+    CREATE FUNCTION unhex(text) RETURNS bytea LANGUAGE sql IMMUTABLE AS $$ SELECT decode($1, 'hex') $$;
+    CREATE FUNCTION randomblob(integer) RETURNS bytea LANGUAGE sql VOLATILE AS $$ SELECT substr(uuid_send(gen_random_uuid()), 1, $1) $$;";
+
+/// A row: every value as PostgreSQL spells it, so that bytes are `\x` and hexadecimal digits.
+pub type Row = Vec<Option<String>>;
+
+/// A connection to a database.
+pub struct Database(Link);
+
+enum Link {
+    Sqlite(rusqlite::Connection),
+    Postgres(Session),
+}
+
+impl Database {
+    /// Which store it is of.
+    pub fn store(&self) -> Store {
+        match &self.0 {
+            Link::Sqlite(_) => Store::Sqlite,
+            Link::Postgres(_) => Store::Postgres,
+        }
+    }
+
+    /// The rows that a statement finds or returns.
+    pub fn rows(&self, sql: &str) -> Vec<Row> {
+        match &self.0 {
+            Link::Sqlite(connection) => sqlite_rows(connection, sql).unwrap_or_else(|error| panic!("{sql}: {error}")),
+            Link::Postgres(session) => session.ask(sql).unwrap_or_else(|error| panic!("{sql}: {error}")).rows,
+        }
+    }
+
+    /// Makes a change; returns how many rows it changed, or why it was refused.
+    pub fn execute(&self, sql: &str) -> Result<u64, String> {
+        match &self.0 {
+            Link::Sqlite(connection) => connection.execute(sql, []).map(|changed| changed as u64).map_err(|error| error.to_string()),
+            Link::Postgres(session) => session.ask(sql).map(|said| said.changed),
+        }
+    }
+
+    /// Several statements, one after the other.
+    pub fn batch(&self, sql: &str) {
+        match &self.0 {
+            Link::Sqlite(connection) => connection.execute_batch(sql).unwrap_or_else(|error| panic!("{sql}: {error}")),
+            Link::Postgres(session) => drop(session.ask(sql).unwrap_or_else(|error| panic!("{sql}: {error}"))),
+        }
+    }
+
+    /// One value.
+    pub fn text(&self, sql: &str) -> String {
+        let row = self.rows(sql).into_iter().next().unwrap_or_else(|| panic!("{sql}: there is no row"));
+        row.into_iter().next().flatten().unwrap_or_else(|| panic!("{sql}: there is no value"))
+    }
+
+    /// One number; a truth is one.
+    pub fn number(&self, sql: &str) -> i64 {
+        let text = self.text(sql);
+        match text.as_str() {
+            "t" => 1,
+            "f" => 0,
+            _ => text.parse().unwrap_or_else(|_| panic!("{sql}: {text} is no number")),
+        }
+    }
+
+    /// Tries a change and takes it back.
+    pub fn attempt(&self, sql: &str) -> Result<u64, String> {
+        self.batch("BEGIN");
+        let tried = self.execute(sql);
+        self.batch("ROLLBACK");
+        tried
+    }
+
+    /// Begins to look at the database as it is in this moment, until the connection is closed.
+    pub fn hold_still(&self) {
+        match self.store() {
+            Store::Sqlite => self.batch("BEGIN"),
+            Store::Postgres => self.batch("BEGIN ISOLATION LEVEL REPEATABLE READ"),
+        }
+    }
+
+    /// Its tables. Those of PostgreSQL without the servers' signs of life, which change while nothing happens.
+    pub fn tables(&self) -> Vec<String> {
+        let sql = match self.store() {
+            Store::Sqlite => "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name",
+            Store::Postgres => {
+                "SELECT tablename FROM pg_tables WHERE schemaname = current_schema() AND tablename <> 'nodes' ORDER BY tablename"
+            }
+        };
+        self.rows(sql).into_iter().map(|row| row.into_iter().flatten().collect()).collect()
+    }
+
+    /// The columns of a table.
+    pub fn columns(&self, table: &str) -> Vec<String> {
+        let sql = match self.store() {
+            Store::Sqlite => format!("SELECT name FROM pragma_table_info('{table}')"),
+            Store::Postgres => {
+                format!(
+                    "SELECT column_name FROM information_schema.columns WHERE table_schema = current_schema() AND table_name = '{table}'"
+                )
+            }
+        };
+        self.rows(&sql).into_iter().map(|row| row.into_iter().flatten().collect()).collect()
+    }
+
+    /// The number of rows in every table.
+    pub fn row_counts(&self) -> BTreeMap<String, i64> {
+        let count = |name: &String| self.number(&format!("SELECT count(*) FROM {name}"));
+        self.tables().into_iter().map(|name| (name.clone(), count(&name))).collect()
+    }
+
+    /// Every row of every table: equal before and after means that nothing changed.
+    pub fn snapshot(&self) -> BTreeMap<String, Vec<Row>> {
+        self.tables().into_iter().map(|name| (name.clone(), self.rows(&format!("SELECT * FROM {name}")))).collect()
+    }
+
+    /// Waits until what was committed is published; a server without NATS has nothing to publish.
+    pub fn all_published(&self) {
+        let began = Instant::now();
+        while self.number("SELECT count(*) FROM outbox") > 0 {
+            assert!(began.elapsed() < PATIENCE, "something is never published");
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+    }
+
+    /// The type of a column that numbers the rows of a table as they come.
+    pub fn counter(&self) -> &'static str {
+        match self.store() {
+            Store::Sqlite => "INTEGER PRIMARY KEY AUTOINCREMENT",
+            Store::Postgres => "bigserial PRIMARY KEY",
+        }
+    }
+
+    /// What gives an inbox row its number.
+    pub fn next_message(&self) -> &'static str {
+        match self.store() {
+            Store::Sqlite => "(SELECT coalesce(max(n), 0) + 1 FROM inbox)",
+            Store::Postgres => "nextval('inbox_numbers')",
+        }
+    }
+
+    /// Has the database do something for every row that comes into a table (`INSERT`), or is changed there (`UPDATE`).
+    pub fn spy(&self, name: &str, event: &str, table: &str, then: &str) {
+        match self.store() {
+            Store::Sqlite => self.batch(&format!("CREATE TRIGGER {name} AFTER {event} ON {table} BEGIN {then}; END")),
+            Store::Postgres => self.batch(&format!(
+                "CREATE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {then}; RETURN NULL; END $$;
+                 CREATE TRIGGER {name} AFTER {event} ON {table} FOR EACH ROW EXECUTE FUNCTION {name}()"
+            )),
+        }
+    }
+}
+
+fn sqlite_rows(connection: &rusqlite::Connection, sql: &str) -> rusqlite::Result<Vec<Row>> {
+    use rusqlite::types::ValueRef;
+    let spelled = |value: ValueRef<'_>| match value {
+        ValueRef::Null => None,
+        ValueRef::Integer(number) => Some(number.to_string()),
+        ValueRef::Real(number) => Some(number.to_string()),
+        ValueRef::Text(text) => Some(String::from_utf8_lossy(text).into_owned()),
+        ValueRef::Blob(bytes) => Some(std::iter::once("\\x".to_owned()).chain(bytes.iter().map(|byte| format!("{byte:02x}"))).collect()),
+    };
+    let mut statement = connection.prepare(sql)?;
+    let columns = statement.column_count();
+    let rows = statement.query_map([], |row| (0..columns).map(|at| row.get_ref(at).map(spelled)).collect())?;
+    rows.collect()
+}
+
+/// What PostgreSQL answered.
+#[derive(Default)]
+struct Said {
+    rows: Vec<Row>,
+    changed: u64,
+}
+
+type Question = (String, mpsc::Sender<Result<Said, String>>);
+
+/// A connection in a thread of its own, so that tests can ask it in the middle of whatever they do.
+struct Session(mpsc::Sender<Question>);
+
+impl Session {
+    fn open(url: String) -> Self {
+        let (asked, questions) = mpsc::channel::<Question>();
+        std::thread::spawn(move || {
+            let runtime = runtime();
+            let client = runtime.block_on(async {
+                let (client, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await.expect("the database opens");
+                tokio::spawn(connection);
+                client
+            });
+            for (sql, answer) in questions {
+                let said = runtime.block_on(client.simple_query(&sql));
+                let said =
+                    said.map(Said::of).map_err(|error| error.as_db_error().map_or(error.to_string(), |error| error.message().to_owned()));
+                let _ = answer.send(said);
+            }
+        });
+        Session(asked)
+    }
+
+    fn ask(&self, sql: &str) -> Result<Said, String> {
+        let (answer, said) = mpsc::channel();
+        self.0.send((sql.to_owned(), answer)).expect("the connection is there");
+        said.recv().expect("the connection answers")
+    }
+}
+
+impl Said {
+    fn of(messages: Vec<SimpleQueryMessage>) -> Self {
+        let mut said = Said::default();
+        for message in messages {
+            match message {
+                SimpleQueryMessage::Row(row) => said.rows.push((0..row.len()).map(|at| row.get(at).map(str::to_owned)).collect()),
+                SimpleQueryMessage::CommandComplete(changed) => said.changed += changed,
+                SimpleQueryMessage::RowDescription(_) | _ => {}
+            }
+        }
+        said
+    }
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
+}
+
+/// Waits for something asynchronous where nobody can wait, or where somebody waits already.
+pub(crate) fn in_thread<T: Send>(work: impl FnOnce(tokio::runtime::Runtime) -> T + Send) -> T {
+    std::thread::scope(|scope| scope.spawn(|| work(runtime())).join().expect("the work is done"))
+}
