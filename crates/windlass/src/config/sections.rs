@@ -19,6 +19,7 @@ use super::{
 /// What subjects begin with.
 const DEFAULT_PREFIX: &str = "windlass";
 
+/// A shorter one would be lost to a pause that any machine makes now and then.
 const LEASE_MIN: Duration = Duration::from_millis(500);
 
 const TOP: Keys = Keys {
