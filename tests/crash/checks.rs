@@ -209,7 +209,7 @@ fn started_with_one_key(ledger: &[Start]) -> Vec<String> {
         .collect()
 }
 
-/// Nothing waits in the inbox, and every row of it is an edge.
+/// Nothing waits in the inbox, every row of it is an edge, and so is every call that went out to a service.
 async fn inbox(world: &mut World, agent: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     let inbox = world.get(&format!("/v1/agents/{agent}/inbox?limit=1000")).await;
@@ -218,9 +218,14 @@ async fn inbox(world: &mut World, agent: &str) -> Vec<String> {
         wrong.push(format!("L1: a message of {agent} is still {}: {row}", row["status"]));
     }
     let edges = world.get(&format!("/v1/agents/{agent}/edges?limit=1000")).await;
-    let edges = edges["edges"].as_array().map_or(0, Vec::len);
-    if edges != rows.len() || rows.is_empty() {
-        wrong.push(format!("S4: {agent} has {} messages and {edges} edges", rows.len()));
+    let (calls, messages): (Vec<&Value>, Vec<&Value>) =
+        edges["edges"].as_array().into_iter().flatten().partition(|edge| edge["primitive"] == "tool_call");
+    if messages.len() != rows.len() || rows.is_empty() {
+        wrong.push(format!("S4: {agent} has {} messages and {} edges of messages", rows.len(), messages.len()));
+    }
+    let called: Vec<&Value> = calls.iter().map(|edge| &edge["correlation_id"]).collect();
+    if !is_each_once(&called) {
+        wrong.push(format!("S5: a call of {agent} has two edges: {called:?}"));
     }
     let head = world.get(&format!("/v1/agents/{agent}")).await;
     if head["status"] != "idle" || head["queued"] != 0 || head["quarantined"] != false {

@@ -4,6 +4,7 @@ mod database;
 mod fake_model;
 mod nats;
 pub mod postgres;
+mod proxy;
 mod server;
 mod stream;
 mod views;
@@ -11,6 +12,7 @@ mod views;
 pub use database::{Database, Place, Row, Store};
 pub use fake_model::{FakeModel, Scene};
 pub use nats::{Listener, Message, NatsServer};
+pub use proxy::Proxy;
 pub use server::{Answer, Server, ServerBuilder, binary};
 pub use stream::{SseEvent, SseStream};
 

@@ -1,6 +1,7 @@
 //! One server process.
 
 use std::{
+    hash::{DefaultHasher, Hash, Hasher},
     io::{BufRead, BufReader},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
@@ -31,8 +32,23 @@ pub fn binary() -> &'static Path {
         let built = build.status();
         assert!(built.expect("cargo runs").success(), "the binary does not build");
         let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-        target.join("debug/windlass")
+        tested(&target.join("debug"), &root)
     })
+}
+
+/// The binary under a name of this workspace's own. Tests start servers for minutes, and a build that replaces the binary
+/// meanwhile, of another branch perhaps that shares the folder, must not change what they test.
+fn tested(folder: &Path, root: &Path) -> PathBuf {
+    let mut hasher = DefaultHasher::new();
+    root.hash(&mut hasher);
+    let tested = folder.join(format!("windlass-tested-{:016x}", hasher.finish()));
+    let mine = tested.with_extension(std::process::id().to_string());
+    let _ = std::fs::remove_file(&mine);
+    std::fs::hard_link(folder.join("windlass"), &mine).expect("the binary can be linked");
+    std::fs::rename(&mine, &tested).expect("a link can be renamed");
+    // Two names of one file are not renamed into one another: then the other name stays.
+    let _ = std::fs::remove_file(&mine);
+    tested
 }
 
 /// What a server is started with.

@@ -29,6 +29,8 @@ impl Inner {
             Ring::Agent(agent) => {
                 self.agent_news.tell(agent);
                 self.endings.tell(agent);
+                // It may have left something in the outbox, which may be this process's to send.
+                self.committed.notify_one();
                 // Somebody else committed for an agent that is worked on here: what this process knows of it may be old.
                 if self.workers.has(agent) {
                     self.look(agent);

@@ -8,6 +8,8 @@ use crate::{engine::Inner, messages};
 
 /// Rows taken at once.
 const PAGE: usize = 256;
+/// The longest pause before a page that nobody took is tried again.
+const TRY_PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// Publishes until the engine is told to stop.
 pub(crate) async fn run(inner: Arc<Inner>, publisher: Arc<dyn Publisher>) {
@@ -36,7 +38,7 @@ pub(crate) async fn run(inner: Arc<Inner>, publisher: Arc<dyn Publisher>) {
             _ = draining.wait_for(|draining| *draining) => return,
             // While nobody takes anything, a commit is no reason to try.
             () = inner.committed.notified(), if !is_stuck => {}
-            () = tokio::time::sleep(pause) => {}
+            () = tokio::time::sleep(if is_stuck { pause.min(TRY_PAUSE_MAX) } else { pause }) => {}
         }
     }
 }

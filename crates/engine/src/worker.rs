@@ -8,11 +8,11 @@ mod catch_up;
 mod held;
 mod told;
 
-use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures_util::FutureExt;
 use tokio::sync::mpsc;
-use windlass_kernel::{AgentKey, Event, Input, Timestamp, ToolName};
+use windlass_kernel::{AgentKey, Event, Input, RunId, Timestamp, ToolName};
 use windlass_ports::{Commit, CommitKind, Enqueued, Guard, NewRun, StoreError};
 
 use crate::{
@@ -34,7 +34,8 @@ const STORE_PAUSE_MS_MAX: u64 = 5000;
 /// Starts a worker on its notes.
 pub(crate) fn start(inner: Arc<Inner>, agent: AgentKey, desk: mpsc::Sender<Note>, notes: mpsc::Receiver<Note>) {
     // Effects hold the desk too; the worker itself must not, or it could never tell that nobody else does.
-    let worker = Worker { inner, agent, desk: desk.downgrade(), notes, held: Held::default(), unanswered: None };
+    let worker =
+        Worker { inner, agent, desk: desk.downgrade(), notes, held: Held::default(), unanswered: None, entered_unheard: BTreeSet::new() };
     worker.inner.clone().tasks.spawn(worker.work());
 }
 
@@ -46,6 +47,8 @@ struct Worker {
     held: Held,
     /// A commit that may be on disk: it is asked for again as it was, for drafted anew it would be another.
     unanswered: Option<Box<(Guard, Commit)>>,
+    /// Runs that may have been entered, though the store did not say so: nothing of them was started.
+    entered_unheard: BTreeSet<RunId>,
 }
 
 impl Worker {
@@ -74,7 +77,7 @@ impl Worker {
         let first = loop {
             match self.notes.try_recv() {
                 Ok(note) => break note,
-                Err(_) if self.held.nothing_in_flight() && self.unanswered.is_none() => {
+                Err(_) if self.held.nothing_in_flight() && self.unanswered.is_none() && self.entered_unheard.is_empty() => {
                     if self.inner.workers.leave(&self.agent, &mut self.notes) {
                         return None;
                     }
@@ -94,7 +97,7 @@ impl Worker {
     async fn handle(&mut self, batch: Vec<Note>) {
         let mut told = Vec::new();
         let mut looks = false;
-        self.held.begin_batch();
+        self.held.put_results_by();
         for mut note in batch {
             self.held.finished(&mut note);
             match note {
@@ -161,6 +164,7 @@ impl Worker {
         if self.held.has_run() || *self.inner.draining.borrow() {
             new.enter = None;
         }
+        let id = new.run;
         let entering = new.enter.clone().map(|enter| Held::entering(&new, enter));
         self.inner.crash.before_commit(CommitKind::Enqueue);
         let outcome = self.inner.store.enqueue(new).await;
@@ -177,7 +181,8 @@ impl Worker {
                 self.inner.pass_on(&self.agent);
                 self.held.forget_run();
             }
-            (Ok(_) | Err(_), _) => self.inner.committed.notify_one(),
+            (Err(_), Some(_)) => drop(self.entered_unheard.insert(id)),
+            (Ok(_), _) | (Err(_), None) => self.inner.committed.notify_one(),
         }
         // The answer goes out after the run has been set going: whoever asked may come back with a stop at once.
         let _ = answer.send(outcome.map_err(EngineError::from));
@@ -224,6 +229,7 @@ impl Worker {
             again = committed.next_leased || (committed.pending > 0 && makes_calls);
         }
         told.retain(|note| !note.is_settled());
+        self.held.put_results_by();
         self.start_effects();
         if told.is_empty() && !again {
             return Ok(Advanced::Done);
@@ -316,6 +322,7 @@ impl Worker {
     async fn park_after_panic(&mut self) {
         self.held.abandon();
         self.unanswered = None;
+        self.entered_unheard.clear();
         let parked = AssertUnwindSafe(async {
             let now = self.inner.clock.now();
             if let Some(mut draft) = self.load(now, true).await? {

@@ -33,6 +33,20 @@ fn every_promise_holds_under_every_seed() {
     assert_eq!(tally.facts.missing(), [""; 0], "the simulation is asleep where these never happen");
 }
 
+/// Worlds in which something once went wrong, with what it was.
+#[test]
+fn what_was_found_stays_found() {
+    for (seed, story) in [
+        (83, "a write that had ended was started again when a lost answer came"),
+        (77_424, "of two requests whose answers were lost, the first was forgotten, and its call taken for lost"),
+        (80_726, "a worker left before it knew whether it had entered its run"),
+        (94_914, "a call that a person released was not started, for an old result of it lay beside"),
+    ] {
+        let outcome = simulate(seed, None);
+        assert!(outcome.violation.is_none(), "{story}: {outcome}");
+    }
+}
+
 /// The checkers are awake: bugs that are put in on purpose are found.
 #[test]
 fn planted_bugs_are_found() {

@@ -20,7 +20,7 @@ mod verbs;
 
 pub use doorbells::{Nats, NatsError, Notify, NotifyError};
 pub use memory::MemoryStore;
-pub use postgres::{PostgresOpenError, PostgresStore, PostgresViews};
+pub use postgres::{DatabaseClock, PostgresOpenError, PostgresStore, PostgresViews};
 pub use sqlite::{OpenError, SqliteStore, SqliteViews};
 
 /// How a store is set up.

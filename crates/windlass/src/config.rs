@@ -269,7 +269,7 @@ pub struct Limits {
     pub workers: usize,
     /// How often overdue and orphaned work is looked for.
     pub sweep_interval: Duration,
-    /// How long other processes on the same database wait for a sign of life before they take over what this one works on.
+    /// How long other servers on the same store wait for a sign of life before they take over this one's runs.
     pub lease: Duration,
     /// Tries of one model call before the run fails.
     pub attempts: u32,

@@ -19,7 +19,7 @@ use crate::{
     bell::Bell,
     config::{self, Config, Provider, TokenHash},
     storage, token,
-    world::{OrderedIds, SystemClock},
+    world::OrderedIds,
 };
 
 /// How long open connections get once the engine has stopped. Streams never end by themselves.
@@ -47,7 +47,7 @@ pub(crate) async fn serve(config: Config, data: &Path) -> anyhow::Result<()> {
         doorbell: bell.doorbell,
         bells: bell.bells,
         publisher: bell.publisher,
-        clock: Arc::new(SystemClock),
+        clock: storage.clock,
         ids: Arc::new(OrderedIds),
         crash,
         settings: settings(&config),

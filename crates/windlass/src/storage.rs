@@ -3,16 +3,18 @@
 use std::sync::Arc;
 
 use anyhow::Context;
-use windlass_ports::{NodeId, Store, Views};
+use windlass_ports::{Clock, NodeId, Store, Views};
 use windlass_store::{PostgresStore, PostgresViews, SqliteStore, SqliteViews, StoreOptions};
 
-use crate::config::Place;
+use crate::{config::Place, world::SystemClock};
 
 /// An open store, with both its faces.
 pub(crate) struct Storage {
     pub node: NodeId,
     pub store: Arc<dyn Store>,
     pub views: Arc<dyn Views>,
+    /// What its deadlines are measured by.
+    pub clock: Arc<dyn Clock>,
 }
 
 /// Opens a database for a server.
@@ -20,11 +22,11 @@ pub(crate) async fn open(place: &Place<'_>, options: StoreOptions) -> anyhow::Re
     match place {
         Place::File(file) => {
             let store = Arc::new(SqliteStore::open(file, options).with_context(|| place.to_string())?);
-            Ok(Storage { node: store.node(), store: store.clone(), views: store })
+            Ok(Storage { node: store.node(), store: store.clone(), views: store, clock: Arc::new(SystemClock) })
         }
         Place::Postgres(url) => {
             let store = Arc::new(PostgresStore::open(url.expose(), options).await.with_context(|| place.to_string())?);
-            Ok(Storage { node: store.node(), store: store.clone(), views: store })
+            Ok(Storage { node: store.node(), clock: store.clock(), store: store.clone(), views: store })
         }
     }
 }

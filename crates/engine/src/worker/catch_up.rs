@@ -13,7 +13,9 @@ impl Worker {
     /// Reads the agent. Returns a draft of what its active run has to catch up with; `None` if no run is active, or if another
     /// process works on it and it is not to be `taken` from that one.
     pub(super) async fn load(&mut self, now: Timestamp, taken: bool) -> Result<Option<Draft>, StoreError> {
-        let Some(loaded) = self.inner.store.load(&self.agent).await? else { return Ok(None) };
+        let loaded = self.inner.store.load(&self.agent).await?;
+        let entered_unheard = std::mem::take(&mut self.entered_unheard);
+        let Some(loaded) = loaded else { return Ok(None) };
         let Some(run) = loaded.run else {
             self.held.abandon();
             return Ok(None);
@@ -24,6 +26,10 @@ impl Worker {
         }
         let action = self.action(&run).await?;
         let mut draft = Draft::new(&run.state);
+        let never_started = entered_unheard.contains(&run.id) && loaded.head.owner == Some(self.inner.node);
+        if !never_started && self.has_lost_work(&loaded.head, &run) {
+            draft.step(&run.manifest, Input::TakenOver, now, self.inner.ids.as_ref());
+        }
         let refused = self.catch_up(&mut draft, &loaded.head, &run, &loaded.pending, action, now);
         self.held.hold(&loaded.head, run);
         for message in refused {
@@ -45,13 +51,9 @@ impl Worker {
         now: Timestamp,
     ) -> Vec<windlass_ports::MessageId> {
         let step = |draft: &mut Draft, input| draft.step(&run.manifest, input, now, self.inner.ids.as_ref());
-        if head.status == HeadStatus::Dispatched {
-            if !*self.inner.draining.borrow() {
-                draft.consumed.extend(run.turn);
-                step(draft, Input::Entered(action));
-            }
-        } else if self.has_lost_work(head, run) {
-            step(draft, Input::TakenOver);
+        if head.status == HeadStatus::Dispatched && !*self.inner.draining.borrow() {
+            draft.consumed.extend(run.turn);
+            step(draft, Input::Entered(action));
         }
         let mut refused = Vec::new();
         for message in pending {
@@ -83,6 +85,9 @@ impl Worker {
     /// Whether somebody was lost in the middle of something. A run that owes nothing to anybody here, because it waits for the
     /// outside or for a person, loses nothing with its owner.
     fn has_lost_work(&self, head: &Head, run: &LoadedRun) -> bool {
+        if head.status == HeadStatus::Dispatched {
+            return false;
+        }
         match head.owner == Some(self.inner.node) {
             true => self.held.has_lost_calls(run.id, &run.state) && !self.held.held_back(run.id, head.seq),
             false => !outstanding(&run.state).is_empty(),

@@ -177,14 +177,22 @@ impl Held {
     /// run is owed none, so a call that a person released meanwhile is not taken for a lost one.
     pub fn has_lost_calls(&self, id: RunId, state: &Run) -> bool {
         let is_lost = |effect| match effect {
-            Effect::StartTool { call } => !self.in_flight.contains_key(&(id, effect)) && !self.at_hand.contains(&(id, call)),
+            Effect::StartTool { .. } => !self.in_flight.contains_key(&(id, effect)) && !self.is_at_hand(id, effect),
             Effect::CallModel { .. } => false,
         };
         outstanding(state).into_iter().any(is_lost)
     }
 
-    /// Other notes are taken from here on.
-    pub fn begin_batch(&mut self) {
+    /// Whether it is a call whose result is among the notes being taken: it is over, though the run does not know it yet.
+    fn is_at_hand(&self, id: RunId, effect: Effect) -> bool {
+        match effect {
+            Effect::StartTool { call } => self.at_hand.contains(&(id, call)),
+            Effect::CallModel { .. } => false,
+        }
+    }
+
+    /// No result is at hand any more: each was taken, or fits no more.
+    pub fn put_results_by(&mut self) {
         self.at_hand.clear();
     }
 
@@ -247,7 +255,7 @@ impl Held {
         });
         let mut pause = None;
         for effect in owed {
-            if self.in_flight.contains_key(&(run.id, effect)) {
+            if self.in_flight.contains_key(&(run.id, effect)) || self.is_at_hand(run.id, effect) {
                 continue;
             }
             match effect {

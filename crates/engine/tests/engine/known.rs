@@ -65,6 +65,25 @@ async fn a_write_in_flight_outlives_a_lost_answer() {
     assert_eq!(stage.tools.starts_of(WRITE), 1);
 }
 
+/// The same, but the write ends before the commit is asked for again: what is at hand is not started anew. A simulated world told it.
+#[tokio::test(start_paused = true)]
+async fn a_write_that_ended_before_a_lost_answer_came_is_not_started_again() {
+    let hold = Latch::shut();
+    let shut = hold.clone();
+    let stage = Stage::new(write_then_say).with_tools(move |_| Act::After(shut.clone(), Box::new(give("\"written\""))));
+    let engine = stage.engine(1);
+    let a = agent("a");
+    let run = engine.begin(&a, "go").await.run;
+    settle().await;
+    stage.store.fault(|faults| faults.lose_answers = 1);
+    let _ = engine.report(result_of(&a, run, 2, "\"found\"")).await;
+    // The commit asked for again is answered, the next one is not: meanwhile whatever was started gets to run.
+    stage.store.fault(|faults| faults.refuse_after = Some(1));
+    hold.open();
+    assert_eq!(stage.ended(&a, run).await, "written,found");
+    assert_eq!(stage.tools.starts_of(WRITE), 1);
+}
+
 /// A stop whose answer was lost has stopped the run all the same, and once.
 #[tokio::test(start_paused = true)]
 async fn a_stop_whose_answer_was_lost_has_stopped_the_run() {

@@ -150,6 +150,28 @@ async fn c_084_a_zombie_drops_its_work_and_starts_nothing() {
     assert_eq!(stage.run(&a, run).await.state.takeovers, 1);
 }
 
+/// A process has run a write, and is told to look at the agent in the same breath.
+#[tokio::test(start_paused = true)]
+async fn a_result_that_has_just_come_is_not_a_lost_one() {
+    let hold = Latch::shut();
+    let shut = hold.clone();
+    let stage = Stage::new(|request| if request.iteration == 1 { call(&[WRITE]) } else { say(&request.results().join(",")) })
+        .with_tools(move |_| Act::After(shut.clone(), Box::new(give("7"))));
+    let a = agent("a");
+    let engine = stage.engine(1);
+    let run = engine.begin(&a, "go").await.run;
+    settle().await;
+    // The look comes first, and the store takes its time with it: both are in the worker's hand when it reads the run.
+    stage.store.fault(|faults| faults.refuse_loads = 1);
+    engine.look(&a);
+    settle().await;
+    hold.open();
+    engine.look(&a);
+    assert_eq!(stage.ended(&a, run).await, "7");
+    let story = stage.story(&a, run).await;
+    assert!(!story.contains(&"taken_over"), "{story:?}");
+}
+
 #[test]
 fn five_owners_lost_without_progress_park_the_run() {
     let stage = Stage::new(|_| Turn::Hang);

@@ -84,6 +84,11 @@ pub(super) async fn committed(
                 world.tell(&node.name, format_args!("commits {} of {} again: applied already", commit.kind.as_str(), commit.run));
                 return world.saw(Fact::AnswerLostAndRetried);
             }
+            // S6, the other way round: a process that lives does not take its own calls for lost, and parks no write that runs well.
+            let is_own = before.as_ref().is_some_and(|before| before.head.owner == Some(node.id));
+            if is_own && commit.events.contains(&Event::TakenOver) && !node.is_drained.load(SeqCst) {
+                world.break_promise("S6", format_args!("{} takes {} over from itself: {:?}", node.name, commit.run, commit.events));
+            }
             let kinds: Vec<&str> = commit.events.iter().map(Event::kind).collect();
             world.tell(&node.name, format_args!("commits {} to {}: {}", commit.kind.as_str(), commit.run, kinds.join(", ")));
             follow(world, &guard.agent, commit.run).await;
@@ -173,7 +178,8 @@ impl Track {
         if entry.epoch < self.epoch {
             return Err(("S2", format!("{run}: event {} has epoch {:?} after {:?}", entry.number, entry.epoch, self.epoch)));
         }
-        if self.state.as_ref().is_some_and(Run::has_ended) {
+        // What waited beside the input that was the end is on record as ignored.
+        if self.state.as_ref().is_some_and(Run::has_ended) && !matches!(entry.event, Event::Ignored { .. }) {
             return Err(("S4", format!("{run}: {} after the end", entry.event.kind())));
         }
         self.event(world, &entry.event, run)?;

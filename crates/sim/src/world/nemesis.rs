@@ -57,6 +57,7 @@ pub(super) fn heal(world: &Arc<World>) {
 fn drain_slowly(world: &Arc<World>, node: Arc<Node>) {
     let Some(engine) = node.engine() else { return };
     world.tell(&node.name, "is drained");
+    node.is_drained.store(true, SeqCst);
     let world = world.clone();
     tokio::spawn(async move {
         tokio::select! {

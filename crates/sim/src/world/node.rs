@@ -73,6 +73,8 @@ pub(super) struct Node {
     is_paused: AtomicBool,
     /// Whether it ever was paused past its lease: then it may be a zombie.
     pub was_lost: AtomicBool,
+    /// Whether it was told to stop: then it starts nothing any more.
+    pub is_drained: AtomicBool,
     changed: Notify,
     offset_ms: AtomicI64,
 }
@@ -98,6 +100,7 @@ impl Node {
             is_dead: AtomicBool::new(false),
             is_paused: AtomicBool::new(false),
             was_lost: AtomicBool::new(false),
+            is_drained: AtomicBool::new(false),
             changed: Notify::new(),
             offset_ms: AtomicI64::new(offset),
         });

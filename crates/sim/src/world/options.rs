@@ -55,7 +55,7 @@ impl Options {
             chaos_ms: rng.between(20, 70) * 1000,
             workers_max: rng.pick(&[1, 2, 1024, 1024, 1024]),
             iterations_max: rng.between(2, 5) as u32,
-            crash: rng.pick(&[0, 0, 20, 60, 200]),
+            crash: rng.pick(&[0, 0, 20, 60, 200, 1_000]),
             pause: rng.pick(&[0, 0, 20, 60, 200]),
             nemesis: [rng.pick(&[0, 10, 30]), rng.pick(&[0, 15, 40]), rng.pick(&[0, 0, 10]), rng.pick(&[0, 10, 30]), rng.pick(&[0, 0, 5])],
             skew_ms: rng.pick(&[0, 2_000, 30_000]),

@@ -8,7 +8,7 @@ pub enum Plant {
     GuardWithoutSeq,
     /// A fenced commit is taken for one that was applied already: a zombie goes on.
     FencedIsSuccess,
-    /// Results are acknowledged before they are flushed.
+    /// Results are acknowledged a second or so before they are flushed.
     AnswerBeforeFlush,
     /// A service gets calls that somebody else holds.
     ClaimedTwice,

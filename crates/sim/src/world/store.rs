@@ -64,7 +64,7 @@ impl SimStore {
             return Err(unavailable("the verb was not taken"));
         }
         // Without a flush there is no answer, and nobody to get it: the process has died.
-        let Ok(answer) = self.flush(verb).await else { return std::future::pending().await };
+        let Ok(answer) = self.flush(self.world.options.flush_ms, verb).await else { return std::future::pending().await };
         if self.world.chance(1, 4) {
             pass_ms(self.world.between(0, self.world.options.flush_ms)).await;
         }
@@ -77,10 +77,14 @@ impl SimStore {
     }
 
     /// The flush goes on whatever becomes of the process, unless it takes the verb with it.
-    fn flush<T: Send + 'static>(&self, verb: impl Future<Output = Answer<T>> + Send + 'static) -> oneshot::Receiver<Answer<T>> {
+    fn flush<T: Send + 'static>(
+        &self,
+        within_ms: u64,
+        verb: impl Future<Output = Answer<T>> + Send + 'static,
+    ) -> oneshot::Receiver<Answer<T>> {
         let (tell, told) = oneshot::channel();
         let (world, node) = (self.world.clone(), self.node.clone());
-        let (power, delay) = (world.power.load(SeqCst), world.between(0, world.options.flush_ms));
+        let (power, delay) = (world.power.load(SeqCst), world.between(0, within_ms));
         let dies_with_node = world.chance(1, 2);
         tokio::spawn(async move {
             pass_ms(delay).await;
@@ -177,7 +181,7 @@ impl Store for SimStore {
         };
         if is_early {
             self.node.pass().await;
-            drop(self.flush(verb));
+            drop(self.flush(2_000, verb));
             return Ok(Taken::Recorded(MessageId(0)));
         }
         self.write(verb).await

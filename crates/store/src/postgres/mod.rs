@@ -4,6 +4,7 @@
 //! answers: what it asks is fetched for a whole group of verbs at a time, and what it writes is sent for the whole group with
 //! one statement a table. An agent's head is the lock for everything of that agent: whoever changes anything holds its row.
 
+mod clock;
 mod columns;
 mod fetch;
 mod flush;
@@ -22,7 +23,11 @@ mod trouble;
 mod views;
 mod writer;
 
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::{
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::Arc,
+    time::Instant,
+};
 
 use async_trait::async_trait;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, NewItem, RunId, Tenant, Timestamp};
@@ -40,6 +45,7 @@ use session::{Connector, Session};
 use trouble::Trouble;
 use writer::Writer;
 
+pub use clock::DatabaseClock;
 pub use open::PostgresOpenError;
 pub use views::PostgresViews;
 
@@ -61,6 +67,7 @@ pub struct PostgresStore {
     /// For verbs that find their agents on the way.
     roamer: Writer,
     node: NodeId,
+    clock: Arc<DatabaseClock>,
     options: StoreOptions,
 }
 
@@ -69,7 +76,7 @@ impl PostgresStore {
     /// A server that is only starting is waited for.
     pub async fn open(url: &str, options: StoreOptions) -> Result<Self, PostgresOpenError> {
         let connector = Connector::new(url)?;
-        let node = open::open(&connector).await?;
+        let (node, clock) = open::open(&connector).await?;
         let pen = |index: usize| Pen::new(connector.clone(), int((node.0 * WRITERS as u64 + index as u64) % SLOTS));
         Ok(PostgresStore {
             readers: Readers::new(&connector, READERS),
@@ -77,6 +84,7 @@ impl PostgresStore {
             writers: (0..WRITERS).map(|index| Writer::start(pen(index))).collect(),
             roamer: Writer::start_roaming(pen(0)),
             node,
+            clock: Arc::new(clock),
             options,
         })
     }
@@ -84,6 +92,11 @@ impl PostgresStore {
     /// This start of this process: no other ever has the same.
     pub fn node(&self) -> NodeId {
         self.node
+    }
+
+    /// The database's clock, which all its servers go by. It is set anew with every beat.
+    pub fn clock(&self) -> Arc<DatabaseClock> {
+        self.clock.clone()
     }
 
     /// An agent's commits all go the same way, so that they keep their order.
@@ -127,7 +140,7 @@ impl Store for PostgresStore {
     }
 
     async fn beat(&self, node: NodeId, lease_ms: u64) -> Result<Vec<NodeId>, StoreError> {
-        self.keeper.ask(|session| async move { beat(&session, node, lease_ms).await }).await
+        self.keeper.ask(|session| async move { beat(&session, &self.clock, node, lease_ms).await }).await
     }
 
     async fn bury(&self, nodes: Vec<NodeId>) -> Result<(), StoreError> {
@@ -177,8 +190,10 @@ impl Store for PostgresStore {
     }
 }
 
-async fn beat(session: &Session, node: NodeId, lease_ms: u64) -> Result<Vec<NodeId>, Trouble> {
-    session.client.execute(&session.statements.beat, &[&int(node.0), &int(lease_ms)]).await?;
+async fn beat(session: &Session, clock: &DatabaseClock, node: NodeId, lease_ms: u64) -> Result<Vec<NodeId>, Trouble> {
+    let asked = Instant::now();
+    let told = session.client.query_one(&session.statements.beat, &[&int(node.0), &int(lease_ms)]).await?;
+    clock.hear(asked, told.try_get(0)?);
     let lost = session.client.query(&session.statements.lost_nodes, &[]).await?;
     lost.iter().map(|row| Ok(NodeId(row.try_get::<_, i64>(0)?.unsigned_abs()))).collect()
 }

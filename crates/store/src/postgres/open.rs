@@ -1,11 +1,11 @@
 //! How a database is opened: reached, looked at, migrated, and refused if anything is not as it must be.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio_postgres::Client;
 use windlass_ports::NodeId;
 
-use super::{session::Connector, trouble::said};
+use super::{clock::DatabaseClock, session::Connector, trouble::said};
 
 /// Migrations in order; the number of the last one is the schema's version.
 const MIGRATIONS: &[&str] = &[include_str!("../../migrations/postgres/0001_init.sql")];
@@ -70,7 +70,7 @@ impl From<tokio_postgres::Error> for PostgresOpenError {
 }
 
 /// Makes a database ready for a server that begins, and gives that server its number.
-pub(super) async fn open(connector: &Connector) -> Result<NodeId, PostgresOpenError> {
+pub(super) async fn open(connector: &Connector) -> Result<(NodeId, DatabaseClock), PostgresOpenError> {
     let mut client = connector.bare_in_time(START_PATIENCE).await?;
     check_server(&client).await?;
     check_version(version(&client).await?)?;
@@ -135,8 +135,11 @@ async fn migrate(client: &mut Client) -> Result<(), PostgresOpenError> {
 }
 
 /// A new start of a process is a new owner.
-async fn begin_node(client: &Client) -> Result<NodeId, PostgresOpenError> {
-    let sql = "INSERT INTO nodes (alive_until) VALUES (clock_timestamp() + $1::bigint * interval '1 millisecond') RETURNING node";
-    let node: i64 = client.query_one(sql, &[&FIRST_LEASE_MS]).await?.try_get(0)?;
-    Ok(NodeId(node.unsigned_abs()))
+async fn begin_node(client: &Client) -> Result<(NodeId, DatabaseClock), PostgresOpenError> {
+    let sql = "INSERT INTO nodes (alive_until) VALUES (clock_timestamp() + $1::bigint * interval '1 millisecond')
+               RETURNING node, (extract(epoch FROM clock_timestamp()) * 1000)::bigint";
+    let asked = Instant::now();
+    let told = client.query_one(sql, &[&FIRST_LEASE_MS]).await?;
+    let node: i64 = told.try_get(0)?;
+    Ok((NodeId(node.unsigned_abs()), DatabaseClock::new(asked, told.try_get(1)?)))
 }

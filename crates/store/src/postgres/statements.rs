@@ -245,7 +245,8 @@ statements! {
     lock_outbox: "SELECT pg_try_advisory_lock(hashtextextended('windlass outbox in ' || current_schema(), 0))";
     forget_outbox: "DELETE FROM outbox WHERE n = ANY($1::bigint[])";
     beat: "INSERT INTO nodes (node, alive_until) VALUES ($1, clock_timestamp() + $2::bigint * interval '1 millisecond')
-        ON CONFLICT (node) DO UPDATE SET alive_until = excluded.alive_until";
+        ON CONFLICT (node) DO UPDATE SET alive_until = excluded.alive_until
+        RETURNING (extract(epoch FROM clock_timestamp()) * 1000)::bigint";
     lost_nodes: "SELECT n.node FROM nodes n WHERE n.alive_until <= clock_timestamp() ORDER BY n.node";
     bury: "DELETE FROM nodes WHERE node = ANY($1::bigint[]) AND alive_until <= clock_timestamp()";
 }

@@ -76,7 +76,7 @@ limits:
   open_per_tenant: 2
   workers: 3
   sweep_interval: 250ms
-  lease: 3s
+  lease: 2s
   attempts: 4
   backoff: 0.5
   model_deadline: 30s
@@ -106,7 +106,7 @@ fn a_full_file_is_read_to_the_last_key() {
             open_per_tenant: 2,
             workers: 3,
             sweep_interval: Duration::from_millis(250),
-            lease: Duration::from_secs(3),
+            lease: Duration::from_secs(2),
             attempts: 4,
             backoff: Duration::from_millis(500),
             model_deadline: Duration::from_secs(30),

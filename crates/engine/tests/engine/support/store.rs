@@ -18,10 +18,14 @@ use windlass_store::conformance::Full;
 pub struct Faults {
     /// So many commits are refused.
     pub refuse_commits: usize,
+    /// One commit is refused, after so many more.
+    pub refuse_after: Option<usize>,
     /// So many commits happen, but the answer is lost.
     pub lose_answers: usize,
     /// So many enqueues happen, but the answer is lost.
     pub lose_enqueues: usize,
+    /// So many times an agent is not read.
+    pub refuse_loads: usize,
     /// Nothing is read or written.
     pub is_down: bool,
     /// No sign of life gets through.
@@ -77,6 +81,15 @@ impl Faulty {
         }
     }
 
+    fn is_next_refused(&self) -> bool {
+        let mut faults = self.faults.lock().unwrap();
+        match faults.refuse_after {
+            Some(0) => faults.refuse_after.take().is_some(),
+            Some(more) => faults.refuse_after.replace(more - 1).is_none(),
+            None => false,
+        }
+    }
+
     fn take(&self, count: impl FnOnce(&mut Faults) -> &mut usize) -> bool {
         let mut faults = self.faults.lock().unwrap();
         let left = count(&mut faults);
@@ -100,6 +113,9 @@ impl Store for Faulty {
 
     async fn load(&self, agent: &AgentKey) -> Result<Option<Loaded>, StoreError> {
         self.up()?;
+        if self.take(|faults| &mut faults.refuse_loads) {
+            return Err(unavailable());
+        }
         self.inner.load(agent).await
     }
 
@@ -107,7 +123,7 @@ impl Store for Faulty {
         self.up()?;
         let panics = self.faults.lock().unwrap().panic_at.take_if(|agent| *agent == guard.agent).is_some();
         assert!(!panics, "the store panics because the test says so");
-        if self.take(|faults| &mut faults.refuse_commits) {
+        if self.take(|faults| &mut faults.refuse_commits) || self.is_next_refused() {
             return Err(unavailable());
         }
         let (agent, node, kind, events) = (guard.agent.clone(), commit.node, commit.kind, commit.events.clone());

@@ -87,6 +87,7 @@ fn times_and_limits_must_be_above_zero() {
     }
     check(&[
         ("limits: { max_turns: 0 }", "windlass.yaml:1: limits.max_turns: expected a whole number of at least 1, found \"0\""),
+        ("limits: { lease: 499ms }", "windlass.yaml:1: limits.lease: expected a time of at least 500ms, found \"499ms\""),
         ("limits: { backoff: 0s }", "windlass.yaml:1: limits.backoff: expected a time above zero, found \"0s\""),
         ("limits: { backoff: 4000d }", "windlass.yaml:1: limits.backoff: expected a time of at most 3650d, found \"4000d\""),
         (

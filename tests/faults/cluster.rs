@@ -1,0 +1,241 @@
+//! Servers that share one store, each of which may be killed, stopped or started again; and the roads to them.
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use reqwest::Method;
+use rustix::process::Signal;
+use serde_json::Value;
+use windlass_tests::{Answer, Server, ServerBuilder, SseStream};
+
+/// What every server is told, besides its store. A lease of a second, so that the dead are missed soon; deadlines of a day, so
+/// that a clock an hour ahead ends nobody's call.
+pub const CONFIG: &str = "
+models: [ { name: script, provider: scripted, script: script.yaml, concurrency: 1000 } ]
+limits: { sweep_interval: 250ms, lease: 1s, call_deadline: 24h, backoff: 100ms }
+tools:
+  external:
+    - { name: echo, effect: read }
+    - { name: write, effect: write }
+";
+
+/// Three laps: two calls at once, a thought and one more call, the end.
+pub const SCRIPT: &str = "
+rules:
+  - when: { input: work, iteration: 1 }
+    reply: { text: first, calls: [ { tool: echo, arguments: { n: 1 } }, { tool: write, arguments: { n: 2 } } ] }
+  - when: { input: work, iteration: 2 }
+    reply: { delay_ms: 40, calls: [ { tool: echo, arguments: { n: 3 } } ] }
+  - when: { input: work, iteration: 3 }
+    reply: { text: done }
+";
+
+/// Calls of one turn by that script.
+pub const CALLS: usize = 3;
+
+/// How long a request may take before it is made again elsewhere. A server that is stopped keeps its connections.
+const REQUEST_PATIENCE: Duration = Duration::from_secs(5);
+/// How long somebody asks before the whole counts as wedged.
+const ROAD_PATIENCE: Duration = Duration::from_secs(120);
+/// Requests under way at once.
+const REQUESTS_MAX: usize = 200;
+
+/// The way to the servers. Whoever asks goes to any of them, and to another one if no answer comes.
+pub struct Roads {
+    bases: Mutex<Vec<Option<String>>>,
+    client: reqwest::Client,
+    turn: AtomicU64,
+    room: tokio::sync::Semaphore,
+    /// Answers that no server should ever give.
+    pub odd: Mutex<Vec<String>>,
+    /// Answers that something cannot be done now.
+    pub refused: AtomicU64,
+    /// Requests that had to be made again.
+    pub repeated: AtomicU64,
+}
+
+impl Roads {
+    fn new(count: usize) -> Self {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let client = reqwest::Client::builder().no_proxy().timeout(REQUEST_PATIENCE).build().expect("a client");
+        Roads {
+            bases: Mutex::new(vec![None; count]),
+            client,
+            turn: AtomicU64::new(0),
+            room: tokio::sync::Semaphore::new(REQUESTS_MAX),
+            odd: Mutex::default(),
+            refused: AtomicU64::new(0),
+            repeated: AtomicU64::new(0),
+        }
+    }
+
+    fn set(&self, member: usize, base: Option<String>) {
+        self.bases.lock().expect("nobody panics with it")[member] = base;
+    }
+
+    /// One of the servers that are there, in an order that nobody planned.
+    fn any(&self) -> Option<String> {
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 33;
+        let bases = self.bases.lock().expect("nobody panics with it");
+        let there: Vec<&String> = bases.iter().flatten().collect();
+        if there.is_empty() { None } else { Some(there[turn as usize % there.len()].clone()) }
+    }
+
+    /// Asks once. `None` if nobody answered, or the answer was that it cannot be said now.
+    pub async fn once(&self, method: &Method, path: &str, body: Option<&Value>, key: Option<&str>) -> Option<Answer> {
+        let base = self.any()?;
+        let mut request = self.client.request(method.clone(), format!("{base}{path}")).bearer_auth("test-token");
+        if let Some(body) = body {
+            request = request.json(body);
+        }
+        if let Some(key) = key {
+            request = request.header("idempotency-key", key);
+        }
+        let _room = self.room.acquire().await.expect("it is never closed");
+        let response = request.send().await.ok()?;
+        let status = response.status().as_u16();
+        let body = serde_json::from_slice(&response.bytes().await.ok()?).unwrap_or(Value::Null);
+        if status == 500 {
+            self.odd.lock().expect("nobody panics with it").push(format!("{method} {path} was answered with {status} {body}"));
+        }
+        self.refused.fetch_add(u64::from(status == 503), Ordering::Relaxed);
+        (status != 503 && status != 500).then_some(Answer { status, body })
+    }
+
+    /// Asks until there is an answer: word for word, under the same key, of any server.
+    pub async fn send(&self, method: Method, path: &str, body: Option<&Value>, key: Option<&str>) -> Answer {
+        let began = Instant::now();
+        let mut pause = Duration::from_millis(20);
+        loop {
+            if let Some(answer) = self.once(&method, path, body, key).await {
+                return answer;
+            }
+            assert!(began.elapsed() < ROAD_PATIENCE, "{method} {path}: no server answers for {ROAD_PATIENCE:?}");
+            self.repeated.fetch_add(1, Ordering::Relaxed);
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_millis(500));
+        }
+    }
+
+    /// GETs until there is an answer.
+    pub async fn get(&self, path: &str) -> Value {
+        let answer = self.send(Method::GET, path, None, None).await;
+        assert!(answer.status == 200, "GET {path}: {} {}", answer.status, answer.body);
+        answer.body
+    }
+
+    /// POSTs until there is an answer.
+    pub async fn post(&self, path: &str, body: &Value, key: Option<&str>) -> Answer {
+        self.send(Method::POST, path, Some(body), key).await
+    }
+
+    /// An agent's events from the beginning.
+    pub async fn events(&self, agent: &str) -> SseStream {
+        let began = Instant::now();
+        loop {
+            if let Some(base) = self.any() {
+                let request = self.client.get(format!("{base}/v1/agents/{agent}/events?from=start")).bearer_auth("test-token");
+                if let Ok(response) = request.timeout(ROAD_PATIENCE).send().await
+                    && response.status() == 200
+                {
+                    return SseStream::new(response);
+                }
+            }
+            assert!(began.elapsed() < ROAD_PATIENCE, "the events of {agent} cannot be read");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+struct Member {
+    /// Absent only while it is started again.
+    server: Option<Server>,
+    env: Vec<(String, String)>,
+    /// What earlier processes of this member logged.
+    logged: Vec<String>,
+}
+
+/// The servers.
+pub struct Cluster {
+    members: Vec<Member>,
+    /// The way to them.
+    pub roads: Arc<Roads>,
+}
+
+impl Cluster {
+    /// Three servers on one store.
+    pub async fn three(config: &str) -> Self {
+        Self::start((0..3).map(|_| (builder(config), Vec::new())).collect()).await
+    }
+
+    /// Any number of servers, each with variables of its own.
+    pub async fn start(builders: Vec<(ServerBuilder, Vec<(String, String)>)>) -> Self {
+        let roads = Arc::new(Roads::new(builders.len()));
+        let mut members = Vec::new();
+        for (at, (builder, env)) in builders.into_iter().enumerate() {
+            let builder = env.iter().fold(builder, |builder, (name, value)| builder.env(name, value));
+            let server = builder.start().await;
+            roads.set(at, Some(server.base().to_owned()));
+            members.push(Member { server: Some(server), env, logged: Vec::new() });
+        }
+        Cluster { members, roads }
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    /// One of them.
+    pub fn server(&self, member: usize) -> &Server {
+        self.members[member].server.as_ref().expect("there is a server")
+    }
+
+    /// Kills one without warning.
+    pub fn kill(&mut self, member: usize) {
+        self.roads.set(member, None);
+        let member = &mut self.members[member];
+        let server = member.server.as_mut().expect("there is a server");
+        server.kill();
+        member.logged.push(server.log());
+    }
+
+    /// Starts one again that was killed.
+    pub async fn revive(&mut self, member: usize) {
+        let server = self.members[member].server.take().expect("there is a server");
+        let env = self.members[member].env.clone();
+        let env: Vec<(&str, &str)> = env.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        let server = server.restart(&env).await;
+        self.roads.set(member, Some(server.base().to_owned()));
+        self.members[member].server = Some(server);
+    }
+
+    /// Stops one in the middle of whatever it does. Its connections stay open, and nobody is told.
+    pub fn freeze(&self, member: usize) {
+        self.server(member).signal(Signal::STOP);
+    }
+
+    /// Lets one go on that was stopped.
+    pub fn thaw(&self, member: usize) {
+        self.server(member).signal(Signal::CONT);
+    }
+
+    /// What the servers logged that they must not: their own faults, and data that makes no sense.
+    pub fn complaints(&self) -> Vec<String> {
+        let words = ["panicked", "by our own fault", "makes no sense", "quarantine"];
+        let now = self.members.iter().filter_map(|member| member.server.as_ref()).map(Server::log);
+        let logs: Vec<String> = self.members.iter().flat_map(|member| member.logged.clone()).chain(now).collect();
+        let lines = logs.iter().flat_map(|log| log.lines());
+        lines.filter(|line| words.iter().any(|word| line.contains(word))).map(|line| format!("a server says: {line}")).collect()
+    }
+}
+
+/// A server with this configuration besides the usual.
+pub fn builder(config: &str) -> ServerBuilder {
+    ServerBuilder::new(&format!("{CONFIG}{config}")).file("script.yaml", SCRIPT)
+}

@@ -1,0 +1,114 @@
+//! A disk that is full: what cannot be written is refused and said to be, what was acknowledged stays, and all goes on when there
+//! is room again.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
+use tempfile::TempDir;
+
+use crate::{
+    Trial,
+    cluster::{Cluster, builder},
+    load::Load,
+};
+
+const AGENTS: usize = 8;
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Takes the room away and gives it back, a few times, under load.
+async fn squeeze(trial: &mut Trial, cluster: &Cluster, load: &Arc<Load>, fill: impl Fn(), clear: impl Fn()) {
+    let refused = || cluster.roads.refused.load(Ordering::Relaxed);
+    let mut silent = 0;
+    let faults = async {
+        for _ in 0..3 {
+            tokio::time::sleep(Duration::from_millis(1500)).await;
+            let before = refused();
+            fill();
+            trial.faults += 1;
+            tokio::time::sleep(Duration::from_millis(1500)).await;
+            silent += u32::from(refused() == before);
+            clear();
+        }
+    };
+    tokio::join!(load.ask(AGENTS, 12, PAUSE), faults);
+    if silent > 0 {
+        load.wrong.lock().expect("nobody panics with it").push(format!("{silent} times nobody was told that the disk is full"));
+    }
+    trial.judge(cluster, load, None).await;
+}
+
+/// A limit on the size of files, which every user may set: writing fails, but not with the word for a full disk.
+#[tokio::test(flavor = "multi_thread")]
+async fn sqlite_files_that_must_not_grow() {
+    let mut trial = Trial::begin("SQLite's files at their limit").await;
+    // Writing beyond the limit is a signal first, which ends who does not ignore it.
+    let builder = builder("").under(&["sh", "-c", "trap '' XFSZ; exec \"$@\"", "sh"]);
+    let cluster = Cluster::start(vec![(builder, Vec::new())]).await;
+    let load = Load::start(&cluster.roads, 0);
+    let pid = Pid::from_raw(cluster.server(0).pid().cast_signed()).expect("a process id");
+    let limit = |bytes| {
+        prlimit(Some(pid), Resource::Fsize, Rlimit { current: bytes, maximum: None }).expect("the limit can be set");
+    };
+    squeeze(&mut trial, &cluster, &load, || limit(Some(64 << 10)), || limit(None)).await;
+}
+
+/// A small disk of one's own. Dropping it takes it away.
+struct Disk {
+    folder: TempDir,
+}
+
+impl Disk {
+    /// `None` where this user may mount nothing.
+    fn new(size: &str) -> Option<Self> {
+        let folder = TempDir::new().expect("a folder for the disk");
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"]).arg(folder.path());
+        let is_mounted = mount.output().is_ok_and(|output| output.status.success());
+        is_mounted.then_some(Disk { folder })
+    }
+
+    fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    fn ballast(&self) -> PathBuf {
+        self.path().join("ballast")
+    }
+
+    /// Fills it to the last byte.
+    fn fill(&self) {
+        use std::io::Write;
+        let mut file = std::fs::File::create(self.ballast()).expect("a file can be made");
+        for piece in [1 << 20, 4 << 10, 1] {
+            while file.write_all(&vec![0; piece]).is_ok() {}
+        }
+    }
+
+    /// Makes room again.
+    fn clear(&self) {
+        std::fs::remove_file(self.ballast()).expect("the ballast was there");
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("--lazy").arg(self.path()).output();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sqlite_on_a_full_disk() {
+    let mut trial = Trial::begin("SQLite on a full disk").await;
+    let Some(disk) = Disk::new("64m") else {
+        return trial.close("left out, for this user may mount no disk; files at their limit stand for it", &[]);
+    };
+    let config = format!("store: {{ url: 'sqlite:{}' }}\n", disk.path().join("windlass.db").display());
+    let cluster = Cluster::start(vec![(builder(&config), Vec::new())]).await;
+    let load = Load::start(&cluster.roads, 0);
+    squeeze(&mut trial, &cluster, &load, || disk.fill(), || disk.clear()).await;
+}

@@ -1,0 +1,117 @@
+//! Servers that are killed and servers that are stopped, in the middle of their work.
+
+use std::time::{Duration, Instant};
+
+use windlass_tests::{NatsServer, postgres::Server as Postgres};
+
+use crate::{
+    Trial,
+    cluster::{Cluster, builder},
+    load::Load,
+};
+
+/// Agents that have turns all the time.
+const AGENTS: usize = 16;
+/// Their pause behind a turn.
+const PAUSE: Duration = Duration::from_millis(300);
+/// How often a server dies.
+const EVERY: Duration = Duration::from_secs(2);
+/// One call in so many is left behind by its service.
+const ABANDON_ONE_IN: u64 = 37;
+
+/// How long servers are killed: in the usual run for a third of the time.
+fn how_long() -> Duration {
+    let is_long = std::env::var("WINDLASS_LONG").is_ok_and(|long| long == "1");
+    Duration::from_secs(if is_long { 60 } else { 20 })
+}
+
+/// Kills one server after the other; each is started again when the next one dies.
+async fn massacre(trial: &mut Trial, cluster: &mut Cluster, until: Instant) {
+    let mut dead = None;
+    for victim in (0..cluster.len()).cycle() {
+        if Instant::now() >= until {
+            break;
+        }
+        tokio::time::sleep(EVERY).await;
+        cluster.kill(victim);
+        trial.faults += 1;
+        if let Some(dead) = dead.replace(victim) {
+            cluster.revive(dead).await;
+        }
+    }
+    if let Some(dead) = dead {
+        cluster.revive(dead).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_of_three_servers_killed_every_two_seconds_loses_and_doubles_nothing() {
+    let mut trial = Trial::begin("a server killed every 2 s").await;
+    let nats = NatsServer::start().await;
+    let listener = nats.listen().await;
+    let database = Postgres::shared().database_alone().await;
+    let mut cluster = Cluster::three(&format!("store: {{ url: '{}' }}\n{}", database.url, nats.config())).await;
+    let load = Load::start(&cluster.roads, ABANDON_ONE_IN);
+    let until = Instant::now() + how_long();
+    tokio::join!(load.ask_until(AGENTS, until, PAUSE), massacre(&mut trial, &mut cluster, until));
+    trial.judge(&cluster, &load, Some((&listener, true))).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_of_three_servers_killed_every_two_seconds_with_nats_never_there() {
+    let mut trial = Trial::begin("a server killed every 2 s, without NATS").await;
+    let nats = NatsServer::down(&[]);
+    trial.faults += 1;
+    let database = Postgres::shared().database_alone().await;
+    let mut cluster = Cluster::three(&format!("store: {{ url: '{}' }}\n{}", database.url, nats.config())).await;
+    let load = Load::start(&cluster.roads, ABANDON_ONE_IN);
+    let until = Instant::now() + how_long();
+    tokio::join!(load.ask_until(AGENTS, until, PAUSE), massacre(&mut trial, &mut cluster, until));
+    trial.judge(&cluster, &load, None).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_on_sqlite_killed_under_load_loses_and_doubles_nothing() {
+    let mut trial = Trial::begin("a server on SQLite killed").await;
+    let nats = NatsServer::start().await;
+    let listener = nats.listen().await;
+    let mut cluster = Cluster::start(vec![(builder(&nats.config()), Vec::new())]).await;
+    let load = Load::start(&cluster.roads, ABANDON_ONE_IN);
+    let until = Instant::now() + Duration::from_secs(8);
+    let kills = async {
+        while Instant::now() < until {
+            tokio::time::sleep(Duration::from_millis(700)).await;
+            cluster.kill(0);
+            trial.faults += 1;
+            cluster.revive(0).await;
+        }
+    };
+    tokio::join!(load.ask_until(AGENTS, until, PAUSE), kills);
+    trial.judge(&cluster, &load, Some((&listener, true))).await;
+}
+
+/// Stopped for three leases, in which others take over what it had; then it goes on in the middle of whatever it did.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_stopped_past_its_lease_starts_and_commits_nothing_afterwards() {
+    let mut trial = Trial::begin("a server stopped past its lease").await;
+    let nats = NatsServer::start().await;
+    let listener = nats.listen().await;
+    let database = Postgres::shared().database_alone().await;
+    let cluster = Cluster::three(&format!("store: {{ url: '{}' }}\n{}", database.url, nats.config())).await;
+    let load = Load::start(&cluster.roads, ABANDON_ONE_IN);
+    let until = Instant::now() + Duration::from_secs(14);
+    let stops = async {
+        for victim in (0..cluster.len()).cycle() {
+            if Instant::now() >= until {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(700)).await;
+            cluster.freeze(victim);
+            trial.faults += 1;
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            cluster.thaw(victim);
+        }
+    };
+    tokio::join!(load.ask_until(AGENTS, until, PAUSE), stops);
+    trial.judge(&cluster, &load, Some((&listener, true))).await;
+}

@@ -1,0 +1,212 @@
+//! People who ask for turns, services that do the work, and the operator who decides about what is parked.
+//!
+//! Everybody behaves as the documents ask: a request without an answer is made again under its key; a service starts a call only
+//! while its own clock says that it holds it, writes the start into its ledger first, and reports until that is acknowledged.
+//! Some services die in the middle of a call, and never say anything of it again.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::cluster::Roads;
+
+/// How long a service holds a call.
+const LEASE_S: u64 = 3;
+/// How long a turn may take before it counts as wedged.
+const TURN_PATIENCE: Duration = Duration::from_secs(120);
+
+/// A turn that was acknowledged.
+#[derive(Clone, Debug)]
+pub struct Turn {
+    /// Of which agent.
+    pub agent: String,
+    /// Under which key.
+    pub key: String,
+    /// Its run.
+    pub run: String,
+}
+
+/// What everybody has done so far.
+pub struct Load {
+    roads: Arc<Roads>,
+    /// Turns that were acknowledged, in the order in which they were.
+    pub turns: Mutex<Vec<Turn>>,
+    /// How often each call was started.
+    pub ledger: Mutex<BTreeMap<String, u32>>,
+    /// Calls whose services died behind the start.
+    pub abandoned: AtomicU64,
+    /// Decisions of the operator.
+    pub decided: AtomicU64,
+    /// What went wrong.
+    pub wrong: Mutex<Vec<String>>,
+    claims: AtomicU64,
+    /// One call in so many is abandoned; none if 0.
+    abandon_one_in: u64,
+    over: AtomicBool,
+}
+
+impl Load {
+    /// Services and ledgers, and nobody who asks yet.
+    pub fn start(roads: &Arc<Roads>, abandon_one_in: u64) -> Arc<Self> {
+        let load = Arc::new(Load {
+            roads: roads.clone(),
+            turns: Mutex::default(),
+            ledger: Mutex::default(),
+            abandoned: AtomicU64::new(0),
+            decided: AtomicU64::new(0),
+            wrong: Mutex::default(),
+            claims: AtomicU64::new(0),
+            abandon_one_in,
+            over: AtomicBool::new(false),
+        });
+        for tool in ["echo", "write"] {
+            for worker in 0..3 {
+                tokio::spawn(load.clone().serve(tool, format!("{tool}-{worker}")));
+            }
+        }
+        load
+    }
+
+    /// So many agents at once with so many turns each, one after the other, with a pause behind each.
+    pub async fn ask(self: &Arc<Self>, agents: usize, turns: usize, pause: Duration) {
+        self.ask_while(agents, pause, move |turn| turn < turns).await;
+    }
+
+    /// So many agents at once, with turns until a moment.
+    pub async fn ask_until(self: &Arc<Self>, agents: usize, until: Instant, pause: Duration) {
+        self.ask_while(agents, pause, move |_| Instant::now() < until).await;
+    }
+
+    /// So many agents at once, with turns as long as somebody says so.
+    pub async fn ask_while(self: &Arc<Self>, agents: usize, pause: Duration, goes_on: impl Fn(usize) -> bool + Clone + Send + 'static) {
+        // The more ask, the less often each looks.
+        let look = Duration::from_millis(50.max(2 * agents as u64));
+        let tasks: Vec<_> = (0..agents)
+            .map(|agent| {
+                let (load, goes_on) = (self.clone(), goes_on.clone());
+                tokio::spawn(async move {
+                    let mut turn = 0;
+                    while goes_on(turn) {
+                        load.turn(&format!("agent-{agent}"), turn, look).await;
+                        tokio::time::sleep(pause).await;
+                        turn += 1;
+                    }
+                })
+            })
+            .collect();
+        for task in tasks {
+            if let Err(error) = task.await {
+                self.wrong.lock().expect("nobody panics with it").push(format!("somebody who asked gave up: {error}"));
+            }
+        }
+    }
+
+    /// Nobody asks any more, and the services go home.
+    pub fn end(&self) {
+        self.over.store(true, Ordering::Relaxed);
+    }
+
+    /// Asks for one turn and waits for its end.
+    async fn turn(&self, agent: &str, number: usize, look: Duration) {
+        let key = format!("{agent}-turn-{number}");
+        let path = format!("/v1/agents/{agent}/enqueue");
+        let body = json!({ "input": "work", "tools": ["echo", "write"] });
+        let answer = self.roads.post(&path, &body, Some(&key)).await.ok();
+        let run = answer["run_id"].as_str().expect("an enqueue has a run").to_owned();
+        self.turns.lock().expect("nobody panics with it").push(Turn { agent: agent.to_owned(), key: key.clone(), run: run.clone() });
+        let began = Instant::now();
+        loop {
+            let view = self.roads.get(&format!("/v1/windlass/runs/{run}")).await;
+            if view["status"] == "ended" {
+                break;
+            }
+            assert!(began.elapsed() < TURN_PATIENCE, "{run} of {agent} is wedged: {view}");
+            self.decide(&run, &view).await;
+            tokio::time::sleep(look).await;
+        }
+        // Whoever lost the answer asks again, also when it is over; it is the same turn.
+        if number.is_multiple_of(4) {
+            let again = self.roads.post(&path, &body, Some(&key)).await.ok();
+            if again["run_id"] != run.as_str() {
+                self.wrong.lock().expect("nobody panics with it").push(format!("{key} became {run} and {}", again["run_id"]));
+            }
+        }
+    }
+
+    /// The operator: a parked write is looked up in the ledger. A decision without an answer is not made again blindly: by then
+    /// it could be about something else.
+    async fn decide(&self, run: &str, view: &Value) {
+        let calls = view["calls"]["open"].as_array().cloned().unwrap_or_default();
+        let parked: Vec<&Value> = calls.iter().filter(|call| call["progress"] == "parked").collect();
+        let mut decisions = Vec::new();
+        for call in &parked {
+            let id = &call["tool_call_id"];
+            let is_started = self.ledger.lock().expect("nobody panics with it").contains_key(id.as_str().unwrap_or_default());
+            decisions.push(match is_started {
+                true => json!({ "run_id": run, "tool_call_id": id, "action": "record", "status": "success", "result": "in the ledger" }),
+                false => json!({ "run_id": run, "tool_call_id": id, "action": "release" }),
+            });
+        }
+        // A text says why the whole run waits.
+        if view["parked"].is_string() {
+            decisions.push(json!({ "run_id": run, "action": "resume" }));
+        }
+        for decision in decisions {
+            self.decided.fetch_add(1, Ordering::Relaxed);
+            let answer = self.roads.once(&Method::POST, "/v1/windlass/reconcile", Some(&decision), None).await;
+            let is_fine = answer.as_ref().is_none_or(|answer| answer.status == 200 || answer.status == 409);
+            if !is_fine {
+                self.wrong.lock().expect("nobody panics with it").push(format!("{decision} was answered with {answer:?}"));
+            }
+        }
+    }
+
+    /// A service: claims, starts, reports, until all is over.
+    async fn serve(self: Arc<Self>, tool: &'static str, worker: String) {
+        while !self.over.load(Ordering::Relaxed) {
+            let key = format!("{worker}-claim-{}", self.claims.fetch_add(1, Ordering::Relaxed));
+            let body = json!({ "worker": worker, "max": 20, "lease_s": LEASE_S, "wait_s": 1 });
+            // Its hold may have begun with the first try.
+            let asked = Instant::now();
+            let answer = self.roads.post(&format!("/v1/tools/{tool}/claim"), &body, Some(&key)).await;
+            let Some(calls) = answer.body["calls"].as_array().filter(|_| answer.status == 200) else {
+                self.wrong.lock().expect("nobody panics with it").push(format!("a claim was answered with {answer:?}"));
+                return;
+            };
+            let reports = calls.iter().map(|call| self.run_call(call, asked));
+            futures_util::future::join_all(reports).await;
+        }
+    }
+
+    async fn run_call(&self, call: &Value, asked: Instant) {
+        // The answer was slow to come; by now somebody else may hold the call. A claim that waited is no older than its wait.
+        if asked.elapsed() > Duration::from_millis(LEASE_S * 1000 - 500) {
+            return;
+        }
+        let id = call["tool_call_id"].as_str().expect("a claimed call has an id");
+        *self.ledger.lock().expect("nobody panics with it").entry(id.to_owned()).or_default() += 1;
+        let is_chosen = |sum: u64| self.abandon_one_in > 0 && sum.is_multiple_of(self.abandon_one_in);
+        let sum = id.bytes().fold(0_u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
+        // Only the first start dies: the second one is somebody else's.
+        if is_chosen(sum) && self.ledger.lock().expect("nobody panics with it")[id] == 1 {
+            self.abandoned.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        let body = json!({
+            "agent_turn_id": call["agent_turn_id"], "tool_call_id": id, "status": "success", "result": { "did": call["arguments"] },
+        });
+        let agent = call["agent_id"].as_str().expect("a claimed call has an agent");
+        let answer = self.roads.post(&format!("/v1/agents/{agent}/report"), &body, None).await;
+        if answer.status != 202 {
+            self.wrong.lock().expect("nobody panics with it").push(format!("a report on {id} was answered with {answer:?}"));
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Real faults, over the real binary and real servers: processes killed and stopped, NATS and PostgreSQL gone in the middle of
+//! things, cut wires, full disks, wrong clocks. Behind each of them a checker reads the histories.
+//!
+//! `WINDLASS_LONG=1` kills for 60 s where the usual run kills for 20 s.
+
+mod checker;
+mod clocks;
+mod cluster;
+mod crowds;
+mod disks;
+mod kills;
+mod load;
+mod outages;
+
+use std::{
+    io::Write,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Instant,
+};
+
+use tokio::sync::{Mutex, MutexGuard};
+use windlass_tests::Listener;
+
+use cluster::Cluster;
+use load::Load;
+
+/// How many tests there are: behind the last of them stands the sum.
+const TESTS: u32 = 14;
+
+static ALONE: Mutex<()> = Mutex::const_new(());
+static FAULTS: AtomicU32 = AtomicU32::new(0);
+static VIOLATIONS: AtomicU32 = AtomicU32::new(0);
+static OVER: AtomicU32 = AtomicU32::new(0);
+
+/// One fault after the other: each needs the whole machine, and has it to itself.
+struct Trial {
+    name: &'static str,
+    began: Instant,
+    faults: u32,
+    is_judged: bool,
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl Trial {
+    async fn begin(name: &'static str) -> Self {
+        let alone = ALONE.lock().await;
+        Trial { name, began: Instant::now(), faults: 0, is_judged: false, _alone: alone }
+    }
+
+    /// Reads everything back, and fails if anything is wrong.
+    async fn judge(&mut self, cluster: &Cluster, load: &Arc<Load>, heard: Option<(&Listener, bool)>) {
+        load.end();
+        let mut wrong = checker::check(&cluster.roads, load).await;
+        if let Some((listener, is_whole)) = heard {
+            wrong.extend(checker::check_heard(listener, load, is_whole).await);
+        }
+        wrong.extend(cluster.complaints());
+        let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+        let numbers = format!(
+            "{} faults, {} turns, {} calls abandoned, {} decisions, {} requests repeated",
+            self.faults,
+            load.turns.lock().expect("nobody panics with it").len(),
+            count(&load.abandoned),
+            count(&load.decided),
+            count(&cluster.roads.repeated),
+        );
+        self.close(&numbers, &wrong);
+    }
+
+    fn close(&mut self, numbers: &str, wrong: &[String]) {
+        self.is_judged = true;
+        FAULTS.fetch_add(self.faults, Ordering::Relaxed);
+        VIOLATIONS.fetch_add(wrong.len() as u32, Ordering::Relaxed);
+        say(&format!("{}: {numbers}, {} violations, {:.1} s", self.name, wrong.len(), self.began.elapsed().as_secs_f64()));
+        let first: Vec<&String> = wrong.iter().take(20).collect();
+        assert!(wrong.is_empty(), "{} violations, of which the first are {first:#?}", wrong.len());
+    }
+}
+
+impl Drop for Trial {
+    fn drop(&mut self) {
+        // What never came to its end is a violation, whatever it was.
+        VIOLATIONS.fetch_add(u32::from(!self.is_judged), Ordering::Relaxed);
+        if OVER.fetch_add(1, Ordering::Relaxed) + 1 == TESTS {
+            say(&format!("real faults: {}, violations: {}", FAULTS.load(Ordering::Relaxed), VIOLATIONS.load(Ordering::Relaxed)));
+        }
+    }
+}
+
+/// Past the test program's own capture: these lines are for whoever runs the tests.
+fn say(line: &str) {
+    let _ = std::io::stderr().lock().write_all(format!("{line}\n").as_bytes());
+}

@@ -1,0 +1,105 @@
+//! What the servers stand on goes away in the middle of things: NATS, PostgreSQL, and the wire to it.
+
+use std::{sync::Arc, time::Duration};
+
+use windlass_tests::{NatsServer, Proxy, postgres::Server as Postgres};
+
+use crate::{Trial, cluster::Cluster, load::Load};
+
+/// Agents that have turns all the time.
+const AGENTS: usize = 16;
+/// Turns of each, at the least: the load goes on until the faults are over.
+const PAUSE: Duration = Duration::from_millis(200);
+/// One call in so many is left behind by its service.
+const ABANDON_ONE_IN: u64 = 37;
+
+/// Keeps agents busy while something happens to what is beneath them.
+async fn meanwhile(load: &Arc<Load>, faults: impl Future<Output = ()>) {
+    let (over, is_over) = tokio::sync::watch::channel(false);
+    let faults = async {
+        faults.await;
+        let _ = over.send(true);
+    };
+    tokio::join!(load.ask_while(AGENTS, PAUSE, move |_| !*is_over.borrow()), faults);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nats_killed_and_started_again() {
+    let mut trial = Trial::begin("NATS killed and started again").await;
+    let mut nats = NatsServer::start().await;
+    let listener = nats.listen().await;
+    let database = Postgres::shared().database_alone().await;
+    let cluster = Cluster::three(&format!("store: {{ url: '{}' }}\n{}", database.url, nats.config())).await;
+    let load = Load::start(&cluster.roads, ABANDON_ONE_IN);
+    let faults = async {
+        for _ in 0..4 {
+            tokio::time::sleep(Duration::from_millis(1000)).await;
+            nats.kill();
+            trial.faults += 1;
+            tokio::time::sleep(Duration::from_millis(700)).await;
+            nats.up().await;
+        }
+        tokio::time::sleep(Duration::from_millis(1000)).await;
+    };
+    meanwhile(&load, faults).await;
+    // A subscriber that is not there hears nothing, and is owed nothing.
+    trial.judge(&cluster, &load, Some((&listener, false))).await;
+}
+
+/// PostgreSQL loses everything it has not flushed, and is gone for a while.
+#[tokio::test(flavor = "multi_thread")]
+async fn postgresql_cut_off_in_the_middle_of_commits() {
+    let mut trial = Trial::begin("PostgreSQL cut off").await;
+    let postgres = Postgres::start();
+    let nats = NatsServer::start().await;
+    let listener = nats.listen().await;
+    let database = postgres.database_alone().await;
+    let cluster = Cluster::three(&format!("store: {{ url: '{}' }}\n{}", database.url, nats.config())).await;
+    let load = Load::start(&cluster.roads, ABANDON_ONE_IN);
+    let faults = async {
+        // The last one takes longer than a commit is tried for, and than every lease.
+        for away in [0, 300, 1500, 7000] {
+            tokio::time::sleep(Duration::from_millis(1500)).await;
+            tokio::task::block_in_place(|| postgres.cut());
+            trial.faults += 1;
+            tokio::time::sleep(Duration::from_millis(away)).await;
+            tokio::task::block_in_place(|| postgres.begin());
+        }
+        tokio::time::sleep(Duration::from_millis(1500)).await;
+    };
+    meanwhile(&load, faults).await;
+    trial.judge(&cluster, &load, Some((&listener, true))).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_to_postgresql_cut_also_in_the_middle_of_a_reply() {
+    let mut trial = Trial::begin("connections to PostgreSQL cut").await;
+    let nats = NatsServer::start().await;
+    let listener = nats.listen().await;
+    let database = Postgres::shared().database_alone().await;
+    let (user, rest) = database.url.split_once('@').expect("a user stands in front of the address");
+    let (target, name) = rest.split_once('/').expect("a database stands behind the address");
+    let proxy = Proxy::start(target).await;
+    let url = format!("{user}@{}/{name}", proxy.address());
+    let cluster = Cluster::three(&format!("store: {{ url: '{url}' }}\n{}", nats.config())).await;
+    let load = Load::start(&cluster.roads, ABANDON_ONE_IN);
+    let faults = async {
+        for round in 0..14 {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            proxy.refuse(round % 4 == 3);
+            match round % 2 {
+                0 => proxy.cut(),
+                _ => proxy.cut_in_reply(),
+            }
+            trial.faults += 1;
+            if round % 4 == 3 {
+                // Longer than a lease: everybody counts as lost, and nobody can take over.
+                tokio::time::sleep(Duration::from_millis(1500)).await;
+                proxy.refuse(false);
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(1000)).await;
+    };
+    meanwhile(&load, faults).await;
+    trial.judge(&cluster, &load, Some((&listener, true))).await;
+}

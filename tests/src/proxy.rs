@@ -1,0 +1,119 @@
+//! A wire that can be cut: a proxy in front of any server that speaks over TCP.
+
+use std::{net::SocketAddr, sync::Arc};
+
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream, tcp::OwnedReadHalf, tcp::OwnedWriteHalf},
+    sync::watch,
+};
+
+/// What the wire does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Wire {
+    /// Connections made before the last cut are over.
+    cuts: u64,
+    /// Whether the last cut lets the next reply begin, and ends in the middle of it.
+    in_reply: bool,
+    /// Whether new connections are closed at once.
+    refuses: bool,
+}
+
+/// A proxy on a port of its own, in front of one address.
+pub struct Proxy {
+    address: SocketAddr,
+    wire: Arc<watch::Sender<Wire>>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Proxy {
+    /// A proxy in front of an address such as `127.0.0.1:5432`.
+    pub async fn start(target: &str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("it has an address");
+        let wire = Arc::new(watch::Sender::new(Wire { cuts: 0, in_reply: false, refuses: false }));
+        let task = tokio::spawn(accept(listener, target.to_owned(), wire.clone()));
+        Proxy { address, wire, task }
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Drops every connection.
+    pub fn cut(&self) {
+        self.wire.send_modify(|wire| *wire = Wire { cuts: wire.cuts + 1, in_reply: false, ..*wire });
+    }
+
+    /// Drops every connection in the middle of what the server says next.
+    pub fn cut_in_reply(&self) {
+        self.wire.send_modify(|wire| *wire = Wire { cuts: wire.cuts + 1, in_reply: true, ..*wire });
+    }
+
+    /// From now on new connections are closed at once, or no longer.
+    pub fn refuse(&self, refuses: bool) {
+        self.wire.send_modify(|wire| wire.refuses = refuses);
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.task.abort();
+        self.cut();
+    }
+}
+
+async fn accept(listener: TcpListener, target: String, wire: Arc<watch::Sender<Wire>>) {
+    while let Ok((client, _)) = listener.accept().await {
+        let wire = wire.subscribe();
+        if wire.borrow().refuses {
+            continue;
+        }
+        let target = target.clone();
+        tokio::spawn(async move {
+            let Ok(server) = TcpStream::connect(&target).await else { return };
+            let _ = (client.set_nodelay(true), server.set_nodelay(true));
+            carry(client, server, wire).await;
+        });
+    }
+}
+
+/// Carries bytes until one side is done or the wire is cut. Whatever is dropped here is closed.
+async fn carry(client: TcpStream, server: TcpStream, mut wire: watch::Receiver<Wire>) {
+    let before = wire.borrow_and_update().cuts;
+    let ((mut from_client, mut to_client), (mut from_server, mut to_server)) = (client.into_split(), server.into_split());
+    let is_cut = {
+        let mut wire = wire.clone();
+        async move { wire.wait_for(|wire| wire.cuts > before).await.map(|wire| wire.in_reply).unwrap_or(false) }
+    };
+    let in_reply = tokio::select! {
+        in_reply = is_cut => in_reply,
+        () = copy(&mut from_client, &mut to_server) => return,
+        () = copy(&mut from_server, &mut to_client) => return,
+    };
+    if in_reply {
+        tokio::select! {
+            () = half_of_a_reply(&mut from_server, &mut to_client) => {}
+            () = copy(&mut from_client, &mut to_server) => {}
+        }
+    }
+}
+
+async fn copy(from: &mut OwnedReadHalf, to: &mut OwnedWriteHalf) {
+    let mut piece = vec![0; 64 << 10];
+    loop {
+        match from.read(&mut piece).await {
+            Ok(0) | Err(_) => return,
+            Ok(length) if to.write_all(&piece[..length]).await.is_err() => return,
+            Ok(_) => {}
+        }
+    }
+}
+
+async fn half_of_a_reply(from: &mut OwnedReadHalf, to: &mut OwnedWriteHalf) {
+    let mut piece = vec![0; 64 << 10];
+    if let Ok(length) = from.read(&mut piece).await {
+        let _ = to.write_all(&piece[..length / 2]).await;
+    }
+}
