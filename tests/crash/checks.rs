@@ -1,17 +1,14 @@
 //! What must hold when everything is over, by the numbers of the promises in the architecture.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    path::Path,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
-use windlass_tests::SseEvent;
+use windlass_tests::{Database, SseEvent};
 
 use crate::{
     service::Start,
     world::{Asked, World},
-    wreck,
+    wreck::{self, Remains},
 };
 
 /// What a run came to: the same however often the server died on the way.
@@ -40,8 +37,7 @@ impl Outcome {
 
 /// Reads everything back; returns what each run came to, by the name it was asked under. What is wrong goes to the world.
 pub async fn outcomes(world: &mut World) -> BTreeMap<String, Outcome> {
-    let folder = world.server().folder().to_owned();
-    let (found, mut wrong) = stored(&folder, &world.asked, &world.ledger);
+    let (found, mut wrong) = stored(&Remains::of(world.server()), &world.asked, &world.ledger);
     let agents: BTreeMap<String, usize> = world.asked.iter().fold(BTreeMap::new(), |mut agents, asked| {
         *agents.entry(asked.agent.clone()).or_default() += 1;
         agents
@@ -54,12 +50,12 @@ pub async fn outcomes(world: &mut World) -> BTreeMap<String, Outcome> {
     found
 }
 
-/// What lies in the folder of a server: what each run came to, and what is wrong.
-pub fn stored(folder: &Path, asked: &[Asked], ledger: &[Start]) -> (BTreeMap<String, Outcome>, Vec<String>) {
+/// What a server left behind: what each run came to, and what is wrong.
+pub fn stored(remains: &Remains, asked: &[Asked], ledger: &[Start]) -> (BTreeMap<String, Outcome>, Vec<String>) {
     let mut found = BTreeMap::new();
     let mut wrong = Vec::new();
     for asked in asked {
-        match wreck::export(folder, &asked.run) {
+        match wreck::export(remains, &asked.run) {
             Err(why) => wrong.push(why),
             Ok(lines) => {
                 let export = Export { asked, lines };
@@ -68,7 +64,7 @@ pub fn stored(folder: &Path, asked: &[Asked], ledger: &[Start]) -> (BTreeMap<Str
             }
         }
     }
-    let database = wreck::open(folder);
+    let database = remains.open();
     wrong.extend(wreck::rows(&database));
     wrong.extend(one_run_each(asked, &database));
     wrong.extend(started_with_one_key(ledger));
@@ -181,7 +177,7 @@ fn without_ids(content: &Value) -> Value {
 }
 
 /// One request is one run and one row in the inbox, however often it was made.
-fn one_run_each(asked: &[Asked], database: &rusqlite::Connection) -> Vec<String> {
+fn one_run_each(asked: &[Asked], database: &Database) -> Vec<String> {
     let mut wrong = Vec::new();
     let stored: BTreeSet<String> = wreck::runs(database).into_iter().collect();
     let known: BTreeSet<String> = asked.iter().map(|asked| asked.run.clone()).collect();

@@ -8,7 +8,7 @@ use crate::{
     scenarios::{self, Scenario},
     service::Start,
     world::{Order, World},
-    wreck,
+    wreck::Remains,
 };
 
 /// A damage to the database, and the promise it breaks.
@@ -42,24 +42,24 @@ pub async fn run() {
     let mut world = World::start(Order::Never, &nats).await;
     (laps.tell)(&mut world).await;
     world.close().await;
-    let folder = world.server().folder();
-    let (_, wrong) = checks::stored(folder, &world.asked, &world.ledger);
+    let remains = Remains::of(world.server());
+    let (_, wrong) = checks::stored(&remains, &world.asked, &world.ledger);
     assert_eq!(wrong, Vec::<String>::new(), "undamaged");
     for (sql, promise) in DAMAGES {
-        let copy = wreck::copy(folder);
-        let changed = wreck::open(copy.path()).execute(sql, []).unwrap_or_else(|error| panic!("{sql}: {error}"));
+        let copy = Remains::copied(world.server());
+        let changed = copy.open().execute(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
         assert!(changed > 0, "{sql}: it damages nothing");
-        let (_, wrong) = checks::stored(copy.path(), &world.asked, &world.ledger);
+        let (_, wrong) = checks::stored(&copy, &world.asked, &world.ledger);
         assert!(wrong.iter().any(|found| found.contains(promise)), "{sql}: {promise} is not among {wrong:#?}");
     }
     let write: &Start = world.ledger.iter().find(|start| start.effect == "write").expect("a write was started");
     let other = Start { key: "another".into(), ..write.clone() };
     for (again, promise) in [(write.clone(), "S6: the write"), (other, "S6: call_")] {
         let ledger: Vec<Start> = world.ledger.iter().cloned().chain([again]).collect();
-        let (_, wrong) = checks::stored(folder, &world.asked, &ledger);
+        let (_, wrong) = checks::stored(&remains, &world.asked, &ledger);
         assert!(wrong.iter().any(|found| found.contains(promise)), "{promise} is not among {wrong:#?}");
     }
     let one_less = &world.asked[1..];
-    let (_, wrong) = checks::stored(folder, one_less, &world.ledger);
+    let (_, wrong) = checks::stored(&remains, one_less, &world.ledger);
     assert!(wrong.iter().any(|found| found.contains("S4: 1 requests became 2 runs")), "{wrong:#?}");
 }

@@ -1,4 +1,5 @@
 //! Death at every boundary, over the real binary: nothing is lost, nothing runs twice, and nothing is said before it is on disk.
+//! `tests/crash_postgres` has the same on PostgreSQL.
 
 mod checks;
 mod damage;

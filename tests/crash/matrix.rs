@@ -9,7 +9,7 @@ use std::{
 };
 
 use futures_util::{FutureExt, StreamExt};
-use windlass_tests::{NatsServer, binary};
+use windlass_tests::{NatsServer, Store, binary};
 
 use crate::{
     checks::{self, Outcome},
@@ -151,7 +151,8 @@ fn report(points: &[String], verdicts: &[Verdict]) {
     let reached: BTreeSet<&String> = verdicts.iter().filter(|verdict| verdict.is_reached).map(|verdict| &verdict.point).collect();
     let violations: usize = verdicts.iter().map(|verdict| verdict.violations.len()).sum();
     let deaths = verdicts.iter().filter(|verdict| verdict.is_reached).count();
-    table.push_str(&format!("crash points: {}, reached: {}, deaths: {deaths}, violations: {violations}\n", points.len(), reached.len()));
+    let (store, all) = (Store::of_this_program().name(), points.len());
+    table.push_str(&format!("crash points ({store}): {all}, reached: {}, deaths: {deaths}, violations: {violations}\n", reached.len()));
     std::io::stderr().lock().write_all(table.as_bytes()).expect("the table is printed");
     assert_eq!(violations, 0, "the table above has violations");
     assert_eq!(reached.len(), points.len(), "every point is reached");

@@ -214,7 +214,7 @@ impl World {
         }
         self.deaths += 1;
         self.restarts += 1;
-        self.violations.extend(wreck::inspect(server.folder()));
+        self.violations.extend(wreck::inspect(&server));
         let server = server.restart(&[]).await;
         self.go_on_with(server);
     }

@@ -1,57 +1,70 @@
-//! What lies on the disk in the moment of death, before any server has looked at it.
+//! What lies in the database in the moment of death, before any server has looked at it.
 //!
 //! Only a copy is opened: SQLite folds the log into the database when its last reader closes, and the next server would find
 //! an easier beginning than the crash left it.
 
-use std::{collections::BTreeMap, path::Path, process::Command};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
-use rusqlite::{Connection, Row};
 use serde_json::Value;
 use tempfile::TempDir;
-use windlass_tests::{PATIENCE, binary};
+use windlass_tests::{Database, Place, Row, Server, Store, binary};
 
 /// What is wrong there.
-pub fn inspect(folder: &Path) -> Vec<String> {
-    let copy = copy(folder);
-    let database = open(copy.path());
+pub fn inspect(server: &Server) -> Vec<String> {
+    let remains = Remains::copied(server);
+    let database = remains.open();
     let mut wrong = rows(&database);
     for run in runs(&database) {
-        wrong.extend(fold(copy.path(), &run));
+        wrong.extend(fold(&remains, &run));
     }
     wrong.into_iter().map(|what| format!("in the wreck: {what}")).collect()
 }
 
-/// A copy of a server's database and log.
-pub fn copy(folder: &Path) -> TempDir {
-    let copy = TempDir::new().expect("a folder for the copy");
-    let data = copy.path().join(".windlass");
-    std::fs::create_dir(&data).expect("a folder in the copy");
-    for name in ["windlass.db", "windlass.db-wal"] {
-        let from = folder.join(".windlass").join(name);
-        if from.exists() {
-            std::fs::copy(from, data.join(name)).expect("the database can be copied");
-        }
-    }
-    copy
+/// What a server left behind, or a copy of it.
+pub struct Remains {
+    folder: PathBuf,
+    place: Place,
+    /// Removed with this.
+    _copy: Option<TempDir>,
 }
 
-/// The database of a server's folder.
-pub fn open(folder: &Path) -> Connection {
-    let database = Connection::open(folder.join(".windlass/windlass.db")).expect("the database opens");
-    database.busy_timeout(PATIENCE).expect("a timeout can be set");
-    database
+impl Remains {
+    /// What a server has now.
+    pub fn of(server: &Server) -> Self {
+        Remains { folder: server.folder().to_owned(), place: server.place().clone(), _copy: None }
+    }
+
+    /// A copy of a server's database.
+    pub fn copied(server: &Server) -> Self {
+        let copy = TempDir::new().expect("a folder for the copy");
+        Remains { folder: copy.path().to_owned(), place: server.place().copy(copy.path()), _copy: Some(copy) }
+    }
+
+    /// The database.
+    pub fn open(&self) -> Database {
+        self.place.open()
+    }
+
+    /// The folder from which the command line finds the database.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
 }
 
 /// What the rows of a database say that they must not, dead server or not.
-pub fn rows(database: &Connection) -> Vec<String> {
+pub fn rows(database: &Database) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut refuse = |sql: &str, what: &str| {
-        let found = all(database, sql, |row| row.get::<_, String>(0));
-        wrong.extend(found.into_iter().map(|found| format!("{what}: {found}")));
+        let found = database.rows(sql).into_iter().flatten().flatten();
+        wrong.extend(found.map(|found| format!("{what}: {found}")));
     };
     refuse("SELECT agent FROM runs WHERE status = 'active' GROUP BY tenant, agent HAVING count(*) > 1", "S1: two active runs");
     refuse(
-        "SELECT h.agent FROM heads h LEFT JOIN runs r ON r.run = h.run WHERE h.run IS NOT NULL AND r.status IS NOT 'active'",
+        "SELECT h.agent FROM heads h LEFT JOIN runs r ON r.run = h.run WHERE h.run IS NOT NULL AND r.status IS DISTINCT FROM 'active'",
         "S1: a head shows a run that is not active",
     );
     refuse(
@@ -73,13 +86,16 @@ pub fn rows(database: &Connection) -> Vec<String> {
          (SELECT count(*) FROM runs r WHERE r.tenant = h.tenant AND r.agent = h.agent AND r.status = 'queued')",
         "S4: a head counts its queued runs wrongly",
     );
-    refuse("SELECT integrity_check FROM pragma_integrity_check WHERE integrity_check <> 'ok'", "the database is damaged");
+    // A client that dies cannot damage the files of PostgreSQL.
+    if database.store() == Store::Sqlite {
+        refuse("SELECT integrity_check FROM pragma_integrity_check WHERE integrity_check <> 'ok'", "the database is damaged");
+    }
     wrong.extend(overlaps(database));
     wrong
 }
 
 /// Runs of one agent follow each other: a later one begins under a higher epoch, and not before the earlier one's end.
-fn overlaps(database: &Connection) -> Vec<String> {
+fn overlaps(database: &Database) -> Vec<String> {
     struct Span {
         agent: String,
         epochs: (i64, i64),
@@ -89,8 +105,14 @@ fn overlaps(database: &Connection) -> Vec<String> {
                       max(CASE j.kind WHEN 'ended' THEN j.at END)
                FROM runs r JOIN journal j ON j.run = r.run WHERE EXISTS (SELECT 1 FROM journal l WHERE l.run = r.run AND l.kind = 'leased')
                GROUP BY r.run ORDER BY r.tenant, r.agent, r.ordinal";
-    let spans =
-        all(database, sql, |row| Ok(Span { agent: row.get(0)?, epochs: (row.get(1)?, row.get(2)?), times: (row.get(3)?, row.get(4)?) }));
+    let number = |value: &Option<String>| value.as_deref().map(|text| text.parse::<i64>().expect("a number"));
+    let known = |value: &Option<String>| number(value).expect("a leased run has epochs and times");
+    let read = |row: &Row| Span {
+        agent: row[0].clone().expect("a run has an agent"),
+        epochs: (known(&row[1]), known(&row[2])),
+        times: (known(&row[3]), number(&row[4])),
+    };
+    let spans: Vec<Span> = database.rows(sql).iter().map(read).collect();
     let mut wrong = Vec::new();
     for pair in spans.windows(2).filter(|pair| pair[0].agent == pair[1].agent) {
         let [before, after] = pair else { continue };
@@ -106,13 +128,14 @@ fn overlaps(database: &Connection) -> Vec<String> {
 }
 
 /// The runs of a database, as the command line names them.
-pub fn runs(database: &Connection) -> Vec<String> {
-    all(database, "SELECT 'run_' || lower(hex(run)) FROM runs ORDER BY agent, ordinal", |row| row.get(0))
+pub fn runs(database: &Database) -> Vec<String> {
+    let rows = database.rows("SELECT 'run_' || lower(hex(run)) FROM runs ORDER BY agent, ordinal");
+    rows.into_iter().flatten().flatten().collect()
 }
 
 /// What an export of a run says, a line each.
-pub fn export(folder: &Path, run: &str) -> Result<Vec<Value>, String> {
-    let out = Command::new(binary()).args(["export", run]).current_dir(folder).output().expect("export runs");
+pub fn export(remains: &Remains, run: &str) -> Result<Vec<Value>, String> {
+    let out = Command::new(binary()).args(["export", run]).current_dir(remains.folder()).output().expect("export runs");
     if !out.status.success() {
         return Err(format!("{run} cannot be exported: {}", String::from_utf8_lossy(&out.stderr)));
     }
@@ -121,8 +144,8 @@ pub fn export(folder: &Path, run: &str) -> Result<Vec<Value>, String> {
 }
 
 /// The state is the fold of the journal, also in the moment of death.
-fn fold(folder: &Path, run: &str) -> Option<String> {
-    match export(folder, run) {
+fn fold(remains: &Remains, run: &str) -> Option<String> {
+    match export(remains, run) {
         Err(why) => Some(why),
         Ok(lines) => {
             let is_fold = lines.iter().any(|line| line["type"] == "state" && line["is_fold_of_journal"] == true);
@@ -131,14 +154,12 @@ fn fold(folder: &Path, run: &str) -> Option<String> {
     }
 }
 
-/// Every row a query finds.
-pub fn all<T>(database: &Connection, sql: &str, read: impl Fn(&Row<'_>) -> rusqlite::Result<T>) -> Vec<T> {
-    let mut statement = database.prepare(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
-    let rows = statement.query_map([], |row| read(row)).expect("the query runs");
-    rows.collect::<Result<_, _>>().unwrap_or_else(|error| panic!("{sql}: {error}"))
-}
-
 /// Rows as counts by key.
-pub fn counts(database: &Connection, sql: &str) -> BTreeMap<String, i64> {
-    all(database, sql, |row| Ok((row.get(0)?, row.get(1)?))).into_iter().collect()
+pub fn counts(database: &Database, sql: &str) -> BTreeMap<String, i64> {
+    let read = |row: Row| {
+        let mut values = row.into_iter().flatten();
+        let key = values.next().expect("a key");
+        (key, values.next().expect("a count").parse().expect("a number"))
+    };
+    database.rows(sql).into_iter().map(read).collect()
 }

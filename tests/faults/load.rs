@@ -133,7 +133,7 @@ impl Load {
             tokio::time::sleep(look).await;
         }
         // Whoever lost the answer asks again, also when it is over; it is the same turn.
-        if number % 4 == 0 {
+        if number.is_multiple_of(4) {
             let again = self.roads.post(&path, &body, Some(&key)).await.ok();
             if again["run_id"] != run.as_str() {
                 self.wrong.lock().expect("nobody panics with it").push(format!("{key} became {run} and {}", again["run_id"]));
@@ -193,7 +193,7 @@ impl Load {
         }
         let id = call["tool_call_id"].as_str().expect("a claimed call has an id");
         *self.ledger.lock().expect("nobody panics with it").entry(id.to_owned()).or_default() += 1;
-        let is_chosen = |sum: u64| self.abandon_one_in > 0 && sum % self.abandon_one_in == 0;
+        let is_chosen = |sum: u64| self.abandon_one_in > 0 && sum.is_multiple_of(self.abandon_one_in);
         let sum = id.bytes().fold(0_u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
         // Only the first start dies: the second one is somebody else's.
         if is_chosen(sum) && self.ledger.lock().expect("nobody panics with it")[id] == 1 {

@@ -80,16 +80,43 @@ impl Place {
 
     /// What a configuration needs for a server to be here.
     pub fn config(&self) -> String {
+        match &self.0 {
+            Where::File(_) => String::new(),
+            Where::Postgres(database) => format!("\nstore: {{ url: '{}' }}\n", database.url),
+        }
+    }
+
+    /// What a configuration needs for a server to have the doorbell of its store.
+    pub fn doorbell(&self) -> String {
         static LAST: AtomicU32 = AtomicU32::new(0);
         match &self.0 {
             Where::File(_) => String::new(),
             // A prefix of its own: the ring of another server would have it look where nobody looks otherwise.
-            Where::Postgres(database) => format!(
-                "\nstore: {{ url: '{}' }}\ndoorbell: {{ url: '{}', prefix: test-{} }}\n",
-                database.url,
-                NatsServer::shared(),
-                LAST.fetch_add(1, Ordering::Relaxed)
-            ),
+            Where::Postgres(_) => {
+                format!("\ndoorbell: {{ url: '{}', prefix: test-{} }}\n", NatsServer::shared(), LAST.fetch_add(1, Ordering::Relaxed))
+            }
+        }
+    }
+
+    /// A copy as the database is in this moment. The command line finds it from the folder.
+    pub fn copy(&self, folder: &Path) -> Place {
+        match &self.0 {
+            Where::File(file) => {
+                let copy = folder.join(".windlass/windlass.db");
+                std::fs::create_dir(folder.join(".windlass")).expect("a folder in the copy");
+                std::fs::copy(file, &copy).expect("the database can be copied");
+                let log = file.with_extension("db-wal");
+                if log.exists() {
+                    std::fs::copy(log, copy.with_extension("db-wal")).expect("the log can be copied");
+                }
+                Place(Where::File(copy))
+            }
+            Where::Postgres(_) => {
+                let copy = Place::fresh(folder);
+                copy.open().copy_from(&self.open().text("SELECT current_schema()"));
+                std::fs::write(folder.join("windlass.yaml"), copy.config()).expect("a configuration in the copy");
+                copy
+            }
         }
     }
 
@@ -241,6 +268,22 @@ impl Database {
         }
     }
 
+    /// Copies the tables and the view of another schema of PostgreSQL into this one.
+    fn copy_from(&self, schema: &str) {
+        self.hold_still();
+        for table in self.rows(&format!("SELECT tablename FROM pg_tables WHERE schemaname = '{schema}'")).into_iter().flatten().flatten() {
+            self.batch(&format!(
+                "CREATE TABLE {table} (LIKE {schema}.{table} INCLUDING ALL);
+                 INSERT INTO {table} OVERRIDING SYSTEM VALUE SELECT * FROM {schema}.{table}"
+            ));
+        }
+        // Nothing comes into a copy, but the command line looks for it.
+        self.batch("CREATE SEQUENCE inbox_numbers");
+        let view = self.text(&format!("SELECT pg_get_viewdef('{schema}.journal'::regclass)"));
+        let view = view.replace(&format!("{schema}."), "");
+        self.batch(&format!("CREATE VIEW journal (run, number, epoch, kind, version, at, body) AS {view} COMMIT"));
+    }
+
     /// The type of a column that numbers the rows of a table as they come.
     pub fn counter(&self) -> &'static str {
         match self.store() {
@@ -259,11 +302,20 @@ impl Database {
 
     /// Has the database do something for every row that comes into a table (`INSERT`), or is changed there (`UPDATE`).
     pub fn spy(&self, name: &str, event: &str, table: &str, then: &str) {
+        self.trigger(name, event, table, then, "TRIGGER", "");
+    }
+
+    /// The same at the latest moment before others can see the row: PostgreSQL's store writes the rows of many commits table by table.
+    pub fn spy_at_commit(&self, name: &str, event: &str, table: &str, then: &str) {
+        self.trigger(name, event, table, then, "CONSTRAINT TRIGGER", "DEFERRABLE INITIALLY DEFERRED");
+    }
+
+    fn trigger(&self, name: &str, event: &str, table: &str, then: &str, kind: &str, when: &str) {
         match self.store() {
             Store::Sqlite => self.batch(&format!("CREATE TRIGGER {name} AFTER {event} ON {table} BEGIN {then}; END")),
             Store::Postgres => self.batch(&format!(
                 "CREATE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {then}; RETURN NULL; END $$;
-                 CREATE TRIGGER {name} AFTER {event} ON {table} FOR EACH ROW EXECUTE FUNCTION {name}()"
+                 CREATE {kind} {name} AFTER {event} ON {table} {when} FOR EACH ROW EXECUTE FUNCTION {name}()"
             )),
         }
     }

@@ -69,13 +69,11 @@ impl ServerBuilder {
         if !config.contains("auth:") {
             config.push_str(&format!("\nauth: {{ tokens: [ {{ token: {TOKEN}, scopes: ['*'] }} ] }}\n"));
         }
-        let place = if config.contains("store:") || config.contains("doorbell:") {
-            Place::in_folder(folder.path())
-        } else {
-            let place = Place::fresh(folder.path());
-            config.push_str(&place.config());
-            place
-        };
+        let place = if config.contains("store:") { Place::in_folder(folder.path()) } else { Place::fresh(folder.path()) };
+        config.push_str(&place.config());
+        if !config.contains("doorbell:") {
+            config.push_str(&place.doorbell());
+        }
         ServerBuilder { folder, place, config, env: Vec::new(), wrapper: Vec::new() }
     }
 

@@ -80,6 +80,30 @@ fn files_fit_in_the_head() {
     }
 }
 
+/// The modules that a program of tests is made of.
+fn modules(program: &str) -> BTreeSet<String> {
+    let main = fs::read_to_string(root().join("tests").join(program).join("main.rs")).expect("a program of tests has a main file");
+    main.lines().filter_map(|line| line.strip_prefix("mod ")?.strip_suffix(';')).map(str::to_owned).collect()
+}
+
+#[test]
+fn both_stores_are_asked_the_same() {
+    // What runs on one store only, and where the reasons stand.
+    let turns = ["only_sqlite", "only_postgres"];
+    // How PostgreSQL flushes is not ours to trace: tests/crash_postgres/main.rs.
+    let crash = ["flush", "trace"];
+    for (sqlite, postgres, alone) in [("turns", "turns_postgres", turns), ("crash", "crash_postgres", crash)] {
+        let (here, there) = (modules(sqlite), modules(postgres));
+        let differ: BTreeSet<&str> = here.symmetric_difference(&there).map(String::as_str).collect();
+        assert_eq!(differ, BTreeSet::from(alone), "{sqlite} and {postgres} have the same modules but these");
+    }
+    for file in ["tests/turns/only_sqlite.rs", "tests/turns_postgres/only_postgres.rs"] {
+        let text = fs::read_to_string(root().join(file)).expect("a source file is UTF-8");
+        let is_numbered = |line: &str| ["c_0", "v_0", "f_0"].iter().any(|number| line.contains(&format!("fn {number}")));
+        assert!(!text.lines().any(is_numbered), "{file}: a numbered requirement is shown on both stores");
+    }
+}
+
 #[test]
 fn nothing_is_left_for_later() {
     // Written in halves, so that this file does not find itself.

@@ -11,12 +11,12 @@ use crate::look::{claim_all, edges_taken, head, moves, office, serve, spy, theat
 #[tokio::test]
 async fn c_040_a_call_is_stored_before_anybody_can_be_told_to_run_it() {
     let server = office().await;
-    // A row of `calls` is the command: at the moment it comes, its card must stand.
+    // A row of `calls` is the command: before anybody can see it, its card must stand.
     let database = server.database();
     database.batch("CREATE TABLE spy_calls (card text, boxed bigint, status text)");
     let note = "INSERT INTO spy_calls VALUES ((SELECT kind FROM items WHERE item = NEW.item),
                                               (SELECT count(*) FROM box_rows WHERE item = NEW.item), NEW.status)";
-    database.spy("spy_call", "INSERT", "calls", note);
+    database.spy_at_commit("spy_call", "INSERT", "calls", note);
     let claim = json!({ "worker": "w", "wait_s": 10, "lease_s": 60 });
     let (run, claimed) = join(server.enqueue("ada", r#"call echo {"text": "hi"}"#), server.post("/v1/tools/echo/claim", claim)).await;
     let call = &claimed.ok()["calls"][0];
