@@ -85,8 +85,7 @@ impl Load {
         self.ask_while(agents, pause, move |_| Instant::now() < until).await;
     }
 
-    /// So many agents at once, with turns as long as somebody says so.
-    pub async fn ask_while(self: &Arc<Self>, agents: usize, pause: Duration, goes_on: impl Fn(usize) -> bool + Clone + Send + 'static) {
+    async fn ask_while(self: &Arc<Self>, agents: usize, pause: Duration, goes_on: impl Fn(usize) -> bool + Clone + Send + 'static) {
         // The more ask, the less often each looks.
         let look = Duration::from_millis(50.max(2 * agents as u64));
         let tasks: Vec<_> = (0..agents)
@@ -107,6 +106,16 @@ impl Load {
                 self.wrong.lock().expect("nobody panics with it").push(format!("somebody who asked gave up: {error}"));
             }
         }
+    }
+
+    /// So many agents at once, with turns for as long as something happens to the servers.
+    pub async fn ask_beside(self: &Arc<Self>, agents: usize, pause: Duration, faults: impl Future<Output = ()>) {
+        let (over, is_over) = tokio::sync::watch::channel(false);
+        let faults = async {
+            faults.await;
+            let _ = over.send(true);
+        };
+        tokio::join!(self.ask_while(agents, pause, move |_| !*is_over.borrow()), faults);
     }
 
     /// Nobody asks any more, and the services go home.
@@ -133,7 +142,7 @@ impl Load {
             tokio::time::sleep(look).await;
         }
         // Whoever lost the answer asks again, also when it is over; it is the same turn.
-        if number % 4 == 0 {
+        if number.is_multiple_of(4) {
             let again = self.roads.post(&path, &body, Some(&key)).await.ok();
             if again["run_id"] != run.as_str() {
                 self.wrong.lock().expect("nobody panics with it").push(format!("{key} became {run} and {}", again["run_id"]));
@@ -193,7 +202,7 @@ impl Load {
         }
         let id = call["tool_call_id"].as_str().expect("a claimed call has an id");
         *self.ledger.lock().expect("nobody panics with it").entry(id.to_owned()).or_default() += 1;
-        let is_chosen = |sum: u64| self.abandon_one_in > 0 && sum % self.abandon_one_in == 0;
+        let is_chosen = |sum: u64| self.abandon_one_in > 0 && sum.is_multiple_of(self.abandon_one_in);
         let sum = id.bytes().fold(0_u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
         // Only the first start dies: the second one is somebody else's.
         if is_chosen(sum) && self.ledger.lock().expect("nobody panics with it")[id] == 1 {
