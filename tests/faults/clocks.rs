@@ -79,7 +79,7 @@ async fn servers_an_hour_ahead_and_an_hour_behind() {
             cluster.revive(victim).await;
         }
     };
-    tokio::join!(load.ask(AGENTS, 8, PAUSE), kills);
+    load.ask_beside(AGENTS, PAUSE, kills).await;
     trial.judge(&cluster, &load, Some((&listener, true))).await;
 }
 
@@ -103,7 +103,7 @@ async fn a_server_whose_clock_jumps() {
     let config = format!("store: {{ url: '{}' }}\n{}", database.url, nats.config());
     let cluster = Cluster::start(clocks.iter().map(|clock| (builder(&config), clock.env())).collect()).await;
     let load = Load::start(&cluster.roads, 0);
-    tokio::join!(load.ask(AGENTS, 8, PAUSE), jumps(&mut trial, &clocks[1]));
+    load.ask_beside(AGENTS, PAUSE, jumps(&mut trial, &clocks[1])).await;
     trial.judge(&cluster, &load, Some((&listener, true))).await;
 }
 
@@ -114,6 +114,6 @@ async fn a_server_on_sqlite_whose_clock_jumps() {
     let clock = Clock::new(&folder, "jumps", "+0s");
     let cluster = Cluster::start(vec![(builder(""), clock.env())]).await;
     let load = Load::start(&cluster.roads, 0);
-    tokio::join!(load.ask(AGENTS, 8, PAUSE), jumps(&mut trial, &clock));
+    load.ask_beside(AGENTS, PAUSE, jumps(&mut trial, &clock)).await;
     trial.judge(&cluster, &load, None).await;
 }

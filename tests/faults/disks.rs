@@ -35,7 +35,7 @@ async fn squeeze(trial: &mut Trial, cluster: &Cluster, load: &Arc<Load>, fill: i
             clear();
         }
     };
-    tokio::join!(load.ask(AGENTS, 12, PAUSE), faults);
+    load.ask_beside(AGENTS, PAUSE, faults).await;
     if silent > 0 {
         load.wrong.lock().expect("nobody panics with it").push(format!("{silent} times nobody was told that the disk is full"));
     }

@@ -85,8 +85,7 @@ impl Load {
         self.ask_while(agents, pause, move |_| Instant::now() < until).await;
     }
 
-    /// So many agents at once, with turns as long as somebody says so.
-    pub async fn ask_while(self: &Arc<Self>, agents: usize, pause: Duration, goes_on: impl Fn(usize) -> bool + Clone + Send + 'static) {
+    async fn ask_while(self: &Arc<Self>, agents: usize, pause: Duration, goes_on: impl Fn(usize) -> bool + Clone + Send + 'static) {
         // The more ask, the less often each looks.
         let look = Duration::from_millis(50.max(2 * agents as u64));
         let tasks: Vec<_> = (0..agents)
@@ -107,6 +106,16 @@ impl Load {
                 self.wrong.lock().expect("nobody panics with it").push(format!("somebody who asked gave up: {error}"));
             }
         }
+    }
+
+    /// So many agents at once, with turns for as long as something happens to the servers.
+    pub async fn ask_beside(self: &Arc<Self>, agents: usize, pause: Duration, faults: impl Future<Output = ()>) {
+        let (over, is_over) = tokio::sync::watch::channel(false);
+        let faults = async {
+            faults.await;
+            let _ = over.send(true);
+        };
+        tokio::join!(self.ask_while(agents, pause, move |_| !*is_over.borrow()), faults);
     }
 
     /// Nobody asks any more, and the services go home.

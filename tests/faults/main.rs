@@ -7,6 +7,7 @@ mod checker;
 mod clocks;
 mod cluster;
 mod crowds;
+mod damage;
 mod disks;
 mod kills;
 mod load;
@@ -28,7 +29,7 @@ use cluster::Cluster;
 use load::Load;
 
 /// How many tests there are: behind the last of them stands the sum.
-const TESTS: u32 = 14;
+const TESTS: u32 = 15;
 
 static ALONE: Mutex<()> = Mutex::const_new(());
 static FAULTS: AtomicU32 = AtomicU32::new(0);

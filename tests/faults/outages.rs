@@ -1,6 +1,6 @@
 //! What the servers stand on goes away in the middle of things: NATS, PostgreSQL, and the wire to it.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use windlass_tests::{NatsServer, Proxy, postgres::Server as Postgres};
 
@@ -8,20 +8,10 @@ use crate::{Trial, cluster::Cluster, load::Load};
 
 /// Agents that have turns all the time.
 const AGENTS: usize = 16;
-/// Turns of each, at the least: the load goes on until the faults are over.
+/// Their pause behind a turn.
 const PAUSE: Duration = Duration::from_millis(200);
 /// One call in so many is left behind by its service.
 const ABANDON_ONE_IN: u64 = 37;
-
-/// Keeps agents busy while something happens to what is beneath them.
-async fn meanwhile(load: &Arc<Load>, faults: impl Future<Output = ()>) {
-    let (over, is_over) = tokio::sync::watch::channel(false);
-    let faults = async {
-        faults.await;
-        let _ = over.send(true);
-    };
-    tokio::join!(load.ask_while(AGENTS, PAUSE, move |_| !*is_over.borrow()), faults);
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nats_killed_and_started_again() {
@@ -41,7 +31,7 @@ async fn nats_killed_and_started_again() {
         }
         tokio::time::sleep(Duration::from_millis(1000)).await;
     };
-    meanwhile(&load, faults).await;
+    load.ask_beside(AGENTS, PAUSE, faults).await;
     // A subscriber that is not there hears nothing, and is owed nothing.
     trial.judge(&cluster, &load, Some((&listener, false))).await;
 }
@@ -67,7 +57,7 @@ async fn postgresql_cut_off_in_the_middle_of_commits() {
         }
         tokio::time::sleep(Duration::from_millis(1500)).await;
     };
-    meanwhile(&load, faults).await;
+    load.ask_beside(AGENTS, PAUSE, faults).await;
     trial.judge(&cluster, &load, Some((&listener, true))).await;
 }
 
@@ -100,6 +90,6 @@ async fn connections_to_postgresql_cut_also_in_the_middle_of_a_reply() {
         }
         tokio::time::sleep(Duration::from_millis(1000)).await;
     };
-    meanwhile(&load, faults).await;
+    load.ask_beside(AGENTS, PAUSE, faults).await;
     trial.judge(&cluster, &load, Some((&listener, true))).await;
 }
