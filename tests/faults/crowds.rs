@@ -18,11 +18,11 @@ async fn crowd(name: &'static str, agents: usize, turns: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sixteen_agents_at_once_are_never_wedged() {
+async fn f_001_sixteen_agents_at_once_are_never_wedged() {
     crowd("16 agents at once", 16, 10).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_thousand_agents_at_once_are_never_wedged() {
+async fn f_001_a_thousand_agents_at_once_are_never_wedged() {
     crowd("1,000 agents at once", 1000, 1).await;
 }
