@@ -92,7 +92,7 @@ async fn a_server_on_sqlite_killed_under_load_loses_and_doubles_nothing() {
 
 /// Stopped for three leases, in which others take over what it had; then it goes on in the middle of whatever it did.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_stopped_past_its_lease_starts_and_commits_nothing_afterwards() {
+async fn a_server_stopped_past_its_lease_doubles_nothing_afterwards() {
     let mut trial = Trial::begin("a server stopped past its lease").await;
     let nats = NatsServer::start().await;
     let listener = nats.listen().await;

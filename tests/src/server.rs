@@ -291,6 +291,16 @@ impl Server {
         .await
     }
 
+    /// Waits until all of these runs have ended; returns them. One after the other: a hundred who ask at once would keep the server
+    /// from what they wait for.
+    pub async fn all_ended<R: AsRef<str>>(&self, runs: &[R]) -> Vec<Value> {
+        let mut ended = Vec::new();
+        for run in runs {
+            ended.push(self.ended(run.as_ref()).await);
+        }
+        ended
+    }
+
     /// Waits until an agent has a status; returns the agent.
     pub async fn agent_is(&self, agent: &str, status: &str) -> Value {
         until(&format!("{agent} is {status}"), || async {

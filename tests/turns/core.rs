@@ -33,9 +33,9 @@ async fn c_001_many_enqueues_and_actions_at_once_never_make_two_turns_active() {
     spy(&server);
     let acts = (0..40).map(|number| server.post("/v1/agents/ada/actions", json!({ "action_id": format!("{number}"), "tool": "brief" })));
     let (runs, answers) = join(hammer(&server, "ada", 60), join_all(acts)).await;
-    join_all(runs.iter().map(|run| server.ended(run))).await;
+    server.all_ended(&runs).await;
     let acted: Vec<&str> = answers.iter().filter_map(|answer| answer.body["agent_turn_id"].as_str()).collect();
-    join_all(acted.iter().map(|run| server.ended(run))).await;
+    server.all_ended(&acted).await;
     assert_eq!(most_active(&server, "ada"), 1, "never two active turns");
     let epochs: Vec<i64> = moves(&server, "ada").iter().filter(|seen| !seen.is_same_run()).map(|seen| seen.new_epoch).collect();
     assert!(epochs.windows(2).all(|pair| pair[0] <= pair[1]), "the epoch never falls: {epochs:?}");
@@ -382,7 +382,7 @@ async fn f_001_sixteen_and_two_hundred_agents_at_once_complete_with_default_sett
         let enqueued = join_all(agents.iter().map(|agent| server.enqueue_body(agent, body.clone())));
         let (runs, served) = join(enqueued, serve(&server, "echo", count)).await;
         assert_eq!(served.iter().map(|call| call["agent_id"].to_string()).collect::<BTreeSet<_>>().len(), count);
-        for view in join_all(runs.iter().map(|run| server.ended(run))).await {
+        for view in server.all_ended(&runs).await {
             assert_eq!(view["task_status"], "success");
         }
     }
@@ -394,7 +394,7 @@ async fn f_001_more_agents_than_workers_complete_all_the_same() {
     let (server, _model) = theatre(vec![Scene::Say("done")], ", workers: 4").await;
     let agents: Vec<String> = (0..60).map(|number| format!("agent-{number}")).collect();
     let runs = join_all(agents.iter().map(|agent| server.enqueue(agent, "go"))).await;
-    for view in join_all(runs.iter().map(|run| server.ended(run))).await {
+    for view in server.all_ended(&runs).await {
         assert_eq!(view["task_status"], "success");
     }
 }

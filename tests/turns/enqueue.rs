@@ -239,7 +239,7 @@ async fn f_003_no_dispatch_is_lost_between_enqueueing_and_finishing() {
     };
     let clients = agents.iter().flat_map(|agent| [client(agent), client(agent), client(agent)]);
     let runs = join_all(clients).await;
-    join_all(runs.iter().flatten().map(|run| server.ended(run))).await;
+    server.all_ended(&runs.concat()).await;
     assert_eq!(runs.iter().flatten().collect::<BTreeSet<_>>().len(), 360);
     assert_eq!(server.number("SELECT count(*) FROM heads WHERE status <> 'idle' OR queued > 0 OR pending > 0"), 0);
     assert_eq!(server.number("SELECT count(*) FROM runs WHERE status <> 'ended'"), 0);
@@ -264,7 +264,7 @@ async fn f_018_a_full_queue_answers_429_and_loses_nothing() {
     assert!(pause >= 1);
     stop(&server, "ada", &first).await;
     let runs: Vec<&str> = taken.iter().filter_map(|answer| answer.body["run_id"].as_str()).collect();
-    for view in join_all(runs.iter().map(|run| server.ended(run))).await {
+    for view in server.all_ended(&runs).await {
         assert_eq!(view["task_status"], "success");
     }
     let late = server.enqueue("ada", "there is room again").await;

@@ -252,7 +252,7 @@ fn at<'a>(journal: &'a [Value], kind: &str) -> &'a Value {
 
 /// Every run ended, was leased once, ended once, one after the other; and nothing is left over.
 pub async fn each_ran_once(server: &Server, agent: &str, runs: &[String]) {
-    join_all(runs.iter().map(|run| server.ended(run))).await;
+    server.all_ended(runs).await;
     let mut views = join_all(runs.iter().map(|run| server.run(run))).await;
     views.sort_by_key(|view| view["ordinal"].as_u64());
     let mut last = (String::new(), 0);

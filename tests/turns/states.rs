@@ -83,7 +83,7 @@ async fn c_011_under_load_no_other_edge_is_ever_taken() {
     let stops = join_all(enqueued.iter().step_by(7).map(|run| stop(&server, "ada", run)));
     let all_end = async {
         stops.await;
-        join_all(enqueued.iter().map(|run| server.ended(run))).await;
+        server.all_ended(&enqueued).await;
     };
     tokio::select! { () = service => {}, () = all_end => {} }
     let within = [("dispatched", "running"), ("running", "suspended"), ("suspended", "running")];
@@ -187,7 +187,7 @@ async fn c_015_count_and_set_agree_at_every_moment_of_a_busy_server() {
     };
     let work = async {
         serve(&server, "echo", 120).await;
-        join_all(runs.iter().map(|run| server.ended(run))).await;
+        server.all_ended(&runs).await;
     };
     tokio::select! { () = work => {}, () = watch => {} }
     assert_eq!(server.number(sql), 0);
