@@ -8,10 +8,10 @@ use crate::{ring_until_heard, talk};
 
 #[tokio::test]
 async fn two_processes_ring_each_other() {
-    let database = Server::shared().database().await;
+    let database = Server::shared().database_alone().await;
     let (one, mut one_hears) = Notify::connect(&database.url, NodeId(1)).unwrap();
     let (other, mut other_hears) = Notify::connect(&database.url, NodeId(2)).unwrap();
-    let elsewhere = Server::shared().database().await;
+    let elsewhere = Server::shared().database_alone().await;
     let (_stranger, mut stranger_hears) = Notify::connect(&elsewhere.url, NodeId(3)).unwrap();
     talk(&*one, &mut one_hears, &*other, &mut other_hears).await;
     assert!(stranger_hears.try_recv().is_err(), "another database is another bell");
@@ -19,7 +19,7 @@ async fn two_processes_ring_each_other() {
 
 #[tokio::test]
 async fn a_bell_comes_back_when_its_connections_are_cut() {
-    let database = Server::shared().database().await;
+    let database = Server::shared().database_alone().await;
     let (one, mut one_hears) = Notify::connect(&database.url, NodeId(1)).unwrap();
     let (other, mut other_hears) = Notify::connect(&database.url, NodeId(2)).unwrap();
     let client = database.client().await;
@@ -51,7 +51,7 @@ async fn a_bell_comes_back_with_its_server() {
 
 #[tokio::test]
 async fn garbage_on_the_channel_is_nothing() {
-    let database = Server::shared().database().await;
+    let database = Server::shared().database_alone().await;
     let (one, _one_hears) = Notify::connect(&database.url, NodeId(1)).unwrap();
     let (_other, mut other_hears) = Notify::connect(&database.url, NodeId(2)).unwrap();
     ring_until_heard(&*one, &mut other_hears, "before").await;
