@@ -23,7 +23,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Takes the room away and gives it back, a few times, under load.
 async fn squeeze(trial: &mut Trial, cluster: &Cluster, load: &Arc<Load>, fill: impl Fn(), clear: impl Fn()) {
     let refused = || cluster.roads.refused.load(Ordering::Relaxed);
-    let mut silent = 0;
+    let mut told = 0;
     let faults = async {
         for _ in 0..3 {
             tokio::time::sleep(Duration::from_millis(1500)).await;
@@ -31,13 +31,14 @@ async fn squeeze(trial: &mut Trial, cluster: &Cluster, load: &Arc<Load>, fill: i
             fill();
             trial.faults += 1;
             tokio::time::sleep(Duration::from_millis(1500)).await;
-            silent += u32::from(refused() == before);
+            told += u32::from(refused() > before);
             clear();
         }
     };
     load.ask_beside(AGENTS, PAUSE, faults).await;
-    if silent > 0 {
-        load.wrong.lock().expect("nobody panics with it").push(format!("{silent} times nobody was told that the disk is full"));
+    // A log that was just folded back has room for a while, so not every filling is felt; but one that nobody ever feels is none.
+    if told == 0 {
+        load.wrong.lock().expect("nobody panics with it").push("nobody was ever told that the disk is full".into());
     }
     trial.judge(cluster, load, None).await;
 }
