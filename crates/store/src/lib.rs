@@ -4,7 +4,8 @@
 //! ([`rows`]); a database is an implementation of that list and nothing more. Whoever runs a verb sees to it that nobody
 //! else changes the same agent meanwhile, so a verb may read and then write. [`conformance`] is the suite every store must pass.
 //!
-//! What is deliberately absent: policy, clocks, randomness. Time and ids come in with the data.
+//! What is deliberately absent: policy and randomness. Time and ids come in with the data; the one clock here is that of a PostgreSQL
+//! database, for those who share it.
 
 pub mod conformance;
 mod doorbells;

@@ -14,12 +14,18 @@ fn write_then_say(request: &windlass_ports::ModelRequest) -> Turn {
     }
 }
 
-/// A look and the end of a write reach the worker together: the look makes it read the run anew, and the result is at hand.
-#[tokio::test(start_paused = true)]
-async fn a_result_that_comes_with_a_look_is_taken() {
+/// Writes that end when the latch is opened.
+fn slow_writes() -> (Stage, Latch) {
     let hold = Latch::shut();
     let shut = hold.clone();
     let stage = Stage::new(write_then_say).with_tools(move |_| Act::After(shut.clone(), Box::new(give("\"written\""))));
+    (stage, hold)
+}
+
+/// A look and the end of a write reach the worker together: the look makes it read the run anew, and the result is at hand.
+#[tokio::test(start_paused = true)]
+async fn a_result_that_comes_with_a_look_is_taken() {
+    let (stage, hold) = slow_writes();
     let engine = stage.engine(1);
     let a = agent("a");
     let run = engine.begin(&a, "go").await.run;
@@ -50,9 +56,7 @@ async fn a_write_whose_commit_was_not_answered_is_started_once() {
 /// The answer to a report's commit is lost while a write is in flight: the write goes on, and its result counts.
 #[tokio::test(start_paused = true)]
 async fn a_write_in_flight_outlives_a_lost_answer() {
-    let hold = Latch::shut();
-    let shut = hold.clone();
-    let stage = Stage::new(write_then_say).with_tools(move |_| Act::After(shut.clone(), Box::new(give("\"written\""))));
+    let (stage, hold) = slow_writes();
     let engine = stage.engine(1);
     let a = agent("a");
     let run = engine.begin(&a, "go").await.run;
@@ -68,9 +72,7 @@ async fn a_write_in_flight_outlives_a_lost_answer() {
 /// The same, but the write ends before the commit is asked for again: what is at hand is not started anew. A simulated world told it.
 #[tokio::test(start_paused = true)]
 async fn a_write_that_ended_before_a_lost_answer_came_is_not_started_again() {
-    let hold = Latch::shut();
-    let shut = hold.clone();
-    let stage = Stage::new(write_then_say).with_tools(move |_| Act::After(shut.clone(), Box::new(give("\"written\""))));
+    let (stage, hold) = slow_writes();
     let engine = stage.engine(1);
     let a = agent("a");
     let run = engine.begin(&a, "go").await.run;

@@ -33,7 +33,7 @@ guards! {
     Run = "a commit names the head's run", "store/src/conformance::a_stale_guard_changes_nothing";
     /// The same places: the head's count.
     Seq = "a commit names the head's count", "store/src/conformance::a_commit_that_races_itself_is_applied_once";
-    /// The key of `journal`: run and number.
+    /// The key of `stretches`: a run and the number of the first event.
     JournalNumber = "a journal number is given once", "store/src/conformance::a_journal_number_is_given_once";
     /// `commit::applied_already`: a commit whose answer was lost is success when it is asked for again.
     AppliedAlready = "applied already is success", "store/src/conformance::a_lost_answer_is_success_once";
@@ -71,9 +71,8 @@ guards! {
     SameCommitAgain = "an unanswered commit is repeated as it was", "engine/tests/engine::a_write_whose_commit_was_not_answered_is_started_once";
     /// `catch_up::has_lost_work`: a new owner says that the old one was lost, which parks its writes.
     TakeOverIsTold = "a takeover is an input", "engine/tests/engine::a_read_cut_by_a_crash_starts_again_with_the_same_key_and_a_write_waits_for_a_person";
-    /// A run is taken only from an owner that is lost. A store of one process has it by its lock: whoever else is named is gone. A
-    /// store that several processes share needs leases of nodes, and a worker that asks for them.
-    TakeOnlyFromLost = "only a lost owner's work is taken", "store/tests::a_second_server_is_refused_until_the_first_is_gone";
+    /// `catch_up::belongs_elsewhere`: what a process is in the middle of is taken from it only when its lease has run out.
+    TakeOnlyFromLost = "only a lost owner's work is taken", "engine/tests/engine::a_run_is_its_owners_as_long_as_that_one_lives";
     /// `Drafting::thought`: a reply counts for the lap and the try it was asked in.
     ReplyFitsLap = "a reply fits its lap", "engine/tests/engine::a_late_reply_does_not_count_for_another_lap";
     /// `Worker::load`: a result at hand counts as in flight.

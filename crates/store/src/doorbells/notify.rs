@@ -85,7 +85,8 @@ async fn listen(config: Config, heard: Heard) {
 /// Listens until the connection ends.
 async fn listen_once(config: &Config, heard: &Heard, link: &mut Link, pauses: &mut Pauses) -> Result<(), tokio_postgres::Error> {
     let (client, mut connection) = config.connect(NoTls).await?;
-    let listening = client.batch_execute("LISTEN windlass");
+    let listen = format!("LISTEN {CHANNEL}");
+    let listening = client.batch_execute(&listen);
     tokio::pin!(listening);
     let mut is_listening = false;
     loop {
