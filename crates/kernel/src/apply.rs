@@ -20,7 +20,12 @@ pub(crate) fn apply_to(run: &mut Run, event: &Event) {
     run.next_number += 1;
     match event {
         // A second beginning changes nothing: number 0 is the only one.
-        Event::Accepted { .. } | Event::Leased | Event::LeaseEnded { .. } | Event::Ignored { .. } | Event::BudgetBreached { .. } => {}
+        Event::Accepted { .. }
+        | Event::Leased
+        | Event::LeaseEnded { .. }
+        | Event::Ignored { .. }
+        | Event::BudgetBreached { .. }
+        | Event::Quiet => {}
         Event::LapStarted { iteration, at } => {
             run.output.length += run.calls().len() as u32;
             run.iteration = *iteration;
@@ -34,6 +39,17 @@ pub(crate) fn apply_to(run: &mut Run, event: &Event) {
             run.calls_used += 1;
             run.phase = Phase::Waiting { calls: vec![call.clone()] };
         }
+        Event::CallsTaken { at, calls } => {
+            run.started_at.get_or_insert(*at);
+            make_calls(run, calls.len() as u32, calls);
+        }
+        Event::Cut { items, resumes, .. } => {
+            run.output.length += items;
+            if let (Phase::Thinking { attempt, not_before }, true) = (&mut run.phase, resumes) {
+                *attempt += 1;
+                *not_before = None;
+            }
+        }
         Event::AttemptFailed { retry_at, usage, .. } => {
             run.usage.add(*usage);
             if let (Phase::Thinking { attempt, not_before }, Some(_)) = (&mut run.phase, retry_at) {
@@ -43,10 +59,8 @@ pub(crate) fn apply_to(run: &mut Run, event: &Event) {
         }
         Event::Replied { items, usage, calls, .. } => {
             run.takeovers = 0;
-            run.output.length += items;
             run.usage.add(*usage);
-            run.calls_used += calls.len() as u32;
-            run.phase = Phase::Waiting { calls: calls.clone() };
+            make_calls(run, *items, calls);
         }
         Event::Reported { call, status, item, after } => {
             run.takeovers = 0;
@@ -73,6 +87,13 @@ pub(crate) fn apply_to(run: &mut Run, event: &Event) {
             run.phase = Phase::Ended { status: *status, reason: reason.clone() };
         }
     }
+}
+
+/// Calls are made, whose contents are among so many new items of the output box.
+fn make_calls(run: &mut Run, items: u32, calls: &[OpenCall]) {
+    run.output.length += items;
+    run.calls_used += calls.len() as u32;
+    run.phase = Phase::Waiting { calls: calls.to_vec() };
 }
 
 /// Folds a whole journal. `None` if it does not begin with `Accepted`.

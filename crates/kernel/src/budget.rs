@@ -29,6 +29,12 @@ pub struct Usage {
     /// Tokens written.
     #[serde(rename = "out", default, skip_serializing_if = "is_zero")]
     pub tokens_out: u64,
+    /// Of the tokens read, those the provider had in its cache.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cached: u64,
+    /// Of the tokens written, those that were thought and not said.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub reasoning: u64,
 }
 
 impl Usage {
@@ -41,6 +47,8 @@ impl Usage {
     pub fn add(&mut self, other: Usage) {
         self.tokens_in = self.tokens_in.saturating_add(other.tokens_in);
         self.tokens_out = self.tokens_out.saturating_add(other.tokens_out);
+        self.cached = self.cached.saturating_add(other.cached);
+        self.reasoning = self.reasoning.saturating_add(other.reasoning);
     }
 
     /// Tokens in and out together.

@@ -81,6 +81,9 @@ pub struct Call {
     pub arguments: String,
     /// The provider's own id for it.
     pub provider_id: String,
+    /// The number it had in the earlier run that left it behind.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub takes: Option<CallNumber>,
 }
 
 /// A call's result.
@@ -128,7 +131,13 @@ pub struct DeliveredField<'a> {
 
 /// Content that says what the model called.
 pub fn call(number: CallNumber, requested: &RequestedCall) -> Bytes {
+    taken_call(number, requested, None)
+}
+
+/// Content that says what the model called, in an earlier run if it has a number there.
+pub fn taken_call(number: CallNumber, requested: &RequestedCall, takes: Option<CallNumber>) -> Bytes {
     encode(&Call {
+        takes,
         call: number,
         tool: requested.tool.clone(),
         arguments: requested.arguments.clone(),

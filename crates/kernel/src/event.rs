@@ -5,7 +5,9 @@ use serde::{Deserialize, Serialize};
 use crate::{
     budget::{Breach, BudgetKind, Usage},
     ids::{CallNumber, ItemId, Timestamp},
+    input::Finish,
     manifest::AfterExecution,
+    pieces::Pieces,
     run::{BoxRange, OpenCall, Origin, ParkReason},
 };
 
@@ -38,6 +40,27 @@ pub enum Event {
         /// The call, whose content is the output box's next item.
         call: OpenCall,
     },
+    /// Calls that an earlier run of the conversation left behind are made here, before the model is asked.
+    CallsTaken {
+        /// When.
+        at: Timestamp,
+        /// The calls, whose contents are the output box's next items.
+        calls: Vec<OpenCall>,
+    },
+    /// Words that were announced were not gone on with: they stand in the output box as they are.
+    Cut {
+        /// In which lap.
+        iteration: u32,
+        /// How many items went into the output box.
+        items: u32,
+        /// The pieces in which the words were announced.
+        #[serde(default, skip_serializing_if = "Pieces::is_empty")]
+        pieces: Pieces,
+        /// Whether the model is asked to go on in another message.
+        resumes: bool,
+    },
+    /// Nothing happened for a while, and somebody reads along.
+    Quiet,
     /// A try of the model call failed. Another one is owed, unless it is of no use.
     AttemptFailed {
         /// What went wrong, as a code.
@@ -58,6 +81,12 @@ pub enum Event {
         /// Tokens of the call.
         #[serde(default, skip_serializing_if = "Usage::is_zero")]
         usage: Usage,
+        /// The pieces in which its words were announced.
+        #[serde(default, skip_serializing_if = "Pieces::is_empty")]
+        pieces: Pieces,
+        /// Why it stopped.
+        #[serde(default, skip_serializing_if = "Finish::is_done")]
+        finish: Finish,
         /// The calls it asked for.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         calls: Vec<OpenCall>,
@@ -133,6 +162,9 @@ impl Event {
             Event::Leased => "leased",
             Event::LapStarted { .. } => "lap_started",
             Event::ActionStarted { .. } => "action_started",
+            Event::CallsTaken { .. } => "calls_taken",
+            Event::Cut { .. } => "cut",
+            Event::Quiet => "quiet",
             Event::AttemptFailed { .. } => "attempt_failed",
             Event::Replied { .. } => "replied",
             Event::Reported { .. } => "reported",
@@ -195,6 +227,8 @@ pub enum EndReason {
     Terminated,
     /// The next move is the client's: it runs the calls.
     RequiresAction,
+    /// The model stopped before it was done.
+    CutShort(Finish),
     /// A budget was used up.
     Budget(BudgetKind),
     /// The model could not be called.
@@ -219,6 +253,10 @@ pub enum InputKind {
     Timeout,
     /// The end of a claim.
     LeaseEnded,
+    /// The end of words that were announced.
+    Cut,
+    /// A sign of life.
+    Quiet,
     /// A stop.
     Stop,
     /// A new owner.

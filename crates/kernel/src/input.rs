@@ -1,19 +1,21 @@
 //! What can happen to a run from outside the kernel.
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 
 use crate::{
     budget::Usage,
     event::{InputKind, TaskStatus},
     ids::{CallNumber, ItemId, Timestamp},
     manifest::AfterExecution,
+    pieces::Pieces,
 };
 
 /// One thing that happened outside.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Input {
-    /// A worker entered a leased run. An action brings its call along.
-    Entered(Option<RequestedCall>),
+    /// A worker entered a leased run.
+    Entered(Opening),
     /// The model answered.
     Replied(Reply),
     /// A try of the model call failed.
@@ -22,10 +24,16 @@ pub enum Input {
     Reported(Report),
     /// A claimed call's lease ended without a result.
     LeaseEnded(CallNumber),
+    /// The model does not repeat what was announced of an earlier try: what stands, stands, and it goes on in another message.
+    Cut(Said),
+    /// Somebody who reads along is owed a sign of life.
+    Quiet,
     /// Somebody wants the run to end.
     Stopped {
         /// Why, in their words.
         reason: String,
+        /// What was announced and stands in no item yet.
+        said: Said,
     },
     /// The run has another owner than before.
     TakenOver,
@@ -45,6 +53,8 @@ impl Input {
             Input::Reported(Report { cause: ReportCause::Tool, .. }) => InputKind::ToolResult,
             Input::Reported(Report { cause: ReportCause::Deadline, .. }) => InputKind::Timeout,
             Input::LeaseEnded(_) => InputKind::LeaseEnded,
+            Input::Cut(_) => InputKind::Cut,
+            Input::Quiet => InputKind::Quiet,
             Input::Stopped { .. } => InputKind::Stop,
             Input::TakenOver => InputKind::TakenOver,
             Input::Panicked => InputKind::Panicked,
@@ -61,10 +71,59 @@ impl Input {
             Input::Entered(_)
             | Input::Replied(_)
             | Input::AttemptFailed(_)
+            | Input::Cut(_)
+            | Input::Quiet
             | Input::Stopped { .. }
             | Input::TakenOver
             | Input::Panicked => None,
         }
+    }
+}
+
+/// How a run begins.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Opening {
+    /// The model is asked.
+    #[default]
+    Ask,
+    /// A person's action: this call is made, and nothing else.
+    Act(RequestedCall),
+    /// Calls that an earlier run of the conversation left behind, by the numbers they had there, are made first.
+    TakeOver(Vec<(CallNumber, RequestedCall)>),
+}
+
+/// Words, and the pieces they were announced in.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Said {
+    /// The words.
+    pub text: String,
+    /// Their boundaries; none if nothing was announced before the end.
+    pub pieces: Pieces,
+}
+
+impl Said {
+    /// Whether not even a sign of life was announced.
+    pub fn is_empty(&self) -> bool {
+        self.text.is_empty() && self.pieces.is_empty()
+    }
+}
+
+/// Why the model stopped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Finish {
+    /// It was done.
+    #[default]
+    Done,
+    /// It had used up the tokens it was given.
+    OutOfTokens,
+    /// Its provider would not let it go on.
+    Filtered,
+}
+
+impl Finish {
+    pub(crate) fn is_done(&self) -> bool {
+        *self == Finish::Done
     }
 }
 
@@ -73,6 +132,10 @@ impl Input {
 pub struct Reply {
     /// What it said.
     pub text: String,
+    /// The pieces in which that was announced.
+    pub pieces: Pieces,
+    /// Why it stopped.
+    pub finish: Finish,
     /// What it wants called, in its order.
     pub calls: Vec<RequestedCall>,
     /// Tokens used.
@@ -101,6 +164,8 @@ pub struct Failure {
     pub retry_at: Option<Timestamp>,
     /// Tokens used up all the same.
     pub usage: Usage,
+    /// What was announced so far and stands in no item yet.
+    pub said: Said,
 }
 
 /// A call's result, whose content is stored already.

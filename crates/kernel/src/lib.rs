@@ -14,6 +14,7 @@ mod ids;
 mod input;
 mod manifest;
 mod outstanding;
+mod pieces;
 mod policy;
 mod run;
 mod step;
@@ -24,9 +25,12 @@ pub use budget::{Breach, BudgetKind, Budgets, Usage};
 pub use content::ItemKind;
 pub use event::{EndReason, Event, IgnoreReason, InputKind, TaskStatus};
 pub use ids::{AgentKey, AgentName, BadId, BoxId, CallKey, CallNumber, Epoch, ItemId, RunId, Seq, Tenant, Timestamp, ToolName};
-pub use input::{Decision, Failure, Input, NewItem, Reply, Report, ReportCause, RequestedCall};
-pub use manifest::{AfterExecution, EffectClass, Manifest, PolicyName, ResultField, Route, ToolSpec};
+pub use input::{Decision, Failure, Finish, Input, NewItem, Opening, Reply, Report, ReportCause, RequestedCall, Said};
+pub use manifest::{
+    AfterExecution, EffectClass, Manifest, PolicyName, Remote, ResultField, Route, ServerSource, ToolChoice, ToolServer, ToolSpec,
+};
 pub use outstanding::{Effect, newly_owed, outstanding};
+pub use pieces::Pieces;
 pub use run::{BoxRange, HeadStatus, OpenCall, Origin, ParkReason, Phase, Progress, Run};
 pub use step::{Moment, TAKEOVERS_MAX, Transition, step};
 pub use submit::{SUBMIT_RESULT, tool_schema as submit_result_schema};

@@ -25,11 +25,65 @@ pub struct Manifest {
     /// What the deliverable must contain, if the request asked for fields.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub result_fields: Vec<ResultField>,
+    /// Whether the model may call tools, must, or must not.
+    #[serde(default, skip_serializing_if = "ToolChoice::is_auto")]
+    pub choice: ToolChoice,
+    /// The only tools that are run; the model still sees the others. Empty is no limit.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub allowed: Vec<ToolName>,
+    /// Whether a lap makes one call at the most.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub one_call: bool,
+    /// Calls of ours beyond so many are refused, and the model is told; the run goes on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calls_max: Option<u32>,
+    /// Servers whose tools the run may call.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub servers: Vec<ToolServer>,
+    /// How the model should answer: an object in the words of the Responses protocol, which a provider puts into its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parameters: Option<Value>,
+    /// The tools as the request declared them, for whoever has to repeat them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub declared: Vec<Value>,
+    /// Whether the model's words are announced while they come.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub announced: bool,
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 impl Manifest {
     /// The version this code writes.
     pub const VERSION: u16 = 1;
+
+    /// A manifest that allows nothing but to ask a model, for so many laps.
+    pub fn plain(model: impl Into<String>, budgets: Budgets) -> Self {
+        Manifest {
+            version: Manifest::VERSION,
+            policy: PolicyName::Respond,
+            model: model.into(),
+            instructions: None,
+            tools: Vec::new(),
+            budgets,
+            result_fields: Vec::new(),
+            choice: ToolChoice::Auto,
+            allowed: Vec::new(),
+            one_call: false,
+            calls_max: None,
+            servers: Vec::new(),
+            parameters: None,
+            declared: Vec::new(),
+            announced: false,
+        }
+    }
+
+    /// Whether the engine itself gets any of the calls done.
+    pub fn runs_tools(&self) -> bool {
+        self.choice != ToolChoice::None && self.tools.iter().any(|tool| tool.route != Route::Client)
+    }
 
     /// The tool of that name, if the run may call it.
     pub fn tool(&self, name: &str) -> Option<&ToolSpec> {
@@ -62,6 +116,67 @@ pub struct ToolSpec {
     pub after_execution: AfterExecution,
     /// How long a result may take.
     pub deadline_ms: u64,
+    /// Whether the model's provider should hold it to its schema, if the request says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub strict: Option<bool>,
+    /// Where it is found, if a server offers it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remote: Option<Remote>,
+}
+
+/// A tool of a server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Remote {
+    /// The server's label.
+    pub server: String,
+    /// What the server calls the tool.
+    pub name: String,
+}
+
+/// A server that offers tools.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolServer {
+    /// What the run calls it.
+    pub label: String,
+    /// Where it comes from.
+    pub source: ServerSource,
+}
+
+/// Where a tool server comes from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ServerSource {
+    /// The configuration has it, under its label.
+    Configured,
+    /// The request brought it along.
+    Declared {
+        /// Its address.
+        url: String,
+        /// What it is shown, sealed: headers and credentials.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        sealed: Option<String>,
+    },
+}
+
+/// Whether the model may call tools.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ToolChoice {
+    /// As it likes.
+    #[default]
+    Auto,
+    /// It must not; if it does all the same, nothing is run.
+    None,
+    /// It must call some tool.
+    Required,
+    /// It must call this one.
+    Tool(ToolName),
+}
+
+impl ToolChoice {
+    pub(crate) fn is_auto(&self) -> bool {
+        *self == ToolChoice::Auto
+    }
 }
 
 /// Who runs a tool.

@@ -59,6 +59,8 @@ pub(crate) enum Delivery {
 pub(crate) trait Policy {
     /// The model answered.
     fn replied(&self, run: &Run, manifest: &Manifest, reply: &Reply) -> Move;
+    /// Which of these calls may be made.
+    fn plan(&self, run: &Run, manifest: &Manifest, calls: &[RequestedCall]) -> Vec<Planned>;
     /// All results of the lap are in.
     fn resumed(&self, run: &Run, manifest: &Manifest) -> Move;
     /// What the end looks like when a budget is used up.

@@ -12,12 +12,13 @@
 
 use crate::{
     apply::apply_to,
-    budget,
+    budget::{self, Usage},
     content::{self, ItemKind},
     event::{EndReason, Event, IgnoreReason, TaskStatus},
     ids::{CallNumber, ItemId, Timestamp},
-    input::{Decision, Failure, Input, NewItem, Reply, Report, RequestedCall},
+    input::{Decision, Failure, Finish, Input, NewItem, Opening, Reply, Report, RequestedCall, Said},
     manifest::{EffectClass, Manifest, Route, ToolSpec},
+    pieces::Pieces,
     policy::{self, Delivery, Ending, Move, Planned, Policy},
     run::{OpenCall, Origin, ParkReason, Phase, Progress, Run},
 };
@@ -62,20 +63,26 @@ pub fn step(run: &Run, manifest: &Manifest, input: Input, moment: &mut Moment<'_
     let (kind, call) = (input.kind(), input.call());
     let refused = match (&run.phase, input) {
         (Phase::Ended { .. }, _) => Some(IgnoreReason::AlreadyEnded),
-        (_, Input::Stopped { reason }) => draft.stop(&reason),
+        (_, Input::Stopped { reason, said }) => draft.stop(&reason, said),
         (_, Input::TakenOver) => draft.taken_over(),
         (_, Input::Panicked) => draft.park(ParkReason::Panicked),
         (_, Input::Answered(decision)) => draft.answered(decision),
-        (Phase::Accepted, Input::Entered(action)) => draft.entered(action),
+        (Phase::Accepted, Input::Entered(opening)) => draft.entered(opening),
         // Only a person or a stop moves a parked run; results of its calls are kept for when it goes on.
-        (Phase::Thinking { .. }, Input::Replied(_) | Input::AttemptFailed(_)) if run.parked.is_some() => Some(IgnoreReason::OutOfPhase),
+        (Phase::Thinking { .. }, Input::Replied(_) | Input::AttemptFailed(_) | Input::Cut(_)) if run.parked.is_some() => {
+            Some(IgnoreReason::OutOfPhase)
+        }
+        (_, Input::Quiet) => draft.quiet(),
+        (Phase::Thinking { .. }, Input::Cut(said)) => draft.cut_off(said),
         (Phase::Thinking { .. }, Input::Replied(reply)) => draft.replied(reply),
         (Phase::Thinking { .. }, Input::AttemptFailed(failure)) => draft.attempt_failed(failure),
         (Phase::Waiting { .. }, Input::Reported(report)) => draft.reported(&report),
         (Phase::Waiting { .. }, Input::LeaseEnded(call)) => draft.lease_ended(call),
         (Phase::Accepted | Phase::Thinking { .. }, Input::Reported(_) | Input::LeaseEnded(_)) => Some(IgnoreReason::NotWaiting),
         (Phase::Thinking { .. } | Phase::Waiting { .. }, Input::Entered(_))
-        | (Phase::Accepted | Phase::Waiting { .. }, Input::Replied(_) | Input::AttemptFailed(_)) => Some(IgnoreReason::OutOfPhase),
+        | (Phase::Accepted | Phase::Waiting { .. }, Input::Replied(_) | Input::AttemptFailed(_) | Input::Cut(_)) => {
+            Some(IgnoreReason::OutOfPhase)
+        }
     };
     if let Some(reason) = refused {
         draft.record(Event::Ignored { input: kind, call, reason });
@@ -133,12 +140,60 @@ impl<'a, 'm> Draft<'a, 'm> {
         self.made.appended.extend(received);
     }
 
-    fn entered(&mut self, action: Option<RequestedCall>) -> Refused {
+    fn entered(&mut self, opening: Opening) -> Refused {
         self.record(Event::Leased);
-        match (self.run().origin, action) {
-            (Origin::Action, Some(requested)) => self.start_action(requested),
+        match (self.run().origin, opening) {
+            (Origin::Action, Opening::Act(requested)) => self.start_action(requested),
+            (Origin::Turn, Opening::TakeOver(left)) if !left.is_empty() => self.take_over(left),
             (Origin::Turn | Origin::Action, _) => self.start_lap(),
         }
+        None
+    }
+
+    /// Calls that an earlier run left behind come before the model is asked: it waits for their results.
+    fn take_over(&mut self, left: Vec<(CallNumber, RequestedCall)>) {
+        let (numbers, requested): (Vec<CallNumber>, Vec<RequestedCall>) = left.into_iter().unzip();
+        let planned = self.policy.plan(self.run(), self.manifest, &requested);
+        let mut calls = Vec::with_capacity(planned.len());
+        for (index, (plan, takes)) in planned.iter().zip(numbers).enumerate() {
+            let number = self.call_number(index);
+            self.append_new(ItemKind::Call, content::taken_call(number, &plan.requested, Some(takes)));
+            calls.push(self.made_call(number, &plan.requested));
+        }
+        self.record(Event::CallsTaken { at: self.moment.now, calls: calls.clone() });
+        self.refuse_planned(&calls, planned);
+        self.resume_if_answered();
+    }
+
+    /// The model is asked to go on, if the run may ask once more.
+    fn cut_off(&mut self, said: Said) -> Refused {
+        match budget::before_attempt(self.run(), &self.manifest.budgets, self.moment.now) {
+            None => self.cut(said, true),
+            Some(breach) => {
+                self.cut(said, false);
+                self.breach(breach);
+            }
+        }
+        None
+    }
+
+    /// Words that were announced stay, whatever becomes of the run.
+    fn cut(&mut self, said: Said, resumes: bool) {
+        let mut items = 0;
+        if !said.text.is_empty() {
+            self.append_new(ItemKind::Thought, content::thought(said.text));
+            items += 1;
+        }
+        if resumes {
+            let words = "your last message was cut off in the middle; go on from where it ends, without repeating it";
+            self.append_new(ItemKind::Instruction, content::encode(&content::Instruction::Text(words.into())));
+            items += 1;
+        }
+        self.record(Event::Cut { iteration: self.run().iteration, items, pieces: said.pieces, resumes });
+    }
+
+    fn quiet(&mut self) -> Refused {
+        self.record(Event::Quiet);
         None
     }
 
@@ -162,7 +217,11 @@ impl<'a, 'm> Draft<'a, 'm> {
         }
     }
 
-    fn replied(&mut self, reply: Reply) -> Refused {
+    fn replied(&mut self, mut reply: Reply) -> Refused {
+        if self.manifest.one_call {
+            // A provider that makes several all the same is asked again after the first.
+            reply.calls.truncate(1);
+        }
         match self.policy.replied(self.run(), self.manifest, &reply) {
             Move::Infer => self.start_lap(),
             Move::Act(planned) => self.act(reply, planned),
@@ -176,7 +235,7 @@ impl<'a, 'm> Draft<'a, 'm> {
     fn remind(&mut self, reply: Reply, words: String) {
         self.append_new(ItemKind::Thought, content::thought(reply.text));
         self.append_new(ItemKind::Instruction, content::encode(&content::Instruction::Text(words)));
-        self.record(Event::Replied { iteration: self.run().iteration, items: 2, usage: reply.usage, calls: Vec::new() });
+        self.record_reply(2, reply.usage, reply.pieces, reply.finish, Vec::new());
         self.start_lap();
     }
 
@@ -184,7 +243,7 @@ impl<'a, 'm> Draft<'a, 'm> {
     fn answer(&mut self, reply: Reply, ending: Ending) {
         let mut items = 0;
         if reply.calls.is_empty() {
-            self.record(Event::Replied { iteration: self.run().iteration, items, usage: reply.usage, calls: Vec::new() });
+            self.record_reply(items, reply.usage, reply.pieces, reply.finish, Vec::new());
             return self.end(ending.reason, ending.status, ending.deliverable);
         }
         if !reply.text.is_empty() {
@@ -196,8 +255,12 @@ impl<'a, 'm> Draft<'a, 'm> {
             self.append_new(ItemKind::Call, content::call(number, requested));
             items += 1;
         }
-        self.record(Event::Replied { iteration: self.run().iteration, items, usage: reply.usage, calls: Vec::new() });
+        self.record_reply(items, reply.usage, reply.pieces, reply.finish, Vec::new());
         self.end(ending.reason, ending.status, ending.deliverable);
+    }
+
+    fn record_reply(&mut self, items: u32, usage: Usage, pieces: Pieces, finish: Finish, calls: Vec<OpenCall>) {
+        self.record(Event::Replied { iteration: self.run().iteration, items, usage, pieces, finish, calls });
     }
 
     fn act(&mut self, reply: Reply, planned: Vec<Planned>) {
@@ -212,24 +275,32 @@ impl<'a, 'm> Draft<'a, 'm> {
         for (index, plan) in planned.iter().enumerate() {
             let number = self.call_number(index);
             self.append_new(ItemKind::Call, content::call(number, &plan.requested));
-            calls.push(match self.manifest.tool(&plan.requested.tool) {
-                Some(tool) => self.open_call(number, tool),
-                None => self.unknown_call(number, &plan.requested.tool),
-            });
+            calls.push(self.made_call(number, &plan.requested));
         }
         if let Some(breach) = breach {
             // Nothing of the lap is started; what the model wanted is on record.
-            self.record(Event::Replied { iteration: self.run().iteration, items, usage: reply.usage, calls: Vec::new() });
+            self.record_reply(items, reply.usage, reply.pieces, reply.finish, Vec::new());
             return self.breach(breach);
         }
-        let numbers: Vec<CallNumber> = calls.iter().map(|call| call.call).collect();
-        self.record(Event::Replied { iteration: self.run().iteration, items, usage: reply.usage, calls });
-        for (number, plan) in numbers.into_iter().zip(planned) {
+        self.record_reply(items, reply.usage, reply.pieces, reply.finish, calls.clone());
+        self.refuse_planned(&calls, planned);
+        self.resume_if_answered();
+    }
+
+    /// A call that may not be made is answered at once.
+    fn refuse_planned(&mut self, calls: &[OpenCall], planned: Vec<Planned>) {
+        for (call, plan) in calls.iter().zip(planned) {
             if let Some(refusal) = plan.refused {
-                self.give_result(number, TaskStatus::Failed, refusal.code, &refusal.message);
+                self.give_result(call.call, TaskStatus::Failed, refusal.code, &refusal.message);
             }
         }
-        self.resume_if_answered();
+    }
+
+    fn made_call(&self, number: CallNumber, requested: &RequestedCall) -> OpenCall {
+        match self.manifest.tool(&requested.tool) {
+            Some(tool) => self.open_call(number, tool),
+            None => self.unknown_call(number, &requested.tool),
+        }
     }
 
     fn call_number(&self, index: usize) -> CallNumber {
@@ -270,15 +341,22 @@ impl<'a, 'm> Draft<'a, 'm> {
     }
 
     fn attempt_failed(&mut self, failure: Failure) -> Refused {
-        let Failure { code, message, retry_at, usage } = failure;
+        let Failure { code, message, retry_at, usage, said } = failure;
+        let starts_at = retry_at.map(|at| at.max(self.moment.now));
+        let mut used = self.run().clone();
+        used.usage.add(usage);
+        let breach = starts_at.and_then(|at| budget::before_attempt(&used, &self.manifest.budgets, at));
+        if !said.is_empty() && (starts_at.is_none() || breach.is_some()) {
+            // The run is about to end, and readers have seen these words.
+            self.cut(said, false);
+        }
         self.record(Event::AttemptFailed { code: code.clone(), retry_at, usage });
-        let Some(retry_at) = retry_at else {
+        if retry_at.is_none() {
             let words = format!("the model could not be called: {message}");
             self.end(EndReason::ModelFailed(code), TaskStatus::Failed, Delivery::Text(words));
             return None;
-        };
-        let starts_at = retry_at.max(self.moment.now);
-        if let Some(breach) = budget::before_attempt(self.run(), &self.manifest.budgets, starts_at) {
+        }
+        if let Some(breach) = breach {
             self.breach(breach);
         }
         None
@@ -392,7 +470,10 @@ impl<'a, 'm> Draft<'a, 'm> {
         None
     }
 
-    fn stop(&mut self, reason: &str) -> Refused {
+    fn stop(&mut self, reason: &str, said: Said) -> Refused {
+        if !said.is_empty() && matches!(self.run().phase, Phase::Thinking { .. }) {
+            self.cut(said, false);
+        }
         let words = if reason.is_empty() { "stopped".to_owned() } else { format!("stopped: {reason}") };
         self.end(EndReason::Stopped, TaskStatus::Canceled, Delivery::Text(words));
         None

@@ -9,8 +9,10 @@ mod executor;
 mod model;
 mod publisher;
 mod request;
+mod servers;
 mod store;
 mod views;
+mod words;
 mod world;
 
 pub use doorbell::{Doorbell, Ring};
@@ -18,9 +20,11 @@ pub use executor::{Executor, ToolCall, ToolReport};
 pub use model::{Model, ModelError, ModelEvent, ModelMessage, ModelRequest, ModelStream, ModelTool, Models, Retry};
 pub use publisher::{Published, Publisher, Subject};
 pub use request::{Admission, Enqueued, Lineage, NewBox, NewRun, PinnedManifest};
+pub use servers::{DeclaredServer, OfferedTool, ServerError, ToolServers};
 pub use store::{
-    CallChange, CallClaim, CallStatus, ClaimedCall, Commit, CommitKind, Committed, Guard, Head, Loaded, LoadedRun, Message, MessageId,
-    MessageKind, MessageStatus, NewCall, NewMessage, NewReport, NodeId, OutboxRow, Store, StoreError, Taken, Withdrawn,
+    Announcement, CallChange, CallClaim, ClaimedCall, Commit, Committed, Guard, Head, Loaded, LoadedRun, Message, MessageId, NewCall,
+    NewMessage, NewReport, NodeId, OutboxRow, Store, StoreError, Taken, Withdrawn,
 };
 pub use views::{BoxView, CallView, Edge, HeadView, InboxView, Item, JournalEntry, Page, RunStatus, RunView, Views};
+pub use words::{CallStatus, CommitKind, MessageKind, MessageStatus};
 pub use world::{Clock, Ids};

@@ -4,7 +4,7 @@ use std::{pin::Pin, sync::Arc};
 
 use futures_core::Stream;
 use serde_json::Value;
-use windlass_kernel::{RequestedCall, RunId, Usage};
+use windlass_kernel::{Finish, RequestedCall, RunId, ToolChoice, Usage};
 
 /// A model behind a provider.
 pub trait Model: Send + Sync {
@@ -22,6 +22,9 @@ pub trait Model: Send + Sync {
 pub trait Models: Send + Sync {
     /// The model of that name, as the configuration resolves it.
     fn resolve(&self, name: &str) -> Option<Arc<dyn Model>>;
+
+    /// The names there are, `*` among them if every name is taken.
+    fn names(&self) -> Vec<String>;
 
     /// The name a request gets that names none.
     fn default_name(&self) -> &str;
@@ -47,6 +50,12 @@ pub struct ModelRequest {
     pub messages: Vec<ModelMessage>,
     /// What it may call.
     pub tools: Arc<[ModelTool]>,
+    /// Whether it may, must or must not.
+    pub choice: ToolChoice,
+    /// Whether it should make one call at the most.
+    pub one_call: bool,
+    /// How it should answer: an object in the words of the Responses protocol.
+    pub parameters: Option<Arc<Value>>,
 }
 
 /// One message of the conversation.
@@ -83,6 +92,8 @@ pub struct ModelTool {
     pub description: String,
     /// JSON Schema of its arguments.
     pub parameters: Value,
+    /// Whether the provider should hold the model to the schema, if anybody says.
+    pub strict: Option<bool>,
 }
 
 /// One piece of an answer.
@@ -94,6 +105,8 @@ pub enum ModelEvent {
     Call(RequestedCall),
     /// Tokens used; the last one counts.
     Usage(Usage),
+    /// Why it stopped, unless it was done.
+    Finish(Finish),
 }
 
 /// Why a call gave no answer.

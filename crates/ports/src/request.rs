@@ -5,7 +5,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, Epoch, Event, Manifest, NewItem, Run, RunId, Seq, Timestamp};
 
-use crate::store::{Commit, MessageId, MessageKind, NodeId};
+use crate::{
+    store::{Commit, MessageId, NodeId},
+    words::MessageKind,
+};
 
 /// A run to be recorded.
 #[derive(Clone, Debug)]
@@ -20,6 +23,12 @@ pub struct NewRun {
     pub lineage: Lineage,
     /// What it may do.
     pub manifest: Arc<PinnedManifest>,
+    /// What its door wants to know again, opaque to everybody else.
+    pub note: Option<Bytes>,
+    /// How long after its end it is erased; kept if there is no time.
+    pub erase_ms: Option<u64>,
+    /// The earlier run whose calls it takes over. Only one run ever does.
+    pub takes: Option<RunId>,
     /// What it reads.
     pub context: NewBox,
     /// Where it writes: a box of its own, whose parent is the context.
@@ -129,4 +138,9 @@ pub enum Enqueued {
     TenantFull,
     /// The context box is not there.
     UnknownBox,
+    /// Another run has taken over the calls. Nothing was stored.
+    TakenBefore {
+        /// Which.
+        by: RunId,
+    },
 }

@@ -5,11 +5,14 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use windlass_kernel::{
-    AfterExecution, AgentKey, BoxId, BoxRange, CallNumber, EffectClass, Epoch, Event, HeadStatus, ItemId, Manifest, NewItem, Route, Run,
-    RunId, Seq, TaskStatus, Tenant, Timestamp, ToolName,
+    AfterExecution, AgentKey, BoxId, BoxRange, CallNumber, EffectClass, Epoch, Event, HeadStatus, ItemId, Manifest, NewItem, Pieces, Route,
+    Run, RunId, Seq, TaskStatus, Tenant, Timestamp, ToolName,
 };
 
-use crate::request::{Enqueued, NewRun};
+use crate::{
+    request::{Enqueued, NewRun},
+    words::{CallStatus, CommitKind, MessageKind},
+};
 
 /// The durable truth. What a method returned `Ok` for is on disk; what it returned an error for may be, and is asked for again.
 #[async_trait]
@@ -25,6 +28,10 @@ pub trait Store: Send + Sync {
     /// Applies a transition whole, if the guard still holds. Applied already counts as success. When the run ends and
     /// another is queued, the agent is leased to that one in the same transaction.
     async fn commit(&self, guard: Guard, commit: Commit) -> Result<Committed, StoreError>;
+
+    /// Keeps words of the model that are about to be announced, if the run is still active under this epoch. The same words again
+    /// change nothing. They are forgotten by the commit that settles them.
+    async fn announce(&self, words: Announcement) -> Result<(), StoreError>;
 
     /// Ends a run that is still queued. Nothing happens if it is not.
     async fn withdraw(&self, agent: AgentKey, commit: Commit) -> Result<Withdrawn, StoreError>;
@@ -59,6 +66,13 @@ pub trait Store: Send + Sync {
 
     /// Takes an agent out of the way whose stored state cannot be read: suspended, with nothing due, the reason on record.
     async fn quarantine(&self, agent: AgentKey, reason: String) -> Result<(), StoreError>;
+
+    /// Erases what a run was given and what it said, for good: content, journal and note. A skeleton stays: id, times, how it ended,
+    /// what it used. Content that another run reads stays with that one. A run that has not ended is left alone.
+    async fn erase(&self, tenant: Tenant, run: RunId) -> Result<(), StoreError>;
+
+    /// Runs whose time to be erased has come, oldest first.
+    async fn erasable(&self, now: Timestamp, limit: usize) -> Result<Vec<(Tenant, RunId)>, StoreError>;
 
     /// Refuses a message that breaks the protocol: it becomes `error`, nothing else changes.
     async fn refuse(&self, agent: AgentKey, message: MessageId, reason: String) -> Result<(), StoreError>;
@@ -132,126 +146,27 @@ pub struct Commit {
     pub messages: Vec<NewMessage>,
     /// Waiting messages that are consumed.
     pub consumed: Vec<MessageId>,
+    /// Whether announced words are settled: they stand in an item now, or are forgotten.
+    pub settles: bool,
     /// When.
     pub now: Timestamp,
 }
 
-macro_rules! spelled {
-    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $text:literal),+ $(,)? }) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-        pub enum $name { $($(#[$variant_doc])* $variant),+ }
-
-        impl $name {
-            /// All of them.
-            pub const ALL: &'static [$name] = &[$($name::$variant),+];
-
-            /// As it is spelled in stores and on the wire.
-            pub fn as_str(self) -> &'static str {
-                match self { $($name::$variant => $text),+ }
-            }
-
-            /// Reads what `as_str` wrote.
-            pub fn parse(text: &str) -> Option<Self> {
-                Self::ALL.iter().copied().find(|value| value.as_str() == text)
-            }
-        }
-    };
-}
-pub(crate) use spelled;
-
-spelled! {
-    /// What a commit does. Each has a crash point before and after it.
-    CommitKind {
-        /// A run is recorded behind others.
-        Enqueue = "enqueue",
-        /// A leased run is entered.
-        Enter = "enter",
-        /// The model's reply asks for calls.
-        Suspend = "suspend",
-        /// Some results are in.
-        Report = "report",
-        /// All results are in and the next lap begins.
-        Resume = "resume",
-        /// A try of the model call failed.
-        Retry = "retry",
-        /// The run is over.
-        End = "end",
-        /// Somebody stopped it.
-        Stop = "stop",
-        /// A deadline passed.
-        Timeout = "timeout",
-        /// A lost owner's run goes on.
-        TakeOver = "take_over",
-        /// A person has to decide.
-        Park = "park",
-        /// A person decided.
-        Answer = "answer",
-        /// Something else is put on record: an ignored input, an ended claim, a refused message, a packed box.
-        Note = "note",
-        /// A service took calls.
-        Claim = "claim",
-        /// A service prolonged its hold.
-        Renew = "renew",
-        /// A service gave calls back.
-        Release = "release",
-    }
-}
-
-spelled! {
-    /// What an inbox message is.
-    MessageKind {
-        /// A request for a run.
-        Turn = "turn",
-        /// A result.
-        ToolResult = "tool_result",
-        /// A deadline that passed.
-        Timeout = "timeout",
-        /// A wish to end a run.
-        Stop = "stop",
-        /// A person's decision.
-        Answer = "answer",
-        /// A person's action.
-        UiAction = "ui_action",
-    }
-}
-
-spelled! {
-    /// How far an inbox message is.
-    MessageStatus {
-        /// A run that waits its turn.
-        Queued = "queued",
-        /// To be taken by the owner.
-        Pending = "pending",
-        /// Taken.
-        Consumed = "consumed",
-        /// Against the protocol.
-        Error = "error",
-        /// No longer wanted.
-        Skipped = "skipped",
-    }
-}
-
-spelled! {
-    /// How far a call is.
-    CallStatus {
-        /// Handed to an executor of this process.
-        Started = "started",
-        /// Waits for a service to claim it.
-        Waiting = "waiting",
-        /// A service holds it.
-        Claimed = "claimed",
-        /// The result is here.
-        Received = "received",
-        /// The result went into the output box.
-        Applied = "applied",
-        /// The deadline passed first.
-        Expired = "expired",
-        /// A person has to decide.
-        Parked = "parked",
-        /// The run ended without it.
-        Dropped = "dropped",
-    }
+/// Words of the model on their way to readers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Announcement {
+    /// Whose run.
+    pub agent: AgentKey,
+    /// Which run.
+    pub run: RunId,
+    /// The fence.
+    pub epoch: Epoch,
+    /// How many pieces of the open words came before.
+    pub first: u32,
+    /// The words.
+    pub text: String,
+    /// How they are divided.
+    pub pieces: Pieces,
 }
 
 /// What happens to a call.

@@ -4,12 +4,13 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use windlass_kernel::{
     AfterExecution, AgentKey, BoxId, BoxRange, CallNumber, EffectClass, Epoch, Event, HeadStatus, ItemId, ItemKind, Manifest, Route, Run,
-    RunId, TaskStatus, Tenant, Timestamp, ToolName,
+    RunId, Said, TaskStatus, Tenant, Timestamp, ToolName,
 };
 
 use crate::{
     request::Lineage,
-    store::{CallStatus, MessageId, MessageKind, MessageStatus, StoreError, spelled},
+    store::{MessageId, StoreError},
+    words::{CallStatus, MessageKind, MessageStatus, spelled},
 };
 
 /// What can be read. A foreign id looks like an unknown one: the tenant is part of every question.
@@ -19,6 +20,10 @@ pub trait Views: Send + Sync {
     async fn head(&self, agent: &AgentKey) -> Result<Option<HeadView>, StoreError>;
     /// A run.
     async fn run(&self, tenant: &Tenant, run: RunId) -> Result<Option<RunView>, StoreError>;
+    /// The run that took over another's calls.
+    async fn run_taking(&self, tenant: &Tenant, run: RunId) -> Result<Option<RunId>, StoreError>;
+    /// The words of a run that were announced and stand in no item yet.
+    async fn announced(&self, tenant: &Tenant, run: RunId) -> Result<Said, StoreError>;
     /// The agent's run of the lowest ordinal that is at least this one.
     async fn run_from(&self, agent: &AgentKey, ordinal: u64) -> Result<Option<RunView>, StoreError>;
     /// A run's journal from a number on.
@@ -100,6 +105,8 @@ pub struct RunView {
     pub state: Run,
     /// What it may do.
     pub manifest: Manifest,
+    /// What its door wanted to know again.
+    pub note: Option<Bytes>,
     /// Its one result.
     pub deliverable: Option<ItemId>,
     /// Where it comes from.
@@ -108,6 +115,8 @@ pub struct RunView {
     pub kind: MessageKind,
     /// When it was accepted.
     pub created_at: Timestamp,
+    /// When it ended.
+    pub ended_at: Option<Timestamp>,
 }
 
 /// One event with its number.

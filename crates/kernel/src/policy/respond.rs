@@ -7,8 +7,8 @@ use crate::{
     budget::Breach,
     content::{self, Deliverable, DeliveredField},
     event::{EndReason, TaskStatus},
-    input::{Reply, RequestedCall},
-    manifest::{AfterExecution, Manifest, Route},
+    input::{Finish, Reply, RequestedCall},
+    manifest::{AfterExecution, Manifest, Route, ToolChoice},
     run::{OpenCall, Origin, Progress, Run},
     submit::{self, SUBMIT_RESULT},
 };
@@ -16,22 +16,37 @@ use crate::{
 pub(super) struct Respond;
 
 impl Policy for Respond {
-    fn replied(&self, _run: &Run, manifest: &Manifest, reply: &Reply) -> Move {
+    fn replied(&self, run: &Run, manifest: &Manifest, reply: &Reply) -> Move {
         if reply.calls.is_empty() {
             let required = submit::required(&manifest.result_fields);
             if !required.is_empty() {
                 return Move::Remind(format!("hand in the result by calling {SUBMIT_RESULT}; required fields: {}", required.join(", ")));
             }
-            return finish(TaskStatus::Success, EndReason::Answered, Delivery::Text(reply.text.clone()));
+            return match reply.finish {
+                Finish::Done => finish(TaskStatus::Success, EndReason::Answered, Delivery::Text(reply.text.clone())),
+                cut @ (Finish::OutOfTokens | Finish::Filtered) => {
+                    finish(TaskStatus::Partial, EndReason::CutShort(cut), Delivery::Text(reply.text.clone()))
+                }
+            };
+        }
+        if manifest.choice == ToolChoice::None {
+            // Nothing is run against the request's word; the calls stay readable beside the words.
+            return finish(TaskStatus::Success, EndReason::Answered, Delivery::Text(String::new()));
         }
         if reply.calls.iter().any(|call| call.tool == SUBMIT_RESULT) {
             return submit_result(manifest, &reply.calls);
         }
+        let planned = self.plan(run, manifest, &reply.calls);
         // One client-executed call hands the whole lap back, so that the client never sees a half-executed set of calls.
-        if reply.calls.iter().any(|call| manifest.tool(&call.tool).is_some_and(|tool| tool.route == Route::Client)) {
+        if planned.iter().any(|plan| plan.refused.is_none() && is_clients(manifest, &plan.requested)) {
             return finish(TaskStatus::Success, EndReason::RequiresAction, Delivery::Text(reply.text.clone()));
         }
-        Move::Act(reply.calls.iter().map(|call| plan(manifest, call)).collect())
+        Move::Act(planned)
+    }
+
+    fn plan(&self, run: &Run, manifest: &Manifest, calls: &[RequestedCall]) -> Vec<Planned> {
+        let numbers = u64::from(run.calls_used) + 1..;
+        calls.iter().zip(numbers).map(|(call, number)| plan(manifest, call, number)).collect()
     }
 
     fn resumed(&self, run: &Run, _manifest: &Manifest) -> Move {
@@ -56,21 +71,42 @@ impl Policy for Respond {
     }
 }
 
-fn plan(manifest: &Manifest, call: &RequestedCall) -> Planned {
+/// Looks at the call that would be the run's `number`-th.
+fn plan(manifest: &Manifest, call: &RequestedCall, number: u64) -> Planned {
     let mut requested = call.clone();
     // Some models write nothing where a tool takes no arguments.
     if requested.arguments.trim().is_empty() {
         requested.arguments = "{}".to_owned();
     }
-    let refused = if manifest.tool(&call.tool).is_none() {
-        let known: Vec<&str> = manifest.tools.iter().map(|tool| tool.name.as_str()).collect();
-        Some(Refusal { code: "unknown_tool", message: format!("there is no tool {:?}; there are: {}", call.tool, known.join(", ")) })
-    } else if !is_object(&requested.arguments) {
-        Some(Refusal { code: "bad_arguments", message: "the arguments are not a JSON object; call again with one".into() })
-    } else {
-        None
-    };
+    let refused = refusal(manifest, &requested, number);
     Planned { requested, refused }
+}
+
+fn refusal(manifest: &Manifest, call: &RequestedCall, number: u64) -> Option<Refusal> {
+    let Some(tool) = manifest.tool(&call.tool) else {
+        let known: Vec<&str> = manifest.tools.iter().map(|tool| tool.name.as_str()).collect();
+        let message = format!("there is no tool {:?}; there are: {}", call.tool, known.join(", "));
+        return Some(Refusal { code: "unknown_tool", message });
+    };
+    if !manifest.allowed.is_empty() && !manifest.allowed.contains(&tool.name) {
+        let allowed: Vec<&str> = manifest.allowed.iter().map(|name| name.as_str()).collect();
+        let message = format!("the tool {:?} may not be called now; these may: {}", call.tool, allowed.join(", "));
+        return Some(Refusal { code: "tool_not_allowed", message });
+    }
+    // What a client makes of its own functions' arguments is its affair, and its calls are not counted.
+    if tool.route == Route::Client {
+        return None;
+    }
+    if let Some(max) = manifest.calls_max.filter(|max| number > u64::from(*max)) {
+        let message = format!("no more calls: {max} were allowed; answer with what you have");
+        return Some(Refusal { code: "max_tool_calls", message });
+    }
+    let message = || "the arguments are not a JSON object; call again with one".into();
+    (!is_object(&call.arguments)).then(|| Refusal { code: "bad_arguments", message: message() })
+}
+
+fn is_clients(manifest: &Manifest, call: &RequestedCall) -> bool {
+    manifest.tool(&call.tool).is_some_and(|tool| tool.route == Route::Client)
 }
 
 fn is_object(arguments: &str) -> bool {

@@ -27,7 +27,7 @@ proptest! {
         nexts in prop::collection::vec(any_next(), 0..30),
     ) {
         let mut driver = drive(&setup, nexts);
-        take(&mut driver, Asked::Stop("enough".into()));
+        take(&mut driver, Asked::Stop { reason: "enough".into(), said: None });
         prop_assert!(driver.run.has_ended());
     }
 
@@ -105,9 +105,11 @@ fn sensible(
     }
     match &run.phase {
         Phase::Accepted => Asked::Entered((run.origin == Origin::Action).then(|| wanted(TOOLS[pick % TOOLS.len()], "{}"))),
-        Phase::Thinking { .. } => {
-            Asked::Reply { text: "words".into(), calls: replies.next().unwrap_or_default(), usage: Usage { tokens_in: 3, tokens_out: 4 } }
-        }
+        Phase::Thinking { .. } => Asked::Reply {
+            text: "words".into(),
+            calls: replies.next().unwrap_or_default(),
+            usage: Usage { tokens_in: 3, tokens_out: 4, ..Usage::default() },
+        },
         Phase::Waiting { calls } => {
             let waiting: Vec<_> = calls.iter().filter(|call| !call.is_received()).collect();
             let call = waiting[pick % waiting.len()];
@@ -173,6 +175,8 @@ fn any_tool() -> impl Strategy<Value = ToolSpec> {
         effect,
         after_execution,
         deadline_ms,
+        remote: None,
+        strict: None,
         ..tool("unnamed")
     })
 }
@@ -202,7 +206,10 @@ fn any_asked() -> impl Strategy<Value = Asked> {
     prop_oneof![
         2 => prop::option::of(any_wanted()).prop_map(Asked::Entered),
         3 => ("[a-z]{0,3}", prop::collection::vec(any_wanted(), 0..4), any_usage()).prop_map(|(text, calls, usage)| Asked::Reply { text, calls, usage }),
-        2 => (retry_ms, any_usage()).prop_map(|(retry_ms, usage)| Asked::Failed { code: "busy".into(), retry_ms, usage }),
+        2 => (retry_ms, any_usage()).prop_map(|(retry_ms, usage)| Asked::Failed { code: "busy".into(), retry_ms, usage, said: None }),
+        1 => Just(Asked::Failed { code: "gone".into(), retry_ms: None, usage: Usage::default(), said: Some("half a".into()) }),
+        1 => Just(Asked::Cut("half a word".into())),
+        1 => Just(Asked::Quiet),
         4 => (call(), any_status(), any_after()).prop_map(|(call, status, after)| Asked::Report { call, status, after }),
         2 => call().prop_map(Asked::Timeout),
         2 => call().prop_map(Asked::LeaseEnded),
@@ -212,7 +219,7 @@ fn any_asked() -> impl Strategy<Value = Asked> {
         2 => call().prop_map(Asked::Release),
         2 => call().prop_map(Asked::Tell),
         2 => Just(Asked::Unpark),
-        1 => Just(Asked::Stop("because".into())),
+        1 => Just(Asked::Stop { reason: "because".into(), said: Some("half".into()) }),
     ]
 }
 
@@ -233,7 +240,7 @@ fn any_after() -> impl Strategy<Value = Option<AfterExecution>> {
 
 fn any_usage() -> impl Strategy<Value = Usage> {
     let tokens = || prop_oneof![9 => 0..60_u64, 1 => Just(u64::MAX)];
-    (tokens(), tokens()).prop_map(|(tokens_in, tokens_out)| Usage { tokens_in, tokens_out })
+    (tokens(), tokens()).prop_map(|(tokens_in, tokens_out)| Usage { tokens_in, tokens_out, ..Usage::default() })
 }
 
 fn any_lap() -> impl Strategy<Value = Lap> {

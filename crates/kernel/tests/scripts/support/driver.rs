@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use windlass_kernel::{
-    AfterExecution, BoxId, BoxRange, CallNumber, Decision, Event, Failure, Input, ItemId, ItemKind, Manifest, Moment, Reply, Report,
-    ReportCause, RequestedCall, Run, TaskStatus, Timestamp, Transition, fold, step,
+    AfterExecution, BoxId, BoxRange, CallNumber, Decision, Event, Failure, Input, ItemId, ItemKind, Manifest, Moment, Opening, Pieces,
+    Reply, Report, ReportCause, RequestedCall, Run, Said, TaskStatus, Timestamp, Transition, fold, step,
 };
 
 use super::{
@@ -75,18 +75,27 @@ impl Driver {
             item
         };
         match asked {
-            Asked::Entered(action) => Input::Entered(action.map(requested)),
-            Asked::Reply { text, calls, usage } => Input::Replied(Reply { text, calls: calls.into_iter().map(requested).collect(), usage }),
-            Asked::Failed { code, retry_ms, usage } => Input::AttemptFailed(Failure {
+            Asked::Entered(action) => Input::Entered(action.map(requested).map_or(Opening::Ask, Opening::Act)),
+            Asked::Reply { text, calls, usage } => {
+                Input::Replied(Reply { text, calls: calls.into_iter().map(requested).collect(), usage, ..Reply::default() })
+            }
+            Asked::Failed { code, retry_ms, usage, said } => Input::AttemptFailed(Failure {
                 message: format!("{code} it was"),
                 code,
                 retry_at: retry_ms.map(|ms| self.now.plus_ms(ms)),
                 usage,
+                said: self::said(said),
             }),
             Asked::Report { call, status, after } => report(call, ReportCause::Tool, status, stored(self, call), after),
             Asked::Timeout(call) => report(call, ReportCause::Deadline, TaskStatus::Timeout, stored(self, call), None),
             Asked::LeaseEnded(call) => Input::LeaseEnded(call),
-            Asked::Stop(reason) => Input::Stopped { reason },
+            Asked::Stop { reason, said } => Input::Stopped { reason, said: self::said(said) },
+            Asked::Cut(words) => Input::Cut(said(Some(words))),
+            Asked::Quiet => Input::Quiet,
+            Asked::TakeOver(left) => {
+                let calls = left.into_iter().enumerate().map(|(index, call)| (CallNumber(index as u32 + 3), requested(call)));
+                Input::Entered(Opening::TakeOver(calls.collect()))
+            }
             Asked::TakenOver => Input::TakenOver,
             Asked::Panicked => Input::Panicked,
             Asked::Record { call, status } => Input::Answered(Decision::Record { call, status, item: stored(self, call) }),
@@ -103,6 +112,11 @@ impl Driver {
         self.kinds.insert(item, ItemKind::Result);
         item
     }
+}
+
+/// Words that were announced in one piece.
+fn said(words: Option<String>) -> Said {
+    words.map_or_else(Said::default, |text| Said { pieces: Pieces(vec![text.len() as u32]), text })
 }
 
 /// The item of that number.

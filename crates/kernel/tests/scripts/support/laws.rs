@@ -68,9 +68,13 @@ fn laps_count_one_by_one(before: &Run, made: &Transition) {
                 assert_eq!(*begun, iteration, "a lap is one more than the lap before");
             }
             Event::ActionStarted { .. } => iteration += 1,
-            Event::Replied { iteration: of, .. } => assert_eq!(*of, iteration, "a reply belongs to the lap that asked for it"),
+            Event::Replied { iteration: of, .. } | Event::Cut { iteration: of, .. } => {
+                assert_eq!(*of, iteration, "a reply belongs to the lap that asked for it")
+            }
             Event::Accepted { .. }
             | Event::Leased
+            | Event::CallsTaken { .. }
+            | Event::Quiet
             | Event::AttemptFailed { .. }
             | Event::Reported { .. }
             | Event::LeaseEnded { .. }
@@ -89,10 +93,12 @@ fn laps_count_one_by_one(before: &Run, made: &Transition) {
 
 fn calls_are_numbered_densely(before: &Run, made: &Transition) {
     let made_calls = |event: &Event| match event {
-        Event::Replied { calls, .. } => calls.iter().map(|call| call.call.0).collect(),
+        Event::Replied { calls, .. } | Event::CallsTaken { calls, .. } => calls.iter().map(|call| call.call.0).collect(),
         Event::ActionStarted { call, .. } => vec![call.call.0],
         Event::Accepted { .. }
         | Event::Leased
+        | Event::Cut { .. }
+        | Event::Quiet
         | Event::LapStarted { .. }
         | Event::AttemptFailed { .. }
         | Event::Reported { .. }
@@ -199,7 +205,8 @@ fn no_write_starts_twice(driver: &mut Driver, before: &Run, input: &Input) {
     }
 }
 
-/// C-11: dispatched → running ↔ suspended → idle. An action has no running in between, and parking is a suspension from anywhere.
+/// C-11: dispatched → running ↔ suspended → idle. A run that begins with calls has no running before them, and parking is a
+/// suspension from anywhere.
 fn the_head_takes_only_known_edges(before: &Run, after: &Run) {
     use HeadStatus::{Dispatched, Idle, Running, Suspended};
     if before.parked.is_some() || after.parked.is_some() {
@@ -208,7 +215,7 @@ fn the_head_takes_only_known_edges(before: &Run, after: &Run) {
     let edge = (before.head_status(), after.head_status());
     let known = match edge {
         (_, Idle) | (Dispatched, Dispatched | Running) | (Running, Running | Suspended) | (Suspended, Suspended | Running) => true,
-        (Dispatched, Suspended) => before.origin == Origin::Action,
+        (Dispatched, Suspended) => before.origin == Origin::Action || after.iteration == 0,
         (Idle, Dispatched | Running | Suspended) | (Running | Suspended, Dispatched) => false,
     };
     assert!(known, "no edge {edge:?}");

@@ -44,11 +44,14 @@ pub enum Question {
 pub enum Asked {
     Entered(Option<Wanted>),
     Reply { text: String, calls: Vec<Wanted>, usage: Usage },
-    Failed { code: String, retry_ms: Option<u64>, usage: Usage },
+    Failed { code: String, retry_ms: Option<u64>, usage: Usage, said: Option<String> },
     Report { call: CallNumber, status: TaskStatus, after: Option<AfterExecution> },
     Timeout(CallNumber),
     LeaseEnded(CallNumber),
-    Stop(String),
+    Stop { reason: String, said: Option<String> },
+    Cut(String),
+    Quiet,
+    TakeOver(Vec<Wanted>),
     TakenOver,
     Panicked,
     Record { call: CallNumber, status: TaskStatus },
@@ -80,7 +83,13 @@ pub fn parse(line: &str) -> Line {
         "report" => Line::Happens(Asked::Report { call: call(words[0]), status: status(words[1]), after: words.get(2).map(|w| after(w)) }),
         "timeout" => Line::Happens(Asked::Timeout(call(rest))),
         "lease_ended" => Line::Happens(Asked::LeaseEnded(call(rest))),
-        "stop" => Line::Happens(Asked::Stop(rest.to_owned())),
+        "stop" => {
+            let (reason, said) = split_said(rest);
+            Line::Happens(Asked::Stop { reason: reason.to_owned(), said })
+        }
+        "cut" => Line::Happens(Asked::Cut(rest.to_owned())),
+        "quiet" => Line::Happens(Asked::Quiet),
+        "takes" => Line::Happens(Asked::TakeOver(calls(rest))),
         "taken" => Line::Happens(Asked::TakenOver),
         "panicked" => Line::Happens(Asked::Panicked),
         "answer" => Line::Happens(decision(&words)),
@@ -99,9 +108,18 @@ fn reply(line: &str) -> Asked {
 }
 
 fn failed(rest: &str) -> Asked {
-    let (body, usage) = split_usage(rest);
+    let (body, said) = split_said(rest);
+    let (body, usage) = split_usage(body);
     let (code, again) = body.split_once(' ').expect("failed CODE retry MS, or failed CODE never");
-    Asked::Failed { code: code.to_owned(), retry_ms: again.strip_prefix("retry ").map(number), usage }
+    Asked::Failed { code: code.to_owned(), retry_ms: again.strip_prefix("retry ").map(number), usage, said }
+}
+
+/// `… saying WORDS`: words that were announced and stand in no item yet.
+fn split_said(text: &str) -> (&str, Option<String>) {
+    match text.rsplit_once("saying ") {
+        Some((before, said)) => (before.trim_end(), Some(said.to_owned())),
+        None => (text, None),
+    }
 }
 
 fn split_usage(text: &str) -> (&str, Usage) {
@@ -109,7 +127,7 @@ fn split_usage(text: &str) -> (&str, Usage) {
         return (text, Usage::default());
     };
     let (tokens_in, tokens_out) = tokens.split_once('+').expect("tokens are IN+OUT");
-    (body, Usage { tokens_in: number(tokens_in), tokens_out: number(tokens_out) })
+    (body, Usage { tokens_in: number(tokens_in), tokens_out: number(tokens_out), ..Usage::default() })
 }
 
 /// `look, pay({"sum":5})`: commas inside parentheses belong to the arguments, which are `{}` unless given.

@@ -5,11 +5,15 @@
 //! budgets: 3 iterations, 4 calls, 100 tokens, 2000 wall_ms
 //! fields: title!, note
 //! origin: action
+//! choice: none
+//! allowed: look, ask
+//! calls_max: 2
+//! one_call: yes
 //! ```
 //!
 //! A tool is in process, a read, suspends and may take a minute unless it says otherwise; `!` marks a required field.
 
-use windlass_kernel::{AfterExecution, Budgets, EffectClass, Manifest, Origin, PolicyName, ResultField, Route, ToolSpec};
+use windlass_kernel::{AfterExecution, Budgets, EffectClass, Manifest, Origin, ResultField, Route, ToolChoice, ToolName, ToolSpec};
 
 /// A run that has yet to begin.
 #[derive(Clone, Debug)]
@@ -27,6 +31,10 @@ pub fn parse(text: &str) -> Setup {
             "tools" => setup.manifest.tools = words.map(tool).collect(),
             "budgets" => words.for_each(|budget| set_budget(&mut setup.manifest.budgets, budget)),
             "fields" => setup.manifest.result_fields = words.map(field).collect(),
+            "choice" => setup.manifest.choice = choice(rest.trim()),
+            "allowed" => setup.manifest.allowed = words.map(ToolName::from).collect(),
+            "calls_max" => setup.manifest.calls_max = Some(number(rest.trim())),
+            "one_call" => setup.manifest.one_call = true,
             "origin" => setup.origin = if rest.trim() == "action" { Origin::Action } else { Origin::Turn },
             other => panic!("unknown setup line {other:?}"),
         }
@@ -36,15 +44,7 @@ pub fn parse(text: &str) -> Setup {
 
 /// No tools, ten laps, nothing else limited.
 pub fn manifest() -> Manifest {
-    Manifest {
-        version: Manifest::VERSION,
-        policy: PolicyName::Respond,
-        model: "scripted".into(),
-        instructions: None,
-        tools: Vec::new(),
-        budgets: Budgets { iterations: 10, calls: None, tokens: None, wall_ms: None },
-        result_fields: Vec::new(),
-    }
+    Manifest::plain("scripted", Budgets { iterations: 10, calls: None, tokens: None, wall_ms: None })
 }
 
 /// One tool from its words.
@@ -58,6 +58,8 @@ pub fn tool(text: &str) -> ToolSpec {
         effect: EffectClass::Read,
         after_execution: AfterExecution::Suspend,
         deadline_ms: 60_000,
+        remote: None,
+        strict: None,
     };
     for word in words {
         match word {
@@ -71,6 +73,14 @@ pub fn tool(text: &str) -> ToolSpec {
         }
     }
     tool
+}
+
+fn choice(text: &str) -> ToolChoice {
+    match text {
+        "none" => ToolChoice::None,
+        "required" => ToolChoice::Required,
+        tool => ToolChoice::Tool(tool.into()),
+    }
 }
 
 fn set_budget(budgets: &mut Budgets, text: &str) {

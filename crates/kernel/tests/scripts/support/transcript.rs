@@ -93,13 +93,15 @@ pub fn answer(question: Question, driver: &Driver) -> String {
 
 fn event(event: &Event) -> String {
     let detail = match event {
-        Event::Leased | Event::Unparked | Event::TakenOver => return event.kind().to_owned(),
+        Event::Leased | Event::Quiet | Event::Unparked | Event::TakenOver => return event.kind().to_owned(),
         Event::Accepted { origin, .. } => spell(origin),
         Event::LapStarted { iteration, .. } => iteration.to_string(),
         Event::ActionStarted { call, .. } => numbered(call),
         Event::AttemptFailed { code, .. } => code.clone(),
         Event::Replied { calls, .. } if calls.is_empty() => return event.kind().to_owned(),
-        Event::Replied { calls, .. } => list(calls.iter().map(numbered)),
+        Event::Replied { calls, .. } | Event::CallsTaken { calls, .. } => list(calls.iter().map(numbered)),
+        Event::Cut { resumes: true, .. } => "resumes".to_owned(),
+        Event::Cut { resumes: false, .. } => "ends".to_owned(),
         Event::Reported { call, status, after, .. } => format!("{} {}{}", call.0, status.as_str(), ending(*after)),
         Event::LeaseEnded { call } | Event::CallParked { call } => call.0.to_string(),
         Event::CallReleased { call, deadline } => format!("{} until {}", call.0, deadline.0),
