@@ -67,10 +67,19 @@ CREATE TABLE runs (
     deliverable   BLOB,
     created_at    INTEGER NOT NULL,
     ended_at      INTEGER,
+    -- What the door that took it wants to know again.
+    note          BLOB,
+    -- The earlier run whose calls it takes over.
+    takes         BLOB,
+    -- How long after its end it is erased. An end that a follow-up may need makes it longer; once it is erased there is none.
+    erase_ms      INTEGER,
+    erase_at      INTEGER GENERATED ALWAYS AS (ended_at + erase_ms) VIRTUAL,
     CHECK ((status = 'ended') = (ended_at IS NOT NULL))
 ) WITHOUT ROWID;
 CREATE UNIQUE INDEX runs_ordinal ON runs (tenant, agent, ordinal);
 CREATE UNIQUE INDEX runs_dedupe ON runs (tenant, dedupe) WHERE dedupe IS NOT NULL;
+CREATE UNIQUE INDEX runs_takes ON runs (tenant, takes) WHERE takes IS NOT NULL;
+CREATE INDEX runs_erasable ON runs (erase_at, run) WHERE erase_at IS NOT NULL;
 
 CREATE TABLE inbox (
     n               INTEGER PRIMARY KEY,
@@ -142,6 +151,18 @@ CREATE TABLE stretches (
 CREATE VIEW journal (run, number, epoch, kind, version, at, body) AS
     SELECT s.run, s.first + e.key, s.epoch, e.value ->> 0, s.version, s.at, e.value -> 1 FROM stretches AS s, json_each(s.events) AS e;
 
+-- Words that were announced and stand in no item yet: a log, one row per run and batch, `first` of which says how many pieces came
+-- before it; a row without it says that what stands before of its run is settled, and all that is swept out some time later. No other
+-- key: rows in the order of their runs would dirty a page for every stream in every commit. Whoever has the database keeps an index
+-- in memory.
+CREATE TABLE deltas (
+    n      INTEGER PRIMARY KEY,
+    run    BLOB NOT NULL,
+    first  INTEGER,
+    pieces TEXT NOT NULL,
+    text   BLOB NOT NULL
+);
+
 -- A table with row numbers: content can be megabytes, and a key tree would spill it early.
 CREATE TABLE items (
     item    BLOB PRIMARY KEY,
@@ -160,6 +181,8 @@ CREATE TABLE boxes (
     depth         INTEGER NOT NULL,
     -- So many of the parents' items were copied here, at positions below zero; then no parent is read.
     inherited     INTEGER NOT NULL,
+    -- Whether another run's box, or a packed one, was made from it: what others read is not erased with its run.
+    shared        INTEGER NOT NULL DEFAULT 0 CHECK (shared IN (0, 1)),
     CHECK ((parent IS NULL) = (parent_length IS NULL))
 ) WITHOUT ROWID;
 

@@ -1,12 +1,15 @@
 //! What is read, once for all databases: the owner's `load`, and the views.
 
-use windlass_kernel::{AgentKey, BoxId, CallNumber, ItemId, Phase, Run, RunId, Tenant, apply};
+use windlass_kernel::{AgentKey, BoxId, CallNumber, ItemId, Phase, Run, RunId, Said, Tenant, apply};
 use windlass_ports::{
     BoxView, CallView, Head, HeadView, InboxView, Item, JournalEntry, Loaded, LoadedRun, Message, MessageId, Page, RunView, StoreError,
     codec,
 };
 
-use crate::rows::{CallRow, HeadRow, ItemRow, MessageRow, Outcome, Reads, RunRow, is_missing};
+use crate::{
+    rows::{CallRow, HeadRow, ItemRow, MessageRow, Outcome, Reads, RunRow, is_missing},
+    verbs::said,
+};
 
 /// Events read at once when a state is brought up to date.
 const EVENTS_PAGE: usize = 64;
@@ -95,16 +98,29 @@ fn run_view<R: Reads + ?Sized>(rows: &R, row: RunRow) -> Outcome<RunView> {
         epoch: row.brief.epoch,
         state,
         manifest: (*manifest).clone(),
+        note: row.note,
         deliverable: row.deliverable,
         lineage: row.lineage,
         kind: row.kind,
         created_at: row.created_at,
+        ended_at: row.ended_at,
     })
 }
 
 /// Whether a run is the tenant's; a foreign one looks like an unknown one.
 fn is_run_of<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, run: RunId) -> Outcome<bool> {
     Ok(rows.run_brief(run)?.is_some_and(|run| run.agent.tenant == *tenant))
+}
+
+pub(crate) fn run_taking<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, run: RunId) -> Outcome<Option<RunId>> {
+    Ok(rows.run_taking(tenant, run)?.map(|taker| taker.run))
+}
+
+pub(crate) fn announced<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, run: RunId) -> Outcome<Said> {
+    if !is_run_of(rows, tenant, run)? {
+        return Ok(Said::default());
+    }
+    Ok(said(rows.deltas(run)?))
 }
 
 pub(crate) fn journal<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, run: RunId, from: u64, limit: usize) -> Outcome<Vec<JournalEntry>> {

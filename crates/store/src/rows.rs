@@ -7,11 +7,12 @@ use std::{borrow::Cow, sync::Arc};
 
 use bytes::Bytes;
 use windlass_kernel::{
-    AfterExecution, AgentKey, BoxId, BoxRange, CallNumber, EffectClass, Epoch, HeadStatus, ItemId, ItemKind, Manifest, NewItem, Route,
-    RunId, Seq, TaskStatus, Tenant, Timestamp, ToolName,
+    AfterExecution, AgentKey, BoxId, BoxRange, CallNumber, EffectClass, Epoch, HeadStatus, ItemId, ItemKind, Manifest, NewItem, Pieces,
+    Route, RunId, Seq, TaskStatus, Tenant, Timestamp, ToolName,
 };
 use windlass_ports::{
-    CallStatus, Guard, Lineage, MessageId, MessageKind, MessageStatus, NodeId, OutboxRow, Page, PinnedManifest, RunStatus, StoreError,
+    Announcement, CallStatus, Guard, Lineage, MessageId, MessageKind, MessageStatus, NodeId, OutboxRow, Page, PinnedManifest, RunStatus,
+    StoreError,
 };
 
 /// What a statement returns.
@@ -80,6 +81,12 @@ pub struct RunRow {
     pub dedupe: Option<String>,
     /// What it may do.
     pub manifest: [u8; 32],
+    /// What its door wants to know again.
+    pub note: Option<Bytes>,
+    /// How long after its end it is erased.
+    pub erase_ms: Option<u64>,
+    /// The earlier run whose calls it takes over.
+    pub takes: Option<RunId>,
     /// What it reads.
     pub context: BoxId,
     /// Where it writes.
@@ -134,6 +141,21 @@ pub struct RunChange {
     pub deliverable: Option<ItemId>,
     /// When it was over.
     pub ended_at: Option<Timestamp>,
+    /// How long after its end it is kept at the least; nothing to a run that is never erased.
+    pub kept_ms: u64,
+}
+
+/// What is erased of a run that has ended.
+#[derive(Clone, Debug)]
+pub struct Erasure {
+    /// Which run.
+    pub run: RunId,
+    /// Its agent.
+    pub agent: AgentKey,
+    /// Those of its boxes that go.
+    pub gone: Vec<BoxId>,
+    /// Those that stay, because others read them.
+    pub kept: Vec<BoxId>,
 }
 
 /// An inbox message to be stored.
@@ -268,6 +290,17 @@ pub struct JournalRow {
     pub body: Bytes,
 }
 
+/// A batch of announced words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeltaRow {
+    /// How many pieces of the run's open words came before.
+    pub first: u32,
+    /// How the words are divided.
+    pub pieces: Pieces,
+    /// The words.
+    pub text: String,
+}
+
 /// One item row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ItemRow {
@@ -294,6 +327,8 @@ pub struct BoxRow {
     pub depth: u32,
     /// How many of the parents' items were copied in front of its own, at positions below zero. Then no parent is read.
     pub inherited: u32,
+    /// Whether another run's box, or a packed one, was made from it: then its items are not this run's alone.
+    pub shared: bool,
 }
 
 /// What a database can be asked.
@@ -306,6 +341,8 @@ pub trait Reads {
     fn run_brief(&self, run: RunId) -> Outcome<Option<RunBrief>>;
     /// The run that used a dedupe key.
     fn run_by_dedupe(&self, tenant: &Tenant, key: &str) -> Outcome<Option<RunBrief>>;
+    /// The run that took over another's calls.
+    fn run_taking(&self, tenant: &Tenant, run: RunId) -> Outcome<Option<RunBrief>>;
     /// The agent's run of the lowest ordinal that is at least this one.
     fn run_from(&self, agent: &AgentKey, ordinal: u64) -> Outcome<Option<RunRow>>;
     /// The agent's queued run of the lowest ordinal above this one.
@@ -318,6 +355,9 @@ pub trait Reads {
     fn open_runs(&self, tenant: &Tenant) -> Outcome<u32>;
     /// A run's journal from a number on.
     fn journal(&self, run: RunId, from: u64, limit: usize) -> Outcome<Vec<JournalRow>>;
+
+    /// A run's announced words that are not settled, in their order.
+    fn deltas(&self, run: RunId) -> Outcome<Vec<DeltaRow>>;
 
     /// One message of an agent.
     fn message(&self, agent: &AgentKey, message: MessageId) -> Outcome<Option<MessageRow>>;
@@ -373,9 +413,11 @@ pub trait Rows: Reads {
     /// Moves a head on that is just as its owner left it: the guard holds, the owner is the same, nothing waits. False if anything
     /// is otherwise, and then nothing changes. Of `shown` only what a run shows is taken.
     fn pass_head(&mut self, guard: &Guard, owner: NodeId, shown: &HeadRow) -> Outcome<bool>;
+    /// Forgets a head that still has the status, epoch, run and seq of `before`. False if it has not, and then nothing changes.
+    fn delete_head(&mut self, agent: &AgentKey, before: &HeadRow) -> Outcome<bool>;
     /// Stores a run.
     fn insert_run(&mut self, run: &RunRow) -> Outcome<()>;
-    /// Changes a run.
+    /// Changes a run. One that ends is to be erased its time later, if it has one.
     fn update_run(&mut self, change: &RunChange) -> Outcome<()>;
     /// Makes a queued run the active one; its state is untouched.
     fn activate_run(&mut self, run: RunId, epoch: Epoch) -> Outcome<()>;
@@ -385,6 +427,13 @@ pub trait Rows: Reads {
     fn add_open_runs(&mut self, tenant: &Tenant, change: i32) -> Outcome<()>;
     /// Stores events of one commit, in their order.
     fn append_journal(&mut self, run: RunId, rows: &[JournalRow]) -> Outcome<()>;
+
+    /// Deletes a run's journal and calls, the boxes that go, and every item of the run that no box that stays has. Of its messages
+    /// the content is forgotten; of the run its note, its result and when it is erased. A box that goes is not shared.
+    fn erase_run(&mut self, erasure: &Erasure) -> Outcome<()>;
+
+    /// Forgets a run's announced words.
+    fn forget_deltas(&mut self, run: RunId) -> Outcome<()>;
 
     /// Stores a message under the next number. A report that stands already is not stored twice: then `None`.
     fn insert_message(&mut self, agent: &AgentKey, row: &MessageRow) -> Outcome<Option<MessageId>>;
@@ -408,6 +457,8 @@ pub trait Rows: Reads {
     fn insert_item(&mut self, tenant: &Tenant, item: &NewItem) -> Outcome<()>;
     /// Stores a box without items.
     fn insert_box(&mut self, row: &BoxRow) -> Outcome<()>;
+    /// Makes a box a shared one, for good.
+    fn share_box(&mut self, id: BoxId) -> Outcome<()>;
     /// Puts an item at a position of a box.
     fn insert_box_row(&mut self, id: BoxId, position: i64, item: ItemId) -> Outcome<()>;
 
@@ -415,6 +466,16 @@ pub trait Rows: Reads {
     fn insert_outbox(&mut self, agent: &AgentKey, run: RunId, first: u64, count: u32) -> Outcome<()>;
     /// Forgets outbox rows.
     fn forget_outbox(&mut self, rows: &[u64]) -> Outcome<()>;
+}
+
+/// What a database can be told of announced words, where it is told one batch at a time.
+pub trait Announces: Reads {
+    /// Whether a run is its agent's active one under a fence.
+    fn is_active(&mut self, agent: &AgentKey, run: RunId, epoch: Epoch) -> Outcome<bool>;
+    /// How many pieces of a run's words stand.
+    fn pieces_standing(&self, run: RunId) -> Outcome<u32>;
+    /// Stores words behind those of their run that stand.
+    fn insert_delta(&mut self, words: &Announcement) -> Outcome<()>;
 }
 
 /// The error of a write whose key stands already.

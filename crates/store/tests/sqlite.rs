@@ -4,13 +4,13 @@
 use std::{fs, path::Path, sync::Arc};
 
 use rusqlite::Connection;
-use windlass_kernel::{HeadStatus, Input, ItemKind, TaskStatus};
-use windlass_ports::{CallStatus, Enqueued, MessageKind, MessageStatus, RunStatus, StoreError, Taken};
+use windlass_kernel::{HeadStatus, Input, ItemKind, Opening, TaskStatus};
+use windlass_ports::{CallStatus, Enqueued, MessageKind, MessageStatus, RunStatus, Store, StoreError, Taken, Views};
 use windlass_store::{
-    OpenError, SqliteStore, StoreOptions,
+    OpenError, SqliteStore, SqliteViews, StoreOptions,
     conformance::{
         Full,
-        fixtures::{Kit, LOOKUP, START, agent, calls, says},
+        fixtures::{Kit, LOOKUP, START, agent, calls, says, words},
     },
 };
 
@@ -95,8 +95,38 @@ async fn everything_is_there_after_a_restart() {
     assert_eq!(format!("{:?}", kit.load(&agent).await), format!("{before:?}"));
     kit.take_report(&agent, START).await;
     assert!(kit.advance(&agent, says("done"), START).await.next_leased);
-    kit.advance(&agent, Input::Entered(None), START).await;
+    kit.advance(&agent, Input::Entered(Opening::Ask), START).await;
     assert_eq!(kit.load(&agent).await.run.unwrap().id, queued);
+}
+
+/// Words that are settled are not, though their rows may still be on disk; whoever reads beside the server sees the same.
+#[tokio::test]
+async fn announced_words_are_there_after_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("windlass.db");
+    let (a, b) = (agent("a"), agent("b"));
+    let first: Arc<dyn Full> = Arc::new(open(&path));
+    let kit = Kit::new(&first);
+    let ((run, _), (settled, _)) = (kit.begin(&a, START).await, kit.begin(&b, START).await);
+    for number in 0..3 {
+        first.announce(words(&a, run, 1, number, &["x"])).await.unwrap();
+        first.announce(words(&b, settled, 1, number, &["y"])).await.unwrap();
+    }
+    let (guard, mut commit) = kit.prepare(&b, Input::TakenOver, START).await;
+    commit.settles = true;
+    first.commit(guard, commit).await.unwrap();
+    let beside: Box<dyn Views> = Box::new(SqliteViews::open(&path).unwrap());
+    let seen = async |views: &dyn Views, run| views.announced(&a.tenant, run).await.unwrap().text;
+    assert_eq!((seen(&*beside, run).await.as_str(), seen(&*beside, settled).await.as_str()), ("xxx", ""));
+    first.announce(words(&b, settled, 1, 0, &["z"])).await.unwrap();
+    assert_eq!(seen(&*beside, settled).await, "z");
+    drop((kit, first));
+    let again = open(&path);
+    assert_eq!((seen(&again, run).await.as_str(), seen(&again, settled).await.as_str()), ("xxx", "z"));
+    again.announce(words(&a, run, 1, 2, &["x"])).await.unwrap();
+    again.announce(words(&a, run, 1, 3, &["!"])).await.unwrap();
+    again.announce(words(&b, settled, 1, 1, &["!"])).await.unwrap();
+    assert_eq!((seen(&again, run).await.as_str(), seen(&again, settled).await.as_str()), ("xxx!", "z!"));
 }
 
 #[tokio::test]
@@ -158,6 +188,7 @@ async fn the_database_refuses_words_outside_its_lists() {
         "UPDATE items SET kind = 'poem'",
         "UPDATE tenants SET open = -1",
         "UPDATE boxes SET parent = x'00', parent_length = NULL",
+        "UPDATE boxes SET shared = 2",
         "INSERT INTO inbox (tenant, agent, kind, status, run, call, created_at)
          SELECT tenant, agent, kind, 'pending', run, call, 0 FROM inbox WHERE call IS NOT NULL",
     ] {
@@ -206,7 +237,9 @@ async fn the_questions_of_the_sweep_are_answered_by_their_indexes() {
         ("SELECT n FROM inbox WHERE run = ?1 AND call = ?2 AND kind = ?3", "inbox_run"),
         ("SELECT tenant FROM heads WHERE wake_at <= ?1 ORDER BY wake_at, tenant, agent", "heads_due"),
         ("SELECT run FROM runs WHERE tenant = ?1 AND dedupe = ?2", "runs_dedupe"),
+        ("SELECT run FROM runs WHERE tenant = ?1 AND takes = ?2", "runs_takes"),
         ("SELECT run FROM calls WHERE tenant = ?1 AND claim_key = ?2", "calls_keys"),
+        ("SELECT tenant, run FROM runs WHERE erase_at <= ?1 ORDER BY erase_at, run", "runs_erasable"),
     ] {
         let mut statement = stranger.prepare(&format!("EXPLAIN QUERY PLAN {question}")).unwrap();
         let count = statement.parameter_count();

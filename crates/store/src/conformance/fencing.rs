@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use windlass_kernel::{Epoch, HeadStatus, Input, ItemKind, RunId, Seq};
+use windlass_kernel::{Epoch, HeadStatus, Input, ItemKind, RunId, Said, Seq};
 use windlass_ports::{Commit, Guard, NodeId, Page, StoreError};
 
 use super::{
@@ -92,7 +92,7 @@ pub async fn another_owner_raises_the_epoch(store: Arc<dyn Full>) {
     assert!(matches!(store.commit(old, reply).await, Err(StoreError::Fenced)));
     assert_eq!(kit.load(&agent).await.head.owner, Some(NodeId(2)));
     assert_eq!(store.run(&agent.tenant, run).await.unwrap().unwrap().epoch, Some(Epoch(2)));
-    let (guard, mut stop) = kit.prepare(&agent, Input::Stopped { reason: String::new() }, START).await;
+    let (guard, mut stop) = kit.prepare(&agent, Input::Stopped { reason: String::new(), said: Said::default() }, START).await;
     (stop.node, stop.raise_epoch) = (NodeId(2), true);
     assert_eq!(store.commit(guard, stop).await.unwrap().epoch, Epoch(3));
     let last = store.journal(&agent.tenant, run, 0, 100).await.unwrap().pop().unwrap();

@@ -6,13 +6,13 @@ use std::sync::{
 };
 
 use windlass_kernel::{
-    AfterExecution, AgentKey, BoxId, BoxRange, Budgets, CallNumber, EffectClass, Event, Input, ItemId, ItemKind, Manifest, Moment, NewItem,
-    Origin, Phase, PolicyName, Reply, Report, ReportCause, RequestedCall, Route, Run, RunId, TaskStatus, Timestamp, ToolSpec, Transition,
-    apply, content, step,
+    AfterExecution, AgentKey, BoxId, BoxRange, Budgets, CallNumber, EffectClass, Epoch, Event, Input, ItemId, ItemKind, Manifest, Moment,
+    NewItem, Opening, Origin, Phase, Pieces, Reply, Report, ReportCause, RequestedCall, Route, Run, RunId, TaskStatus, Timestamp, ToolSpec,
+    Transition, apply, content, step,
 };
 use windlass_ports::{
-    Admission, CallChange, CallClaim, CallStatus, Commit, CommitKind, Committed, Enqueued, Guard, Lineage, Loaded, Message, MessageKind,
-    NewBox, NewCall, NewMessage, NewReport, NewRun, NodeId, PinnedManifest, StoreError, Taken, codec,
+    Admission, Announcement, CallChange, CallClaim, CallStatus, Commit, CommitKind, Committed, Enqueued, Guard, Lineage, Loaded, Message,
+    MessageKind, NewBox, NewCall, NewMessage, NewReport, NewRun, NodeId, PinnedManifest, StoreError, Taken, codec,
 };
 
 use super::Full;
@@ -35,6 +35,9 @@ pub const CHARGE: &str = "charge";
 /// A tool of this process.
 pub const LOCAL: &str = "local";
 
+/// A tool that the client runs itself: a call of it ends the run.
+pub const HANDED_BACK: &str = "handed back";
+
 /// An agent of the tenant most cases use.
 pub fn agent(name: &str) -> AgentKey {
     AgentKey { tenant: "acme".into(), agent: name.into() }
@@ -55,19 +58,18 @@ pub fn manifest() -> Arc<PinnedManifest> {
         effect,
         after_execution: AfterExecution::Suspend,
         deadline_ms: DEADLINE_MS,
+        remote: None,
+        strict: None,
     };
+    let budgets = Budgets { iterations: 1_000, calls: None, tokens: None, wall_ms: None };
     Arc::new(codec::pin_manifest(Manifest {
-        version: Manifest::VERSION,
-        policy: PolicyName::Respond,
-        model: "test".into(),
-        instructions: None,
         tools: vec![
             tool(LOOKUP, Route::External, EffectClass::Read),
             tool(CHARGE, Route::External, EffectClass::Write),
             tool(LOCAL, Route::InProcess, EffectClass::Read),
+            tool(HANDED_BACK, Route::Client, EffectClass::Write),
         ],
-        budgets: Budgets { iterations: 1_000, calls: None, tokens: None, wall_ms: None },
-        result_fields: Vec::new(),
+        ..Manifest::plain("test", budgets)
     }))
 }
 
@@ -84,6 +86,18 @@ pub fn calls(tools: &[&str]) -> Input {
 /// A reply that ends the run.
 pub fn says(text: &str) -> Input {
     Input::Replied(Reply { text: text.to_owned(), ..Reply::default() })
+}
+
+/// Words on their way to readers, in these pieces, after so many others.
+pub fn words(agent: &AgentKey, run: RunId, epoch: u64, first: u32, pieces: &[&str]) -> Announcement {
+    Announcement {
+        agent: agent.clone(),
+        run,
+        epoch: Epoch(epoch),
+        first,
+        text: pieces.concat(),
+        pieces: Pieces(pieces.iter().map(|piece| piece.len() as u32).collect()),
+    }
 }
 
 /// What a waiting report tells the kernel.
@@ -151,6 +165,13 @@ impl Kit {
         self.new_run_after(agent, None, vec![self.item(ItemKind::Instruction, br#"{"text":"do it"}"#)], now)
     }
 
+    /// A turn without a named agent: its head is its own.
+    pub fn own_run(&self, now: Timestamp) -> NewRun {
+        let mut new = self.new_run(&agent(""), now);
+        new.agent = agent(&new.run.to_string());
+        new
+    }
+
     /// A turn that begins after a range, with items of its own.
     pub fn new_run_after(&self, agent: &AgentKey, parent: Option<BoxRange>, items: Vec<NewItem>, now: Timestamp) -> NewRun {
         let context = NewBox { id: self.box_id(), parent, items };
@@ -166,6 +187,9 @@ impl Kit {
             dedupe: None,
             lineage: Lineage { trace: [7; 16], parent_step: Some("step".into()), source: Some("tests".into()), depth: 3 },
             manifest: Arc::clone(&self.manifest),
+            note: None,
+            erase_ms: None,
+            takes: None,
             context,
             output,
             state: apply(None, &accepted).unwrap(),
@@ -180,7 +204,7 @@ impl Kit {
 
     /// The same turn, entered if its agent is idle.
     pub fn entering(&self, mut new: NewRun) -> NewRun {
-        new.enter = Some(self.commit(new.run, &new.state, Input::Entered(None), new.now));
+        new.enter = Some(self.commit(new.run, &new.state, Input::Entered(Opening::Ask), new.now));
         new
     }
 
@@ -206,6 +230,7 @@ impl Kit {
             appended: made.appended,
             messages: Vec::new(),
             consumed: Vec::new(),
+            settles: false,
             now,
         }
     }
@@ -288,6 +313,9 @@ pub fn call_changes(before: &Run, made: &Transition) -> Vec<(CallNumber, CallCha
             Event::Replied { calls, .. } => {
                 changes.extend(calls.iter().map(|call| (call.call, new_call(&next, call, contents.next().unwrap()))));
             }
+            Event::CallsTaken { calls, .. } => {
+                changes.extend(calls.iter().map(|call| (call.call, new_call(&next, call, contents.next().unwrap()))));
+            }
             Event::ActionStarted { call, .. } => changes.push((call.call, new_call(&next, call, contents.next().unwrap()))),
             Event::Reported { call, item, .. } => changes.push((*call, moved(CallStatus::Received, Some(*item), None))),
             Event::LeaseEnded { call } => changes.push((*call, moved(CallStatus::Waiting, None, None))),
@@ -299,6 +327,8 @@ pub fn call_changes(before: &Run, made: &Transition) -> Vec<(CallNumber, CallCha
             }
             Event::Accepted { .. }
             | Event::Leased
+            | Event::Cut { .. }
+            | Event::Quiet
             | Event::AttemptFailed { .. }
             | Event::Parked { .. }
             | Event::Unparked

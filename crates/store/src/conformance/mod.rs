@@ -3,10 +3,13 @@
 //! [`conformance!`](crate::conformance!) makes a test of each case. A case gets an empty store of its own.
 #![expect(clippy::unwrap_used, reason = "these are tests that other crates run: a panic is how they fail")]
 
+pub mod announcing;
 pub mod claims;
 pub mod content;
+pub mod erasing;
 pub mod fencing;
 pub mod fixtures;
+pub mod own_heads;
 pub mod publishing;
 pub mod races;
 pub mod reports;
@@ -50,11 +53,29 @@ macro_rules! conformance {
             turns::a_repeated_key_finds_the_first_run;
             turns::a_repeated_run_is_recorded_once;
             turns::too_many_runs_are_refused;
+            turns::a_repeated_run_is_found_where_no_other_may_enter;
             turns::a_queued_run_can_be_withdrawn;
             turns::an_unknown_or_foreign_context_is_refused;
             turns::of_racing_requests_one_leases;
             turns::a_run_may_end_as_it_is_entered;
             turns::a_stopped_run_leaves_no_turn_behind;
+            turns::a_note_comes_back_with_the_run;
+            turns::calls_are_taken_over_by_one_run;
+            own_heads::a_head_goes_with_the_run_it_was_made_for;
+            own_heads::a_run_may_end_before_its_head_is_made;
+            own_heads::a_lost_answer_of_the_last_commit_is_success;
+            own_heads::a_late_report_needs_no_head;
+            own_heads::a_head_that_others_wait_for_stays;
+            own_heads::a_name_that_is_used_again_goes_on;
+            own_heads::an_ended_run_is_in_no_list;
+            announcing::words_are_read_as_they_were_announced;
+            announcing::words_are_kept_once;
+            announcing::words_of_another_owner_are_fenced;
+            announcing::words_that_do_not_fit_are_refused;
+            announcing::a_commit_settles_words;
+            announcing::a_fenced_commit_settles_nothing;
+            announcing::a_failing_commit_settles_nothing;
+            announcing::one_fenced_stream_does_not_hurt_the_others;
             fencing::a_stale_guard_changes_nothing;
             fencing::a_lost_answer_is_success_once;
             fencing::a_lost_answer_of_the_last_commit_is_success_too;
@@ -85,6 +106,17 @@ macro_rules! conformance {
             content::a_tenant_sees_nothing_of_another;
             content::pages_follow_each_other;
             content::edges_follow_the_inbox;
+            erasing::a_run_is_erased_its_time_after_its_end;
+            erasing::every_way_to_end_counts;
+            erasing::a_follow_up_has_an_hour;
+            erasing::what_a_run_said_is_gone;
+            erasing::only_an_ended_run_of_the_tenant_is_erased;
+            erasing::what_a_follow_up_reads_stays;
+            erasing::a_context_stays_without_its_output;
+            erasing::copies_of_parents_are_nobodys_to_erase;
+            erasing::what_was_packed_stays;
+            erasing::what_is_erased_can_be_read_by_nobody;
+            erasing::a_report_after_the_erasure_leaves_no_content;
             sweep::agents_are_due_in_order;
             sweep::a_postponed_model_call_is_due;
             sweep::a_lost_owners_agents_are_orphans;
@@ -99,9 +131,14 @@ macro_rules! conformance {
             races::a_commit_that_races_itself_is_applied_once;
             races::a_stop_and_a_reply_are_one_or_the_other;
             races::of_racing_requests_with_one_key_one_is_recorded;
+            races::of_racing_takers_one_is_recorded;
+            races::words_that_race_a_takeover_are_kept_or_fenced;
+            races::words_are_whole_whenever_they_are_read;
             races::of_racing_reports_one_is_recorded;
             races::a_report_that_races_a_suspend_is_counted;
             races::of_racing_services_one_is_given_the_call;
+            erasing::a_follow_up_that_races_an_erasure_reads_all_or_is_refused;
+            erasing::a_pack_that_races_an_erasure_has_all_or_is_refused;
         }
         $crate::conformance! { @each $make, true;
             publishing::every_event_is_noted_once;

@@ -2,12 +2,12 @@
 
 use std::{future::Future, sync::Arc};
 
-use windlass_kernel::{AgentKey, Epoch, HeadStatus, Input, RunId, Seq};
+use windlass_kernel::{AgentKey, Epoch, HeadStatus, Input, RunId, Said, Seq};
 use windlass_ports::{Commit, Enqueued, Guard, MessageStatus, NodeId, Page, StoreError, Taken};
 
 use super::{
     Full,
-    fixtures::{CHARGE, Kit, LOOKUP, NODE, START, agent, calls, says},
+    fixtures::{CHARGE, Kit, LOOKUP, NODE, START, agent, calls, says, words},
 };
 
 /// So often is each race run: who comes first is the scheduler's choice.
@@ -38,7 +38,7 @@ async fn events(store: &Arc<dyn Full>, agent: &AgentKey, run: RunId) -> usize {
 pub async fn a_stale_guard_stops_nothing(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     let (run, _) = kit.begin(&agent, START).await;
-    let (good, mut stop) = kit.prepare(&agent, Input::Stopped { reason: String::new() }, START).await;
+    let (good, mut stop) = kit.prepare(&agent, Input::Stopped { reason: String::new(), said: Said::default() }, START).await;
     stop.raise_epoch = true;
     let before = (store.head(&agent).await.unwrap(), events(&store, &agent, run).await);
     for stale in [
@@ -119,7 +119,7 @@ pub async fn a_stop_and_a_reply_are_one_or_the_other(store: Arc<dyn Full>) {
         let agent = racer(round);
         let (run, _) = kit.begin(&agent, START).await;
         let (guard, reply) = kit.prepare(&agent, says("done"), START).await;
-        let (_, mut stop) = kit.prepare(&agent, Input::Stopped { reason: String::new() }, START).await;
+        let (_, mut stop) = kit.prepare(&agent, Input::Stopped { reason: String::new(), said: Said::default() }, START).await;
         stop.raise_epoch = true;
         let ask = |commit: Commit| {
             let (store, guard) = (store.clone(), guard.clone());
@@ -159,6 +159,88 @@ pub async fn of_racing_requests_with_one_key_one_is_recorded(store: Arc<dyn Full
         let head = store.head(&agent).await.unwrap().unwrap();
         assert_eq!((head.runs, head.queued), (1, 0));
     }
+}
+
+/// Calls that many want to take over at once: one does, and everybody is told which.
+pub async fn of_racing_takers_one_is_recorded(store: Arc<dyn Full>) {
+    let kit = Kit::new(&store);
+    for round in 0..ROUNDS {
+        let (left, _) = kit.begin(&racer(round), START).await;
+        let ask = |taker| {
+            let mut new = kit.entering(kit.new_run(&agent(&format!("{round} {taker}")), START));
+            new.takes = Some(left);
+            let (store, own) = (store.clone(), new.run);
+            async move { (own, store.enqueue(new).await.unwrap()) }
+        };
+        let outcomes = race((0..RACERS).map(ask).collect::<Vec<_>>()).await;
+        let (first, others): (Vec<_>, Vec<_>) = outcomes.iter().partition(|(_, outcome)| matches!(outcome, Enqueued::Entered { .. }));
+        assert_eq!(first.len(), 1, "{outcomes:?}");
+        for (_, outcome) in others {
+            assert_eq!(*outcome, Enqueued::TakenBefore { by: first[0].0 });
+        }
+    }
+}
+
+/// Words and a takeover at the same moment: whoever took over sees them, or they were fenced.
+pub async fn words_that_race_a_takeover_are_kept_or_fenced(store: Arc<dyn Full>) {
+    let kit = Kit::new(&store);
+    for round in 0..ROUNDS {
+        let agent = racer(round);
+        let (run, _) = kit.begin(&agent, START).await;
+        store.announce(words(&agent, run, 1, 0, &["a"])).await.unwrap();
+        let (guard, mut takeover) = kit.prepare(&agent, Input::TakenOver, START).await;
+        takeover.node = NodeId(2);
+        let (one, two, late) = (store.clone(), store.clone(), words(&agent, run, 1, 1, &["b"]));
+        let tenant = agent.tenant.clone();
+        let announces = tokio::spawn(async move { one.announce(late).await });
+        let takes = tokio::spawn(async move {
+            two.commit(guard, takeover).await.unwrap();
+            two.announced(&tenant, run).await.unwrap().text
+        });
+        let seen = takes.await.unwrap();
+        match announces.await.unwrap() {
+            Ok(()) => assert_eq!(seen, "ab"),
+            Err(StoreError::Fenced) => assert_eq!(seen, "a"),
+            Err(error) => panic!("{error}"),
+        }
+        assert_eq!(store.announced(&agent.tenant, run).await.unwrap().text, seen);
+    }
+}
+
+/// Whoever reads along while words come and are settled sees words of one time, from their beginning, and none twice.
+pub async fn words_are_whole_whenever_they_are_read(store: Arc<dyn Full>) {
+    let (kit, agent) = (Kit::new(&store), racer(0));
+    let (run, _) = kit.begin(&agent, START).await;
+    let (reading, tenant) = (store.clone(), agent.tenant.clone());
+    let reader = tokio::spawn(async move {
+        let (mut reads, mut last) = (0, 0);
+        while last < ROUNDS {
+            let said = reading.announced(&tenant, run).await.unwrap();
+            assert_eq!(said.text.len(), said.pieces.bytes());
+            let words: Vec<&str> = said.text.split_inclusive(' ').collect();
+            if let Some(word) = words.first() {
+                let lap: usize = word.split('.').next().unwrap().parse().unwrap();
+                assert!(lap >= last, "{lap} {last}");
+                last = lap;
+                let expected: Vec<String> = (0..words.len()).map(|index| format!("{lap}.{index} ")).collect();
+                assert_eq!(words, expected);
+            }
+            reads += 1;
+            tokio::task::yield_now().await;
+        }
+        reads
+    });
+    for lap in 0..=ROUNDS {
+        for index in 0..8 {
+            store.announce(words(&agent, run, 1, index, &[&format!("{lap}.{index} ")])).await.unwrap();
+        }
+        if lap < ROUNDS {
+            let (guard, mut commit) = kit.prepare(&agent, Input::TakenOver, START).await;
+            commit.settles = true;
+            store.commit(guard, commit).await.unwrap();
+        }
+    }
+    assert!(reader.await.unwrap() > 0);
 }
 
 /// One call, many reports at once: one row, counted once, and everybody is told its number.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use windlass_kernel::{AgentKey, Failure, HeadStatus, Input, Usage};
+use windlass_kernel::{AgentKey, Failure, HeadStatus, Input, Said, Usage};
 use windlass_ports::{Enqueued, NodeId};
 
 use super::{
@@ -31,7 +31,8 @@ pub async fn a_postponed_model_call_is_due(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     kit.begin(&agent, START).await;
     let retry_at = START.plus_ms(500);
-    let failure = Failure { code: "busy".into(), message: String::new(), retry_at: Some(retry_at), usage: Usage::default() };
+    let failure =
+        Failure { code: "busy".into(), message: String::new(), retry_at: Some(retry_at), usage: Usage::default(), said: Said::default() };
     kit.advance(&agent, Input::AttemptFailed(failure), START).await;
     assert!(store.due(START.plus_ms(499), 10).await.unwrap().is_empty());
     assert_eq!(store.due(retry_at, 10).await.unwrap(), std::slice::from_ref(&agent));
@@ -79,7 +80,7 @@ pub async fn a_quarantined_agent_is_left_alone(store: Arc<dyn Full>) {
     assert!(store.due(START.plus_ms(DEADLINE_MS * 2), 10).await.unwrap().is_empty());
     assert!(store.orphans(NodeId(2), None, 10).await.unwrap().is_empty());
     assert!(matches!(kit.begin(&agent, START).await.1, Enqueued::Queued { .. }));
-    let committed = kit.advance(&agent, Input::Stopped { reason: String::new() }, START).await;
+    let committed = kit.advance(&agent, Input::Stopped { reason: String::new(), said: Said::default() }, START).await;
     assert!(committed.next_leased);
     assert_eq!(store.head(&agent).await.unwrap().unwrap().quarantined, None);
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use windlass_kernel::{BoxRange, Epoch, HeadStatus, Input, RunId, Seq, TaskStatus, fold};
+use windlass_kernel::{BoxRange, Epoch, HeadStatus, Input, Opening, RunId, Said, Seq, TaskStatus, fold};
 use windlass_ports::{Enqueued, MessageKind, MessageStatus, Page, RunStatus, Withdrawn};
 
 use super::{
@@ -38,7 +38,7 @@ pub async fn without_room_the_run_is_dispatched(store: Arc<dyn Full>) {
     assert_eq!((loaded.head.status, loaded.head.epoch), (HeadStatus::Dispatched, epoch));
     assert_eq!(loaded.run.unwrap().turn, Some(message));
     assert!(loaded.pending.is_empty(), "a run's own turn is not a message to it");
-    let committed = kit.advance(&agent, Input::Entered(None), START).await;
+    let committed = kit.advance(&agent, Input::Entered(Opening::Ask), START).await;
     assert_eq!((committed.epoch, committed.pending), (epoch, 0));
     assert_eq!(store.inbox(&agent, ALL).await.unwrap()[0].status, MessageStatus::Consumed);
     assert!(store.due(START.plus_ms(1), 10).await.unwrap().is_empty());
@@ -70,6 +70,53 @@ pub async fn a_whole_run_folds_to_its_state(store: Arc<dyn Full>) {
     assert_eq!(store.calls(&agent.tenant, run, windlass_kernel::CallNumber(0), 10).await.unwrap()[0].status.as_str(), "applied");
 }
 
+/// Bytes that are nobody's but the door's, of any kind, and when the run was over.
+pub async fn a_note_comes_back_with_the_run(store: Arc<dyn Full>) {
+    let (kit, agent) = (Kit::new(&store), agent("a"));
+    for note in [None, Some(&b""[..]), Some(b"{\"a\0\xff\"}"), Some(&[7; 20_000])] {
+        let mut new = kit.entering(kit.new_run(&agent, START));
+        new.note = note.map(bytes::Bytes::copy_from_slice);
+        let run = new.run;
+        store.enqueue(new).await.unwrap();
+        let view = store.run(&agent.tenant, run).await.unwrap().unwrap();
+        assert_eq!((view.note.as_deref(), view.ended_at), (note, None));
+        kit.advance(&agent, says("done"), START.plus_ms(9)).await;
+        let view = store.run(&agent.tenant, run).await.unwrap().unwrap();
+        assert_eq!((view.note.as_deref(), view.ended_at), (note, Some(START.plus_ms(9))));
+    }
+}
+
+/// The calls that a run left behind are one later run's; who asks twice is told of its own run first.
+pub async fn calls_are_taken_over_by_one_run(store: Arc<dyn Full>) {
+    let (kit, tenant) = (Kit::new(&store), agent("a").tenant);
+    let (left, _) = kit.begin(&agent("a"), START).await;
+    let (kept, _) = kit.begin(&agent("x"), START).await;
+    assert_eq!(store.run_taking(&tenant, left).await.unwrap(), None);
+    let taking = |agent, key: Option<&str>| {
+        let mut new = kit.entering(kit.new_run(&agent, START));
+        (new.takes, new.dedupe) = (Some(left), key.map(str::to_owned));
+        new
+    };
+    let first = taking(agent("b"), Some("key"));
+    assert!(matches!(store.enqueue(first.clone()).await.unwrap(), Enqueued::Entered { .. }));
+    assert_eq!(store.run_taking(&tenant, left).await.unwrap(), Some(first.run));
+    let second = taking(agent("c"), Some("other key"));
+    assert_eq!(store.enqueue(second.clone()).await.unwrap(), Enqueued::TakenBefore { by: first.run });
+    assert!(store.run(&tenant, second.run).await.unwrap().is_none());
+    assert!(store.head(&agent("c")).await.unwrap().is_none());
+    assert!(store.open_box(&tenant, second.context.id).await.unwrap().is_none());
+    assert!(matches!(store.enqueue(first.clone()).await.unwrap(), Enqueued::Duplicate { run, .. } if run == first.run));
+    assert!(matches!(store.enqueue(taking(agent("c"), Some("key"))).await.unwrap(), Enqueued::Duplicate { run, .. } if run == first.run));
+    kit.advance(&agent("b"), says("done"), START).await;
+    assert_eq!(store.enqueue(taking(agent("b"), None)).await.unwrap(), Enqueued::TakenBefore { by: first.run }, "also when it is over");
+    let mut again = kit.new_run(&agent("c"), START);
+    again.dedupe = Some("other key".into());
+    assert!(matches!(store.enqueue(again).await.unwrap(), Enqueued::Dispatched { .. }), "a refused request used no key");
+    assert!(matches!(store.enqueue(taking(foreign("a"), None)).await.unwrap(), Enqueued::Entered { .. }), "tenants are apart");
+    assert_eq!(store.run_taking(&tenant, left).await.unwrap(), Some(first.run));
+    assert_eq!(store.run_taking(&tenant, kept).await.unwrap(), None);
+}
+
 /// The end of a run leases the next in the same commit, first come first served.
 pub async fn queued_runs_start_in_their_order(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
@@ -88,7 +135,7 @@ pub async fn queued_runs_start_in_their_order(store: Arc<dyn Full>) {
             assert_eq!(loaded.head.status, HeadStatus::Dispatched);
             assert_eq!(loaded.head.epoch, Epoch(index as u64 + 1), "each lease has its own epoch");
             assert_eq!(store.due(START.plus_ms(50), 10).await.unwrap().len(), 1);
-            kit.advance(&agent, Input::Entered(None), START.plus_ms(50)).await;
+            kit.advance(&agent, Input::Entered(Opening::Ask), START.plus_ms(50)).await;
         }
         let committed = kit.advance(&agent, says("done"), START.plus_ms(50)).await;
         assert_eq!(committed.next_leased, index < 3);
@@ -158,6 +205,41 @@ pub async fn too_many_runs_are_refused(store: Arc<dyn Full>) {
     assert!(matches!(limited(agent("b"), 1, 2).await.unwrap(), Enqueued::Entered { .. }));
 }
 
+/// Requests that are made again are told of their runs, whatever else would keep a new one out, and in whatever company they come.
+pub async fn a_repeated_run_is_found_where_no_other_may_enter(store: Arc<dyn Full>) {
+    let kit = Kit::new(&store);
+    let mut repeats = Vec::new();
+    for n in 0..40 {
+        let mut new = kit.entering(kit.new_run(&agent(&format!("a{n}")), START));
+        match n % 5 {
+            0 => new.kind = MessageKind::UiAction,
+            1 => new.takes = Some(kit.run_id()),
+            _ => {}
+        }
+        assert!(matches!(store.enqueue(new.clone()).await.unwrap(), Enqueued::Entered { .. }));
+        match n % 5 {
+            2 => new.admission.queued_per_agent_max = 0,
+            3 => new.context.parent = Some(BoxRange { id: kit.box_id(), length: 1 }),
+            _ => {}
+        }
+        new.admission.open_per_tenant_max = 40;
+        repeats.push(new);
+    }
+    let others = (0..40).map(|n| {
+        let mut new = kit.entering(kit.new_run(&agent(&format!("b{n}")), START));
+        new.admission.open_per_tenant_max = 40;
+        new
+    });
+    let both: Vec<_> = repeats.into_iter().zip(others).collect();
+    let ask = both.iter().map(|(again, other)| futures_util::future::join(store.enqueue(again.clone()), store.enqueue(other.clone())));
+    let answers = futures_util::future::join_all(ask).await;
+    for (n, ((found, refused), (again, _))) in answers.into_iter().zip(&both).enumerate() {
+        let found = found.unwrap();
+        assert!(matches!(&found, Enqueued::Duplicate { run, .. } if *run == again.run), "{n}: {found:?}");
+        assert_eq!(refused.unwrap(), Enqueued::TenantFull, "{n}");
+    }
+}
+
 /// A run that waits its turn can be ended; one that has begun, or is another agent's, cannot.
 pub async fn a_queued_run_can_be_withdrawn(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
@@ -165,7 +247,7 @@ pub async fn a_queued_run_can_be_withdrawn(store: Arc<dyn Full>) {
     let new = kit.new_run(&agent, START);
     store.enqueue(new.clone()).await.unwrap();
     let (last, _) = kit.begin(&agent, START).await;
-    let stop = kit.commit(new.run, &new.state, Input::Stopped { reason: "no".into() }, START);
+    let stop = kit.commit(new.run, &new.state, Input::Stopped { reason: "no".into(), said: Said::default() }, START);
     assert_eq!(store.withdraw(foreign("a"), stop.clone()).await.unwrap(), Withdrawn::NotQueued);
     assert_eq!(store.withdraw(agent.clone(), stop.clone()).await.unwrap(), Withdrawn::Done);
     assert_eq!(store.withdraw(agent.clone(), stop).await.unwrap(), Withdrawn::NotQueued);
@@ -178,7 +260,7 @@ pub async fn a_queued_run_can_be_withdrawn(store: Arc<dyn Full>) {
     assert_eq!(rows.iter().find(|row| row.run == Some(new.run)).unwrap().status, MessageStatus::Skipped);
     assert_eq!(store.head(&agent).await.unwrap().unwrap().queued, 1);
     let state = kit.load(&agent).await.run.unwrap().state;
-    let active_stop = kit.commit(active, &state, Input::Stopped { reason: String::new() }, START);
+    let active_stop = kit.commit(active, &state, Input::Stopped { reason: String::new(), said: Said::default() }, START);
     assert_eq!(store.withdraw(agent.clone(), active_stop).await.unwrap(), Withdrawn::NotQueued);
     assert!(kit.advance(&agent, says("done"), START).await.next_leased);
     assert_eq!(kit.load(&agent).await.run.unwrap().id, last, "the withdrawn run is passed over");
@@ -217,7 +299,7 @@ pub async fn of_racing_requests_one_leases(store: Arc<dyn Full>) {
 pub async fn a_run_may_end_as_it_is_entered(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     let mut new = kit.new_run(&agent, START);
-    new.enter = Some(kit.commit(new.run, &new.state, Input::Stopped { reason: String::new() }, START));
+    new.enter = Some(kit.commit(new.run, &new.state, Input::Stopped { reason: String::new(), said: Said::default() }, START));
     let run = new.run;
     assert!(matches!(store.enqueue(new).await.unwrap(), Enqueued::Entered { .. }));
     let view = store.run(&agent.tenant, run).await.unwrap().unwrap();
@@ -233,7 +315,7 @@ pub async fn a_stopped_run_leaves_no_turn_behind(store: Arc<dyn Full>) {
     store.enqueue(kit.new_run(&agent, START)).await.unwrap();
     let loaded = kit.load(&agent).await;
     let run = loaded.run.as_ref().unwrap();
-    let stop = kit.commit(run.id, &run.state, Input::Stopped { reason: String::new() }, START);
+    let stop = kit.commit(run.id, &run.state, Input::Stopped { reason: String::new(), said: Said::default() }, START);
     store.commit(guard(&agent, &loaded), stop).await.unwrap();
     assert_eq!(store.inbox(&agent, ALL).await.unwrap()[0].status, MessageStatus::Skipped);
     assert!(store.due(START.plus_ms(1), 10).await.unwrap().is_empty());

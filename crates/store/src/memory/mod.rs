@@ -1,5 +1,6 @@
 //! The store without a disk: for tests, and for trying things out. It keeps every promise but survival.
 
+mod erase;
 mod reads;
 mod table;
 mod writes;
@@ -8,10 +9,10 @@ use std::{sync::Mutex, time::Duration};
 
 use async_trait::async_trait;
 use tokio::time::Instant;
-use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ItemId, NewItem, RunId, Tenant, Timestamp};
+use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ItemId, NewItem, RunId, Said, Tenant, Timestamp};
 use windlass_ports::{
-    BoxView, CallClaim, CallView, ClaimedCall, Commit, Committed, Edge, Enqueued, Guard, HeadView, InboxView, Item, JournalEntry, Loaded,
-    MessageId, NewReport, NewRun, NodeId, OutboxRow, Page, RunView, Store, StoreError, Taken, Views, Withdrawn,
+    Announcement, BoxView, CallClaim, CallView, ClaimedCall, Commit, Committed, Edge, Enqueued, Guard, HeadView, InboxView, Item,
+    JournalEntry, Loaded, MessageId, NewReport, NewRun, NodeId, OutboxRow, Page, RunView, Store, StoreError, Taken, Views, Withdrawn,
 };
 
 use crate::{
@@ -73,6 +74,10 @@ impl Store for MemoryStore {
         self.write(|rows| verbs::commit(rows, self.options, &guard, &commit))
     }
 
+    async fn announce(&self, words: Announcement) -> Result<(), StoreError> {
+        self.write(|rows| verbs::announce(rows, &words))
+    }
+
     async fn withdraw(&self, agent: AgentKey, commit: Commit) -> Result<Withdrawn, StoreError> {
         self.write(|rows| verbs::withdraw(rows, self.options, &agent, &commit))
     }
@@ -122,6 +127,14 @@ impl Store for MemoryStore {
         self.write(|rows| verbs::quarantine(rows, &agent, &reason))
     }
 
+    async fn erase(&self, tenant: Tenant, run: RunId) -> Result<(), StoreError> {
+        self.write(|rows| verbs::erase(rows, &tenant, run))
+    }
+
+    async fn erasable(&self, now: Timestamp, limit: usize) -> Result<Vec<(Tenant, RunId)>, StoreError> {
+        self.read(|rows| rows.erasable(now, limit))
+    }
+
     async fn refuse(&self, agent: AgentKey, message: MessageId, reason: String) -> Result<(), StoreError> {
         self.write(|rows| verbs::refuse(rows, &agent, message, &reason))
     }
@@ -143,6 +156,14 @@ impl Views for MemoryStore {
 
     async fn run(&self, tenant: &Tenant, run: RunId) -> Result<Option<RunView>, StoreError> {
         self.read(|rows| reading::run(rows, tenant, run))
+    }
+
+    async fn run_taking(&self, tenant: &Tenant, run: RunId) -> Result<Option<RunId>, StoreError> {
+        self.read(|rows| reading::run_taking(rows, tenant, run))
+    }
+
+    async fn announced(&self, tenant: &Tenant, run: RunId) -> Result<Said, StoreError> {
+        self.read(|rows| reading::announced(rows, tenant, run))
     }
 
     async fn run_from(&self, agent: &AgentKey, ordinal: u64) -> Result<Option<RunView>, StoreError> {

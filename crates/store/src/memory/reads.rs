@@ -10,7 +10,7 @@ use windlass_kernel::{AgentKey, BoxId, CallNumber, HeadStatus, ItemId, Manifest,
 use windlass_ports::{CallStatus, Lineage, MessageId, MessageKind, NodeId, OutboxRow, Page, RunStatus};
 
 use super::writes::MemoryRows;
-use crate::rows::{BoxRow, CallRow, HeadRow, ItemRow, JournalRow, MessageRow, Outcome, Reads, RunBrief, RunRow, is_missing};
+use crate::rows::{BoxRow, CallRow, DeltaRow, HeadRow, ItemRow, JournalRow, MessageRow, Outcome, Reads, RunBrief, RunRow, is_missing};
 
 const LAST_MESSAGE: MessageId = MessageId(u64::MAX);
 const LAST_CALL: CallNumber = CallNumber(u32::MAX);
@@ -35,6 +35,13 @@ impl Reads for MemoryRows {
     fn run_by_dedupe(&self, tenant: &Tenant, key: &str) -> Outcome<Option<RunBrief>> {
         match self.dedupes.get(&(tenant.clone(), key.to_owned())) {
             Some(run) => self.run_brief(*run),
+            None => Ok(None),
+        }
+    }
+
+    fn run_taking(&self, tenant: &Tenant, run: RunId) -> Outcome<Option<RunBrief>> {
+        match self.takers.get(&(tenant.clone(), run)) {
+            Some(taker) => self.run_brief(*taker),
             None => Ok(None),
         }
     }
@@ -64,6 +71,10 @@ impl Reads for MemoryRows {
 
     fn journal(&self, run: RunId, from: u64, limit: usize) -> Outcome<Vec<JournalRow>> {
         Ok(self.journal.range((run, from)..=(run, u64::MAX)).take(limit).map(|(_, row)| row.clone()).collect())
+    }
+
+    fn deltas(&self, run: RunId) -> Outcome<Vec<DeltaRow>> {
+        Ok(self.deltas.range((run, 0)..=(run, u32::MAX)).map(|(_, row)| row.clone()).collect())
     }
 
     fn message(&self, agent: &AgentKey, message: MessageId) -> Outcome<Option<MessageRow>> {

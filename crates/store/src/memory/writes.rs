@@ -5,12 +5,14 @@ use std::{collections::BTreeMap, sync::Arc};
 use bytes::Bytes;
 use tokio::time::Instant;
 use windlass_kernel::{AgentKey, BoxId, CallNumber, Epoch, ItemId, Manifest, NewItem, RunId, Seq, Tenant, Timestamp, ToolName};
-use windlass_ports::{CallStatus, Guard, MessageId, MessageKind, MessageStatus, NodeId, OutboxRow, PinnedManifest, RunStatus, codec};
+use windlass_ports::{
+    Announcement, CallStatus, Guard, MessageId, MessageKind, MessageStatus, NodeId, OutboxRow, PinnedManifest, RunStatus, codec,
+};
 
 use super::table::Table;
 use crate::rows::{
-    BoxRow, CallMove, CallRow, HeadRow, ItemRow, JournalRow, MessageRow, Outcome, Rows, RunChange, RunRow, is_missing, is_report,
-    stands_already,
+    Announces, BoxRow, CallMove, CallRow, DeltaRow, Erasure, HeadRow, ItemRow, JournalRow, MessageRow, Outcome, Rows, RunChange, RunRow,
+    is_missing, is_report, stands_already,
 };
 
 /// Where a waiting call stands in line: whose, of which tool, since when.
@@ -21,9 +23,12 @@ pub(super) struct MemoryRows {
     pub(super) runs: Table<RunId, RunRow>,
     pub(super) ordinals: Table<(AgentKey, u64), RunId>,
     pub(super) dedupes: Table<(Tenant, String), RunId>,
+    pub(super) takers: Table<(Tenant, RunId), RunId>,
+    pub(super) erasable: Table<(Timestamp, RunId), Tenant>,
     pub(super) manifests: Table<[u8; 32], Arc<Manifest>>,
     pub(super) open_runs: Table<Tenant, u32>,
     pub(super) journal: Table<(RunId, u64), JournalRow>,
+    pub(super) deltas: Table<(RunId, u32), DeltaRow>,
     pub(super) inbox: Table<(AgentKey, MessageId), MessageRow>,
     pub(super) pending: Table<(AgentKey, MessageId), ()>,
     pub(super) reports: Table<(RunId, CallNumber, MessageKind), MessageId>,
@@ -49,9 +54,12 @@ impl MemoryRows {
             runs: Table::new(),
             ordinals: Table::new(),
             dedupes: Table::new(),
+            takers: Table::new(),
+            erasable: Table::new(),
             manifests: Table::new(),
             open_runs: Table::new(),
             journal: Table::new(),
+            deltas: Table::new(),
             inbox: Table::new(),
             pending: Table::new(),
             reports: Table::new(),
@@ -77,9 +85,12 @@ macro_rules! each_table {
         $rows.runs.$verb();
         $rows.ordinals.$verb();
         $rows.dedupes.$verb();
+        $rows.takers.$verb();
+        $rows.erasable.$verb();
         $rows.manifests.$verb();
         $rows.open_runs.$verb();
         $rows.journal.$verb();
+        $rows.deltas.$verb();
         $rows.inbox.$verb();
         $rows.pending.$verb();
         $rows.reports.$verb();
@@ -103,14 +114,30 @@ impl MemoryRows {
         each_table!(self, roll_back);
     }
 
-    fn change_run(&mut self, run: RunId, change: impl FnOnce(&mut RunRow)) -> Outcome<()> {
+    fn holds(&self, agent: &AgentKey, before: &HeadRow) -> bool {
+        let guard = |head: &HeadRow| (head.status, head.epoch, head.run, head.seq);
+        self.heads.get(agent).is_some_and(|head| guard(head) == guard(before))
+    }
+
+    pub(super) fn change_run(&mut self, run: RunId, change: impl FnOnce(&mut RunRow)) -> Outcome<()> {
         let mut row = self.runs.get(&run).cloned().ok_or_else(|| is_missing("a run that changes"))?;
+        let before = erase_at(&row);
         change(&mut row);
+        self.index_run(before, &row);
         self.runs.put(run, row);
         Ok(())
     }
 
-    fn change_message(&mut self, agent: &AgentKey, id: MessageId, change: impl FnOnce(&mut MessageRow)) -> Outcome<()> {
+    fn index_run(&mut self, before: Option<Timestamp>, row: &RunRow) {
+        let after = erase_at(row);
+        if before == after {
+            return;
+        }
+        before.into_iter().for_each(|at| self.erasable.remove(&(at, row.brief.run)));
+        after.into_iter().for_each(|at| self.erasable.put((at, row.brief.run), row.brief.agent.tenant.clone()));
+    }
+
+    pub(super) fn change_message(&mut self, agent: &AgentKey, id: MessageId, change: impl FnOnce(&mut MessageRow)) -> Outcome<()> {
         let key = (agent.clone(), id);
         let mut row = self.inbox.get(&key).cloned().ok_or_else(|| is_missing("a message that changes"))?;
         change(&mut row);
@@ -126,7 +153,7 @@ impl MemoryRows {
         }
     }
 
-    fn unindex_call(&mut self, row: &CallRow) {
+    pub(super) fn unindex_call(&mut self, row: &CallRow) {
         self.waiting.remove(&place(row));
         self.claimed.remove(&(row.run, row.call));
         if let Some(key) = &row.claim_key {
@@ -151,6 +178,10 @@ fn place(row: &CallRow) -> Place {
     (row.agent.tenant.clone(), row.tool.clone(), row.created_at, row.run, row.call)
 }
 
+fn erase_at(row: &RunRow) -> Option<Timestamp> {
+    Some(row.ended_at?.plus_ms(row.erase_ms?))
+}
+
 fn must(is_new: bool, what: &str) -> Outcome<()> {
     if is_new { Ok(()) } else { Err(stands_already(what)) }
 }
@@ -161,10 +192,17 @@ impl Rows for MemoryRows {
     }
 
     fn update_head(&mut self, agent: &AgentKey, before: &HeadRow, after: &HeadRow) -> Outcome<bool> {
-        let guard = |head: &HeadRow| (head.status, head.epoch, head.run, head.seq);
-        let holds = self.heads.get(agent).is_some_and(|head| guard(head) == guard(before));
+        let holds = self.holds(agent, before);
         if holds {
             self.heads.put(agent.clone(), after.clone());
+        }
+        Ok(holds)
+    }
+
+    fn delete_head(&mut self, agent: &AgentKey, before: &HeadRow) -> Outcome<bool> {
+        let holds = self.holds(agent, before);
+        if holds {
+            self.heads.remove(agent);
         }
         Ok(holds)
     }
@@ -188,7 +226,11 @@ impl Rows for MemoryRows {
         if let Some(key) = &run.dedupe {
             must(self.dedupes.insert((brief.agent.tenant.clone(), key.clone()), brief.run), "a dedupe key")?;
         }
+        if let Some(left) = run.takes {
+            must(self.takers.insert((brief.agent.tenant.clone(), left), brief.run), "a run that takes over calls")?;
+        }
         must(self.ordinals.insert((brief.agent.clone(), brief.ordinal), brief.run), "an ordinal")?;
+        self.index_run(None, run);
         must(self.runs.insert(brief.run, run.clone()), "a run")
     }
 
@@ -201,6 +243,7 @@ impl Rows for MemoryRows {
             row.iteration = change.iteration;
             row.deliverable = change.deliverable;
             row.ended_at = change.ended_at;
+            row.erase_ms = row.erase_ms.map(|ms| ms.max(change.kept_ms));
         })
     }
 
@@ -228,6 +271,16 @@ impl Rows for MemoryRows {
 
     fn append_journal(&mut self, run: RunId, rows: &[JournalRow]) -> Outcome<()> {
         rows.iter().try_for_each(|row| must(self.journal.insert((run, row.number), row.clone()), "a journal number"))
+    }
+
+    fn erase_run(&mut self, erasure: &Erasure) -> Outcome<()> {
+        self.erase(erasure)
+    }
+
+    fn forget_deltas(&mut self, run: RunId) -> Outcome<()> {
+        let keys: Vec<_> = self.deltas.range((run, 0)..=(run, u32::MAX)).map(|(key, _)| *key).collect();
+        keys.iter().for_each(|key| self.deltas.remove(key));
+        Ok(())
     }
 
     fn insert_message(&mut self, agent: &AgentKey, row: &MessageRow) -> Outcome<Option<MessageId>> {
@@ -305,6 +358,13 @@ impl Rows for MemoryRows {
         must(self.boxes.insert(row.id, row.clone()), "a box")
     }
 
+    fn share_box(&mut self, id: BoxId) -> Outcome<()> {
+        let mut row = self.boxes.get(&id).cloned().ok_or_else(|| is_missing("a box that is shared"))?;
+        row.shared = true;
+        self.boxes.put(id, row);
+        Ok(())
+    }
+
     fn insert_box_row(&mut self, id: BoxId, position: i64, item: ItemId) -> Outcome<()> {
         must(self.box_rows.insert((id, position), item), "a position of a box")
     }
@@ -318,5 +378,21 @@ impl Rows for MemoryRows {
     fn forget_outbox(&mut self, rows: &[u64]) -> Outcome<()> {
         rows.iter().for_each(|n| self.outbox.remove(n));
         Ok(())
+    }
+}
+
+impl Announces for MemoryRows {
+    fn is_active(&mut self, agent: &AgentKey, run: RunId, epoch: Epoch) -> Outcome<bool> {
+        Ok(self.heads.get(agent).is_some_and(|head| head.run == Some(run) && head.epoch == epoch))
+    }
+
+    fn pieces_standing(&self, run: RunId) -> Outcome<u32> {
+        let last = self.deltas.range((run, 0)..=(run, u32::MAX)).next_back();
+        Ok(last.map_or(0, |(_, row)| row.first + row.pieces.0.len() as u32))
+    }
+
+    fn insert_delta(&mut self, words: &Announcement) -> Outcome<()> {
+        let row = DeltaRow { first: words.first, pieces: words.pieces.clone(), text: words.text.clone() };
+        must(self.deltas.insert((words.run, words.first), row), "a batch of words")
     }
 }

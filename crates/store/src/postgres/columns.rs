@@ -9,12 +9,12 @@ use tokio_postgres::{
     types::{FromSql, IsNull, ToSql, Type, to_sql_checked},
 };
 use windlass_kernel::{
-    AgentKey, BoxId, BoxRange, CallNumber, Epoch, HeadStatus, ItemId, ItemKind, RunId, Seq, TaskStatus, Timestamp, ToolName,
+    AgentKey, BoxId, BoxRange, CallNumber, Epoch, HeadStatus, ItemId, ItemKind, Pieces, RunId, Seq, TaskStatus, Timestamp, ToolName,
 };
 use windlass_ports::{CallStatus, Lineage, MessageId, MessageKind, MessageStatus, NodeId, OutboxRow, RunStatus, StoreError};
 
 use crate::{
-    rows::{BoxRow, CallRow, HeadRow, ItemRow, JournalRow, MessageRow, Outcome, RunBrief, RunRow},
+    rows::{BoxRow, CallRow, DeltaRow, HeadRow, ItemRow, JournalRow, MessageRow, Outcome, RunBrief, RunRow},
     spelling,
     stretch::{self, Stretch},
 };
@@ -205,6 +205,9 @@ impl Columns {
             deliverable: self.maybe_id(ItemId::from_slice)?,
             created_at: self.time()?,
             ended_at: self.maybe_time()?,
+            note: self.get::<Option<&[u8]>>()?.map(Bytes::copy_from_slice),
+            takes: self.maybe_id(RunId::from_slice)?,
+            erase_ms: self.get::<Option<i64>>()?.map(i64::unsigned_abs),
         })
     }
 
@@ -215,6 +218,12 @@ impl Columns {
     pub(super) fn stretch(&self) -> Outcome<Vec<JournalRow>> {
         let stretch = Stretch { first: self.count()?, epoch: self.maybe_epoch()?, at: self.time()?, version: self.version()? };
         stretch::unpack(&stretch, self.get()?)
+    }
+
+    pub(super) fn delta(&self) -> Outcome<DeltaRow> {
+        let (first, pieces) = (self.small()?, self.word(Pieces::read)?);
+        let text = std::str::from_utf8(self.get()?).map_err(|_| nonsense("announced words are no text"))?;
+        Ok(DeltaRow { first, pieces, text: text.to_owned() })
     }
 
     pub(super) fn message(&self) -> Outcome<(MessageId, MessageRow)> {
@@ -276,6 +285,7 @@ impl Columns {
             parent: parent.zip(length).map(|(id, length)| BoxRange { id, length }),
             depth: self.small()?,
             inherited: self.small()?,
+            shared: self.yes()?,
         })
     }
 

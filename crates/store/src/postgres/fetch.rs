@@ -7,7 +7,7 @@ use std::{
 
 use futures_util::future::join_all;
 use tokio_postgres::{Statement, types::ToSql};
-use windlass_kernel::{BoxId, ItemId, Manifest};
+use windlass_kernel::{BoxId, ItemId, Manifest, RunId};
 use windlass_ports::{MessageId, NodeId, OutboxRow, codec};
 
 use super::{
@@ -16,7 +16,7 @@ use super::{
     session::Session,
     trouble::Trouble,
 };
-use crate::rows::{BoxRow, Outcome};
+use crate::rows::{BoxRow, DeltaRow, Outcome};
 
 /// Decoded manifests that are kept at the most; there are few, and all runs of an agent share one.
 const MANIFESTS_MAX: usize = 256;
@@ -72,6 +72,7 @@ async fn answer(session: &Session, kind: Vec<Question>, depth: Depth) -> Answere
         Question::Head(_) => heads(session, kind).await,
         Question::RunBrief(_) => briefs(session, kind).await,
         Question::RunByDedupe(..) => by_dedupe(session, kind).await,
+        Question::RunTaking(..) => taking(session, kind).await,
         Question::NextQueued(..) => next_queued(session, kind).await,
         Question::OpenRuns(_) => open_runs(session, kind).await,
         Question::Message(..) => messages(session, kind).await,
@@ -91,6 +92,7 @@ async fn answer(session: &Session, kind: Vec<Question>, depth: Depth) -> Answere
         Question::Manifest(_) => manifests(session, kind).await,
         Question::RunFrom(..) => run_from(session, kind).await,
         Question::Journal { .. } => journal(session, kind).await,
+        Question::Deltas(_) => deltas(session, kind).await,
         Question::LastMessage { .. } => last_message(session, kind).await,
         Question::Inbox { .. } => inbox(session, kind).await,
         Question::Calls { .. } => calls(session, kind).await,
@@ -164,6 +166,13 @@ async fn by_dedupe(session: &Session, kind: Vec<Question>) -> Answered {
     let tenants = column!(kind, Question::RunByDedupe(tenant, _) => Text(tenant.as_str()));
     let keys = column!(kind, Question::RunByDedupe(_, key) => Text(key));
     let found = keyed(session, &session.statements.runs_by_dedupe, &[&tenants, &keys], kind.len(), Columns::brief).await?;
+    first(kind, found, Answer::Brief)
+}
+
+async fn taking(session: &Session, kind: Vec<Question>) -> Answered {
+    let tenants = column!(kind, Question::RunTaking(tenant, _) => Text(tenant.as_str()));
+    let runs = column!(kind, Question::RunTaking(_, run) => run.as_bytes().as_slice());
+    let found = keyed(session, &session.statements.runs_taking, &[&tenants, &runs], kind.len(), Columns::brief).await?;
     first(kind, found, Answer::Brief)
 }
 
@@ -274,7 +283,7 @@ async fn lives(session: &Session, kind: Vec<Question>) -> Answered {
 async fn runs(session: &Session, kind: Vec<Question>) -> Answered {
     let ids = column!(kind, Question::Run(run) => run.as_bytes().as_slice());
     let found = keyed(session, &session.statements.runs, &[&ids], kind.len(), Columns::run).await?;
-    first(kind, found, Answer::Run)
+    first(kind, found, |row| Answer::Run(row.map(Box::new)))
 }
 
 async fn lineages(session: &Session, kind: Vec<Question>) -> Answered {
@@ -320,7 +329,7 @@ macro_rules! singly {
 async fn run_from(session: &Session, kind: Vec<Question>) -> Answered {
     singly!(kind, Question::RunFrom(agent, ordinal) => {
         let params: [&(dyn ToSql + Sync); 3] = [&Text(agent.tenant.as_str()), &Text(agent.agent.as_str()), &int(*ordinal)];
-        Answer::Run(rows(session, &session.statements.run_from, &params, Columns::run).await?.pop())
+        Answer::Run(rows(session, &session.statements.run_from, &params, Columns::run).await?.pop().map(Box::new))
     })
 }
 
@@ -330,6 +339,15 @@ async fn journal(session: &Session, kind: Vec<Question>) -> Answered {
         let stretches = rows(session, &session.statements.journal, &params, Columns::stretch).await?;
         Answer::Journal(stretches.into_iter().flatten().filter(|row| row.number >= *from).take(*limit).collect())
     })
+}
+
+async fn deltas(session: &Session, kind: Vec<Question>) -> Answered {
+    singly!(kind, Question::Deltas(run) => Answer::Deltas(delta_rows(session, *run).await?))
+}
+
+/// A run's announced words, in their order.
+pub(super) async fn delta_rows(session: &Session, run: RunId) -> Result<Vec<DeltaRow>, Trouble> {
+    rows(session, &session.statements.deltas, &[&run.as_bytes().as_slice()], Columns::delta).await
 }
 
 async fn last_message(session: &Session, kind: Vec<Question>) -> Answered {

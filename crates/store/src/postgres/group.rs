@@ -57,10 +57,12 @@ impl Opening {
     /// What the members say they need.
     pub(super) fn of(members: &[Box<dyn Member>]) -> Self {
         let wants = || members.iter().map(|member| member.wants());
-        Opening {
-            heads: wants().filter_map(|wants| wants.agent.clone()).map(Question::Head).collect(),
-            questions: wants().flat_map(|wants| wants.questions.iter().cloned()).collect(),
+        let heads = wants().filter_map(|wants| wants.agent.clone()).map(Question::Head).collect();
+        let mut questions: BTreeSet<Question> = wants().flat_map(|wants| wants.questions.iter().cloned()).collect();
+        if let [alone] = members {
+            questions.extend(alone.wants().assumed.iter().map(|(question, _)| question.clone()));
         }
+        Opening { heads, questions }
     }
 }
 
@@ -118,7 +120,7 @@ impl Pen {
             answers.extend(fetch(session, next, Depth::Box).await?);
             let mut sheet = Sheet::new(&answers, &nobody, &drawn);
             member.apply(&mut sheet);
-            let (missing, log) = sheet.into_parts();
+            let (missing, _, log) = sheet.into_parts();
             if missing.is_empty() {
                 let is_idle = log.is_empty() && member.standing() == Standing::Done;
                 let (heads, questions) = answers.into_keys().partition(|question| matches!(question, Question::Head(_)));
@@ -192,6 +194,8 @@ struct Sheets<'a> {
     logs: Vec<Option<Log>>,
     /// Each member's own inbox numbers.
     numbers: Vec<&'a [u64]>,
+    /// What each member takes for granted. One alone asks.
+    assumed: Vec<Vec<(Question, Answer)>>,
     opened: BTreeMap<Tenant, i64>,
     has_failed: bool,
 }
@@ -206,31 +210,40 @@ impl<'a> Sheets<'a> {
         };
         let numbers = members.iter().map(|member| take(member.wants().numbers)).collect();
         let logs = members.iter().map(|_| None).collect();
-        Sheets { members, logs, numbers, opened: BTreeMap::new(), has_failed: false }
+        let is_group = members.len() > 1;
+        let assumed = members.iter().map(|member| if is_group { member.wants().assumed.clone() } else { Vec::new() }).collect();
+        Sheets { members, logs, numbers, assumed, opened: BTreeMap::new(), has_failed: false }
     }
 
     /// Runs every member that is not done. Returns what is missing.
     fn run(&mut self, answers: &Answers) -> BTreeSet<Question> {
         let mut all_missing = BTreeSet::new();
-        for ((member, log), numbers) in self.members.iter_mut().zip(&mut self.logs).zip(&self.numbers).filter(|((_, log), _)| log.is_none())
+        let given = self.numbers.iter().zip(&self.assumed);
+        for ((member, log), (numbers, assumed)) in
+            self.members.iter_mut().zip(&mut self.logs).zip(given).filter(|((_, log), _)| log.is_none())
         {
-            let mut sheet = Sheet::new(answers, &self.opened, numbers);
+            let mut sheet = Sheet::new(answers, &self.opened, numbers).assuming(assumed);
             member.apply(&mut sheet);
-            let (missing, written) = sheet.into_parts();
+            let (mut missing, granted, mut written) = sheet.into_parts();
+            if missing.is_empty() {
+                match member.standing() {
+                    Standing::Done => {}
+                    Standing::Fenced => written = Log::default(),
+                    Standing::Failed => {
+                        self.has_failed = true;
+                        continue;
+                    }
+                }
+                missing.extend(granted.into_iter().filter(|question| !written.claims(question)));
+            }
             if !missing.is_empty() {
                 all_missing.extend(missing);
                 continue;
             }
-            match member.standing() {
-                Standing::Done => {
-                    for (tenant, change) in &written.open_runs {
-                        *self.opened.entry(tenant.clone()).or_default() += change;
-                    }
-                    *log = Some(written);
-                }
-                Standing::Fenced => *log = Some(Log::default()),
-                Standing::Failed => self.has_failed = true,
+            for (tenant, change) in &written.open_runs {
+                *self.opened.entry(tenant.clone()).or_default() += change;
             }
+            *log = Some(written);
         }
         all_missing
     }

@@ -1,14 +1,17 @@
-//! What verbs write on their sheets: at most one change per row, so that each table is one statement.
+//! What verbs write on their sheets: at most one change per row, so that all changes of a table travel in one statement.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use windlass_kernel::{AgentKey, BoxId, CallNumber, Epoch, ItemId, NewItem, RunId, Seq, Tenant, Timestamp};
 use windlass_ports::{Guard, MessageId, MessageStatus, NodeId, PinnedManifest, RunStatus, StoreError, codec};
 
-use super::sheet::Sheet;
+use super::{question::Question, sheet::Sheet};
 use crate::{
-    rows::{BoxRow, CallMove, CallRow, HeadRow, JournalRow, MessageRow, Outcome, Reads, Rows, RunBrief, RunChange, RunRow, stands_already},
+    rows::{
+        BoxRow, CallMove, CallRow, Erasure, HeadRow, JournalRow, MessageRow, Outcome, Reads, Rows, RunBrief, RunChange, RunRow,
+        stands_already,
+    },
     stretch::{self, Stretch},
 };
 
@@ -16,11 +19,13 @@ use crate::{
 #[derive(Default)]
 pub(super) struct Log {
     pub(super) heads: BTreeMap<AgentKey, HeadWrite>,
+    pub(super) gone_heads: BTreeSet<AgentKey>,
     pub(super) new_runs: BTreeMap<RunId, RunRow>,
     pub(super) runs: BTreeMap<RunId, RunWrite>,
     pub(super) manifests: Vec<([u8; 32], Bytes)>,
     pub(super) open_runs: BTreeMap<Tenant, i64>,
     pub(super) stretches: Vec<(RunId, Stretch, String)>,
+    pub(super) settled: Vec<RunId>,
     pub(super) messages: BTreeMap<MessageId, MessageWrite>,
     pub(super) calls: BTreeMap<(RunId, CallNumber), CallWrite>,
     pub(super) items: Vec<(Tenant, NewItem)>,
@@ -28,6 +33,8 @@ pub(super) struct Log {
     pub(super) box_rows: Vec<(BoxId, i64, ItemId)>,
     pub(super) outbox: Vec<(AgentKey, RunId, u64, u32)>,
     pub(super) published: Vec<u64>,
+    pub(super) shared: BTreeSet<BoxId>,
+    pub(super) erased: Vec<Erasure>,
 }
 
 /// A head as it shall be.
@@ -73,6 +80,7 @@ impl RunWrite {
             row.iteration = change.iteration;
             row.deliverable = change.deliverable;
             row.ended_at = change.ended_at;
+            row.erase_ms = row.erase_ms.map(|ms| ms.max(change.kept_ms));
         }
     }
 
@@ -106,7 +114,7 @@ impl MessageWrite {
 impl CallWrite {
     only!(inserted: CallWrite::Inserted(row) => row, &CallRow);
     only!(updated: CallWrite::Updated(row) => row, &CallRow);
-    only!(moved: CallWrite::Moved(moved) => *moved, CallMove);
+    only!(moved: CallWrite::Moved(moved) => moved, &CallMove);
 }
 
 impl MessageChange {
@@ -129,12 +137,29 @@ impl MessageChange {
 
 impl Log {
     pub(super) fn is_empty(&self) -> bool {
-        let Log { heads, new_runs, runs, manifests, open_runs, stretches, messages, calls, items, boxes, box_rows, outbox, published } =
-            self;
-        let maps =
-            heads.is_empty() && new_runs.is_empty() && runs.is_empty() && open_runs.is_empty() && messages.is_empty() && calls.is_empty();
-        let lists = manifests.is_empty() && stretches.is_empty() && items.is_empty() && boxes.is_empty() && box_rows.is_empty();
-        maps && lists && outbox.is_empty() && published.is_empty()
+        let Log {
+            heads,
+            gone_heads,
+            new_runs,
+            runs,
+            manifests,
+            open_runs,
+            stretches,
+            settled,
+            messages,
+            calls,
+            items,
+            boxes,
+            box_rows,
+            outbox,
+            published,
+            shared,
+            erased,
+        } = self;
+        let sets = heads.is_empty() && gone_heads.is_empty() && new_runs.is_empty() && runs.is_empty() && open_runs.is_empty();
+        let maps = messages.is_empty() && calls.is_empty() && shared.is_empty() && erased.is_empty();
+        let lists = manifests.is_empty() && stretches.is_empty() && settled.is_empty() && items.is_empty() && boxes.is_empty();
+        sets && maps && lists && box_rows.is_empty() && outbox.is_empty() && published.is_empty()
     }
 
     /// The writes on a run's calls.
@@ -146,6 +171,15 @@ impl Log {
     pub(super) fn last_inserted(&self, holds: impl Fn(&AgentKey, &MessageRow) -> bool) -> Option<MessageId> {
         let mut youngest_first = self.messages.iter().rev();
         youngest_first.find(|(_, write)| matches!(write, MessageWrite::Inserted(agent, row) if holds(agent, row))).map(|(id, _)| *id)
+    }
+
+    /// Whether it puts in the key that a question asks for: if that stands already, the database refuses all of this.
+    pub(super) fn claims(&self, question: &Question) -> bool {
+        if let Question::RunBrief(run) = question {
+            return self.new_runs.contains_key(run);
+        }
+        let Question::Report(run, call, kind) = question else { return false };
+        self.last_inserted(|_, row| row.run == Some(*run) && row.call == Some(*call) && row.kind == *kind).is_some()
     }
 
     fn inserted_count(&self) -> usize {
@@ -161,6 +195,14 @@ impl Log {
     }
 }
 
+impl Sheet<'_> {
+    /// Decided here: the head was read under its lock, and nobody else changes it until the transaction ends.
+    fn holds(&self, agent: &AgentKey, before: &HeadRow) -> Outcome<bool> {
+        let guard = |head: &HeadRow| (head.status, head.epoch, head.run, head.seq);
+        Ok(self.head(agent)?.is_some_and(|head| guard(&head) == guard(before)))
+    }
+}
+
 impl Rows for Sheet<'_> {
     fn insert_head(&mut self, agent: &AgentKey, head: &HeadRow) -> Outcome<()> {
         if self.head(agent)?.is_some() {
@@ -171,12 +213,18 @@ impl Rows for Sheet<'_> {
     }
 
     fn update_head(&mut self, agent: &AgentKey, before: &HeadRow, after: &HeadRow) -> Outcome<bool> {
-        // Decided here: the head was read under its lock, and nobody else changes it until the transaction ends.
-        let guard = |head: &HeadRow| (head.status, head.epoch, head.run, head.seq);
-        let holds = self.head(agent)?.is_some_and(|head| guard(&head) == guard(before));
+        let holds = self.holds(agent, before)?;
         if holds {
             let is_new = self.log.heads.get(agent).is_some_and(|written| written.is_new);
             self.log.heads.insert(agent.clone(), HeadWrite { head: after.clone(), is_new });
+        }
+        Ok(holds)
+    }
+
+    fn delete_head(&mut self, agent: &AgentKey, before: &HeadRow) -> Outcome<bool> {
+        let holds = self.holds(agent, before)?;
+        if holds {
+            self.log.gone_heads.insert(agent.clone());
         }
         Ok(holds)
     }
@@ -233,6 +281,16 @@ impl Rows for Sheet<'_> {
             let stretch = Stretch { first: *number, epoch: *epoch, at: *at, version: *version };
             self.log.stretches.push((run, stretch, stretch::pack(rows)?));
         }
+        Ok(())
+    }
+
+    fn erase_run(&mut self, erasure: &Erasure) -> Outcome<()> {
+        self.log.erased.push(erasure.clone());
+        Ok(())
+    }
+
+    fn forget_deltas(&mut self, run: RunId) -> Outcome<()> {
+        self.log.settled.push(run);
         Ok(())
     }
 
@@ -302,6 +360,11 @@ impl Rows for Sheet<'_> {
 
     fn insert_box(&mut self, row: &BoxRow) -> Outcome<()> {
         self.log.boxes.push(row.clone());
+        Ok(())
+    }
+
+    fn share_box(&mut self, id: BoxId) -> Outcome<()> {
+        self.log.shared.insert(id);
         Ok(())
     }
 

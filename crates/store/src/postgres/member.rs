@@ -9,7 +9,10 @@ use tokio::sync::oneshot;
 use windlass_kernel::{AgentKey, CallNumber, ItemId, NewItem, RunId};
 use windlass_ports::{Commit, MessageId, NewReport, NewRun, StoreError, codec};
 
-use super::{question::Question, sheet::Sheet};
+use super::{
+    question::{Answer, Question},
+    sheet::Sheet,
+};
 use crate::{rows::Outcome, verbs};
 
 /// What a verb will need, so that it is fetched before the verb runs. What is forgotten here is only fetched later.
@@ -19,6 +22,10 @@ pub(super) struct Wants {
     pub(super) agent: Option<AgentKey>,
     /// What it will ask beside the head.
     pub(super) questions: Vec<Question>,
+    /// What it will ask only to be told that a key of its own is free, as it almost always is. In a group that is taken for granted
+    /// where the verb goes on to put the key in: one that stands makes the group fail, and then each verb asks for itself. A verb
+    /// that does not put it in never finds out, and so the question is asked after all.
+    pub(super) assumed: Vec<(Question, Answer)>,
     /// How many messages it stores at the most.
     pub(super) numbers: usize,
     /// Hashes of its new content: taken by whoever asks, and not by the writer under its locks.
@@ -36,7 +43,9 @@ impl Wants {
         let mut wants = Wants::of_agent(&new.agent).with_items(&new.context.items);
         let tenant = &new.agent.tenant;
         wants.questions.extend(new.dedupe.iter().map(|key| Question::RunByDedupe(tenant.clone(), key.clone())));
-        wants.questions.extend([Question::RunBrief(new.run), Question::OpenRuns(tenant.clone())]);
+        wants.questions.push(Question::OpenRuns(tenant.clone()));
+        wants.questions.extend(new.takes.map(|left| Question::RunTaking(tenant.clone(), left)));
+        wants.assumed.push((Question::RunBrief(new.run), Answer::Brief(None)));
         wants.questions.extend(new.context.parent.iter().flat_map(|range| [Question::Box(range.id), Question::BoxLength(range.id)]));
         wants.numbers = 1;
         match &new.enter {
@@ -86,7 +95,7 @@ impl Wants {
 
     fn with_commit(self, commit: &Commit) -> Self {
         let mut wants = self.with_items(&commit.items);
-        wants.questions.extend(reports(commit.run, commit));
+        wants.assumed.extend(reports(commit.run, commit).map(|report| (report, Answer::Number(None))));
         wants.numbers += commit.messages.len();
         wants
     }

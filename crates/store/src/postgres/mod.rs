@@ -2,10 +2,12 @@
 //!
 //! Verbs are written once, for a database that answers at once; this one is a round trip away. So a verb runs on a [`sheet`] of
 //! answers: what it asks is fetched for a whole group of verbs at a time, and what it writes is sent for the whole group with
-//! one statement a table. An agent's head is the lock for everything of that agent: whoever changes anything holds its row.
+//! a few statements. An agent's head is the lock for everything of that agent: whoever changes anything holds its row.
 
 mod clock;
 mod columns;
+mod deltas;
+mod erase;
 mod fetch;
 mod flush;
 mod group;
@@ -32,12 +34,13 @@ use std::{
 use async_trait::async_trait;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, NewItem, RunId, Tenant, Timestamp};
 use windlass_ports::{
-    CallClaim, ClaimedCall, Commit, Committed, Enqueued, Guard, Loaded, MessageId, NewReport, NewRun, NodeId, OutboxRow, Store, StoreError,
-    Taken, Withdrawn,
+    Announcement, CallClaim, ClaimedCall, Commit, Committed, Enqueued, Guard, Loaded, MessageId, NewReport, NewRun, NodeId, OutboxRow,
+    Store, StoreError, Taken, Withdrawn,
 };
 
 use crate::{StoreOptions, rows::Reads, verbs};
 use columns::int;
+use deltas::Deltas;
 use group::Pen;
 use member::Wants;
 use readers::{Link, Readers};
@@ -66,6 +69,7 @@ pub struct PostgresStore {
     writers: Vec<Writer>,
     /// For verbs that find their agents on the way.
     roamer: Writer,
+    deltas: Deltas,
     node: NodeId,
     clock: Arc<DatabaseClock>,
     options: StoreOptions,
@@ -83,6 +87,7 @@ impl PostgresStore {
             keeper: Link::new(connector.clone()),
             writers: (0..WRITERS).map(|index| Writer::start(pen(index))).collect(),
             roamer: Writer::start_roaming(pen(0)),
+            deltas: Deltas::start(connector.clone()),
             node,
             clock: Arc::new(clock),
             options,
@@ -123,6 +128,10 @@ impl Store for PostgresStore {
         let options = self.options;
         let wants = Wants::of_commit(&guard.agent, &commit);
         self.writer(&guard.agent).write(wants, move |rows| verbs::commit(rows, options, &guard, &commit)).await
+    }
+
+    async fn announce(&self, words: Announcement) -> Result<(), StoreError> {
+        self.deltas.announce(words).await
     }
 
     async fn withdraw(&self, agent: AgentKey, commit: Commit) -> Result<Withdrawn, StoreError> {
@@ -171,6 +180,14 @@ impl Store for PostgresStore {
 
     async fn quarantine(&self, agent: AgentKey, reason: String) -> Result<(), StoreError> {
         self.writer(&agent).write(Wants::of_agent(&agent), move |rows| verbs::quarantine(rows, &agent, &reason)).await
+    }
+
+    async fn erase(&self, tenant: Tenant, run: RunId) -> Result<(), StoreError> {
+        self.roamer.write(Wants::default(), move |rows| verbs::erase(rows, &tenant, run)).await
+    }
+
+    async fn erasable(&self, now: Timestamp, limit: usize) -> Result<Vec<(Tenant, RunId)>, StoreError> {
+        self.keeper.ask(|session| async move { erase::erasable(&session, now, limit).await }).await
     }
 
     async fn refuse(&self, agent: AgentKey, message: MessageId, reason: String) -> Result<(), StoreError> {

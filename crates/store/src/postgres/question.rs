@@ -5,7 +5,7 @@ use std::sync::Arc;
 use windlass_kernel::{AgentKey, BoxId, CallNumber, ItemId, Manifest, RunId, Tenant, Timestamp, ToolName};
 use windlass_ports::{Lineage, MessageId, MessageKind, NodeId, OutboxRow, StoreError};
 
-use crate::rows::{BoxRow, CallRow, HeadRow, ItemRow, JournalRow, MessageRow, Outcome, RunBrief, RunRow};
+use crate::rows::{BoxRow, CallRow, DeltaRow, HeadRow, ItemRow, JournalRow, MessageRow, Outcome, RunBrief, RunRow};
 
 /// One question of [`Reads`](crate::rows::Reads), with what it is about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -14,12 +14,14 @@ pub(super) enum Question {
     Run(RunId),
     RunBrief(RunId),
     RunByDedupe(Tenant, String),
+    RunTaking(Tenant, RunId),
     RunFrom(AgentKey, u64),
     NextQueued(AgentKey, u64),
     Lineage(RunId),
     Manifest([u8; 32]),
     OpenRuns(Tenant),
     Journal { run: RunId, from: u64, limit: usize },
+    Deltas(RunId),
     Message(AgentKey, MessageId),
     Report(RunId, CallNumber, MessageKind),
     LastMessage { agent: AgentKey, run: RunId, kind: MessageKind, call: Option<CallNumber> },
@@ -46,12 +48,13 @@ pub(super) enum Question {
 #[derive(Clone, Debug)]
 pub(super) enum Answer {
     Head(Option<HeadRow>),
-    Run(Option<RunRow>),
+    Run(Option<Box<RunRow>>),
     Brief(Option<RunBrief>),
     Lineage(Option<Lineage>),
     Manifest(Option<Arc<Manifest>>),
     Count(u32),
     Journal(Vec<JournalRow>),
+    Deltas(Vec<DeltaRow>),
     Message(Option<MessageRow>),
     Number(Option<MessageId>),
     Messages(Vec<(MessageId, MessageRow)>),
@@ -78,12 +81,13 @@ macro_rules! taking {
 
 taking! {
     head: Head => Option<HeadRow>;
-    run: Run => Option<RunRow>;
+    run: Run => Option<Box<RunRow>>;
     brief: Brief => Option<RunBrief>;
     lineage: Lineage => Option<Lineage>;
     manifest: Manifest => Option<Arc<Manifest>>;
     count: Count => u32;
     journal: Journal => Vec<JournalRow>;
+    deltas: Deltas => Vec<DeltaRow>;
     message: Message => Option<MessageRow>;
     number: Number => Option<MessageId>;
     messages: Messages => Vec<(MessageId, MessageRow)>;

@@ -13,7 +13,7 @@ use super::{
     log::{CallWrite, Log, MessageWrite},
     question::{Answer, Question},
 };
-use crate::rows::{BoxRow, CallRow, HeadRow, ItemRow, JournalRow, MessageRow, Outcome, Reads, RunBrief, RunRow};
+use crate::rows::{BoxRow, CallRow, DeltaRow, HeadRow, ItemRow, JournalRow, MessageRow, Outcome, Reads, RunBrief, RunRow};
 
 /// What the database has said so far.
 pub(super) type Answers = BTreeMap<Question, Answer>;
@@ -25,22 +25,33 @@ pub(super) struct Sheet<'a> {
     opened: &'a BTreeMap<Tenant, i64>,
     /// Inbox numbers that were drawn for this verb.
     pub(super) numbers: &'a [u64],
+    /// What this verb may take for granted where the database has said nothing.
+    assumed: &'a [(Question, Answer)],
     missing: RefCell<Vec<Question>>,
+    granted: RefCell<Vec<Question>>,
     pub(super) log: Log,
 }
 
 impl<'a> Sheet<'a> {
     pub(super) fn new(answers: &'a Answers, opened: &'a BTreeMap<Tenant, i64>, numbers: &'a [u64]) -> Self {
-        Sheet { answers, opened, numbers, missing: RefCell::default(), log: Log::default() }
+        Sheet { answers, opened, numbers, assumed: &[], missing: RefCell::default(), granted: RefCell::default(), log: Log::default() }
     }
 
-    /// What was asked without an answer, and what was written. With the first the second means nothing.
-    pub(super) fn into_parts(self) -> (Vec<Question>, Log) {
-        (self.missing.into_inner(), self.log)
+    pub(super) fn assuming(self, assumed: &'a [(Question, Answer)]) -> Self {
+        Sheet { assumed, ..self }
+    }
+
+    /// What was asked without an answer, what was taken for granted, and what was written. With the first the others mean nothing.
+    pub(super) fn into_parts(self) -> (Vec<Question>, Vec<Question>, Log) {
+        (self.missing.into_inner(), self.granted.into_inner(), self.log)
     }
 
     pub(super) fn ask(&self, question: Question) -> Outcome<Answer> {
         if let Some(answer) = self.answers.get(&question) {
+            return Ok(answer.clone());
+        }
+        if let Some((_, answer)) = self.assumed.iter().find(|(assumed, _)| *assumed == question) {
+            self.granted.borrow_mut().push(question);
             return Ok(answer.clone());
         }
         self.missing.borrow_mut().push(question);
@@ -73,6 +84,9 @@ impl<'a> Sheet<'a> {
 
 impl Reads for Sheet<'_> {
     fn head(&self, agent: &AgentKey) -> Outcome<Option<HeadRow>> {
+        if self.log.gone_heads.contains(agent) {
+            return Ok(None);
+        }
         match self.log.heads.get(agent) {
             Some(written) => Ok(Some(written.head.clone())),
             None => self.ask(Question::Head(agent.clone()))?.head(),
@@ -82,7 +96,7 @@ impl Reads for Sheet<'_> {
     fn run(&self, run: RunId) -> Outcome<Option<RunRow>> {
         match self.log.new_runs.get(&run) {
             Some(row) => Ok(Some(row.clone())),
-            None => Ok(self.ask(Question::Run(run))?.run()?.map(|row| self.run_now(row))),
+            None => Ok(self.ask(Question::Run(run))?.run()?.map(|row| self.run_now(*row))),
         }
     }
 
@@ -101,8 +115,12 @@ impl Reads for Sheet<'_> {
         self.ask(Question::RunByDedupe(tenant.clone(), key.to_owned()))?.brief()
     }
 
+    fn run_taking(&self, tenant: &Tenant, run: RunId) -> Outcome<Option<RunBrief>> {
+        self.ask(Question::RunTaking(tenant.clone(), run))?.brief()
+    }
+
     fn run_from(&self, agent: &AgentKey, ordinal: u64) -> Outcome<Option<RunRow>> {
-        self.ask(Question::RunFrom(agent.clone(), ordinal))?.run()
+        Ok(self.ask(Question::RunFrom(agent.clone(), ordinal))?.run()?.map(|row| *row))
     }
 
     fn next_queued(&self, agent: &AgentKey, above: u64) -> Outcome<Option<RunBrief>> {
@@ -125,6 +143,10 @@ impl Reads for Sheet<'_> {
 
     fn journal(&self, run: RunId, from: u64, limit: usize) -> Outcome<Vec<JournalRow>> {
         self.ask(Question::Journal { run, from, limit })?.journal()
+    }
+
+    fn deltas(&self, run: RunId) -> Outcome<Vec<DeltaRow>> {
+        self.ask(Question::Deltas(run))?.deltas()
     }
 
     fn message(&self, agent: &AgentKey, message: MessageId) -> Outcome<Option<MessageRow>> {

@@ -3,8 +3,13 @@
 //! A statement asks or tells for many keys at once: arrays come in, and `i` says which key a row answers. Each lookup is a
 //! `LATERAL` subquery that cannot be merged into the rest, so that the only plan there is walks the keys and looks each one up
 //! in an index, whatever the planner believes about the size of a table; so it is with changes, which find the place of each row
-//! first: it is theirs while they hold the head. Where an order would tempt it into walking another index, we sort. A change that must find its rows divides by zero if it
-//! does not: the commit is on its way already, and an error is what turns it into a rollback.
+//! first: it is theirs while they hold the head. Where an order would tempt it into walking another index, we sort. A change that
+//! must find its rows divides by zero if it does not: the commit is on its way already, and an error is what turns it into a
+//! rollback.
+//!
+//! What many commits write together is one statement for several tables: each statement costs the server a message and a start,
+//! which for a group of ten rows is more than the rows. Arrays are unnested side by side in a select list, which hands their rows
+//! on; in a `FROM` each would be stored first.
 
 use futures_util::future::try_join_all;
 use tokio_postgres::{Client, Statement};
@@ -26,7 +31,7 @@ macro_rules! run_columns {
         concat!(
             brief_columns!(),
             ", r.kind, r.dedupe, r.manifest, r.context, r.output, r.state_version, r.state, r.iteration, r.trace, r.parent_step, r.source,
-               r.depth, r.deliverable, r.created_at, r.ended_at"
+               r.depth, r.deliverable, r.created_at, r.ended_at, r.note, r.takes, r.erase_ms"
         )
     };
 }
@@ -72,6 +77,18 @@ macro_rules! all_of {
     };
 }
 
+/// Heads as they shall be, of which those that are new are put in.
+macro_rules! put_heads {
+    () => {
+        "INSERT INTO heads (tenant, agent, status, epoch, seq, run, owner, waiting, deadline, wake_at, pending, queued, runs, local,
+            quarantined)
+        SELECT unnest($1::text[]), unnest($2::text[]), unnest($3::text[]), unnest($4::bigint[]),
+            unnest($5::bigint[]), unnest($6::bytea[]), unnest($7::bigint[]), unnest($8::bigint[]), unnest($9::bigint[]),
+            unnest($10::bigint[]), unnest($11::bigint[]), unnest($12::bigint[]), unnest($13::bigint[]),
+            unnest($14::bigint[]), unnest($15::text[])"
+    };
+}
+
 macro_rules! statements {
     ($($(#[$doc:meta])* $name:ident: $sql:expr;)+) => {
         /// The prepared statements of one connection.
@@ -104,6 +121,8 @@ statements! {
     briefs: each!(by!("bytea"), concat!("SELECT ", brief_columns!(), " FROM runs r WHERE r.run = q.a LIMIT 1"));
     runs_by_dedupe: each!(by!("text", "text"), concat!("SELECT ", brief_columns!(),
         " FROM runs r WHERE r.tenant = q.a AND r.dedupe = q.b LIMIT 1"));
+    runs_taking: each!(by!("text", "bytea"), concat!("SELECT ", brief_columns!(),
+        " FROM runs r WHERE r.tenant = q.a AND r.takes = q.b LIMIT 1"));
     next_queued: each!(by!("text", "text", "bigint"), concat!("SELECT ", brief_columns!(),
         " FROM runs r WHERE r.tenant = q.a AND r.agent = q.b AND r.ordinal > q.c AND r.status = 'queued' ORDER BY r.ordinal LIMIT 1"));
     open_runs: "SELECT q.i, (SELECT coalesce(sum(t.open), 0)::bigint FROM tenants t WHERE t.tenant = q.a) \
@@ -117,16 +136,17 @@ statements! {
     call: each!(by!("bytea", "bigint"), concat!("SELECT ", call_columns!(), " FROM calls c WHERE c.run = q.a AND c.call = q.b LIMIT 1"));
     open_calls: each!(by!("bytea"), concat!("SELECT ", call_columns!(),
         " FROM calls c WHERE c.run = q.a AND c.status NOT IN ('applied', 'expired', 'dropped') OFFSET 0"));
-    claims: each!(by!("bytea"), concat!("SELECT ", call_columns!(), " FROM calls c WHERE c.run = q.a AND c.status = 'claimed' OFFSET 0"));
+    claims: each!(by!("bytea"), concat!("SELECT ", call_columns!(),
+        " FROM calls c WHERE c.run = q.a AND c.status = 'claimed' OFFSET 0"));
     items: each!(by!("text", "bytea"),
         "SELECT t.item, t.kind, t.hash, t.content FROM items t WHERE t.item = q.b AND t.tenant = q.a LIMIT 1");
-    boxes: each!(by!("bytea"), "SELECT b.box, b.tenant, b.parent, b.parent_length, b.depth, b.inherited FROM boxes b WHERE b.box = q.a LIMIT 1");
+    boxes: each!(by!("bytea"), "SELECT b.box, b.tenant, b.parent, b.parent_length, b.depth, b.inherited, b.shared FROM boxes b WHERE b.box = q.a LIMIT 1");
     /// Boxes with all that must be read before them.
     box_chains: "WITH RECURSIVE chain AS (
-            SELECT b.box, b.tenant, b.parent, b.parent_length, b.depth, b.inherited
+            SELECT b.box, b.tenant, b.parent, b.parent_length, b.depth, b.inherited, b.shared
             FROM unnest($1::bytea[]) AS q(a) CROSS JOIN LATERAL (SELECT * FROM boxes b WHERE b.box = q.a LIMIT 1) AS b
             UNION ALL
-            SELECT b.box, b.tenant, b.parent, b.parent_length, b.depth, b.inherited
+            SELECT b.box, b.tenant, b.parent, b.parent_length, b.depth, b.inherited, b.shared
             FROM chain CROSS JOIN LATERAL (SELECT * FROM boxes b WHERE b.box = chain.parent LIMIT 1) AS b WHERE chain.inherited = 0
         ) SELECT * FROM chain";
     box_lengths: "SELECT q.i, coalesce((SELECT max(b.position) + 1 FROM box_rows b WHERE b.box = q.a AND b.position >= 0), 0) \
@@ -163,7 +183,8 @@ statements! {
     waiting_calls: concat!("SELECT ", call_columns!(), " FROM calls c CROSS JOIN LATERAL (
             SELECT 1 FROM heads h WHERE h.tenant = c.tenant AND h.agent = c.agent AND h.run = c.run AND h.quarantined IS NULL LIMIT 1
         ) AS head
-        WHERE c.tenant = $1 AND c.tool = $2 AND c.status = 'waiting' AND c.deadline > $3 ORDER BY c.created_at, c.run, c.call LIMIT $4");
+        WHERE c.tenant = $1 AND c.tool = $2 AND c.status = 'waiting' AND c.deadline > $3
+        ORDER BY c.created_at, c.run, c.call LIMIT $4");
     calls_by_key: concat!("SELECT ", call_columns!(), " FROM calls c WHERE c.tenant = $1 AND c.claim_key = $2");
     /// A left join, so that an item that is gone is an error and not a gap.
     box_items: "SELECT b.position, t.item, t.kind, t.hash, t.content
@@ -178,69 +199,105 @@ statements! {
     outbox: "SELECT o.n, o.tenant, o.agent, o.run, o.first, o.count FROM outbox o ORDER BY o.n LIMIT $1";
 
     /// Two servers may make the same head at once: then one of them finds fewer rows than it made, and starts over.
-    insert_heads: all_of!("text", "INSERT INTO heads (tenant, agent, status, epoch, seq, run, owner, waiting, deadline, wake_at, pending,
-            queued, runs, local, quarantined)
-        SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::bytea[], $7::bigint[], $8::bigint[],
-            $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[], $15::text[])
-        ON CONFLICT (tenant, agent) DO NOTHING");
-    /// They stand and are locked. Said as an insert, because that looks each one up without any plan to go wrong.
-    update_heads: "INSERT INTO heads (tenant, agent, status, epoch, seq, run, owner, waiting, deadline, wake_at, pending,
-            queued, runs, local, quarantined)
-        SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::bytea[], $7::bigint[], $8::bigint[],
-            $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[], $15::text[])
-        ON CONFLICT (tenant, agent) DO UPDATE SET status = excluded.status, epoch = excluded.epoch, seq = excluded.seq, run = excluded.run,
-            owner = excluded.owner, waiting = excluded.waiting, deadline = excluded.deadline, wake_at = excluded.wake_at,
-            pending = excluded.pending, queued = excluded.queued, runs = excluded.runs, local = excluded.local,
-            quarantined = excluded.quarantined";
-    insert_runs: "INSERT INTO runs (run, tenant, agent, ordinal, status, epoch, message, kind, dedupe, manifest, context, output,
-            state_version, state, iteration, trace, parent_step, source, depth, deliverable, created_at, ended_at)
-        SELECT * FROM unnest($1::bytea[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::bigint[], $7::bigint[], $8::text[],
-            $9::text[], $10::bytea[], $11::bytea[], $12::bytea[], $13::bigint[], $14::bytea[], $15::bigint[], $16::bytea[], $17::text[],
-            $18::text[], $19::bigint[], $20::bytea[], $21::bigint[], $22::bigint[])";
-    update_runs: all_of!("bytea", "UPDATE runs r SET status = q.status, epoch = q.epoch, state_version = q.state_version, state = q.state,
-            iteration = q.iteration, deliverable = q.deliverable, ended_at = q.ended_at
-        FROM unnest($1::bytea[], $2::text[], $3::bigint[], $4::bigint[], $5::bytea[], $6::bigint[], $7::bytea[], $8::bigint[])
-            AS q(run, status, epoch, state_version, state, iteration, deliverable, ended_at)
-        CROSS JOIN LATERAL (SELECT t.ctid FROM runs t WHERE t.run = q.run LIMIT 1) AS found WHERE r.ctid = found.ctid");
+    insert_heads: all_of!("text", concat!(put_heads!(), " ON CONFLICT (tenant, agent) DO NOTHING"));
+    /// They stand and are locked.
+    delete_heads: all_of!("text", "DELETE FROM heads h USING unnest($1::text[], $2::text[]) AS q(tenant, agent)
+        CROSS JOIN LATERAL (SELECT t.ctid FROM heads t WHERE t.tenant = q.tenant AND t.agent = q.agent LIMIT 1) AS found
+        WHERE h.ctid = found.ctid");
+    /// A run that begins and one that ends. Counting waits for the runs: whoever waits for a key holds no count that others need.
+    write_ends: "WITH
+        begun AS (INSERT INTO runs (run, tenant, agent, ordinal, status, epoch, message, kind, dedupe, manifest, context, output,
+            state_version, state, iteration, trace, parent_step, source, depth, deliverable, created_at, ended_at, note, takes,
+            erase_ms)
+            SELECT unnest($1::bytea[]), unnest($2::text[]), unnest($3::text[]), unnest($4::bigint[]), unnest($5::text[]),
+                unnest($6::bigint[]), unnest($7::bigint[]), unnest($8::text[]), unnest($9::text[]), unnest($10::bytea[]),
+                unnest($11::bytea[]), unnest($12::bytea[]), unnest($13::bigint[]), unnest($14::bytea[]), unnest($15::bigint[]),
+                unnest($16::bytea[]), unnest($17::text[]), unnest($18::text[]), unnest($19::bigint[]), unnest($20::bytea[]),
+                unnest($21::bigint[]), unnest($22::bigint[]), unnest($23::bytea[]), unnest($24::bytea[]), unnest($25::bigint[])
+            RETURNING 1),
+        changed AS (UPDATE runs r SET status = q.status, epoch = q.epoch, state_version = q.state_version, state = q.state,
+                iteration = q.iteration, deliverable = q.deliverable, ended_at = q.ended_at
+            FROM (SELECT unnest($26::bytea[]) AS run, unnest($27::text[]) AS status, unnest($28::bigint[]) AS epoch,
+                unnest($29::bigint[]) AS state_version, unnest($30::bytea[]) AS state, unnest($31::bigint[]) AS iteration,
+                unnest($32::bytea[]) AS deliverable, unnest($33::bigint[]) AS ended_at) AS q
+            CROSS JOIN LATERAL (SELECT t.ctid FROM runs t WHERE t.run = q.run LIMIT 1) AS found WHERE r.ctid = found.ctid RETURNING 1),
+        made AS (INSERT INTO boxes (box, tenant, parent, parent_length, depth, inherited)
+            SELECT unnest($34::bytea[]), unnest($35::text[]), unnest($36::bytea[]), unnest($37::bigint[]), unnest($38::bigint[]),
+                unnest($39::bigint[])),
+        counted AS (INSERT INTO tenants (tenant, slot, open)
+            SELECT q.tenant, $42::bigint, q.change FROM (SELECT unnest($40::text[]) AS tenant, unnest($41::bigint[]) AS change) AS q
+            WHERE (SELECT count(*) FROM begun) >= 0
+            ON CONFLICT (tenant, slot) DO UPDATE SET open = tenants.open + excluded.open)
+        SELECT 1 / ((SELECT count(*) FROM changed) = cardinality($26::bytea[]))::int";
+    /// What almost every commit writes, whatever else it does. The heads stand and are locked; they are said as an insert, because
+    /// that looks each one up without any plan to go wrong.
+    write_laps: concat!("WITH
+        shown AS (", put_heads!(), "
+            ON CONFLICT (tenant, agent) DO UPDATE SET status = excluded.status, epoch = excluded.epoch, seq = excluded.seq,
+                run = excluded.run, owner = excluded.owner, waiting = excluded.waiting, deadline = excluded.deadline,
+                wake_at = excluded.wake_at, pending = excluded.pending, queued = excluded.queued, runs = excluded.runs,
+                local = excluded.local, quarantined = excluded.quarantined),
+        told AS (INSERT INTO stretches (run, first, epoch, at, version, events)
+            SELECT unnest($16::bytea[]), unnest($17::bigint[]), unnest($18::bigint[]), unnest($19::bigint[]), unnest($20::bigint[]),
+                unnest($21::text[])),
+        stored AS (INSERT INTO items (item, tenant, kind, hash, content)
+            SELECT unnest($22::bytea[]), unnest($23::text[]), unnest($24::text[]), unnest($25::bytea[]), unnest($26::bytea[])),
+        placed AS (INSERT INTO box_rows (box, position, item)
+            SELECT unnest($27::bytea[]), unnest($28::bigint[]), unnest($29::bytea[])),
+        sent AS (INSERT INTO inbox (n, tenant, agent, kind, status, run, epoch, call, item, outcome, after_execution, source,
+            reason, created_at, processed_at)
+            SELECT unnest($30::bigint[]), unnest($31::text[]), unnest($32::text[]), unnest($33::text[]), unnest($34::text[]),
+                unnest($35::bytea[]), unnest($36::bigint[]), unnest($37::bigint[]), unnest($38::bytea[]), unnest($39::text[]),
+                unnest($40::text[]), unnest($41::text[]), unnest($42::text[]), unnest($43::bigint[]), unnest($44::bigint[])),
+        called AS (INSERT INTO calls (tenant, agent, run, call, iteration, tool, route, effect, status, created_at, deadline, item,
+            result, worker, lease_until, attempt, claim_key)
+            SELECT unnest($45::text[]), unnest($46::text[]), unnest($47::bytea[]), unnest($48::bigint[]), unnest($49::bigint[]),
+                unnest($50::text[]), unnest($51::text[]), unnest($52::text[]), unnest($53::text[]), unnest($54::bigint[]),
+                unnest($55::bigint[]), unnest($56::bytea[]), unnest($57::bytea[]), unnest($58::text[]), unnest($59::bigint[]),
+                unnest($60::bigint[]), unnest($61::text[])),
+        moved AS (UPDATE calls c SET status = q.status, result = coalesce(q.result, c.result),
+                deadline = coalesce(q.deadline, c.deadline), lease_until = NULL, claim_key = NULL,
+                worker = CASE WHEN q.status = 'waiting' THEN NULL ELSE c.worker END
+            FROM (SELECT unnest($62::bytea[]) AS run, unnest($63::bigint[]) AS call, unnest($64::text[]) AS status,
+                unnest($65::bytea[]) AS result, unnest($66::bigint[]) AS deadline) AS q
+            CROSS JOIN LATERAL (SELECT t.ctid FROM calls t WHERE t.run = q.run AND t.call = q.call LIMIT 1) AS found
+            WHERE c.ctid = found.ctid RETURNING 1)
+        SELECT 1 / ((SELECT count(*) FROM moved) = cardinality($62::bytea[]))::int");
     activate_runs: all_of!("bytea", "UPDATE runs r SET status = 'active', epoch = q.epoch
-        FROM unnest($1::bytea[], $2::bigint[]) AS q(run, epoch)
+        FROM (SELECT unnest($1::bytea[]) AS run, unnest($2::bigint[]) AS epoch) AS q
         CROSS JOIN LATERAL (SELECT t.ctid FROM runs t WHERE t.run = q.run LIMIT 1) AS found WHERE r.ctid = found.ctid");
-    insert_manifests: "INSERT INTO manifests (hash, body) SELECT * FROM unnest($1::bytea[], $2::bytea[]) ON CONFLICT (hash) DO NOTHING";
-    add_open_runs: "INSERT INTO tenants (tenant, slot, open) SELECT q.a, $2::bigint, q.b FROM unnest($1::text[], $3::bigint[]) AS q(a, b)
-        ON CONFLICT (tenant, slot) DO UPDATE SET open = tenants.open + excluded.open";
-    insert_stretches: "INSERT INTO stretches (run, first, epoch, at, version, events)
-        SELECT * FROM unnest($1::bytea[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::text[])";
-    insert_messages: "INSERT INTO inbox (n, tenant, agent, kind, status, run, epoch, call, item, outcome, after_execution, source, reason,
-            created_at, processed_at)
-        SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bytea[], $7::bigint[], $8::bigint[],
-            $9::bytea[], $10::text[], $11::text[], $12::text[], $13::text[], $14::bigint[], $15::bigint[])";
+    insert_manifests: "INSERT INTO manifests (hash, body) SELECT unnest($1::bytea[]), unnest($2::bytea[]) ON CONFLICT (hash) DO NOTHING";
     update_messages: all_of!("bigint", "UPDATE inbox m SET status = q.status, epoch = coalesce(q.epoch, m.epoch),
             processed_at = coalesce(q.processed_at, m.processed_at), reason = coalesce(q.reason, m.reason)
-        FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::bigint[], $7::text[])
-            AS q(n, tenant, agent, status, epoch, processed_at, reason)
+        FROM (SELECT unnest($1::bigint[]) AS n, unnest($2::text[]) AS tenant, unnest($3::text[]) AS agent,
+            unnest($4::text[]) AS status, unnest($5::bigint[]) AS epoch, unnest($6::bigint[]) AS processed_at,
+            unnest($7::text[]) AS reason) AS q
         CROSS JOIN LATERAL (SELECT t.ctid FROM inbox t WHERE t.n = q.n AND t.tenant = q.tenant AND t.agent = q.agent LIMIT 1) AS found
         WHERE m.ctid = found.ctid");
-    insert_calls: "INSERT INTO calls (tenant, agent, run, call, iteration, tool, route, effect, status, created_at, deadline, item, result,
-            worker, lease_until, attempt, claim_key)
-        SELECT * FROM unnest($1::text[], $2::text[], $3::bytea[], $4::bigint[], $5::bigint[], $6::text[], $7::text[], $8::text[],
-            $9::text[], $10::bigint[], $11::bigint[], $12::bytea[], $13::bytea[], $14::text[], $15::bigint[], $16::bigint[], $17::text[])";
     update_calls: all_of!("bytea", "UPDATE calls c SET status = q.status, deadline = q.deadline, result = q.result, worker = q.worker,
             lease_until = q.lease_until, attempt = q.attempt, claim_key = q.claim_key
-        FROM unnest($1::bytea[], $2::bigint[], $3::text[], $4::bigint[], $5::bytea[], $6::text[], $7::bigint[], $8::bigint[], $9::text[])
-            AS q(run, call, status, deadline, result, worker, lease_until, attempt, claim_key)
+        FROM (SELECT unnest($1::bytea[]) AS run, unnest($2::bigint[]) AS call, unnest($3::text[]) AS status,
+            unnest($4::bigint[]) AS deadline, unnest($5::bytea[]) AS result, unnest($6::text[]) AS worker,
+            unnest($7::bigint[]) AS lease_until, unnest($8::bigint[]) AS attempt, unnest($9::text[]) AS claim_key) AS q
         CROSS JOIN LATERAL (SELECT t.ctid FROM calls t WHERE t.run = q.run AND t.call = q.call LIMIT 1) AS found WHERE c.ctid = found.ctid");
-    move_calls: all_of!("bytea", "UPDATE calls c SET status = q.status, result = coalesce(q.result, c.result),
-            deadline = coalesce(q.deadline, c.deadline), lease_until = NULL, claim_key = NULL,
-            worker = CASE WHEN q.status = 'waiting' THEN NULL ELSE c.worker END
-        FROM unnest($1::bytea[], $2::bigint[], $3::text[], $4::bytea[], $5::bigint[]) AS q(run, call, status, result, deadline)
-        CROSS JOIN LATERAL (SELECT t.ctid FROM calls t WHERE t.run = q.run AND t.call = q.call LIMIT 1) AS found WHERE c.ctid = found.ctid");
-    insert_items: "INSERT INTO items (item, tenant, kind, hash, content)
-        SELECT * FROM unnest($1::bytea[], $2::text[], $3::text[], $4::bytea[], $5::bytea[])";
-    insert_boxes: "INSERT INTO boxes (box, tenant, parent, parent_length, depth, inherited)
-        SELECT * FROM unnest($1::bytea[], $2::text[], $3::bytea[], $4::bigint[], $5::bigint[], $6::bigint[])";
-    insert_box_rows: "INSERT INTO box_rows (box, position, item) SELECT * FROM unnest($1::bytea[], $2::bigint[], $3::bytea[])";
     insert_outbox: "INSERT INTO outbox (tenant, agent, run, first, count)
-        SELECT * FROM unnest($1::text[], $2::text[], $3::bytea[], $4::bigint[], $5::bigint[])";
+        SELECT unnest($1::text[]), unnest($2::text[]), unnest($3::bytea[]), unnest($4::bigint[]), unnest($5::bigint[])";
+    /// Words that continue what stands of their run are stored. The heads are locked with it, so that whoever raises an epoch comes
+    /// after it or fences it; a head that changed while it was waited for is seen as it is then.
+    announce: "WITH held AS MATERIALIZED (
+            SELECT q.*, coalesce((SELECT d.first + d.count FROM deltas d WHERE d.run = q.run ORDER BY d.first DESC LIMIT 1), 0) AS standing
+            FROM unnest($1::text[], $2::text[], $3::bytea[], $4::bigint[], $5::bigint[], $6::bigint[], $7::text[], $8::bytea[])
+                WITH ORDINALITY AS q(tenant, agent, run, epoch, first, count, pieces, text, i)
+            CROSS JOIN LATERAL (SELECT h.run, h.epoch FROM heads h WHERE h.tenant = q.tenant AND h.agent = q.agent FOR SHARE) AS head
+            WHERE head.run = q.run AND head.epoch = q.epoch
+        ), stored AS (
+            INSERT INTO deltas (run, first, count, pieces, text)
+            SELECT run, first, count, pieces, text FROM held WHERE standing = first AND count > 0
+            ON CONFLICT (run, first) DO NOTHING RETURNING 1
+        ) SELECT held.i, held.standing, (SELECT count(*) FROM stored) FROM held";
+    deltas: "SELECT d.first, d.pieces, d.text FROM deltas d WHERE d.run = $1 ORDER BY d.first";
+    forget_deltas: "DELETE FROM deltas d USING unnest($1::bytea[]) AS q(run)
+        CROSS JOIN LATERAL (SELECT t.ctid FROM deltas t WHERE t.run = q.run OFFSET 0) AS found WHERE d.ctid = found.ctid";
     /// A lock per schema, as the tables are.
     lock_outbox: "SELECT pg_try_advisory_lock(hashtextextended('windlass outbox in ' || current_schema(), 0))";
     forget_outbox: "DELETE FROM outbox WHERE n = ANY($1::bigint[])";
@@ -249,4 +306,28 @@ statements! {
         RETURNING (extract(epoch FROM clock_timestamp()) * 1000)::bigint";
     lost_nodes: "SELECT n.node FROM nodes n WHERE n.alive_until <= clock_timestamp() ORDER BY n.node";
     bury: "DELETE FROM nodes WHERE node = ANY($1::bigint[]) AND alive_until <= clock_timestamp()";
+
+    erasable: "SELECT r.tenant, r.agent, r.run FROM runs r WHERE r.erase_at <= $1 ORDER BY r.erase_at, r.run LIMIT $2";
+    /// An end that a follow-up may need makes the time longer, if there is one.
+    keep_runs: "UPDATE runs r SET erase_ms = q.ms FROM unnest($1::bytea[], $2::bigint[]) AS q(run, ms)
+        CROSS JOIN LATERAL (SELECT t.ctid FROM runs t WHERE t.run = q.run AND t.erase_ms < q.ms LIMIT 1) AS found
+        WHERE r.ctid = found.ctid";
+    share_boxes: all_of!("bytea", "UPDATE boxes b SET shared = true WHERE b.box = ANY($1::bytea[])");
+    /// All of it sees the run as it was. Items at positions below zero are copies of what parents have, and not its own.
+    erase_run: "WITH own AS MATERIALIZED (
+            SELECT m.item FROM inbox m WHERE m.run = $1::bytea AND m.item IS NOT NULL
+            UNION SELECT c.item FROM calls c WHERE c.run = $1
+            UNION SELECT c.result FROM calls c WHERE c.run = $1 AND c.result IS NOT NULL
+            UNION SELECT b.item FROM box_rows b WHERE b.box = ANY($2::bytea[]) AND b.position >= 0
+            EXCEPT SELECT b.item FROM box_rows b WHERE b.box = ANY($3::bytea[])
+        ), gone_items AS (
+            DELETE FROM items i USING own CROSS JOIN LATERAL (SELECT t.ctid FROM items t WHERE t.item = own.item LIMIT 1) AS found
+            WHERE i.ctid = found.ctid
+        ), gone_rows AS (DELETE FROM box_rows b WHERE b.box = ANY($2)
+        ), gone_journal AS (DELETE FROM stretches s WHERE s.run = $1
+        ), gone_calls AS (DELETE FROM calls c WHERE c.run = $1
+        ), emptied AS (UPDATE inbox m SET item = NULL, reason = NULL WHERE m.run = $1
+        ), skeleton AS (UPDATE runs r SET note = NULL, deliverable = NULL, erase_ms = NULL WHERE r.run = $1
+        ), gone_boxes AS (DELETE FROM boxes b WHERE b.box = ANY($2) AND NOT b.shared RETURNING 1
+        ) SELECT 1 / (count(*) = cardinality($2))::int FROM gone_boxes";
 }

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use futures_util::future::join_all;
-use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ItemId, RunId, Tenant};
+use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ItemId, RunId, Said, Tenant};
 use windlass_ports::{BoxView, CallView, Edge, HeadView, InboxView, Item, JournalEntry, Page, RunView, StoreError, Views};
 
 use super::{
@@ -49,6 +49,14 @@ macro_rules! views_over_readers {
 
             async fn run(&self, tenant: &Tenant, run: RunId) -> Result<Option<RunView>, StoreError> {
                 self.readers.read(|rows| reading::run(rows, tenant, run)).await
+            }
+
+            async fn run_taking(&self, tenant: &Tenant, run: RunId) -> Result<Option<RunId>, StoreError> {
+                self.readers.read(|rows| reading::run_taking(rows, tenant, run)).await
+            }
+
+            async fn announced(&self, tenant: &Tenant, run: RunId) -> Result<Said, StoreError> {
+                self.readers.read(|rows| reading::announced(rows, tenant, run)).await
             }
 
             async fn run_from(&self, agent: &AgentKey, ordinal: u64) -> Result<Option<RunView>, StoreError> {

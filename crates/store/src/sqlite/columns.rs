@@ -70,6 +70,11 @@ pub(super) fn maybe_word<T>(row: &Row<'_>, index: usize, parse: impl Fn(&str) ->
     }
 }
 
+/// Text that is kept as bytes.
+pub(super) fn text(row: &Row<'_>, index: usize) -> rusqlite::Result<String> {
+    String::from_utf8(row.get(index)?).map_err(|error| rusqlite::Error::FromSqlConversionFailure(index, Type::Blob, Box::new(error)))
+}
+
 /// Two neighbouring columns: tenant and agent.
 pub(super) fn agent(row: &Row<'_>, index: usize) -> rusqlite::Result<AgentKey> {
     let tenant = row.get_ref(index)?.as_str().map_err(|error| wrong_type(index, error))?;

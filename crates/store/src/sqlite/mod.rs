@@ -1,6 +1,8 @@
 //! The store on disk: SQLite in WAL mode, flushed at every commit, with one writer and a few readers.
 
 mod columns;
+mod deltas;
+mod erase;
 mod open;
 mod readers;
 mod reads;
@@ -14,8 +16,8 @@ use std::path::Path;
 use async_trait::async_trait;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, NewItem, RunId, Tenant, Timestamp};
 use windlass_ports::{
-    CallClaim, ClaimedCall, Commit, Committed, Enqueued, Guard, Loaded, MessageId, NewReport, NewRun, NodeId, OutboxRow, Store, StoreError,
-    Taken, Withdrawn,
+    Announcement, CallClaim, ClaimedCall, Commit, Committed, Enqueued, Guard, Loaded, MessageId, NewReport, NewRun, NodeId, OutboxRow,
+    Store, StoreError, Taken, Withdrawn,
 };
 
 use crate::{
@@ -50,7 +52,7 @@ impl SqliteStore {
         let opened = open::open(path, READERS)?;
         let manifests = Manifests::default();
         let failed = |error| OpenError::File { path: path.to_owned(), error };
-        let rows = |connection| SqliteRows::new(connection, opened.node, manifests.clone());
+        let rows = |connection| SqliteRows::new(connection, opened.node, manifests.clone(), Some(opened.index.clone()));
         let writer = Writer::start(rows(opened.writer), opened.lock).map_err(failed)?;
         let readers = Readers::new(opened.readers.into_iter().map(rows).collect());
         Ok(SqliteStore { readers, writer, node: opened.node, options })
@@ -77,6 +79,10 @@ impl Store for SqliteStore {
     async fn commit(&self, guard: Guard, commit: Commit) -> Result<Committed, StoreError> {
         let options = self.options;
         self.writer.write(move |rows| verbs::commit(rows, options, &guard, &commit)).await
+    }
+
+    async fn announce(&self, words: Announcement) -> Result<(), StoreError> {
+        self.writer.write_later(move |rows| verbs::announce(rows, &words)).await
     }
 
     async fn withdraw(&self, agent: AgentKey, commit: Commit) -> Result<Withdrawn, StoreError> {
@@ -123,6 +129,14 @@ impl Store for SqliteStore {
 
     async fn quarantine(&self, agent: AgentKey, reason: String) -> Result<(), StoreError> {
         self.writer.write(move |rows| verbs::quarantine(rows, &agent, &reason)).await
+    }
+
+    async fn erase(&self, tenant: Tenant, run: RunId) -> Result<(), StoreError> {
+        self.writer.write(move |rows| verbs::erase(rows, &tenant, run)).await
+    }
+
+    async fn erasable(&self, now: Timestamp, limit: usize) -> Result<Vec<(Tenant, RunId)>, StoreError> {
+        self.readers.read(move |rows| rows.erasable(now, limit)).await
     }
 
     async fn refuse(&self, agent: AgentKey, message: MessageId, reason: String) -> Result<(), StoreError> {

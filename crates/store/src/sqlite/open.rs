@@ -10,6 +10,8 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, config::DbConfig};
 use rustix::fs::{FlockOperation, flock};
 use windlass_ports::NodeId;
 
+use super::deltas::{self, Index};
+
 /// Migrations in order; the number of the last one is the schema's version.
 const MIGRATIONS: &[&str] = &[include_str!("../../migrations/0001_init.sql")];
 
@@ -72,6 +74,8 @@ pub(super) struct Opened {
     pub(super) writer: Connection,
     pub(super) readers: Vec<Connection>,
     pub(super) node: NodeId,
+    /// Of the announced words.
+    pub(super) index: Index,
     pub(super) lock: File,
 }
 
@@ -93,7 +97,8 @@ pub(super) fn open(path: &Path, readers: usize) -> Result<Opened, OpenError> {
     migrate(&mut writer)?;
     let node = begin_node(&writer)?;
     let readers = (0..readers).map(|_| reader(path)).collect::<Result<_, _>>()?;
-    Ok(Opened { writer, readers, node, lock })
+    let index = deltas::scan(&writer)?;
+    Ok(Opened { writer, readers, node, index, lock })
 }
 
 /// One server per database: the lock is the process's, so that it is gone with the process however that ends.

@@ -16,7 +16,7 @@ use super::{
     statements::SqliteRows,
 };
 use crate::{
-    rows::{BoxRow, CallRow, HeadRow, ItemRow, JournalRow, MessageRow, Outcome, Reads, RunBrief, RunRow},
+    rows::{BoxRow, CallRow, DeltaRow, HeadRow, ItemRow, JournalRow, MessageRow, Outcome, Reads, RunBrief, RunRow},
     spelling,
     stretch::{Stretch, unpack},
 };
@@ -32,7 +32,7 @@ macro_rules! run_columns {
         concat!(
             brief_columns!(),
             ", kind, dedupe, manifest, context, output, state_version, state, iteration, trace, parent_step, source, depth,
-              deliverable, created_at, ended_at"
+              deliverable, created_at, ended_at, note, takes, erase_ms"
         )
     };
 }
@@ -94,6 +94,9 @@ fn run(row: &Row<'_>) -> rusqlite::Result<RunRow> {
         deliverable: maybe_id(row, 19, ItemId::from_slice)?,
         created_at: time(row, 20)?,
         ended_at: maybe_time(row, 21)?,
+        note: row.get::<_, Option<Vec<u8>>>(22)?.map(Into::into),
+        takes: maybe_id(row, 23, RunId::from_slice)?,
+        erase_ms: row.get::<_, Option<i64>>(24)?.map(i64::unsigned_abs),
     })
 }
 
@@ -160,6 +163,7 @@ fn found_box(row: &Row<'_>) -> rusqlite::Result<BoxRow> {
         parent: parent.zip(length).map(|(id, length)| BoxRange { id, length }),
         depth: small(row, 4)?,
         inherited: small(row, 5)?,
+        shared: row.get(6)?,
     })
 }
 
@@ -186,6 +190,11 @@ impl Reads for SqliteRows {
     fn run_by_dedupe(&self, tenant: &Tenant, key: &str) -> Outcome<Option<RunBrief>> {
         let sql = concat!("SELECT ", brief_columns!(), " FROM runs WHERE tenant = ?1 AND dedupe = ?2");
         self.one(sql, params![tenant.as_str(), key], brief)
+    }
+
+    fn run_taking(&self, tenant: &Tenant, run: RunId) -> Outcome<Option<RunBrief>> {
+        let sql = concat!("SELECT ", brief_columns!(), " FROM runs WHERE tenant = ?1 AND takes = ?2");
+        self.one(sql, params![tenant.as_str(), run.as_bytes()], brief)
     }
 
     fn run_from(&self, agent: &AgentKey, ordinal: u64) -> Outcome<Option<RunRow>> {
@@ -237,6 +246,10 @@ impl Reads for SqliteRows {
         }
         events.truncate(limit);
         Ok(events)
+    }
+
+    fn deltas(&self, run: RunId) -> Outcome<Vec<DeltaRow>> {
+        self.read_deltas(run)
     }
 
     fn message(&self, agent: &AgentKey, id: MessageId) -> Outcome<Option<MessageRow>> {
@@ -338,7 +351,7 @@ impl Reads for SqliteRows {
     }
 
     fn find_box(&self, id: BoxId) -> Outcome<Option<BoxRow>> {
-        let sql = "SELECT box, tenant, parent, parent_length, depth, inherited FROM boxes WHERE box = ?1";
+        let sql = "SELECT box, tenant, parent, parent_length, depth, inherited, shared FROM boxes WHERE box = ?1";
         self.one(sql, [id.as_bytes()], found_box)
     }
 

@@ -9,7 +9,10 @@ use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 use windlass_kernel::{Manifest, Tenant};
 use windlass_ports::NodeId;
 
-use super::columns::fault;
+use super::{
+    columns::fault,
+    deltas::{Deltas, Index},
+};
 use crate::rows::{Outcome, is_missing};
 
 /// Decoded manifests that are kept at the most; there are few, and all runs of an agent share one.
@@ -32,11 +35,14 @@ pub(super) struct SqliteRows {
     staged: Vec<[u8; 32]>,
     /// What the open transaction does to the counts of open runs. Every run changes its tenant's twice, so a group writes the sum.
     opened: BTreeMap<Tenant, i32>,
+    /// Who has which rows of the log of announced words.
+    pub(super) deltas: Deltas,
 }
 
 impl SqliteRows {
-    pub(super) fn new(connection: Connection, node: NodeId, manifests: Manifests) -> Self {
-        SqliteRows { connection, node, manifests, known: BTreeSet::new(), staged: Vec::new(), opened: BTreeMap::new() }
+    pub(super) fn new(connection: Connection, node: NodeId, manifests: Manifests, index: Option<Index>) -> Self {
+        let (known, staged, opened) = (BTreeSet::new(), Vec::new(), BTreeMap::new());
+        SqliteRows { connection, node, manifests, known, staged, opened, deltas: Deltas::new(index) }
     }
 
     pub(super) fn begin(&self) -> rusqlite::Result<()> {
@@ -47,17 +53,28 @@ impl SqliteRows {
         self.connection.prepare_cached("BEGIN DEFERRED")?.execute([]).map(drop)
     }
 
+    /// Goes on reading, from what was committed by now. False for a writer: it sees everything there is.
+    pub(super) fn look_anew(&self) -> rusqlite::Result<bool> {
+        if !self.connection.is_readonly("main")? {
+            return Ok(false);
+        }
+        self.connection.prepare_cached("COMMIT")?.execute([])?;
+        self.begin_reading().map(|()| true)
+    }
+
     pub(super) fn commit(&mut self) -> rusqlite::Result<()> {
         let count = "INSERT INTO tenants (tenant, open) VALUES (?1, max(?2, 0)) ON CONFLICT (tenant) DO UPDATE SET open = open + ?2";
         for (tenant, change) in self.opened.iter().filter(|(_, change)| **change != 0) {
             self.connection.prepare_cached(count)?.execute(params![tenant.as_str(), change])?;
         }
+        self.sweep_deltas()?;
         self.connection.prepare_cached("COMMIT")?.execute([])?;
         if self.known.len() >= KNOWN_MAX {
             self.known.clear();
         }
         self.known.extend(self.staged.drain(..));
         self.opened.clear();
+        self.deltas.commit();
         Ok(())
     }
 
@@ -65,6 +82,7 @@ impl SqliteRows {
     pub(super) fn roll_back(&mut self) {
         self.staged.clear();
         self.opened.clear();
+        self.deltas.roll_back();
         if self.connection.is_autocommit() {
             return;
         }
@@ -88,7 +106,11 @@ impl SqliteRows {
 
     /// How many rows a change changed.
     pub(super) fn change(&self, sql: &str, params: impl Params) -> Outcome<usize> {
-        self.connection.prepare_cached(sql).and_then(|mut statement| statement.execute(params)).map_err(fault)
+        self.execute(sql, params).map_err(fault)
+    }
+
+    pub(super) fn execute(&self, sql: &str, params: impl Params) -> rusqlite::Result<usize> {
+        self.connection.prepare_cached(sql)?.execute(params)
     }
 
     /// A change that must find its row.
@@ -97,6 +119,11 @@ impl SqliteRows {
             0 => Err(is_missing(what)),
             _ => Ok(()),
         }
+    }
+
+    #[cfg(test)]
+    pub(super) fn with_connection<T>(&self, ask: impl FnOnce(&Connection) -> T) -> T {
+        ask(&self.connection)
     }
 
     pub(super) fn last_number(&self) -> u64 {

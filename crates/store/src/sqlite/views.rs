@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use async_trait::async_trait;
-use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ItemId, RunId, Tenant};
+use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ItemId, RunId, Said, Tenant};
 use windlass_ports::{BoxView, CallView, Edge, HeadView, InboxView, Item, JournalEntry, NodeId, Page, RunView, StoreError, Views};
 
 use super::{
@@ -24,7 +24,7 @@ pub struct SqliteViews {
 impl SqliteViews {
     /// Opens a database that is there, for reading.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, OpenError> {
-        let rows = SqliteRows::new(open::reader(path.as_ref())?, NodeId(0), Manifests::default());
+        let rows = SqliteRows::new(open::reader(path.as_ref())?, NodeId(0), Manifests::default(), None);
         Ok(SqliteViews { readers: Readers::new(vec![rows]) })
     }
 }
@@ -42,6 +42,16 @@ macro_rules! views_over_readers {
             async fn run(&self, tenant: &Tenant, run: RunId) -> Result<Option<RunView>, StoreError> {
                 let tenant = tenant.clone();
                 self.readers.read(move |rows| reading::run(rows, &tenant, run)).await
+            }
+
+            async fn run_taking(&self, tenant: &Tenant, run: RunId) -> Result<Option<RunId>, StoreError> {
+                let tenant = tenant.clone();
+                self.readers.read(move |rows| reading::run_taking(rows, &tenant, run)).await
+            }
+
+            async fn announced(&self, tenant: &Tenant, run: RunId) -> Result<Said, StoreError> {
+                let tenant = tenant.clone();
+                self.readers.read(move |rows| reading::announced(rows, &tenant, run)).await
             }
 
             async fn run_from(&self, agent: &AgentKey, ordinal: u64) -> Result<Option<RunView>, StoreError> {

@@ -4,6 +4,7 @@ use std::{
     fs::File,
     panic::{AssertUnwindSafe, catch_unwind},
     thread::JoinHandle,
+    time::{Duration, Instant},
 };
 
 use tokio::sync::{mpsc, oneshot};
@@ -17,6 +18,10 @@ const WAITING_MAX: usize = 1_024;
 
 /// Requests that share a transaction at the most.
 const GROUP_MAX: usize = 256;
+
+/// Words alone are not committed sooner after the last commit began. A thousand streams would have a commit each, of which one
+/// in fifty does as well; and whoever reads along cannot tell.
+const DELTA_PAUSE: Duration = Duration::from_millis(1);
 
 /// The way to the writer thread.
 pub(super) struct Writer {
@@ -43,10 +48,31 @@ impl Writer {
         T: Send + 'static,
         F: Fn(&mut SqliteRows) -> Outcome<T> + Send + 'static,
     {
+        self.send(verb, false).await
+    }
+
+    /// The same for what may wait a moment for company.
+    pub(super) async fn write_later<T, F>(&self, verb: F) -> Outcome<T>
+    where
+        T: Send + 'static,
+        F: Fn(&mut SqliteRows) -> Outcome<T> + Send + 'static,
+    {
+        self.send(verb, true).await
+    }
+
+    async fn send<T, F>(&self, verb: F, may_wait: bool) -> Outcome<T>
+    where
+        T: Send + 'static,
+        F: Fn(&mut SqliteRows) -> Outcome<T> + Send + 'static,
+    {
         let (reply, answer) = oneshot::channel();
-        let member = Request { verb, outcome: None, reply };
+        let member = Request { verb, may_wait, outcome: None, reply };
         let queue = self.queue.as_ref().ok_or_else(gone)?;
         queue.send(Box::new(member)).await.map_err(|_| gone())?;
+        if !may_wait && let Some(thread) = &self.thread {
+            // It may be asleep, with nothing but words to write.
+            thread.thread().unpark();
+        }
         answer.await.map_err(|_| gone())?
     }
 }
@@ -71,6 +97,8 @@ fn gone() -> StoreError {
 pub(super) trait Member: Send {
     /// Applies the verb and keeps what came of it. False if the transaction must be rolled back.
     fn apply(&mut self, rows: &mut SqliteRows) -> bool;
+    /// Whether it may wait for company.
+    fn may_wait(&self) -> bool;
     /// Replaces what came of it: the transaction around it failed.
     fn fail(&mut self, error: StoreError);
     /// Tells whoever asked.
@@ -79,6 +107,7 @@ pub(super) trait Member: Send {
 
 struct Request<T, F> {
     verb: F,
+    may_wait: bool,
     outcome: Option<Outcome<T>>,
     reply: oneshot::Sender<Outcome<T>>,
 }
@@ -97,6 +126,10 @@ impl<T: Send, F: Fn(&mut SqliteRows) -> Outcome<T> + Send> Member for Request<T,
         may_stand
     }
 
+    fn may_wait(&self) -> bool {
+        self.may_wait
+    }
+
     fn fail(&mut self, error: StoreError) {
         self.outcome = Some(Err(error));
     }
@@ -109,16 +142,32 @@ impl<T: Send, F: Fn(&mut SqliteRows) -> Outcome<T> + Send> Member for Request<T,
 
 fn write_all(rows: &mut SqliteRows, waiting: &mut mpsc::Receiver<Box<dyn Member>>) {
     let mut group = Vec::with_capacity(GROUP_MAX);
+    let mut next_words = Instant::now();
     while let Some(first) = waiting.blocking_recv() {
         group.push(first);
-        // No timer: what came while the last group was written is the next group, and one alone never waits.
+        gather(&mut group, waiting, next_words);
+        next_words = Instant::now() + DELTA_PAUSE;
+        apply_group(rows, &mut group);
+        group.drain(..).for_each(|member| member.answer());
+    }
+}
+
+/// Takes whatever waits: what came while the last group was written is the next group. Nothing but words is waited with, and
+/// only until their time has come or something else has.
+fn gather(group: &mut Vec<Box<dyn Member>>, waiting: &mut mpsc::Receiver<Box<dyn Member>>, next_words: Instant) {
+    let mut may_wait = group.iter().all(|member| member.may_wait());
+    loop {
         while group.len() < GROUP_MAX
             && let Ok(next) = waiting.try_recv()
         {
+            may_wait &= next.may_wait();
             group.push(next);
         }
-        apply_group(rows, &mut group);
-        group.drain(..).for_each(|member| member.answer());
+        let pause = next_words.saturating_duration_since(Instant::now());
+        if !may_wait || pause.is_zero() || group.len() == GROUP_MAX || waiting.is_closed() {
+            return;
+        }
+        std::thread::park_timeout(pause);
     }
 }
 
@@ -168,7 +217,8 @@ mod tests {
     fn rows() -> SqliteRows {
         let connection = Connection::open_in_memory().unwrap();
         connection.execute_batch(include_str!("../../migrations/0001_init.sql")).unwrap();
-        SqliteRows::new(connection, NodeId(1), Manifests::default())
+        let index = super::super::deltas::scan(&connection).unwrap();
+        SqliteRows::new(connection, NodeId(1), Manifests::default(), Some(index))
     }
 
     fn tenant() -> Tenant {
@@ -183,7 +233,7 @@ mod tests {
 
     fn member(verb: impl Fn(&mut SqliteRows) -> Outcome<()> + Send + 'static) -> (Box<dyn Member>, Answer) {
         let (reply, answer) = oneshot::channel();
-        (Box::new(Request { verb, outcome: None, reply }), answer)
+        (Box::new(Request { verb, may_wait: false, outcome: None, reply }), answer)
     }
 
     fn stores(number: u8, length: usize) -> (Box<dyn Member>, Answer) {
@@ -225,6 +275,49 @@ mod tests {
         let outcomes = apply(&mut rows, vec![stores(0, 1), member(|_| Err(StoreError::Fenced)), counting]);
         assert!(matches!(outcomes[..], [Ok(()), Err(StoreError::Fenced), Ok(())]), "{outcomes:?}");
         assert_eq!(applied.load(std::sync::atomic::Ordering::Relaxed), 1, "nothing was applied twice");
+    }
+
+    /// How long a group with these members waits whose time has come in a second, while others arrive.
+    fn waits(members: Vec<bool>, arriving: impl FnOnce(mpsc::Sender<Box<dyn Member>>) + Send + 'static) -> Duration {
+        let (queue, mut waiting) = mpsc::channel(WAITING_MAX);
+        let mut group: Vec<Box<dyn Member>> = members.into_iter().map(waiter).collect();
+        let (since, waiter) = (Instant::now(), std::thread::current());
+        let sender = std::thread::spawn(move || {
+            arriving(queue);
+            waiter.unpark();
+        });
+        gather(&mut group, &mut waiting, since + Duration::from_secs(1));
+        let waited = since.elapsed();
+        sender.join().unwrap();
+        waited
+    }
+
+    fn waiter(may_wait: bool) -> Box<dyn Member> {
+        let (reply, _) = oneshot::channel();
+        Box::new(Request { verb: |_: &mut SqliteRows| Ok(()), may_wait, outcome: None, reply })
+    }
+
+    #[test]
+    fn words_wait_for_company_and_transitions_for_nobody() {
+        let nobody = |queue: mpsc::Sender<Box<dyn Member>>| {
+            std::thread::sleep(Duration::from_millis(1_100));
+            drop(queue);
+        };
+        assert!(waits(vec![true, true], nobody) >= Duration::from_secs(1));
+        assert!(waits(vec![true, false], |queue| drop(queue.blocking_send(waiter(true)))) < Duration::from_millis(900));
+        let later = |may_wait| {
+            move |queue: mpsc::Sender<Box<dyn Member>>| {
+                std::thread::sleep(Duration::from_millis(20));
+                drop(queue.blocking_send(waiter(may_wait)));
+                if may_wait {
+                    std::thread::sleep(Duration::from_millis(1_100));
+                }
+            }
+        };
+        assert!(waits(vec![true], later(false)) < Duration::from_millis(900), "a transition ends the wait");
+        assert!(waits(vec![true], later(true)) >= Duration::from_secs(1), "more words do not");
+        let crowd = |queue: mpsc::Sender<Box<dyn Member>>| (0..GROUP_MAX).for_each(|_| drop(queue.blocking_send(waiter(true))));
+        assert!(waits(vec![true], crowd) < Duration::from_millis(900), "a full group goes");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use windlass_ports::{Guard, MessageId, NodeId, PinnedManifest, codec};
 
 use super::{columns::int, statements::SqliteRows};
 use crate::{
-    rows::{BoxRow, CallMove, CallRow, HeadRow, JournalRow, MessageRow, Outcome, Rows, RunChange, RunRow},
+    rows::{BoxRow, CallMove, CallRow, Erasure, HeadRow, JournalRow, MessageRow, Outcome, Rows, RunChange, RunRow},
     spelling, stretch,
 };
 
@@ -36,6 +36,9 @@ impl Rows for SqliteRows {
     }
 
     fn update_head(&mut self, agent: &AgentKey, before: &HeadRow, after: &HeadRow) -> Outcome<bool> {
+        if (before.run, before.epoch) != (after.run, after.epoch) {
+            self.deltas.fence(before.run);
+        }
         let sql = "UPDATE heads SET status = ?3, epoch = ?4, seq = ?5, run = ?6, owner = ?7, waiting = ?8, deadline = ?9, wake_at = ?10,
                           pending = ?11, queued = ?12, runs = ?13, local = ?14, quarantined = ?15
                    WHERE tenant = ?1 AND agent = ?2 AND status = ?16 AND epoch = ?17 AND run IS ?18 AND seq = ?19";
@@ -55,6 +58,20 @@ impl Rows for SqliteRows {
             int(after.runs),
             after.local,
             after.quarantined,
+            before.status.as_str(),
+            int(before.epoch.0),
+            before.run.as_ref().map(RunId::as_bytes),
+            int(before.seq.0),
+        ];
+        Ok(self.change(sql, params)? > 0)
+    }
+
+    fn delete_head(&mut self, agent: &AgentKey, before: &HeadRow) -> Outcome<bool> {
+        self.deltas.fence(before.run);
+        let sql = "DELETE FROM heads WHERE tenant = ?1 AND agent = ?2 AND status = ?3 AND epoch = ?4 AND run IS ?5 AND seq = ?6";
+        let params = params![
+            agent.tenant.as_str(),
+            agent.agent.as_str(),
             before.status.as_str(),
             int(before.epoch.0),
             before.run.as_ref().map(RunId::as_bytes),
@@ -86,8 +103,10 @@ impl Rows for SqliteRows {
 
     fn insert_run(&mut self, run: &RunRow) -> Outcome<()> {
         let sql = "INSERT INTO runs (run, tenant, agent, ordinal, status, epoch, message, kind, dedupe, manifest, context, output,
-                                     state_version, state, iteration, trace, parent_step, source, depth, deliverable, created_at, ended_at)
-                   VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22)";
+                                     state_version, state, iteration, trace, parent_step, source, depth, deliverable, created_at, ended_at,
+                                     note, takes, erase_ms)
+                   VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24,
+                           ?25)";
         let params = params![
             run.brief.run.as_bytes(),
             run.brief.agent.tenant.as_str(),
@@ -111,12 +130,17 @@ impl Rows for SqliteRows {
             run.deliverable.as_ref().map(ItemId::as_bytes),
             run.created_at.0,
             run.ended_at.map(|at| at.0),
+            run.note.as_deref(),
+            run.takes.as_ref().map(RunId::as_bytes),
+            run.erase_ms.map(int),
         ];
         self.change(sql, params).map(drop)
     }
 
     fn update_run(&mut self, change: &RunChange) -> Outcome<()> {
-        let sql = "UPDATE runs SET status = ?2, epoch = ?3, state_version = ?4, state = ?5, iteration = ?6, deliverable = ?7, ended_at = ?8
+        let sql =
+            "UPDATE runs SET status = ?2, epoch = ?3, state_version = ?4, state = ?5, iteration = ?6, deliverable = ?7, ended_at = ?8,
+                          erase_ms = max(erase_ms, ?9)
                    WHERE run = ?1";
         let params = params![
             change.run.as_bytes(),
@@ -127,6 +151,7 @@ impl Rows for SqliteRows {
             change.iteration,
             change.deliverable.as_ref().map(ItemId::as_bytes),
             change.ended_at.map(|at| at.0),
+            int(change.kept_ms),
         ];
         self.change_one(sql, params, "a run that changes")
     }
@@ -156,6 +181,14 @@ impl Rows for SqliteRows {
         let sql = "INSERT INTO stretches (run, first, epoch, at, version, events) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
         let epoch = first.epoch.map(|epoch| int(epoch.0));
         self.change(sql, params![run.as_bytes(), int(first.number), epoch, first.at.0, first.version, stretch::pack(rows)?]).map(drop)
+    }
+
+    fn erase_run(&mut self, erasure: &Erasure) -> Outcome<()> {
+        self.erase(erasure)
+    }
+
+    fn forget_deltas(&mut self, run: RunId) -> Outcome<()> {
+        self.settle_deltas(run)
     }
 
     fn insert_message(&mut self, agent: &AgentKey, row: &MessageRow) -> Outcome<Option<MessageId>> {
@@ -277,6 +310,10 @@ impl Rows for SqliteRows {
             row.inherited,
         ];
         self.change(sql, params).map(drop)
+    }
+
+    fn share_box(&mut self, id: BoxId) -> Outcome<()> {
+        self.change_one("UPDATE boxes SET shared = 1 WHERE box = ?1", [id.as_bytes()], "a box that is shared")
     }
 
     fn insert_box_row(&mut self, id: BoxId, position: i64, item: ItemId) -> Outcome<()> {

@@ -43,7 +43,7 @@ pub(super) fn known_range<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, range: B
 /// Makes a box that begins after `parent`, whose row the caller has. Items of the box itself stand from position 0 on, also
 /// when the parents' items had to be copied: a range of this box means the same either way.
 pub(super) fn make_box<R: Rows + ?Sized>(rows: &mut R, tenant: &Tenant, id: BoxId, parent: Option<(BoxRange, &BoxRow)>) -> Outcome<BoxRow> {
-    let mut made = BoxRow { id, tenant: tenant.clone(), parent: parent.map(|(range, _)| range), depth: 0, inherited: 0 };
+    let mut made = BoxRow { id, tenant: tenant.clone(), parent: parent.map(|(range, _)| range), depth: 0, inherited: 0, shared: false };
     if let Some((range, row)) = parent {
         made.depth = row.depth + 1;
         if made.depth > CHAIN_MAX {
@@ -68,6 +68,11 @@ fn inherit<R: Rows + ?Sized>(rows: &mut R, tenant: &Tenant, id: BoxId, parent: B
     Ok(count as u32)
 }
 
+/// Notes that others read a box from now on. Once is enough, for it is never taken back.
+pub(super) fn share<R: Rows + ?Sized>(rows: &mut R, row: &BoxRow) -> Outcome<()> {
+    if row.shared { Ok(()) } else { rows.share_box(row.id) }
+}
+
 /// Stores items and puts them at the end of a box that has `length` of its own.
 pub(super) fn fill<R: Rows + ?Sized>(rows: &mut R, tenant: &Tenant, id: BoxId, length: u32, items: &[NewItem]) -> Outcome<()> {
     for (position, item) in (i64::from(length)..).zip(items) {
@@ -90,15 +95,18 @@ pub(crate) fn pack<R: Rows + ?Sized>(
         let length = rows.box_length(id)?;
         return Ok((found.tenant == *tenant).then_some(BoxRange { id, length }));
     }
-    let mut shared = Vec::new();
+    let (mut sources, mut shared) = (Vec::new(), Vec::new());
     for range in from {
-        if known_range(rows, tenant, *range)?.is_none() {
+        let Some(source) = known_range(rows, tenant, *range)? else {
             return Ok(None);
-        }
+        };
+        sources.push(source);
         for segment in chain(rows, tenant, *range)?.unwrap_or_default() {
             shared.extend(rows.box_item_ids(segment.id, segment.below as u32)?);
         }
     }
+    // What stands before a source is shared with it: its own context, and what that one was made from.
+    sources.iter().try_for_each(|source| share(rows, source))?;
     make_box(rows, tenant, id, None)?;
     let length = shared.len() as u32;
     for (position, item) in shared.into_iter().enumerate() {

@@ -9,10 +9,11 @@ use windlass_ports::{
     Withdrawn, codec,
 };
 
-use super::heads::{is_counted, lease, leases_after, may_be_held, show, show_idle};
+use super::erase::kept_ms;
+use super::heads::{is_counted, is_own_head, lease, leases_after, may_be_held, show, show_idle};
 use crate::{
     StoreOptions,
-    rows::{CallMove, CallRow, HeadRow, JournalRow, MessageRow, Outcome, Reads, Rows, RunBrief, RunChange, is_missing},
+    rows::{CallMove, CallRow, HeadRow, JournalRow, MessageRow, Outcome, Reads, Rows, RunBrief, RunChange, RunRow, is_missing},
 };
 
 /// What a transition makes of a head, decided before anything is written.
@@ -25,6 +26,8 @@ pub(super) struct Plan {
     pub next: Option<RunBrief>,
     /// What the run may leave behind if it ends.
     pub left: Left,
+    /// Whether the head is forgotten: it was the run's own, and nobody waits for it.
+    pub is_last: bool,
 }
 
 /// What an ending run may leave behind, as its head knows: most leave nothing, and then nothing is searched for.
@@ -44,12 +47,15 @@ pub(crate) fn commit<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, guar
     if let Some(passed) = pass(rows, options, guard, commit)? {
         return Ok(passed);
     }
-    let before = rows.head(agent)?.ok_or(StoreError::Fenced)?;
+    let Some(before) = rows.head(agent)? else {
+        return ended_already(rows, guard, commit);
+    };
     if !holds(&before, guard) {
         return applied_already(rows, &before, guard, commit);
     }
     let plan = plan(rows, agent, &before, commit)?;
-    if !rows.update_head(agent, &before, &plan.head)? {
+    let is_ours = if plan.is_last { rows.delete_head(agent, &before)? } else { rows.update_head(agent, &before, &plan.head)? };
+    if !is_ours {
         return Err(StoreError::Fenced);
     }
     let messages = write(rows, agent, commit, Some(plan.epoch))?;
@@ -112,8 +118,30 @@ fn holds(head: &HeadRow, guard: &Guard) -> bool {
 /// A commit whose answer was lost is asked for again: it is recognised by its events, which stand at the end of the journal.
 fn applied_already<R: Reads + ?Sized>(rows: &R, head: &HeadRow, guard: &Guard, commit: &Commit) -> Outcome<Committed> {
     let is_next = head.seq.0 == guard.seq.0 + 1 && head.owner == Some(commit.node) && guard.run == commit.run;
-    if !is_next || commit.events.is_empty() {
+    if !is_next || standing_epoch(rows, commit)?.is_none() {
         return Err(StoreError::Fenced);
+    }
+    Ok(committed(head, commit, standing_messages(rows, &guard.agent, commit)?))
+}
+
+/// The same when the commit ended the run and its head went with it. Nobody knows any more who the owner was, and two that end a
+/// run write the same events: whose end it was is told by the item it left.
+fn ended_already<R: Reads + ?Sized>(rows: &R, guard: &Guard, commit: &Commit) -> Outcome<Committed> {
+    let may_be = commit.state.has_ended() && guard.run == commit.run && is_own_head(&guard.agent, commit.run);
+    let is_same = |run: &RunRow| run.brief.agent == guard.agent && run.deliverable == commit.appended.last().copied();
+    if !may_be || !rows.run(commit.run)?.as_ref().is_some_and(is_same) {
+        return Err(StoreError::Fenced);
+    }
+    let epoch = standing_epoch(rows, commit)?.filter(|epoch| *epoch == guard.epoch || epoch.0 == guard.epoch.0 + 1);
+    let epoch = epoch.ok_or(StoreError::Fenced)?;
+    let messages = standing_messages(rows, &guard.agent, commit)?;
+    Ok(Committed { seq: Seq(guard.seq.0 + 1), epoch, pending: 0, next_leased: false, messages })
+}
+
+/// The fence under which the events of a commit stand at the end of the journal, if they do.
+fn standing_epoch<R: Reads + ?Sized>(rows: &R, commit: &Commit) -> Outcome<Option<Epoch>> {
+    if commit.events.is_empty() {
+        return Ok(None);
     }
     let standing = rows.journal(commit.run, first_number(commit), commit.events.len() + 1)?;
     let is_same = standing.len() == commit.events.len()
@@ -121,16 +149,16 @@ fn applied_already<R: Reads + ?Sized>(rows: &R, head: &HeadRow, guard: &Guard, c
             let (kind, body) = codec::encode_event(event);
             row.kind == kind && row.body == body
         });
-    if !is_same {
-        return Err(StoreError::Fenced);
-    }
-    let messages = commit.messages.iter().map(|message| standing_message(rows, &guard.agent, commit, message));
-    Ok(committed(head, commit, messages.collect::<Outcome<_>>()?))
+    Ok(standing.last().filter(|_| is_same).and_then(|row| row.epoch))
 }
 
 fn committed(head: &HeadRow, commit: &Commit, messages: Vec<MessageId>) -> Committed {
     let next_leased = head.run.is_some_and(|run| run != commit.run);
     Committed { seq: head.seq, epoch: head.epoch, pending: head.pending, next_leased, messages }
+}
+
+fn standing_messages<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, commit: &Commit) -> Outcome<Vec<MessageId>> {
+    commit.messages.iter().map(|message| standing_message(rows, agent, commit, message)).collect()
 }
 
 fn standing_message<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, commit: &Commit, message: &NewMessage) -> Outcome<MessageId> {
@@ -153,7 +181,7 @@ pub(super) fn plan<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, before: &HeadR
     if !commit.state.has_ended() {
         let leases = leases_after(rows, commit)?;
         show(&mut head, &commit.state, &leases, commit.now);
-        return Ok(Plan { head, epoch, next: None, left: Left::EVERYTHING });
+        return Ok(Plan { head, epoch, next: None, left: Left::EVERYTHING, is_last: false });
     }
     let made_calls = commit.calls.iter().any(|(_, change)| matches!(change, CallChange::Made(_)));
     // A run that nobody entered leaves its own turn, which `pending` does not count.
@@ -174,7 +202,8 @@ pub(super) fn plan<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, before: &HeadR
     if left > 0 || next.is_some() {
         head.pending = pending_for(rows, agent, &head, commit)?;
     }
-    Ok(Plan { head, epoch, next, left: behind })
+    let is_last = next.is_none() && head.pending == 0 && is_own_head(agent, commit.run);
+    Ok(Plan { head, epoch, next, left: behind, is_last })
 }
 
 /// How many of the messages a commit consumes were counted as pending.
@@ -208,6 +237,9 @@ pub(super) fn write<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, commit: &C
     let output = commit.state.output;
     for (position, item) in (i64::from(output.length) - commit.appended.len() as i64..).zip(&commit.appended) {
         rows.insert_box_row(output.id, position, *item)?;
+    }
+    if commit.settles {
+        rows.forget_deltas(commit.run)?;
     }
     write_calls(rows, agent, commit)?;
     let mut messages = Vec::with_capacity(commit.messages.len());
@@ -293,6 +325,7 @@ pub(super) fn run_change(commit: &Commit, going_on: RunStatus, epoch: Option<Epo
         iteration: commit.state.iteration,
         deliverable: commit.appended.last().copied().filter(|_| has_ended),
         ended_at: has_ended.then_some(commit.now),
+        kept_ms: kept_ms(&commit.state),
     }
 }
 

@@ -1,12 +1,13 @@
 //! A request becomes a run: recorded, and leased or even entered if its agent is idle.
 
-use windlass_kernel::{BoxRange, Epoch, Seq};
+use windlass_kernel::{BoxRange, Epoch, RunId, Seq};
 use windlass_ports::{Commit, Enqueued, MessageId, MessageKind, MessageStatus, NewRun, RunStatus, codec};
 
 use super::{
-    boxes::{fill, known_range, make_box},
+    boxes::{fill, known_range, make_box, share},
     commit::{Plan, finish, journal_row, note, plan, run_change, write},
-    heads::lease,
+    erase::erase_ms,
+    heads::{is_own_head, lease},
 };
 use crate::{
     StoreOptions,
@@ -25,6 +26,11 @@ pub(crate) fn enqueue<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, new
     if let Some(first) = recorded_already(rows, new)? {
         return Ok(duplicate(first));
     }
+    if let Some(left) = new.takes
+        && let Some(taker) = rows.run_taking(&new.agent.tenant, left)?
+    {
+        return Ok(Enqueued::TakenBefore { by: taker.run });
+    }
     let parent = match new.context.parent {
         None => None,
         Some(range) => match known_range(rows, &new.agent.tenant, range)? {
@@ -37,11 +43,19 @@ pub(crate) fn enqueue<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, new
         return Ok(refusal);
     }
     let is_new = head.is_none();
-    let before = head.unwrap_or_else(HeadRow::unused);
+    let before = match head {
+        Some(head) => head,
+        None => unused(rows, new)?,
+    };
     let (after, start) = begin(rows, new, &before)?;
-    if is_new {
-        rows.insert_head(&new.agent, &after)?;
-    } else if !rows.update_head(&new.agent, &before, &after)? {
+    let is_last = matches!(&start, Start::Entered(_, plan) if plan.is_last);
+    let is_ours = match (is_new, is_last) {
+        (true, true) => true,
+        (true, false) => rows.insert_head(&new.agent, &after).map(|()| true)?,
+        (false, true) => rows.delete_head(&new.agent, &before)?,
+        (false, false) => rows.update_head(&new.agent, &before, &after)?,
+    };
+    if !is_ours {
         return Err(stands_already("another writer's head"));
     }
     let message = record(rows, new, parent.as_ref(), after.runs, &start)?;
@@ -51,6 +65,17 @@ pub(crate) fn enqueue<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, new
         Start::Dispatched(epoch) => Enqueued::Dispatched { message, epoch },
         Start::Entered(_, plan) => Enqueued::Entered { message, epoch: plan.epoch, seq: after.seq },
     })
+}
+
+/// The head of an agent that has none. One that was a run's own is gone with that run: whoever uses the name again goes on after it.
+fn unused<R: Reads + ?Sized>(rows: &R, new: &NewRun) -> Outcome<HeadRow> {
+    let mut head = HeadRow::unused();
+    let may_have_been = !is_own_head(&new.agent, new.run) && new.agent.agent.as_str().parse::<RunId>().is_ok();
+    while may_have_been && let Some(earlier) = rows.run_from(&new.agent, head.runs + 1)? {
+        head.runs = earlier.brief.ordinal;
+        head.epoch = head.epoch.max(earlier.brief.epoch.unwrap_or_default());
+    }
+    Ok(head)
 }
 
 /// The run's own id counts like a key: a request whose answer was lost is made again with the same one.
@@ -117,6 +142,7 @@ fn record<R: Rows + ?Sized>(
     start: &Start<'_>,
 ) -> Outcome<MessageId> {
     let tenant = &new.agent.tenant;
+    parent.map_or(Ok(()), |(_, row)| share(rows, row))?;
     let context = make_box(rows, tenant, new.context.id, parent.map(|(range, row)| (*range, row)))?;
     fill(rows, tenant, new.context.id, 0, &new.context.items)?;
     let whole = BoxRange { id: context.id, length: new.context.items.len() as u32 };
@@ -177,6 +203,7 @@ fn unentered(new: &NewRun, status: RunStatus, epoch: Option<Epoch>) -> RunChange
         iteration: new.state.iteration,
         deliverable: None,
         ended_at: None,
+        kept_ms: 0,
     }
 }
 
@@ -186,6 +213,9 @@ fn run_row(new: &NewRun, message: MessageId, ordinal: u64, change: RunChange) ->
         kind: new.kind,
         dedupe: new.dedupe.clone(),
         manifest: new.manifest.hash,
+        note: new.note.clone(),
+        erase_ms: erase_ms(new.erase_ms, change.kept_ms),
+        takes: new.takes,
         context: new.context.id,
         output: new.output,
         state_version: codec::VERSION,

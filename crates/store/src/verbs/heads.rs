@@ -28,6 +28,11 @@ fn wake_suspended(head: &HeadRow, leases: &[Timestamp], now: Timestamp) -> Optio
     head.deadline.into_iter().chain(at_once).chain(leases.iter().copied()).min()
 }
 
+/// Whether a head is there for one run only: nobody named an agent, so the run itself gave the name.
+pub(super) fn is_own_head(agent: &AgentKey, run: RunId) -> bool {
+    agent.agent.as_str() == run.to_string()
+}
+
 /// Lets a head show that no run is active.
 pub(super) fn show_idle(head: &mut HeadRow) {
     head.status = HeadStatus::Idle;

@@ -3,16 +3,20 @@
 //! A verb first reads and decides, then changes the head under its guard, then makes the other writes. An error in the
 //! middle is answered by whoever holds the transaction: it rolls back.
 
+mod announce;
 mod boxes;
 mod claims;
 mod commit;
 mod enqueue;
+mod erase;
 mod heads;
 mod report;
 
+pub(crate) use announce::{announce, check_pieces, check_same, said};
 pub(crate) use boxes::{Segment, chain, pack};
 pub(crate) use claims::{claim_calls, release_calls, renew_calls};
 pub(crate) use commit::{commit, withdraw};
 pub(crate) use enqueue::enqueue;
+pub(crate) use erase::{FOLLOW_UP_MS, erase};
 pub(crate) use heads::{may_be_held, quarantine, refuse};
 pub(crate) use report::report;

@@ -3,6 +3,7 @@
 use windlass_kernel::{HeadStatus, RunId};
 use windlass_ports::{MessageStatus, NewReport, RunStatus, Taken};
 
+use super::erase::is_erased;
 use crate::rows::{HeadRow, MessageRow, Outcome, Rows, RunBrief, is_report, stands_already};
 
 /// Records a report. Whether the run wants it is the owner's to say; only what can never matter is told apart here.
@@ -16,8 +17,13 @@ pub(crate) fn report<R: Rows + ?Sized>(rows: &mut R, report: &NewReport) -> Outc
         return Ok(Taken::Duplicate(first));
     }
     let is_late = run.status == RunStatus::Ended;
-    rows.insert_item(&report.agent.tenant, &report.content)?;
-    let row = message(report, &run, if is_late { MessageStatus::Skipped } else { MessageStatus::Pending });
+    let mut row = message(report, &run, if is_late { MessageStatus::Skipped } else { MessageStatus::Pending });
+    if is_late && is_erased(rows, run.run)? {
+        // That it came is on record; what it said would be erased by nobody.
+        (row.item, row.reason) = (None, None);
+    } else {
+        rows.insert_item(&report.agent.tenant, &report.content)?;
+    }
     let id = rows.insert_message(&report.agent, &row)?.ok_or_else(|| stands_already("the report"))?;
     if is_late {
         return Ok(Taken::Late(id));

@@ -45,6 +45,40 @@ async fn kill_connections(database: &Database, is_over: Arc<AtomicBool>) -> i64 
     killed
 }
 
+/// Every batch of words is asked for until there is an answer, and stands once.
+#[tokio::test]
+async fn words_are_kept_once_over_lost_connections() {
+    let database = Server::shared().database_alone().await;
+    let store = node(&database).await;
+    let kit = Kit::new(&store);
+    let mut streams = JoinSet::new();
+    for number in 0..AGENTS {
+        let agent = agent(&format!("agent {number}"));
+        let (run, _) = kit.begin(&agent, START).await;
+        let store = Arc::clone(&store);
+        streams.spawn(async move {
+            let pieces: Vec<String> = (0..200).map(|number| format!("{number} ")).collect();
+            for (first, piece) in (0..).zip(&pieces) {
+                again(|| store.announce(words(&agent, run, 1, first, &[piece]))).await;
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+            let said = again(|| store.announced(&agent.tenant, run)).await;
+            assert_eq!(said.text, pieces.concat());
+            assert_eq!(said.pieces.0.len(), pieces.len());
+        });
+    }
+    let is_over = Arc::new(AtomicBool::new(false));
+    let killer = tokio::spawn({
+        let is_over = Arc::clone(&is_over);
+        async move { kill_connections(&database, is_over).await }
+    });
+    while let Some(done) = streams.join_next().await {
+        done.unwrap();
+    }
+    is_over.store(true, Ordering::Relaxed);
+    assert!(killer.await.unwrap() > 0);
+}
+
 #[tokio::test]
 async fn lost_connections_lose_nothing_and_repeat_nothing() {
     let database = Server::shared().database_alone().await;

@@ -13,7 +13,7 @@ use windlass_store::{
     PostgresStore, StoreOptions,
     conformance::{
         Full, Subject,
-        fixtures::{Kit, LOOKUP, START, agent, calls, guard, says, taken},
+        fixtures::{Kit, LOOKUP, START, agent, calls, guard, says, taken, words},
     },
 };
 
@@ -96,4 +96,27 @@ async fn again<T, F: Future<Output = Result<T, StoreError>>>(ask: impl Fn() -> F
         }
     }
     panic!("the store does not answer");
+}
+
+/// A group takes for granted that the keys of its verbs are free. Here half of them are not.
+#[tokio::test(flavor = "multi_thread")]
+async fn runs_that_stand_are_recognised_among_many_that_do_not() {
+    let database = Server::shared().database().await;
+    let store = node(&database).await;
+    let kit = Kit::new(&store);
+    let news: Vec<_> = (0..40).map(|n| kit.entering(kit.new_run(&agent(&format!("a{n}")), START))).collect();
+    for new in news.iter().step_by(2) {
+        assert!(matches!(store.enqueue(new.clone()).await.unwrap(), Enqueued::Entered { .. }));
+    }
+    let answers = futures_util::future::join_all(news.iter().map(|new| store.enqueue(new.clone()))).await;
+    for (index, (answer, new)) in answers.into_iter().zip(&news).enumerate() {
+        let answer = answer.unwrap();
+        let is_right = match index % 2 {
+            0 => matches!(answer, Enqueued::Duplicate { run, .. } if run == new.run),
+            _ => matches!(answer, Enqueued::Entered { .. }),
+        };
+        assert!(is_right, "{index}: {answer:?}");
+    }
+    assert_eq!(count(&database, "SELECT count(*) FROM runs WHERE status = 'active'").await, 40);
+    assert_eq!(count(&database, "SELECT sum(open)::bigint FROM tenants").await, 40, "each is counted once");
 }

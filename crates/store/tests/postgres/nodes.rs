@@ -45,6 +45,49 @@ async fn two_servers_meet_at_a_new_agent() {
 }
 
 #[tokio::test]
+async fn words_of_one_server_are_seen_or_fenced_when_another_takes_over() {
+    let database = Server::shared().database().await;
+    let (one, two) = (node(&database).await, node(&database).await);
+    let kit = Kit::new(&one);
+    for round in 0..ROUNDS {
+        let agent = agent(&format!("a{round}"));
+        let (run, _) = kit.begin(&agent, START).await;
+        one.announce(words(&agent, run, 1, 0, &["a"])).await.unwrap();
+        let (held, takeover) = kit.prepare(&agent, Input::TakenOver, START).await;
+        let takeover = Commit { node: NodeId(2), ..takeover };
+        let (said, taken) = tokio::join!(one.announce(words(&agent, run, 1, 1, &["b"])), async {
+            two.commit(held, takeover).await.unwrap();
+            two.announced(&agent.tenant, run).await.unwrap().text
+        });
+        let is_fenced = matches!(said, Err(StoreError::Fenced));
+        assert_eq!((said.is_ok(), taken.as_str()), (!is_fenced, if is_fenced { "a" } else { "ab" }));
+        two.announce(words(&agent, run, 2, if is_fenced { 1 } else { 2 }, &["c"])).await.unwrap();
+        assert!(matches!(one.announce(words(&agent, run, 1, 2, &["d"])).await, Err(StoreError::Fenced)));
+    }
+}
+
+#[tokio::test]
+async fn two_servers_take_over_the_same_calls() {
+    let database = Server::shared().database().await;
+    let (one, two) = (node(&database).await, node(&database).await);
+    let kit = Kit::new(&one);
+    for round in 0..ROUNDS {
+        let (left, _) = kit.begin(&agent(&format!("a{round}")), START).await;
+        let new = |name: &str| {
+            let mut new = kit.entering(kit.new_run(&agent(&format!("{name} {round}")), START));
+            new.takes = Some(left);
+            new
+        };
+        let (mine, yours) = (new("mine"), new("yours"));
+        let runs = [mine.run, yours.run];
+        let (first, second) = tokio::join!(one.enqueue(mine), two.enqueue(yours));
+        let both = [first.unwrap(), second.unwrap()];
+        let winner = both.iter().position(|outcome| matches!(outcome, Enqueued::Entered { .. })).unwrap();
+        assert_eq!(both[1 - winner], Enqueued::TakenBefore { by: runs[winner] });
+    }
+}
+
+#[tokio::test]
 async fn two_servers_meet_at_a_dedupe_key() {
     let database = Server::shared().database().await;
     let (one, two) = (node(&database).await, node(&database).await);

@@ -1,0 +1,202 @@
+//! Words are kept before anybody is told, and forgotten when they stand in an item.
+
+use std::sync::Arc;
+
+use windlass_kernel::{AgentKey, Input, ItemKind, Pieces, RunId, Said};
+use windlass_ports::{NodeId, StoreError};
+
+use super::{
+    Full,
+    fixtures::{Kit, LOOKUP, START, agent, calls, foreign, says, words},
+};
+
+async fn said(store: &Arc<dyn Full>, agent: &AgentKey, run: RunId) -> Said {
+    store.announced(&agent.tenant, run).await.unwrap()
+}
+
+fn of(pieces: &[&str]) -> Said {
+    Said { text: pieces.concat(), pieces: Pieces(pieces.iter().map(|piece| piece.len() as u32).collect()) }
+}
+
+/// All batches as one, with every boundary; signs of life, NULs and characters of several bytes among them.
+pub async fn words_are_read_as_they_were_announced(store: Arc<dyn Full>) {
+    let (kit, agent) = (Kit::new(&store), agent("a"));
+    let (run, _) = kit.begin(&agent, START).await;
+    assert_eq!(said(&store, &agent, run).await, Said::default());
+    store.announce(words(&agent, run, 1, 0, &["Hel", "lo"])).await.unwrap();
+    store.announce(words(&agent, run, 1, 2, &[""])).await.unwrap();
+    store.announce(words(&agent, run, 1, 3, &[])).await.unwrap();
+    store.announce(words(&agent, run, 1, 3, &[", \0", "na\u{ef}ve \u{1F980}"])).await.unwrap();
+    assert_eq!(said(&store, &agent, run).await, of(&["Hel", "lo", "", ", \0", "na\u{ef}ve \u{1F980}"]));
+    assert_eq!(said(&store, &foreign("a"), run).await, Said::default(), "another tenant hears nothing");
+    assert_eq!(said(&store, &agent, kit.run_id()).await, Said::default());
+    let long = "x".repeat(100_000);
+    store.announce(words(&agent, run, 1, 5, &[&long])).await.unwrap();
+    assert_eq!(said(&store, &agent, run).await.text.len(), "Hello, \0na\u{ef}ve \u{1F980}".len() + 100_000);
+}
+
+/// Words whose answer was lost are announced again, also after later ones, and change nothing.
+pub async fn words_are_kept_once(store: Arc<dyn Full>) {
+    let (kit, agent) = (Kit::new(&store), agent("a"));
+    let (run, _) = kit.begin(&agent, START).await;
+    let batches = [words(&agent, run, 1, 0, &["a", "b"]), words(&agent, run, 1, 2, &["c"]), words(&agent, run, 1, 3, &["d", ""])];
+    for batch in &batches {
+        store.announce(batch.clone()).await.unwrap();
+        store.announce(batch.clone()).await.unwrap();
+    }
+    for batch in batches {
+        store.announce(batch).await.unwrap();
+    }
+    store.announce(words(&agent, run, 1, 1, &["b", "c", "d"])).await.unwrap();
+    assert_eq!(said(&store, &agent, run).await, of(&["a", "b", "c", "d", ""]));
+}
+
+/// Another epoch, another run, another agent, nobody's agent; and an owner that was taken over from.
+pub async fn words_of_another_owner_are_fenced(store: Arc<dyn Full>) {
+    let (kit, a) = (Kit::new(&store), agent("a"));
+    let (run, _) = kit.begin(&a, START).await;
+    store.announce(words(&a, run, 1, 0, &["mine"])).await.unwrap();
+    let (other, _) = kit.begin(&agent("b"), START).await;
+    let (queued, _) = kit.begin(&a, START).await;
+    let stale = [
+        words(&a, run, 0, 1, &["x"]),
+        words(&a, run, 2, 1, &["x"]),
+        words(&a, run, 2, 0, &["mine"]),
+        words(&a, other, 1, 0, &["x"]),
+        words(&a, queued, 1, 0, &["x"]),
+        words(&agent("nobody"), run, 1, 1, &["x"]),
+        words(&foreign("a"), run, 1, 1, &["x"]),
+    ];
+    for stale in stale {
+        let outcome = store.announce(stale.clone()).await;
+        assert!(matches!(outcome, Err(StoreError::Fenced)), "{stale:?}: {outcome:?}");
+    }
+    let (guard, mut takeover) = kit.prepare(&a, Input::TakenOver, START).await;
+    takeover.node = NodeId(2);
+    store.commit(guard, takeover).await.unwrap();
+    assert!(matches!(store.announce(words(&a, run, 1, 1, &["x"])).await, Err(StoreError::Fenced)));
+    assert_eq!(said(&store, &a, run).await, of(&["mine"]), "what was announced still stands");
+    store.announce(words(&a, run, 2, 1, &["yours"])).await.unwrap();
+    assert_eq!(said(&store, &a, run).await, of(&["mine", "yours"]));
+    for run in [other, queued] {
+        assert_eq!(said(&store, &a, run).await, Said::default());
+    }
+}
+
+/// A gap, other words, other boundaries, words that go on beyond what stands, pieces that are not the words: none of it is kept.
+pub async fn words_that_do_not_fit_are_refused(store: Arc<dyn Full>) {
+    let (kit, agent) = (Kit::new(&store), agent("a"));
+    let (run, _) = kit.begin(&agent, START).await;
+    store.announce(words(&agent, run, 1, 0, &["ab", "cd"])).await.unwrap();
+    let mut long = words(&agent, run, 1, 2, &["ef"]);
+    long.text.push('g');
+    let mut short = words(&agent, run, 1, 2, &["ef"]);
+    short.text.pop();
+    let mut split = words(&agent, run, 1, 2, &["\u{e9}"]);
+    split.pieces = Pieces(vec![1, 1]);
+    let misfits = [
+        words(&agent, run, 1, 3, &["ef"]),
+        words(&agent, run, 1, 0, &["ab", "ce"]),
+        words(&agent, run, 1, 0, &["a", "bcd"]),
+        words(&agent, run, 1, 1, &["cd", "ef"]),
+        long,
+        short,
+        split,
+    ];
+    for misfit in misfits {
+        let outcome = store.announce(misfit.clone()).await;
+        assert!(matches!(outcome, Err(StoreError::Corrupt(_))), "{misfit:?}: {outcome:?}");
+    }
+    assert_eq!(said(&store, &agent, run).await, of(&["ab", "cd"]));
+}
+
+/// A commit that settles forgets the words with what it writes; the next ones begin anew.
+pub async fn a_commit_settles_words(store: Arc<dyn Full>) {
+    let (kit, a, b) = (Kit::new(&store), agent("a"), agent("b"));
+    let (run, _) = kit.begin(&a, START).await;
+    let (other, _) = kit.begin(&b, START).await;
+    for first in 0..5 {
+        store.announce(words(&a, run, 1, first, &["x"])).await.unwrap();
+        store.announce(words(&b, other, 1, first, &["y"])).await.unwrap();
+    }
+    kit.advance(&a, Input::TakenOver, START).await;
+    assert_eq!(said(&store, &a, run).await.pieces.0.len(), 5, "a commit that does not settle leaves them");
+    let (guard, mut commit) = kit.prepare(&a, calls(&[LOOKUP]), START).await;
+    commit.settles = true;
+    store.commit(guard.clone(), commit.clone()).await.unwrap();
+    assert_eq!(said(&store, &a, run).await, Said::default());
+    assert_eq!(said(&store, &b, other).await.pieces.0.len(), 5, "others keep theirs");
+    store.commit(guard, commit).await.unwrap();
+    kit.report(&a, run, 1, START).await;
+    kit.take_report(&a, START).await;
+    store.announce(words(&a, run, 1, 0, &["anew"])).await.unwrap();
+    assert_eq!(said(&store, &a, run).await, of(&["anew"]));
+    let (guard, mut end) = kit.prepare(&a, says("anew"), START).await;
+    end.settles = true;
+    store.commit(guard, end).await.unwrap();
+    assert_eq!(said(&store, &a, run).await, Said::default());
+    assert!(matches!(store.announce(words(&a, run, 1, 0, &["late"])).await, Err(StoreError::Fenced)));
+}
+
+/// Who is fenced changes nothing, as ever.
+pub async fn a_fenced_commit_settles_nothing(store: Arc<dyn Full>) {
+    let (kit, agent) = (Kit::new(&store), agent("a"));
+    let (run, _) = kit.begin(&agent, START).await;
+    store.announce(words(&agent, run, 1, 0, &["still", " here"])).await.unwrap();
+    let (stale, mut commit) = kit.prepare(&agent, says("done"), START).await;
+    commit.settles = true;
+    let (guard, mut takeover) = kit.prepare(&agent, Input::TakenOver, START).await;
+    takeover.node = NodeId(2);
+    store.commit(guard, takeover).await.unwrap();
+    assert!(matches!(store.commit(stale, commit).await, Err(StoreError::Fenced)));
+    assert_eq!(said(&store, &agent, run).await, of(&["still", " here"]));
+}
+
+/// Nor does a commit that is refused in the middle; and what is announced beside it is kept once.
+pub async fn a_failing_commit_settles_nothing(store: Arc<dyn Full>) {
+    let (kit, a, b) = (Kit::new(&store), agent("a"), agent("b"));
+    let (run, _) = kit.begin(&a, START).await;
+    let (other, _) = kit.begin(&b, START).await;
+    store.announce(words(&a, run, 1, 0, &["still"])).await.unwrap();
+    let (guard, mut commit) = kit.prepare(&a, calls(&[LOOKUP]), START).await;
+    commit.settles = true;
+    let twice = kit.item(ItemKind::Thought, b"{}");
+    commit.items.extend([twice.clone(), twice]);
+    let (refused, kept) = tokio::join!(store.commit(guard, commit), store.announce(words(&b, other, 1, 0, &["beside"])));
+    assert!(matches!(refused, Err(StoreError::Corrupt(_))), "{refused:?}");
+    kept.unwrap();
+    assert_eq!(said(&store, &a, run).await, of(&["still"]));
+    store.announce(words(&a, run, 1, 1, &[" here"])).await.unwrap();
+    store.announce(words(&b, other, 1, 1, &["s"])).await.unwrap();
+    assert_eq!(said(&store, &a, run).await, of(&["still", " here"]));
+    assert_eq!(said(&store, &b, other).await, of(&["beside", "s"]));
+}
+
+/// Many streams at once, each batch of which is right, fenced or refused on its own; two of one stream keep their order.
+pub async fn one_fenced_stream_does_not_hurt_the_others(store: Arc<dyn Full>) {
+    let kit = Kit::new(&store);
+    let mut streams = Vec::new();
+    for number in 0..30 {
+        let agent = agent(&format!("a{number:02}"));
+        let (run, _) = kit.begin(&agent, START).await;
+        streams.push((agent, run));
+    }
+    let ask = |number: usize, first, piece: &'static str| {
+        let (agent, run) = &streams[number];
+        store.announce(words(agent, *run, if number % 3 == 1 { 7 } else { 1 }, first, &[piece]))
+    };
+    let batches = (0..30).map(|number| async move {
+        let first = if number % 3 == 2 { 1 } else { 0 };
+        tokio::join!(ask(number, first, "one"), ask(number, first + 1, "two"))
+    });
+    let outcomes = futures_util::future::join_all(batches).await;
+    for (number, (one, two)) in outcomes.into_iter().enumerate() {
+        let (agent, run) = &streams[number];
+        match number % 3 {
+            0 => assert!(one.is_ok() && two.is_ok(), "{one:?} {two:?}"),
+            1 => assert!(matches!((&one, &two), (Err(StoreError::Fenced), Err(StoreError::Fenced))), "{one:?} {two:?}"),
+            _ => assert!(matches!((&one, &two), (Err(StoreError::Corrupt(_)), Err(StoreError::Corrupt(_)))), "{one:?} {two:?}"),
+        }
+        assert_eq!(said(&store, agent, *run).await, if number % 3 == 0 { of(&["one", "two"]) } else { Said::default() });
+    }
+}

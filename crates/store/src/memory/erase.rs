@@ -1,0 +1,65 @@
+//! What is erased of the tables, and when.
+
+use std::collections::BTreeSet;
+
+use windlass_kernel::{BoxId, CallNumber, ItemId, RunId, Tenant, Timestamp};
+use windlass_ports::MessageId;
+
+use super::writes::MemoryRows;
+use crate::rows::{CallRow, Erasure, Outcome};
+
+impl MemoryRows {
+    /// Runs whose time to be erased has come, oldest first.
+    pub(super) fn erasable(&self, now: Timestamp, limit: usize) -> Outcome<Vec<(Tenant, RunId)>> {
+        let due = self.erasable.range(..).take_while(|((at, _), _)| *at <= now).take(limit);
+        Ok(due.map(|((_, run), tenant)| (tenant.clone(), *run)).collect())
+    }
+
+    pub(super) fn erase(&mut self, erasure: &Erasure) -> Outcome<()> {
+        let run = erasure.run;
+        let mut items = self.erase_boxes(erasure);
+        items.extend(self.erase_calls(run));
+        items.extend(self.erase_messages(erasure)?);
+        let kept: BTreeSet<ItemId> = erasure.kept.iter().flat_map(|id| self.box_keys(*id)).map(|(_, item)| item).collect();
+        items.difference(&kept).for_each(|item| self.items.remove(item));
+        let numbers: Vec<_> = self.journal.range((run, 0)..=(run, u64::MAX)).map(|(key, _)| *key).collect();
+        numbers.iter().for_each(|key| self.journal.remove(key));
+        self.change_run(run, |row| (row.note, row.deliverable, row.erase_ms) = (None, None, None))
+    }
+
+    fn box_keys(&self, id: BoxId) -> Vec<((BoxId, i64), ItemId)> {
+        self.box_rows.range((id, i64::MIN)..=(id, i64::MAX)).map(|(key, item)| (*key, *item)).collect()
+    }
+
+    /// Returns the items that were their own: copies of what parents have stand below zero.
+    fn erase_boxes(&mut self, erasure: &Erasure) -> BTreeSet<ItemId> {
+        let mut items = BTreeSet::new();
+        for id in &erasure.gone {
+            for (key, item) in self.box_keys(*id) {
+                self.box_rows.remove(&key);
+                items.extend(Some(item).filter(|_| key.1 >= 0));
+            }
+            self.boxes.remove(id);
+        }
+        items
+    }
+
+    fn erase_calls(&mut self, run: RunId) -> Vec<ItemId> {
+        let calls = self.calls.range((run, CallNumber(0))..=(run, CallNumber(u32::MAX)));
+        let calls: Vec<CallRow> = calls.map(|(_, row)| row.clone()).collect();
+        for row in &calls {
+            self.unindex_call(row);
+            self.calls.remove(&(run, row.call));
+        }
+        calls.into_iter().flat_map(|row| [Some(row.item), row.result]).flatten().collect()
+    }
+
+    fn erase_messages(&mut self, erasure: &Erasure) -> Outcome<Vec<ItemId>> {
+        let agent = &erasure.agent;
+        let all = self.inbox.range((agent.clone(), MessageId(0))..=(agent.clone(), MessageId(u64::MAX)));
+        let of_run: Vec<(MessageId, Option<ItemId>)> =
+            all.filter(|(_, row)| row.run == Some(erasure.run)).map(|((_, id), row)| (*id, row.item)).collect();
+        of_run.iter().try_for_each(|(id, _)| self.change_message(agent, *id, |row| (row.item, row.reason) = (None, None)))?;
+        Ok(of_run.into_iter().filter_map(|(_, item)| item).collect())
+    }
+}

@@ -1,0 +1,70 @@
+//! What is erased, when, and what keeps it from being: everything about it that is sent.
+//!
+//! Who makes a box from another holds no lock that an eraser takes, so both say what they found and fail if it is no longer so: a
+//! box that is shared must be there, a box that goes must not be shared. Then the transaction is rolled back, and the verb looks
+//! again.
+
+use std::collections::BTreeSet;
+
+use tokio_postgres::{Statement, types::ToSql};
+use windlass_kernel::{BoxId, RunId, Tenant, Timestamp};
+
+use super::{
+    columns::{Columns, int, limit as as_limit},
+    flush::{Failure, Sent, Writes},
+    log::RunWrite,
+    session::Session,
+    trouble::Trouble,
+};
+use crate::rows::Erasure;
+
+/// Runs whose time to be erased has come, oldest first.
+pub(super) async fn erasable(session: &Session, now: Timestamp, limit: usize) -> Result<Vec<(Tenant, RunId)>, Trouble> {
+    let rows = session.client.query(&session.statements.erasable, &[&now.0, &as_limit(limit)]).await?;
+    let read = |columns: Columns| Ok((columns.agent()?.tenant, columns.id(RunId::from_slice)?));
+    rows.into_iter().map(|row| read(Columns::of(row))).collect()
+}
+
+impl Writes<'_> {
+    /// Statements that few transactions need. Behind the others: they change what those have written.
+    pub(super) fn erasing(&self) -> Vec<Sent<'_>> {
+        let mut sent: Vec<Sent<'_>> = vec![Box::pin(self.share_boxes()), Box::pin(self.keep_runs())];
+        for erasure in self.logs.iter().flat_map(|log| &log.erased) {
+            sent.push(Box::pin(self.erase_run(erasure)));
+        }
+        sent
+    }
+
+    /// Rows that are not as they were found mean that somebody was faster, not that they are missing.
+    async fn change(&self, statement: &Statement, params: &[&(dyn ToSql + Sync)]) -> Result<(), Failure> {
+        self.session.client.execute(statement, params).await.map(drop).map_err(|error| Failure { error, missing: None })
+    }
+
+    async fn share_boxes(&self) -> Result<(), Failure> {
+        // Each once and in one order for everybody, so that nobody waits in a circle.
+        let boxes: BTreeSet<BoxId> = self.logs.iter().flat_map(|log| &log.shared).copied().collect();
+        if boxes.is_empty() {
+            return Ok(());
+        }
+        self.change(&self.session.statements.share_boxes, &[&ids(&boxes)]).await
+    }
+
+    async fn keep_runs(&self) -> Result<(), Failure> {
+        let changes = self.logs.iter().flat_map(|log| log.runs.values().filter_map(RunWrite::changed));
+        let (runs, times): (Vec<&[u8]>, Vec<i64>) =
+            changes.filter(|change| change.kept_ms > 0).map(|change| (change.run.as_bytes().as_slice(), int(change.kept_ms))).unzip();
+        if runs.is_empty() {
+            return Ok(());
+        }
+        self.change(&self.session.statements.keep_runs, &[&runs, &times]).await
+    }
+
+    async fn erase_run(&self, erasure: &Erasure) -> Result<(), Failure> {
+        let run = erasure.run.as_bytes().as_slice();
+        self.change(&self.session.statements.erase_run, &[&run, &ids(&erasure.gone), &ids(&erasure.kept)]).await
+    }
+}
+
+fn ids<'a>(boxes: impl IntoIterator<Item = &'a BoxId>) -> Vec<&'a [u8]> {
+    boxes.into_iter().map(|id| id.as_bytes().as_slice()).collect()
+}

@@ -1,0 +1,431 @@
+//! Announced words: a log that is only appended to, with its index in memory.
+//!
+//! Rows keyed by their run would dirty a page for every stream in every group, which was measured at twenty times the bytes. So
+//! the log has no key but its number, and who has which rows is known to this process: from one scan when the database is
+//! opened, and from every group since that was committed.
+//!
+//! For the same reason words that are settled are not deleted one by one, each from a page of its own: a row that says so is put
+//! behind them, and when there are more settled rows than others they are swept out in the order of the log, page by page.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use rusqlite::{Connection, Row, params};
+use windlass_kernel::{AgentKey, Epoch, Pieces, RunId};
+use windlass_ports::{Announcement, StoreError};
+
+use super::{
+    columns::{fault, id, int, small, text, word},
+    statements::SqliteRows,
+};
+use crate::rows::{Announces, DeltaRow, Outcome, is_missing};
+
+/// So often words are read anew that were settled or gone on with while they were read.
+const LOOKS_MAX: usize = 100;
+
+/// Fewer settled rows are not worth a sweep.
+const SWEEP_MIN: usize = 4_096;
+
+/// So many rows are swept with one commit at the most: nobody shall wait for it.
+const SWEEP_MAX: usize = 256;
+
+/// The index, shared by all connections of a store.
+pub(super) type Index = Arc<Mutex<Committed>>;
+
+/// What the log holds, as of the last commit.
+#[derive(Debug, Default)]
+pub(super) struct Committed {
+    runs: HashMap<RunId, Standing>,
+    /// How many rows stand.
+    standing: usize,
+    /// Rows that are settled, with those that say so.
+    settled: Vec<i64>,
+    /// Those of them that are being swept out, from the last one on.
+    sweeping: Vec<i64>,
+    /// The highest number ever given. None is given twice, so an index that is a moment old never points at other words.
+    last: i64,
+}
+
+/// The words of one run.
+#[derive(Debug, Default)]
+struct Standing {
+    rows: Vec<i64>,
+    pieces: u32,
+}
+
+impl Committed {
+    fn add(&mut self, run: RunId, words: Standing) {
+        let standing = self.runs.entry(run).or_default();
+        self.standing += words.rows.len();
+        standing.rows.extend(words.rows);
+        standing.pieces += words.pieces;
+    }
+
+    fn settle(&mut self, run: RunId) {
+        let rows = self.runs.remove(&run).unwrap_or_default().rows;
+        self.standing -= rows.len();
+        self.settled.extend(rows);
+    }
+}
+
+/// Reads the log once.
+pub(super) fn scan(connection: &Connection) -> rusqlite::Result<Index> {
+    let mut found = Committed::default();
+    let mut statement = connection.prepare("SELECT n, run, first, pieces FROM deltas ORDER BY n")?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        found.last = row.get(0)?;
+        let (n, run) = (found.last, id(row, 1, RunId::from_slice)?);
+        if row.get::<_, Option<u32>>(2)?.is_none() {
+            found.settle(run);
+            found.settled.push(n);
+        } else {
+            let pieces = word(row, 3, Pieces::read)?.0.len() as u32;
+            found.add(run, Standing { rows: vec![n], pieces });
+        }
+    }
+    Ok(Arc::new(Mutex::new(found)))
+}
+
+/// One connection's look at the index, and what its open transaction does to it.
+pub(super) struct Deltas {
+    /// None for whoever looks at another process's database.
+    index: Option<Index>,
+    staged: HashMap<RunId, Staged>,
+    /// Runs that were found active, and whose head has not been given to anybody else since: streams ask a thousand times.
+    fences: HashMap<RunId, (AgentKey, Epoch)>,
+    /// So many rows the open transaction has swept out.
+    swept: usize,
+}
+
+/// What the open transaction does to the words of one run.
+#[derive(Default)]
+struct Staged {
+    /// Whether those that stood before are settled.
+    is_settled: bool,
+    added: Standing,
+    /// Rows of this transaction that are settled too, and those that say so.
+    settled: Vec<i64>,
+}
+
+impl Deltas {
+    pub(super) fn new(index: Option<Index>) -> Self {
+        Deltas { index, staged: HashMap::new(), fences: HashMap::new(), swept: 0 }
+    }
+
+    fn lock(&self) -> Option<MutexGuard<'_, Committed>> {
+        Some(self.index.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The transaction is on disk.
+    pub(super) fn commit(&mut self) {
+        let swept = std::mem::take(&mut self.swept);
+        if self.staged.is_empty() && swept == 0 {
+            return;
+        }
+        let staged = std::mem::take(&mut self.staged);
+        let Some(mut committed) = self.lock() else { return };
+        let left = committed.sweeping.len() - swept;
+        committed.sweeping.truncate(left);
+        for (run, Staged { is_settled, added, settled }) in staged {
+            if is_settled {
+                committed.settle(run);
+                committed.settled.extend(settled);
+            }
+            if !added.rows.is_empty() {
+                committed.add(run, added);
+            }
+        }
+    }
+
+    /// The transaction never was.
+    pub(super) fn roll_back(&mut self) {
+        self.staged.clear();
+        self.swept = 0;
+        // They may have been found so by what never was.
+        self.fences.clear();
+    }
+
+    /// A head is about to show another run, or another owner's.
+    pub(super) fn fence(&mut self, run: Option<RunId>) {
+        if let Some(run) = run {
+            self.fences.remove(&run);
+        }
+    }
+
+    fn pieces(&self, run: RunId) -> u32 {
+        let committed = || self.lock().and_then(|committed| Some(committed.runs.get(&run)?.pieces)).unwrap_or(0);
+        match self.staged.get(&run) {
+            None => committed(),
+            Some(staged) if staged.is_settled => staged.added.pieces,
+            Some(staged) => committed() + staged.added.pieces,
+        }
+    }
+
+    /// The numbers of a run's rows; `None` if nobody knows.
+    fn rows(&self, run: RunId) -> Option<Vec<i64>> {
+        let committed = self.lock()?;
+        let staged = self.staged.get(&run);
+        let standing = committed.runs.get(&run).filter(|_| staged.is_none_or(|staged| !staged.is_settled));
+        Some(standing.into_iter().chain(staged.map(|staged| &staged.added)).flat_map(|words| &words.rows).copied().collect())
+    }
+
+    fn next(&self) -> Option<i64> {
+        let mut committed = self.lock()?;
+        committed.last += 1;
+        Some(committed.last)
+    }
+
+    fn add(&mut self, run: RunId, n: i64, pieces: u32) {
+        let added = &mut self.staged.entry(run).or_default().added;
+        added.rows.push(n);
+        added.pieces += pieces;
+    }
+
+    fn settle(&mut self, run: RunId, n: i64) {
+        let staged = self.staged.entry(run).or_default();
+        staged.is_settled = true;
+        staged.settled.append(&mut staged.added.rows);
+        staged.settled.push(n);
+        staged.added = Standing::default();
+    }
+
+    /// The next rows to be swept out, as stretches of numbers.
+    fn sweep(&mut self) -> Vec<(i64, i64)> {
+        let Some(mut committed) = self.lock() else { return Vec::new() };
+        if committed.sweeping.is_empty() && committed.settled.len() >= committed.standing.max(SWEEP_MIN) {
+            committed.sweeping = std::mem::take(&mut committed.settled);
+            // The lowest come first: a row that says its words are settled goes after them.
+            committed.sweeping.sort_unstable_by(|one, other| other.cmp(one));
+        }
+        let mut stretches: Vec<(i64, i64)> = Vec::new();
+        let next = committed.sweeping.iter().rev().take(SWEEP_MAX);
+        for n in next {
+            match stretches.last_mut().filter(|(_, last)| *last + 1 == *n) {
+                Some((_, last)) => *last = *n,
+                None => stretches.push((*n, *n)),
+            }
+        }
+        let swept = committed.sweeping.len().min(SWEEP_MAX);
+        drop(committed);
+        self.swept = swept;
+        stretches
+    }
+}
+
+fn delta(row: &Row<'_>) -> rusqlite::Result<DeltaRow> {
+    Ok(DeltaRow { first: small(row, 0)?, pieces: word(row, 1, Pieces::read)?, text: text(row, 2)? })
+}
+
+impl SqliteRows {
+    pub(super) fn read_deltas(&self, run: RunId) -> Outcome<Vec<DeltaRow>> {
+        for _ in 0..LOOKS_MAX {
+            let Some(numbers) = self.deltas.rows(run) else {
+                let sql = "SELECT first, pieces, text FROM deltas
+                           WHERE run = ?1 AND n > coalesce((SELECT max(n) FROM deltas WHERE run = ?1 AND first IS NULL), 0) ORDER BY n";
+                return self.all(sql, [run.as_bytes()], delta);
+            };
+            let read = |n: i64| self.one("SELECT first, pieces, text FROM deltas WHERE n = ?1", [n], delta);
+            let found: Vec<Option<DeltaRow>> = numbers.into_iter().map(read).collect::<Outcome<_>>()?;
+            if let Some(whole) = found.into_iter().collect() {
+                return Ok(whole);
+            }
+            // The index and what this transaction sees are not of one moment.
+            if !self.look_anew().map_err(fault)? {
+                return Err(is_missing("a batch of words"));
+            }
+        }
+        Err(StoreError::Unavailable("words change faster than they can be read".into()))
+    }
+
+    pub(super) fn settle_deltas(&mut self, run: RunId) -> Outcome<()> {
+        if self.deltas.pieces(run) == 0 {
+            return Ok(());
+        }
+        let n = self.next_delta()?;
+        self.change("INSERT INTO deltas (n, run, first, pieces, text) VALUES (?1, ?2, NULL, '', x'')", params![n, run.as_bytes()])?;
+        self.deltas.settle(run, n);
+        Ok(())
+    }
+
+    /// Sweeps some of what is settled out of the log, if it is time to.
+    pub(super) fn sweep_deltas(&mut self) -> rusqlite::Result<()> {
+        for (first, last) in self.deltas.sweep() {
+            self.execute("DELETE FROM deltas WHERE n BETWEEN ?1 AND ?2", [first, last])?;
+        }
+        Ok(())
+    }
+
+    #[cfg(test)]
+    fn scan_deltas(&self) -> rusqlite::Result<Index> {
+        self.with_connection(scan)
+    }
+
+    fn next_delta(&self) -> Outcome<i64> {
+        self.deltas.next().ok_or_else(|| is_missing("the index of announced words"))
+    }
+}
+
+impl Announces for SqliteRows {
+    fn is_active(&mut self, agent: &AgentKey, run: RunId, epoch: Epoch) -> Outcome<bool> {
+        if self.deltas.fences.get(&run).is_some_and(|(owner, fence)| owner == agent && *fence == epoch) {
+            return Ok(true);
+        }
+        let sql = "SELECT 1 FROM heads WHERE tenant = ?1 AND agent = ?2 AND run = ?3 AND epoch = ?4";
+        let params = params![agent.tenant.as_str(), agent.agent.as_str(), run.as_bytes(), int(epoch.0)];
+        let is_active = self.one(sql, params, |_| Ok(()))?.is_some();
+        if is_active {
+            self.deltas.fences.insert(run, (agent.clone(), epoch));
+        }
+        Ok(is_active)
+    }
+
+    fn pieces_standing(&self, run: RunId) -> Outcome<u32> {
+        Ok(self.deltas.pieces(run))
+    }
+
+    fn insert_delta(&mut self, words: &Announcement) -> Outcome<()> {
+        let n = self.next_delta()?;
+        let sql = "INSERT INTO deltas (n, run, first, pieces, text) VALUES (?1, ?2, ?3, ?4, ?5)";
+        self.change(sql, params![n, words.run.as_bytes(), words.first, words.pieces.spell(), words.text.as_bytes()])?;
+        self.deltas.add(words.run, n, words.pieces.0.len() as u32);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass_kernel::Said;
+    use windlass_ports::NodeId;
+
+    use super::*;
+    use crate::{
+        conformance::fixtures::{agent, words},
+        rows::{HeadRow, Reads, Rows},
+        sqlite::statements::Manifests,
+        verbs::{announce, said},
+    };
+
+    fn run(number: u8) -> RunId {
+        RunId::from_slice(&[number; 16]).unwrap()
+    }
+
+    /// A database in which the runs below `runs` are active, each of an agent of its own.
+    fn rows(runs: u8) -> SqliteRows {
+        let connection = Connection::open_in_memory().unwrap();
+        connection.execute_batch(include_str!("../../migrations/0001_init.sql")).unwrap();
+        let index = scan(&connection).unwrap();
+        let mut rows = SqliteRows::new(connection, NodeId(1), Manifests::default(), Some(index));
+        for number in 0..runs {
+            rows.insert_head(&agent(&number.to_string()), &active(number)).unwrap();
+        }
+        rows
+    }
+
+    fn active(number: u8) -> HeadRow {
+        HeadRow { status: windlass_kernel::HeadStatus::Running, epoch: Epoch(1), run: Some(run(number)), ..HeadRow::unused() }
+    }
+
+    fn say(rows: &mut SqliteRows, number: u8, first: u32) -> Outcome<()> {
+        announce(rows, &words(&agent(&number.to_string()), run(number), 1, first, &["x"]))
+    }
+
+    fn commit(rows: &mut SqliteRows, verb: impl FnOnce(&mut SqliteRows)) {
+        rows.begin().unwrap();
+        verb(rows);
+        rows.commit().unwrap();
+    }
+
+    fn stored(rows: &SqliteRows) -> u32 {
+        rows.one("SELECT count(*) FROM deltas", [], |row| row.get(0)).unwrap().unwrap()
+    }
+
+    /// What the index says must be what a scan of the log says.
+    fn check(rows: &SqliteRows, runs: u8) {
+        let scanned = rows.scan_deltas().unwrap();
+        let (scanned, index) = (scanned.lock().unwrap(), rows.deltas.lock().unwrap());
+        assert_eq!(scanned.standing, index.standing);
+        for number in 0..runs {
+            let of = |committed: &Committed| committed.runs.get(&run(number)).map(|words| (words.rows.clone(), words.pieces));
+            assert_eq!(of(&scanned), of(&index));
+        }
+        let settled = |committed: &Committed| {
+            let mut all: Vec<i64> = committed.settled.iter().chain(&committed.sweeping).copied().collect();
+            all.sort_unstable();
+            all
+        };
+        assert_eq!(settled(&scanned), settled(&index));
+    }
+
+    #[test]
+    fn a_transaction_that_never_was_leaves_the_index_as_it_stood() {
+        let mut rows = rows(2);
+        commit(&mut rows, |rows| (0..3).for_each(|first| say(rows, 0, first).unwrap()));
+        rows.begin().unwrap();
+        say(&mut rows, 0, 3).unwrap();
+        say(&mut rows, 1, 0).unwrap();
+        rows.forget_deltas(run(0)).unwrap();
+        say(&mut rows, 0, 0).unwrap();
+        assert_eq!(said(rows.deltas(run(0)).unwrap()).pieces.0.len(), 1, "a transaction sees what it does");
+        rows.roll_back();
+        check(&rows, 2);
+        assert_eq!(said(rows.deltas(run(0)).unwrap()).text, "xxx");
+        assert_eq!(said(rows.deltas(run(1)).unwrap()), Said::default());
+        commit(&mut rows, |rows| say(rows, 0, 3).unwrap());
+        check(&rows, 2);
+    }
+
+    #[test]
+    fn a_fence_that_was_rolled_back_holds_nobody_up_and_lets_nobody_in() {
+        let mut rows = rows(1);
+        let (key, before) = (agent("0"), active(0));
+        let after = HeadRow { epoch: Epoch(2), ..before.clone() };
+        commit(&mut rows, |rows| say(rows, 0, 0).unwrap());
+        rows.begin().unwrap();
+        assert!(rows.update_head(&key, &before, &after).unwrap());
+        assert!(matches!(say(&mut rows, 0, 1), Err(StoreError::Fenced)));
+        announce(&mut rows, &words(&key, run(0), 2, 1, &["y"])).unwrap();
+        rows.roll_back();
+        assert!(matches!(announce(&mut rows, &words(&key, run(0), 2, 1, &["y"])), Err(StoreError::Fenced)));
+        commit(&mut rows, |rows| say(rows, 0, 1).unwrap());
+        commit(&mut rows, |rows| assert!(rows.update_head(&key, &before, &after).unwrap()));
+        assert!(matches!(say(&mut rows, 0, 2), Err(StoreError::Fenced)));
+        commit(&mut rows, |rows| assert!(rows.delete_head(&key, &after).unwrap()));
+        assert!(matches!(announce(&mut rows, &words(&key, run(0), 2, 2, &["y"])), Err(StoreError::Fenced)));
+    }
+
+    #[test]
+    fn settled_words_are_swept_out_and_others_stay() {
+        const RUNS: u8 = 8;
+        let mut rows = rows(RUNS);
+        let mut standing = [0; RUNS as usize];
+        // One of them is never settled, and its rows are all over the log.
+        for round in 0..4_000_u32 {
+            commit(&mut rows, |rows| {
+                for number in 0..RUNS {
+                    say(rows, number, standing[number as usize]).unwrap();
+                    standing[number as usize] += 1;
+                }
+                let settles = (round % 7) as u8 + 1;
+                if round % 10 == 0 {
+                    rows.forget_deltas(run(settles)).unwrap();
+                    standing[settles as usize] = 0;
+                }
+            });
+            if round % 500 == 0 {
+                check(&rows, RUNS);
+            }
+        }
+        check(&rows, RUNS);
+        let live: u32 = standing.iter().sum();
+        assert_eq!(standing[0], 4_000);
+        for number in 0..RUNS {
+            assert_eq!(said(rows.deltas(run(number)).unwrap()).pieces.0.len() as u32, standing[number as usize]);
+        }
+        let most = live + live.max(SWEEP_MIN as u32) * 2;
+        assert!(stored(&rows) <= most, "{} rows for {live}", stored(&rows));
+        assert!(stored(&rows) < 20_000, "of 32,000 rows many were swept out: {}", stored(&rows));
+    }
+}

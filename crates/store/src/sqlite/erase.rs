@@ -1,0 +1,42 @@
+//! The statements that erase, and those that say when.
+
+use rusqlite::params;
+use windlass_kernel::{BoxId, RunId, Tenant, Timestamp};
+
+use super::{
+    columns::{id, limit as as_limit, word},
+    statements::SqliteRows,
+};
+use crate::rows::{Erasure, Outcome};
+
+impl SqliteRows {
+    /// Runs whose time to be erased has come, oldest first.
+    pub(super) fn erasable(&self, now: Timestamp, limit: usize) -> Outcome<Vec<(Tenant, RunId)>> {
+        let sql = "SELECT tenant, run FROM runs INDEXED BY runs_erasable WHERE erase_at <= ?1 ORDER BY erase_at, run LIMIT ?2";
+        let read = |row: &rusqlite::Row<'_>| Ok((word(row, 0, |text| Some(text.into()))?, id(row, 1, RunId::from_slice)?));
+        self.all(sql, params![now.0, as_limit(limit)], read)
+    }
+
+    pub(super) fn erase(&mut self, erasure: &Erasure) -> Outcome<()> {
+        let run = erasure.run.as_bytes();
+        // A run has two boxes; the same one twice is as good as one, and none is found under no id.
+        let nth = |boxes: &[BoxId], index: usize| boxes.get(index).map(|id| *id.as_bytes());
+        let of = |boxes: &[BoxId]| (nth(boxes, 0), nth(boxes, 1));
+        let (gone, kept) = (of(&erasure.gone), of(&erasure.kept));
+        // Copies of what parents have stand below zero: those items are not its own.
+        let items = "DELETE FROM items WHERE item IN (
+                         SELECT item FROM inbox INDEXED BY inbox_run WHERE run = ?1 AND item IS NOT NULL
+                         UNION SELECT item FROM calls WHERE run = ?1
+                         UNION SELECT result FROM calls WHERE run = ?1 AND result IS NOT NULL
+                         UNION SELECT item FROM box_rows WHERE box IN (?2, ?3) AND position >= 0
+                         EXCEPT SELECT item FROM box_rows WHERE box IN (?4, ?5))";
+        self.change(items, params![run, gone.0, gone.1, kept.0, kept.1])?;
+        self.change("DELETE FROM box_rows WHERE box IN (?1, ?2)", params![gone.0, gone.1])?;
+        self.change("DELETE FROM boxes WHERE box IN (?1, ?2)", params![gone.0, gone.1])?;
+        self.change("DELETE FROM stretches WHERE run = ?1", [run])?;
+        self.change("DELETE FROM calls WHERE run = ?1", [run])?;
+        self.change("UPDATE inbox INDEXED BY inbox_run SET item = NULL, reason = NULL WHERE run = ?1", [run])?;
+        let sql = "UPDATE runs SET note = NULL, deliverable = NULL, erase_ms = NULL WHERE run = ?1";
+        self.change_one(sql, [run], "a run that is erased")
+    }
+}

@@ -1,0 +1,55 @@
+//! Words on their way to readers: kept before anybody is told, in the pieces they are told in.
+
+use windlass_kernel::{Pieces, Said};
+use windlass_ports::{Announcement, StoreError};
+
+use crate::rows::{Announces, DeltaRow, Outcome};
+
+/// Keeps words, if the run is active under their fence. The same words again change nothing.
+pub(crate) fn announce<R: Announces + ?Sized>(rows: &mut R, words: &Announcement) -> Outcome<()> {
+    check_pieces(words)?;
+    if !rows.is_active(&words.agent, words.run, words.epoch)? {
+        return Err(StoreError::Fenced);
+    }
+    if rows.pieces_standing(words.run)? != words.first {
+        return check_same(&said(rows.deltas(words.run)?), words);
+    }
+    if words.pieces.is_empty() {
+        return Ok(());
+    }
+    rows.insert_delta(words)
+}
+
+/// The pieces must be all of the words: what is read back is cut where they end.
+pub(crate) fn check_pieces(words: &Announcement) -> Outcome<()> {
+    let mut rest = words.text.as_str();
+    for length in &words.pieces.0 {
+        let Some((_, behind)) = rest.split_at_checked(*length as usize) else { return Err(misfit(words)) };
+        rest = behind;
+    }
+    if rest.is_empty() { Ok(()) } else { Err(misfit(words)) }
+}
+
+/// Whether words stand as they are announced: then somebody lost the answer and asks again.
+pub(crate) fn check_same(standing: &Said, words: &Announcement) -> Outcome<()> {
+    let (first, count) = (words.first as usize, words.pieces.0.len());
+    let is_same = standing.pieces.0.get(first..first + count).is_some_and(|pieces| {
+        let before = Pieces(standing.pieces.0[..first].to_vec()).bytes();
+        pieces == words.pieces.0 && standing.text.get(before..before + words.text.len()) == Some(&words.text)
+    });
+    if is_same { Ok(()) } else { Err(misfit(words)) }
+}
+
+fn misfit(words: &Announcement) -> StoreError {
+    StoreError::Corrupt(format!("words of {} from piece {} on do not fit what was announced", words.run, words.first))
+}
+
+/// Batches of words as one.
+pub(crate) fn said(rows: Vec<DeltaRow>) -> Said {
+    let mut said = Said::default();
+    for row in rows {
+        said.text += &row.text;
+        said.pieces.0.extend(row.pieces.0);
+    }
+    said
+}

@@ -1,0 +1,53 @@
+//! What was not to be kept: when it goes, and what goes.
+
+use windlass_kernel::{BoxId, EndReason, Phase, Run, RunId, Tenant};
+use windlass_ports::RunStatus;
+
+use crate::rows::{Erasure, Outcome, Reads, Rows, RunRow};
+
+/// A run whose next move is the client's is kept for so long at the least: its follow-up may still need the content.
+pub(crate) const FOLLOW_UP_MS: u64 = 60 * 60 * 1_000;
+
+/// The longest time until a run is erased; a longer one could not be added to a time.
+const ERASE_MS_MAX: u64 = 1 << 50;
+
+/// How long after its end a run is kept at the least.
+pub(super) fn kept_ms(state: &Run) -> u64 {
+    match &state.phase {
+        Phase::Ended { reason: EndReason::RequiresAction, .. } => FOLLOW_UP_MS,
+        Phase::Accepted | Phase::Thinking { .. } | Phase::Waiting { .. } | Phase::Ended { .. } => 0,
+    }
+}
+
+/// How long after its end a new run is erased.
+pub(super) fn erase_ms(asked: Option<u64>, kept_ms: u64) -> Option<u64> {
+    asked.map(|ms| ms.clamp(kept_ms, ERASE_MS_MAX))
+}
+
+/// Erases a run that has ended. Anything else is left alone, also what was erased before.
+pub(crate) fn erase<R: Rows + ?Sized>(rows: &mut R, tenant: &Tenant, run: RunId) -> Outcome<()> {
+    let is_over = |row: &RunRow| row.brief.agent.tenant == *tenant && row.brief.status == RunStatus::Ended;
+    let Some(row) = rows.run(run)?.filter(is_over) else {
+        return Ok(());
+    };
+    let (gone, kept) = sort_out(rows, &row)?;
+    rows.forget_deltas(run)?;
+    rows.erase_run(&Erasure { run, agent: row.brief.agent, gone, kept })
+}
+
+/// Whether the content of a run was erased: every run has a first event.
+pub(super) fn is_erased<R: Reads + ?Sized>(rows: &R, run: RunId) -> Outcome<bool> {
+    Ok(rows.journal(run, 0, 1)?.is_empty())
+}
+
+/// Which boxes of a run go, and which stay. Whoever reads the output reads the context before it.
+fn sort_out<R: Reads + ?Sized>(rows: &R, row: &RunRow) -> Outcome<(Vec<BoxId>, Vec<BoxId>)> {
+    let (mut gone, mut kept) = (Vec::new(), Vec::new());
+    let mut is_read = false;
+    for id in [row.output, row.context] {
+        let Some(found) = rows.find_box(id)? else { continue };
+        is_read |= found.shared;
+        if is_read { kept.push(id) } else { gone.push(id) }
+    }
+    Ok((gone, kept))
+}
