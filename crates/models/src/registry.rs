@@ -30,17 +30,22 @@ impl Registry {
     pub fn new(entries: Vec<Entry>) -> Option<Self> {
         (!entries.is_empty()).then_some(Registry { entries })
     }
-
-    /// The configured names in order, pass-through ones included.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.entries.iter().map(|entry| entry.name.as_str())
-    }
 }
 
 impl Models for Registry {
     fn resolve(&self, name: &str) -> Option<Arc<dyn Model>> {
         let takes = |entry: &&Entry| entry.name == name || entry.name == PASS_THROUGH;
         self.entries.iter().find(takes).map(|entry| Arc::clone(&entry.model))
+    }
+
+    fn names(&self) -> Vec<String> {
+        let mut names: Vec<String> = Vec::new();
+        for entry in &self.entries {
+            if !names.contains(&entry.name) {
+                names.push(entry.name.clone());
+            }
+        }
+        names
     }
 
     fn default_name(&self) -> &str {
@@ -73,7 +78,7 @@ mod tests {
         assert_eq!(found(&registry, "b").as_deref(), Some("three"));
         assert_eq!(found(&registry, "c"), None);
         assert_eq!(registry.default_name(), "a");
-        assert_eq!(registry.names().collect::<Vec<_>>(), ["a", "a", "b"]);
+        assert_eq!(registry.names(), ["a", "b"]);
     }
 
     #[test]

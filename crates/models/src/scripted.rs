@@ -16,6 +16,7 @@
 //!       text: Let me see.
 //!       calls: [{ tool: fetch, arguments: { url: "http://example.org" } }]
 //!       usage: { in: 12, out: 5 }
+//!       finish: length               # or content_filter: the answer stops short
 //!       delay_ms: 200                # before the first piece
 //!       chunk: 8                     # bytes of text per piece
 //!       chunk_delay_ms: 10           # between pieces

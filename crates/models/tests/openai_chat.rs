@@ -7,8 +7,9 @@ mod support;
 use futures_util::StreamExt;
 use serde_json::{Value, json};
 use support::{Ending, Play, call, collect, config, outcome, request, serve, text, usage};
+use windlass_kernel::{Finish, ToolChoice};
 use windlass_models::{OpenAiChat, OpenAiChatConfig};
-use windlass_ports::{Model, ModelTool};
+use windlass_ports::{Model, ModelEvent, ModelTool};
 
 fn delta(delta: Value) -> String {
     json!({"choices": [{"index": 0, "delta": delta, "finish_reason": null}], "usage": null}).to_string()
@@ -50,7 +51,7 @@ async fn the_request_carries_everything() {
     assert_eq!((model.provider(), model.concurrency()), ("test", 5));
     let mut request = request("hi");
     request.instructions = Some("be brief".to_owned());
-    request.tools = [ModelTool { name: "f".into(), description: "d".into(), parameters: json!({}) }].into();
+    request.tools = [ModelTool { name: "f".into(), description: "d".into(), parameters: json!({}), strict: None }].into();
     collect(&model, request).await;
     server.gone.recv().await;
     let got = server.got.lock().unwrap();
@@ -63,6 +64,36 @@ async fn the_request_carries_everything() {
     assert_eq!(got.body["stream_options"], json!({"include_usage": true}));
     assert_eq!(got.body["messages"], json!([{"role": "system", "content": "be brief"}, {"role": "user", "content": "hi"}]));
     assert_eq!(got.body["tools"][0]["function"]["name"], "f");
+}
+
+#[tokio::test]
+async fn how_to_answer_is_said_in_the_words_of_the_protocol() {
+    let mut server = serve(Play::events(&[said("x"), finish("stop")])).await;
+    let model = OpenAiChat::new(config(&server)).unwrap();
+    let mut request = request("hi");
+    request.tools = [ModelTool { name: "f".into(), description: "d".into(), parameters: json!({}), strict: None }].into();
+    request.choice = ToolChoice::Tool("f".into());
+    request.one_call = true;
+    let schema = json!({"type": "json_schema", "name": "n", "schema": {"type": "object"}, "strict": true});
+    let parameters = json!({"temperature": 0.5, "max_output_tokens": 99, "reasoning": {"effort": "low"}, "text": {"format": schema}});
+    request.parameters = Some(parameters.into());
+    collect(&model, request).await;
+    server.gone.recv().await;
+    let got = server.got.lock().unwrap();
+    let body = &got[0].body;
+    assert_eq!(body["tool_choice"], json!({"type": "function", "function": {"name": "f"}}));
+    assert_eq!((&body["parallel_tool_calls"], &body["temperature"]), (&json!(false), &json!(0.5)));
+    assert_eq!((&body["max_tokens"], &body["reasoning_effort"]), (&json!(99), &json!("low")));
+    let format = json!({"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object"}, "strict": true}});
+    assert_eq!(body["response_format"], format);
+}
+
+#[tokio::test]
+async fn an_answer_that_stops_short_says_why() {
+    for (reason, why) in [("length", Finish::OutOfTokens), ("content_filter", Finish::Filtered)] {
+        let (events, error) = outcome(Play::events(&[said("a"), finish(reason)])).await;
+        assert_eq!((events, error), (vec![text("a"), ModelEvent::Finish(why)], None));
+    }
 }
 
 #[tokio::test]

@@ -24,7 +24,7 @@ async fn words(model: &Scripted, request: ModelRequest) -> String {
     assert_eq!(error, None);
     let text = |event| match event {
         ModelEvent::Text(text) => text,
-        ModelEvent::Call(_) | ModelEvent::Usage(_) => String::new(),
+        ModelEvent::Call(_) | ModelEvent::Usage(_) | ModelEvent::Finish(_) => String::new(),
     };
     events.into_iter().map(text).collect()
 }
@@ -158,7 +158,7 @@ rules:
     reply: { text: Some longer text in pieces, chunk: 5, calls: [{ tool: f, arguments: { b: 1, a: 2 } }], cut_after: { chunks: 2, times: 1 } }
   - reply: { text: the rest }
 ";
-    let tool = ModelTool { name: "f".into(), description: String::new(), parameters: serde_json::json!({}) };
+    let tool = ModelTool { name: "f".into(), description: String::new(), parameters: serde_json::json!({}), strict: None };
     for (iteration, attempt) in [(1, 1), (1, 2), (2, 1)] {
         let request = ModelRequest { tools: [tool.clone()].into(), ..at("call f {\"x\": 1} and call f", iteration, attempt) };
         let mut answers = Vec::new();
@@ -177,7 +177,7 @@ rules:
 async fn words_call_tools_and_then_tell_the_results() {
     let model = Scripted::by_words("offline");
     assert_eq!((model.provider(), model.concurrency()), ("offline", SCRIPTED_CONCURRENCY));
-    let tool = ModelTool { name: "echo".into(), description: String::new(), parameters: serde_json::json!({}) };
+    let tool = ModelTool { name: "echo".into(), description: String::new(), parameters: serde_json::json!({}), strict: None };
     let mut request = ModelRequest { tools: [tool].into(), ..at(r#"call echo {"text": "hi"} and call echo"#, 1, 1) };
     let (events, error) = collect(&model, request.clone()).await;
     assert_eq!(error, None);

@@ -2,8 +2,8 @@
 
 use serde::Deserialize;
 use serde_json::Value;
-use windlass_kernel::{RequestedCall, Usage};
-use windlass_ports::{ModelError, ModelEvent, Retry};
+use windlass_kernel::{Finish, RequestedCall, Usage};
+use windlass_ports::{ModelError, ModelEvent};
 
 use crate::{
     failure,
@@ -76,7 +76,7 @@ impl Answer {
                 self.take_said(said, &mut events)?;
             }
             if let Some(reason) = choice.finish_reason {
-                self.finish_for(&reason)?;
+                events.extend(self.finish_for(&reason));
             }
         }
         if let Some(usage) = chunk.usage.map(Usage::from).filter(|usage| Some(*usage) != self.usage) {
@@ -158,17 +158,13 @@ impl Answer {
         Ok(self.calls.push_mut(slot))
     }
 
-    fn finish_for(&mut self, reason: &str) -> Result<(), ModelError> {
-        match reason {
-            "content_filter" => {
-                let message = "the upstream's content filter stopped the answer";
-                return Err(failure::failure("content_filtered", message, Retry::Never));
-            }
-            "length" => tracing::warn!(iteration = self.iteration, "the upstream ended the answer at its length limit"),
-            _ => {}
-        }
+    fn finish_for(&mut self, reason: &str) -> Option<ModelEvent> {
         self.finished = true;
-        Ok(())
+        match reason {
+            "content_filter" => Some(ModelEvent::Finish(Finish::Filtered)),
+            "length" => Some(ModelEvent::Finish(Finish::OutOfTokens)),
+            _ => None,
+        }
     }
 
     fn grow(&mut self, bytes: usize) -> Result<(), ModelError> {
@@ -225,10 +221,27 @@ struct FunctionPiece {
 struct Tokens {
     prompt_tokens: Option<u64>,
     completion_tokens: Option<u64>,
+    prompt_tokens_details: Option<PromptDetails>,
+    completion_tokens_details: Option<CompletionDetails>,
+}
+
+#[derive(Deserialize)]
+struct PromptDetails {
+    cached_tokens: Option<u64>,
+}
+
+#[derive(Deserialize)]
+struct CompletionDetails {
+    reasoning_tokens: Option<u64>,
 }
 
 impl From<Tokens> for Usage {
-    fn from(Tokens { prompt_tokens, completion_tokens }: Tokens) -> Self {
-        Usage { tokens_in: prompt_tokens.unwrap_or(0), tokens_out: completion_tokens.unwrap_or(0) }
+    fn from(tokens: Tokens) -> Self {
+        Usage {
+            tokens_in: tokens.prompt_tokens.unwrap_or(0),
+            tokens_out: tokens.completion_tokens.unwrap_or(0),
+            cached: tokens.prompt_tokens_details.and_then(|details| details.cached_tokens).unwrap_or(0),
+            reasoning: tokens.completion_tokens_details.and_then(|details| details.reasoning_tokens).unwrap_or(0),
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! The body of a request: the whole conversation, in order, in the words of the protocol.
 
 use serde_json::{Value, json, value::RawValue};
-use windlass_kernel::RequestedCall;
+use windlass_kernel::{RequestedCall, ToolChoice};
 use windlass_ports::{ModelMessage, ModelRequest, ModelTool};
 
 use crate::item::{Item, part_text, text_of};
@@ -17,13 +17,64 @@ pub(super) fn body(request: &ModelRequest, model: &str) -> Value {
     // Some servers refuse an empty list.
     if !request.tools.is_empty() {
         body["tools"] = request.tools.iter().map(function).collect();
+        if request.one_call {
+            body["parallel_tool_calls"] = Value::Bool(false);
+        }
+        // What every server takes for granted need not be said, and not every one knows the word.
+        match &request.choice {
+            ToolChoice::Auto => {}
+            ToolChoice::None => body["tool_choice"] = "none".into(),
+            ToolChoice::Required => body["tool_choice"] = "required".into(),
+            ToolChoice::Tool(name) => body["tool_choice"] = json!({ "type": "function", "function": { "name": name } }),
+        }
+    }
+    if let Some(parameters) = request.parameters.as_deref() {
+        set_parameters(&mut body, parameters);
     }
     body
 }
 
+/// How the model should answer, from the words of the Responses protocol to those of this one.
+fn set_parameters(body: &mut Value, parameters: &Value) {
+    let same =
+        ["temperature", "top_p", "presence_penalty", "frequency_penalty", "user", "service_tier", "prompt_cache_key", "safety_identifier"];
+    let given = |key: &str| parameters.get(key).filter(|value| !value.is_null());
+    for key in same {
+        if let Some(value) = given(key) {
+            body[key] = value.clone();
+        }
+    }
+    if let Some(tokens) = given("max_output_tokens") {
+        body["max_tokens"] = tokens.clone();
+    }
+    if let Some(effort) = given("reasoning").and_then(|reasoning| reasoning.get("effort")).filter(|effort| effort.is_string()) {
+        body["reasoning_effort"] = effort.clone();
+    }
+    let Some(text) = given("text") else { return };
+    if let Some(verbosity) = text.get("verbosity").filter(|verbosity| verbosity.is_string()) {
+        body["verbosity"] = verbosity.clone();
+    }
+    let format = text.get("format").unwrap_or(&Value::Null);
+    match format["type"].as_str() {
+        Some("json_object") => body["response_format"] = json!({ "type": "json_object" }),
+        Some("json_schema") => {
+            let mut schema = format.clone();
+            if let Some(schema) = schema.as_object_mut() {
+                schema.remove("type");
+            }
+            body["response_format"] = json!({ "type": "json_schema", "json_schema": schema });
+        }
+        Some(_) | None => {}
+    }
+}
+
 fn function(tool: &ModelTool) -> Value {
-    let ModelTool { name, description, parameters } = tool;
-    json!({ "type": "function", "function": { "name": name, "description": description, "parameters": parameters } })
+    let ModelTool { name, description, parameters, strict } = tool;
+    let mut function = json!({ "name": name, "description": description, "parameters": parameters });
+    if let Some(strict) = strict {
+        function["strict"] = (*strict).into();
+    }
+    json!({ "type": "function", "function": function })
 }
 
 fn messages(request: &ModelRequest) -> Vec<Value> {
@@ -131,7 +182,8 @@ mod tests {
     fn request(messages: Vec<ModelMessage>) -> ModelRequest {
         let run = RunId(uuid::Uuid::from_u128(1));
         let (instructions, tools) = (None, [].into());
-        ModelRequest { model: "m".into(), run, iteration: 1, attempt: 1, instructions, messages, tools }
+        let (choice, one_call, parameters) = (ToolChoice::Auto, false, None);
+        ModelRequest { model: "m".into(), run, iteration: 1, attempt: 1, instructions, messages, tools, choice, one_call, parameters }
     }
 
     fn mapped(messages: Vec<ModelMessage>) -> Value {
@@ -155,7 +207,8 @@ mod tests {
             ModelMessage::User("thanks".into()),
         ]);
         request.instructions = Some("be kind".into());
-        request.tools = [ModelTool { name: "f".into(), description: "d".into(), parameters: json!({"type": "object"}) }].into();
+        request.tools =
+            [ModelTool { name: "f".into(), description: "d".into(), parameters: json!({"type": "object"}), strict: None }].into();
         let function = |arguments: &str| json!({"name": "f", "arguments": arguments});
         assert_eq!(
             body(&request, "other"),

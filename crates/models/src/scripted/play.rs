@@ -41,6 +41,7 @@ pub(super) fn steps(reply: &Reply, request: &ModelRequest) -> Vec<Step> {
     let usage = reply.usage.map_or_else(|| counted(&reply.text, &calls, request), Usage::from);
     steps.extend(calls.into_iter().map(|call| Step::Emit(ModelEvent::Call(call))));
     steps.push(Step::Emit(ModelEvent::Usage(usage)));
+    steps.extend(reply.finish.map(|finish| Step::Emit(ModelEvent::Finish(finish.into()))));
     steps
 }
 
@@ -95,7 +96,7 @@ fn counted(text: &str, calls: &[RequestedCall], request: &ModelRequest) -> Usage
     };
     let read = request.instructions.as_ref().map_or(0, String::len) + request.messages.iter().map(message_bytes).sum::<usize>();
     let written = text.len() + calls.iter().map(call_bytes).sum::<usize>();
-    Usage { tokens_in: (read / 4) as u64 + 1, tokens_out: (written / 4) as u64 + 1 }
+    Usage { tokens_in: (read / 4) as u64 + 1, tokens_out: (written / 4) as u64 + 1, ..Usage::default() }
 }
 
 #[cfg(test)]

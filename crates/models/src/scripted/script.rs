@@ -12,7 +12,7 @@ use serde::{
     de::{self, MapAccess, Visitor, value::MapAccessDeserializer},
 };
 use serde_json::Value;
-use windlass_kernel::Usage;
+use windlass_kernel::{Finish, Usage};
 use windlass_ports::{ModelError, Retry};
 
 use crate::{failure, item::Talk, limits::SCRIPT_BYTES_MAX};
@@ -168,6 +168,9 @@ pub(super) struct Reply {
     /// `None` counts the tokens from lengths.
     #[serde(default)]
     pub(super) usage: Option<Tokens>,
+    /// Why it stops, unless it is done.
+    #[serde(default)]
+    pub(super) finish: Option<Stop>,
     #[serde(default)]
     pub(super) delay_ms: u64,
     #[serde(default)]
@@ -178,6 +181,23 @@ pub(super) struct Reply {
     pub(super) fail: Option<Fail>,
     #[serde(default)]
     pub(super) cut_after: Option<Cut>,
+}
+
+/// Why an answer stops short.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Stop {
+    Length,
+    ContentFilter,
+}
+
+impl From<Stop> for Finish {
+    fn from(stop: Stop) -> Self {
+        match stop {
+            Stop::Length => Finish::OutOfTokens,
+            Stop::ContentFilter => Finish::Filtered,
+        }
+    }
 }
 
 /// One call of a tool.
@@ -217,7 +237,7 @@ pub(super) struct Tokens {
 
 impl From<Tokens> for Usage {
     fn from(Tokens { tokens_in, tokens_out }: Tokens) -> Self {
-        Usage { tokens_in, tokens_out }
+        Usage { tokens_in, tokens_out, ..Usage::default() }
     }
 }
 

@@ -131,7 +131,8 @@ mod tests {
 
     fn tools(names: &[&str]) -> Vec<ModelTool> {
         let parameters = json!({"type": "object", "properties": {"title": {}, "body": {}}});
-        let tool = |name: &&str| ModelTool { name: (*name).to_owned(), description: String::new(), parameters: parameters.clone() };
+        let tool =
+            |name: &&str| ModelTool { name: (*name).to_owned(), description: String::new(), parameters: parameters.clone(), strict: None };
         names.iter().map(tool).collect()
     }
 

@@ -17,7 +17,7 @@ use axum::{
 use futures_util::{StreamExt, stream};
 use serde_json::Value;
 use tokio::sync::mpsc;
-use windlass_kernel::{RequestedCall, RunId, Usage};
+use windlass_kernel::{RequestedCall, RunId, ToolChoice, Usage};
 use windlass_models::{OpenAiChat, OpenAiChatConfig};
 use windlass_ports::{Model, ModelError, ModelEvent, ModelMessage, ModelRequest};
 
@@ -185,6 +185,9 @@ pub fn request(input: &str) -> ModelRequest {
         instructions: None,
         messages: vec![ModelMessage::User(input.to_owned())],
         tools: [].into(),
+        choice: ToolChoice::Auto,
+        one_call: false,
+        parameters: None,
     }
 }
 
@@ -197,5 +200,5 @@ pub fn call(id: &str, tool: &str, arguments: &str) -> ModelEvent {
 }
 
 pub fn usage(tokens_in: u64, tokens_out: u64) -> ModelEvent {
-    ModelEvent::Usage(Usage { tokens_in, tokens_out })
+    ModelEvent::Usage(Usage { tokens_in, tokens_out, ..Usage::default() })
 }
