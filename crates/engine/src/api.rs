@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use windlass_kernel::{AfterExecution, AgentKey, BoxId, CallNumber, Epoch, ItemKind, ResultField, RunId, TaskStatus, ToolName};
-use windlass_ports::{Lineage, MessageId, StoreError};
+use windlass_ports::{Lineage, MessageId, ServerError, StoreError};
 
 /// A request for a run.
 #[derive(Clone, Debug)]
@@ -164,6 +164,12 @@ pub enum EngineError {
     /// The run never made such a call.
     #[error("the turn has made no such call")]
     UnknownCall,
+    /// Another run took over the calls.
+    #[error("the calls this would go on with were taken over by another turn")]
+    TakenBefore(RunId),
+    /// A tool server does not offer its tools.
+    #[error(transparent)]
+    ToolServer(ServerError),
     /// Too many runs asked for one another.
     #[error("this turn would be {depth} deep; {limit} is the limit")]
     TooDeep {

@@ -50,6 +50,12 @@ impl Inner {
         self.ring_elsewhere(|| Ring::Agent(agent.clone()));
     }
 
+    /// Words were announced: whoever reads along reads on. Nothing was left in the outbox.
+    pub fn tell_readers(&self, agent: &AgentKey) {
+        self.agent_news.tell(agent);
+        self.ring_elsewhere(|| Ring::Agent(agent.clone()));
+    }
+
     /// A call of the tool may have become claimable.
     pub fn tell_services(&self, tenant: &Tenant, tool: &ToolName) {
         self.tool_news.tell(&(tenant.clone(), tool.clone()));

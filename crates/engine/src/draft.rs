@@ -18,6 +18,8 @@ pub(crate) struct Draft {
     pub messages: Vec<NewMessage>,
     pub consumed: Vec<MessageId>,
     pub raise_epoch: bool,
+    /// Whether words that were announced stand in an item now, or need not.
+    settles: bool,
     kind: Option<CommitKind>,
 }
 
@@ -33,6 +35,7 @@ impl Draft {
             messages: Vec::new(),
             consumed: Vec::new(),
             raise_epoch: false,
+            settles: false,
             kind: None,
         }
     }
@@ -46,6 +49,8 @@ impl Draft {
     pub fn step(&mut self, manifest: &Manifest, input: Input, now: Timestamp, ids: &dyn Ids) {
         let mut fresh = || ItemId(ids.fresh());
         let transition = step(&self.run, manifest, input, &mut Moment { now, fresh: &mut fresh });
+        let settle = |event: &Event| matches!(event, Event::Replied { .. } | Event::Cut { .. } | Event::Ended { .. });
+        self.settles |= manifest.announced && transition.events.iter().any(settle);
         self.add(transition);
     }
 
@@ -93,6 +98,7 @@ impl Draft {
             calls: self.calls,
             messages: self.messages,
             consumed: self.consumed,
+            settles: self.settles,
             now,
         }
     }
@@ -114,6 +120,10 @@ fn call_changes(before: &Run, transition: &Transition) -> Vec<(CallNumber, CallC
                 open = vec![call.clone()];
                 changes.push(made(call, 1, &contents));
             }
+            Event::CallsTaken { calls, .. } => {
+                open = calls.clone();
+                changes.extend(calls.iter().map(|call| made(call, before.iteration, &contents)));
+            }
             Event::Reported { call, status, item, .. } => {
                 let arrived = if *status == windlass_kernel::TaskStatus::Timeout { CallStatus::Expired } else { CallStatus::Received };
                 changes.push(moved(*call, arrived, Some(*item)));
@@ -133,6 +143,8 @@ fn call_changes(before: &Run, transition: &Transition) -> Vec<(CallNumber, CallC
             Event::Accepted { .. }
             | Event::Leased
             | Event::AttemptFailed { .. }
+            | Event::Cut { .. }
+            | Event::Quiet
             | Event::Parked { .. }
             | Event::Unparked
             | Event::TakenOver
@@ -147,7 +159,7 @@ fn call_changes(before: &Run, transition: &Transition) -> Vec<(CallNumber, CallC
 fn call_contents(transition: &Transition) -> BTreeMap<CallNumber, ItemId> {
     let calls = transition.items.iter().filter(|item| item.kind == ItemKind::Call);
     let made = transition.events.iter().flat_map(|event| {
-        if let Event::Replied { calls, .. } = event {
+        if let Event::Replied { calls, .. } | Event::CallsTaken { calls, .. } = event {
             calls.as_slice()
         } else if let Event::ActionStarted { call, .. } = event {
             std::slice::from_ref(call)
@@ -204,7 +216,9 @@ fn kind_of(events: &[Event]) -> CommitKind {
             Event::TakenOver => CommitKind::TakeOver,
             Event::CallReleased { .. } | Event::Unparked => CommitKind::Answer,
             Event::Leased => CommitKind::Enter,
-            Event::Replied { .. } => CommitKind::Suspend,
+            Event::Replied { .. } | Event::CallsTaken { .. } => CommitKind::Suspend,
+            Event::Cut { .. } => CommitKind::Cut,
+            Event::Quiet => CommitKind::Quiet,
             Event::LapStarted { .. } => CommitKind::Resume,
             Event::Reported { status: windlass_kernel::TaskStatus::Timeout, .. } => CommitKind::Timeout,
             Event::Reported { .. } => CommitKind::Report,
@@ -231,8 +245,14 @@ fn strongest(a: Option<CommitKind>, b: CommitKind) -> Option<CommitKind> {
         CommitKind::Timeout => 4,
         CommitKind::Resume => 3,
         CommitKind::Suspend => 2,
-        CommitKind::Report | CommitKind::Retry => 1,
-        CommitKind::Note | CommitKind::Enqueue | CommitKind::Claim | CommitKind::Renew | CommitKind::Release => 0,
+        CommitKind::Report | CommitKind::Retry | CommitKind::Cut | CommitKind::Quiet => 1,
+        CommitKind::Note
+        | CommitKind::Enqueue
+        | CommitKind::Announce
+        | CommitKind::Erase
+        | CommitKind::Claim
+        | CommitKind::Renew
+        | CommitKind::Release => 0,
     };
     Some(a.filter(|a| weight(*a) >= weight(b)).unwrap_or(b))
 }

@@ -3,26 +3,33 @@
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use futures_util::{FutureExt, StreamExt};
+use futures_util::FutureExt;
 use tokio::{sync::mpsc, task::AbortHandle};
-use windlass_kernel::{BoxRange, CallKey, Manifest, Reply, RunId, Tenant, Timestamp, ToolName, content::Call};
-use windlass_ports::{Item, ModelError, ModelEvent, ModelRequest, ModelTool, Retry, StoreError, ToolCall, ToolReport};
+use windlass_kernel::{
+    AgentKey, BoxRange, CallKey, Epoch, Manifest, Remote, Reply, RunId, Tenant, Timestamp, ToolName, ToolServer, content::Call,
+};
+use windlass_ports::{Executor, Item, ModelError, ModelRequest, ModelTool, Retry, StoreError, ToolCall, ToolReport, ToolServers};
 
 use crate::{
     engine::Inner,
+    gather::{self, Announcer, Limits, NoReply},
+    live::Words,
     note::{Broken, Note, Thought, ToolDone},
     prompt,
 };
 
 /// A model call about to be made.
 pub(crate) struct ModelCall {
-    pub tenant: Tenant,
+    pub agent: AgentKey,
+    pub epoch: Epoch,
     pub run: RunId,
     pub iteration: u32,
     pub attempt: u32,
     pub manifest: Arc<Manifest>,
     pub tools: Arc<[ModelTool]>,
     pub output: BoxRange,
+    /// Where its words are announced, if they are.
+    pub words: Option<Arc<Words>>,
     /// What the model reads, if it is in memory.
     pub context: Option<Vec<Item>>,
     /// How long the model may take, once there is a place for the call.
@@ -48,17 +55,17 @@ pub(crate) fn start_model(inner: Arc<Inner>, call: ModelCall, notes: mpsc::Sende
     engine.tasks.spawn(task)
 }
 
-async fn ask(inner: &Inner, call: ModelCall, context: &mut Option<Vec<Item>>) -> Result<Reply, Broken<ModelError>> {
+async fn ask(inner: &Arc<Inner>, call: ModelCall, context: &mut Option<Vec<Item>>) -> Result<Reply, Broken<ModelError>> {
     let items = match call.context {
         Some(items) => items,
-        None => inner.views.range_items(&call.tenant, call.output).await.map_err(|error| Broken::Failed(unreadable(&error)))?,
+        None => inner.views.range_items(&call.agent.tenant, call.output).await.map_err(|error| Broken::Failed(unreadable(&error)))?,
     };
     let messages = prompt::messages(&items);
     *context = Some(items);
     let Some(model) = inner.models.resolve(&call.manifest.model) else {
         return Err(Broken::Failed(failure("unknown_model", "the model is no longer configured", Retry::Never)));
     };
-    let _place = inner.gates.of(model.provider(), model.concurrency()).enter(&call.tenant).await;
+    let _place = inner.gates.of(model.provider(), model.concurrency()).enter(&call.agent.tenant).await;
     // Reading and waiting for a place may have taken long.
     if !inner.lease.holds() {
         return Err(Broken::NotStarted);
@@ -72,34 +79,25 @@ async fn ask(inner: &Inner, call: ModelCall, context: &mut Option<Vec<Item>>) ->
         instructions: call.manifest.instructions.clone(),
         messages,
         tools: call.tools,
+        choice: call.manifest.choice.clone(),
+        one_call: call.manifest.one_call,
+        parameters: call.manifest.parameters.clone().map(Arc::new),
     });
-    let reply = gather(stream, inner.settings.reply_bytes_max, inner.settings.calls_per_lap_max);
+    let limits = Limits { bytes: inner.settings.reply_bytes_max, calls: inner.settings.calls_per_lap_max };
+    let announcer = call.words.map(|words| Announcer { inner: inner.clone(), agent: call.agent, run: call.run, epoch: call.epoch, words });
+    let reply = async {
+        match announcer {
+            Some(announcer) => gather::announce(stream, limits, announcer).await,
+            None => gather::gather(stream, limits).await,
+        }
+    };
     let reply = tokio::time::timeout(call.deadline, reply).await;
     inner.crash.after_effect("model_call");
-    reply.unwrap_or_else(|_| Err(too_slow())).map_err(Broken::Failed)
-}
-
-/// Puts an answer together, within its limits.
-async fn gather(mut stream: windlass_ports::ModelStream, bytes_max: usize, calls_max: usize) -> Result<Reply, ModelError> {
-    let mut reply = Reply::default();
-    let mut bytes = 0;
-    while let Some(event) = stream.next().await {
-        match event? {
-            ModelEvent::Text(text) => {
-                bytes += text.len();
-                reply.text.push_str(&text);
-            }
-            ModelEvent::Call(call) => {
-                bytes += call.arguments.len();
-                reply.calls.push(call);
-            }
-            ModelEvent::Usage(usage) => reply.usage = usage,
-        }
-        if bytes > bytes_max || reply.calls.len() > calls_max {
-            return Err(failure("answer_too_large", "the model's answer is larger than allowed", Retry::Never));
-        }
-    }
-    Ok(reply)
+    reply.unwrap_or_else(|_| Err(NoReply::Failed(too_slow()))).map_err(|why| match why {
+        NoReply::Failed(error) => Broken::Failed(error),
+        NoReply::Diverged => Broken::Diverged,
+        NoReply::Closed => Broken::NotStarted,
+    })
 }
 
 /// A tool call about to be started, from its committed row.
@@ -107,6 +105,8 @@ pub(crate) struct ToolStart {
     pub tenant: Tenant,
     pub key: CallKey,
     pub tool: ToolName,
+    /// Where the tool is found, if a server offers it.
+    pub remote: Option<(ToolServer, Remote)>,
     pub deadline: Timestamp,
     /// The call's content, if it is in memory.
     pub content: Option<Bytes>,
@@ -132,8 +132,10 @@ async fn run_tool(inner: &Inner, start: ToolStart) -> Result<ToolReport, Broken<
         None => read_call(inner, &start.tenant, start.key).await.map_err(Broken::Failed)?,
     };
     let call: Call = serde_json::from_slice(&content).map_err(|error| Broken::Failed(error.to_string()))?;
-    let Some(executor) = inner.roster.executor(&start.tool) else {
-        return Err(Broken::Failed(format!("nobody runs the tool {} any more", start.tool)));
+    let gone = || Broken::Failed(format!("nobody runs the tool {} any more", start.tool));
+    let runner = match start.remote {
+        Some((server, remote)) => Runner::Server(inner.servers.as_ref().ok_or_else(gone)?, server, remote),
+        None => Runner::Executor(inner.roster.executor(&start.tool).ok_or_else(gone)?),
     };
     // Reading may have taken long.
     if !inner.lease.holds() {
@@ -141,9 +143,19 @@ async fn run_tool(inner: &Inner, start: ToolStart) -> Result<ToolReport, Broken<
     }
     inner.crash.before_effect("tool_start");
     let ToolStart { tenant, key, tool, deadline, .. } = start;
-    let report = executor.run(ToolCall { tenant, key, tool, arguments: call.arguments, deadline }).await;
+    let call = ToolCall { tenant, key, tool, arguments: call.arguments, deadline };
+    let report = match runner {
+        Runner::Server(servers, server, remote) => servers.run(&server, &remote.name, call).await,
+        Runner::Executor(executor) => executor.run(call).await,
+    };
     inner.crash.after_effect("tool_start");
     Ok(report)
+}
+
+/// Who runs a call in this process.
+enum Runner<'a> {
+    Server(&'a Arc<dyn ToolServers>, ToolServer, Remote),
+    Executor(&'a Arc<dyn Executor>),
 }
 
 async fn read_call(inner: &Inner, tenant: &Tenant, key: CallKey) -> Result<Bytes, String> {

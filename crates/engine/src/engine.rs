@@ -6,26 +6,24 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 use windlass_kernel::{
-    AgentKey, BoxId, BoxRange, CallNumber, Event, Input, ItemId, ItemKind, NewItem, Origin, ResultField, RunId, Tenant, ToolName, apply,
-    content,
+    AgentKey, BoxId, BoxRange, CallNumber, ItemId, ItemKind, NewItem, Opening, ResultField, RunId, Tenant, ToolName, content,
 };
 use windlass_ports::{
-    Clock, CommitKind, Doorbell, Enqueued as StoreEnqueued, Ids, Lineage, MessageKind, Models, NewBox, NewRun, NodeId, Publisher, Ring,
-    RunView, Store, Views, codec,
+    Clock, CommitKind, Doorbell, Ids, MessageKind, Models, NodeId, Publisher, Ring, RunView, Store, ToolServers, Views, codec,
 };
 
 use crate::{
     api::{Action, EngineError, Enqueue, Enqueued, Reconcile, Reported, Stop, Stopped, ToolResult},
     bells,
     crash::CrashPoints,
-    draft::Draft,
     gate::Gates,
     lease::{self, Lease},
-    messages,
+    live::Live,
     note::{Answer, Note},
     publish,
     roster::{Roster, Wishes},
     settings::Settings,
+    submit::{NewTurn, enqueued},
     sweep,
     tasks::Tasks,
     watch::{Watch, Watchers},
@@ -44,6 +42,8 @@ pub struct Parts {
     pub models: Arc<dyn Models>,
     /// The agents and tools.
     pub roster: Roster,
+    /// Servers that offer tools.
+    pub servers: Option<Arc<dyn ToolServers>>,
     /// Whoever should hear what happens here, besides this process.
     pub doorbell: Option<Arc<dyn Doorbell>>,
     /// What other processes ring.
@@ -69,6 +69,8 @@ pub(crate) struct Inner {
     pub node: NodeId,
     pub models: Arc<dyn Models>,
     pub roster: Roster,
+    pub servers: Option<Arc<dyn ToolServers>>,
+    pub live: Live,
     pub doorbell: Option<Arc<dyn Doorbell>>,
     pub clock: Arc<dyn Clock>,
     pub ids: Arc<dyn Ids>,
@@ -103,6 +105,8 @@ impl Engine {
             node: parts.node,
             models: parts.models,
             roster: parts.roster,
+            servers: parts.servers,
+            live: Live::default(),
             doorbell: parts.doorbell,
             clock: parts.clock,
             ids: parts.ids,
@@ -135,11 +139,25 @@ impl Engine {
         let input: Vec<NewItem> = request.input.into_iter().map(|(kind, content)| self.item(kind, content)).collect::<Result<_, _>>()?;
         let (parent, inherited) = self.context(&request.agent.tenant, request.context_box).await?;
         let result_fields = if request.result_fields.is_empty() { inherited } else { request.result_fields };
-        let wishes = Wishes { model: request.model, instructions: request.instructions, tools: request.tools, result_fields };
+        let names = request.tools.as_deref().unwrap_or_else(|| self.inner.roster.tool_names(&request.agent.agent));
+        let offers = self.offers(&request.agent.tenant, names).await?;
+        let wishes = Wishes { model: request.model, instructions: request.instructions, tools: request.tools, offers, result_fields };
         // A key is the agent's own: the same one elsewhere is another request.
         let dedupe = request.idempotency_key.map(|key| format!("turn:{}/{key}", request.agent.agent));
-        let new = NewTurn { agent: request.agent, kind: MessageKind::Turn, dedupe, input, parent, wishes };
-        self.submit(new, request.lineage, None).await
+        let manifest = self.pin(&request.agent.agent, wishes)?;
+        let new = NewTurn {
+            agent: request.agent,
+            kind: MessageKind::Turn,
+            manifest,
+            dedupe,
+            input,
+            parent,
+            note: None,
+            erase_ms: None,
+            takes: None,
+        };
+        let id = RunId(self.inner.ids.fresh());
+        enqueued(id, self.submit(id, new, request.lineage, Opening::Ask).await?)
     }
 
     /// Records a person's action, if its agent is idle.
@@ -152,8 +170,11 @@ impl Engine {
         let input = vec![self.item(ItemKind::Call, content::call(CallNumber(1), &requested))?];
         let wishes = Wishes { tools: Some(vec![action.tool]), ..Wishes::default() };
         let dedupe = Some(format!("action:{}/{}", action.agent.agent, action.action_id));
-        let new = NewTurn { agent: action.agent, kind: MessageKind::UiAction, dedupe, input, parent: None, wishes };
-        self.submit(new, action.lineage, Some(requested)).await
+        let manifest = self.pin(&action.agent.agent, wishes)?;
+        let kind = MessageKind::UiAction;
+        let new = NewTurn { agent: action.agent, kind, manifest, dedupe, input, parent: None, note: None, erase_ms: None, takes: None };
+        let id = RunId(self.inner.ids.fresh());
+        enqueued(id, self.submit(id, new, action.lineage, Opening::Act(requested)).await?)
     }
 
     /// Takes a call's result. It is on disk when this returns; a repeated one is only acknowledged.
@@ -282,85 +303,6 @@ impl Engine {
         &self.inner
     }
 
-    async fn submit(
-        &self,
-        new: NewTurn,
-        lineage: Lineage,
-        action: Option<windlass_kernel::RequestedCall>,
-    ) -> Result<Enqueued, EngineError> {
-        if self.is_draining() {
-            return Err(EngineError::Draining);
-        }
-        let lineage = Lineage { depth: self.depth(&new.agent.tenant, &lineage).await?, ..lineage };
-        let id = RunId(self.inner.ids.fresh());
-        let run = self.new_run(id, new, lineage, action)?;
-        let agent = run.agent.clone();
-        let (answer, answered) = oneshot::channel();
-        match self.inner.desk(&agent, self.inner.settings.workers_max) {
-            Some(desk) => {
-                desk.leave(Note::Enqueue(Box::new(run), answer)).await;
-                enqueued(id, answered.await.map_err(|_| EngineError::Internal)??)
-            }
-            None => {
-                let unentered = NewRun { enter: None, ..run };
-                self.inner.crash.before_commit(CommitKind::Enqueue);
-                let outcome = self.inner.store.enqueue(unentered).await?;
-                self.inner.crash.after_commit(CommitKind::Enqueue);
-                self.inner.committed.notify_one();
-                if matches!(outcome, StoreEnqueued::Dispatched { .. }) {
-                    self.inner.ring(&agent);
-                }
-                enqueued(id, outcome)
-            }
-        }
-    }
-
-    /// How deep a run is that a lap of another asks for. A lap that is nobody's here says nothing.
-    async fn depth(&self, tenant: &Tenant, lineage: &Lineage) -> Result<u32, EngineError> {
-        let Some(parent) = lineage.parent_step.as_deref().and_then(messages::run_of_step) else { return Ok(0) };
-        let Some(parent) = self.inner.views.run(tenant, parent).await? else { return Ok(0) };
-        let (depth, limit) = (parent.lineage.depth + 1, self.inner.settings.depth_max);
-        if depth >= limit { Err(EngineError::TooDeep { depth, limit }) } else { Ok(depth) }
-    }
-
-    fn new_run(
-        &self,
-        id: RunId,
-        new: NewTurn,
-        lineage: Lineage,
-        action: Option<windlass_kernel::RequestedCall>,
-    ) -> Result<NewRun, EngineError> {
-        let inner = &self.inner;
-        let now = inner.clock.now();
-        let manifest = inner.roster.pin(&new.agent.agent, new.wishes, inner.models.as_ref(), &inner.settings)?;
-        let context = NewBox { id: BoxId(inner.ids.fresh()), parent: new.parent, items: new.input };
-        let output = BoxId(inner.ids.fresh());
-        let accepted = Event::Accepted {
-            origin: if new.kind == MessageKind::UiAction { Origin::Action } else { Origin::Turn },
-            context: BoxRange { id: context.id, length: context.items.len() as u32 },
-            output: BoxRange { id: output, length: 0 },
-        };
-        let state = apply(None, &accepted).expect("every journal begins with `accepted`");
-        let mut draft = Draft::new(&state);
-        draft.step(&manifest.manifest, Input::Entered(action), now, inner.ids.as_ref());
-        Ok(NewRun {
-            run: id,
-            agent: new.agent,
-            dedupe: new.dedupe,
-            lineage,
-            enter: Some(draft.into_commit(id, inner.node, now)),
-            manifest,
-            context,
-            output,
-            accepted,
-            state,
-            kind: new.kind,
-            node: inner.node,
-            admission: inner.settings.admission,
-            now,
-        })
-    }
-
     /// What a request's own items stand on, and the fields that are asked for there.
     async fn context(&self, tenant: &Tenant, id: Option<BoxId>) -> Result<(Option<BoxRange>, Vec<ResultField>), EngineError> {
         let Some(id) = id else { return Ok((None, Vec::new())) };
@@ -386,7 +328,7 @@ impl Engine {
         answered.await.map_err(|_| EngineError::Internal)?
     }
 
-    fn item(&self, kind: ItemKind, content: bytes::Bytes) -> Result<NewItem, EngineError> {
+    pub(crate) fn item(&self, kind: ItemKind, content: bytes::Bytes) -> Result<NewItem, EngineError> {
         self.check_size(content.len())?;
         Ok(NewItem { id: ItemId(self.inner.ids.fresh()), kind, content })
     }
@@ -394,28 +336,5 @@ impl Engine {
     fn check_size(&self, bytes: usize) -> Result<(), EngineError> {
         let limit = self.inner.settings.item_bytes_max;
         if bytes > limit { Err(EngineError::ItemTooLarge { bytes, limit }) } else { Ok(()) }
-    }
-}
-
-struct NewTurn {
-    agent: AgentKey,
-    kind: MessageKind,
-    dedupe: Option<String>,
-    input: Vec<NewItem>,
-    parent: Option<BoxRange>,
-    wishes: Wishes,
-}
-
-fn enqueued(run: RunId, outcome: StoreEnqueued) -> Result<Enqueued, EngineError> {
-    match outcome {
-        StoreEnqueued::Entered { message, epoch, .. } | StoreEnqueued::Dispatched { message, epoch } => {
-            Ok(Enqueued { run, message, is_queued: false, epoch: Some(epoch) })
-        }
-        StoreEnqueued::Queued { message } => Ok(Enqueued { run, message, is_queued: true, epoch: None }),
-        StoreEnqueued::Duplicate { run, message, epoch, queued, .. } => Ok(Enqueued { run, message, is_queued: queued, epoch }),
-        StoreEnqueued::Busy => Err(EngineError::Busy),
-        StoreEnqueued::AgentFull => Err(EngineError::AgentFull),
-        StoreEnqueued::TenantFull => Err(EngineError::TenantFull),
-        StoreEnqueued::UnknownBox => Err(EngineError::UnknownBox),
     }
 }

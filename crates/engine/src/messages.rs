@@ -47,6 +47,7 @@ impl Projection<'_> {
                 self.step(1, "started");
                 self.calls(1, std::slice::from_ref(call));
             }
+            Event::CallsTaken { calls, .. } => self.calls(0, calls),
             Event::Replied { iteration, calls, .. } if calls.is_empty() => self.step(*iteration, "completed"),
             Event::Replied { iteration, calls, .. } => self.calls(*iteration, calls),
             Event::AttemptFailed { retry_at: None, .. } => {}
@@ -62,7 +63,13 @@ impl Projection<'_> {
             }
             Event::Parked { reason } => self.state(HeadStatus::Suspended, json!({ "activity": "awaiting_tool_result", "parked": reason })),
             Event::Ended { status, .. } => self.ended(*status),
-            Event::Leased | Event::Unparked | Event::TakenOver | Event::Ignored { .. } | Event::BudgetBreached { .. } => {}
+            Event::Leased
+            | Event::Cut { .. }
+            | Event::Quiet
+            | Event::Unparked
+            | Event::TakenOver
+            | Event::Ignored { .. }
+            | Event::BudgetBreached { .. } => {}
         }
     }
 

@@ -21,6 +21,8 @@ pub(crate) enum Note {
     Stop(Box<Stop>, Answer<Stopped>),
     /// A person decided.
     Reconcile(Box<Reconcile>, Answer<()>),
+    /// Somebody who follows a run has heard nothing for a while, since its journal had so many events.
+    Quiet(RunId, u64),
     /// A model call of this process is over.
     Thought(Box<Thought>),
     /// A tool call of this process is over.
@@ -50,6 +52,8 @@ pub(crate) enum Broken<E> {
     Failed(E),
     /// It panicked.
     Panicked,
+    /// The model does not repeat what was announced of an earlier try.
+    Diverged,
     /// It was never started: this process had lost its lease by then.
     NotStarted,
 }

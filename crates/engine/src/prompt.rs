@@ -2,9 +2,9 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use serde_json::value::RawValue;
+use serde_json::{Value, value::RawValue};
 use windlass_kernel::{
-    CallNumber, ItemKind, Manifest, RequestedCall, SUBMIT_RESULT,
+    CallKey, CallNumber, ItemKind, Manifest, RequestedCall, SUBMIT_RESULT, TaskStatus,
     content::{Call, CallResult, Deliverable, Instruction, Thought},
     submit_result_schema,
 };
@@ -16,7 +16,7 @@ pub(crate) fn messages(items: &[Item]) -> Vec<ModelMessage> {
     for item in items {
         prompt.add(item);
     }
-    prompt.messages
+    prompt.finish()
 }
 
 /// The tools a run's model sees.
@@ -25,26 +25,46 @@ pub(crate) fn tools(manifest: &Manifest) -> Arc<[ModelTool]> {
         name: tool.name.to_string(),
         description: tool.description.clone(),
         parameters: tool.parameters.clone(),
+        strict: tool.strict,
     });
     let built_in = (!manifest.result_fields.is_empty()).then(|| ModelTool {
         name: SUBMIT_RESULT.into(),
         description: "Hands in the result of the task. Call it once, alone, when you are done.".into(),
         parameters: submit_result_schema(&manifest.result_fields),
+        strict: None,
     });
     declared.chain(built_in).collect()
 }
 
+/// What a call is told that nobody answered.
+const NO_OUTPUT: &str = "error: no output given for this call";
+
 #[derive(Default)]
 struct Prompt {
-    messages: Vec<ModelMessage>,
-    /// Calls whose results may follow: numbers are a run's own, so a later run's call of the same number takes its place.
-    calls: BTreeMap<CallNumber, (String, String)>,
+    turns: Vec<Turn>,
+    /// Where the calls of a run are, by number: numbers are a run's own, so a later run's call takes the place of an earlier one's.
+    numbered: BTreeMap<CallNumber, Place>,
+    /// Where calls are that a client repeats, by the id it knows.
+    named: BTreeMap<String, Place>,
+}
+
+/// One turn of the conversation. Results are kept beside the calls they answer, wherever they came: providers want them there.
+enum Turn {
+    Other(ModelMessage),
+    Assistant { text: String, calls: Vec<RequestedCall>, outputs: Vec<Option<String>> },
+}
+
+/// A call: which turn, and which of its calls.
+#[derive(Clone, Copy)]
+struct Place {
+    turn: usize,
+    call: usize,
 }
 
 impl Prompt {
     fn add(&mut self, item: &Item) {
         if self.add_known(item).is_none() {
-            self.messages.push(ModelMessage::User(String::from_utf8_lossy(&item.content).into_owned()));
+            self.other(ModelMessage::User(String::from_utf8_lossy(&item.content).into_owned()));
         }
     }
 
@@ -52,16 +72,17 @@ impl Prompt {
     fn add_known(&mut self, item: &Item) -> Option<()> {
         let bytes = &item.content;
         match item.kind {
-            ItemKind::Instruction => self.messages.push(match serde_json::from_slice(bytes).ok()? {
-                Instruction::Text(text) => ModelMessage::User(text),
-                Instruction::Item(raw) => ModelMessage::UserItem(serde_json::from_str(raw.get()).ok()?),
-            }),
+            ItemKind::Instruction => match serde_json::from_slice(bytes).ok()? {
+                Instruction::Text(text) => self.other(ModelMessage::User(text)),
+                Instruction::Item(raw) => self.wire_item(serde_json::from_str(raw.get()).ok()?),
+            },
             // The model sees the wanted fields as the parameters of `submit_result`.
             ItemKind::ResultFields => {}
             ItemKind::Thought => self.say(serde_json::from_slice::<Thought>(bytes).ok()?.text),
-            ItemKind::Call => self.call(serde_json::from_slice(bytes).ok()?),
-            ItemKind::Result => self.result(&serde_json::from_slice(bytes).ok()?),
+            ItemKind::Call => self.own_call(serde_json::from_slice(bytes).ok()?),
+            ItemKind::Result => self.own_result(&serde_json::from_slice(bytes).ok()?),
             ItemKind::Deliverable => match serde_json::from_slice(bytes).ok()? {
+                Deliverable::Text(text) if text.is_empty() => {}
                 Deliverable::Text(text) => self.say(text),
                 Deliverable::Fields(_) => self.say(String::from_utf8_lossy(bytes).into_owned()),
             },
@@ -69,23 +90,157 @@ impl Prompt {
         Some(())
     }
 
-    fn say(&mut self, text: String) {
-        self.messages.push(ModelMessage::Assistant { text, calls: Vec::new() });
-    }
-
-    /// Calls made in one breath stand in one message, with the words before them.
-    fn call(&mut self, call: Call) {
-        self.calls.insert(call.call, (call.provider_id.clone(), call.tool.clone()));
-        let requested = RequestedCall { provider_id: call.provider_id, tool: call.tool, arguments: call.arguments };
-        match self.messages.last_mut() {
-            Some(ModelMessage::Assistant { calls, .. }) => calls.push(requested),
-            _ => self.messages.push(ModelMessage::Assistant { text: String::new(), calls: vec![requested] }),
+    /// An item of the caller's own. What speaks of calls is put where calls are; what is of no use to a model is left out.
+    fn wire_item(&mut self, item: Value) {
+        let text = |key: &str| item.get(key).and_then(Value::as_str);
+        match text("type") {
+            Some("function_call" | "custom_tool_call") => {
+                let (Some(id), Some(tool)) = (text("call_id"), text("name")) else { return self.other(ModelMessage::UserItem(item)) };
+                let arguments = text("arguments").or_else(|| text("input")).unwrap_or_default();
+                let (id, requested) = (id.to_owned(), requested(id, tool, arguments));
+                let place = self.call(requested);
+                self.named.insert(id, place);
+            }
+            Some("function_call_output" | "custom_tool_call_output") => {
+                let place = text("call_id").and_then(|id| self.answered(id));
+                match (place, item.get("output")) {
+                    (Some(place), Some(output)) => self.answer(place, wire_text(output)),
+                    _ => self.other(ModelMessage::UserItem(item)),
+                }
+            }
+            Some("mcp_call") => {
+                let (Some(id), Some(tool)) = (text("id"), text("name")) else { return };
+                let output = text("error").map(|error| format!("error: {error}")).or_else(|| text("output").map(str::to_owned));
+                let requested = requested(id, tool, text("arguments").unwrap_or_default());
+                let place = self.call(requested);
+                self.answer(place, output.unwrap_or_else(|| NO_OUTPUT.to_owned()));
+            }
+            Some("message") | None => match assistant_text(&item) {
+                Some(words) => self.say(words),
+                None => self.other(ModelMessage::UserItem(item)),
+            },
+            // Kept on record, and nothing a model could read.
+            Some(kind) if NOT_FOR_MODELS.contains(&kind) => {}
+            Some(_) => self.other(ModelMessage::UserItem(item)),
         }
     }
 
-    fn result(&mut self, result: &CallResult<'_>) {
-        let (provider_id, tool) = self.calls.get(&result.call).cloned().unwrap_or_default();
-        self.messages.push(ModelMessage::ToolResult { provider_id, tool, output: as_text(result.result) });
+    fn other(&mut self, message: ModelMessage) {
+        self.turns.push(Turn::Other(message));
+    }
+
+    fn say(&mut self, text: String) {
+        self.turns.push(Turn::Assistant { text, calls: Vec::new(), outputs: Vec::new() });
+    }
+
+    /// A call of a run's own. One that it took over stands already, in the turn of the run that left it behind.
+    fn own_call(&mut self, call: Call) {
+        let taken = call.takes.and_then(|number| self.numbered.get(&number).copied());
+        let place = match taken {
+            Some(place) => place,
+            None => self.call(RequestedCall { provider_id: call.provider_id, tool: call.tool, arguments: call.arguments }),
+        };
+        self.numbered.insert(call.call, place);
+    }
+
+    /// Calls made in one breath stand in one turn, with the words before them.
+    fn call(&mut self, requested: RequestedCall) -> Place {
+        let is_open = |turn: &Turn| matches!(turn, Turn::Assistant { outputs, .. } if outputs.iter().all(Option::is_none));
+        if !self.turns.last().is_some_and(is_open) {
+            self.say(String::new());
+        }
+        let turn = self.turns.len() - 1;
+        let Some(Turn::Assistant { calls, outputs, .. }) = self.turns.last_mut() else { return Place { turn, call: 0 } };
+        calls.push(requested);
+        outputs.push(None);
+        Place { turn, call: calls.len() - 1 }
+    }
+
+    fn own_result(&mut self, result: &CallResult<'_>) {
+        let output = outcome_text(result);
+        match self.numbered.get(&result.call).copied() {
+            Some(place) => self.answer(place, output),
+            None => self.other(ModelMessage::User(output)),
+        }
+    }
+
+    /// The call a client's output is about: one it repeated, or one of ours by the id we gave it.
+    fn answered(&self, id: &str) -> Option<Place> {
+        self.named.get(id).or_else(|| self.numbered.get(&id.parse::<CallKey>().ok()?.call)).copied()
+    }
+
+    fn answer(&mut self, place: Place, output: String) {
+        if let Some(Turn::Assistant { outputs, .. }) = self.turns.get_mut(place.turn)
+            && let Some(slot) = outputs.get_mut(place.call)
+        {
+            *slot = Some(output);
+        }
+    }
+
+    fn finish(self) -> Vec<ModelMessage> {
+        let mut messages = Vec::with_capacity(self.turns.len());
+        for turn in self.turns {
+            match turn {
+                Turn::Other(message) => messages.push(message),
+                Turn::Assistant { text, calls, outputs } => {
+                    let results: Vec<ModelMessage> = calls.iter().zip(outputs).map(|(call, output)| result(call, output)).collect();
+                    messages.push(ModelMessage::Assistant { text, calls });
+                    messages.extend(results);
+                }
+            }
+        }
+        messages
+    }
+}
+
+/// Items of the Responses protocol that are no part of what is said.
+const NOT_FOR_MODELS: [&str; 5] = ["item_reference", "mcp_list_tools", "mcp_approval_request", "mcp_approval_response", "additional_tools"];
+
+fn requested(id: &str, tool: &str, arguments: &str) -> RequestedCall {
+    RequestedCall { provider_id: id.to_owned(), tool: tool.to_owned(), arguments: arguments.to_owned() }
+}
+
+fn result(call: &RequestedCall, output: Option<String>) -> ModelMessage {
+    let output = output.unwrap_or_else(|| NO_OUTPUT.to_owned());
+    ModelMessage::ToolResult { provider_id: call.provider_id.clone(), tool: call.tool.clone(), output }
+}
+
+/// The words of an assistant's message that is words all through.
+fn assistant_text(item: &Value) -> Option<String> {
+    if item.get("role")?.as_str()? != "assistant" {
+        return None;
+    }
+    match item.get("content")? {
+        Value::String(text) => Some(text.clone()),
+        Value::Array(parts) => parts.iter().map(part_text).collect::<Option<Vec<&str>>>().map(|texts| texts.concat()),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => None,
+    }
+}
+
+fn part_text(part: &Value) -> Option<&str> {
+    part.get("text").or_else(|| part.get("refusal"))?.as_str()
+}
+
+/// What a client says a call brought: a text, or parts, whose texts count if there is nothing else.
+fn wire_text(output: &Value) -> String {
+    match output {
+        Value::String(text) => text.clone(),
+        Value::Array(parts) => {
+            let texts: Option<Vec<&str>> = parts.iter().map(part_text).collect();
+            texts.map_or_else(|| output.to_string(), |texts| texts.join("\n"))
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => output.to_string(),
+    }
+}
+
+/// What a call brought. A model has no other way to know an error from a result than to read it.
+fn outcome_text(result: &CallResult<'_>) -> String {
+    let text = as_text(result.result);
+    let says_so = || serde_json::from_str::<Value>(result.result.get()).is_ok_and(|value| value.get("error").is_some());
+    match result.status {
+        TaskStatus::Success | TaskStatus::Partial => text,
+        TaskStatus::Failed | TaskStatus::Canceled | TaskStatus::Timeout if says_so() => text,
+        TaskStatus::Failed | TaskStatus::Canceled | TaskStatus::Timeout => format!("error: {text}"),
     }
 }
 

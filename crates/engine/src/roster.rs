@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use windlass_kernel::{AgentName, Budgets, Manifest, PolicyName, ResultField, Route, ToolName, ToolSpec};
+use windlass_kernel::{AgentName, Budgets, Manifest, PolicyName, ResultField, Route, ToolName, ToolServer, ToolSpec};
 use windlass_ports::{Executor, Models, PinnedManifest, codec};
 
 use crate::{api::EngineError, settings::Settings};
@@ -46,6 +46,8 @@ pub(crate) struct Wishes {
     pub model: Option<String>,
     pub instructions: Option<String>,
     pub tools: Option<Vec<ToolName>>,
+    /// What the servers among the tools offer.
+    pub offers: Vec<(ToolServer, Vec<ToolSpec>)>,
     pub result_fields: Vec<ResultField>,
 }
 
@@ -53,6 +55,11 @@ impl Roster {
     /// A roster of these agents, tools and executors.
     pub fn new(agents: BTreeMap<AgentName, AgentSpec>, tools: BTreeMap<ToolName, ToolSpec>, executors: Vec<Arc<dyn Executor>>) -> Self {
         Roster { agents, tools, executors, ready: Mutex::default() }
+    }
+
+    /// The names of the tools an agent may use.
+    pub(crate) fn tool_names(&self, agent: &AgentName) -> &[ToolName] {
+        self.agents.get(agent).map_or(&[], |spec| &spec.tools)
     }
 
     /// The manifest a request to this agent pins. A tool or model that does not exist is refused here, before anything is stored.
@@ -63,7 +70,11 @@ impl Roster {
         models: &dyn Models,
         settings: &Settings,
     ) -> Result<Arc<PinnedManifest>, EngineError> {
-        let is_plain = wishes.model.is_none() && wishes.instructions.is_none() && wishes.tools.is_none() && wishes.result_fields.is_empty();
+        let is_plain = wishes.model.is_none()
+            && wishes.instructions.is_none()
+            && wishes.tools.is_none()
+            && wishes.offers.is_empty()
+            && wishes.result_fields.is_empty();
         if is_plain && let Some(ready) = self.lock().get(agent) {
             return Ok(ready.clone());
         }
@@ -89,6 +100,8 @@ impl Roster {
             effect: executor.effect(name),
             after_execution: windlass_kernel::AfterExecution::Suspend,
             deadline_ms: settings.call_deadline_ms,
+            remote: None,
+            strict: None,
         })
     }
 
@@ -106,17 +119,22 @@ impl Roster {
         }
         let names = wishes.tools.or_else(|| spec.map(|spec| spec.tools.clone())).unwrap_or_default();
         let find = |name: &ToolName| self.tool(name, settings).ok_or_else(|| EngineError::UnknownTool(name.clone()));
-        let once: BTreeSet<&ToolName> = names.iter().collect();
-        let tools: Vec<ToolSpec> = once.into_iter().map(find).collect::<Result<_, _>>()?;
+        let is_server = |name: &&ToolName| wishes.offers.iter().any(|(server, _)| server.label == name.as_str());
+        let once: BTreeSet<&ToolName> = names.iter().filter(|name| !is_server(name)).collect();
+        let mut tools: Vec<ToolSpec> = once.into_iter().map(find).collect::<Result<_, _>>()?;
+        let mut servers = Vec::with_capacity(wishes.offers.len());
+        for (server, offered) in wishes.offers {
+            tools.extend(offered);
+            servers.push(server);
+        }
         let default_budgets = Budgets { iterations: settings.iterations_max, calls: None, tokens: None, wall_ms: None };
         Ok(Manifest {
-            version: Manifest::VERSION,
             policy: spec.map_or(PolicyName::Respond, |spec| spec.policy),
-            model,
             instructions: wishes.instructions.or_else(|| spec.and_then(|spec| spec.instructions.clone())),
             tools,
-            budgets: spec.map_or(default_budgets, |spec| spec.budgets),
+            servers,
             result_fields: wishes.result_fields,
+            ..Manifest::plain(model, spec.map_or(default_budgets, |spec| spec.budgets))
         })
     }
 

@@ -5,7 +5,7 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use windlass_kernel::AgentKey;
-use windlass_ports::StoreError;
+use windlass_ports::{CommitKind, StoreError};
 
 use crate::{engine::Inner, note::Note};
 
@@ -29,6 +29,9 @@ async fn look_around(inner: &Arc<Inner>) {
         }
         if let Err(error) = pass(inner, &mut round).await {
             tracing::warn!(%error, "a pass of the sweep failed; the next one tries again");
+        }
+        if let Err(error) = erase(inner).await {
+            tracing::warn!(%error, "runs that are not kept could not be erased; the next pass tries again");
         }
     }
 }
@@ -55,6 +58,16 @@ async fn pass(inner: &Arc<Inner>, round: &mut BTreeSet<AgentKey>) -> Result<(), 
         }
         page = page.saturating_mul(2);
     }
+}
+
+/// Erases what was not to be kept, a page of it.
+async fn erase(inner: &Arc<Inner>) -> Result<(), StoreError> {
+    for (tenant, run) in inner.store.erasable(inner.clock.now(), inner.settings.sweep_page).await? {
+        inner.crash.before_commit(CommitKind::Erase);
+        inner.store.erase(tenant, run).await?;
+        inner.crash.after_commit(CommitKind::Erase);
+    }
+    Ok(())
 }
 
 async fn adopt_until_draining(inner: &Arc<Inner>) {

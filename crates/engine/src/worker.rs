@@ -103,7 +103,12 @@ impl Worker {
             match note {
                 Note::Enqueue(run, answer) => self.enqueue(*run, answer).await,
                 Note::Look => looks = true,
-                told_later @ (Note::Report(..) | Note::Stop(..) | Note::Reconcile(..) | Note::Thought(_) | Note::Tool(_)) => {
+                told_later @ (Note::Report(..)
+                | Note::Stop(..)
+                | Note::Reconcile(..)
+                | Note::Quiet(..)
+                | Note::Thought(_)
+                | Note::Tool(_)) => {
                     told.push(Told::new(told_later));
                 }
             }
@@ -212,11 +217,17 @@ impl Worker {
                 None => return self.settle_apart(told).await,
             },
         };
+        if told.iter().any(Told::may_settle_words) {
+            self.held.close_words().await;
+        }
         let caught_up = draft.messages.len();
         for note in told.iter_mut() {
             note.draft(&mut draft, &self.held, &self.inner, now);
         }
-        let makes_calls = draft.events.iter().any(|event| matches!(event, Event::Replied { calls, .. } if !calls.is_empty()));
+        let makes_calls = draft
+            .events
+            .iter()
+            .any(|event| matches!(event, Event::Replied { calls, .. } | Event::CallsTaken { calls, .. } if !calls.is_empty()));
         let mut again = false;
         if !draft.is_empty() {
             let committed = self.commit(draft, now).await?;

@@ -1,13 +1,15 @@
 //! Reading an agent from the store, and bringing it up to date: a lost owner, messages that wait, deadlines that passed.
 
+use std::sync::Arc;
+
 use windlass_kernel::{
-    CallNumber, HeadStatus, Input, ItemId, ItemKind, NewItem, Phase, Report, ReportCause, RequestedCall, TaskStatus, Timestamp, content,
-    outstanding,
+    CallNumber, HeadStatus, Input, ItemId, ItemKind, NewItem, Opening, Origin, Phase, Report, ReportCause, RequestedCall, RunId,
+    TaskStatus, Timestamp, content, outstanding,
 };
 use windlass_ports::{CommitKind, Head, LoadedRun, Message, MessageKind, NewMessage, StoreError};
 
 use super::Worker;
-use crate::draft::Draft;
+use crate::{draft::Draft, live::Words};
 
 impl Worker {
     /// Reads the agent. Returns a draft of what its active run has to catch up with; `None` if no run is active, or if another
@@ -24,13 +26,17 @@ impl Worker {
             self.held.abandon();
             return Ok(None);
         }
-        let action = self.action(&run).await?;
+        let opening = self.opening(&run).await?;
+        self.held.follow_words(self.open_words(&run).await?);
+        if loaded.pending.iter().any(|message| message.kind == MessageKind::Stop) {
+            self.held.close_words().await;
+        }
         let mut draft = Draft::new(&run.state);
         let never_started = entered_unheard.contains(&run.id) && loaded.head.owner == Some(self.inner.node);
         if !never_started && self.has_lost_work(&loaded.head, &run) {
             draft.step(&run.manifest, Input::TakenOver, now, self.inner.ids.as_ref());
         }
-        let refused = self.catch_up(&mut draft, &loaded.head, &run, &loaded.pending, action, now);
+        let refused = self.catch_up(&mut draft, &loaded.head, &run, &loaded.pending, opening, now);
         self.held.hold(&loaded.head, run);
         for message in refused {
             // A row that names no turn cannot have come from us; it must not stop what waits behind it.
@@ -47,13 +53,13 @@ impl Worker {
         head: &Head,
         run: &LoadedRun,
         pending: &[Message],
-        action: Option<RequestedCall>,
+        opening: Opening,
         now: Timestamp,
     ) -> Vec<windlass_ports::MessageId> {
         let step = |draft: &mut Draft, input| draft.step(&run.manifest, input, now, self.inner.ids.as_ref());
         if head.status == HeadStatus::Dispatched && !*self.inner.draining.borrow() {
             draft.consumed.extend(run.turn);
-            step(draft, Input::Entered(action));
+            step(draft, Input::Entered(opening));
         }
         let mut refused = Vec::new();
         for message in pending {
@@ -106,7 +112,7 @@ impl Worker {
             }
             (MessageKind::Stop, _, _) => {
                 draft.raise_epoch = true;
-                Input::Stopped { reason: message.reason.clone().unwrap_or_default() }
+                Input::Stopped { reason: message.reason.clone().unwrap_or_default(), said: self.held.said() }
             }
             // Turns are leased, not taken; the rest is recorded and consumed at once and never waits.
             (MessageKind::Turn | MessageKind::UiAction | MessageKind::Answer | MessageKind::ToolResult | MessageKind::Timeout, _, _) => {
@@ -139,13 +145,38 @@ impl Worker {
         draft.step(&run.manifest, Input::Reported(report), now, self.inner.ids.as_ref());
     }
 
-    /// The call an action begins with, which stands in its context box.
-    async fn action(&self, run: &LoadedRun) -> Result<Option<RequestedCall>, StoreError> {
-        if run.state.origin != windlass_kernel::Origin::Action || run.state.phase != Phase::Accepted {
+    /// What an unentered run begins with: its calls, if it begins with any, stand in its context box.
+    async fn opening(&self, run: &LoadedRun) -> Result<Opening, StoreError> {
+        if run.state.phase != Phase::Accepted {
+            return Ok(Opening::Ask);
+        }
+        let context = run.state.context;
+        let items = self.inner.views.box_items(&self.agent.tenant, context.id, 0, context.length as usize).await?;
+        let calls = items.iter().filter(|item| item.kind == ItemKind::Call);
+        let calls = calls.filter_map(|item| serde_json::from_slice::<content::Call>(&item.content).ok());
+        let mut requested = calls.map(|call| {
+            (call.takes.unwrap_or(call.call), RequestedCall { provider_id: call.provider_id, tool: call.tool, arguments: call.arguments })
+        });
+        Ok(match run.state.origin {
+            Origin::Action => requested.next().map_or(Opening::Ask, |(_, call)| Opening::Act(call)),
+            Origin::Turn => Opening::TakeOver(requested.collect()),
+        })
+    }
+
+    /// The words of the lap that were announced, by this process or by the one that was lost.
+    async fn open_words(&self, run: &LoadedRun) -> Result<Option<(RunId, Arc<Words>)>, StoreError> {
+        if !run.manifest.announced || !matches!(run.state.phase, Phase::Thinking { .. }) {
             return Ok(None);
         }
-        let items = self.inner.views.range_items(&self.agent.tenant, run.state.context).await?;
-        let call = items.iter().find_map(|item| serde_json::from_slice::<content::Call>(&item.content).ok());
-        Ok(call.map(|call| RequestedCall { provider_id: call.provider_id, tool: call.tool, arguments: call.arguments }))
+        let words = match self.inner.live.find(run.id).filter(|_| self.held.follows(run.id)) {
+            Some(words) => words,
+            None => {
+                let said = self.inner.views.announced(&self.agent.tenant, run.id).await?;
+                let words = Arc::new(Words::resumed(said));
+                self.inner.live.hold(run.id, &words);
+                words
+            }
+        };
+        Ok(Some((run.id, words)))
     }
 }

@@ -8,14 +8,15 @@ use std::{
 
 use tokio::{sync::mpsc, task::AbortHandle};
 use windlass_kernel::{
-    AgentKey, CallKey, CallNumber, Effect, Epoch, HeadStatus, ItemKind, Manifest, Run, RunId, Seq, Timestamp, ToolName, content,
-    outstanding,
+    AgentKey, CallKey, CallNumber, Effect, Epoch, HeadStatus, ItemKind, Manifest, Remote, Run, RunId, Said, Seq, Timestamp, ToolName,
+    ToolServer, content, outstanding,
 };
 use windlass_ports::{CallChange, Commit, Committed, Guard, Head, Item, LoadedRun, ModelTool, NewRun};
 
 use crate::{
     effects::{self, ModelCall, ToolStart},
     engine::Inner,
+    live::Words,
     note::Note,
     prompt,
 };
@@ -28,6 +29,8 @@ pub(super) struct Held {
     /// Calls whose result is among the notes being taken: over, and not lost.
     at_hand: BTreeSet<(RunId, CallNumber)>,
     held_back: Option<HeldBack>,
+    /// The words of the lap that are announced, and of which run.
+    words: Option<(RunId, Arc<Words>)>,
 }
 
 /// Effects of a run that were not started when they could have been, because this process had no lease.
@@ -136,6 +139,28 @@ impl Held {
         });
     }
 
+    /// Holds the open words of a run that was read.
+    pub fn follow_words(&mut self, words: Option<(RunId, Arc<Words>)>) {
+        self.words = words;
+    }
+
+    /// Whether the open words of that run are held here.
+    pub fn follows(&self, run: RunId) -> bool {
+        self.words.as_ref().is_some_and(|(id, _)| *id == run)
+    }
+
+    /// What was announced and stands in no item yet.
+    pub fn said(&self) -> Said {
+        self.words.as_ref().map(|(_, words)| words.said()).unwrap_or_default()
+    }
+
+    /// Lets no more words be announced, and waits for those under way: what is said is said, and can be settled.
+    pub async fn close_words(&self) {
+        if let Some((_, words)) = &self.words {
+            words.close().await;
+        }
+    }
+
     pub fn run(&self) -> Option<&HeldRun> {
         self.run.as_ref()
     }
@@ -204,6 +229,7 @@ impl Held {
     /// Drops everything, and calls off what is in flight.
     pub fn abandon(&mut self) {
         self.run = None;
+        self.words = None;
         self.let_go();
         self.at_hand.clear();
         for effect in std::mem::take(&mut self.in_flight).into_values() {
@@ -225,7 +251,7 @@ impl Held {
                 self.in_flight.remove(&(done.run, Effect::StartTool { call: done.call }));
                 self.at_hand.insert((done.run, done.call));
             }
-            Note::Look | Note::Enqueue(..) | Note::Report(..) | Note::Stop(..) | Note::Reconcile(..) => {}
+            Note::Look | Note::Enqueue(..) | Note::Report(..) | Note::Stop(..) | Note::Reconcile(..) | Note::Quiet(..) => {}
         }
     }
 
@@ -235,6 +261,9 @@ impl Held {
         if commit.state.has_ended() {
             self.abandon();
         } else if let Some(run) = &mut self.run {
+            if commit.settles {
+                self.words = None;
+            }
             run.advance(commit);
             (run.epoch, run.seq) = (committed.epoch, committed.seq);
         }
@@ -264,7 +293,8 @@ impl Held {
                     pause = Some(Duration::from_millis((at.0 - inner.clock.now().0).max(1).unsigned_abs()));
                 }
                 Effect::CallModel { iteration, attempt, .. } => {
-                    let call = model_call(inner, agent, run, iteration, attempt);
+                    let words = open_words(inner, run, &mut self.words);
+                    let call = model_call(inner, agent, run, words, iteration, attempt);
                     self.in_flight.insert((run.id, effect), effects::start_model(inner.clone(), call, desk.clone()));
                 }
                 Effect::StartTool { call } => {
@@ -277,11 +307,25 @@ impl Held {
     }
 }
 
-fn model_call(inner: &Inner, agent: &AgentKey, run: &HeldRun, iteration: u32, attempt: u32) -> ModelCall {
+/// Where the run's words are announced from here on. Words that were closed for a commit are gone on with as they stand.
+fn open_words(inner: &Inner, run: &HeldRun, held: &mut Option<(RunId, Arc<Words>)>) -> Option<Arc<Words>> {
+    if !run.manifest.announced {
+        return None;
+    }
+    let said = held.take().filter(|(id, _)| *id == run.id).map(|(_, words)| words.said()).unwrap_or_default();
+    let words = Arc::new(Words::resumed(said));
+    inner.live.hold(run.id, &words);
+    *held = Some((run.id, words.clone()));
+    Some(words)
+}
+
+fn model_call(inner: &Inner, agent: &AgentKey, run: &HeldRun, words: Option<Arc<Words>>, iteration: u32, attempt: u32) -> ModelCall {
     let wall = run.manifest.budgets.wall_ms.zip(run.state.started_at);
     let left = wall.map(|(ms, start)| left_ms(start.plus_ms(ms), inner.clock.now()));
     ModelCall {
-        tenant: agent.tenant.clone(),
+        agent: agent.clone(),
+        epoch: run.epoch,
+        words,
         run: run.id,
         iteration,
         attempt,
@@ -304,9 +348,17 @@ fn tool_start(agent: &AgentKey, run: &HeldRun, call: CallNumber) -> Option<ToolS
         tenant: agent.tenant.clone(),
         key: CallKey { run: run.id, call },
         tool: open.tool.clone(),
+        remote: remote(&run.manifest, &open.tool),
         deadline: open.deadline,
         content: run.call_content(call),
     })
+}
+
+/// The server that offers a tool, and the tool's name there.
+fn remote(manifest: &Manifest, tool: &ToolName) -> Option<(ToolServer, Remote)> {
+    let remote = manifest.tool(tool.as_str())?.remote.clone()?;
+    let server = manifest.servers.iter().find(|server| server.label == remote.server)?.clone();
+    Some((server, remote))
 }
 
 /// Tools of calls that this commit made or let go for services to claim.

@@ -1,7 +1,7 @@
 //! Notes on their way through a worker: drafted into a commit, or settled apart from it.
 
 use windlass_kernel::{
-    Decision, Failure, Input, ItemId, ItemKind, NewItem, Phase, Progress, Report, ReportCause, RunId, TaskStatus, Timestamp, Usage,
+    Decision, Failure, Input, ItemId, ItemKind, NewItem, Phase, Progress, Report, ReportCause, RunId, Said, TaskStatus, Timestamp, Usage,
 };
 use windlass_ports::{MessageId, MessageKind, ModelError, NewMessage, Retry, RunStatus, StoreError, Withdrawn};
 
@@ -40,7 +40,16 @@ impl Told {
 
     /// Whether the note comes from an effect of this process: nobody outside waits for it.
     pub fn is_local(&self) -> bool {
-        matches!(self.note, Some(Note::Thought(_) | Note::Tool(_)))
+        matches!(self.note, Some(Note::Thought(_) | Note::Tool(_) | Note::Quiet(..)))
+    }
+
+    /// Whether words that were announced may have to be settled for it: the run may end, or go on in another message.
+    pub fn may_settle_words(&self) -> bool {
+        match &self.note {
+            Some(Note::Stop(..)) => true,
+            Some(Note::Thought(thought)) => matches!(thought.outcome, Err(Broken::Failed(_) | Broken::Diverged)),
+            Some(Note::Look | Note::Enqueue(..) | Note::Report(..) | Note::Reconcile(..) | Note::Quiet(..) | Note::Tool(_)) | None => false,
+        }
     }
 
     /// Whether it is an effect that was never started, for want of a lease.
@@ -48,7 +57,9 @@ impl Told {
         match &self.note {
             Some(Note::Thought(thought)) => matches!(thought.outcome, Err(Broken::NotStarted)),
             Some(Note::Tool(done)) => matches!(done.outcome, Err(Broken::NotStarted)),
-            Some(Note::Look | Note::Enqueue(..) | Note::Report(..) | Note::Stop(..) | Note::Reconcile(..)) | None => false,
+            Some(Note::Look | Note::Enqueue(..) | Note::Report(..) | Note::Stop(..) | Note::Reconcile(..) | Note::Quiet(..)) | None => {
+                false
+            }
         }
     }
 
@@ -74,13 +85,14 @@ impl Told {
     /// Lets the note happen in the draft, if it is about the held run and fits where the run is.
     pub fn draft(&mut self, draft: &mut Draft, held: &Held, inner: &Inner, now: Timestamp) {
         let (Some(run), Some(note)) = (held.run(), &self.note) else { return };
-        let mut drafting = Drafting { draft, inner, run: run.id, manifest: &run.manifest, now, messages: 0 };
+        let mut drafting = Drafting { draft, inner, run: run.id, manifest: &run.manifest, said: held.said(), now, messages: 0 };
         let is_drafted = match note {
             Note::Thought(thought) => drafting.thought(thought),
             Note::Tool(done) => drafting.tool(done),
             Note::Report(result, _) => drafting.report(result),
             Note::Stop(stop, _) => drafting.stop(stop),
             Note::Reconcile(reconcile, _) => drafting.reconcile(reconcile),
+            Note::Quiet(run, events) => drafting.quiet(*run, *events),
             Note::Look | Note::Enqueue(..) => false,
         };
         self.has_message = drafting.messages > 0;
@@ -113,7 +125,7 @@ impl Told {
                     Settled::Reported(_) | Settled::Stopped(_) => Err(EngineError::Internal),
                 });
             }
-            Some(Note::Look | Note::Enqueue(..) | Note::Thought(_) | Note::Tool(_)) | None => {}
+            Some(Note::Look | Note::Enqueue(..) | Note::Quiet(..) | Note::Thought(_) | Note::Tool(_)) | None => {}
         }
     }
 }
@@ -124,6 +136,8 @@ struct Drafting<'a> {
     inner: &'a Inner,
     run: RunId,
     manifest: &'a windlass_kernel::Manifest,
+    /// What was announced and stands in no item yet.
+    said: Said,
     now: Timestamp,
     messages: usize,
 }
@@ -142,10 +156,24 @@ impl Drafting<'_> {
         let input = match &thought.outcome {
             Ok(reply) => Input::Replied(reply.clone()),
             Err(Broken::Failed(error)) => Input::AttemptFailed(self.failure(error, attempt)),
+            Err(Broken::Diverged) if is_structured(self.manifest) => Input::AttemptFailed(self.unfinished()),
+            Err(Broken::Diverged) => Input::Cut(self.said.clone()),
             Err(Broken::Panicked) => Input::Panicked,
             Err(Broken::NotStarted) => return false,
         };
         self.step(input)
+    }
+
+    /// Half an object cannot be gone on with in another message.
+    fn unfinished(&self) -> Failure {
+        let message = "the answer was cut off in the middle, and the model did not say the same again".to_owned();
+        Failure { code: "stream_cut".to_owned(), message, retry_at: None, usage: Usage::default(), said: self.said.clone() }
+    }
+
+    /// A sign of life, unless something happened in the meantime.
+    fn quiet(&mut self, run: RunId, events: u64) -> bool {
+        let is_quiet = run == self.run && self.draft.run.next_number == events && !matches!(self.draft.run.phase, Phase::Thinking { .. });
+        is_quiet && !self.draft.run.has_ended() && self.step(Input::Quiet)
     }
 
     fn failure(&self, error: &ModelError, attempt: u32) -> Failure {
@@ -156,7 +184,7 @@ impl Drafting<'_> {
             Retry::AfterMs(ms) => Some(ms),
         };
         let retry_at = pause_ms.filter(|_| attempt < settings.attempts_max).map(|ms| self.now.plus_ms(ms.min(settings.backoff_ms_max)));
-        Failure { code: error.code.clone(), message: error.message.clone(), retry_at, usage: Usage::default() }
+        Failure { code: error.code.clone(), message: error.message.clone(), retry_at, usage: Usage::default(), said: self.said.clone() }
     }
 
     fn tool(&mut self, done: &ToolDone) -> bool {
@@ -166,7 +194,7 @@ impl Drafting<'_> {
         }
         match &done.outcome {
             Err(Broken::Panicked) => self.step(Input::Panicked),
-            Err(Broken::NotStarted) => false,
+            Err(Broken::NotStarted | Broken::Diverged) => false,
             Err(Broken::Failed(why)) => {
                 let content = windlass_kernel::content::refusal(done.call, TaskStatus::Failed, "tool_failed", why);
                 self.take_result(done.call, TaskStatus::Failed, content, None, None)
@@ -231,7 +259,7 @@ impl Drafting<'_> {
         }
         self.draft.raise_epoch = true;
         self.message(stop_message(stop));
-        self.step(Input::Stopped { reason: stop.reason.clone() })
+        self.step(Input::Stopped { reason: stop.reason.clone(), said: self.said.clone() })
     }
 
     fn reconcile(&mut self, reconcile: &Reconcile) -> bool {
@@ -275,6 +303,12 @@ impl Drafting<'_> {
     }
 }
 
+/// Whether the answer has to be JSON.
+fn is_structured(manifest: &windlass_kernel::Manifest) -> bool {
+    let format = manifest.parameters.as_ref().and_then(|parameters| parameters.get("text")?.get("format")?.get("type")?.as_str());
+    matches!(format, Some("json_schema" | "json_object"))
+}
+
 fn stop_message(stop: &Stop) -> NewMessage {
     NewMessage {
         kind: MessageKind::Stop,
@@ -312,7 +346,9 @@ impl Worker {
                     }
                 },
                 Some(Note::Reconcile(..)) => Settled::Refused(EngineError::NotParked),
-                Some(Note::Look | Note::Enqueue(..) | Note::Thought(_) | Note::Tool(_)) | None => Settled::Committed(None),
+                Some(Note::Look | Note::Enqueue(..) | Note::Quiet(..) | Note::Thought(_) | Note::Tool(_)) | None => {
+                    Settled::Committed(None)
+                }
             };
             note.settle(settled);
         }
@@ -332,7 +368,8 @@ impl Worker {
                 let now = self.inner.clock.now();
                 let mut draft = Draft::new(&view.state);
                 draft.messages.push(stop_message(stop));
-                draft.step(&view.manifest, Input::Stopped { reason: stop.reason.clone() }, now, self.inner.ids.as_ref());
+                let stopped = Input::Stopped { reason: stop.reason.clone(), said: Said::default() };
+                draft.step(&view.manifest, stopped, now, self.inner.ids.as_ref());
                 let commit = draft.into_commit(stop.run, self.inner.node, now);
                 self.inner.crash.before_commit(commit.kind);
                 let kind = commit.kind;

@@ -129,6 +129,7 @@ impl Stage {
             node: NodeId(node),
             models: Arc::new(model::Only(self.model.clone())),
             roster: Roster::new(self.agents.clone(), tools::services(), vec![self.tools.clone()]),
+            servers: None,
             doorbell: self.bell.clone().map(|bell| bell as Arc<dyn Doorbell>),
             bells: None,
             publisher: self.speaker.clone().map(|speaker| speaker as Arc<dyn Publisher>),

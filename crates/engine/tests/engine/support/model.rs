@@ -129,6 +129,10 @@ impl Models for Only {
         (name == "script").then(|| self.0.clone() as Arc<dyn Model>)
     }
 
+    fn names(&self) -> Vec<String> {
+        vec![self.default_name().to_owned()]
+    }
+
     fn default_name(&self) -> &str {
         "script"
     }

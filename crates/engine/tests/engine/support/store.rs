@@ -8,8 +8,8 @@ use std::sync::{
 use async_trait::async_trait;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, Event, NewItem, RunId, Tenant, Timestamp};
 use windlass_ports::{
-    CallClaim, ClaimedCall, Commit, CommitKind, Committed, Enqueued, Guard, Loaded, MessageId, NewReport, NewRun, NodeId, OutboxRow, Store,
-    StoreError, Taken, Withdrawn,
+    Announcement, CallClaim, ClaimedCall, Commit, CommitKind, Committed, Enqueued, Guard, Loaded, MessageId, NewReport, NewRun, NodeId,
+    OutboxRow, Store, StoreError, Taken, Withdrawn,
 };
 use windlass_store::conformance::Full;
 
@@ -131,6 +131,21 @@ impl Store for Faulty {
         let is_fenced = matches!(done, Err(StoreError::Fenced));
         self.seen.lock().unwrap().push(Seen { agent, node, kind, events, done: done.as_ref().ok().cloned(), is_fenced });
         if done.is_ok() && self.take(|faults| &mut faults.lose_answers) { Err(unavailable()) } else { done }
+    }
+
+    async fn announce(&self, words: Announcement) -> Result<(), StoreError> {
+        self.up()?;
+        self.inner.announce(words).await
+    }
+
+    async fn erase(&self, tenant: Tenant, run: RunId) -> Result<(), StoreError> {
+        self.up()?;
+        self.inner.erase(tenant, run).await
+    }
+
+    async fn erasable(&self, now: Timestamp, limit: usize) -> Result<Vec<(Tenant, RunId)>, StoreError> {
+        self.up()?;
+        self.inner.erasable(now, limit).await
     }
 
     async fn withdraw(&self, agent: AgentKey, commit: Commit) -> Result<Withdrawn, StoreError> {

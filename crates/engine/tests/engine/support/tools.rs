@@ -110,6 +110,8 @@ pub fn services() -> BTreeMap<ToolName, ToolSpec> {
         effect,
         after_execution: AfterExecution::Suspend,
         deadline_ms: SERVICE_MS,
+        remote: None,
+        strict: None,
     };
     [tool(LOOKUP, EffectClass::Read), tool(CHARGE, EffectClass::Write)].into_iter().map(|tool| (tool.name.clone(), tool)).collect()
 }

@@ -1,0 +1,202 @@
+//! Puts a model's answer together, within its limits, and announces its words on the way if the run wants that.
+
+use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
+
+use futures_util::{FutureExt, StreamExt};
+use tokio::sync::oneshot;
+use windlass_kernel::{AgentKey, Epoch, Pieces, Reply, RunId, Said};
+use windlass_ports::{Announcement, CommitKind, ModelError, ModelEvent, ModelStream, Retry, StoreError};
+
+use crate::{engine::Inner, live::Words};
+
+/// The pause before words are offered to the store again that could not take them.
+const STORE_PAUSE: Duration = Duration::from_millis(100);
+
+/// Why there is no answer.
+pub(crate) enum NoReply {
+    /// The model failed.
+    Failed(ModelError),
+    /// It does not repeat the words that were announced of an earlier try.
+    Diverged,
+    /// Nothing may be announced any more: the run has moved on.
+    Closed,
+}
+
+/// The largest answer that is taken.
+#[derive(Clone, Copy)]
+pub(crate) struct Limits {
+    pub bytes: usize,
+    pub calls: usize,
+}
+
+/// Where words are announced.
+#[derive(Clone)]
+pub(crate) struct Announcer {
+    pub inner: Arc<Inner>,
+    pub agent: AgentKey,
+    pub run: RunId,
+    pub epoch: Epoch,
+    pub words: Arc<Words>,
+}
+
+/// Words on their way to the store.
+type Keeping<'a> = Pin<Box<dyn Future<Output = Result<(), NoReply>> + Send + 'a>>;
+
+/// Puts an answer together. Nobody hears of it before it is whole.
+pub(crate) async fn gather(mut stream: ModelStream, limits: Limits) -> Result<Reply, NoReply> {
+    let mut answer = Answer::new(limits);
+    while let Some(event) = stream.next().await {
+        answer.take(event.map_err(NoReply::Failed)?)?;
+    }
+    Ok(answer.reply)
+}
+
+/// Puts an answer together and announces its words as they come, in the pieces they come in.
+pub(crate) async fn announce(mut stream: ModelStream, limits: Limits, announcer: Announcer) -> Result<Reply, NoReply> {
+    let said = announcer.words.said();
+    let mut answer = Answer::new(limits);
+    let mut repeated = Repeated { announced: said.text, seen: 0 };
+    let mut waiting = Said::default();
+    let mut keeping: Option<Keeping<'_>> = None;
+    loop {
+        // What has come already goes into one batch, and an answer that is there at once is never announced in parts.
+        let event = match stream.next().now_or_never() {
+            Some(event) => event,
+            None => {
+                if keeping.is_none() && !waiting.pieces.is_empty() {
+                    keeping = Some(Box::pin(announcer.keep(std::mem::take(&mut waiting))));
+                }
+                tokio::select! {
+                    kept = async { keeping.as_mut().expect("polled only if there is one").await }, if keeping.is_some() => {
+                        keeping = None;
+                        kept?;
+                        continue;
+                    }
+                    event = stream.next() => event,
+                    () = announcer.words.quiet.notified(), if keeping.is_none() => {
+                        waiting.pieces.0.push(0);
+                        continue;
+                    }
+                }
+            }
+        };
+        let Some(event) = event else { break };
+        match event.map_err(NoReply::Failed)? {
+            ModelEvent::Text(text) => {
+                let fresh = repeated.swallow(&text)?.to_owned();
+                if !fresh.is_empty() {
+                    waiting.text.push_str(&fresh);
+                    waiting.pieces.0.push(fresh.len() as u32);
+                }
+                answer.take(ModelEvent::Text(text))?;
+            }
+            event @ (ModelEvent::Call(_) | ModelEvent::Usage(_) | ModelEvent::Finish(_)) => answer.take(event)?,
+        }
+    }
+    if let Some(keeping) = keeping {
+        keeping.await?;
+    }
+    repeated.is_whole()?;
+    // What is not announced yet is, with the reply: its commit comes next.
+    let mut pieces = announcer.words.said().pieces;
+    pieces.0.append(&mut waiting.pieces.0);
+    Ok(Reply { pieces, ..answer.reply })
+}
+
+impl Announcer {
+    /// Has words kept and shown, whatever becomes of the model call meanwhile: whoever waits for the turn knows that they are.
+    async fn keep(&self, more: Said) -> Result<(), NoReply> {
+        let turn = self.words.turn.clone().lock_owned().await;
+        if !turn.0 {
+            return Err(NoReply::Closed);
+        }
+        let (done, kept) = oneshot::channel();
+        let announcer = self.clone();
+        self.inner.tasks.spawn(async move {
+            let outcome = announcer.store(more).await;
+            drop(turn);
+            let _ = done.send(outcome);
+        });
+        kept.await.unwrap_or(Err(NoReply::Closed))
+    }
+
+    /// A store that does not answer is asked again: it may have the words.
+    async fn store(&self, more: Said) -> Result<(), NoReply> {
+        let first = self.words.said().pieces.0.len() as u32;
+        let (agent, run, epoch) = (self.agent.clone(), self.run, self.epoch);
+        let words = Announcement { agent, run, epoch, first, text: more.text.clone(), pieces: more.pieces.clone() };
+        loop {
+            // A node without a lease may not be the owner any more.
+            if !self.inner.lease.holds() {
+                return Err(NoReply::Closed);
+            }
+            self.inner.crash.before_commit(CommitKind::Announce);
+            match self.inner.store.announce(words.clone()).await {
+                Ok(()) => break,
+                Err(StoreError::Unavailable(_)) => tokio::time::sleep(STORE_PAUSE).await,
+                Err(StoreError::Fenced | StoreError::Corrupt(_)) => return Err(NoReply::Closed),
+            }
+        }
+        self.inner.crash.after_commit(CommitKind::Announce);
+        self.words.show(&more);
+        self.inner.tell_readers(&self.agent);
+        Ok(())
+    }
+}
+
+/// What an earlier try announced: this one must begin with it.
+struct Repeated {
+    announced: String,
+    seen: usize,
+}
+
+impl Repeated {
+    /// Swallows what repeats what was announced; returns what is new.
+    fn swallow<'a>(&mut self, text: &'a str) -> Result<&'a str, NoReply> {
+        let left = &self.announced.as_bytes()[self.seen..];
+        let same = left.len().min(text.len());
+        if left[..same] != text.as_bytes()[..same] {
+            return Err(NoReply::Diverged);
+        }
+        self.seen += same;
+        // A boundary inside of a character would have been one of the announced text too.
+        text.get(same..).ok_or(NoReply::Diverged)
+    }
+
+    fn is_whole(&self) -> Result<(), NoReply> {
+        if self.seen == self.announced.len() { Ok(()) } else { Err(NoReply::Diverged) }
+    }
+}
+
+/// An answer in the making.
+struct Answer {
+    reply: Reply,
+    bytes: usize,
+    limits: Limits,
+}
+
+impl Answer {
+    fn new(limits: Limits) -> Self {
+        Answer { reply: Reply { pieces: Pieces::default(), ..Reply::default() }, bytes: 0, limits }
+    }
+
+    fn take(&mut self, event: ModelEvent) -> Result<(), NoReply> {
+        match event {
+            ModelEvent::Text(text) => {
+                self.bytes += text.len();
+                self.reply.text.push_str(&text);
+            }
+            ModelEvent::Call(call) => {
+                self.bytes += call.arguments.len();
+                self.reply.calls.push(call);
+            }
+            ModelEvent::Usage(usage) => self.reply.usage = usage,
+            ModelEvent::Finish(finish) => self.reply.finish = finish,
+        }
+        if self.bytes > self.limits.bytes || self.reply.calls.len() > self.limits.calls {
+            let message = "the model's answer is larger than allowed".to_owned();
+            return Err(NoReply::Failed(ModelError { code: "answer_too_large".into(), message, retry: Retry::Never }));
+        }
+        Ok(())
+    }
+}

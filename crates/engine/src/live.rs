@@ -1,0 +1,109 @@
+//! Words of models on their way: announced, and not yet in an item.
+//!
+//! A reader in this process takes them from here, so that a stream costs the store no reads. What is here is on disk: words are
+//! kept by the store first, and shown after.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+};
+
+use tokio::sync::Notify;
+use windlass_kernel::{RunId, Said};
+
+/// The open words of one run.
+#[derive(Default)]
+pub(crate) struct Words {
+    said: Mutex<Said>,
+    /// Held while words are being kept: whoever has it knows that none are under way.
+    pub turn: Arc<tokio::sync::Mutex<Open>>,
+    /// Rings when a reader has heard nothing for a while.
+    pub quiet: Notify,
+}
+
+/// Whether more may be announced.
+pub(crate) struct Open(pub bool);
+
+impl Default for Open {
+    fn default() -> Self {
+        Open(true)
+    }
+}
+
+impl Words {
+    /// Words that were announced before.
+    pub fn resumed(said: Said) -> Self {
+        Words { said: Mutex::new(said), ..Words::default() }
+    }
+
+    /// What was announced so far.
+    pub fn said(&self) -> Said {
+        self.lock().clone()
+    }
+
+    /// What comes after the first so many pieces, as pieces.
+    pub fn after(&self, pieces: usize) -> Vec<String> {
+        let said = self.lock();
+        let start: usize = said.pieces.0.iter().take(pieces).map(|length| *length as usize).sum();
+        let mut rest = said.text.get(start..).unwrap_or_default();
+        let mut after = Vec::new();
+        for length in said.pieces.0.iter().skip(pieces) {
+            let Some((piece, others)) = rest.split_at_checked(*length as usize) else { break };
+            after.push(piece.to_owned());
+            rest = others;
+        }
+        after
+    }
+
+    /// Shows words that are on disk.
+    pub fn show(&self, more: &Said) {
+        let mut said = self.lock();
+        said.text.push_str(&more.text);
+        said.pieces.0.extend(&more.pieces.0);
+    }
+
+    /// Lets nothing more be announced, and returns what was once nothing is under way.
+    pub async fn close(&self) -> Said {
+        let mut open = self.turn.lock().await;
+        open.0 = false;
+        self.said()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Said> {
+        self.said.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The open words of all runs that are worked on here. A worker that leaves takes its words along.
+#[derive(Default)]
+pub(crate) struct Live {
+    runs: Mutex<Runs>,
+}
+
+#[derive(Default)]
+struct Runs {
+    words: BTreeMap<RunId, Weak<Words>>,
+    /// How many there may be before those that are gone are looked for.
+    sweep_at: usize,
+}
+
+impl Live {
+    /// The run's open words, if it is worked on here.
+    pub fn find(&self, run: RunId) -> Option<Arc<Words>> {
+        self.lock().words.get(&run)?.upgrade()
+    }
+
+    /// Holds these words of the run from here on.
+    pub fn hold(&self, run: RunId, words: &Arc<Words>) {
+        let mut runs = self.lock();
+        runs.words.insert(run, Arc::downgrade(words));
+        if runs.words.len() > runs.sweep_at {
+            runs.words.retain(|_, words| words.strong_count() > 0);
+            runs.sweep_at = runs.words.len() * 2 + 64;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Runs> {
+        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,57 @@
+//! What tool servers offer, pinned for a run.
+
+use std::collections::BTreeSet;
+
+use windlass_kernel::{AfterExecution, Remote, Route, ServerSource, Tenant, ToolName, ToolServer, ToolSpec};
+use windlass_ports::{OfferedTool, ServerError};
+
+use crate::{api::EngineError, engine::Engine};
+
+impl Engine {
+    /// The tools of a server that are wanted, as a run may call them. One whose name is taken gets the server's label before it: the
+    /// model has to tell them apart.
+    pub async fn offered(
+        &self,
+        tenant: &Tenant,
+        server: &ToolServer,
+        taken: &mut BTreeSet<String>,
+        is_wanted: impl Fn(&OfferedTool) -> bool,
+    ) -> Result<Vec<ToolSpec>, ServerError> {
+        let Some(servers) = self.servers() else { return Err(ServerError::Unknown(server.label.clone())) };
+        let offered = servers.list(tenant, server).await?.into_iter().filter(|tool| is_wanted(tool));
+        let deadline_ms = self.settings().call_deadline_ms;
+        let spec = |tool: OfferedTool| {
+            let name = if taken.contains(&tool.name) { format!("{}__{}", server.label, tool.name) } else { tool.name.clone() };
+            taken.insert(name.clone());
+            ToolSpec {
+                name: name.as_str().into(),
+                description: tool.description,
+                parameters: tool.parameters,
+                route: Route::InProcess,
+                effect: tool.effect,
+                after_execution: AfterExecution::Suspend,
+                deadline_ms,
+                strict: None,
+                remote: Some(Remote { server: server.label.clone(), name: tool.name }),
+            }
+        };
+        Ok(offered.map(spec).collect())
+    }
+
+    /// The configured server of that label, if no tool has its name.
+    pub fn configured_server(&self, label: &ToolName) -> Option<ToolServer> {
+        let is_server = self.tool(label).is_none() && self.servers().is_some_and(|servers| servers.is_configured(label.as_str()));
+        is_server.then(|| ToolServer { label: label.to_string(), source: ServerSource::Configured })
+    }
+
+    /// Asks the servers among these names what they offer.
+    pub(crate) async fn offers(&self, tenant: &Tenant, names: &[ToolName]) -> Result<Vec<(ToolServer, Vec<ToolSpec>)>, EngineError> {
+        let mut taken: BTreeSet<String> = names.iter().map(ToString::to_string).collect();
+        let mut offers = Vec::new();
+        for server in names.iter().filter_map(|name| self.configured_server(name)) {
+            let tools = self.offered(tenant, &server, &mut taken, |_| true).await.map_err(EngineError::ToolServer)?;
+            offers.push((server, tools));
+        }
+        Ok(offers)
+    }
+}

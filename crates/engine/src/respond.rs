@@ -1,0 +1,134 @@
+//! Runs whose door has made up their manifest: the loop behind the Responses protocol.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use windlass_kernel::{
+    AgentKey, AgentName, BoxRange, CallNumber, ItemKind, Manifest, Opening, RequestedCall, RunId, Tenant, ToolName, ToolSpec, content,
+};
+use windlass_ports::{CommitKind, Enqueued as StoreEnqueued, Lineage, MessageKind, ToolServers, codec};
+
+use crate::{
+    api::EngineError,
+    engine::Engine,
+    submit::{NewTurn, enqueued},
+};
+
+/// A request with a manifest of its own.
+#[derive(Clone, Debug)]
+pub struct Respond {
+    /// Whose it is.
+    pub tenant: Tenant,
+    /// The named agent it goes to; without one the run is its own agent.
+    pub agent: Option<AgentName>,
+    /// What it may do.
+    pub manifest: Manifest,
+    /// What it is asked, beyond what stands before.
+    pub input: Vec<(ItemKind, Bytes)>,
+    /// What stands before.
+    pub parent: Option<BoxRange>,
+    /// Calls that an earlier run left behind, which this one makes first.
+    pub left: Option<LeftCalls>,
+    /// What the door wants to know again.
+    pub note: Bytes,
+    /// How long after its end it is erased; kept if there is no time.
+    pub erase_ms: Option<u64>,
+    /// The same key is the same run.
+    pub dedupe: Option<String>,
+    /// Where it comes from.
+    pub lineage: Lineage,
+}
+
+/// Calls that a run left behind.
+#[derive(Clone, Debug)]
+pub struct LeftCalls {
+    /// Which run.
+    pub run: RunId,
+    /// The calls, by the numbers they have there.
+    pub calls: Vec<(CallNumber, RequestedCall)>,
+}
+
+/// A request that was taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Responded {
+    /// The run: another's, if the key was used before.
+    pub run: RunId,
+    /// Its agent.
+    pub agent: AgentKey,
+    /// Whether the key was used before.
+    pub is_repeat: bool,
+}
+
+impl Engine {
+    /// Records a run. It is on disk when this returns, and begins at once if its agent is idle.
+    pub async fn respond(&self, request: Respond) -> Result<Responded, EngineError> {
+        let inner = self.inner();
+        if inner.models.resolve(&request.manifest.model).is_none() {
+            return Err(EngineError::UnknownModel(request.manifest.model));
+        }
+        let id = RunId(inner.ids.fresh());
+        let mut input = request.input.into_iter().map(|(kind, content)| self.item(kind, content)).collect::<Result<Vec<_>, _>>()?;
+        let mut opening = Opening::Ask;
+        let mut takes = None;
+        if let Some(left) = request.left {
+            // The calls stand in the context too: whoever enters the run later finds them there.
+            for (number, call) in &left.calls {
+                input.push(self.item(ItemKind::Call, content::taken_call(*number, call, Some(*number)))?);
+            }
+            takes = Some(left.run);
+            opening = Opening::TakeOver(left.calls);
+        }
+        let agent = request.agent.unwrap_or_else(|| AgentName::from(id.to_string().as_str()));
+        let new = NewTurn {
+            agent: AgentKey { tenant: request.tenant, agent },
+            kind: MessageKind::Turn,
+            manifest: Arc::new(codec::pin_manifest(request.manifest)),
+            dedupe: request.dedupe,
+            input,
+            parent: request.parent,
+            note: Some(request.note),
+            erase_ms: request.erase_ms,
+            takes,
+        };
+        let agent = new.agent.clone();
+        let outcome = self.submit(id, new, request.lineage, opening).await?;
+        if let StoreEnqueued::Duplicate { run, agent, .. } = outcome {
+            return Ok(Responded { is_repeat: run != id, run, agent });
+        }
+        enqueued(id, outcome).map(|taken| Responded { run: taken.run, agent, is_repeat: false })
+    }
+
+    /// Erases a run that has ended: what it was given, and what it said.
+    pub async fn erase(&self, tenant: &Tenant, run: RunId) -> Result<(), EngineError> {
+        let inner = self.inner();
+        inner.crash.before_commit(CommitKind::Erase);
+        inner.store.erase(tenant.clone(), run).await?;
+        inner.crash.after_commit(CommitKind::Erase);
+        Ok(())
+    }
+
+    /// The configured tool of that name, whoever runs it.
+    pub fn tool(&self, name: &ToolName) -> Option<ToolSpec> {
+        self.inner().roster.tool(name, &self.inner().settings)
+    }
+
+    /// The configured models' names.
+    pub fn model_names(&self) -> Vec<String> {
+        self.inner().models.names()
+    }
+
+    /// Servers that offer tools, if there can be any.
+    pub fn servers(&self) -> Option<&Arc<dyn ToolServers>> {
+        self.inner().servers.as_ref()
+    }
+
+    /// Whether a model of that name is configured.
+    pub fn has_model(&self, name: &str) -> bool {
+        self.inner().models.resolve(name).is_some()
+    }
+
+    /// The model a request gets that names none.
+    pub fn default_model(&self) -> &str {
+        self.inner().models.default_name()
+    }
+}

@@ -1,0 +1,127 @@
+//! How a request becomes a run: everything that is written for it, and the way to the worker that writes it.
+
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+use windlass_kernel::{AgentKey, AgentName, BoxId, BoxRange, Event, Input, NewItem, Opening, Origin, RunId, Tenant, apply};
+use windlass_ports::{CommitKind, Enqueued as StoreEnqueued, Lineage, MessageKind, NewBox, NewRun, PinnedManifest};
+
+use crate::{
+    api::{EngineError, Enqueued},
+    draft::Draft,
+    engine::Engine,
+    messages,
+    note::Note,
+    roster::Wishes,
+};
+
+/// A run to be asked for.
+pub(crate) struct NewTurn {
+    pub agent: AgentKey,
+    pub kind: MessageKind,
+    pub manifest: Arc<PinnedManifest>,
+    pub dedupe: Option<String>,
+    pub input: Vec<NewItem>,
+    pub parent: Option<BoxRange>,
+    /// What its door wants to know again.
+    pub note: Option<bytes::Bytes>,
+    /// How long after its end it is erased.
+    pub erase_ms: Option<u64>,
+    /// The run whose calls it takes over.
+    pub takes: Option<RunId>,
+}
+
+impl Engine {
+    /// The manifest a request to an agent pins.
+    pub(crate) fn pin(&self, agent: &AgentName, wishes: Wishes) -> Result<Arc<PinnedManifest>, EngineError> {
+        let inner = self.inner();
+        inner.roster.pin(agent, wishes, inner.models.as_ref(), &inner.settings)
+    }
+
+    /// Records a run, and begins it at once if its agent is idle and there is room.
+    pub(crate) async fn submit(&self, id: RunId, new: NewTurn, lineage: Lineage, opening: Opening) -> Result<StoreEnqueued, EngineError> {
+        if self.is_draining() {
+            return Err(EngineError::Draining);
+        }
+        let inner = self.inner();
+        let lineage = Lineage { depth: self.depth(&new.agent.tenant, &lineage).await?, ..lineage };
+        let run = self.new_run(id, new, lineage, opening);
+        let agent = run.agent.clone();
+        let (answer, answered) = oneshot::channel();
+        match inner.desk(&agent, inner.settings.workers_max) {
+            Some(desk) => {
+                desk.leave(Note::Enqueue(Box::new(run), answer)).await;
+                answered.await.map_err(|_| EngineError::Internal)?
+            }
+            None => {
+                let unentered = NewRun { enter: None, ..run };
+                inner.crash.before_commit(CommitKind::Enqueue);
+                let outcome = inner.store.enqueue(unentered).await?;
+                inner.crash.after_commit(CommitKind::Enqueue);
+                inner.committed.notify_one();
+                if matches!(outcome, StoreEnqueued::Dispatched { .. }) {
+                    inner.ring(&agent);
+                }
+                Ok(outcome)
+            }
+        }
+    }
+
+    /// How deep a run is that a lap of another asks for. A lap that is nobody's here says nothing.
+    async fn depth(&self, tenant: &Tenant, lineage: &Lineage) -> Result<u32, EngineError> {
+        let Some(parent) = lineage.parent_step.as_deref().and_then(messages::run_of_step) else { return Ok(0) };
+        let Some(parent) = self.views().run(tenant, parent).await? else { return Ok(0) };
+        let (depth, limit) = (parent.lineage.depth + 1, self.settings().depth_max);
+        if depth >= limit { Err(EngineError::TooDeep { depth, limit }) } else { Ok(depth) }
+    }
+
+    fn new_run(&self, id: RunId, new: NewTurn, lineage: Lineage, opening: Opening) -> NewRun {
+        let inner = self.inner();
+        let now = inner.clock.now();
+        let context = NewBox { id: BoxId(inner.ids.fresh()), parent: new.parent, items: new.input };
+        let output = BoxId(inner.ids.fresh());
+        let accepted = Event::Accepted {
+            origin: if new.kind == MessageKind::UiAction { Origin::Action } else { Origin::Turn },
+            context: BoxRange { id: context.id, length: context.items.len() as u32 },
+            output: BoxRange { id: output, length: 0 },
+        };
+        let state = apply(None, &accepted).expect("every journal begins with `accepted`");
+        let mut draft = Draft::new(&state);
+        draft.step(&new.manifest.manifest, Input::Entered(opening), now, inner.ids.as_ref());
+        NewRun {
+            run: id,
+            agent: new.agent,
+            dedupe: new.dedupe,
+            lineage,
+            enter: Some(draft.into_commit(id, inner.node, now)),
+            manifest: new.manifest,
+            note: new.note,
+            erase_ms: new.erase_ms,
+            takes: new.takes,
+            context,
+            output,
+            accepted,
+            state,
+            kind: new.kind,
+            node: inner.node,
+            admission: inner.settings.admission,
+            now,
+        }
+    }
+}
+
+/// What became of a request, for whoever asked.
+pub(crate) fn enqueued(run: RunId, outcome: StoreEnqueued) -> Result<Enqueued, EngineError> {
+    match outcome {
+        StoreEnqueued::Entered { message, epoch, .. } | StoreEnqueued::Dispatched { message, epoch } => {
+            Ok(Enqueued { run, message, is_queued: false, epoch: Some(epoch) })
+        }
+        StoreEnqueued::Queued { message } => Ok(Enqueued { run, message, is_queued: true, epoch: None }),
+        StoreEnqueued::Duplicate { run, message, epoch, queued, .. } => Ok(Enqueued { run, message, is_queued: queued, epoch }),
+        StoreEnqueued::Busy => Err(EngineError::Busy),
+        StoreEnqueued::AgentFull => Err(EngineError::AgentFull),
+        StoreEnqueued::TenantFull => Err(EngineError::TenantFull),
+        StoreEnqueued::UnknownBox => Err(EngineError::UnknownBox),
+        StoreEnqueued::TakenBefore { by } => Err(EngineError::TakenBefore(by)),
+    }
+}
