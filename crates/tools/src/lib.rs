@@ -1,0 +1,34 @@
+//! Tool servers that speak MCP: those of the configuration, over Streamable HTTP or as processes of ours, and those a request
+//! brings along, over Streamable HTTP.
+//!
+//! The protocol is the official crate's. Ours is what stands around it: which addresses a request may name (`egress`), how
+//! its credentials are kept (`seal`, `headers`), how much a server may send (`http`), that a process ends with all it started (`process`), that many runs share one session
+//! (`pool`, `flight`), and how answers become results (`outcome`).
+//!
+//! What is deliberately absent: retries of a call that may have reached the server, since a second start is the kernel's
+//! decision; and anything a server may ask of us in return, such as sampling or a person's input.
+
+mod egress;
+mod flight;
+mod headers;
+mod http;
+mod outcome;
+mod pool;
+mod process;
+mod seal;
+mod servers;
+mod session;
+
+pub use egress::{Allowed, BadAllowed, Egress};
+pub use headers::check_header;
+pub use seal::{Seal, SealError};
+pub use servers::{Limits, ServerConfig, Servers, SetupError};
+
+/// Why a server is of no use. Its label is added where it is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Failure {
+    /// Its address is not one that a request may name.
+    Refused(String),
+    /// It does not answer as it should: in words without secrets.
+    Failed(String),
+}

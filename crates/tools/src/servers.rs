@@ -1,0 +1,328 @@
+//! The port: servers are declared, their tools listed and called.
+
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use reqwest::{ClientBuilder, Url, redirect};
+use rmcp::model::JsonObject;
+use serde_json::Value;
+use windlass_kernel::{EffectClass, ServerSource, TaskStatus, Tenant, ToolServer};
+use windlass_ports::{Clock, DeclaredServer, OfferedTool, ServerError, ToolCall, ToolReport, ToolServers};
+
+use crate::{
+    Failure,
+    egress::{Egress, Guard},
+    headers::{Headers, digest_of},
+    http::Http,
+    outcome,
+    pool::{Key, Pool},
+    process::Command,
+    seal::Seal,
+    session::{Session, Way},
+};
+
+/// A server of the configuration. Its address is the operator's word: it is not checked against the guard.
+#[derive(Clone, Default)]
+pub struct ServerConfig {
+    /// What requests call it.
+    pub label: String,
+    /// Its address; of no meaning where there is a command.
+    pub url: String,
+    /// The program and its arguments, if the server is a process of ours.
+    pub command: Vec<String>,
+    /// What the process is given beyond the little of our own environment that every process needs.
+    pub environment: BTreeMap<String, String>,
+    /// Headers it is sent with every request.
+    pub headers: Vec<(String, String)>,
+    /// What it is shown as `Authorization`: a token, or a scheme and what belongs to it.
+    pub authorization: Option<String>,
+    /// What a second start of a tool would do, whatever the server says.
+    pub effects: BTreeMap<String, EffectClass>,
+}
+
+impl fmt::Debug for ServerConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let headers: Vec<&str> = self.headers.iter().map(|(name, _)| name.as_str()).collect();
+        let mut shown = f.debug_struct("ServerConfig");
+        // Arguments and variables may be secrets.
+        shown.field("label", &self.label).field("url", &self.url).field("program", &self.command.first());
+        shown.field("headers", &headers).field("effects", &self.effects);
+        shown.finish_non_exhaustive()
+    }
+}
+
+/// How far servers may go.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// How long a session may take to open.
+    pub connect: Duration,
+    /// How long a server may take to list its tools.
+    pub list: Duration,
+    /// How long a list of tools is taken to be true.
+    pub list_age: Duration,
+    /// Bytes of one answer.
+    pub answer_bytes_max: usize,
+    /// How many tools a server may offer.
+    pub tools_max: usize,
+    /// How long a session is kept that nobody uses.
+    pub idle: Duration,
+    /// How many sessions with servers that requests declared may be open at once.
+    pub declared_sessions_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            connect: Duration::from_secs(10),
+            list: Duration::from_secs(30),
+            list_age: Duration::from_secs(60),
+            answer_bytes_max: 4 << 20,
+            tools_max: 1_000,
+            idle: Duration::from_secs(5 * 60),
+            declared_sessions_max: 256,
+        }
+    }
+}
+
+/// All tool servers there are.
+pub struct Servers {
+    configured: BTreeMap<String, Configured>,
+    /// Connects only where a request may make us connect.
+    guarded: reqwest::Client,
+    egress: Arc<Egress>,
+    seal: Seal,
+    clock: Arc<dyn Clock>,
+    limits: Limits,
+    pool: Arc<Pool>,
+}
+
+struct Configured {
+    target: Target,
+    effects: BTreeMap<String, EffectClass>,
+}
+
+/// One server as it is spoken to.
+#[derive(Clone)]
+struct Target {
+    key: Key,
+    way: Way,
+}
+
+impl Servers {
+    /// Takes the servers of the configuration, and what a request may bring along.
+    pub fn new(
+        configured: Vec<ServerConfig>,
+        egress: Egress,
+        seal: Seal,
+        clock: Arc<dyn Clock>,
+        limits: Limits,
+    ) -> Result<Self, SetupError> {
+        // The HTTP client panics without one, and a library should not bring a server down for its set-up.
+        if rustls::crypto::CryptoProvider::get_default().is_none() {
+            return Err(SetupError::NoTlsProvider);
+        }
+        let egress = Arc::new(egress);
+        // A proxy of the environment would resolve names behind the guard's back.
+        let guarded = client(&limits).no_proxy().dns_resolver(Guard(egress.clone())).build().map_err(SetupError::Client)?;
+        let mut servers = BTreeMap::new();
+        for config in configured {
+            let server = configure(&config, &limits)?;
+            if servers.insert(config.label.clone(), server).is_some() {
+                return Err(SetupError::Server { label: config.label, why: "there is another one of that label".to_owned() });
+            }
+        }
+        let pool = Arc::new(Pool::new(limits.declared_sessions_max, limits.idle));
+        Ok(Servers { configured: servers, guarded, egress, seal, clock, limits, pool })
+    }
+
+    /// How many sessions are open or being opened.
+    pub fn sessions(&self) -> usize {
+        self.pool.len()
+    }
+
+    /// Ends the sessions that nobody uses, and waits until their servers were told.
+    pub async fn close(&self) {
+        self.pool.close().await;
+    }
+
+    fn target(&self, tenant: &Tenant, server: &ToolServer) -> Result<Target, ServerError> {
+        let (url, sealed) = match &server.source {
+            ServerSource::Configured => {
+                let configured = self.configured.get(&server.label).ok_or_else(|| ServerError::Unknown(server.label.clone()))?;
+                return Ok(configured.target.clone());
+            }
+            ServerSource::Declared { url, sealed } => (url, sealed),
+        };
+        // Again, since the run may be older than what the operator allows today.
+        self.egress.check_url(url).map_err(ServerError::Refused)?;
+        let failed = |why: String| ServerError::Failed { label: server.label.clone(), why };
+        let headers = match sealed {
+            Some(sealed) => {
+                let opened = self.seal.open(tenant, url, sealed).map_err(|_| failed("its headers cannot be opened here".to_owned()))?;
+                Headers::from_bytes(&opened).map_err(failed)?
+            }
+            None => Headers::default(),
+        };
+        let key = Key::Declared(digest_of(&[tenant.as_str(), url], &headers));
+        let http = Http { client: self.guarded.clone(), headers, answer_bytes_max: self.limits.answer_bytes_max, is_trusted: false };
+        Ok(Target { key, way: Way::Http { url: url.as_str().into(), http } })
+    }
+
+    async fn session(&self, target: &Target) -> Result<Arc<Session>, Failure> {
+        let open = async {
+            if let Way::Http { url, http } = &target.way
+                && !http.is_trusted
+            {
+                // The connector checks again what it connects to; here the refusal can be told in words.
+                let url = self.egress.check_url(url).map_err(Failure::Refused)?;
+                self.egress.check_names(&url).await.map_err(Failure::Refused)?;
+            }
+            Session::open(&target.way, &self.limits).await
+        };
+        self.pool.session(&target.key, open).await
+    }
+
+    async fn call(&self, server: &ToolServer, name: &str, call: &ToolCall) -> Result<ToolReport, String> {
+        let arguments = arguments(&call.arguments)?;
+        let target = self.target(&call.tenant, server).map_err(|error| error.to_string())?;
+        let result = match self.session(&target).await {
+            Ok(session) => session.call(name, arguments, call.key).await,
+            Err(failure) => Err(failure),
+        };
+        let in_words = |failure| target.way.hide(&named(&server.label, failure).to_string());
+        result.map(outcome::report).map_err(in_words)
+    }
+}
+
+#[async_trait]
+impl ToolServers for Servers {
+    fn is_configured(&self, label: &str) -> bool {
+        self.configured.contains_key(label)
+    }
+
+    fn declare(&self, tenant: &Tenant, declared: DeclaredServer) -> Result<ToolServer, ServerError> {
+        let DeclaredServer { label, url, headers } = declared;
+        self.egress.check_url(&url).map_err(ServerError::Refused)?;
+        let pairs = headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        let headers = Headers::new(pairs).map_err(ServerError::Refused)?;
+        let seal = |text: Vec<u8>| self.seal.seal(tenant, &url, &text).map_err(|error| error.to_string());
+        let sealed = if headers.is_empty() { None } else { Some(headers.to_bytes().and_then(seal).map_err(ServerError::Refused)?) };
+        Ok(ToolServer { label, source: ServerSource::Declared { url, sealed } })
+    }
+
+    async fn list(&self, tenant: &Tenant, server: &ToolServer) -> Result<Vec<OfferedTool>, ServerError> {
+        let target = self.target(tenant, server)?;
+        let fail = |failure| match named(&server.label, failure) {
+            ServerError::Failed { label, why } => ServerError::Failed { label, why: target.way.hide(&why) },
+            refused @ (ServerError::Refused(_) | ServerError::Unknown(_)) => refused,
+        };
+        let mut session = self.session(&target).await.map_err(fail)?;
+        let mut tools = session.tools(&self.limits).await;
+        if tools.is_err() && !session.is_open() {
+            // It was lost on the way. Asking twice changes nothing.
+            session = self.session(&target).await.map_err(fail)?;
+            tools = session.tools(&self.limits).await;
+        }
+        let effects = match &target.key {
+            Key::Configured(label) => self.configured.get(label).map(|configured| &configured.effects),
+            Key::Declared(_) => None,
+        };
+        let offer = |tool: &rmcp::model::Tool| OfferedTool {
+            name: tool.name.to_string(),
+            description: tool.description.as_deref().unwrap_or_default().to_owned(),
+            parameters: Value::Object((*tool.input_schema).clone()),
+            annotations: tool.annotations.as_ref().and_then(|annotations| serde_json::to_value(annotations).ok()),
+            effect: effects
+                .and_then(|effects| effects.get(tool.name.as_ref()).copied())
+                .unwrap_or_else(|| outcome::effect(tool.annotations.as_ref())),
+        };
+        Ok(tools.map_err(fail)?.iter().map(offer).collect())
+    }
+
+    async fn run(&self, server: &ToolServer, name: &str, call: ToolCall) -> ToolReport {
+        let left_ms = call.deadline.0.saturating_sub(self.clock.now().0);
+        let left = Duration::from_millis(u64::try_from(left_ms).unwrap_or(0));
+        let report = match tokio::time::timeout(left, self.call(server, name, &call)).await {
+            Ok(Ok(report)) => report,
+            Ok(Err(why)) => outcome::failed(&why),
+            Err(_) => {
+                outcome::failed(&format!("the tool server {:?} did not answer in time; the call may have had its effect", server.label))
+            }
+        };
+        if report.status != TaskStatus::Success {
+            let reason = outcome::short(&String::from_utf8_lossy(&report.result));
+            tracing::warn!(server = server.label, tool = name, call = %call.key, reason, "a tool call failed");
+        }
+        report
+    }
+}
+
+fn named(label: &str, failure: Failure) -> ServerError {
+    match failure {
+        Failure::Refused(why) => ServerError::Refused(why),
+        Failure::Failed(why) => ServerError::Failed { label: label.to_owned(), why },
+    }
+}
+
+/// The arguments as MCP wants them: an object or nothing.
+fn arguments(text: &str) -> Result<Option<JsonObject>, String> {
+    match serde_json::from_str(text) {
+        Ok(Value::Object(arguments)) => Ok(Some(arguments)),
+        Ok(Value::Null) => Ok(None),
+        Ok(Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) | Err(_) => {
+            Err("the arguments must be a JSON object".to_owned())
+        }
+    }
+}
+
+fn client(limits: &Limits) -> ClientBuilder {
+    reqwest::Client::builder().redirect(redirect::Policy::none()).connect_timeout(limits.connect)
+}
+
+fn configure(config: &ServerConfig, limits: &Limits) -> Result<Configured, SetupError> {
+    let fail = |why: String| SetupError::Server { label: config.label.clone(), why };
+    let key = Key::Configured(config.label.clone());
+    let effects = config.effects.clone();
+    if let Some((program, arguments)) = config.command.split_first() {
+        let environment = config.environment.clone();
+        let command = Command { program: program.clone(), arguments: arguments.to_vec(), environment };
+        return Ok(Configured { target: Target { key, way: Way::Process(Arc::new(command)) }, effects });
+    }
+    let url = Url::parse(&config.url).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
+    let url = url.ok_or_else(|| fail("its url must begin with http:// or https://".to_owned()))?;
+    let authorization = config.authorization.as_deref().map(authorization);
+    let pairs = config.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+    if authorization.is_some() && config.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization")) {
+        return Err(fail("the header authorization is given twice".to_owned()));
+    }
+    let headers = Headers::new(pairs.chain(authorization.as_deref().map(|value| ("authorization", value)))).map_err(fail)?;
+    let is_near = url.host_str().is_some_and(|host| host == "localhost" || host.starts_with("127.") || host == "[::1]");
+    let client = if is_near { client(limits).no_proxy() } else { client(limits) };
+    let http =
+        Http { client: client.build().map_err(SetupError::Client)?, headers, answer_bytes_max: limits.answer_bytes_max, is_trusted: true };
+    Ok(Configured { target: Target { key, way: Way::Http { url: url.as_str().into(), http } }, effects })
+}
+
+/// A token alone is a bearer's.
+fn authorization(value: &str) -> String {
+    if value.contains(' ') { value.to_owned() } else { format!("Bearer {value}") }
+}
+
+/// The tool servers cannot be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum SetupError {
+    /// No process-wide TLS provider is installed, which is the binary's duty at start.
+    #[error("no TLS provider is installed in this process")]
+    NoTlsProvider,
+    /// The HTTP client cannot be made.
+    #[error("the HTTP client for tool servers cannot be made: {0}")]
+    Client(reqwest::Error),
+    /// A server of the configuration is none.
+    #[error("the tool server {label:?}: {why}")]
+    Server {
+        /// Which.
+        label: String,
+        /// Why, in words without secrets.
+        why: String,
+    },
+}

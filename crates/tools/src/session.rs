@@ -1,0 +1,209 @@
+//! One MCP session, and the tools it was told of.
+
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Instant,
+};
+
+use rmcp::{
+    ClientHandler, RoleClient, ServiceError,
+    model::{
+        CallToolRequestParams, CallToolResponse, CallToolResult, ClientCapabilities, ClientConfig, Implementation, JsonObject,
+        PaginatedRequestParams, ProtocolVersion, RequestMetaObject, Tool,
+    },
+    service::{
+        ClientCacheConfig, ClientInitializeError, ClientLifecycleMode, NotificationContext, RunningService, serve_client,
+        serve_client_with_lifecycle,
+    },
+    transport::streamable_http_client::{StreamableHttpClientTransport, StreamableHttpClientTransportConfig},
+};
+use serde_json::Value;
+use windlass_kernel::CallKey;
+
+use crate::{
+    Failure,
+    flight::Flight,
+    http::Http,
+    outcome,
+    process::{Command, Process},
+    servers::Limits,
+};
+
+/// Where a call's key stands in what the server is sent: the same on every start of the call.
+const CALL_ID: &str = "windlass/call_id";
+/// How many requests of one session are on their way at once; more wait their turn.
+const REQUESTS_MAX: usize = 128;
+
+type Service = RunningService<RoleClient, Listener>;
+
+/// How a server is reached.
+#[derive(Clone)]
+pub(crate) enum Way {
+    /// Over Streamable HTTP.
+    Http { url: Arc<str>, http: Http },
+    /// As a process of ours.
+    Process(Arc<Command>),
+}
+
+impl Way {
+    /// The text without anything that the server was shown in confidence.
+    pub(crate) fn hide(&self, text: &str) -> String {
+        match self {
+            Way::Http { http, .. } => http.headers.hide(text),
+            Way::Process(_) => text.to_owned(),
+        }
+    }
+}
+
+/// A session with one server. The last one who lets go of it ends it.
+pub(crate) struct Session {
+    service: Service,
+    process: Option<Process>,
+    tools: Flight<Arc<Vec<Tool>>>,
+    tools_changed: Arc<AtomicBool>,
+    used: Mutex<Instant>,
+}
+
+impl Session {
+    pub(crate) async fn open(way: &Way, limits: &Limits) -> Result<Arc<Self>, Failure> {
+        let opened = tokio::time::timeout(limits.connect, start(way, limits)).await;
+        let (service, process) =
+            opened.unwrap_or_else(|_| Err(Failure::Failed(format!("it did not open a session within {:?}", limits.connect))))?;
+        // What is kept, and for how long, is decided below.
+        service.set_response_cache_config(ClientCacheConfig::disabled()).await;
+        let tools_changed = service.service().tools_changed.clone();
+        Ok(Arc::new(Session { service, process, tools: Flight::new(), tools_changed, used: Mutex::new(Instant::now()) }))
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        !self.service.is_closed() && !self.service.is_transport_closed() && self.process.as_ref().is_none_or(Process::lives)
+    }
+
+    /// Marks the session as wanted.
+    pub(crate) fn touch(&self) {
+        *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    pub(crate) fn used(&self) -> Instant {
+        *self.used.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the server offers, asked for at most once in a while.
+    pub(crate) async fn tools(&self, limits: &Limits) -> Result<Arc<Vec<Tool>>, Failure> {
+        let is_good = |at: Instant, _: &Arc<Vec<Tool>>| at.elapsed() < limits.list_age && !self.tools_changed.load(Ordering::Acquire);
+        let ask = async {
+            // Before the question: a change while it is answered counts.
+            self.tools_changed.store(false, Ordering::Release);
+            tokio::time::timeout(limits.list, self.ask_for_tools(limits))
+                .await
+                .unwrap_or_else(|_| Err(Failure::Failed(format!("it did not list its tools within {:?}", limits.list))))
+        };
+        self.tools.get(is_good, ask).await
+    }
+
+    async fn ask_for_tools(&self, limits: &Limits) -> Result<Arc<Vec<Tool>>, Failure> {
+        let mut tools: Vec<Tool> = Vec::new();
+        let mut bytes = 0;
+        let mut cursor = None;
+        // A page may be empty, but not all of them.
+        for _ in 0..=limits.tools_max {
+            let page = cursor.map(|cursor| PaginatedRequestParams::default().with_cursor(Some(cursor)));
+            let page = self.service.list_tools(page).await.map_err(|error| Failure::Failed(outcome::error(&error)))?;
+            bytes += serde_json::to_vec(&page.tools).map_or(usize::MAX, |text| text.len());
+            tools.extend(page.tools);
+            if tools.len() > limits.tools_max {
+                return Err(Failure::Failed(format!("it offers more than {} tools", limits.tools_max)));
+            }
+            if bytes > limits.answer_bytes_max {
+                return Err(Failure::Failed(format!("its list of tools is larger than {} bytes", limits.answer_bytes_max)));
+            }
+            cursor = page.next_cursor.filter(|cursor| !cursor.is_empty());
+            if cursor.is_none() {
+                return Ok(Arc::new(tools));
+            }
+        }
+        Err(Failure::Failed("its list of tools has no end".to_owned()))
+    }
+
+    /// Calls a tool. Dropping the future tells the server that nobody waits any more.
+    pub(crate) async fn call(&self, tool: &str, arguments: Option<JsonObject>, key: CallKey) -> Result<CallToolResult, Failure> {
+        let mut params = CallToolRequestParams::new(tool.to_owned());
+        params.arguments = arguments;
+        params.meta = Some(RequestMetaObject::from(JsonObject::from_iter([(CALL_ID.to_owned(), Value::from(key.to_string()))])));
+        let answer = tokio::select! {
+            biased;
+            answer = self.service.call_tool_once(params) => answer,
+            () = self.process_over() => Err(ServiceError::TransportClosed),
+        };
+        let answer = answer.map_err(|error| Failure::Failed(outcome::call_error(&error)))?;
+        if let CallToolResponse::Complete(result) = answer {
+            return Ok(result);
+        }
+        Err(Failure::Failed("it wants more than an answer to give one, which this version does not support".to_owned()))
+    }
+
+    async fn process_over(&self) {
+        match &self.process {
+            Some(process) => process.over().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Ends the session and waits until the server was told.
+    pub(crate) async fn close(self) {
+        // The task's own end is of no interest: the session is over either way.
+        let _ = self.service.cancel().await;
+        if let Some(process) = self.process {
+            process.end().await;
+        }
+    }
+}
+
+async fn start(way: &Way, limits: &Limits) -> Result<(Service, Option<Process>), Failure> {
+    let fail = |error: ClientInitializeError| Failure::Failed(way.hide(&outcome::opening_error(&error)));
+    match way {
+        Way::Http { url, http } => {
+            // Servers of the oldest and of the newest protocol begin in ways of their own. Most there are know the older.
+            let started = match over_http(http, url, ClientLifecycleMode::Initialize).await {
+                Err(ClientInitializeError::JsonRpcError(_)) => {
+                    let newest = ClientLifecycleMode::Discover { preferred_versions: vec![ProtocolVersion::LATEST] };
+                    over_http(http, url, newest).await
+                }
+                started => started,
+            };
+            started.map(|service| (service, None)).map_err(fail)
+        }
+        Way::Process(command) => {
+            let started = command.start(limits.answer_bytes_max);
+            let (pipes, process) = started.map_err(|error| Failure::Failed(format!("its process cannot be started: {error}")))?;
+            let service = serve_client(Listener::default(), pipes).await.map_err(fail)?;
+            Ok((service, Some(process)))
+        }
+    }
+}
+
+async fn over_http(http: &Http, url: &Arc<str>, lifecycle: ClientLifecycleMode) -> Result<Service, ClientInitializeError> {
+    let config = StreamableHttpClientTransportConfig::with_uri(url.clone()).max_concurrent_requests(REQUESTS_MAX);
+    let transport = StreamableHttpClientTransport::with_client(http.clone(), config);
+    serve_client_with_lifecycle(Listener::default(), transport, lifecycle).await
+}
+
+/// What a server may tell us on its own.
+#[derive(Debug, Default)]
+struct Listener {
+    tools_changed: Arc<AtomicBool>,
+}
+
+impl ClientHandler for Listener {
+    fn get_info(&self) -> ClientConfig {
+        let us = Implementation::new("windlass", env!("CARGO_PKG_VERSION"));
+        ClientConfig::new(ClientCapabilities::default(), us).with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE)
+    }
+
+    async fn on_tool_list_changed(&self, _context: NotificationContext<RoleClient>) {
+        self.tools_changed.store(true, Ordering::Release);
+    }
+}
