@@ -9,7 +9,7 @@ use axum::{
     extract::{FromRequestParts, Request, State},
     http::{HeaderMap, header, request::Parts},
     middleware::Next,
-    response::{IntoResponse, Response},
+    response::Response,
 };
 use windlass_kernel::Tenant;
 
@@ -31,7 +31,7 @@ pub(crate) async fn authenticate(State(state): State<DoorState>, mut request: Re
             request.extensions_mut().insert(Caller(token));
             next.run(request).await
         }
-        Err(error) => error.into_response(),
+        Err(error) => crate::in_dialect(request.uri(), error),
     }
 }
 

@@ -87,6 +87,11 @@ impl ApiError {
         self
     }
 
+    /// What other dialects make of it: status, code, message, and seconds after which it is worth another try.
+    pub fn into_parts(self) -> (StatusCode, &'static str, String, Option<u32>) {
+        (self.status, self.code, self.message, self.retry_after_s)
+    }
+
     fn retry_after(mut self, seconds: u32) -> Self {
         self.retry_after_s = Some(seconds);
         self
@@ -102,7 +107,9 @@ impl From<EngineError> for ApiError {
             EngineError::UnknownBox => Self::bad("unknown_box", message),
             EngineError::UnknownRun => Self::not_found("unknown_turn", message),
             EngineError::UnknownCall => Self::not_found("unknown_call", message),
+            EngineError::ToolServer(_) => Self::new(StatusCode::FAILED_DEPENDENCY, "tool_server_failed", message),
             EngineError::TooDeep { .. } => Self::new(StatusCode::UNPROCESSABLE_ENTITY, "recursion_depth_exceeded", message),
+            EngineError::TakenBefore(_) => Self::conflict("taken_before", message),
             EngineError::Busy => Self::conflict("busy", message),
             EngineError::NotParked => Self::conflict("not_parked", message),
             EngineError::EpochAhead => Self::conflict("epoch_ahead", message),

@@ -10,6 +10,7 @@ mod auth;
 mod error;
 mod limits;
 mod request;
+mod responses;
 mod spelling;
 mod waiting;
 mod windlass_api;
@@ -21,7 +22,7 @@ use axum::{
     extract::State,
     http::{Method, Uri},
     middleware,
-    response::Response,
+    response::{IntoResponse, Response},
     routing::get,
 };
 use serde_json::json;
@@ -29,8 +30,10 @@ use windlass_engine::Engine;
 
 pub use auth::{Scope, Token, Tokens, UnknownScope};
 pub use limits::Limits;
+pub use responses::ResponsesSettings;
 
 use error::ApiError;
+use responses::{Attended, WireError, is_ours};
 
 /// What every handler has at hand. Cheap to clone.
 #[derive(Clone)]
@@ -38,12 +41,19 @@ pub struct DoorState {
     engine: Engine,
     tokens: Arc<Tokens>,
     limits: Limits,
+    responses: ResponsesSettings,
+    attended: Attended,
 }
 
 impl DoorState {
     /// Doors over this engine, for whoever holds one of these tokens.
     pub fn new(engine: Engine, tokens: Tokens, limits: Limits) -> Self {
-        DoorState { engine, tokens: Arc::new(tokens), limits }
+        DoorState { engine, tokens: Arc::new(tokens), limits, responses: ResponsesSettings::default(), attended: Attended::default() }
+    }
+
+    /// The same, with these decisions about the Responses door.
+    pub fn with_responses(self, responses: ResponsesSettings) -> Self {
+        DoorState { responses, ..self }
     }
 }
 
@@ -53,6 +63,7 @@ pub fn router(state: DoorState) -> Router {
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
         .merge(agents::routes())
+        .merge(responses::routes())
         .merge(windlass_api::routes())
         .fallback(unknown_path)
         .method_not_allowed_fallback(wrong_method)
@@ -71,10 +82,18 @@ async fn readyz(State(state): State<DoorState>) -> Result<Response, ApiError> {
     }
 }
 
-async fn unknown_path(uri: Uri) -> ApiError {
-    ApiError::not_found("unknown_path", format!("there is nothing at {}", spelling::shortened(uri.path())))
+async fn unknown_path(uri: Uri) -> Response {
+    in_dialect(&uri, ApiError::not_found("unknown_path", format!("there is nothing at {}", spelling::shortened(uri.path()))))
 }
 
-async fn wrong_method(method: Method, uri: Uri) -> ApiError {
-    ApiError::wrong_method(format!("{} does not take {method}", spelling::shortened(uri.path())))
+async fn wrong_method(method: Method, uri: Uri) -> Response {
+    in_dialect(&uri, ApiError::wrong_method(format!("{} does not take {method}", spelling::shortened(uri.path()))))
+}
+
+/// A refusal in the shape that the path's door gives it.
+fn in_dialect(uri: &Uri, error: ApiError) -> Response {
+    match is_ours(uri.path()) {
+        true => WireError::from(error).into_response(),
+        false => error.into_response(),
+    }
 }

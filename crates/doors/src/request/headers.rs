@@ -22,7 +22,8 @@ pub(crate) fn idempotency_key(headers: &HeaderMap, fields: &Fields<'_>) -> Resul
     }
 }
 
-fn header_key(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
+/// The key of the header alone.
+pub(crate) fn header_key(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
     let mut given = headers.get_all(IDEMPOTENCY_KEY).iter();
     let Some(value) = given.next() else { return Ok(None) };
     let key = std::str::from_utf8(value.as_bytes()).ok().filter(|_| given.next().is_none());

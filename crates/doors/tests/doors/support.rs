@@ -110,6 +110,8 @@ fn tool(name: &str, effect: EffectClass) -> (ToolName, ToolSpec) {
         effect,
         after_execution: AfterExecution::Suspend,
         deadline_ms: 600_000,
+        remote: None,
+        strict: None,
     };
     (name.into(), spec)
 }
@@ -142,6 +144,7 @@ impl World {
             store,
             models: Arc::new(Registry::new(vec![model]).unwrap()),
             roster: roster(),
+            servers: None,
             doorbell: None,
             bells: None,
             publisher: None,

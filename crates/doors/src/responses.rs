@@ -1,0 +1,66 @@
+//! The Responses door: the loop of runs as OpenAI's clients speak to it.
+//!
+//! A response is a run, and its stream a projection of the run's journal: this door stores nothing but what it has to repeat of
+//! the request. Where the protocol and the engine disagree, `docs/responses.md` says what was decided.
+
+mod attended;
+mod body;
+mod chain;
+mod create;
+mod error;
+mod items;
+mod manifest;
+mod models;
+mod note;
+mod object;
+mod project;
+mod reader;
+mod request;
+mod retrieve;
+mod stream;
+mod wire;
+
+use axum::{
+    Router,
+    routing::{get, post},
+};
+
+pub(crate) use attended::Attended;
+pub(crate) use error::WireError;
+
+use crate::DoorState;
+
+/// What an operator decides about this door.
+#[derive(Clone, Copy, Debug)]
+pub struct ResponsesSettings {
+    /// Whether a response that waits for the client is called `completed`.
+    pub standard_status: bool,
+    /// How long after its end a response is erased that was not to be stored.
+    pub erase_ms: u64,
+    /// How long a response that is not stored waits for its reader to come back.
+    pub join_ms: u64,
+    /// How long a stream may be silent before it gives a sign of life.
+    pub heartbeat_ms: u64,
+}
+
+impl Default for ResponsesSettings {
+    fn default() -> Self {
+        ResponsesSettings { standard_status: false, erase_ms: 60_000, join_ms: 60_000, heartbeat_ms: 15_000 }
+    }
+}
+
+/// The paths that speak this door's dialect, errors included.
+pub(crate) fn is_ours(path: &str) -> bool {
+    let under = |root: &str| path.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    under("/v1/responses") || under("/v1/models") || under("/v1/conversations")
+}
+
+pub(crate) fn routes() -> Router<DoorState> {
+    Router::new()
+        .route("/v1/responses", post(create::create))
+        .route("/v1/responses/{id}", get(retrieve::retrieve).delete(retrieve::delete))
+        .route("/v1/responses/{id}/cancel", post(retrieve::cancel))
+        .route("/v1/responses/{id}/input_items", get(retrieve::input_items))
+        .route("/v1/models", get(models::list))
+        .route("/v1/models/{*name}", get(models::retrieve))
+}

@@ -1,0 +1,53 @@
+//! Bodies and refusals of this door.
+
+use axum::extract::{FromRequest, Request};
+use bytes::Bytes;
+use windlass_engine::EngineError;
+use windlass_ports::StoreError;
+
+use super::error::WireError;
+use crate::{DoorState, error::ApiError, request::JsonBody};
+
+/// The bytes of a body, or a refusal in this door's shape.
+pub(super) struct WireBody(pub Bytes);
+
+impl FromRequest<DoorState> for WireBody {
+    type Rejection = WireError;
+
+    async fn from_request(request: Request, state: &DoorState) -> Result<Self, WireError> {
+        Ok(WireBody(JsonBody::from_request(request, state).await?.0))
+    }
+}
+
+impl From<ApiError> for WireError {
+    fn from(error: ApiError) -> Self {
+        let (status, code, message, retry_after_s) = error.into_parts();
+        let retry = retry_after_s.unwrap_or(1);
+        match status.as_u16() {
+            401 => WireError::unauthorized(message),
+            403 => WireError::forbidden(message),
+            404 => WireError::not_found(message),
+            405 => WireError::wrong_method(message),
+            408 => WireError::late(message),
+            409 => WireError::conflict(code, message),
+            413 => WireError::too_large(message),
+            415 => WireError::unsupported_media(message),
+            429 => WireError::too_many("rate_limit_exceeded", message, retry),
+            503 => WireError::unavailable(code, message, retry),
+            500.. => WireError::internal(&message),
+            _ => WireError::bad(code, message),
+        }
+    }
+}
+
+impl From<EngineError> for WireError {
+    fn from(error: EngineError) -> Self {
+        ApiError::from(error).into()
+    }
+}
+
+impl From<StoreError> for WireError {
+    fn from(error: StoreError) -> Self {
+        ApiError::from(error).into()
+    }
+}

@@ -1,0 +1,265 @@
+//! What a request stands on: the response before it, the calls that one left open, items it refers to, and what clients forget.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+use serde_json::{Value, value::RawValue};
+use windlass_engine::LeftCalls;
+use windlass_kernel::{BoxRange, CallKey, CallNumber, EndReason, ItemKind, Phase, RequestedCall, Route, RunId, ToolChoice, content};
+use windlass_ports::{Item, RunView};
+
+use super::{
+    error::WireError,
+    items::place_of,
+    note::Note,
+    object::{object, run_of},
+    reader::{Known, Reader},
+    retrieve::wire_input,
+};
+use crate::{DoorState, auth::Caller};
+
+/// Earlier responses that one request may bring back: each is read whole.
+const RECALLED_MAX: usize = 64;
+
+/// What stands before a request's own input.
+#[derive(Default)]
+pub(super) struct Before {
+    pub parent: Option<BoxRange>,
+    /// Calls of ours that the earlier response left behind.
+    pub left: Option<LeftCalls>,
+    /// The client's calls that wait for an output.
+    open: BTreeSet<CallNumber>,
+    run: Option<RunId>,
+}
+
+/// Finds the response a request goes on from.
+pub(super) async fn before(state: &DoorState, caller: &Caller, previous: Option<&str>) -> Result<Before, WireError> {
+    let Some(id) = previous else { return Ok(Before::default()) };
+    let unknown = || {
+        let message = format!("Previous response with id '{id}' not found.");
+        WireError::invalid("previous_response_id", message).named("previous_response_not_found")
+    };
+    let run = run_of(id).ok_or_else(unknown)?;
+    let view = state.engine.views().run(caller.tenant(), run).await?.ok_or_else(unknown)?;
+    let note = view.note.as_ref().and_then(|note| Note::read(note)).filter(|note| note.store).ok_or_else(unknown)?;
+    drop(note);
+    let Phase::Ended { reason, .. } = &view.state.phase else {
+        let message = format!("the response '{id}' is not over yet; wait for its end, or cancel it");
+        return Err(WireError::invalid("previous_response_id", message).named("previous_response_not_finished"));
+    };
+    let output = view.state.output;
+    // The last item is the run's deliverable. Where the model's own words are not it, it says something about the run instead.
+    let said = match reason {
+        EndReason::Answered | EndReason::CutShort(_) => output.length,
+        EndReason::Terminated | EndReason::RequiresAction | EndReason::Budget(_) | EndReason::ModelFailed(_) | EndReason::Stopped => {
+            output.length.saturating_sub(1)
+        }
+    };
+    let parent = Some(BoxRange { id: output.id, length: said });
+    // A client may make calls all the same that it forbade: they stand in the output as its own.
+    let is_forbidden = *reason == EndReason::Answered && view.manifest.choice == ToolChoice::None;
+    if *reason != EndReason::RequiresAction && !is_forbidden {
+        return Ok(Before { parent, run: Some(run), ..Before::default() });
+    }
+    let calls = last_calls(state, caller, &view).await?;
+    let is_clients = |call: &content::Call| is_forbidden || view.manifest.tool(&call.tool).is_some_and(|tool| tool.route == Route::Client);
+    let (clients, ours): (Vec<_>, Vec<_>) = calls.into_iter().partition(is_clients);
+    let ours: Vec<(CallNumber, RequestedCall)> = ours
+        .into_iter()
+        .map(|call| (call.call, RequestedCall { provider_id: call.provider_id, tool: call.tool, arguments: call.arguments }))
+        .collect();
+    let left = (!ours.is_empty()).then_some(LeftCalls { run, calls: ours });
+    Ok(Before { parent, left, open: clients.into_iter().map(|call| call.call).collect(), run: Some(run) })
+}
+
+/// The calls of the reply that ended a run.
+async fn last_calls(state: &DoorState, caller: &Caller, view: &RunView) -> Result<Vec<content::Call>, WireError> {
+    let output = view.state.output;
+    let items = state.engine.views().box_items(caller.tenant(), output.id, 0, output.length as usize).await?;
+    let made = items.iter().rev().skip(1).take_while(|item| item.kind == ItemKind::Call);
+    let mut calls: Vec<content::Call> = made.filter_map(|item| serde_json::from_slice(&item.content).ok()).collect();
+    calls.reverse();
+    Ok(calls)
+}
+
+/// The results of calls that another follow-up took over first, as items of this one's context.
+pub(super) async fn taken_results(state: &DoorState, caller: &Caller, by: RunId) -> Result<Vec<(ItemKind, Bytes)>, WireError> {
+    let views = state.engine.views();
+    let Some(view) = views.run(caller.tenant(), by).await? else { return Ok(Vec::new()) };
+    let output = view.state.output;
+    let items = views.box_items(caller.tenant(), output.id, 0, output.length as usize).await?;
+    let number = |item: &Item| serde_json::from_slice::<content::Call>(&item.content).ok().filter(|call| call.takes.is_some());
+    let calls: Vec<(CallNumber, &Item)> =
+        items.iter().filter(|item| item.kind == ItemKind::Call).filter_map(|item| number(item).map(|call| (call.call, item))).collect();
+    let result_of = |call: CallNumber| {
+        let is_its = |item: &&Item| {
+            item.kind == ItemKind::Result
+                && serde_json::from_slice::<content::CallResult<'_>>(&item.content).is_ok_and(|result| result.call == call)
+        };
+        items.iter().find(is_its)
+    };
+    let mut taken = Vec::with_capacity(calls.len() * 2);
+    for (call, item) in calls {
+        let Some(result) = result_of(call) else {
+            let message = "another follow-up of the same response is running its tool calls; try again when they are done";
+            return Err(WireError::conflict("tool_calls_running", message).at("previous_response_id"));
+        };
+        taken.push((ItemKind::Call, item.content.clone()));
+        taken.push((ItemKind::Result, result.content.clone()));
+    }
+    Ok(taken)
+}
+
+/// Puts the input together: items that are referred to stand in their place, what a client dropped is put back, and every output
+/// has its call.
+pub(super) async fn input(
+    state: &DoorState,
+    caller: &Caller,
+    before: &Before,
+    given: &[Box<RawValue>],
+) -> Result<Vec<(ItemKind, Bytes)>, WireError> {
+    let mut recalled = Recalled { state, caller, runs: BTreeMap::new() };
+    let mut items: Vec<Value> = Vec::with_capacity(given.len());
+    let mut sent: Vec<Option<&RawValue>> = Vec::with_capacity(given.len());
+    for (index, raw) in given.iter().enumerate() {
+        let item: Value =
+            serde_json::from_str(raw.get()).map_err(|error| WireError::invalid(format!("input[{index}]"), error.to_string()))?;
+        let referred = reference(&item);
+        sent.push(referred.is_none().then_some(raw));
+        items.push(match referred {
+            Some(id) => recalled.item(id).await?.ok_or_else(|| {
+                let message = format!("Item with id '{id}' not found. Only items of stored responses can be referred to.");
+                WireError::invalid(format!("input[{index}].id"), message).named("item_not_found")
+            })?,
+            None => item,
+        });
+    }
+    check_outputs(before, &items)?;
+    for (index, dropped) in dropped(&mut recalled, before, &items).await? {
+        sent.splice(index..index, dropped.iter().map(|_| None));
+        items.splice(index..index, dropped);
+    }
+    Ok(items.iter().zip(sent).map(|(item, raw)| (ItemKind::Instruction, encode(item, raw))).collect())
+}
+
+/// What came from the client is kept byte for byte.
+fn encode(item: &Value, sent: Option<&RawValue>) -> Bytes {
+    match sent {
+        Some(raw) => content::encode(&content::Instruction::Item(raw)),
+        None => content::encode(&serde_json::json!({ "item": item })),
+    }
+}
+
+/// The id an item refers to, if it is nothing but a reference.
+fn reference(item: &Value) -> Option<&str> {
+    let kind = item.get("type").and_then(Value::as_str);
+    let is_bare = kind.is_none() && item.get("role").is_none();
+    (kind == Some("item_reference") || is_bare).then(|| item.get("id")?.as_str()).flatten()
+}
+
+/// Providers refuse an output whose call they have not seen, so it is refused here.
+fn check_outputs(before: &Before, items: &[Value]) -> Result<(), WireError> {
+    let mut calls = BTreeSet::new();
+    for (index, item) in items.iter().enumerate() {
+        let text = |key: &str| item.get(key).and_then(Value::as_str);
+        match (text("type"), text("call_id")) {
+            (Some("function_call" | "custom_tool_call"), Some(id)) => drop(calls.insert(id)),
+            (Some("function_call_output" | "custom_tool_call_output"), Some(id)) if !calls.contains(id) && !before.awaits(id) => {
+                let message = format!("No tool call found for function call output with call_id {id}.");
+                return Err(WireError::invalid(format!("input[{index}].call_id"), message).named("unknown_call_id"));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+impl Before {
+    fn awaits(&self, call_id: &str) -> bool {
+        let key: Option<CallKey> = call_id.parse().ok();
+        key.is_some_and(|key| Some(key.run) == self.run && self.open.contains(&key.call))
+    }
+}
+
+/// Some clients leave out what the server did when they send the conversation again: what belongs where, the last place first. It
+/// stands where their own part of the same response begins.
+async fn dropped(recalled: &mut Recalled<'_>, before: &Before, items: &[Value]) -> Result<Vec<(usize, Vec<Value>)>, WireError> {
+    let mut firsts: Vec<(usize, RunId)> = Vec::new();
+    for (index, item) in items.iter().enumerate() {
+        let Some(run) = run_of_item(item).filter(|run| Some(*run) != before.run) else { continue };
+        if !firsts.iter().any(|(_, known)| *known == run) {
+            firsts.push((index, run));
+        }
+    }
+    let given: BTreeSet<String> = items.iter().filter_map(|item| item.get("id")?.as_str().map(str::to_owned)).collect();
+    let mut places = Vec::with_capacity(firsts.len());
+    for (index, run) in firsts.into_iter().rev() {
+        let Some(output) = recalled.output(run, false).await? else { continue };
+        let is_dropped = |item: &&Value| item["type"] == "mcp_call" && !item["id"].as_str().is_some_and(|id| given.contains(id));
+        places.push((index, output.iter().filter(is_dropped).cloned().collect()));
+    }
+    Ok(places)
+}
+
+/// The run whose output an item is, by its id or its call's.
+fn run_of_item(item: &Value) -> Option<RunId> {
+    let is_output = item.get("type")?.as_str()? == "function_call";
+    let call = item.get("call_id").and_then(Value::as_str).filter(|_| is_output);
+    call.and_then(|id| id.parse::<CallKey>().ok()).map(|key| key.run)
+}
+
+/// Responses that were read again for this request.
+struct Recalled<'a> {
+    state: &'a DoorState,
+    caller: &'a Caller,
+    runs: BTreeMap<RunId, Option<(bool, Vec<Value>)>>,
+}
+
+impl Recalled<'_> {
+    /// An item of a stored response, output or input.
+    async fn item(&mut self, id: &str) -> Result<Option<Value>, WireError> {
+        let Some((run, index)) = place_of(id) else { return Ok(None) };
+        if id.starts_with("in_") {
+            return self.input_item(run, index).await;
+        }
+        Ok(self.output(run, true).await?.and_then(|output| output.get(index).filter(|item| item["id"] == id).cloned()))
+    }
+
+    async fn input_item(&self, run: RunId, index: usize) -> Result<Option<Value>, WireError> {
+        let views = self.state.engine.views();
+        let Some(view) = views.run(self.caller.tenant(), run).await? else { return Ok(None) };
+        let is_stored = view.note.as_ref().and_then(|note| Note::read(note)).is_some_and(|note| note.store);
+        let position = u32::try_from(index).unwrap_or(u32::MAX);
+        if !is_stored || position >= view.state.context.length {
+            return Ok(None);
+        }
+        let items = views.box_items(self.caller.tenant(), view.state.context.id, position, 1).await?;
+        Ok(items.first().and_then(|item| wire_input(run, index, item)))
+    }
+
+    /// The output of a response; only of one that was stored, if that is asked.
+    async fn output(&mut self, run: RunId, stored: bool) -> Result<Option<&Vec<Value>>, WireError> {
+        if !self.runs.contains_key(&run) {
+            if self.runs.len() >= RECALLED_MAX {
+                let message =
+                    format!("the input speaks of more than {RECALLED_MAX} earlier responses; send `previous_response_id` instead");
+                return Err(WireError::invalid("input", message));
+            }
+            let read = self.read(run).await?;
+            self.runs.insert(run, read);
+        }
+        let found = self.runs.get(&run).and_then(Option::as_ref);
+        Ok(found.filter(|(is_stored, _)| *is_stored || !stored).map(|(_, output)| output))
+    }
+
+    async fn read(&self, run: RunId) -> Result<Option<(bool, Vec<Value>)>, WireError> {
+        let view = self.state.engine.views().run(self.caller.tenant(), run).await?;
+        let Some(known) = view.and_then(Known::of) else { return Ok(None) };
+        let is_stored = known.note.store;
+        let mut reader = Reader::new(&self.state.engine, known, false);
+        reader.catch_up().await?;
+        let mut read = object(&reader.made);
+        let output = read["output"].as_array_mut().map(std::mem::take).unwrap_or_default();
+        Ok(Some((is_stored, output)))
+    }
+}

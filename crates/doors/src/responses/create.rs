@@ -1,0 +1,171 @@
+//! A request for a response.
+
+use std::time::Duration;
+
+use axum::{extract::State, http::HeaderMap, response::Response};
+use serde_json::{Map, Value, json};
+use windlass_engine::{EngineError, Respond, Responded};
+use windlass_kernel::AgentName;
+use windlass_ports::{Lineage, StoreError};
+
+use super::{
+    body::WireBody,
+    chain,
+    error::WireError,
+    manifest::{self, Pinned},
+    note::{Note, Spelling},
+    object::object,
+    reader::{Known, Reader},
+    request::Create,
+    stream,
+};
+use crate::{
+    DoorState, answer,
+    auth::{Caller, Scope},
+    request::{header_key, trace},
+    waiting::news_or_time,
+};
+
+/// How long one wait for news lasts at the most.
+const WAIT: Duration = Duration::from_secs(1);
+
+pub(super) async fn create(
+    State(state): State<DoorState>,
+    caller: Caller,
+    headers: HeaderMap,
+    WireBody(body): WireBody,
+) -> Result<Response, WireError> {
+    caller.needs(&Scope::Responses)?;
+    let create = Create::read(&body)?;
+    if create.conversation.is_some() {
+        return Err(WireError::invalid("conversation", "conversations are not served yet; send `previous_response_id` instead"));
+    }
+    let key = header_key(&headers)?;
+    let fingerprint = key.as_ref().map(|_| fingerprint(&body)).unwrap_or_default();
+    let spelling = spelling(&state, &headers, &create);
+    let before = chain::before(&state, &caller, create.previous.as_deref()).await?;
+    let mut input = chain::input(&state, &caller, &before, &create.input).await?;
+    let Pinned { manifest, agent } = manifest::pin(&state, &caller, &create).await?;
+    let note = Note {
+        store: create.store,
+        background: create.background,
+        spelling,
+        names: create.namespaced.clone(),
+        fingerprint: fingerprint.clone(),
+        ..Note::new(create.model.clone().unwrap_or_else(|| manifest.model.clone()), echo(&create))
+    };
+    let mut request = Respond {
+        tenant: caller.tenant().clone(),
+        agent,
+        manifest,
+        input: Vec::new(),
+        parent: before.parent,
+        left: before.left,
+        note: note.encode(),
+        dedupe: key.as_deref().map(|key| format!("response:{key}")),
+        erase_ms: (!create.store).then_some(state.responses.erase_ms),
+        lineage: Lineage { trace: trace(&headers)?, source: Some(caller.name()), ..Lineage::default() },
+    };
+    request.input.append(&mut input);
+    let taken = match state.engine.respond(request.clone()).await {
+        Err(EngineError::TakenBefore(by)) => {
+            // The other branch ran the calls that were left behind: this one gets what they brought.
+            request.left = None;
+            request.input.extend(chain::taken_results(&state, &caller, by).await?);
+            state.engine.respond(request).await?
+        }
+        taken => taken?,
+    };
+    answer(&state, &caller, &create, taken, &fingerprint).await
+}
+
+/// What a client gets for a run that was taken, or that its key found again.
+async fn answer(state: &DoorState, caller: &Caller, create: &Create, taken: Responded, fingerprint: &str) -> Result<Response, WireError> {
+    let view = state.engine.views().run(caller.tenant(), taken.run).await?.ok_or(EngineError::UnknownRun)?;
+    let known = Known::of(view).ok_or(EngineError::UnknownRun)?;
+    if taken.is_repeat && known.note.fingerprint != fingerprint {
+        let message = "this Idempotency-Key was used for another request; use a fresh key for a new one";
+        return Err(WireError::conflict("idempotency_key_reused", message).at("Idempotency-Key"));
+    }
+    let patience = (!known.note.store).then(|| Duration::from_millis(state.responses.join_ms));
+    let attendance = state.attended.attend(&state.engine, &known.agent, known.id, patience);
+    if create.stream {
+        return Ok(stream::response(Reader::new(&state.engine, known, true), None, Some(attendance), state.responses.heartbeat_ms));
+    }
+    let mut attendance = attendance;
+    let mut reader = Reader::new(&state.engine, known, false);
+    wait(&mut reader, create.background).await?;
+    attendance.served();
+    Ok(answer::ok(&object(&reader.made)))
+}
+
+/// Waits until the response is over, or can only be gone on with by a person; one in the background is not waited for.
+async fn wait(reader: &mut Reader, background: bool) -> Result<(), WireError> {
+    loop {
+        match reader.catch_up().await {
+            Ok(()) if background || reader.made.is_over() || reader.made.is_parked => return Ok(()),
+            Ok(()) => {}
+            Err(StoreError::Unavailable(why)) => tracing::warn!(why, "a response waits for the store"),
+            Err(error) => return Err(error.into()),
+        }
+        news_or_time(&mut reader.watch, WAIT).await;
+    }
+}
+
+/// What the response repeats of the request, with what holds where nothing was said.
+fn echo(create: &Create) -> Map<String, Value> {
+    let sampling = &create.sampling;
+    let fields = json!({
+        "previous_response_id": create.previous,
+        "instructions": create.instructions,
+        "tool_choice": create.echo.tool_choice,
+        "truncation": sampling.truncation.unwrap_or("disabled"),
+        "parallel_tool_calls": create.parallel_tool_calls,
+        "text": create.echo.text,
+        "top_p": sampling.top_p.unwrap_or(1.0),
+        "presence_penalty": sampling.presence_penalty.unwrap_or(0.0),
+        "frequency_penalty": sampling.frequency_penalty.unwrap_or(0.0),
+        "top_logprobs": sampling.top_logprobs.unwrap_or(0),
+        "temperature": sampling.temperature.unwrap_or(1.0),
+        "reasoning": create.echo.reasoning,
+        "max_output_tokens": create.max_output_tokens,
+        "max_tool_calls": create.max_tool_calls,
+        "service_tier": sampling.service_tier.filter(|tier| *tier != "auto").unwrap_or("default"),
+        "metadata": create.metadata,
+        "safety_identifier": sampling.safety_identifier,
+        "prompt_cache_key": sampling.prompt_cache_key,
+        "user": sampling.user,
+    });
+    match fields {
+        Value::Object(fields) => fields,
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Map::new(),
+    }
+}
+
+/// How the client wants it spelled.
+fn spelling(state: &DoorState, headers: &HeaderMap, create: &Create) -> Spelling {
+    let header = |name: &str, value: &str| headers.get(name).is_some_and(|given| given.as_bytes().eq_ignore_ascii_case(value.as_bytes()));
+    let included = |value: &str| create.include.iter().any(|given| given == value);
+    let standard = match headers.get("windlass-status") {
+        Some(value) => value.as_bytes().eq_ignore_ascii_case(b"standard"),
+        None => state.responses.standard_status,
+    };
+    Spelling {
+        pairs: header("windlass-items", "pairs") || included("windlass:function_pairs"),
+        lifecycle: header("windlass-events", "lifecycle") || included("windlass:lifecycle_events"),
+        standard,
+    }
+}
+
+/// What tells one request from another: what it says, in whatever order.
+fn fingerprint(body: &[u8]) -> String {
+    use sha2::{Digest, Sha256};
+    // An object of this kind keeps its keys sorted, so that the order they came in says nothing.
+    let canonical = serde_json::from_slice::<Value>(body).map(|value| value.to_string()).unwrap_or_default();
+    Sha256::digest(canonical.as_bytes()).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The agent that a model's name stands for, if it does.
+pub(super) fn agent_of(model: &str) -> Option<AgentName> {
+    model.strip_prefix("agent/").filter(|name| !name.is_empty()).map(AgentName::from)
+}

@@ -1,0 +1,230 @@
+//! What a client of the Responses door is told when something is not done, in the shape that OpenAI's SDKs read.
+//!
+//! The SDKs choose their exception by the status and print the message; people search for the code and the parameter. All
+//! four keys are always there, because generated clients insist on them.
+
+use std::fmt;
+
+use axum::{
+    http::{HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use serde::{Serialize, Serializer, ser::SerializeStruct};
+
+use crate::answer;
+
+const INVALID_REQUEST: &str = "invalid_request_error";
+
+/// A refusal. It is written as the object under `error`, which events and frames carry as well.
+#[derive(Debug)]
+pub(crate) struct WireError {
+    status: u16,
+    kind: &'static str,
+    code: &'static str,
+    param: Option<String>,
+    message: String,
+    retry_after_s: Option<u32>,
+}
+
+impl WireError {
+    fn new(status: u16, kind: &'static str, code: &'static str, message: impl Into<String>) -> Self {
+        WireError { status, kind, code, param: None, message: message.into(), retry_after_s: None }
+    }
+
+    /// 400: the request cannot be done as it stands.
+    pub fn bad(code: &'static str, message: impl Into<String>) -> Self {
+        Self::new(400, INVALID_REQUEST, code, message)
+    }
+
+    /// 400: what the answer depends on was not given.
+    pub fn missing(param: impl Into<String>) -> Self {
+        let param = param.into();
+        Self::bad("missing_required_parameter", format!("Missing required parameter: '{param}'.")).at(param)
+    }
+
+    /// 400: a value that this parameter cannot have.
+    pub fn invalid(param: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::bad("invalid_value", message).at(param)
+    }
+
+    /// 401: nobody we know.
+    pub fn unauthorized(message: impl Into<String>) -> Self {
+        Self::new(401, INVALID_REQUEST, "invalid_api_key", message)
+    }
+
+    /// 403: somebody who may not.
+    pub fn forbidden(message: impl Into<String>) -> Self {
+        Self::new(403, INVALID_REQUEST, "insufficient_permissions", message)
+    }
+
+    /// 404: it is not there, or it is somebody else's.
+    pub fn not_found(message: impl Into<String>) -> Self {
+        Self::new(404, "not_found", "not_found", message)
+    }
+
+    /// 405: the path is there, but does not take this method.
+    pub fn wrong_method(message: impl Into<String>) -> Self {
+        Self::new(405, INVALID_REQUEST, "method_not_allowed", message)
+    }
+
+    /// 408: the body took too long. The SDKs try again by themselves.
+    pub fn late(message: impl Into<String>) -> Self {
+        Self::new(408, INVALID_REQUEST, "request_timeout", message)
+    }
+
+    /// 409: not while something else is going on. The SDKs try again by themselves.
+    pub fn conflict(code: &'static str, message: impl Into<String>) -> Self {
+        Self::new(409, INVALID_REQUEST, code, message)
+    }
+
+    /// 413: too much at once.
+    pub fn too_large(message: impl Into<String>) -> Self {
+        Self::new(413, INVALID_REQUEST, "request_too_large", message)
+    }
+
+    /// 415: a body that is not plain JSON.
+    pub fn unsupported_media(message: impl Into<String>) -> Self {
+        Self::new(415, INVALID_REQUEST, "unsupported_media_type", message)
+    }
+
+    /// 424: a server that the request relies on does not answer as it should.
+    pub fn failed_dependency(message: impl Into<String>) -> Self {
+        Self::new(424, "external_connector_error", "http_error", message)
+    }
+
+    /// 429: later, please.
+    pub fn too_many(code: &'static str, message: impl Into<String>, retry_after_s: u32) -> Self {
+        Self::new(429, "too_many_requests", code, message).retry_after(retry_after_s)
+    }
+
+    /// 500: ours, and the client can do nothing about it. What happened is for the log alone.
+    pub fn internal(error: &dyn fmt::Display) -> Self {
+        tracing::error!(%error, "a request failed by our own fault");
+        Self::new(500, "server_error", "server_error", "something broke on our side; the log has the details")
+    }
+
+    /// 503: a passing trouble.
+    pub fn unavailable(code: &'static str, message: impl Into<String>, retry_after_s: u32) -> Self {
+        Self::new(503, "server_error", code, message).retry_after(retry_after_s)
+    }
+
+    /// Names the parameter it is about.
+    pub fn at(mut self, param: impl Into<String>) -> Self {
+        self.param = Some(param.into());
+        self
+    }
+
+    /// Names it by a code of its own.
+    pub fn named(mut self, code: &'static str) -> Self {
+        self.code = code;
+        self
+    }
+
+    fn retry_after(mut self, seconds: u32) -> Self {
+        self.retry_after_s = Some(seconds);
+        self
+    }
+}
+
+/// What tests look at.
+#[cfg(test)]
+impl WireError {
+    /// The HTTP status.
+    pub fn status(&self) -> u16 {
+        self.status
+    }
+
+    /// What programs tell errors apart by.
+    pub fn code(&self) -> &'static str {
+        self.code
+    }
+
+    /// The parameter it is about.
+    pub fn param(&self) -> Option<&str> {
+        self.param.as_deref()
+    }
+
+    /// What people read.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+}
+
+impl Serialize for WireError {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut error = serializer.serialize_struct("error", 4)?;
+        error.serialize_field("message", &self.message)?;
+        error.serialize_field("type", self.kind)?;
+        error.serialize_field("param", &self.param)?;
+        error.serialize_field("code", self.code)?;
+        error.end()
+    }
+}
+
+impl IntoResponse for WireError {
+    fn into_response(self) -> Response {
+        #[derive(Serialize)]
+        struct Envelope<'a> {
+            error: &'a WireError,
+        }
+        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let mut response = answer::json(status, &Envelope { error: &self });
+        if let Some(seconds) = self.retry_after_s {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        if status == StatusCode::UNAUTHORIZED {
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn all_four_keys_are_there_even_when_null() {
+        let cases = [
+            (WireError::bad("invalid_json", "m"), 400, "invalid_request_error", "invalid_json"),
+            (WireError::unauthorized("m"), 401, "invalid_request_error", "invalid_api_key"),
+            (WireError::forbidden("m"), 403, "invalid_request_error", "insufficient_permissions"),
+            (WireError::not_found("m"), 404, "not_found", "not_found"),
+            (WireError::wrong_method("m"), 405, "invalid_request_error", "method_not_allowed"),
+            (WireError::late("m"), 408, "invalid_request_error", "request_timeout"),
+            (WireError::conflict("conversation_locked", "m"), 409, "invalid_request_error", "conversation_locked"),
+            (WireError::too_large("m"), 413, "invalid_request_error", "request_too_large"),
+            (WireError::unsupported_media("m"), 415, "invalid_request_error", "unsupported_media_type"),
+            (WireError::failed_dependency("m"), 424, "external_connector_error", "http_error"),
+            (WireError::too_many("rate_limit_exceeded", "m", 5), 429, "too_many_requests", "rate_limit_exceeded"),
+            (WireError::unavailable("server_is_overloaded", "m", 1), 503, "server_error", "server_is_overloaded"),
+        ];
+        for (error, status, kind, code) in cases {
+            assert_eq!(error.status(), status);
+            let body = serde_json::to_value(&error).unwrap();
+            assert_eq!(body, json!({ "message": "m", "type": kind, "param": null, "code": code }));
+        }
+        let missing = serde_json::to_value(WireError::missing("input")).unwrap();
+        assert_eq!((&missing["param"], &missing["code"]), (&json!("input"), &json!("missing_required_parameter")));
+    }
+
+    #[test]
+    fn our_own_faults_are_not_told() {
+        let error = WireError::internal(&"the password is 1234");
+        assert_eq!(error.status(), 500);
+        let body: Value = serde_json::to_value(&error).unwrap();
+        assert_eq!(body["code"], "server_error");
+        assert!(!error.message().contains("1234"));
+    }
+
+    #[test]
+    fn the_response_says_when_to_come_back_and_with_what() {
+        let response = WireError::too_many("rate_limit_exceeded", "m", 7).into_response();
+        assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(response.headers()[header::RETRY_AFTER], "7");
+        let response = WireError::unauthorized("m").into_response();
+        assert_eq!(response.headers()[header::WWW_AUTHENTICATE], "Bearer");
+    }
+}

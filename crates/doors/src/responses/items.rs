@@ -1,0 +1,111 @@
+//! Output items as they are spelled on the wire, from what runs store.
+
+use serde_json::{Value, json, value::RawValue};
+use windlass_kernel::{CallKey, CallNumber, Manifest, RunId, TaskStatus, content};
+
+use super::note::Note;
+
+/// The label of tools that are no tool server's.
+const OWN_LABEL: &str = "windlass";
+
+/// The id of an output item: unique for ever, the same in every event, and enough to find it again.
+pub(super) fn item_id(prefix: &str, run: RunId, index: usize) -> String {
+    format!("{prefix}_{}_{index}", run.0.simple())
+}
+
+/// Where an output item is found, if its id is one of ours.
+pub(super) fn place_of(id: &str) -> Option<(RunId, usize)> {
+    let (_, rest) = id.split_once('_')?;
+    let (run, index) = rest.split_once('_')?;
+    let run = Some(run).filter(|run| run.len() == 32).and_then(|run| uuid::Uuid::try_parse(run).ok())?;
+    Some((RunId(run), index.parse().ok()?))
+}
+
+pub(super) fn message(id: &str, text: &str, status: &str) -> Value {
+    json!({ "type": "message", "id": id, "role": "assistant", "status": status, "content": [text_part(text)] })
+}
+
+pub(super) fn empty_message(id: &str) -> Value {
+    json!({ "type": "message", "id": id, "role": "assistant", "status": "in_progress", "content": [] })
+}
+
+pub(super) fn text_part(text: &str) -> Value {
+    json!({ "type": "output_text", "text": text, "annotations": [], "logprobs": [] })
+}
+
+/// A call that is the client's to make.
+pub(super) fn function_call(id: &str, key: CallKey, call: &content::Call, note: &Note, arguments: &str, status: &str) -> Value {
+    let mut item = json!({
+        "type": "function_call", "id": id, "call_id": key.to_string(), "name": call.tool, "arguments": arguments, "status": status,
+    });
+    if let Some(client) = note.names.get(&call.tool) {
+        item["name"] = client.name.clone().into();
+        item["namespace"] = client.namespace.clone().into();
+    }
+    item
+}
+
+/// What a call brought, in the pair form.
+pub(super) fn function_output(id: &str, key: CallKey, output: &str) -> Value {
+    json!({ "type": "function_call_output", "id": id, "call_id": key.to_string(), "output": output, "status": "completed" })
+}
+
+/// A call that the server makes.
+pub(super) fn mcp_call(id: &str, call: &content::Call, manifest: &Manifest, arguments: &str) -> Value {
+    let remote = manifest.tool(&call.tool).and_then(|tool| tool.remote.as_ref());
+    let (label, name) = remote.map_or((OWN_LABEL, call.tool.as_str()), |remote| (remote.server.as_str(), remote.name.as_str()));
+    json!({
+        "type": "mcp_call", "id": id, "server_label": label, "name": name, "arguments": arguments, "output": null, "error": null,
+        "approval_request_id": null, "status": "in_progress",
+    })
+}
+
+/// What a server offers, as it was when the request came.
+pub(super) fn mcp_list_tools(id: &str, label: &str, manifest: &Manifest) -> Value {
+    let offered = manifest.tools.iter().filter_map(|tool| {
+        let remote = tool.remote.as_ref().filter(|remote| remote.server == label)?;
+        Some(json!({ "name": remote.name, "description": tool.description, "input_schema": tool.parameters, "annotations": null }))
+    });
+    json!({ "type": "mcp_list_tools", "id": id, "server_label": label, "tools": offered.collect::<Vec<_>>(), "error": null })
+}
+
+/// What a call brought.
+pub(super) struct Outcome {
+    pub call: CallNumber,
+    pub text: String,
+    pub is_error: bool,
+}
+
+impl Outcome {
+    /// Reads a result's content.
+    pub fn read(bytes: &[u8]) -> Option<Self> {
+        let result: content::CallResult<'_> = serde_json::from_slice(bytes).ok()?;
+        let is_error = result.status != TaskStatus::Success;
+        let own_words = is_error.then(|| error_message(result.result)).flatten();
+        Some(Outcome { call: result.call, text: own_words.unwrap_or_else(|| as_text(result.result)), is_error })
+    }
+}
+
+/// The message of an error object.
+fn error_message(raw: &RawValue) -> Option<String> {
+    let value: Value = serde_json::from_str(raw.get()).ok()?;
+    value.get("error")?.get("message")?.as_str().map(str::to_owned)
+}
+
+fn as_text(raw: &RawValue) -> String {
+    serde_json::from_str(raw.get()).unwrap_or_else(|_| raw.get().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_item_is_found_by_its_id() {
+        let run = RunId(uuid::Uuid::from_u128(7));
+        assert_eq!(place_of(&item_id("msg", run, 12)), Some((run, 12)));
+        for id in ["", "msg", "msg_7_1", "msg_00000000000000000000000000000007", "msg_00000000000000000000000000000007_x"] {
+            assert_eq!(place_of(id), None, "{id}");
+        }
+    }
+}

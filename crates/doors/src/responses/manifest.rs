@@ -1,0 +1,260 @@
+//! What a response's run may do, from what its request says and what the configuration has.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Map, Value};
+use windlass_kernel::{
+    AfterExecution, AgentName, Budgets, EffectClass, Manifest, Route, ServerSource, ToolChoice, ToolName, ToolServer, ToolSpec,
+};
+use windlass_ports::{DeclaredServer, OfferedTool, ServerError};
+
+use super::{
+    create::agent_of,
+    error::WireError,
+    request::{Allowed, Approval, Choice, Create, Function, Mcp, Namespaced, Tool, ToolFilter},
+};
+use crate::{DoorState, auth::Caller, limits::TOOLS_MAX};
+
+/// What a request pins.
+pub(super) struct Pinned {
+    pub manifest: Manifest,
+    pub agent: Option<AgentName>,
+}
+
+/// Pins what the request may do. Tool servers it names are asked what they offer.
+pub(super) async fn pin(state: &DoorState, caller: &Caller, create: &Create) -> Result<Pinned, WireError> {
+    let agent = create.model.as_deref().and_then(agent_of);
+    let settings = state.engine.settings();
+    let spec = match &agent {
+        None => None,
+        Some(name) => Some(state.engine.roster().agents.get(name).ok_or_else(|| unknown_model(create))?),
+    };
+    let model = match (&spec, &create.model) {
+        (Some(spec), _) => spec.model.clone().unwrap_or_else(|| state.engine.default_model().to_owned()),
+        (None, Some(model)) => model.clone(),
+        (None, None) => state.engine.default_model().to_owned(),
+    };
+    if !state.engine.has_model(&model) {
+        return Err(unknown_model(create));
+    }
+    let mut tools = Tools::new(settings.call_deadline_ms, create.namespaced.clone());
+    for name in create.server_tools.iter().map(|name| ToolName::from(name.as_str())).chain(spec.iter().flat_map(|spec| spec.tools.clone()))
+    {
+        tools.attach(state, caller, &name).await?;
+    }
+    for (index, tool) in create.tools.iter().enumerate() {
+        match tool {
+            Tool::Function(function) => tools.add_function(function),
+            Tool::Mcp(server) => tools.declare(state, caller, server).await.map_err(|error| error.at(format!("tools[{index}]")))?,
+            Tool::Other(_) => {}
+        }
+    }
+    if tools.specs.len() > TOOLS_MAX {
+        return Err(WireError::invalid("tools", format!("there are {} tools; {TOOLS_MAX} are allowed", tools.specs.len())));
+    }
+    let choice = tools.choice(&create.choice)?;
+    let allowed = tools.allowed(&create.allowed);
+    let base = spec.map_or(Budgets { iterations: settings.iterations_max, calls: None, tokens: None, wall_ms: None }, |spec| spec.budgets);
+    let budgets = Budgets {
+        iterations: create.max_turns.unwrap_or(base.iterations),
+        calls: base.calls,
+        tokens: smaller(base.tokens, create.budget_tokens),
+        wall_ms: smaller(base.wall_ms, create.budget_wall_ms),
+    };
+    let instructions = match (spec.and_then(|spec| spec.instructions.clone()), create.instructions.clone()) {
+        (Some(agents), Some(requests)) => Some(format!("{agents}\n\n{requests}")),
+        (agents, requests) => agents.or(requests),
+    };
+    let parameters = parameters(create);
+    let manifest = Manifest {
+        instructions,
+        tools: tools.specs,
+        choice,
+        allowed,
+        one_call: !create.parallel_tool_calls,
+        calls_max: create.max_tool_calls,
+        servers: tools.servers,
+        parameters: (!parameters.is_empty()).then_some(Value::Object(parameters)),
+        declared: create.echo.tools.clone(),
+        announced: create.stream || create.background,
+        ..Manifest::plain(model, budgets)
+    };
+    Ok(Pinned { manifest, agent })
+}
+
+fn unknown_model(create: &Create) -> WireError {
+    let name = create.model.as_deref().unwrap_or_default();
+    WireError::invalid("model", format!("The model '{name}' does not exist; GET /v1/models lists those there are."))
+        .named("model_not_found")
+}
+
+/// How the model should answer, as far as the request says.
+fn parameters(create: &Create) -> Map<String, Value> {
+    let mut given = match serde_json::to_value(&create.sampling) {
+        Ok(Value::Object(given)) => given,
+        Ok(_) | Err(_) => Map::new(),
+    };
+    if let Some(tokens) = create.max_output_tokens {
+        given.insert("max_output_tokens".into(), tokens.into());
+    }
+    given
+}
+
+fn smaller(a: Option<u64>, b: Option<u64>) -> Option<u64> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}
+
+/// The tools of a request in the making.
+struct Tools {
+    specs: Vec<ToolSpec>,
+    servers: Vec<ToolServer>,
+    names: BTreeMap<String, Namespaced>,
+    taken: BTreeSet<String>,
+    deadline_ms: u64,
+}
+
+impl Tools {
+    fn new(deadline_ms: u64, names: BTreeMap<String, Namespaced>) -> Self {
+        Tools { specs: Vec::new(), servers: Vec::new(), names, taken: BTreeSet::new(), deadline_ms }
+    }
+
+    fn add(&mut self, spec: ToolSpec) {
+        self.taken.insert(spec.name.to_string());
+        self.specs.push(spec);
+    }
+
+    /// A tool of the configuration, or all tools of a configured server.
+    async fn attach(&mut self, state: &DoorState, caller: &Caller, name: &ToolName) -> Result<(), WireError> {
+        if self.taken.contains(name.as_str()) {
+            return Ok(());
+        }
+        if let Some(spec) = state.engine.tool(name) {
+            self.add(spec);
+            return Ok(());
+        }
+        let server = state.engine.configured_server(name).ok_or_else(|| {
+            let message = format!("the configuration has no tool and no tool server {:?}", name.as_str());
+            WireError::invalid("windlass.tools", message).named("unknown_tool")
+        })?;
+        self.offer(state, caller, server, None).await
+    }
+
+    /// A function is the client's, unless the request or its agent names a tool of ours so.
+    fn add_function(&mut self, function: &Function) {
+        let name = function.called.as_str();
+        if self.taken.contains(name) {
+            return;
+        }
+        self.add(ToolSpec {
+            name: name.into(),
+            description: function.description.clone().unwrap_or_default(),
+            parameters: function.parameters.clone().unwrap_or_else(|| Value::Object(Map::new())),
+            route: Route::Client,
+            effect: EffectClass::Write,
+            after_execution: AfterExecution::Suspend,
+            deadline_ms: self.deadline_ms,
+            remote: None,
+            strict: function.strict,
+        });
+    }
+
+    /// A server that the request names, or brings along.
+    async fn declare(&mut self, state: &DoorState, caller: &Caller, mcp: &Mcp) -> Result<(), WireError> {
+        if self.servers.iter().any(|server| server.label == mcp.label) {
+            return Err(WireError::invalid("server_label", format!("two tool servers have the label {:?}", mcp.label)));
+        }
+        if mcp.approval.as_ref().is_some_and(|approval| *approval != Approval::Never) {
+            let message = "approvals are not served yet; send `require_approval: \"never\"`";
+            return Err(WireError::invalid("require_approval", message).named("unsupported_value"));
+        }
+        let servers = state.engine.servers().ok_or_else(|| WireError::invalid("type", "this server has no tool servers"))?;
+        let server = match &mcp.url {
+            None if servers.is_configured(&mcp.label) => ToolServer { label: mcp.label.clone(), source: ServerSource::Configured },
+            None => {
+                let message = format!("there is no configured tool server {:?}; send its `server_url` too", mcp.label);
+                return Err(WireError::invalid("server_url", message).named("missing_required_parameter"));
+            }
+            Some(url) => {
+                let declared = DeclaredServer { label: mcp.label.clone(), url: url.clone(), headers: mcp.headers.clone() };
+                servers.declare(caller.tenant(), declared).map_err(server_error)?
+            }
+        };
+        self.offer(state, caller, server, mcp.allowed.as_ref()).await
+    }
+
+    async fn offer(&mut self, state: &DoorState, caller: &Caller, server: ToolServer, only: Option<&ToolFilter>) -> Result<(), WireError> {
+        let is_wanted = |tool: &OfferedTool| only.is_none_or(|only| fits(only, tool));
+        let offered = state.engine.offered(caller.tenant(), &server, &mut self.taken, is_wanted).await.map_err(server_error)?;
+        self.specs.extend(offered);
+        self.servers.push(server);
+        Ok(())
+    }
+
+    fn choice(&self, choice: &Choice) -> Result<ToolChoice, WireError> {
+        Ok(match choice {
+            Choice::Auto | Choice::Other => ToolChoice::Auto,
+            Choice::None => ToolChoice::None,
+            Choice::Required => ToolChoice::Required,
+            Choice::Function(name) => ToolChoice::Tool(self.find(None, name).ok_or_else(|| not_a_tool(name))?),
+            Choice::Mcp { label, name: None } => {
+                if !self.servers.iter().any(|server| server.label == *label) {
+                    return Err(not_a_tool(label));
+                }
+                ToolChoice::Required
+            }
+            Choice::Mcp { label, name: Some(name) } => ToolChoice::Tool(self.find(Some(label), name).ok_or_else(|| not_a_tool(name))?),
+        })
+    }
+
+    /// The tool's name for the model.
+    fn find(&self, label: Option<&str>, name: &str) -> Option<ToolName> {
+        let is_it = |spec: &&ToolSpec| match (label, &spec.remote) {
+            (Some(label), Some(remote)) => remote.server == label && remote.name == name,
+            (None, _) => spec.name.as_str() == name || self.names.get(spec.name.as_str()).is_some_and(|client| client.name == name),
+            (Some(_), None) => false,
+        };
+        self.specs.iter().find(is_it).map(|spec| spec.name.clone())
+    }
+
+    /// The names of the allowed tools for the model. A name that is no tool of the request allows nothing, but is no reason to
+    /// allow everything.
+    fn allowed(&self, allowed: &[Allowed]) -> Vec<ToolName> {
+        let mut names: Vec<ToolName> = Vec::new();
+        for entry in allowed {
+            match entry {
+                Allowed::Tool(name) => names.push(self.find(None, name).unwrap_or_else(|| name.as_str().into())),
+                Allowed::Mcp { label, name: Some(name) } => names.extend(self.find(Some(label), name)),
+                Allowed::Mcp { label, name: None } => {
+                    let is_its = |spec: &&ToolSpec| spec.remote.as_ref().is_some_and(|remote| remote.server == *label);
+                    names.extend(self.specs.iter().filter(is_its).map(|spec| spec.name.clone()));
+                }
+                Allowed::Other => {}
+            }
+        }
+        if names.is_empty() && !allowed.is_empty() {
+            names.push("".into());
+        }
+        names
+    }
+}
+
+fn fits(filter: &ToolFilter, tool: &OfferedTool) -> bool {
+    let is_read = tool.effect == EffectClass::Read;
+    filter.names.as_ref().is_none_or(|names| names.contains(&tool.name)) && filter.read_only.is_none_or(|wanted| wanted == is_read)
+}
+
+fn not_a_tool(name: &str) -> WireError {
+    WireError::invalid("tool_choice", format!("Tool choice '{name}' not found in 'tools' parameter.")).named("unknown_tool")
+}
+
+fn server_error(error: ServerError) -> WireError {
+    let message = error.to_string();
+    match error {
+        ServerError::Unknown(_) => WireError::invalid("server_label", message),
+        ServerError::Refused(_) => WireError::invalid("server_url", message).named("server_url_refused"),
+        ServerError::Failed { .. } => WireError::failed_dependency(message),
+    }
+}

@@ -1,0 +1,40 @@
+//! The models there are, and the agents, which are asked as models are.
+
+use axum::{
+    extract::{Path, State},
+    response::Response,
+};
+use serde_json::{Value, json};
+
+use super::{create::agent_of, error::WireError};
+use crate::{
+    DoorState, answer,
+    auth::{Caller, Scope},
+};
+
+/// The name of an entry that takes every name: it is no model that could be listed.
+const ANY: &str = "*";
+
+pub(super) async fn list(State(state): State<DoorState>, caller: Caller) -> Result<Response, WireError> {
+    caller.needs(&Scope::Responses)?;
+    let models = state.engine.model_names().into_iter().filter(|name| name != ANY);
+    let agents = state.engine.roster().agents.keys().map(|name| format!("agent/{name}"));
+    let data: Vec<Value> = models.chain(agents).map(|name| model(&name)).collect();
+    Ok(answer::ok(&json!({ "object": "list", "data": data })))
+}
+
+pub(super) async fn retrieve(State(state): State<DoorState>, caller: Caller, Path(name): Path<String>) -> Result<Response, WireError> {
+    caller.needs(&Scope::Responses)?;
+    let is_known = match agent_of(&name) {
+        Some(agent) => state.engine.roster().agents.contains_key(&agent),
+        None => state.engine.has_model(&name),
+    };
+    match is_known {
+        true => Ok(answer::ok(&model(&name))),
+        false => Err(WireError::not_found(format!("The model '{name}' does not exist")).named("model_not_found")),
+    }
+}
+
+fn model(name: &str) -> Value {
+    json!({ "id": name, "object": "model", "created": 0, "owned_by": "windlass" })
+}

@@ -1,0 +1,117 @@
+//! The response object.
+
+use serde_json::{Value, json};
+use windlass_kernel::{BudgetKind, EndReason, Finish, Manifest, Timestamp, Usage};
+
+use super::{note::Spelling, project::Projection};
+
+/// How a response ended.
+pub(super) struct Ending {
+    pub status: &'static str,
+    /// The same, whatever the client can bear to read.
+    native: &'static str,
+    /// The event that says so.
+    pub event: &'static str,
+    incomplete: Option<&'static str>,
+    error: Option<(String, String)>,
+    at: Timestamp,
+}
+
+impl Ending {
+    /// What the end of a run is for its response. `words` are the deliverable's.
+    pub fn new(reason: &EndReason, at: Timestamp, words: &str, manifest: &Manifest, spelling: Spelling) -> Self {
+        let plain = |status, event, incomplete| Ending { status, native: status, event, incomplete, error: None, at };
+        match reason {
+            EndReason::RequiresAction if manifest.runs_tools() => {
+                let status = if spelling.standard { "completed" } else { "requires_action" };
+                let event = if spelling.lifecycle { "response.requires_action" } else { "response.completed" };
+                Ending { status, native: "requires_action", event, incomplete: None, error: None, at }
+            }
+            EndReason::Answered | EndReason::RequiresAction | EndReason::Terminated => plain("completed", "response.completed", None),
+            EndReason::CutShort(Finish::Filtered) => plain("incomplete", "response.incomplete", Some("content_filter")),
+            EndReason::CutShort(_) => plain("incomplete", "response.incomplete", Some("max_output_tokens")),
+            EndReason::Budget(kind) => plain("incomplete", "response.incomplete", Some(limit(*kind))),
+            EndReason::Stopped => {
+                let event = if spelling.lifecycle { "response.cancelled" } else { "response.incomplete" };
+                plain("cancelled", event, Some("cancelled"))
+            }
+            EndReason::ModelFailed(code) => {
+                Ending { error: Some((wire_code(code), words.to_owned())), ..plain("failed", "response.failed", None) }
+            }
+        }
+    }
+}
+
+fn limit(kind: BudgetKind) -> &'static str {
+    match kind {
+        BudgetKind::Iterations => "max_turns",
+        BudgetKind::Calls => "max_tool_calls",
+        BudgetKind::Tokens => "max_tokens",
+        BudgetKind::WallMs => "max_time",
+    }
+}
+
+/// The code of a failure, in the words clients act upon.
+fn wire_code(code: &str) -> String {
+    match code {
+        "rate_limited" => "rate_limit_exceeded",
+        "overloaded" => "server_is_overloaded",
+        "stream_cut" | "context_length_exceeded" | "content_filtered" | "insufficient_quota" => code,
+        _ => "server_error",
+    }
+    .to_owned()
+}
+
+/// The object as it is now.
+pub(super) fn object(made: &Projection) -> Value {
+    let mut object = made.note.echo.clone();
+    let going_on = if made.note.background && !made.is_begun { "queued" } else { "in_progress" };
+    let status = made.ending.as_ref().map_or(going_on, |ending| ending.status);
+    let native = match &made.ending {
+        Some(ending) => ending.native,
+        None if made.is_parked => "parked",
+        None => going_on,
+    };
+    let is_answered = matches!(native, "completed" | "requires_action");
+    let completed_at = made.ending.as_ref().filter(|_| is_answered).map(|ending| ending.at.0 / 1000);
+    let incomplete = made.ending.as_ref().and_then(|ending| ending.incomplete);
+    let error = made.ending.as_ref().and_then(|ending| ending.error.as_ref());
+    let usage = made.run.as_ref().filter(|_| made.is_over()).map(|run| usage(run.usage));
+    object.insert("id".into(), response_id(made.id).into());
+    object.insert("object".into(), "response".into());
+    object.insert("created_at".into(), (made.created_at.0 / 1000).into());
+    object.insert("completed_at".into(), completed_at.into());
+    object.insert("status".into(), status.into());
+    object.insert("error".into(), error.map_or(Value::Null, |(code, message)| json!({ "code": code, "message": message })));
+    object.insert("incomplete_details".into(), incomplete.map_or(Value::Null, |reason| json!({ "reason": reason })));
+    object.insert("model".into(), made.note.model.clone().into());
+    object.insert("store".into(), made.note.store.into());
+    object.insert("background".into(), made.note.background.into());
+    object.insert("tools".into(), Value::Array(made.manifest.declared.clone()));
+    object.insert("output".into(), Value::Array(made.snapshot()));
+    object.insert("usage".into(), usage.unwrap_or_default());
+    let iteration = made.run.as_ref().map_or(0, |run| run.iteration);
+    object.insert("windlass".into(), json!({ "status": native, "run_id": made.id, "iteration": iteration }));
+    Value::Object(object)
+}
+
+/// How the door spells a run's id.
+pub(super) fn response_id(run: windlass_kernel::RunId) -> String {
+    format!("resp_{}", run.0.simple())
+}
+
+/// Reads what `response_id` wrote.
+pub(super) fn run_of(id: &str) -> Option<windlass_kernel::RunId> {
+    let hex = id.strip_prefix("resp_").filter(|hex| hex.len() == 32 && !hex.contains(|c: char| c.is_ascii_uppercase()))?;
+    uuid::Uuid::try_parse(hex).ok().map(windlass_kernel::RunId)
+}
+
+fn usage(usage: Usage) -> Value {
+    json!({
+        "input_tokens": usage.tokens_in,
+        "input_tokens_details": { "cached_tokens": usage.cached, "cache_write_tokens": 0 },
+        "output_tokens": usage.tokens_out,
+        "output_tokens_details": { "reasoning_tokens": usage.reasoning },
+        "total_tokens": usage.total(),
+    })
+}

@@ -1,0 +1,372 @@
+//! A response as a projection of its run: the object, and the numbered events that lead to it.
+//!
+//! Nothing of this is stored. The events of a journal, the items they appended and the pieces that words were announced in give
+//! the same wire events with the same numbers, whoever folds them and however often: that is what makes a stream resumable.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use serde_json::{Value, json};
+use windlass_kernel::{
+    CallKey, CallNumber, EndReason, Event, Finish, Manifest, OpenCall, Phase, Pieces, Route, Run, RunId, Timestamp, ToolChoice, apply,
+    content::{Call, Deliverable, Thought},
+};
+use windlass_ports::{Item, JournalEntry};
+
+use super::{
+    items::{self, Outcome, item_id},
+    note::Note,
+    object::{self, Ending},
+    wire::WireEvent,
+};
+
+/// A response in the making.
+pub(super) struct Projection {
+    pub id: RunId,
+    pub note: Arc<Note>,
+    pub manifest: Arc<Manifest>,
+    pub created_at: Timestamp,
+    /// The run, folded so far.
+    pub run: Option<Run>,
+    /// The output so far, open items included.
+    pub output: Vec<Value>,
+    pub ending: Option<Ending>,
+    /// Whether somebody works on it, or did.
+    pub is_begun: bool,
+    pub is_parked: bool,
+    /// How many pieces of the open words were taken.
+    pub pieces: usize,
+    /// Events that nobody has taken yet; none are made if nobody will.
+    pub events: Vec<WireEvent>,
+    is_told: bool,
+    next: u64,
+    open: Option<OpenMessage>,
+    /// Where the server's open calls are in the output.
+    calls: BTreeMap<CallNumber, usize>,
+    /// Results of the lap that are shown when all of them are there.
+    outputs: BTreeMap<CallNumber, Outcome>,
+    /// A reply whose words are the deliverable, which the next event brings.
+    replied: Option<(Pieces, Finish)>,
+}
+
+struct OpenMessage {
+    index: usize,
+    id: String,
+    text: String,
+}
+
+impl Projection {
+    /// A response of which nothing is known yet. `is_told` says whether somebody wants the events.
+    pub fn new(id: RunId, note: Arc<Note>, manifest: Arc<Manifest>, created_at: Timestamp, is_told: bool) -> Self {
+        Projection {
+            id,
+            note,
+            manifest,
+            created_at,
+            run: None,
+            output: Vec::new(),
+            ending: None,
+            is_begun: false,
+            is_parked: false,
+            pieces: 0,
+            events: Vec::new(),
+            is_told,
+            next: 0,
+            open: None,
+            calls: BTreeMap::new(),
+            outputs: BTreeMap::new(),
+            replied: None,
+        }
+    }
+
+    /// The number of the journal's next event.
+    pub fn next_number(&self) -> u64 {
+        self.run.as_ref().map_or(0, |run| run.next_number)
+    }
+
+    /// The number of the next event.
+    pub fn next_event(&self) -> u64 {
+        self.next
+    }
+
+    /// How many items of the output box were taken.
+    pub fn items_taken(&self) -> u32 {
+        self.run.as_ref().map_or(0, |run| run.output.length)
+    }
+
+    /// Whether the model speaks, and its words are announced.
+    pub fn awaits_words(&self) -> bool {
+        self.manifest.announced && self.run.as_ref().is_some_and(|run| matches!(run.phase, Phase::Thinking { .. }))
+    }
+
+    /// Whether the response is over.
+    pub fn is_over(&self) -> bool {
+        self.ending.is_some()
+    }
+
+    /// The output as a snapshot shows it: open items with what they have so far.
+    pub fn snapshot(&self) -> Vec<Value> {
+        let mut output = self.output.clone();
+        if let Some(open) = &self.open {
+            output[open.index]["content"] = json!([items::text_part(&open.text)]);
+        }
+        output
+    }
+
+    /// Takes words that were announced and stand in no item yet.
+    pub fn take_words(&mut self, pieces: Vec<String>) {
+        for piece in pieces {
+            self.piece(&piece);
+            self.pieces += 1;
+        }
+    }
+
+    /// Takes a journal entry. `box_items` gives the items it appended to the output box, `result` the content of a result.
+    pub fn take(&mut self, entry: &JournalEntry, appended: &[Item], result: Option<&Item>) {
+        let before = self.run.take();
+        self.run = apply(before, &entry.event);
+        match &entry.event {
+            Event::Accepted { .. } => {
+                self.lifecycle("response.created");
+                if self.note.background {
+                    self.lifecycle("response.queued");
+                }
+            }
+            Event::Leased => {
+                self.is_begun = true;
+                self.lifecycle("response.in_progress");
+                self.list_tools();
+            }
+            Event::LapStarted { .. } => self.show_outputs(),
+            Event::CallsTaken { calls, .. } => self.server_calls(calls, appended),
+            Event::Replied { pieces, finish, calls, items, .. } => self.replied(pieces, *finish, calls, *items, appended),
+            Event::Cut { pieces, resumes, .. } => {
+                let text = appended.first().and_then(thought).unwrap_or_default();
+                self.words(pieces, &text, if *resumes { "completed" } else { "incomplete" });
+            }
+            Event::Quiet => self.lifecycle("response.in_progress"),
+            Event::Reported { .. } => self.reported(result),
+            Event::CallParked { .. } | Event::Parked { .. } => {
+                self.is_parked = true;
+                self.lifecycle("response.in_progress");
+            }
+            Event::CallReleased { .. } | Event::Unparked => self.is_parked = false,
+            Event::Ended { reason, .. } => self.ended(reason, entry.at, appended),
+            Event::ActionStarted { .. }
+            | Event::AttemptFailed { .. }
+            | Event::LeaseEnded { .. }
+            | Event::TakenOver
+            | Event::Ignored { .. }
+            | Event::BudgetBreached { .. } => {}
+        }
+    }
+
+    fn tell(&mut self, kind: &'static str, body: impl FnOnce(&Self) -> Value) {
+        let number = self.next;
+        self.next += 1;
+        if self.is_told {
+            let body = body(self);
+            self.events.push(WireEvent::new(kind, number, body));
+        }
+    }
+
+    fn lifecycle(&mut self, kind: &'static str) {
+        self.tell(kind, |made| json!({ "response": object::object(made) }));
+    }
+
+    fn add(&mut self, item: Value) -> usize {
+        let index = self.output.len();
+        self.output.push(item);
+        self.tell("response.output_item.added", |made| json!({ "output_index": index, "item": made.output[index] }));
+        index
+    }
+
+    fn done(&mut self, index: usize) {
+        self.tell("response.output_item.done", |made| json!({ "output_index": index, "item": made.output[index] }));
+    }
+
+    /// What each server offers comes first.
+    fn list_tools(&mut self) {
+        let manifest = self.manifest.clone();
+        for server in &manifest.servers {
+            let id = item_id("mcpl", self.id, self.output.len());
+            let listed = items::mcp_list_tools(&id, &server.label, &manifest);
+            let mut unlisted = listed.clone();
+            unlisted["tools"] = json!([]);
+            let index = self.add(unlisted);
+            self.tell("response.mcp_list_tools.in_progress", |_| json!({ "output_index": index, "item_id": id }));
+            self.tell("response.mcp_list_tools.completed", |_| json!({ "output_index": index, "item_id": id }));
+            self.output[index] = listed;
+            self.done(index);
+        }
+    }
+
+    /// One announced piece. An empty one is a sign of life.
+    fn piece(&mut self, piece: &str) {
+        if piece.is_empty() {
+            return self.lifecycle("response.in_progress");
+        }
+        if self.open.is_none() {
+            let index = self.output.len();
+            let id = item_id("msg", self.id, index);
+            self.add(items::empty_message(&id));
+            self.tell(
+                "response.content_part.added",
+                |_| json!({ "item_id": id, "output_index": index, "content_index": 0, "part": items::text_part("") }),
+            );
+            self.open = Some(OpenMessage { index, id, text: String::new() });
+        }
+        let Some(open) = &mut self.open else { return };
+        open.text.push_str(piece);
+        let (index, id) = (open.index, open.id.clone());
+        self.tell(
+            "response.output_text.delta",
+            |_| json!({ "item_id": id, "output_index": index, "content_index": 0, "delta": piece, "logprobs": [] }),
+        );
+    }
+
+    /// All words of a message: the pieces that were not taken while they came, and its end.
+    fn words(&mut self, pieces: &Pieces, text: &str, status: &str) {
+        for piece in pieces.cut(text).into_iter().skip(self.pieces) {
+            self.piece(piece);
+        }
+        self.pieces = 0;
+        let Some(OpenMessage { index, id, text }) = self.open.take() else { return };
+        self.tell(
+            "response.output_text.done",
+            |_| json!({ "item_id": id, "output_index": index, "content_index": 0, "text": text, "logprobs": [] }),
+        );
+        self.tell(
+            "response.content_part.done",
+            |_| json!({ "item_id": id, "output_index": index, "content_index": 0, "part": items::text_part(&text) }),
+        );
+        self.output[index] = items::message(&id, &text, status);
+        self.done(index);
+    }
+
+    fn replied(&mut self, pieces: &Pieces, finish: Finish, calls: &[OpenCall], items: u32, appended: &[Item]) {
+        if items == 0 {
+            // The words are the deliverable, which comes with the end.
+            self.replied = Some((pieces.clone(), finish));
+            return;
+        }
+        let text = appended.first().and_then(thought).unwrap_or_default();
+        self.words(pieces, &text, "completed");
+        match calls.is_empty() {
+            false => self.server_calls(calls, appended),
+            true => self.left_calls(appended),
+        }
+    }
+
+    /// Calls that the server makes.
+    fn server_calls(&mut self, calls: &[OpenCall], appended: &[Item]) {
+        for call in appended.iter().filter_map(made_call) {
+            if !calls.iter().any(|open| open.call == call.call) {
+                continue;
+            }
+            if self.note.spelling.pairs {
+                self.function_call(&call);
+                continue;
+            }
+            let index = self.output.len();
+            let id = item_id("mcp", self.id, index);
+            self.add(items::mcp_call(&id, &call, &self.manifest.clone(), ""));
+            self.tell("response.mcp_call.in_progress", |_| json!({ "output_index": index, "item_id": id }));
+            self.output[index]["arguments"] = call.arguments.clone().into();
+            let arguments = &call.arguments;
+            self.tell("response.mcp_call_arguments.delta", |_| json!({ "output_index": index, "item_id": id, "delta": arguments }));
+            self.tell("response.mcp_call_arguments.done", |_| json!({ "output_index": index, "item_id": id, "arguments": arguments }));
+            self.calls.insert(call.call, index);
+        }
+    }
+
+    /// Calls of a reply that ended the run: the client's are shown. One of ours beside them waits for the follow-up, and a client
+    /// that saw it would run it.
+    fn left_calls(&mut self, appended: &[Item]) {
+        let manifest = self.manifest.clone();
+        let is_clients = |call: &Call| manifest.tool(&call.tool).is_some_and(|tool| tool.route == Route::Client);
+        for call in appended.iter().filter_map(made_call) {
+            if manifest.choice == ToolChoice::None || is_clients(&call) {
+                self.function_call(&call);
+            }
+        }
+    }
+
+    fn function_call(&mut self, call: &Call) {
+        let (index, key) = (self.output.len(), CallKey { run: self.id, call: call.call });
+        let id = item_id("fc", self.id, index);
+        let note = self.note.clone();
+        self.add(items::function_call(&id, key, call, &note, "", "in_progress"));
+        let arguments = &call.arguments;
+        self.tell("response.function_call_arguments.delta", |_| json!({ "item_id": id, "output_index": index, "delta": arguments }));
+        self.tell(
+            "response.function_call_arguments.done",
+            |made| json!({ "item_id": id, "output_index": index, "arguments": arguments, "name": made.output[index]["name"] }),
+        );
+        self.output[index] = items::function_call(&id, key, call, &note, arguments, "completed");
+        self.done(index);
+    }
+
+    fn reported(&mut self, result: Option<&Item>) {
+        let Some(outcome) = result.and_then(|item| Outcome::read(&item.content)) else { return };
+        self.is_parked = self.run.as_ref().is_some_and(has_parked);
+        if self.note.spelling.pairs {
+            self.outputs.insert(outcome.call, outcome);
+            return;
+        }
+        let Some(index) = self.calls.remove(&outcome.call) else { return };
+        let field = if outcome.is_error { "error" } else { "output" };
+        self.output[index][field] = outcome.text.into();
+        self.output[index]["status"] = if outcome.is_error { "failed" } else { "completed" }.into();
+        let kind = if outcome.is_error { "response.mcp_call.failed" } else { "response.mcp_call.completed" };
+        self.tell(kind, |made| json!({ "output_index": index, "item_id": made.output[index]["id"] }));
+        self.done(index);
+    }
+
+    /// In the pair form the outputs follow the calls, in the order of the calls.
+    fn show_outputs(&mut self) {
+        for (call, outcome) in std::mem::take(&mut self.outputs) {
+            let id = item_id("fco", self.id, self.output.len());
+            let text = if outcome.is_error { format!("error: {}", outcome.text) } else { outcome.text };
+            let index = self.add(items::function_output(&id, CallKey { run: self.id, call }, &text));
+            self.done(index);
+        }
+    }
+
+    fn ended(&mut self, reason: &EndReason, at: Timestamp, appended: &[Item]) {
+        let words = appended.last().and_then(delivered).unwrap_or_default();
+        if let Some((pieces, finish)) = self.replied.take() {
+            self.words(&pieces, &words, if finish == Finish::Done { "completed" } else { "incomplete" });
+        }
+        self.show_outputs();
+        // Nothing stays open: what was not over is told as such.
+        for index in std::mem::take(&mut self.calls).into_values() {
+            self.output[index]["status"] = "incomplete".into();
+            self.done(index);
+        }
+        self.is_parked = false;
+        let ending = Ending::new(reason, at, &words, &self.manifest, self.note.spelling);
+        let kind = ending.event;
+        self.ending = Some(ending);
+        self.lifecycle(kind);
+    }
+}
+
+fn has_parked(run: &Run) -> bool {
+    run.parked.is_some() || run.calls().iter().any(|call| call.progress == windlass_kernel::Progress::Parked)
+}
+
+fn thought(item: &Item) -> Option<String> {
+    let is_thought = item.kind == windlass_kernel::ItemKind::Thought;
+    is_thought.then(|| serde_json::from_slice::<Thought>(&item.content).ok().map(|thought| thought.text)).flatten()
+}
+
+fn made_call(item: &Item) -> Option<Call> {
+    (item.kind == windlass_kernel::ItemKind::Call).then(|| serde_json::from_slice(&item.content).ok()).flatten()
+}
+
+fn delivered(item: &Item) -> Option<String> {
+    match serde_json::from_slice(&item.content).ok()? {
+        Deliverable::Text(text) => Some(text),
+        Deliverable::Fields(_) => None,
+    }
+}

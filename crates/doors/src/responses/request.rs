@@ -1,0 +1,176 @@
+//! The body of `POST /v1/responses`: bytes in, a request or a refusal out.
+//!
+//! What is known is checked to the last type and range, so that nothing a client sends can become our own fault later. What
+//! is not known — fields, item types, types of tools — is left alone: clients are always a year ahead of the contract.
+
+mod choice;
+mod items;
+mod limits;
+mod mcp;
+mod object;
+mod sampling;
+mod sound;
+#[cfg(test)]
+mod tests;
+mod tools;
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, value::RawValue};
+
+pub(crate) use choice::{Allowed, Choice};
+pub(crate) use mcp::{Approval, Mcp, ToolFilter};
+pub(crate) use sampling::Sampling;
+pub(crate) use tools::{Function, Namespaced, Tool};
+
+use crate::responses::{create::agent_of, error::WireError};
+use choice::Chosen;
+use limits::{ALLOWED_MAX, INCLUDE_MAX, NAME_CHARS_MAX, NUMBER_MAX, OUTPUT_TOKENS_MIN, TURNS_MAX, WALL_S_MAX};
+use object::{At, Object, Shape};
+use tools::Tools;
+
+/// A response to be made. It has no `Debug`: it carries secrets of tool servers.
+pub(crate) struct Create {
+    pub model: Option<String>,
+    /// What is new, each item an object as the client sent it.
+    pub input: Vec<Box<RawValue>>,
+    pub instructions: Option<String>,
+    /// The response it goes on from.
+    pub previous: Option<String>,
+    /// The conversation it belongs to. There is never a `previous` as well.
+    pub conversation: Option<String>,
+    pub store: bool,
+    pub background: bool,
+    pub stream: bool,
+    /// Its tools, those of namespaces in their place.
+    pub tools: Vec<Tool>,
+    /// How calls are given back to the client, by the name the model uses; functions without a namespace are not in it.
+    pub namespaced: BTreeMap<String, Namespaced>,
+    pub choice: Choice,
+    /// The only tools that may be called; empty is no limit.
+    pub allowed: Vec<Allowed>,
+    pub parallel_tool_calls: bool,
+    pub max_tool_calls: Option<u32>,
+    pub max_output_tokens: Option<u64>,
+    pub max_turns: Option<u32>,
+    pub budget_tokens: Option<u64>,
+    pub budget_wall_ms: Option<u64>,
+    /// Tools of the configuration, and servers of tools, that it may use.
+    pub server_tools: Vec<String>,
+    pub sampling: Sampling,
+    pub metadata: BTreeMap<String, String>,
+    /// Further things to be shown, unknown ones among them.
+    pub include: Vec<String>,
+    pub echo: Echo,
+}
+
+/// Parts of the request in the form in which the response repeats them.
+pub(crate) struct Echo {
+    pub tools: Vec<Value>,
+    pub tool_choice: Value,
+    pub text: Value,
+    pub reasoning: Value,
+}
+
+impl Create {
+    /// Reads a body. Every refusal is a 400 that says what to change.
+    pub fn read(body: &[u8]) -> Result<Self, WireError> {
+        let body = Object::of(sound::sound(body)?, &At::Body)?;
+        let (previous, conversation) = history_of(&body)?;
+        let (store, background) = (body.flag("store")?.unwrap_or(true), body.flag("background")?.unwrap_or(false));
+        if background && !store {
+            return Err(body.at("background").invalid("false or left out if 'store' is false"));
+        }
+        let tools = body.given("tools").map(|value| Tools::read(value, &body.at("tools"))).transpose()?.unwrap_or_default();
+        let Limits { max_turns, budget_tokens, budget_wall_ms, tools: server_tools } = Limits::read(&body)?;
+        let model = body.name("model", NAME_CHARS_MAX)?;
+        let has_more = !server_tools.is_empty() || model.as_deref().and_then(agent_of).is_some();
+        let Chosen { choice, allowed, echo: tool_choice } = choice::chosen(&body, &tools, has_more)?;
+        let sampling = Sampling::read(&body)?;
+        let echo = Echo { tools: tools.echo, tool_choice, text: sampling.text_echo(), reasoning: sampling.reasoning_echo() };
+        Ok(Create {
+            model,
+            input: input_of(&body, previous.is_some() || conversation.is_some())?,
+            instructions: body.text("instructions")?,
+            previous,
+            conversation,
+            store,
+            background,
+            stream: body.flag("stream")?.unwrap_or(false),
+            tools: tools.tools,
+            namespaced: tools.namespaced,
+            choice,
+            allowed,
+            parallel_tool_calls: body.flag("parallel_tool_calls")?.unwrap_or(true),
+            max_tool_calls: whole_u32(&body, "max_tool_calls", u64::from(u32::MAX))?,
+            max_output_tokens: body.whole("max_output_tokens", OUTPUT_TOKENS_MIN..=NUMBER_MAX)?,
+            max_turns,
+            budget_tokens,
+            budget_wall_ms,
+            server_tools,
+            sampling,
+            metadata: sampling::metadata_of(&body)?,
+            include: body.names("include", INCLUDE_MAX)?.unwrap_or_default(),
+            echo,
+        })
+    }
+}
+
+/// What it goes on from: a response, a conversation, or nothing.
+fn history_of(body: &Object<'_, '_>) -> Result<(Option<String>, Option<String>), WireError> {
+    let previous = body.name("previous_response_id", NAME_CHARS_MAX)?;
+    let Some(value) = body.given("conversation") else { return Ok((previous, None)) };
+    let at = body.at("conversation");
+    let conversation = match Shape::of(value) {
+        Shape::Text => object::name_of(value, &at, NAME_CHARS_MAX)?,
+        Shape::Object => Object::of(value, &at)?.required_name("id", NAME_CHARS_MAX)?,
+        Shape::Null | Shape::Flag | Shape::Number | Shape::List => return Err(at.wrong_type("a string or an object", value)),
+    };
+    match previous {
+        None => Ok((None, Some(conversation))),
+        Some(_) => Err(body.at("previous_response_id").invalid("left out if there is a 'conversation'")),
+    }
+}
+
+/// What is new. Without anything earlier there has to be something, or the model would be asked nothing at all.
+fn input_of(body: &Object<'_, '_>, has_history: bool) -> Result<Vec<Box<RawValue>>, WireError> {
+    let at = body.at("input");
+    let items = body.given("input").map(|value| items::items_of(value, &at)).transpose()?.unwrap_or_default();
+    match items.is_empty() && !has_history {
+        true => Err(WireError::missing(at.to_string())),
+        false => Ok(items),
+    }
+}
+
+/// How far the loop may go, and with what.
+struct Limits {
+    max_turns: Option<u32>,
+    budget_tokens: Option<u64>,
+    budget_wall_ms: Option<u64>,
+    tools: Vec<String>,
+}
+
+impl Limits {
+    /// They stand in an object of our own, where no other host looks. Given in both places, the lower number of turns holds.
+    fn read(body: &Object<'_, '_>) -> Result<Self, WireError> {
+        let mut limits =
+            Limits { max_turns: whole_u32(body, "max_turns", TURNS_MAX)?, budget_tokens: None, budget_wall_ms: None, tools: Vec::new() };
+        let Some(value) = body.given("windlass") else { return Ok(limits) };
+        let at = body.at("windlass");
+        let own = Object::of(value, &at)?;
+        limits.max_turns = [limits.max_turns, whole_u32(&own, "max_turns", TURNS_MAX)?].into_iter().flatten().min();
+        if let Some(value) = own.given("budgets") {
+            let at = own.at("budgets");
+            let budgets = Object::of(value, &at)?;
+            limits.budget_tokens = budgets.whole("tokens", 1..=NUMBER_MAX)?;
+            // A clock of milliseconds knows no shorter time than one.
+            limits.budget_wall_ms = budgets.decimal("wall_time_s", 0.001..=WALL_S_MAX)?.map(|seconds| (seconds * 1000.0).round() as u64);
+        }
+        limits.tools = own.names("tools", ALLOWED_MAX)?.unwrap_or_default();
+        Ok(limits)
+    }
+}
+
+fn whole_u32(object: &Object<'_, '_>, name: &str, max: u64) -> Result<Option<u32>, WireError> {
+    Ok(object.whole(name, 1..=max)?.and_then(|number| u32::try_from(number).ok()))
+}

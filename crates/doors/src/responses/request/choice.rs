@@ -1,0 +1,181 @@
+//! Whether the model may, must or must not call tools, and which of them.
+
+use serde_json::{Value, json, value::RawValue};
+
+use super::{
+    limits::{ALLOWED_MAX, NAME_CHARS_MAX, TOOLS_MAX},
+    object::{At, Object, Shape, list_of, text_of},
+    tools::{Tool, Tools},
+};
+use crate::responses::error::WireError;
+
+const MODES: [&str; 3] = ["auto", "none", "required"];
+
+/// What `tool_choice` asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Choice {
+    Auto,
+    None,
+    Required,
+    /// This function, by the name the model uses.
+    Function(String),
+    /// A tool of this server, or this one of its tools.
+    Mcp {
+        label: String,
+        name: Option<String>,
+    },
+    /// A tool that models are not given.
+    Other,
+}
+
+impl Choice {
+    fn of_word(word: &str) -> Option<Self> {
+        match word {
+            "auto" => Some(Choice::Auto),
+            "none" => Some(Choice::None),
+            "required" => Some(Choice::Required),
+            _ => None,
+        }
+    }
+}
+
+/// One entry of the list of tools that may be called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Allowed {
+    /// The tool of this name, as the model uses it: a function of the request, or of a server.
+    Tool(String),
+    /// All tools of this server, or this one of them.
+    Mcp { label: String, name: Option<String> },
+    /// A tool that models are not given: it allows nothing, but the list is a limit all the same.
+    Other,
+}
+
+/// What is read from `tool_choice` and `allowed_tools`.
+pub(super) struct Chosen {
+    pub choice: Choice,
+    /// Empty is no limit.
+    pub allowed: Vec<Allowed>,
+    pub echo: Value,
+}
+
+/// What is chosen. `has_more` says that the request has tools besides those it lists, which are known when it is pinned.
+pub(super) fn chosen(body: &Object<'_, '_>, tools: &Tools, has_more: bool) -> Result<Chosen, WireError> {
+    let at = body.at("tool_choice");
+    let mut chosen = match body.given("tool_choice") {
+        None => plain(Choice::Auto, "auto"),
+        Some(value) => match Shape::of(value) {
+            Shape::Text => of_text(value, &at)?,
+            Shape::Object => of_object(value, &at, tools, has_more)?,
+            Shape::Null | Shape::Flag | Shape::Number | Shape::List => return Err(at.wrong_type("a string or an object", value)),
+        },
+    };
+    let named = body.names("allowed_tools", TOOLS_MAX)?.unwrap_or_default();
+    if !named.is_empty() && !chosen.allowed.is_empty() {
+        return Err(body.at("allowed_tools").invalid("left out if 'tool_choice' has a list of tools"));
+    }
+    // Names of servers' tools are not known yet, so any name may be one.
+    chosen.allowed.extend(named.iter().flat_map(|name| named_tool(name, tools)));
+    Ok(chosen)
+}
+
+fn plain(choice: Choice, word: &str) -> Chosen {
+    Chosen { choice, allowed: Vec::new(), echo: Value::from(word) }
+}
+
+fn of_text(value: &RawValue, at: &At<'_>) -> Result<Chosen, WireError> {
+    let word = text_of(value, at)?;
+    let unknown = || at.invalid(format_args!("one of '{}', or an object", MODES.join("', '")));
+    Choice::of_word(&word).map(|choice| plain(choice, &word)).ok_or_else(unknown)
+}
+
+fn of_object(value: &RawValue, at: &At<'_>, tools: &Tools, has_more: bool) -> Result<Chosen, WireError> {
+    let object = Object::of(value, at)?;
+    let kind = object.required_name("type", NAME_CHARS_MAX)?;
+    // An object that only wraps a word would else count as a tool we do not know, and `none` would be lost.
+    if let Some(choice) = Choice::of_word(&kind) {
+        return Ok(plain(choice, &kind));
+    }
+    let mut echo: Value = serde_json::from_str(value.get()).map_err(|_| at.wrong_type("an object", value))?;
+    if kind == "allowed_tools" {
+        let mode = object.word("mode", &MODES)?.unwrap_or("auto");
+        echo["mode"] = json!(mode);
+        let choice = Choice::of_word(mode).unwrap_or(Choice::Auto);
+        return Ok(Chosen { choice, allowed: allowed_of(&object, tools, has_more)?, echo });
+    }
+    let choice = match of_tool(&object, &kind, at, tools, has_more)? {
+        Allowed::Tool(name) => Choice::Function(name),
+        Allowed::Mcp { label, name } => Choice::Mcp { label, name },
+        Allowed::Other => Choice::Other,
+    };
+    Ok(Chosen { choice, allowed: Vec::new(), echo })
+}
+
+fn allowed_of(object: &Object<'_, '_>, tools: &Tools, has_more: bool) -> Result<Vec<Allowed>, WireError> {
+    let at = object.at("tools");
+    let entries = list_of(object.required("tools")?, &at, ALLOWED_MAX)?;
+    if entries.is_empty() {
+        return Err(at.invalid(format_args!("a list of 1 to {ALLOWED_MAX} tools")));
+    }
+    let entries = entries.into_iter().enumerate().map(|(index, value)| {
+        let at = At::Element(&at, index);
+        let entry = Object::of(value, &at)?;
+        let kind = entry.required_name("type", NAME_CHARS_MAX)?;
+        of_tool(&entry, &kind, &at, tools, has_more)
+    });
+    entries.collect()
+}
+
+/// A tool of the request that is meant by its type and name.
+fn of_tool(object: &Object<'_, '_>, kind: &str, at: &At<'_>, tools: &Tools, has_more: bool) -> Result<Allowed, WireError> {
+    match kind {
+        "function" => {
+            let name = object.required_name("name", NAME_CHARS_MAX)?;
+            let namespace = object.name("namespace", NAME_CHARS_MAX)?;
+            if has_more && namespace.is_none() && !tools.functions().any(|function| function.name == name) {
+                return Ok(Allowed::Tool(name));
+            }
+            function(&name, namespace.as_deref(), tools).map(Allowed::Tool).map_err(|wanted| at.invalid(wanted))
+        }
+        "mcp" => {
+            let label = object.required_name("server_label", NAME_CHARS_MAX)?;
+            let name = object.name("name", NAME_CHARS_MAX)?;
+            let is_here = |tool: &Tool| matches!(tool, Tool::Mcp(server) if server.label == label);
+            match tools.tools.iter().any(is_here) {
+                true => Ok(Allowed::Mcp { label, name }),
+                false => Err(at.invalid("a server that 'tools' has")),
+            }
+        }
+        "custom" => {
+            let name = object.required_name("name", NAME_CHARS_MAX)?;
+            let is_here =
+                |tool: &Tool| matches!(tool, Tool::Other(other) if other.kind == "custom" && other.name.as_deref() == Some(&name));
+            match tools.tools.iter().any(is_here) {
+                true => Ok(Allowed::Other),
+                false => Err(at.invalid("a tool that 'tools' has")),
+            }
+        }
+        _ => Ok(Allowed::Other),
+    }
+}
+
+/// The name by which the model knows a function of the client's. One outside of namespaces comes first.
+fn function(name: &str, namespace: Option<&str>, tools: &Tools) -> Result<String, &'static str> {
+    let is_meant = |given: Option<&str>| namespace.is_none() || given == namespace;
+    let mut meant: Vec<_> = tools.functions().filter(|function| function.name == name && is_meant(function.namespace.as_deref())).collect();
+    meant.sort_by_key(|function| function.namespace.is_some());
+    match meant.as_slice() {
+        [] => Err("a tool that 'tools' has"),
+        [first, _, ..] if first.namespace.is_some() => Err("one tool, and several namespaces have one of that name"),
+        [first, ..] => Ok(first.called.clone()),
+    }
+}
+
+/// All tools that a bare name may mean.
+fn named_tool(name: &str, tools: &Tools) -> Vec<Allowed> {
+    let functions = tools.functions().filter(|function| function.name == name);
+    let called: Vec<Allowed> = functions.map(|function| Allowed::Tool(function.called.clone())).collect();
+    match called.is_empty() {
+        true => vec![Allowed::Tool(name.to_owned())],
+        false => called,
+    }
+}

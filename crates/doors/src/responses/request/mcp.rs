@@ -1,0 +1,150 @@
+//! Tool servers that a request names, by the label of a configured one or by an address of its own.
+
+use serde_json::{Value, value::RawValue};
+
+use super::{
+    limits::{ALLOWED_MAX, HEADER_CHARS_MAX, HEADERS_MAX, NAME_CHARS_MAX, URL_CHARS_MAX},
+    object::{At, Object, Shape, name_of, names_of, text_of},
+};
+use crate::responses::error::WireError;
+
+/// A tool server. It has no `Debug`: its headers are secrets.
+pub(crate) struct Mcp {
+    /// What the request calls it.
+    pub label: String,
+    /// Its address. Without one, the label is that of a configured server.
+    pub url: Option<String>,
+    /// What it is shown with every request, credentials among it.
+    pub headers: Vec<(String, String)>,
+    /// Which of its tools the model gets; all of them if it does not say.
+    pub allowed: Option<ToolFilter>,
+    /// Which calls a person has to approve, if it says so.
+    pub approval: Option<Approval>,
+}
+
+/// Some of a server's tools: those that meet all of its conditions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ToolFilter {
+    /// Those of these names.
+    pub names: Option<Vec<String>>,
+    /// Those that only read, or those that do not.
+    pub read_only: Option<bool>,
+}
+
+/// Whether a person has to approve calls.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Approval {
+    Never,
+    Always,
+    /// Some always, some never. What is in neither is not spoken of.
+    Some {
+        always: Option<ToolFilter>,
+        never: Option<ToolFilter>,
+    },
+}
+
+impl Mcp {
+    pub(super) fn read(tool: &Object<'_, '_>) -> Result<Self, WireError> {
+        let label = tool.required_name("server_label", NAME_CHARS_MAX)?;
+        tool.check_text("server_description")?;
+        Ok(Mcp {
+            label,
+            url: url_of(tool)?,
+            headers: headers_of(tool)?,
+            allowed: filter_of(tool, "allowed_tools")?,
+            approval: approval_of(tool)?,
+        })
+    }
+}
+
+/// Takes the secrets out of an echo: a response is kept, and read by more people than wrote the request.
+pub(super) fn redact(echo: &mut Value) {
+    let Value::Object(members) = echo else { return };
+    members.remove("authorization");
+    if let Some(Value::Object(headers)) = members.get_mut("headers") {
+        headers.values_mut().for_each(|value| *value = Value::from("<redacted>"));
+    }
+}
+
+/// Whether the address may be asked is for whoever asks; here it only has to be one.
+fn url_of(tool: &Object<'_, '_>) -> Result<Option<String>, WireError> {
+    let Some(url) = tool.name("server_url", URL_CHARS_MAX)? else { return Ok(None) };
+    let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
+    match rest.is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/') && !url.contains(char::is_whitespace)) {
+        true => Ok(Some(url)),
+        false => Err(tool.at("server_url").invalid("an address that starts with http:// or https://")),
+    }
+}
+
+fn headers_of(tool: &Object<'_, '_>) -> Result<Vec<(String, String)>, WireError> {
+    let mut headers = Vec::new();
+    if let Some(value) = tool.given("headers") {
+        let at = tool.at("headers");
+        let given = Object::of(value, &at)?;
+        if given.members().len() > HEADERS_MAX {
+            return Err(at.above_max("object_above_max_properties", format_args!("at most {HEADERS_MAX} headers")));
+        }
+        for (name, value) in given.members() {
+            let at = given.at(name);
+            if name.is_empty() || !name.bytes().all(is_token) {
+                return Err(at.invalid("named as headers can be"));
+            }
+            headers.push((name.to_owned(), header_value(value, &at)?));
+        }
+    }
+    if let Some(value) = tool.given("authorization") {
+        let at = tool.at("authorization");
+        let token = header_value(value, &at)?;
+        if headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization")) {
+            return Err(at.invalid("left out if there is a header of that name"));
+        }
+        headers.push(("Authorization".to_owned(), format!("Bearer {token}")));
+    }
+    Ok(headers)
+}
+
+/// The characters of a header's name.
+fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}
+
+/// Anything else would break the request apart that carries it.
+fn header_value(value: &RawValue, at: &At<'_>) -> Result<String, WireError> {
+    let text = name_of(value, at, HEADER_CHARS_MAX)?;
+    match text.is_ascii() {
+        true => Ok(text),
+        false => Err(at.invalid("made of ASCII characters")),
+    }
+}
+
+/// A list of names, or an object with conditions.
+fn filter_of(parent: &Object<'_, '_>, name: &str) -> Result<Option<ToolFilter>, WireError> {
+    let Some(value) = parent.given(name) else { return Ok(None) };
+    let at = parent.at(name);
+    let filter = match Shape::of(value) {
+        Shape::List => ToolFilter { names: Some(names_of(value, &at, ALLOWED_MAX)?), read_only: None },
+        Shape::Object => {
+            let filter = Object::of(value, &at)?;
+            ToolFilter { names: filter.names("tool_names", ALLOWED_MAX)?, read_only: filter.flag("read_only")? }
+        }
+        Shape::Null | Shape::Flag | Shape::Number | Shape::Text => return Err(at.wrong_type("an array or an object", value)),
+    };
+    Ok(Some(filter))
+}
+
+fn approval_of(tool: &Object<'_, '_>) -> Result<Option<Approval>, WireError> {
+    let Some(value) = tool.given("require_approval") else { return Ok(None) };
+    let at = tool.at("require_approval");
+    match Shape::of(value) {
+        Shape::Text => match text_of(value, &at)?.as_str() {
+            "never" => Ok(Some(Approval::Never)),
+            "always" => Ok(Some(Approval::Always)),
+            _ => Err(at.invalid("'never', 'always' or an object")),
+        },
+        Shape::Object => {
+            let some = Object::of(value, &at)?;
+            Ok(Some(Approval::Some { always: filter_of(&some, "always")?, never: filter_of(&some, "never")? }))
+        }
+        Shape::Null | Shape::Flag | Shape::Number | Shape::List => Err(at.wrong_type("a string or an object", value)),
+    }
+}

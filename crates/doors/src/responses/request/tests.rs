@@ -1,0 +1,21 @@
+//! What bodies are read as, and what is said about those that are not.
+
+mod bad;
+mod good;
+mod mutated;
+
+use super::Create;
+
+/// A body that has to be taken.
+fn read(body: &str) -> Create {
+    Create::read(body.as_bytes()).unwrap_or_else(|error| panic!("{}: {:?} {}\n{body}", error.code(), error.param(), error.message()))
+}
+
+/// The parameter and the code of a refusal; no parameter is an empty one.
+fn refusal(body: &[u8]) -> Option<(String, &'static str)> {
+    let error = Create::read(body).err()?;
+    assert_eq!(error.status(), 400, "{}", error.message());
+    let param = error.param().unwrap_or_default();
+    assert!(error.message().contains(param), "{} does not name {param}", error.message());
+    Some((param.to_owned(), error.code()))
+}

@@ -1,0 +1,173 @@
+//! Responses that exist: read, followed, cancelled, their input listed.
+
+use axum::{
+    extract::{Path, State},
+    response::Response,
+};
+use serde_json::{Value, json};
+use windlass_engine::Stop;
+use windlass_kernel::{ItemKind, RunId, content};
+use windlass_ports::Item;
+
+use super::{
+    error::WireError,
+    items::item_id,
+    object::{object, run_of},
+    reader::{Known, Reader},
+    stream,
+};
+use crate::{
+    DoorState, answer,
+    auth::{Caller, Scope},
+    request::Query,
+};
+
+/// Items of a page of input that names no number, and of the largest page.
+const LIST_ITEMS: u64 = 20;
+const LIST_ITEMS_MAX: u64 = 100;
+
+/// The response of that id, if this tenant can read it.
+pub(super) async fn known(state: &DoorState, caller: &Caller, id: &str) -> Result<Known, WireError> {
+    let unknown = || WireError::not_found(format!("there is no response {id:?}; it may have been deleted, or was not stored"));
+    let run = run_of(id).ok_or_else(unknown)?;
+    let view = state.engine.views().run(caller.tenant(), run).await?.ok_or_else(unknown)?;
+    Known::of(view).filter(|known| known.note.store).ok_or_else(unknown)
+}
+
+pub(super) async fn retrieve(
+    State(state): State<DoorState>,
+    caller: Caller,
+    Path(id): Path<String>,
+    query: Query,
+) -> Result<Response, WireError> {
+    caller.needs(&Scope::Responses)?;
+    let known = known(&state, &caller, &id).await?;
+    if flag(&query, "stream")? {
+        let after = number(&query, "starting_after")?;
+        check_after(&state, &caller, &id, after).await?;
+        return Ok(stream::response(Reader::new(&state.engine, known, true), after, None, state.responses.heartbeat_ms));
+    }
+    if query.text("starting_after").is_some() {
+        return Err(WireError::invalid("starting_after", "`starting_after` is about a stream: send `stream=true` too"));
+    }
+    let mut reader = Reader::new(&state.engine, known, false);
+    reader.catch_up().await?;
+    Ok(answer::ok(&object(&reader.made)))
+}
+
+/// Nobody can have seen an event that was never told: a number beyond the last would be waited for in vain.
+async fn check_after(state: &DoorState, caller: &Caller, id: &str, after: Option<u64>) -> Result<(), WireError> {
+    let Some(after) = after else { return Ok(()) };
+    let mut reader = Reader::new(&state.engine, known(state, caller, id).await?, false);
+    reader.catch_up().await?;
+    match after < reader.made.next_event() {
+        true => Ok(()),
+        false => Err(WireError::invalid("starting_after", format!("this response has told no event of the number {after} yet"))),
+    }
+}
+
+pub(super) async fn cancel(State(state): State<DoorState>, caller: Caller, Path(id): Path<String>) -> Result<Response, WireError> {
+    caller.needs(&Scope::Responses)?;
+    let known = known(&state, &caller, &id).await?;
+    let stop = Stop { agent: known.agent.clone(), run: known.id, reason: "cancelled".into(), epoch: None, source: Some(caller.name()) };
+    let mut reader = Reader::new(&state.engine, known, false);
+    reader.catch_up().await?;
+    if !reader.made.is_over() {
+        state.engine.stop(stop).await?;
+        reader.catch_up().await?;
+    }
+    Ok(answer::ok(&object(&reader.made)))
+}
+
+pub(super) async fn delete(State(state): State<DoorState>, caller: Caller, Path(id): Path<String>) -> Result<Response, WireError> {
+    caller.needs(&Scope::Responses)?;
+    let known = known(&state, &caller, &id).await?;
+    let stop = Stop { agent: known.agent.clone(), run: known.id, reason: "deleted".into(), epoch: None, source: Some(caller.name()) };
+    state.engine.stop(stop).await?;
+    state.engine.erase(caller.tenant(), known.id).await?;
+    Ok(answer::ok(&json!({ "id": id, "object": "response", "deleted": true })))
+}
+
+pub(super) async fn input_items(
+    State(state): State<DoorState>,
+    caller: Caller,
+    Path(id): Path<String>,
+    query: Query,
+) -> Result<Response, WireError> {
+    caller.needs(&Scope::Responses)?;
+    let known = known(&state, &caller, &id).await?;
+    let limit = number(&query, "limit")?.unwrap_or(LIST_ITEMS);
+    if !(1..=LIST_ITEMS_MAX).contains(&limit) {
+        return Err(WireError::invalid("limit", format!("`limit` must be from 1 to {LIST_ITEMS_MAX}")));
+    }
+    let ascending = match query.text("order") {
+        None | Some("desc") => false,
+        Some("asc") => true,
+        Some(_) => return Err(WireError::invalid("order", "`order` must be `asc` or `desc`")),
+    };
+    let mut items = input(&state, &caller, &known).await?;
+    if !ascending {
+        items.reverse();
+    }
+    if let Some(after) = query.text("after") {
+        let place = items.iter().position(|item| item["id"] == after);
+        let place = place.ok_or_else(|| WireError::invalid("after", format!("no item of this list has the id {after:?}")))?;
+        items.drain(..=place);
+    }
+    let has_more = items.len() as u64 > limit;
+    items.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
+    let id_of = |item: Option<&Value>| item.map_or(Value::Null, |item| item["id"].clone());
+    Ok(answer::ok(&json!({
+        "object": "list", "first_id": id_of(items.first()), "last_id": id_of(items.last()), "has_more": has_more, "data": items,
+    })))
+}
+
+/// What the model was given for this response: what stood before it, and the request's own input, each with an id.
+async fn input(state: &DoorState, caller: &Caller, known: &Known) -> Result<Vec<Value>, WireError> {
+    let views = state.engine.views();
+    let Some(view) = views.run(caller.tenant(), known.id).await? else { return Ok(Vec::new()) };
+    let own = views.box_items(caller.tenant(), view.state.context.id, 0, view.state.context.length as usize).await?;
+    Ok(own.iter().enumerate().filter_map(|(index, item)| wire_input(known.id, index, item)).collect())
+}
+
+/// An input item with an id: its own, or one by which it is found again.
+pub(super) fn wire_input(run: RunId, index: usize, item: &Item) -> Option<Value> {
+    if item.kind != ItemKind::Instruction {
+        return None;
+    }
+    let mut value = match serde_json::from_slice(&item.content).ok()? {
+        content::Instruction::Item(raw) => serde_json::from_str::<Value>(raw.get()).ok()?,
+        content::Instruction::Text(text) => json!({ "role": "user", "content": [{ "type": "input_text", "text": text }] }),
+    };
+    let object = value.as_object_mut()?;
+    object.entry("type").or_insert_with(|| "message".into());
+    if object.get("type").and_then(Value::as_str) == Some("message") {
+        object.entry("status").or_insert_with(|| "completed".into());
+        // A text is short for one part, and lists are read by clients that know parts only.
+        if let Some(Value::String(text)) = object.get("content") {
+            let part = match object.get("role").and_then(Value::as_str) {
+                Some("assistant") => json!({ "type": "output_text", "text": text, "annotations": [], "logprobs": [] }),
+                _ => json!({ "type": "input_text", "text": text }),
+            };
+            object.insert("content".into(), json!([part]));
+        }
+    }
+    let id = object.entry("id").or_insert(Value::Null);
+    if !id.is_string() {
+        *id = item_id("in", run, index).into();
+    }
+    Some(value)
+}
+
+fn number(query: &Query, key: &'static str) -> Result<Option<u64>, WireError> {
+    let Some(text) = query.text(key) else { return Ok(None) };
+    text.parse().map(Some).map_err(|_| WireError::invalid(key, format!("`{key}` must be a whole number from 0")))
+}
+
+fn flag(query: &Query, key: &'static str) -> Result<bool, WireError> {
+    match query.text(key) {
+        None | Some("false" | "False" | "0") => Ok(false),
+        Some("true" | "True" | "1") => Ok(true),
+        Some(_) => Err(WireError::invalid(key, format!("`{key}` must be `true` or `false`"))),
+    }
+}

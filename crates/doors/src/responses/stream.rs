@@ -1,0 +1,146 @@
+//! A response as a stream of events, from any number on.
+//!
+//! A slow reader holds one page of events; its connection's own back-pressure decides when it reads on. A stream that cannot be
+//! ended properly is broken off, never closed: a clean end without the last event looks like a whole answer to most clients.
+
+use std::{collections::VecDeque, io, time::Duration};
+
+use axum::{
+    body::Body,
+    http::{HeaderValue, header},
+    response::{IntoResponse, Response},
+};
+use bytes::Bytes;
+use futures_util::stream;
+use tokio::time::Instant;
+use windlass_ports::StoreError;
+
+use super::{attended::Attendance, reader::Reader, wire::DONE};
+use crate::waiting::news_or_time;
+
+/// How long after a nudge that brought nothing a comment keeps the connection alive instead.
+const PATIENCE_MS: u64 = 5_000;
+
+/// The stream of a response after the event of a number, or from its beginning.
+pub(super) fn response(reader: Reader, after: Option<u64>, attendance: Option<Attendance>, heartbeat_ms: u64) -> Response {
+    let stream = Stream {
+        reader,
+        after,
+        attendance,
+        heartbeat: Duration::from_millis(heartbeat_ms.max(1)),
+        ready: VecDeque::new(),
+        place: Place::Running,
+        quiet_since: Instant::now(),
+        nudged: false,
+        draining_since: None,
+    };
+    let headers = [
+        (header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream")),
+        (header::CACHE_CONTROL, HeaderValue::from_static("no-cache")),
+        (header::HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no")),
+    ];
+    (headers, Body::from_stream(stream::unfold(stream, Stream::next))).into_response()
+}
+
+struct Stream {
+    reader: Reader,
+    /// Events up to this number are left out.
+    after: Option<u64>,
+    attendance: Option<Attendance>,
+    /// How long it may be silent.
+    heartbeat: Duration,
+    ready: VecDeque<Bytes>,
+    place: Place,
+    quiet_since: Instant,
+    /// Whether the run was asked for a sign of life since anything came.
+    nudged: bool,
+    draining_since: Option<Instant>,
+}
+
+enum Place {
+    Running,
+    /// The last event is out; the end mark is not.
+    Ended,
+    Closed,
+}
+
+impl Stream {
+    /// The next chunk: one event, whole.
+    async fn next(mut self) -> Option<(io::Result<Bytes>, Self)> {
+        loop {
+            if let Some(event) = self.ready.pop_front() {
+                (self.quiet_since, self.nudged) = (Instant::now(), false);
+                return Some((Ok(event), self));
+            }
+            match self.place {
+                Place::Running => {}
+                Place::Ended => {
+                    self.place = Place::Closed;
+                    return Some((Ok(Bytes::from_static(DONE)), self));
+                }
+                Place::Closed => {
+                    if let Some(attendance) = &mut self.attendance {
+                        attendance.served();
+                    }
+                    return None;
+                }
+            }
+            match self.reader.read_on().await {
+                Ok(true) => {
+                    self.collect();
+                    continue;
+                }
+                Ok(false) => {}
+                Err(StoreError::Unavailable(why)) => tracing::warn!(why, "a response's stream waits for the store"),
+                Err(StoreError::Fenced) => {}
+                Err(error @ StoreError::Corrupt(_)) => {
+                    tracing::error!(%error, "a response's stream is broken off");
+                    return Some((Err(io::Error::other("stored data makes no sense")), self));
+                }
+            }
+            if self.is_cut_by_drain() {
+                return Some((Err(io::Error::other("the server is about to stop")), self));
+            }
+            if let Some(comment) = self.sign_of_life().await {
+                return Some((Ok(comment), self));
+            }
+        }
+    }
+
+    fn collect(&mut self) {
+        let after = self.after;
+        let fresh = self.reader.made.events.drain(..).filter(|event| after.is_none_or(|after| event.number > after));
+        self.ready.extend(fresh.map(super::wire::WireEvent::sse));
+        if self.reader.made.is_over() {
+            self.place = Place::Ended;
+        }
+    }
+
+    /// Waits for news. After a while without any, the run is asked for a sign of life that every reader of the stream gets; should
+    /// that fail too, because another process has the run, a comment keeps the connection open.
+    async fn sign_of_life(&mut self) -> Option<Bytes> {
+        let quiet = self.quiet_since.elapsed();
+        let limit = if self.nudged { self.heartbeat + Duration::from_millis(PATIENCE_MS) } else { self.heartbeat };
+        if quiet < limit {
+            news_or_time(&mut self.reader.watch, limit - quiet).await;
+            return None;
+        }
+        if self.nudged {
+            (self.quiet_since, self.nudged) = (Instant::now(), false);
+            return Some(Bytes::from_static(b": still here\n\n"));
+        }
+        self.nudged = true;
+        self.reader.nudge().await;
+        None
+    }
+
+    /// A server that stops lets calls in flight finish for a while; then whatever is still open is broken off.
+    fn is_cut_by_drain(&mut self) -> bool {
+        let engine = self.reader.engine();
+        if !engine.is_draining() {
+            return false;
+        }
+        let patience = Duration::from_millis(engine.settings().drain_ms);
+        self.draining_since.get_or_insert_with(Instant::now).elapsed() >= patience
+    }
+}
