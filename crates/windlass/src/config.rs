@@ -8,6 +8,7 @@
 
 mod environment;
 mod error;
+mod mcp;
 mod node;
 mod reader;
 mod secret;
@@ -27,6 +28,7 @@ use windlass_kernel::{AfterExecution, Budgets, EffectClass, PolicyName};
 pub use error::{ConfigError, Origin};
 pub use secret::{Secret, TokenHash};
 pub use windlass_doors::Scope;
+pub use windlass_tools::Allowed;
 
 use environment::Environment;
 use node::Node;
@@ -46,10 +48,16 @@ pub struct Config {
     pub models: Vec<Model>,
     /// The external tools, each name once.
     pub tools: Vec<ExternalTool>,
+    /// The servers of MCP, each label once.
+    pub mcp: Vec<McpServer>,
     /// The agents by name. Every model and tool they name exists.
     pub agents: BTreeMap<String, Agent>,
     /// What nobody may go beyond.
     pub limits: Limits,
+    /// `egress.allow`: what a request may name beyond the public internet.
+    pub egress: Vec<Allowed>,
+    /// The Responses door.
+    pub responses: Responses,
 }
 
 impl Config {
@@ -99,6 +107,26 @@ impl Server {
 impl Default for Server {
     fn default() -> Self {
         Self { listen: SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 7600), behind_proxy: false, drain: Duration::from_secs(10) }
+    }
+}
+
+/// `responses`: how the Responses door behaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Responses {
+    /// `status: standard`: a response that waits for its client is called `completed`.
+    pub standard_status: bool,
+    /// `join_s`: how long a response that is not stored waits for a client that went away.
+    pub join: Duration,
+    /// `erase_s`: how long after its end a response is erased that is not stored.
+    pub erase: Duration,
+    /// `heartbeat`: how long a stream may be silent before it gives a sign of life.
+    pub heartbeat: Duration,
+}
+
+impl Default for Responses {
+    fn default() -> Self {
+        let minute = Duration::from_secs(60);
+        Self { standard_status: false, join: minute, erase: minute, heartbeat: Duration::from_secs(15) }
     }
 }
 
@@ -233,6 +261,40 @@ pub struct ExternalTool {
     pub after_execution: AfterExecution,
     /// How long a result may take; `limits.call_deadline` if the tool says nothing.
     pub deadline: Duration,
+}
+
+/// One server of MCP.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct McpServer {
+    /// What requests call it.
+    pub label: String,
+    /// Where it is.
+    pub place: McpPlace,
+    /// What a second start of a tool would do, whatever the server says of it.
+    pub effects: BTreeMap<String, EffectClass>,
+}
+
+/// Where a server of MCP is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum McpPlace {
+    /// Behind an address.
+    Http {
+        /// The address.
+        url: String,
+        /// Headers it is sent with every request, by their names in small letters.
+        headers: BTreeMap<String, Secret>,
+        /// A bearer's token, or a scheme and what belongs to it.
+        authorization: Option<Secret>,
+    },
+    /// A process of ours.
+    Command {
+        /// The program.
+        program: String,
+        /// What it is started with, which may be secrets.
+        arguments: Vec<Secret>,
+        /// Variables it is given.
+        env: BTreeMap<String, Secret>,
+    },
 }
 
 /// One agent.

@@ -2,6 +2,8 @@
 
 mod bell;
 mod config;
+mod demo;
+mod dev;
 mod export;
 mod serve;
 mod storage;
@@ -44,6 +46,17 @@ enum Command {
         #[arg(long, value_name = "DIR", default_value = ".windlass")]
         data: PathBuf,
     },
+    /// The server for one person: makes what is missing, and prints how to talk to it.
+    Dev {
+        /// The address, instead of the configured one.
+        #[arg(long, value_name = "ADDR")]
+        listen: Option<String>,
+        /// The data folder.
+        #[arg(long, value_name = "DIR", default_value = ".windlass")]
+        data: PathBuf,
+    },
+    /// Shows what it is about: kills a server of its own in the middle of an answer. Needs nothing, leaves nothing behind.
+    Demo,
     /// Prints a run as JSON lines: its journal, items and calls. Works beside a running server.
     Export {
         /// The run, as run_….
@@ -75,12 +88,17 @@ fn main() -> ExitCode {
 fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Serve { config, listen, data } => {
-            let mut config = load(config.as_deref())?;
-            if let Some(listen) = listen {
-                config.server.set_listen(&listen)?;
-            }
-            runtime()?.block_on(serve::serve(config, &data))
+            let config = listening(load(config.as_deref())?, listen.as_deref())?;
+            serve::log("info");
+            runtime()?.block_on(serve::serve(config, &data, |_| {}))
         }
+        Command::Dev { listen, data } => {
+            let config = listening(load(None)?, listen.as_deref())?;
+            // What is printed should stay in sight.
+            serve::log("warn");
+            runtime()?.block_on(serve::serve(config, &data, dev::print))
+        }
+        Command::Demo => runtime()?.block_on(demo::demo()),
         Command::Export { run, config, data, tenant } => {
             let config = load(config.as_deref())?;
             runtime()?.block_on(export::export(&config.store.place(&data), &tenant, &run))
@@ -100,6 +118,14 @@ fn load(path: Option<&Path>) -> anyhow::Result<Config> {
     // A variable that is no text cannot be meant for us.
     let env = std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     Ok(Config::load(path, env)?)
+}
+
+/// The configuration with the address of the command line, if there is one.
+fn listening(mut config: Config, listen: Option<&str>) -> anyhow::Result<Config> {
+    if let Some(listen) = listen {
+        config.server.set_listen(listen)?;
+    }
+    Ok(config)
 }
 
 fn runtime() -> std::io::Result<tokio::runtime::Runtime> {

@@ -1,6 +1,6 @@
 //! The server: configuration in, everything wired together, until somebody says stop.
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use anyhow::Context;
 use axum::serve::ListenerExt;
@@ -8,16 +8,17 @@ use tokio::{
     net::TcpListener,
     signal::unix::{SignalKind, signal},
 };
-use windlass_doors::{DoorState, Limits as DoorLimits, Token, Tokens};
+use windlass_doors::{DoorState, Limits as DoorLimits, ResponsesSettings, Token, Tokens};
 use windlass_engine::{AgentSpec, CrashPoints, Engine, Parts, Roster, Settings};
 use windlass_kernel::{Route, ToolName, ToolSpec};
 use windlass_models::{Entry, OpenAiChat, OpenAiChatConfig, Registry, Scripted};
-use windlass_ports::{Admission, Model};
+use windlass_ports::{Admission, Clock, Model};
 use windlass_store::StoreOptions;
+use windlass_tools::{Egress, Limits as ToolLimits, Seal, ServerConfig, Servers};
 
 use crate::{
     bell::Bell,
-    config::{self, Config, Provider, TokenHash},
+    config::{self, Config, Place, Provider, TokenHash},
     storage, token,
     world::OrderedIds,
 };
@@ -25,25 +26,36 @@ use crate::{
 /// How long open connections get once the engine has stopped. Streams never end by themselves.
 const GOODBYE: Duration = Duration::from_millis(500);
 
-/// Serves until SIGTERM or SIGINT.
-pub(crate) async fn serve(config: Config, data: &Path) -> anyhow::Result<()> {
-    log();
+/// A server that has its address and is about to answer.
+pub(crate) struct Ready<'a> {
+    /// Where it listens, the port filled in.
+    pub address: SocketAddr,
+    pub place: &'a Place<'a>,
+    pub config: &'a Config,
+    /// The token of the data folder, if the configuration has none.
+    pub own_token: Option<&'a str>,
+}
+
+/// Serves until SIGTERM or SIGINT. `ready` is told once requests will be answered.
+pub(crate) async fn serve(config: Config, data: &Path, ready: impl FnOnce(&Ready<'_>)) -> anyhow::Result<()> {
     // Without a process-wide choice, TLS would not know which of its implementations to use.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let crash = crash_points(&config)?;
     let models = Arc::new(registry(&config.models)?);
     let place = config.store.place(data);
     let storage = storage::open(&place, StoreOptions { publish: config.doorbell.is_some() }).await?;
-    let tokens = tokens(&config, data)?;
+    let (tokens, own_token) = tokens(&config, data)?;
     let listener = TcpListener::bind(config.server.listen).await.with_context(|| format!("cannot listen on {}", config.server.listen))?;
     let address = listener.local_addr()?;
     let bell = Bell::hang(config.doorbell.as_ref(), &place, storage.node).await?;
+    let servers = tool_servers(&config, data, storage.clock.clone())?;
     let engine = Engine::start(Parts {
         node: storage.node,
         views: storage.views,
         store: storage.store,
         models,
         roster: roster(&config),
+        servers: Some(Arc::new(servers)),
         doorbell: bell.doorbell,
         bells: bell.bells,
         publisher: bell.publisher,
@@ -53,9 +65,17 @@ pub(crate) async fn serve(config: Config, data: &Path) -> anyhow::Result<()> {
         settings: settings(&config),
         life: None,
     });
-    let state = DoorState::new(engine.clone(), tokens, DoorLimits { body_bytes_max: config.limits.body_bytes });
+    let responses = ResponsesSettings {
+        standard_status: config.responses.standard_status,
+        join_ms: millis(config.responses.join),
+        erase_ms: millis(config.responses.erase),
+        heartbeat_ms: millis(config.responses.heartbeat),
+    };
+    let limits = DoorLimits { body_bytes_max: config.limits.body_bytes };
+    let state = DoorState::new(engine.clone(), tokens, limits).with_responses(responses);
     let router = windlass_doors::router(state);
     tracing::info!(%address, store = %place, model = %config.models[0].name, "serving");
+    ready(&Ready { address, place: &place, config: &config, own_token: own_token.as_deref() });
     let mut terminate = signal(SignalKind::terminate())?;
     // A small answer must not wait for the other side's acknowledgement of an earlier one.
     let listener = listener.tap_io(|stream| {
@@ -81,10 +101,11 @@ pub(crate) async fn serve(config: Config, data: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn log() {
-    let filter = std::env::var("WINDLASS_LOG").unwrap_or_else(|_| "info".to_owned());
-    // The client of NATS tells of every try to connect; what matters of it is logged by ours.
-    let filter = format!("async_nats=off,{filter}");
+/// Logs from this level on, unless the environment says otherwise.
+pub(crate) fn log(level: &str) {
+    let filter = std::env::var("WINDLASS_LOG").unwrap_or_else(|_| level.to_owned());
+    // The client of NATS tells of every try to connect, that of MCP of every session; what matters of it is logged by ours.
+    let filter = format!("async_nats=off,rmcp=warn,{filter}");
     let _ = tracing_subscriber::fmt().with_env_filter(tracing_subscriber::EnvFilter::new(filter)).with_writer(std::io::stderr).try_init();
 }
 
@@ -125,6 +146,20 @@ fn entry(model: &config::Model) -> anyhow::Result<Entry> {
     Ok(Entry { name: model.name.clone(), upstream, model: made })
 }
 
+/// The servers of tools. What a request shows them is sealed with a key that every process on one store must share.
+fn tool_servers(config: &Config, data: &Path, clock: Arc<dyn Clock>) -> anyhow::Result<Servers> {
+    let seal = match std::env::var("WINDLASS_SEAL_KEY") {
+        Ok(key) => Seal::from_hex(&key).context("WINDLASS_SEAL_KEY is not a key")?,
+        Err(_) => {
+            // With the store elsewhere, nobody else makes the folder.
+            std::fs::create_dir_all(data).with_context(|| format!("the data folder {} cannot be made", data.display()))?;
+            Seal::from_file(&data.join("seal.key"))?
+        }
+    };
+    let configured = config.mcp.iter().map(ServerConfig::from).collect();
+    Ok(Servers::new(configured, Egress::new(config.egress.iter().cloned()), seal, clock, ToolLimits::default())?)
+}
+
 fn roster(config: &Config) -> Roster {
     let agents = config.agents.iter().map(|(name, agent)| {
         let spec = AgentSpec {
@@ -145,6 +180,8 @@ fn roster(config: &Config) -> Roster {
             effect: tool.effect,
             after_execution: tool.after_execution,
             deadline_ms: millis(tool.deadline),
+            remote: None,
+            strict: None,
         };
         (spec.name.clone(), spec)
     });
@@ -169,14 +206,14 @@ fn settings(config: &Config) -> Settings {
     }
 }
 
-/// The configured tokens, or the one of the data folder.
-fn tokens(config: &Config, data: &Path) -> anyhow::Result<Tokens> {
+/// The configured tokens, or the one of the data folder, which is returned too.
+fn tokens(config: &Config, data: &Path) -> anyhow::Result<(Tokens, Option<String>)> {
     if config.auth.tokens.is_empty() {
         let (token, path) = token::own_token(data)?;
         tracing::info!(file = %path.display(), "no tokens are configured: the one in this file may do everything");
         let hash = *TokenHash::of(&token).as_bytes();
         let own = Token { hash, tenant: "default".into(), scopes: vec![config::Scope::All], name: "own".to_owned() };
-        return Ok(Tokens::new(vec![own]));
+        return Ok((Tokens::new(vec![own]), Some(token)));
     }
     let configured = config.auth.tokens.iter().map(|token| Token {
         hash: *token.hash.as_bytes(),
@@ -184,7 +221,7 @@ fn tokens(config: &Config, data: &Path) -> anyhow::Result<Tokens> {
         scopes: token.scopes.clone(),
         name: token.name.clone().unwrap_or_else(|| token.tenant.clone()),
     });
-    Ok(Tokens::new(configured.collect()))
+    Ok((Tokens::new(configured.collect()), None))
 }
 
 fn millis(duration: Duration) -> u64 {

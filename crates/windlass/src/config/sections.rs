@@ -10,8 +10,9 @@ use std::{
 use windlass_kernel::{AfterExecution, Budgets, EffectClass, PolicyName, SUBMIT_RESULT};
 
 use super::{
-    Agent, Auth, Config, Doorbell, ExternalTool, Limits, Model, Provider, Scope, Secret, Server, Store, Token, TokenHash,
+    Agent, Auth, Config, Doorbell, ExternalTool, Limits, Model, Provider, Responses, Scope, Secret, Server, Store, Token, TokenHash,
     error::ConfigError,
+    mcp,
     node::Node,
     reader::{Field, Keys, Section},
 };
@@ -23,8 +24,8 @@ const DEFAULT_PREFIX: &str = "windlass";
 const LEASE_MIN: Duration = Duration::from_millis(500);
 
 const TOP: Keys = Keys {
-    known: &["server", "store", "doorbell", "auth", "models", "tools", "agents", "limits"],
-    later: &["plugins_dir", "plugins", "pipelines", "webhooks", "schedules", "responses", "retention", "egress"],
+    known: &["server", "store", "doorbell", "auth", "models", "tools", "agents", "limits", "egress", "responses"],
+    later: &["plugins_dir", "plugins", "pipelines", "webhooks", "schedules", "retention"],
 };
 const SERVER: Keys = Keys { known: &["listen", "behind_proxy", "drain_s"], later: &[] };
 const STORE: Keys = Keys { known: &["url"], later: &[] };
@@ -35,10 +36,11 @@ const MODEL: Keys = Keys {
     known: &["name", "provider", "base_url", "api_key", "model", "script", "concurrency", "connect_timeout", "idle_timeout"],
     later: &[],
 };
-const TOOLS: Keys = Keys { known: &["external"], later: &["mcp"] };
+const TOOLS: Keys = Keys { known: &["external", "mcp"], later: &[] };
 const EXTERNAL: Keys = Keys { known: &["name", "description", "parameters", "effect", "after_execution", "deadline"], later: &[] };
 const AGENT: Keys = Keys { known: &["policy", "model", "instructions", "tools", "budgets"], later: &[] };
 const BUDGETS: Keys = Keys { known: &["iterations", "calls", "tokens", "wall_time"], later: &[] };
+const RESPONSES: Keys = Keys { known: &["status", "store_false", "join_s", "erase_s", "heartbeat"], later: &[] };
 const LIMITS: Keys = Keys {
     known: &[
         "max_turns",
@@ -57,6 +59,10 @@ const LIMITS: Keys = Keys {
     later: &[],
 };
 
+/// What a second start of a tool would do.
+pub(super) const EFFECTS: [(&str, EffectClass); 3] =
+    [("read", EffectClass::Read), ("idempotent", EffectClass::Idempotent), ("write", EffectClass::Write)];
+
 /// Whether a section of that name exists, in this version or a later one.
 pub(super) fn is_top_level(key: &str) -> bool {
     TOP.known.contains(&key) || TOP.later.contains(&key)
@@ -74,15 +80,23 @@ pub(super) fn read(root: Node) -> Result<Config, ConfigError> {
     if models.is_empty() {
         models.push(Model::offline());
     }
-    let tools = match top.take("tools") {
-        Some(field) => read_tools(field.section(&TOOLS)?.take("external"), &limits)?,
-        None => Vec::new(),
+    let (tools, mcp) = match top.take("tools") {
+        Some(field) => {
+            let mut section = field.section(&TOOLS)?;
+            (read_tools(section.take("external"), &limits)?, mcp::read_servers(section.take("mcp"))?)
+        }
+        None => (Vec::new(), Vec::new()),
     };
+    let egress = section_or_default(&mut top, "egress", &mcp::EGRESS, mcp::read_egress)?;
     let agents = match top.take("agents") {
-        Some(field) => read_agents(field, &models, &tools, &limits)?,
+        Some(field) => {
+            let names = tools.iter().map(|tool| tool.name.as_str()).chain(mcp.iter().map(|server| server.label.as_str()));
+            read_agents(field, &models, &names.collect::<Vec<_>>(), &limits)?
+        }
         None => BTreeMap::new(),
     };
-    Ok(Config { server, store, doorbell, auth, models, tools, agents, limits })
+    let responses = section_or_default(&mut top, "responses", &RESPONSES, read_responses)?;
+    Ok(Config { server, store, doorbell, auth, models, tools, mcp, agents, limits, egress, responses })
 }
 
 fn section_or_default<T: Default>(
@@ -95,7 +109,7 @@ fn section_or_default<T: Default>(
 }
 
 /// A list that may be left out.
-fn elements(field: Option<Field>) -> Result<Vec<Field>, ConfigError> {
+pub(super) fn elements(field: Option<Field>) -> Result<Vec<Field>, ConfigError> {
     field.map_or_else(|| Ok(Vec::new()), Field::list)
 }
 
@@ -115,6 +129,18 @@ fn read_limits(mut section: Section) -> Result<Limits, ConfigError> {
         backoff: section.read_or("backoff", default.backoff, Field::duration)?,
         model_deadline: section.read_or("model_deadline", default.model_deadline, Field::duration)?,
     })
+}
+
+fn read_responses(mut section: Section) -> Result<Responses, ConfigError> {
+    let default = Responses::default();
+    // The only way there is so far; the word is taken so that a file may say it.
+    section.read("store_false", |field| field.choice("way", &[("journal", ())], &["memory"]))?;
+    let words = [("hybrid", false), ("standard", true)];
+    let standard_status = section.read_or("status", default.standard_status, |field| field.choice("spelling", &words, &[]))?;
+    let join_s: u32 = section.read_or("join_s", 60, |field| field.whole(0))?;
+    let erase_s: u32 = section.read_or("erase_s", 60, |field| field.whole(0))?;
+    let heartbeat = section.read_or("heartbeat", default.heartbeat, Field::duration)?;
+    Ok(Responses { standard_status, join: Duration::from_secs(join_s.into()), erase: Duration::from_secs(erase_s.into()), heartbeat })
 }
 
 /// A shorter one would be lost to a pause that any machine makes now and then.
@@ -307,26 +333,25 @@ fn read_tools(external: Option<Field>, limits: &Limits) -> Result<Vec<ExternalTo
 }
 
 fn read_tool(name: String, mut section: Section, limits: &Limits) -> Result<ExternalTool, ConfigError> {
-    let effects = [("read", EffectClass::Read), ("idempotent", EffectClass::Idempotent), ("write", EffectClass::Write)];
     let endings = [("suspend", AfterExecution::Suspend), ("terminate", AfterExecution::Terminate)];
     Ok(ExternalTool {
         name,
         description: section.read_or("description", String::new(), Field::text)?,
         parameters: section.read_or("parameters", serde_json::json!({"type": "object"}), Field::object)?,
         // Who says nothing gets the class that is never started twice.
-        effect: section.read_or("effect", EffectClass::Write, |field| field.choice("effect", &effects, &[]))?,
+        effect: section.read_or("effect", EffectClass::Write, |field| field.choice("effect", &EFFECTS, &[]))?,
         after_execution: section
             .read_or("after_execution", AfterExecution::Suspend, |field| field.choice("after_execution", &endings, &[]))?,
         deadline: section.read_or("deadline", limits.call_deadline, Field::duration)?,
     })
 }
 
-fn read_agents(field: Field, models: &[Model], tools: &[ExternalTool], limits: &Limits) -> Result<BTreeMap<String, Agent>, ConfigError> {
+fn read_agents(field: Field, models: &[Model], tools: &[&str], limits: &Limits) -> Result<BTreeMap<String, Agent>, ConfigError> {
     let read = |(name, field): (String, Field)| Ok((name, read_agent(field.section(&AGENT)?, models, tools, limits)?));
     field.named()?.into_iter().map(read).collect()
 }
 
-fn read_agent(mut section: Section, models: &[Model], tools: &[ExternalTool], limits: &Limits) -> Result<Agent, ConfigError> {
+fn read_agent(mut section: Section, models: &[Model], tools: &[&str], limits: &Limits) -> Result<Agent, ConfigError> {
     let policies = [("respond", PolicyName::Respond)];
     let later = ["pursue", "supervise", "route"];
     Ok(Agent {
@@ -352,16 +377,16 @@ fn read_model_name(field: &Field, models: &[Model]) -> Result<String, ConfigErro
     Err(field.unknown("model", &valid))
 }
 
-fn read_tool_names(field: Option<Field>, tools: &[ExternalTool]) -> Result<Vec<String>, ConfigError> {
-    let valid: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
+/// Tools, and servers whose tools are all meant.
+fn read_tool_names(field: Option<Field>, valid: &[&str]) -> Result<Vec<String>, ConfigError> {
     let mut names: Vec<String> = Vec::new();
     for field in elements(field)? {
         let name = field.text()?;
         if valid.is_empty() {
-            return Err(field.expected("the name of a tool, but tools.external has none"));
+            return Err(field.expected("the name of a tool or of a tool server, but `tools` has none"));
         }
         if !valid.contains(&name.as_str()) {
-            return Err(field.unknown("tool", &valid));
+            return Err(field.unknown("tool", valid));
         }
         if names.contains(&name) {
             return Err(field.fail(format!("the tool {name} is given above")));

@@ -9,6 +9,7 @@ use super::{node::Node, *};
 
 mod environment;
 mod mistakes;
+mod servers;
 
 /// Reads the text as `windlass.yaml` with these variables.
 fn read(text: &str, variables: &[(&str, &str)]) -> Result<Config, ConfigError> {
@@ -58,6 +59,14 @@ tools:
       after_execution: terminate
       deadline: 30d
     - { name: pay }
+  mcp:
+    - label: tools
+      url: http://127.0.0.1:18080/mcp?v=1
+      headers: { X-Team: blue, x-key: "${TOKEN}" }
+      authorization: "${TOKEN}"
+      effects: { search: read, put: idempotent, send: write }
+    - { label: other, url: https://tools.example.com }
+    - { label: near, command: [tool, --key, "${TOKEN}"], env: { KEY: "${TOKEN}" } }
 agents:
   researcher:
     policy: respond
@@ -80,6 +89,7 @@ limits:
   attempts: 4
   backoff: 0.5
   model_deadline: 30s
+egress: { allow: ["127.0.0.1", 10.1.0.0/16, "fd00::/8", Tools.Internal] }
 "#;
 
 #[test]
@@ -283,6 +293,18 @@ fn secrets_are_never_printed() {
         "limits: { backoff: \"${TOKEN}\" }",
         "agents: { a: { model: \"${TOKEN}\" } }",
         "agents: { a: { tools: [\"${TOKEN}\"] } }",
+        "tools: { mcp: [{ label: \"${TOKEN}:\", url: http://host }] }",
+        "tools: { mcp: [{ label: a, url: \"${TOKEN}\" }] }",
+        "tools: { mcp: [{ label: a, url: \"http://u:t0ken-value@host/\" }] }",
+        "tools: { mcp: [{ label: a, url: http://host, authorization: [t0ken-value] }] }",
+        "tools: { mcp: [{ label: a, url: http://host, authorization: \"t0ken-value\\n1\" }] }",
+        "tools: { mcp: [{ label: a, url: http://host, headers: [t0ken-value] }] }",
+        "tools: { mcp: [{ label: a, url: http://host, headers: { host: t0ken-value } }] }",
+        "tools: { mcp: [{ label: a, url: http://host, authorization: x, headers: { Authorization: t0ken-value } }] }",
+        "tools: { mcp: [{ label: a, command: t0ken-value }] }",
+        "tools: { mcp: [{ label: a, command: [{ b: t0ken-value }] }] }",
+        "tools: { mcp: [{ label: a, command: [b], env: [t0ken-value] }] }",
+        "egress: { allow: [\"${TOKEN}/\"] }",
     ];
     for text in wrong {
         let found = read(text, &secrets).unwrap_err();

@@ -35,11 +35,10 @@ fn unknown_keys_name_the_nearest_valid_one() {
 
 #[test]
 fn keys_of_later_versions_are_refused_by_name() {
-    for key in ["plugins", "plugins_dir", "pipelines", "webhooks", "responses", "retention", "egress"] {
+    for key in ["plugins", "plugins_dir", "pipelines", "webhooks", "retention"] {
         assert_eq!(error(&format!("\n{key}: x"), &[]), format!("windlass.yaml:2: this version does not have {key} yet"));
     }
     check(&[
-        ("tools:\n  mcp: []", "windlass.yaml:2: this version does not have tools.mcp yet"),
         (
             "models:\n- name: a\n  provider: anthropic",
             "windlass.yaml:3: models[0].provider: this version does not have provider anthropic yet; it has scripted, openai-chat",
@@ -48,6 +47,10 @@ fn keys_of_later_versions_are_refused_by_name() {
             "models: [{ name: a, provider: openai-responses }]",
             "windlass.yaml:1: models[0].provider: this version does not have provider openai-responses yet; \
              it has scripted, openai-chat",
+        ),
+        (
+            "responses: { store_false: memory }",
+            "windlass.yaml:1: responses.store_false: this version does not have way memory yet; it has journal",
         ),
         (
             "agents: { a: { policy: pursue } }",
@@ -186,7 +189,7 @@ fn what_is_named_must_exist_and_be_named_once() {
         ),
         (
             "agents: { a: { tools: [echo] } }",
-            "windlass.yaml:1: agents.a.tools[0]: expected the name of a tool, but tools.external has none, found \"echo\"",
+            "windlass.yaml:1: agents.a.tools[0]: expected the name of a tool or of a tool server, but `tools` has none, found \"echo\"",
         ),
         ("agents: { a: { model: gpt } }", "windlass.yaml:1: agents.a.model: unknown model \"gpt\"; valid values: offline"),
         ("models: [{ provider: scripted }]", "windlass.yaml:1: models[0]: name is missing"),

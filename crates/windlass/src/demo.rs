@@ -1,0 +1,245 @@
+//! `windlass demo`: a server of its own, killed with SIGKILL in the middle of a streamed answer, and what became of it.
+//!
+//! Nothing here is staged: the server is this same program in a process of its own, and the demo speaks to it over HTTP as any
+//! client and any tool service would. What it claims at the end it has counted; if something does not hold, it says so and fails.
+
+mod api;
+mod scene;
+mod server;
+mod service;
+mod stream;
+mod tale;
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow, bail, ensure};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::signal::unix::{SignalKind, signal};
+
+use api::Api;
+use server::Server;
+use service::Service;
+use stream::{Follower, Heard, Stream};
+use tale::{Tale, seconds};
+
+/// When something must have gone wrong. The story takes a few seconds.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Tells the story once. Fails if anything in it does not hold, and leaves nothing behind either way.
+pub(crate) async fn demo() -> anyhow::Result<()> {
+    // Without a process-wide choice, TLS would not know which of its implementations to use.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let (mut terminate, mut hangup) = (signal(SignalKind::terminate())?, signal(SignalKind::hangup())?);
+    // Whichever comes first: the others are dropped, and with them the server and the folder.
+    tokio::select! {
+        told = tokio::time::timeout(PATIENCE, story()) => told.unwrap_or_else(|_| bail!("the demo took too long and was given up")),
+        _ = tokio::signal::ctrl_c() => bail!("interrupted; the demo's server and folder are removed"),
+        _ = terminate.recv() => bail!("told to stop; the demo's server and folder are removed"),
+        _ = hangup.recv() => bail!("the terminal is gone; the demo's server and folder are removed"),
+    }
+}
+
+async fn story() -> anyhow::Result<()> {
+    let began = Instant::now();
+    let mut tale = Tale::new();
+    let folder = TempDir::with_prefix("windlass-demo-").context("no temporary folder can be made")?;
+    scene::set(folder.path())?;
+    tale.title("Windlass demo: an agent is killed in the middle of its answer, and nothing is lost.")?;
+    tale.line("Offline and without a key, in a temporary folder that is gone afterwards.")?;
+
+    let server = Server::start(folder.path()).await?;
+    tale.title("1. A server starts")?;
+    tale.line(&format!("process {}, {}, with a new database", server.pid(), server.base()))?;
+    let api = Api::new(&server)?;
+    let service = Service::new(&api);
+    tokio::select! {
+        result = scenes(&mut tale, &api, &service, server, &folder) => result?,
+        never = service.run() => match never {},
+    }
+    tale.title(&format!("Nothing was lost and nothing ran twice. That took {}.", seconds(began.elapsed())))?;
+    tale.line("To try it yourself: windlass dev")?;
+    Ok(())
+}
+
+/// What happens while the tool service is there.
+async fn scenes(tale: &mut Tale, api: &Api, service: &Service<'_>, mut server: Server, folder: &TempDir) -> anyhow::Result<()> {
+    let mut follower = Follower::default();
+    ask(tale, api, &mut follower).await.map_err(|error| beside_log(&error, &server))?;
+    let broken_off = kill(tale, &mut server, &mut follower).await?;
+
+    let restarted = Instant::now();
+    let server = Server::start(folder.path()).await?;
+    api.move_to(&server);
+    tale.title("4. A server starts again on the same data")?;
+    tale.line(&format!("process {}, serving after {}", server.pid(), seconds(restarted.elapsed())))?;
+    let resumed = go_on(tale, api, &mut follower, broken_off).await.map_err(|error| beside_log(&error, &server))?;
+    let stored = api.get(&format!("/v1/responses/{}", follower.id()?)).await?;
+    let open = service.open_calls().await?;
+
+    tale.title("5. What came of it")?;
+    let checks = [
+        check_numbers(&follower.heard.numbers, broken_off, resumed),
+        check_text(&follower.heard, &stored),
+        check_calls(service, &stored, &open),
+    ];
+    let mut failed = 0;
+    for check in checks.into_iter().flatten() {
+        failed += usize::from(!check.holds);
+        tale.line(&format!("{} {}", if check.holds { "ok    " } else { "FAILED" }, check.text))?;
+    }
+    ensure!(failed == 0, "{failed} of the demo's promises did not hold\n{}", server.last_words());
+    Ok(())
+}
+
+/// What went wrong, and what the server had to say about it.
+fn beside_log(error: &anyhow::Error, server: &Server) -> anyhow::Error {
+    anyhow!("{error:#}\n{}", server.last_words())
+}
+
+/// The question, and the answer up to the middle of its text.
+async fn ask(tale: &mut Tale, api: &Api, follower: &mut Follower) -> anyhow::Result<()> {
+    tale.title("2. A client asks, and follows the answer as a stream of numbered events")?;
+    tale.line(&format!("POST /v1/responses   \"{}\"", scene::QUESTION))?;
+    tale.line("The model has two tools, served by this program. One only reads; the other writes, and must not run twice.\n")?;
+    let body = json!({
+        "model": scene::MODEL, "input": scene::QUESTION, "stream": true, "windlass": { "tools": [scene::READ, scene::WRITE] },
+    });
+    follower.stream = Some(Stream::open(api.post("/v1/responses", &body).await?));
+    while follower.heard.pieces < scene::PIECES_BEFORE_KILL {
+        let event = follower.next().await?.context("the answer was over before the server could be killed")?;
+        show(tale, &event)?;
+    }
+    Ok(())
+}
+
+/// SIGKILL, and what had already been sent. Returns the last number that arrived.
+async fn kill(tale: &mut Tale, server: &mut Server, follower: &mut Follower) -> anyhow::Result<u64> {
+    let pid = server.pid();
+    server.kill()?;
+    // What was sent before still arrives, then the connection breaks.
+    while let Ok(Some(event)) = follower.next().await {
+        show(tale, &event)?;
+    }
+    ensure!(!follower.heard.is_done, "the answer was over before the server could be killed");
+    let last = *follower.heard.numbers.last().context("no event came before the kill")?;
+    tale.title("3. kill -9, in the middle of the text")?;
+    tale.line(&format!("process {pid} is dead, the stream has broken off, the last event that arrived was number {last}"))?;
+    Ok(last)
+}
+
+/// The rest of the stream. Returns the first number that came.
+async fn go_on(tale: &mut Tale, api: &Api, follower: &mut Follower, after: u64) -> anyhow::Result<Option<u64>> {
+    let path = format!("/v1/responses/{}?stream=true&starting_after={after}", follower.id()?);
+    tale.line(&format!("GET {path}"))?;
+    let asked = Instant::now();
+    follower.stream = Some(Stream::open(api.get_response(&path).await?));
+    let mut first = None;
+    while let Some(event) = follower.next().await? {
+        if first.is_none() {
+            first = event["sequence_number"].as_u64();
+            tale.line(&format!(
+                "The first event came after {}. The model was asked again; what it repeated was left out.\n",
+                seconds(asked.elapsed())
+            ))?;
+        }
+        show(tale, &event)?;
+    }
+    Ok(first)
+}
+
+/// Tools as they are done, and the text as it comes.
+fn show(tale: &mut Tale, event: &Value) -> anyhow::Result<()> {
+    let item = &event["item"];
+    match event["type"].as_str() {
+        Some("response.output_text.delta") => tale.piece(event["delta"].as_str().unwrap_or_default())?,
+        Some("response.output_item.done") if item["type"] == "mcp_call" => {
+            let text = |key: &str| item[key].as_str().unwrap_or_default();
+            tale.line(&format!("{} {} -> {}", text("name"), text("arguments"), text("output")))?;
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Something that has to hold, said as if it did.
+struct Check {
+    holds: bool,
+    text: String,
+}
+
+fn check_numbers(numbers: &[u64], last: u64, resumed: Option<u64>) -> Vec<Check> {
+    let next = resumed.map_or_else(|| "nothing".to_owned(), |number| number.to_string());
+    let in_order = numbers.iter().copied().eq(0..numbers.len() as u64);
+    vec![
+        Check { holds: resumed == Some(last + 1), text: format!("the stream went on with the next number: after {last} came {next}") },
+        Check {
+            holds: in_order,
+            text: format!("every number came once, in order: 0 to {}, over both connections", numbers.len().saturating_sub(1)),
+        },
+    ]
+}
+
+fn check_text(heard: &Heard, stored: &Value) -> Vec<Check> {
+    let completed = heard.last.as_deref() == Some("response.completed") && heard.is_done && stored["status"] == "completed";
+    let whole = heard.text == scene::answer() && stored_text(stored) == heard.text;
+    let text = format!("the text is whole: {} characters, the same as in the stored response", heard.text.chars().count());
+    vec![Check { holds: completed, text: "the response is completed".to_owned() }, Check { holds: whole, text }]
+}
+
+fn check_calls(service: &Service<'_>, stored: &Value, open: &[String]) -> Vec<Check> {
+    let asked = |tool: &str| items(stored, "mcp_call").filter(|item| item["name"] == tool && item["status"] == "completed").count();
+    let once = |tool: &str| Check {
+        holds: service.runs_of(tool) == 1 && asked(tool) == 1 && !open.iter().any(|name| name == tool),
+        text: format!("{tool} was called once and ran {}", times(service.runs_of(tool))),
+    };
+    vec![once(scene::READ), once(scene::WRITE)]
+}
+
+fn items<'a>(stored: &'a Value, kind: &'a str) -> impl Iterator<Item = &'a Value> {
+    stored["output"].as_array().into_iter().flatten().filter(move |item| item["type"] == kind)
+}
+
+fn stored_text(stored: &Value) -> String {
+    let parts = items(stored, "message").flat_map(|message| message["content"].as_array().into_iter().flatten());
+    parts.filter_map(|part| part["text"].as_str()).collect()
+}
+
+fn times(count: usize) -> String {
+    match count {
+        1 => "once".to_owned(),
+        count => format!("{count} times"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fails(checks: &[Check]) -> usize {
+        checks.iter().filter(|check| !check.holds).count()
+    }
+
+    #[test]
+    fn a_lost_a_doubled_and_a_late_number_are_noticed() {
+        assert_eq!(fails(&check_numbers(&[0, 1, 2, 3], 1, Some(2))), 0);
+        assert_eq!(fails(&check_numbers(&[0, 1, 3], 1, Some(3))), 2);
+        assert_eq!(fails(&check_numbers(&[0, 1, 1, 2], 1, Some(1))), 2);
+        assert_eq!(fails(&check_numbers(&[0, 2, 1], 1, Some(2))), 1);
+        assert_eq!(fails(&check_numbers(&[0, 1], 1, None)), 1);
+    }
+
+    #[test]
+    fn a_text_with_a_hole_and_an_answer_without_an_end_are_noticed() {
+        let stored = |text: &str, status: &str| {
+            let message = json!({ "type": "message", "content": [{ "type": "output_text", "text": text }] });
+            json!({ "status": status, "output": [message] })
+        };
+        let whole = Heard { text: scene::answer(), last: Some("response.completed".into()), is_done: true, ..Heard::default() };
+        assert_eq!(fails(&check_text(&whole, &stored(&whole.text, "completed"))), 0);
+        assert_eq!(fails(&check_text(&whole, &stored("Parcel", "completed"))), 1);
+        assert_eq!(fails(&check_text(&whole, &stored(&whole.text, "failed"))), 1);
+        let holed = Heard { text: scene::answer().replacen("Ada", "", 1), ..whole };
+        assert_eq!(fails(&check_text(&holed, &stored(&holed.text, "completed"))), 1);
+    }
+}

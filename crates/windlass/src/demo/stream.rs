@@ -1,0 +1,100 @@
+//! A response's events as a client reads them, and what it has heard so far.
+
+use anyhow::Context;
+use reqwest::Response;
+use serde_json::Value;
+
+/// What a stream ends with.
+const DONE: &str = "[DONE]";
+
+/// One connection's server-sent events.
+pub(super) struct Stream {
+    response: Response,
+    unread: Vec<u8>,
+}
+
+impl Stream {
+    /// Reads the body of a response.
+    pub fn open(response: Response) -> Self {
+        Stream { response, unread: Vec::new() }
+    }
+
+    /// The data of the next event. An error if the stream has broken off, `None` if it just ended.
+    async fn next(&mut self) -> anyhow::Result<Option<String>> {
+        loop {
+            if let Some(end) = self.unread.windows(2).position(|pair| pair == b"\n\n") {
+                let block: Vec<u8> = self.unread.drain(..end + 2).collect();
+                let text = String::from_utf8(block).context("an event is no text")?;
+                // Without data it is a comment that keeps the connection alive.
+                if let Some(data) = text.lines().find_map(|line| line.strip_prefix("data: ")) {
+                    return Ok(Some(data.to_owned()));
+                }
+                continue;
+            }
+            match self.response.chunk().await.context("the stream broke off")? {
+                Some(bytes) => self.unread.extend(bytes),
+                None => return Ok(None),
+            }
+        }
+    }
+}
+
+/// A client that follows a response, over as many connections as it takes.
+#[derive(Default)]
+pub(super) struct Follower {
+    /// The connection there is.
+    pub stream: Option<Stream>,
+    /// What came over all of them.
+    pub heard: Heard,
+}
+
+/// What a client has heard of a response.
+#[derive(Default)]
+pub(super) struct Heard {
+    pub id: Option<String>,
+    /// The numbers of the events, as they came.
+    pub numbers: Vec<u64>,
+    /// The text so far, and in how many pieces it came.
+    pub text: String,
+    pub pieces: usize,
+    /// The type of the last event.
+    pub last: Option<String>,
+    /// Whether the end mark came.
+    pub is_done: bool,
+}
+
+impl Follower {
+    /// The next event. An error if the stream broke off, `None` once it is over.
+    pub async fn next(&mut self) -> anyhow::Result<Option<Value>> {
+        let stream = self.stream.as_mut().context("there is no stream")?;
+        let data = stream.next().await?.context("the stream ended without its end mark")?;
+        if data == DONE {
+            self.heard.is_done = true;
+            return Ok(None);
+        }
+        let event: Value = serde_json::from_str(&data).context("an event is no JSON")?;
+        self.heard.take(&event)?;
+        Ok(Some(event))
+    }
+
+    /// The response's id, which its first event brings.
+    pub fn id(&self) -> anyhow::Result<&str> {
+        self.heard.id.as_deref().context("no event brought the response's id")
+    }
+}
+
+impl Heard {
+    fn take(&mut self, event: &Value) -> anyhow::Result<()> {
+        self.numbers.push(event["sequence_number"].as_u64().context("an event has no number")?);
+        if let Some(id) = event["response"]["id"].as_str() {
+            self.id = Some(id.to_owned());
+        }
+        let kind = event["type"].as_str().context("an event has no type")?;
+        if kind == "response.output_text.delta" {
+            self.text.push_str(event["delta"].as_str().unwrap_or_default());
+            self.pieces += 1;
+        }
+        self.last = Some(kind.to_owned());
+        Ok(())
+    }
+}
