@@ -36,6 +36,10 @@ impl Models for OneModel {
         Some(self.0.clone())
     }
 
+    fn names(&self) -> Vec<String> {
+        vec![self.default_name().to_owned()]
+    }
+
     fn default_name(&self) -> &str {
         "bench"
     }
@@ -76,6 +80,8 @@ fn start(
         effect: EffectClass::Read,
         after_execution: AfterExecution::Suspend,
         deadline_ms: 600_000,
+        remote: None,
+        strict: None,
     };
     let long = windlass_engine::AgentSpec {
         policy: PolicyName::Respond,
@@ -90,6 +96,7 @@ fn start(
         store,
         models: Arc::new(OneModel(model)),
         roster: Roster::new(BTreeMap::from([("long".into(), long)]), BTreeMap::from([(external.name.clone(), external)]), vec![executor]),
+        servers: None,
         doorbell: None,
         bells: None,
         publisher: None,

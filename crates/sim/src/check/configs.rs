@@ -1,7 +1,7 @@
 //! What is explored: small worlds, each with a budget for everything that can go wrong in it.
 
 use serde_json::json;
-use windlass_kernel::{AfterExecution, Budgets, EffectClass, Manifest, PolicyName, Route, ToolSpec};
+use windlass_kernel::{AfterExecution, Budgets, EffectClass, Manifest, Route, ToolSpec};
 
 pub use super::state::Left;
 
@@ -68,16 +68,11 @@ impl Config {
             effect: tool.effect,
             after_execution: AfterExecution::Suspend,
             deadline_ms: DEADLINE_TICKS,
+            remote: None,
+            strict: None,
         };
-        Manifest {
-            version: Manifest::VERSION,
-            policy: PolicyName::Respond,
-            model: "checked".to_owned(),
-            instructions: None,
-            tools: self.tools.iter().enumerate().map(tool).collect(),
-            budgets: Budgets { iterations: ITERATIONS_MAX, calls: Some(self.tools.len() as u32), tokens: None, wall_ms: None },
-            result_fields: Vec::new(),
-        }
+        let budgets = Budgets { iterations: ITERATIONS_MAX, calls: Some(self.tools.len() as u32), tokens: None, wall_ms: None };
+        Manifest { tools: self.tools.iter().enumerate().map(tool).collect(), ..Manifest::plain("checked", budgets) }
     }
 }
 

@@ -208,7 +208,7 @@ impl Store {
             }
         };
         match event {
-            Event::Replied { calls, .. } => self.calls.extend(calls.iter().map(|call| Call {
+            Event::Replied { calls, .. } | Event::CallsTaken { calls, .. } => self.calls.extend(calls.iter().map(|call| Call {
                 run,
                 call: call.call,
                 is_write: call.effect == EffectClass::Write,
@@ -224,6 +224,8 @@ impl Store {
             | Event::Leased
             | Event::ActionStarted { .. }
             | Event::AttemptFailed { .. }
+            | Event::Cut { .. }
+            | Event::Quiet
             | Event::CallReleased { .. }
             | Event::Parked { .. }
             | Event::Unparked
@@ -383,9 +385,11 @@ fn judge(seen: &mut Seen, standing: &Run, event: &Event) {
         Event::LapStarted { iteration, .. } => seen.holds(*iteration == standing.iteration + 1, Promise::LapsByOne, || {
             format!("lap {iteration} after lap {}", standing.iteration)
         }),
-        Event::Replied { iteration, .. } => seen.holds(*iteration == standing.iteration, Promise::LapsByOne, || {
-            format!("a reply of lap {iteration} in lap {}", standing.iteration)
-        }),
+        Event::Replied { iteration, .. } | Event::Cut { iteration, .. } => {
+            seen.holds(*iteration == standing.iteration, Promise::LapsByOne, || {
+                format!("a reply of lap {iteration} in lap {}", standing.iteration)
+            })
+        }
         Event::Reported { call, status, .. } => {
             let waits = standing.call(*call).is_some_and(|open| !open.is_received());
             if *status == TaskStatus::Timeout {
@@ -405,6 +409,8 @@ fn judge(seen: &mut Seen, standing: &Run, event: &Event) {
         Event::Accepted { .. }
         | Event::Leased
         | Event::ActionStarted { .. }
+        | Event::CallsTaken { .. }
+        | Event::Quiet
         | Event::CallReleased { .. }
         | Event::Parked { .. }
         | Event::Unparked

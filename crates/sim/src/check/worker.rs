@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 use windlass_kernel::{
-    CallNumber, Effect, Event, Failure, HeadStatus, Input, ItemId, Manifest, Moment, Phase, Progress, Reply, Report, ReportCause,
-    RequestedCall, Run, TaskStatus, Timestamp, Usage, outstanding, step,
+    CallNumber, Effect, Event, Failure, HeadStatus, Input, ItemId, Manifest, Moment, Opening, Phase, Progress, Reply, Report, ReportCause,
+    RequestedCall, Run, Said, TaskStatus, Timestamp, Usage, outstanding, step,
 };
 
 use super::{
@@ -74,7 +74,7 @@ enum Loaded {
 /// What entering a run makes of it.
 pub(super) fn entered(rules: &Rules<'_>, run: &Run, now: Timestamp) -> (Arc<Run>, Vec<Event>) {
     let mut draft = Draft::new(run);
-    draft.step(rules, Input::Entered(None), now);
+    draft.step(rules, Input::Entered(Opening::Ask), now);
     (Arc::new(draft.run), draft.events)
 }
 
@@ -145,7 +145,7 @@ impl Scene<'_> {
         }
         let mut draft = Draft::new(&state);
         if head.status == HeadStatus::Dispatched {
-            draft.step(self.rules, Input::Entered(None), self.state.clock);
+            draft.step(self.rules, Input::Entered(Opening::Ask), self.state.clock);
         } else if self.has_lost_work(index, run, &state, told, is_foreign) {
             draft.step(self.rules, Input::TakenOver, self.state.clock);
             // A run that is stopped in the same commit asks nobody for anything.
@@ -254,7 +254,7 @@ impl Scene<'_> {
                     self.seen.fact(Fact::StoppedThinking);
                 }
                 draft.raise_epoch = true;
-                draft.step(self.rules, Input::Stopped { reason: String::new() }, now);
+                draft.step(self.rules, Input::Stopped { reason: String::new(), said: Said::default() }, now);
             }
             Note::Look => return false,
         }
@@ -416,7 +416,7 @@ impl Scene<'_> {
     fn withdraw(&mut self, index: usize, run: RunNo) {
         let state = self.state.store.run(run).state.clone();
         let mut draft = Draft::new(&state);
-        draft.step(self.rules, Input::Stopped { reason: String::new() }, self.state.clock);
+        draft.step(self.rules, Input::Stopped { reason: String::new(), said: Said::default() }, self.state.clock);
         let node = self.state.workers[index].node;
         let Draft { run: state, events, .. } = draft;
         let commit = Commit { run, node, raise_epoch: false, state: Arc::new(state), events, reports: Vec::new(), consumed: Vec::new() };
@@ -462,11 +462,17 @@ fn is_end_of(note: Note, flight: &Flight) -> bool {
 fn thought(config: &Config, run: RunNo, iteration: u32, attempt: u32, is_reply: bool, now: Timestamp) -> Input {
     if !is_reply {
         let retry_at = (attempt < 2).then(|| now.plus_ms(HOLD_TICKS));
-        return Input::AttemptFailed(Failure { code: "busy".to_owned(), message: String::new(), retry_at, usage: Usage::default() });
+        return Input::AttemptFailed(Failure {
+            code: "busy".to_owned(),
+            message: String::new(),
+            retry_at,
+            usage: Usage::default(),
+            said: Said::default(),
+        });
     }
     let calls = (iteration == 1 || config.is_greedy) && (run == 0 || !config.is_only_first);
     let requested =
         |index: usize| RequestedCall { provider_id: String::new(), tool: tool_name(index).to_owned(), arguments: "{}".to_owned() };
     let calls = if calls { (0..config.tools.len()).map(requested).collect() } else { Vec::new() };
-    Input::Replied(Reply { text: String::new(), calls, usage: Usage::default() })
+    Input::Replied(Reply { calls, ..Reply::default() })
 }

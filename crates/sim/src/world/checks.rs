@@ -231,6 +231,9 @@ impl Track {
             | Event::Leased
             | Event::ActionStarted { .. }
             | Event::AttemptFailed { .. }
+            | Event::CallsTaken { .. }
+            | Event::Cut { .. }
+            | Event::Quiet
             | Event::Replied { .. }
             | Event::Unparked
             | Event::Ignored { .. }

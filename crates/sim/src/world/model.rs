@@ -29,6 +29,10 @@ impl Models for SimModels {
         (name == "model").then(|| self.model.clone() as Arc<dyn Model>)
     }
 
+    fn names(&self) -> Vec<String> {
+        vec![self.default_name().to_owned()]
+    }
+
     fn default_name(&self) -> &str {
         "model"
     }
@@ -129,7 +133,7 @@ impl SimModel {
             let call = RequestedCall { provider_id: format!("call_{index}"), tool: tool.into(), arguments: arguments.into() };
             pieces.push((world.between(0, 20), Some(Ok(ModelEvent::Call(call)))));
         }
-        let usage = Usage { tokens_in: world.between(1, 20), tokens_out: world.between(1, 30) };
+        let usage = Usage { tokens_in: world.between(1, 20), tokens_out: world.between(1, 30), ..Usage::default() };
         pieces.push((0, Some(Ok(ModelEvent::Usage(usage)))));
         pieces
     }

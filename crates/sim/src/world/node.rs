@@ -223,6 +223,7 @@ fn parts(world: &Arc<World>, node: &Arc<Node>) -> Parts {
         node: node.id,
         models: Arc::new(SimModels::new(world, node)),
         roster: Roster::new(specs(world), tools::services(), vec![Arc::new(tools::SimTools::new(world, node))]),
+        servers: None,
         doorbell: Some(Arc::new(SimBell { world: world.clone(), node: node.clone() })),
         bells: Some(bells),
         publisher: Some(Arc::new(SimPublisher::new(world, node))),

@@ -8,8 +8,8 @@ use futures_util::FutureExt;
 use tokio::{sync::oneshot, time::Instant};
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, Epoch, NewItem, RunId, Seq, Tenant, Timestamp};
 use windlass_ports::{
-    CallClaim, ClaimedCall, Commit, Committed, Enqueued, Guard, Loaded, MessageId, NewReport, NewRun, NodeId, OutboxRow, Store, StoreError,
-    Taken, Withdrawn,
+    Announcement, CallClaim, ClaimedCall, Commit, Committed, Enqueued, Guard, Loaded, MessageId, NewReport, NewRun, NodeId, OutboxRow,
+    Store, StoreError, Taken, Withdrawn,
 };
 use windlass_store::MemoryStore;
 
@@ -158,6 +158,20 @@ impl Store for SimStore {
             self.world.saw(Fact::HeldBack);
         }
         done
+    }
+
+    async fn announce(&self, words: Announcement) -> Result<(), StoreError> {
+        let world = self.world.clone();
+        self.write(async move { world.data.announce(words).await }).await
+    }
+
+    async fn erase(&self, tenant: Tenant, run: RunId) -> Result<(), StoreError> {
+        let world = self.world.clone();
+        self.write(async move { world.data.erase(tenant, run).await }).await
+    }
+
+    async fn erasable(&self, now: Timestamp, limit: usize) -> Result<Vec<(Tenant, RunId)>, StoreError> {
+        self.read(self.data().erasable(now, limit)).await
     }
 
     async fn withdraw(&self, agent: AgentKey, commit: Commit) -> Result<Withdrawn, StoreError> {

@@ -72,6 +72,8 @@ pub(super) fn services() -> BTreeMap<ToolName, ToolSpec> {
         effect,
         after_execution: AfterExecution::Suspend,
         deadline_ms: DEADLINE_MS,
+        remote: None,
+        strict: None,
     };
     SERVED.into_iter().map(tool).map(|tool| (tool.name.clone(), tool)).collect()
 }

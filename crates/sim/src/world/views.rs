@@ -1,7 +1,7 @@
 //! Reads through a process: what is flushed, and nothing else.
 
 use async_trait::async_trait;
-use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ItemId, RunId, Tenant};
+use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ItemId, RunId, Said, Tenant};
 use windlass_ports::{BoxView, CallView, Edge, HeadView, InboxView, Item, JournalEntry, Page, RunView, StoreError, Views};
 
 use super::store::SimStore;
@@ -14,6 +14,14 @@ impl Views for SimStore {
 
     async fn run(&self, tenant: &Tenant, run: RunId) -> Result<Option<RunView>, StoreError> {
         self.read(self.data().run(tenant, run)).await
+    }
+
+    async fn run_taking(&self, tenant: &Tenant, run: RunId) -> Result<Option<RunId>, StoreError> {
+        self.read(self.data().run_taking(tenant, run)).await
+    }
+
+    async fn announced(&self, tenant: &Tenant, run: RunId) -> Result<Said, StoreError> {
+        self.read(self.data().announced(tenant, run)).await
     }
 
     async fn run_from(&self, agent: &AgentKey, ordinal: u64) -> Result<Option<RunView>, StoreError> {
