@@ -273,7 +273,7 @@ impl Database {
         self.hold_still();
         for table in self.rows(&format!("SELECT tablename FROM pg_tables WHERE schemaname = '{schema}'")).into_iter().flatten().flatten() {
             self.batch(&format!(
-                "CREATE TABLE {table} (LIKE {schema}.{table} INCLUDING ALL);
+                "CREATE TABLE {table} (LIKE {schema}.{table} INCLUDING ALL EXCLUDING GENERATED);
                  INSERT INTO {table} OVERRIDING SYSTEM VALUE SELECT * FROM {schema}.{table}"
             ));
         }

@@ -27,6 +27,8 @@ pub enum Scene {
     Say(&'static str),
     /// Calls of tools, with arguments.
     Call(Vec<(&'static str, Value)>),
+    /// Words, and calls of tools beside them.
+    SayAndCall(&'static str, Vec<(&'static str, Value)>),
     /// An error status, with headers.
     Fail(u16, Vec<(&'static str, &'static str)>),
     /// Words, then the connection breaks.
@@ -132,15 +134,14 @@ async fn answer(State(stage): State<Arc<Mutex<Stage>>>, axum::Json(body): axum::
     match scene {
         Scene::Say(words) => sse(vec![chunk(json!({ "content": words }), None), chunk(json!({}), Some("stop")), "[DONE]".to_owned()]),
         Scene::Call(calls) => {
-            let calls: Vec<Value> = calls
-                .iter()
-                .enumerate()
-                .map(|(index, (tool, arguments))| {
-                    json!({ "index": index, "id": format!("c{index}"), "type": "function", "function": { "name": tool, "arguments": arguments.to_string() } })
-                })
-                .collect();
-            sse(vec![chunk(json!({ "tool_calls": calls }), None), chunk(json!({}), Some("tool_calls")), "[DONE]".to_owned()])
+            sse(vec![chunk(json!({ "tool_calls": called(&calls) }), None), chunk(json!({}), Some("tool_calls")), "[DONE]".to_owned()])
         }
+        Scene::SayAndCall(words, calls) => sse(vec![
+            chunk(json!({ "content": words }), None),
+            chunk(json!({ "tool_calls": called(&calls) }), None),
+            chunk(json!({}), Some("tool_calls")),
+            "[DONE]".to_owned(),
+        ]),
         Scene::Fail(status, headers) => {
             let mut map = HeaderMap::new();
             for (name, value) in headers {
@@ -169,6 +170,14 @@ async fn answer(State(stage): State<Arc<Mutex<Stage>>>, axum::Json(body): axum::
             ([("content-type", "text/event-stream")], Body::from_stream(pieces)).into_response()
         }
     }
+}
+
+fn called(calls: &[(&'static str, Value)]) -> Vec<Value> {
+    let called = |(index, (tool, arguments)): (usize, &(&str, Value))| {
+        let function = json!({ "name": tool, "arguments": arguments.to_string() });
+        json!({ "index": index, "id": format!("c{index}"), "type": "function", "function": function })
+    };
+    calls.iter().enumerate().map(called).collect()
 }
 
 fn chunk(delta: Value, finish: Option<&str>) -> String {

@@ -2,17 +2,21 @@
 
 mod database;
 mod fake_model;
+mod mcp;
 mod nats;
 pub mod postgres;
 mod proxy;
+pub mod responses;
 mod server;
 mod stream;
 mod views;
 
 pub use database::{Database, Place, Row, Store};
 pub use fake_model::{FakeModel, Scene};
+pub use mcp::{McpManners, McpServer, McpStart};
 pub use nats::{Listener, Message, NatsServer};
 pub use proxy::Proxy;
+pub use responses::{Asked, EventStream, Made, Mode, Next, Told, in_every_mode};
 pub use server::{Answer, Server, ServerBuilder, binary};
 pub use stream::{SseEvent, SseStream};
 

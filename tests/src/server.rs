@@ -56,6 +56,7 @@ pub struct ServerBuilder {
     folder: Arc<TempDir>,
     place: Place,
     config: String,
+    listen: String,
     env: Vec<(String, String)>,
     wrapper: Vec<String>,
 }
@@ -74,7 +75,7 @@ impl ServerBuilder {
         if !config.contains("doorbell:") {
             config.push_str(&place.doorbell());
         }
-        ServerBuilder { folder, place, config, env: Vec::new(), wrapper: Vec::new() }
+        ServerBuilder { folder, place, config, listen: "127.0.0.1:0".to_owned(), env: Vec::new(), wrapper: Vec::new() }
     }
 
     /// Adds an environment variable.
@@ -125,7 +126,7 @@ impl ServerBuilder {
         let mut command = Command::new(&words[0]);
         command
             .args(&words[1..])
-            .args(["serve", "--listen", "127.0.0.1:0"])
+            .args(["serve", "--listen", &self.listen])
             .current_dir(self.folder.path())
             .env_remove("WINDLASS_CRASH_AT")
             .env("WINDLASS_LOG", "info")
@@ -205,6 +206,11 @@ impl Server {
     pub fn with_token(mut self, token: &str) -> Self {
         token.clone_into(&mut self.token);
         self
+    }
+
+    /// The token it is spoken to with.
+    pub fn token(&self) -> &str {
+        &self.token
     }
 
     /// What it logged so far.
@@ -390,6 +396,12 @@ impl Server {
         self.kill();
         self.setup.env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         self.started().await
+    }
+
+    /// The same at the address it had, for clients that hold on to it.
+    pub async fn restart_at_its_address(mut self, env: &[(&str, &str)]) -> Server {
+        self.base.trim_start_matches("http://").clone_into(&mut self.setup.listen);
+        self.restart(env).await
     }
 
     /// The same for a server that may die before it serves; then it comes back with how it died, and can be started again.

@@ -1,0 +1,83 @@
+//! Codex, which does a task with tools of its own.
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use windlass_tests::Server;
+
+use crate::program::{Program, builder, codex};
+
+const TASK: &str = "Replace the old line in note.txt.";
+const BEFORE: &str = "first\nthe old line\nlast\n";
+const AFTER: &str = "first\nthe new line\nlast\n";
+
+/// A folder with a file to edit.
+fn workplace() -> TempDir {
+    let folder = TempDir::new().expect("a folder to work in");
+    std::fs::write(folder.path().join("note.txt"), BEFORE).expect("a file to edit");
+    folder
+}
+
+fn content(folder: &TempDir, name: &str) -> String {
+    std::fs::read_to_string(folder.path().join(name)).unwrap_or_default()
+}
+
+/// Everything that it says until it ends.
+async fn told(mut program: Program, server: &Server) -> Vec<Value> {
+    let mut events = Vec::new();
+    while let Some(event) = program.line().await {
+        events.push(event);
+    }
+    let (status, complaints) = program.ends().await;
+    assert!(status.success(), "Codex failed ({status}): {events:#?}\n{complaints}\nthe server's log:\n{}", server.log());
+    events
+}
+
+/// The items it finished, each with its type. Complaints are left out: it has one about a model it does not know.
+fn finished(events: &[Value]) -> Vec<(&str, &Value)> {
+    let items = events.iter().filter(|event| event["type"] == "item.completed").map(|event| &event["item"]);
+    items.filter_map(|item| Some((item["type"].as_str()?, item))).filter(|(kind, _)| *kind != "error").collect()
+}
+
+/// It read the file, changed it and said so, each once.
+fn did_it_once(folder: &TempDir, events: &[Value]) {
+    let done = finished(events);
+    let kinds: Vec<&str> = done.iter().map(|(kind, _)| *kind).collect();
+    assert_eq!(kinds, ["command_execution", "file_change", "agent_message"], "{events:#?}");
+    assert_eq!(done[0].1["exit_code"], 0);
+    assert_eq!(done[1].1["status"], "completed");
+    assert_eq!(done[2].1["text"], "The old line is replaced.");
+    assert_eq!(events.last().map(|event| &event["type"]), Some(&json!("turn.completed")));
+    assert_eq!(content(folder, "note.txt"), AFTER);
+    assert_eq!(content(folder, "read.txt"), BEFORE, "the command was run once");
+}
+
+#[tokio::test]
+async fn a_task_that_edits_a_file_is_finished() {
+    let server = builder().start().await;
+    let folder = workplace();
+    let events = told(codex(TASK, folder.path(), &server), &server).await;
+    did_it_once(&folder, &events);
+    let usage = &events.last().expect("it ended")["usage"];
+    assert!(usage["input_tokens"].as_u64() > Some(0) && usage["output_tokens"].as_u64() > Some(0), "{usage}");
+    assert_eq!(server.number("SELECT count(*) FROM runs"), 3, "one run for each answer");
+}
+
+#[tokio::test]
+async fn a_kill_during_any_of_its_requests_is_not_noticed() {
+    for point in [
+        "commit.enqueue.before:2",
+        "commit.enqueue.after:1",
+        "commit.end.before:1",
+        "commit.end.after:2",
+        "commit.announce.after:4",
+        "commit.end.before:3",
+    ] {
+        let mut server = builder().env("WINDLASS_CRASH_AT", point).start().await;
+        let folder = workplace();
+        let program = codex(TASK, folder.path(), &server);
+        server.gone().await;
+        let server = server.restart_at_its_address(&[]).await;
+        let events = told(program, &server).await;
+        did_it_once(&folder, &events);
+    }
+}

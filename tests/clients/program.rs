@@ -1,0 +1,173 @@
+//! Running a client's program.
+
+use std::{
+    path::{Path, PathBuf},
+    process::{ExitStatus, Stdio},
+    sync::OnceLock,
+};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::{
+    io::{AsyncBufReadExt, AsyncReadExt, BufReader, Lines},
+    process::{Child, ChildStdout, Command},
+    task::JoinHandle,
+    time::timeout,
+};
+use windlass_tests::{PATIENCE, Server, ServerBuilder};
+
+/// The token that clients speak with, which the harness configures.
+const TOKEN: &str = "test-token";
+
+/// A text of many pieces. Every word is another, so that a piece that is missing or doubled shows.
+pub fn story() -> String {
+    let words: Vec<String> = (0..80).map(|n| format!("word{n}")).collect();
+    words.join(" ")
+}
+
+fn script() -> String {
+    include_str!("script.yaml").replace("STORY", &story())
+}
+
+/// What a server for clients is started with.
+pub fn builder() -> ServerBuilder {
+    ServerBuilder::new("models: [ { name: offline, provider: scripted, script: script.yaml } ]\n").file("script.yaml", &script())
+}
+
+/// Kills a server and starts it again at its address, where the model then says the same without long pauses.
+pub async fn killed(server: Server) -> Server {
+    let fast = script().replace("chunk_delay_ms: 1000", "chunk_delay_ms: 5");
+    std::fs::write(server.folder().join("script.yaml"), fast).expect("the script can be written");
+    server.restart_at_its_address(&[]).await
+}
+
+/// The SDKs.
+#[derive(Clone, Copy, Debug)]
+pub enum Sdk {
+    Python,
+    Node,
+}
+
+impl Sdk {
+    /// Starts one of this SDK's programs against a server.
+    pub fn start(self, program: &str, server: &Server) -> Program {
+        let folder = TempDir::new().expect("a folder for the program");
+        let mut command = match self {
+            Sdk::Python => {
+                let mut command = Command::new(clients().join("python/bin/python"));
+                command.arg(sources().join("python").join(format!("{program}.py"))).env("PYTHONDONTWRITEBYTECODE", "1");
+                command
+            }
+            Sdk::Node => {
+                // Node looks for packages above the program's own folder, and nowhere else.
+                std::os::unix::fs::symlink(clients().join("node/node_modules"), folder.path().join("node_modules")).expect("a link");
+                for source in [program, "weather"].map(|name| format!("{name}.mjs")) {
+                    std::fs::copy(sources().join("node").join(&source), folder.path().join(&source)).expect("the program can be copied");
+                }
+                let mut command = Command::new("node");
+                command.arg(folder.path().join(format!("{program}.mjs")));
+                command
+            }
+        };
+        command.env("OPENAI_BASE_URL", format!("{}/v1", server.base())).env("OPENAI_API_KEY", TOKEN);
+        Program::start(command, folder)
+    }
+
+    /// Runs one of this SDK's programs to its end; returns what it printed last.
+    pub async fn run(self, program: &str, server: &Server) -> Value {
+        let mut running = self.start(program, server);
+        let mut last = Value::Null;
+        while let Some(line) = running.line().await {
+            last = line;
+        }
+        running.succeeds(server).await;
+        last
+    }
+}
+
+/// Codex, which is to do a task in a folder.
+pub fn codex(task: &str, folder: &Path, server: &Server) -> Program {
+    let home = TempDir::new().expect("a folder for Codex");
+    let config = include_str!("codex/config.toml").replace("BASE_URL", &format!("{}/v1", server.base()));
+    std::fs::write(home.path().join("config.toml"), config).expect("Codex can be configured");
+    let mut command = Command::new(clients().join("node/node_modules/.bin/codex"));
+    command
+        .args(["exec", "--json", "--strict-config", "--skip-git-repo-check", "--sandbox", "danger-full-access", task])
+        .current_dir(folder)
+        .env("HOME", home.path())
+        .env("CODEX_HOME", home.path())
+        .env("WINDLASS_TOKEN", TOKEN);
+    Program::start(command, home)
+}
+
+/// A client's program that runs. Dropping it kills it, with all that it started.
+pub struct Program {
+    child: Child,
+    group: Pid,
+    lines: Lines<BufReader<ChildStdout>>,
+    complaints: JoinHandle<String>,
+    _folder: TempDir,
+}
+
+impl Program {
+    fn start(mut command: Command, folder: TempDir) -> Self {
+        // A proxy has no business between a test and its own server.
+        for name in ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"] {
+            command.env_remove(name);
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+        let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?} starts: {error}"));
+        let group = child.id().and_then(|id| Pid::from_raw(id as i32)).expect("a process id");
+        let lines = BufReader::new(child.stdout.take().expect("what it prints is read")).lines();
+        let mut stderr = child.stderr.take().expect("what it complains of is read");
+        let complaints = tokio::spawn(async move {
+            let mut text = Vec::new();
+            let _ = stderr.read_to_end(&mut text).await;
+            String::from_utf8_lossy(&text).into_owned()
+        });
+        Program { child, group, lines, complaints, _folder: folder }
+    }
+
+    /// The next line that it prints; `None` once it has said everything.
+    pub async fn line(&mut self) -> Option<Value> {
+        let line = timeout(PATIENCE, self.lines.next_line()).await.expect("the client says something").expect("it can be read")?;
+        Some(serde_json::from_str(&line).unwrap_or_else(|error| panic!("the client prints JSON ({error}): {line}")))
+    }
+
+    /// Waits for its end; returns how it ended, and what it complained of.
+    pub async fn ends(mut self) -> (ExitStatus, String) {
+        let status = timeout(PATIENCE, self.child.wait()).await.expect("the client ends").expect("it can be waited for");
+        let complaints = std::mem::replace(&mut self.complaints, tokio::spawn(async { String::new() }));
+        (status, complaints.await.expect("complaints are read"))
+    }
+
+    /// Waits for its end, which must be a good one.
+    pub async fn succeeds(self, server: &Server) {
+        let (status, complaints) = self.ends().await;
+        assert!(status.success(), "the client failed ({status}):\n{complaints}\nthe server's log:\n{}", server.log());
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = kill_process_group(self.group, Signal::KILL);
+    }
+}
+
+/// Where the programs are.
+fn sources() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("clients")
+}
+
+/// Where the clients are, installed once per test program.
+fn clients() -> &'static Path {
+    static CLIENTS: OnceLock<PathBuf> = OnceLock::new();
+    CLIENTS.get_or_init(|| {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace is the parent folder");
+        let installed = std::process::Command::new(root.join("scripts/clients")).status();
+        assert!(installed.expect("bash runs").success(), "the clients cannot be installed");
+        let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |target| root.join(target));
+        target.join("clients")
+    })
+}

@@ -1,0 +1,105 @@
+//! `windlass dev`: a server with everything it needs, and a few lines that say how to talk to it.
+
+use std::{
+    io::{BufRead, BufReader},
+    path::Path,
+    process::{Child, ChildStdout, Command, Stdio},
+};
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::{names, send, windlass};
+
+/// A running `windlass dev`, and what it printed.
+struct Dev {
+    child: Child,
+    /// Kept open: it is a terminal in life.
+    _out: BufReader<ChildStdout>,
+    printed: String,
+}
+
+impl Dev {
+    fn start(folder: &Path) -> Self {
+        let mut command = windlass(folder, &["dev", "--listen", "127.0.0.1:0"]);
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("dev starts");
+        let mut out = BufReader::new(child.stdout.take().expect("what it prints is read"));
+        let mut printed = String::new();
+        while !printed.contains("curl ") {
+            assert!(out.read_line(&mut printed).expect("it prints text") > 0, "it ended early: {printed}");
+        }
+        Dev { child, _out: out, printed }
+    }
+
+    /// What stands behind a word of the table it printed.
+    fn value(&self, name: &str) -> &str {
+        let found = self.printed.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix("  ").map(str::trim));
+        found.unwrap_or_else(|| panic!("{name} is missing: {}", self.printed))
+    }
+
+    /// Stops it as Ctrl-C does; returns what it logged.
+    fn stop(mut self) -> String {
+        send(self.child.id(), Signal::INT);
+        let stderr = self.child.stderr.take().expect("its log is read");
+        let log: Vec<String> = BufReader::new(stderr).lines().map(|line| line.expect("a log is text")).collect();
+        assert!(self.child.wait().expect("it ends").success(), "{log:?}");
+        log.join("\n")
+    }
+}
+
+impl Drop for Dev {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[tokio::test]
+async fn dev_makes_what_is_missing_and_serves_with_the_token_it_prints() {
+    let folder = TempDir::new().expect("a folder");
+    let dev = Dev::start(folder.path());
+    assert_eq!(names(folder.path()), [".windlass"]);
+    assert_eq!(dev.value("store"), ".windlass/windlass.db");
+    assert!(dev.value("model").starts_with("offline"), "{}", dev.printed);
+    assert!(!dev.printed.contains("console"), "there is none yet: {}", dev.printed);
+
+    let (base, token) = (dev.value("API").to_owned(), dev.value("token").to_owned());
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let client = reqwest::Client::builder().no_proxy().build().expect("a client");
+    let request = client.post(format!("{base}/v1/responses")).bearer_auth(&token).json(&json!({ "input": "Hello" }));
+    let answer = request.send().await.expect("an answer").bytes().await.expect("a body");
+    let answer: Value = serde_json::from_slice(&answer).expect("JSON");
+    assert_eq!(answer["status"], "completed", "{answer}");
+    assert_eq!(answer["output"][0]["content"][0]["text"], "You said: Hello");
+    assert_eq!(dev.stop(), "", "it logs from warnings on");
+
+    let again = Dev::start(folder.path());
+    assert_eq!(again.value("token"), token, "a token is made once");
+    let request = client.get(format!("{}/v1/responses/{}", again.value("API"), answer["id"].as_str().expect("an id")));
+    assert_eq!(request.bearer_auth(&token).send().await.expect("an answer").status(), 200, "what was stored is there");
+    again.stop();
+}
+
+#[test]
+fn the_command_that_dev_prints_works_as_it_is() {
+    let folder = TempDir::new().expect("a folder");
+    let dev = Dev::start(folder.path());
+    let line = dev.printed.lines().find(|line| line.trim().starts_with("curl ")).expect("a command").trim();
+    let out = Command::new("sh").args(["-c", line]).env("no_proxy", "*").output().expect("a shell");
+    let told = String::from_utf8_lossy(&out.stdout);
+    assert!(out.status.success(), "{line}\n{told}{}", String::from_utf8_lossy(&out.stderr));
+    assert!(told.contains("response.completed") && told.contains("You said: Hello") && told.ends_with("data: [DONE]\n\n"), "{told}");
+}
+
+#[test]
+fn dev_takes_the_models_and_tokens_that_are_configured() {
+    let folder = TempDir::new().expect("a folder");
+    let config = "models: [ { name: mine, provider: openai-chat, base_url: 'http://127.0.0.1:1/v1' } ]
+auth: { tokens: [ { token: a-secret-of-mine, scopes: ['*'] } ] }";
+    std::fs::write(folder.path().join("windlass.yaml"), config).expect("a configuration");
+    let dev = Dev::start(folder.path());
+    assert_eq!(dev.value("model"), "mine (http://127.0.0.1:1/v1)");
+    assert_eq!(dev.value("token"), "one of those configured in auth.tokens");
+    assert!(dev.printed.contains("Bearer $WINDLASS_TOKEN") && !dev.printed.contains("a-secret-of-mine"), "{}", dev.printed);
+}

@@ -1,0 +1,39 @@
+//! The commands that a newcomer types first, over the real binary in an empty folder.
+
+mod demo;
+mod dev;
+
+use std::{path::Path, process::Command};
+
+use windlass_tests::binary;
+
+/// The command in a folder, with nothing of a server's settings in the environment.
+fn windlass(folder: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(binary());
+    command.args(arguments).current_dir(folder);
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("WINDLASS_")) {
+        command.env_remove(name);
+    }
+    command
+}
+
+/// What is in a folder.
+fn names(folder: &Path) -> Vec<String> {
+    let mut names: Vec<String> = std::fs::read_dir(folder)
+        .expect("the folder is there")
+        .map(|entry| entry.expect("an entry can be read").file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    names
+}
+
+/// Sends a process a signal.
+fn send(pid: u32, signal: rustix::process::Signal) {
+    let pid = rustix::process::Pid::from_raw(pid.try_into().expect("a process id is small")).expect("a process id");
+    rustix::process::kill_process(pid, signal).expect("the signal arrives");
+}
+
+/// Whether a process is there.
+fn is_there(pid: u32) -> bool {
+    Path::new(&format!("/proc/{pid}")).exists()
+}

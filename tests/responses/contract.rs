@@ -1,0 +1,79 @@
+//! The checks themselves are checked: what is wrong is found, and what differs on purpose is written down.
+
+use serde_json::{Value, json};
+use windlass_tests::{Mode, Store, responses::contract};
+
+use crate::stage::{ask_with, function, mcp, scripted, with};
+
+#[tokio::test]
+async fn what_differs_from_the_contract_is_written_down() {
+    let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/responses.md");
+    let text = std::fs::read_to_string(file).expect("docs/responses.md is there");
+    let (_, section) = text.split_once("## Where this differs from the published contract").expect("it has that section");
+    for exception in &contract::EXCEPTIONS {
+        assert!(section.contains(exception.name) && section.contains(exception.reason), "{}: {}", exception.name, exception.reason);
+    }
+}
+
+#[tokio::test]
+async fn what_the_contract_does_not_have_is_found() {
+    if !contract::is_here() || Store::of_this_program() == Store::Postgres {
+        return;
+    }
+    let (server, _tools) = scripted("laps: [ { text: hi } ]").await;
+    let made = server.respond(Mode::Streamed, ask_with("go", &[])).await;
+    let breaks: [fn(&mut Value); 6] = [
+        |response| drop(response.as_object_mut().map(|response| response.remove("truncation"))),
+        |response| response["temperature"] = Value::Null,
+        |response| response["output"][0]["content"][0]["annotations"] = Value::Null,
+        |response| response["output"][0]["type"] = "novel".into(),
+        |response| response["usage"]["total_tokens"] = "many".into(),
+        |response| response["tools"] = json!([{ "type": "function", "name": "f" }]),
+    ];
+    for (index, spoil) in breaks.iter().enumerate() {
+        let mut response = made.object.clone();
+        spoil(&mut response);
+        assert!(!contract::faults_of_response(&response).is_empty(), "slip {index} is found");
+        let last = json!({ "type": "response.completed", "sequence_number": 9, "response": response });
+        assert!(!contract::faults_of_event(&last).is_empty(), "slip {index} is found in an event");
+    }
+    for event in [json!({ "type": "response.novel", "sequence_number": 1 }), json!({ "type": "response.output_text.delta", "delta": "x" })]
+    {
+        assert!(!contract::faults_of_event(&event).is_empty(), "{event}");
+    }
+}
+
+#[tokio::test]
+async fn everything_that_a_request_can_say_is_repeated_as_the_contract_has_it() {
+    let (server, _tools) = scripted("laps: [ { text: '{}' } ]").await;
+    let schema = json!({ "type": "object", "properties": { "a": { "type": "string" } } });
+    let bodies = [
+        json!({ "temperature": 0.5, "top_p": 0.9, "presence_penalty": 1, "frequency_penalty": -1, "top_logprobs": 3, "max_output_tokens": 16 }),
+        json!({ "text": { "format": { "type": "json_schema", "name": "n", "schema": schema, "strict": true }, "verbosity": "low" } }),
+        json!({ "text": { "format": { "type": "json_object" } } }),
+        json!({ "text": {} }),
+        json!({ "reasoning": { "effort": "low" } }),
+        json!({ "reasoning": { "summary": "auto" } }),
+        json!({ "reasoning": {} }),
+        json!({ "metadata": { "a": "b" }, "safety_identifier": "s", "prompt_cache_key": "k", "user": "u", "service_tier": "auto" }),
+        json!({ "truncation": "auto", "parallel_tool_calls": false, "max_tool_calls": 3, "store": true }),
+        json!({ "tools": [function("f"), { "type": "function", "name": "g" }, { "type": "web_search" }, mcp()] }),
+        json!({ "tools": [function("f")], "tool_choice": { "type": "function", "name": "f" } }),
+        json!({ "tools": [function("f")], "tool_choice": { "type": "allowed_tools", "tools": [{ "type": "function", "name": "f" }] } }),
+        json!({ "instructions": "be kind", "client_metadata": { "x": 1 }, "context_management": [], "something": "new" }),
+        json!({ "include": ["reasoning.encrypted_content", "novel"], "stream_options": { "include_obfuscation": false } }),
+    ];
+    for more in bodies {
+        let made = server.respond(Mode::Streamed, with(ask_with("go", &[]), more.clone())).await;
+        assert_eq!(made.status(), "completed", "{more}");
+        for key in ["temperature", "top_p", "top_logprobs", "metadata", "truncation", "max_tool_calls", "instructions", "safety_identifier"]
+        {
+            if let Some(given) = more.get(key) {
+                assert_eq!(&made.object[key], given, "{more}");
+            }
+        }
+        if let Some(schema) = more["text"]["format"].get("schema") {
+            assert_eq!(&made.object["text"]["format"]["schema"], schema);
+        }
+    }
+}

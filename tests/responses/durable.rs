@@ -1,0 +1,300 @@
+//! What a crash leaves: results that were there stay, nothing runs twice, and what nobody can know waits for a person.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+use windlass_tests::{
+    FakeModel, McpServer, Mode, Next, Scene, Server, ServerBuilder, Told, in_every_mode,
+    responses::{check_events, is_over},
+    until,
+};
+
+use crate::stage::{ask_with, fate, mcp, response_of, scripted, told};
+
+/// A server whose tools outlive it.
+async fn shop(model: &FakeModel, tools: &McpServer, effects: &str) -> Server {
+    let config = format!(
+        "{}tools: {{ mcp: [ {{ label: tools, url: '{}', effects: {{ {effects} }} }} ] }}\nlimits: {{ sweep_interval: 50ms, backoff: 10ms, lease: 2s }}\n",
+        model.config().replace("name: fake", "name: m"),
+        tools.url
+    );
+    ServerBuilder::new(&config).start().await
+}
+
+fn echo(text: &str) -> (&'static str, Value) {
+    ("echo", json!({ "text": text }))
+}
+
+/// Reads a stream until it breaks, and then to its end from another server.
+struct Reading {
+    events: Vec<Told>,
+    id: String,
+}
+
+impl Reading {
+    async fn begin(server: &Server, body: Value) -> (Self, windlass_tests::EventStream) {
+        let request = server.authorized(reqwest::Method::POST, "/v1/responses").json(&Mode::Streamed.asks(body));
+        let mut stream = windlass_tests::EventStream::new(request.send().await.expect("the server answers"));
+        let Next::Event(first) = stream.next().await else { panic!("a stream begins with an event") };
+        let id = first.data["response"]["id"].as_str().expect("an id").to_owned();
+        (Reading { events: vec![first], id }, stream)
+    }
+
+    async fn broken(&mut self, mut stream: windlass_tests::EventStream) {
+        let (events, is_whole) = stream.rest().await;
+        assert!(!is_whole, "a killed server ends nothing");
+        self.events.extend(events);
+    }
+
+    /// Goes on at the last event. The whole of it has to be one stream.
+    async fn resumed(&mut self, server: &Server) -> Value {
+        let last = self.events.last().and_then(|event| event.data["sequence_number"].as_u64());
+        let (rest, is_whole) = server.follow(&self.id, last).await.rest().await;
+        assert!(is_whole);
+        self.events.extend(rest);
+        check_events(&self.events);
+        self.events.last().expect("events").data["response"].clone()
+    }
+}
+
+#[tokio::test]
+async fn a_044_results_are_on_record_before_the_model_is_asked_again() {
+    in_every_mode(async |mode| {
+        let model = FakeModel::held_back(vec![Scene::Call(vec![echo("one"), echo("two")]), Scene::Say("done")]).await;
+        let tools = McpServer::start().await;
+        let server = shop(&model, &tools, "").await;
+        let asked = server.ask(mode, ask_with("go", &[mcp()]));
+        model.let_answer();
+        model.asked_times(2).await;
+        // The model has not answered yet: what is there now was there before it was asked.
+        let id = response_of(tools.starts("echo")[0].call_id.as_ref().expect("a key"));
+        let outputs: Vec<Value> =
+            server.response(&id).await["output"].as_array().expect("an output").iter().skip(1).map(|item| item["output"].clone()).collect();
+        assert_eq!(outputs, ["one", "two"]);
+        model.let_answer();
+        assert_eq!(asked.made(&server).await.text(), "done");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_044_a_crash_after_the_results_runs_no_call_again() {
+    let model = FakeModel::start(vec![Scene::SayAndCall("See.", vec![echo("one"), echo("two")]), Scene::Hang, Scene::Say("done")]).await;
+    let tools = McpServer::start().await;
+    let mut server = shop(&model, &tools, "").await;
+    let (mut reading, stream) = Reading::begin(&server, ask_with("go", &[mcp()])).await;
+    model.asked_times(2).await;
+    server.kill();
+    reading.broken(stream).await;
+    let server = server.restart(&[]).await;
+    let response = reading.resumed(&server).await;
+    assert_eq!((&response["status"], tools.starts("echo").len()), (&json!("completed"), 2));
+    assert_eq!(response["output"].as_array().map(Vec::len), Some(5));
+    assert_eq!(told(&model.asked()[2]), told(&model.asked()[1]), "the model is asked the same again");
+}
+
+#[tokio::test]
+async fn a_044_a_read_that_was_cut_starts_again_with_its_key() {
+    let model = FakeModel::start(vec![Scene::Call(vec![("sleep_ms", json!({ "ms": 700 })), echo("quick")]), Scene::Say("done")]).await;
+    let tools = McpServer::start().await;
+    let mut server = shop(&model, &tools, "").await;
+    let (mut reading, stream) = Reading::begin(&server, ask_with("go", &[mcp()])).await;
+    tools.runs("sleep_ms", 1).await;
+    until("the quick one is on record", || async { (server.response(&reading.id).await["output"][2]["output"] == "quick").then_some(()) })
+        .await;
+    server.kill();
+    reading.broken(stream).await;
+    let server = server.restart(&[]).await;
+    let response = reading.resumed(&server).await;
+    assert_eq!(response["status"], "completed");
+    let starts = tools.starts("sleep_ms");
+    assert_eq!((starts.len(), &starts[0].call_id), (2, &starts[1].call_id), "the same key");
+    assert_eq!(tools.starts("echo").len(), 1, "what was done is not done again");
+}
+
+#[tokio::test]
+async fn a_044_a_crash_at_every_step_loses_nothing_and_applies_nothing_twice() {
+    let points = [
+        "commit.enqueue.after",
+        "commit.enter.after",
+        "commit.suspend.before",
+        "commit.suspend.after",
+        "effect.tool_start.before",
+        "effect.tool_start.after",
+        "commit.report.before",
+        "commit.report.after",
+        "commit.resume.before",
+        "commit.resume.after",
+        "commit.end.before",
+        "commit.end.after",
+    ];
+    let (mut reached, script) =
+        (0, "laps: [ { calls: [{ tool: echo, arguments: { text: one } }, { tool: echo, arguments: { text: two } }] }, { text: done } ]");
+    for point in points {
+        println!("crash at {point}");
+        let (server, tools) = scripted(script).await;
+        let mut server = server.restart(&[("WINDLASS_CRASH_AT", point)]).await;
+        let body = Mode::Background.asks(ask_with("go", &[mcp()]));
+        let request = server.authorized(reqwest::Method::POST, "/v1/responses").header("idempotency-key", "k").json(&body);
+        let answer = server.try_send(request).await.ok();
+        // Not every step is one of every run: then it just ends.
+        let died = loop {
+            if !server.is_running() {
+                break true;
+            }
+            let id = answer.as_ref().and_then(|answer| answer.body["id"].as_str()).unwrap_or("none");
+            let seen = server.try_get(&format!("/v1/responses/{id}")).await;
+            if seen.is_some_and(|seen| seen.status == 200 && is_over(&seen.body)) && server.is_running() {
+                break false;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        };
+        reached += usize::from(died);
+        let server = server.restart(&[]).await;
+        let made = server.ask_with(Mode::Background, ask_with("go", &[mcp()]), &[("idempotency-key", "k")]).made(&server).await;
+        assert_eq!((made.status(), made.text().as_str()), ("completed", "done"), "{point}");
+        let fates: Vec<_> = made.items("mcp_call").iter().map(fate).collect();
+        assert_eq!(
+            fates,
+            [("completed".into(), "one".into(), String::new()), ("completed".into(), "two".into(), String::new())],
+            "{point}"
+        );
+        let starts = tools.starts("echo");
+        let keys: BTreeSet<_> = starts.iter().map(|start| start.call_id.clone()).collect();
+        assert_eq!(keys.len(), 2, "{point}: a call keeps its key: {starts:?}");
+        assert!(starts.len() <= 4, "{point}: {starts:?}");
+        assert_eq!(server.number("SELECT count(*) FROM runs"), 1, "{point}");
+    }
+    assert!(reached >= 8, "only {reached} of the points were reached");
+}
+
+/// A write that a crash cut: the server is back, and the response waits for a person.
+async fn parked(model: &FakeModel, tools: &McpServer) -> (Server, Reading) {
+    let mut server = shop(model, tools, "sleep_ms: write").await;
+    let (mut reading, stream) = Reading::begin(&server, ask_with("go", &[mcp()])).await;
+    tools.runs("sleep_ms", 1).await;
+    server.kill();
+    reading.broken(stream).await;
+    let server = server.restart(&[]).await;
+    until("it is parked", || async {
+        let response = server.response(&reading.id).await;
+        (response["windlass"]["status"] == "parked").then(|| assert_eq!(response["status"], "in_progress"))
+    })
+    .await;
+    (server, reading)
+}
+
+async fn reconcile(server: &Server, reading: &Reading, verdict: Value) {
+    let run = format!("run_{}", reading.id.trim_start_matches("resp_"));
+    let run = server.response(&reading.id).await["windlass"]["run_id"].as_str().map_or(run, str::to_owned);
+    let call = server.calls(&run).await[0]["tool_call_id"].clone();
+    let mut body = json!({ "run_id": run, "tool_call_id": call });
+    body.as_object_mut().expect("an object").extend(verdict.as_object().expect("an object").clone());
+    server.post("/v1/windlass/reconcile", body).await.ok();
+}
+
+#[tokio::test]
+async fn a_044_a_write_that_was_cut_waits_for_a_person_who_records_what_happened() {
+    let model = FakeModel::start(vec![Scene::Call(vec![("sleep_ms", json!({ "ms": 60_000 }))]), Scene::Say("done")]).await;
+    let tools = McpServer::start().await;
+    let (server, mut reading) = parked(&model, &tools).await;
+    reconcile(&server, &reading, json!({ "action": "record", "result": "it had slept" })).await;
+    let response = reading.resumed(&server).await;
+    assert_eq!((&response["status"], &response["windlass"]["status"]), (&json!("completed"), &json!("completed")));
+    assert_eq!(response["output"][1]["output"], "it had slept");
+    assert_eq!(tools.starts("sleep_ms").len(), 1, "a write starts once");
+}
+
+#[tokio::test]
+async fn a_044_a_write_that_was_cut_runs_again_if_a_person_says_so() {
+    let model = FakeModel::start(vec![Scene::Call(vec![("sleep_ms", json!({ "ms": 400 }))]), Scene::Say("done")]).await;
+    let tools = McpServer::start().await;
+    let (server, mut reading) = parked(&model, &tools).await;
+    reconcile(&server, &reading, json!({ "action": "release" })).await;
+    let response = reading.resumed(&server).await;
+    assert_eq!((&response["status"], &response["output"][1]["output"]), (&json!("completed"), &json!("slept")));
+    let starts = tools.starts("sleep_ms");
+    assert_eq!((starts.len(), &starts[0].call_id), (2, &starts[1].call_id));
+}
+
+#[tokio::test]
+async fn a_044_a_write_that_was_cut_is_told_to_the_model_if_a_person_says_so() {
+    let model = FakeModel::start(vec![Scene::Call(vec![("sleep_ms", json!({ "ms": 60_000 }))]), Scene::Say("too bad")]).await;
+    let tools = McpServer::start().await;
+    let (server, mut reading) = parked(&model, &tools).await;
+    reconcile(&server, &reading, json!({ "action": "tell" })).await;
+    let response = reading.resumed(&server).await;
+    assert_eq!((&response["status"], &response["output"][1]["status"]), (&json!("completed"), &json!("failed")));
+    assert_eq!(tools.starts("sleep_ms").len(), 1);
+    assert!(told(&model.asked()[1]).len() == 3, "{:?}", told(&model.asked()[1]));
+}
+
+#[tokio::test]
+async fn a_parked_response_can_be_cancelled() {
+    let model = FakeModel::start(vec![Scene::Call(vec![("sleep_ms", json!({ "ms": 60_000 }))]), Scene::Say("never")]).await;
+    let tools = McpServer::start().await;
+    let (server, mut reading) = parked(&model, &tools).await;
+    let cancelled = server.cancel(&reading.id).await;
+    assert_eq!((&cancelled["status"], &cancelled["windlass"]["status"]), (&json!("cancelled"), &json!("cancelled")));
+    assert_eq!(reading.resumed(&server).await, cancelled);
+}
+
+#[tokio::test]
+async fn a_background_response_survives_a_restart() {
+    let model = FakeModel::start(vec![Scene::Call(vec![echo("one")]), Scene::Hang, Scene::Say("done")]).await;
+    let tools = McpServer::start().await;
+    let server = shop(&model, &tools, "").await;
+    let asked = server.ask(Mode::Background, ask_with("go", &[mcp()]));
+    let id = asked.id().await;
+    model.asked_times(2).await;
+    asked.hang_up();
+    let server = server.restart(&[]).await;
+    let response = server.over(&id).await;
+    assert_eq!((&response["status"], &response["output"][2]["content"][0]["text"]), (&json!("completed"), &json!("done")));
+    check_events(&server.replay(&id).await);
+}
+
+#[tokio::test]
+async fn a_044_a_parked_write_is_shown_on_the_response_in_every_mode() {
+    let script = "laps: [ { calls: [{ tool: post, arguments: {} }] }, { text: done } ]";
+    let config = "
+models: [ { name: m, provider: scripted, script: script.yaml } ]
+tools: { external: [ { name: post, effect: write } ] }
+limits: { sweep_interval: 50ms }
+";
+    let server = ServerBuilder::new(config).file("script.yaml", script).start().await;
+    in_every_mode(async |mode| {
+        let asked = server.ask(mode, json!({ "model": "m", "input": "go", "windlass": { "tools": ["post"] } }));
+        // A service takes the call and is never heard of again: nobody knows whether the write happened.
+        let call = until("the call can be claimed", || async {
+            let claim = json!({ "worker": "lost", "max": 1, "lease_s": 1 });
+            server.post("/v1/tools/post/claim", claim).await.ok()["calls"].get(0).cloned()
+        })
+        .await;
+        let id = response_of(call["tool_call_id"].as_str().expect("an id"));
+        let parked = until("it is parked", || async {
+            Some(server.response(&id).await).filter(|response| response["windlass"]["status"] == "parked")
+        })
+        .await;
+        assert_eq!((&parked["status"], &parked["output"][0]["status"]), (&json!("in_progress"), &json!("in_progress")));
+        // Who waits for the object gets it at once; who follows is kept.
+        let waiting = match mode {
+            Mode::Plain => {
+                let made = asked.made(&server).await;
+                assert_eq!(made.object, parked);
+                None
+            }
+            Mode::Streamed | Mode::Background | Mode::Followed => Some(asked),
+        };
+        let verdict =
+            json!({ "run_id": call["agent_turn_id"], "tool_call_id": call["tool_call_id"], "action": "record", "result": "posted" });
+        server.post("/v1/windlass/reconcile", verdict).await.ok();
+        let response = server.over(&id).await;
+        assert_eq!((&response["status"], &response["windlass"]["status"]), (&json!("completed"), &json!("completed")));
+        assert_eq!((&response["output"][0]["output"], &response["output"][1]["content"][0]["text"]), (&json!("posted"), &json!("done")));
+        if let Some(asked) = waiting {
+            assert_eq!(asked.made(&server).await.object, response);
+        }
+    })
+    .await;
+}

@@ -1,0 +1,13 @@
+//! What the Responses door promises, over the real binary: the loop behind `POST /v1/responses`, in every way a client can ask.
+
+mod bad_input;
+mod choice;
+mod client_calls;
+mod contract;
+mod durable;
+mod errors;
+mod history;
+mod laps;
+mod limits;
+mod stage;
+mod streams;

@@ -1,0 +1,25 @@
+//! What the Responses door promises, over the real binary, on PostgreSQL with NATS: the tests of `tests/responses`, word for word,
+//! streamed only: the door is the same in every mode, and what differs is the store.
+
+#[path = "../responses/bad_input.rs"]
+mod bad_input;
+#[path = "../responses/choice.rs"]
+mod choice;
+#[path = "../responses/client_calls.rs"]
+mod client_calls;
+#[path = "../responses/contract.rs"]
+mod contract;
+#[path = "../responses/durable.rs"]
+mod durable;
+#[path = "../responses/errors.rs"]
+mod errors;
+#[path = "../responses/history.rs"]
+mod history;
+#[path = "../responses/laps.rs"]
+mod laps;
+#[path = "../responses/limits.rs"]
+mod limits;
+#[path = "../responses/stage.rs"]
+mod stage;
+#[path = "../responses/streams.rs"]
+mod streams;

@@ -1,0 +1,416 @@
+//! An MCP server over Streamable HTTP, written by hand: what it was asked is kept, how it misbehaves is told by the test.
+//! It lives in the test's process, so what it counted outlives every server under test.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    convert::Infallible,
+    sync::{Arc, Mutex, MutexGuard},
+    time::Duration,
+};
+
+use axum::{
+    Router,
+    body::Body,
+    extract::State,
+    http::{HeaderMap, StatusCode},
+    response::{IntoResponse, Response},
+    routing::post,
+};
+use serde_json::{Value, json};
+use tokio::sync::broadcast;
+
+use crate::until;
+
+/// How the server behaves. The default is a good one.
+#[derive(Clone, Debug)]
+pub struct McpManners {
+    /// Answers come as a stream of events instead of JSON.
+    pub streams: bool,
+    /// Tools on one page of the list; all on one if there is none.
+    pub page: Option<usize>,
+    /// How many tools without use it offers beyond the others.
+    pub more_tools: usize,
+    /// How long it takes to list its tools.
+    pub list_ms: u64,
+    /// How long it takes to open a session.
+    pub open_ms: u64,
+    /// Who does not show this as `Authorization` is turned away, with what was shown repeated.
+    pub authorization: Option<String>,
+    /// Only the protocol without sessions is spoken.
+    pub only_newest: bool,
+    /// A lost session is a bad request that belongs to nobody, instead of 404.
+    pub loses_badly: bool,
+    /// Every request is sent elsewhere.
+    pub redirect: Option<String>,
+    /// Whether it has a stream for what it says on its own.
+    pub announces: bool,
+}
+
+impl Default for McpManners {
+    fn default() -> Self {
+        McpManners {
+            streams: false,
+            page: None,
+            more_tools: 0,
+            list_ms: 0,
+            open_ms: 0,
+            authorization: None,
+            only_newest: false,
+            loses_badly: false,
+            redirect: None,
+            announces: true,
+        }
+    }
+}
+
+/// One start of a tool.
+#[derive(Clone, Debug, PartialEq)]
+pub struct McpStart {
+    /// Which tool.
+    pub tool: String,
+    /// With what.
+    pub arguments: Value,
+    /// The key the call was sent with.
+    pub call_id: Option<String>,
+}
+
+#[derive(Default)]
+struct Book {
+    opened: usize,
+    open: BTreeSet<String>,
+    lists: usize,
+    starts: Vec<McpStart>,
+    running: BTreeMap<String, usize>,
+    cancelled: usize,
+    requests: usize,
+    seen: BTreeMap<String, BTreeSet<String>>,
+}
+
+struct Desk {
+    manners: Mutex<McpManners>,
+    book: Mutex<Book>,
+    news: broadcast::Sender<String>,
+}
+
+impl Desk {
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().expect("nobody panics at the desk")
+    }
+
+    fn manners(&self) -> McpManners {
+        self.manners.lock().expect("nobody panics at the desk").clone()
+    }
+}
+
+/// The server. It listens until it is dropped.
+pub struct McpServer {
+    desk: Arc<Desk>,
+    /// Its address, for `url`.
+    pub url: String,
+    server: tokio::task::JoinHandle<()>,
+}
+
+impl McpServer {
+    /// A good server.
+    pub async fn start() -> Self {
+        Self::with(McpManners::default()).await
+    }
+
+    /// One with manners of its own.
+    pub async fn with(manners: McpManners) -> Self {
+        let desk = Arc::new(Desk { manners: Mutex::new(manners), book: Mutex::default(), news: broadcast::channel(16).0 });
+        let router = Router::new().route("/mcp", post(ask).get(listen).delete(end)).with_state(desk.clone());
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let url = format!("http://{}/mcp", listener.local_addr().expect("it has an address"));
+        let server = tokio::spawn(async move {
+            let _ = axum::serve(listener, router).await;
+        });
+        McpServer { desk, url, server }
+    }
+
+    /// Changes its manners.
+    pub fn behave(&self, change: impl FnOnce(&mut McpManners)) {
+        change(&mut self.desk.manners.lock().expect("nobody panics at the desk"));
+    }
+
+    /// A `tools:` entry for a configuration.
+    pub fn config(&self, label: &str) -> String {
+        format!("tools: {{ mcp: [ {{ label: {label}, url: '{}' }} ] }}\n", self.url)
+    }
+
+    /// How many sessions were opened so far.
+    pub fn sessions(&self) -> usize {
+        self.desk.book().opened
+    }
+
+    /// How many of them are open.
+    pub fn open_sessions(&self) -> usize {
+        self.desk.book().open.len()
+    }
+
+    /// How often its tools were listed, page by page.
+    pub fn lists(&self) -> usize {
+        self.desk.book().lists
+    }
+
+    /// How many requests came, of any kind.
+    pub fn requests(&self) -> usize {
+        self.desk.book().requests
+    }
+
+    /// Every start of the tool, in order.
+    pub fn starts(&self, tool: &str) -> Vec<McpStart> {
+        self.desk.book().starts.iter().filter(|start| start.tool == tool).cloned().collect()
+    }
+
+    /// How many calls of the tool run at this moment.
+    pub fn running(&self, tool: &str) -> usize {
+        self.desk.book().running.get(tool).copied().unwrap_or(0)
+    }
+
+    /// How many calls were called off.
+    pub fn cancelled(&self) -> usize {
+        self.desk.book().cancelled
+    }
+
+    /// What came in this header so far.
+    pub fn seen(&self, header: &str) -> Vec<String> {
+        self.desk.book().seen.get(header).into_iter().flatten().cloned().collect()
+    }
+
+    /// Forgets its sessions, as a restart would make it.
+    pub fn forget_sessions(&self) {
+        self.desk.book().open.clear();
+    }
+
+    /// Tells whoever listens that its tools have changed.
+    pub async fn announce(&self) {
+        until("somebody listens", || async { self.desk.news.send(changed()).ok() }).await;
+    }
+
+    /// Waits until so many calls of the tool run.
+    pub async fn runs(&self, tool: &str, count: usize) {
+        until(&format!("{count} calls of {tool} run"), || async { (self.running(tool) == count).then_some(()) }).await;
+    }
+}
+
+impl Drop for McpServer {
+    fn drop(&mut self) {
+        self.server.abort();
+    }
+}
+
+fn changed() -> String {
+    json!({ "jsonrpc": "2.0", "method": "notifications/tools/list_changed" }).to_string()
+}
+
+/// Counts a call as running until it ends or its client goes away.
+struct Running(Arc<Desk>, String);
+
+impl Running {
+    fn new(desk: &Arc<Desk>, tool: &str) -> Self {
+        *desk.book().running.entry(tool.to_owned()).or_default() += 1;
+        Running(desk.clone(), tool.to_owned())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(count) = self.0.book().running.get_mut(&self.1) {
+            *count -= 1;
+        }
+    }
+}
+
+/// What comes before every answer: some are turned away.
+fn at_the_door(desk: &Desk, manners: &McpManners, headers: &HeaderMap) -> Option<Response> {
+    {
+        let mut book = desk.book();
+        book.requests += 1;
+        for (name, value) in headers {
+            let value = String::from_utf8_lossy(value.as_bytes()).into_owned();
+            book.seen.entry(name.to_string()).or_default().insert(value);
+        }
+    }
+    if let Some(elsewhere) = &manners.redirect {
+        return Some((StatusCode::TEMPORARY_REDIRECT, [("location", elsewhere.clone())]).into_response());
+    }
+    let shown = headers.get("authorization").map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+    if manners.authorization.is_some() && shown != manners.authorization {
+        let words = format!("what you show is not enough: {}", shown.unwrap_or_default());
+        return Some((StatusCode::UNAUTHORIZED, words).into_response());
+    }
+    None
+}
+
+async fn ask(State(desk): State<Arc<Desk>>, headers: HeaderMap, axum::Json(message): axum::Json<Value>) -> Response {
+    let manners = desk.manners();
+    if let Some(turned_away) = at_the_door(&desk, &manners, &headers) {
+        return turned_away;
+    }
+    let method = message["method"].as_str().unwrap_or_default();
+    let id = message["id"].clone();
+    if method == "initialize" {
+        return initialize(&desk, &manners, &message).await;
+    }
+    let session = headers.get("mcp-session-id").and_then(|value| value.to_str().ok()).unwrap_or_default();
+    if !manners.only_newest && !desk.book().open.contains(session) {
+        return match (manners.loses_badly, id.is_null()) {
+            (true, false) => fault(StatusCode::BAD_REQUEST, Value::Null, "Bad Request: no valid session"),
+            _ => StatusCode::NOT_FOUND.into_response(),
+        };
+    }
+    if id.is_null() {
+        if method == "notifications/cancelled" {
+            desk.book().cancelled += 1;
+        }
+        return StatusCode::ACCEPTED.into_response();
+    }
+    match method {
+        "ping" => answer(&manners, id, json!({})),
+        "server/discover" if manners.only_newest => {
+            let found = json!({
+                "resultType": "complete", "supportedVersions": ["2026-07-28"], "capabilities": { "tools": {} },
+                "ttlMs": 0, "cacheScope": "private",
+            });
+            answer(&manners, id, found)
+        }
+        "tools/list" => {
+            desk.book().lists += 1;
+            tokio::time::sleep(Duration::from_millis(manners.list_ms)).await;
+            answer(&manners, id, list(&manners, &message["params"]["cursor"]))
+        }
+        "tools/call" => call(&desk, &manners, id, &message["params"]).await,
+        _ => fault(StatusCode::OK, id, "no such method"),
+    }
+}
+
+async fn initialize(desk: &Desk, manners: &McpManners, message: &Value) -> Response {
+    if manners.only_newest {
+        return fault(StatusCode::BAD_REQUEST, message["id"].clone(), "no such method");
+    }
+    tokio::time::sleep(Duration::from_millis(manners.open_ms)).await;
+    let session = {
+        let mut book = desk.book();
+        book.opened += 1;
+        let session = format!("session-{}", book.opened);
+        book.open.insert(session.clone());
+        session
+    };
+    let result = json!({
+        "protocolVersion": message["params"]["protocolVersion"],
+        "capabilities": { "tools": { "listChanged": true } },
+        "serverInfo": { "name": "test", "version": "1" },
+    });
+    let mut response = answer(manners, message["id"].clone(), result);
+    response.headers_mut().insert("mcp-session-id", session.parse().expect("a header"));
+    response
+}
+
+/// What the server says on its own.
+async fn listen(State(desk): State<Arc<Desk>>) -> Response {
+    if !desk.manners().announces {
+        return StatusCode::METHOD_NOT_ALLOWED.into_response();
+    }
+    let news = desk.news.subscribe();
+    let pieces = futures_util::stream::unfold(news, |mut news| async move {
+        let text = news.recv().await.ok()?;
+        Some((Ok::<_, Infallible>(format!("data: {text}\n\n")), news))
+    });
+    ([("content-type", "text/event-stream")], Body::from_stream(pieces)).into_response()
+}
+
+async fn end(State(desk): State<Arc<Desk>>, headers: HeaderMap) -> StatusCode {
+    let session = headers.get("mcp-session-id").and_then(|value| value.to_str().ok()).unwrap_or_default();
+    if desk.book().open.remove(session) { StatusCode::OK } else { StatusCode::NOT_FOUND }
+}
+
+fn answer(manners: &McpManners, id: Value, result: Value) -> Response {
+    send(manners, &json!({ "jsonrpc": "2.0", "id": id, "result": result }))
+}
+
+fn send(manners: &McpManners, message: &Value) -> Response {
+    if manners.streams {
+        // A progress report first: what comes before the answer must not be taken for it.
+        let progress = json!({ "jsonrpc": "2.0", "method": "notifications/progress", "params": { "progressToken": 0, "progress": 1 } });
+        let text = format!(": hello\n\ndata: {progress}\n\nevent: message\ndata: {message}\n\n");
+        return ([("content-type", "text/event-stream")], text).into_response();
+    }
+    axum::Json(message.clone()).into_response()
+}
+
+fn fault(status: StatusCode, id: Value, words: &str) -> Response {
+    let message = json!({ "jsonrpc": "2.0", "id": id, "error": { "code": -32602, "message": words } });
+    (status, axum::Json(message)).into_response()
+}
+
+fn list(manners: &McpManners, cursor: &Value) -> Value {
+    let mut tools: Vec<Value> = [
+        ("echo", "gives the text back", json!({ "readOnlyHint": true })),
+        ("add", "adds a and b", json!({ "readOnlyHint": true })),
+        ("sleep_ms", "waits", json!({ "readOnlyHint": true })),
+        ("write_note", "writes the note down", json!({ "destructiveHint": true })),
+        ("put_note", "writes the note down once", json!({ "idempotentHint": true })),
+        ("fail", "fails", json!({ "readOnlyHint": true })),
+        ("big", "gives so many bytes", json!({ "readOnlyHint": true })),
+        ("endless", "never stops", json!({ "readOnlyHint": true })),
+        ("parts", "gives text and a picture", json!({ "readOnlyHint": true })),
+        ("table", "gives a structure", json!(null)),
+    ]
+    .into_iter()
+    .map(|(name, description, annotations)| {
+        let mut tool = json!({ "name": name, "description": description, "inputSchema": { "type": "object" } });
+        if !annotations.is_null() {
+            tool["annotations"] = annotations;
+        }
+        tool
+    })
+    .collect();
+    tools.extend((0..manners.more_tools).map(|index| json!({ "name": format!("more_{index}"), "inputSchema": { "type": "object" } })));
+    let from = cursor.as_str().and_then(|cursor| cursor.parse().ok()).unwrap_or(0);
+    let page = manners.page.unwrap_or(tools.len());
+    let here: Vec<Value> = tools.iter().skip(from).take(page).cloned().collect();
+    let mut result = json!({ "tools": here });
+    if from + page < tools.len() {
+        result["nextCursor"] = (from + page).to_string().into();
+    }
+    result
+}
+
+async fn call(desk: &Arc<Desk>, manners: &McpManners, id: Value, params: &Value) -> Response {
+    let tool = params["name"].as_str().unwrap_or_default().to_owned();
+    let arguments = params["arguments"].clone();
+    let call_id = params["_meta"]["windlass/call_id"].as_str().map(str::to_owned);
+    desk.book().starts.push(McpStart { tool: tool.clone(), arguments: arguments.clone(), call_id });
+    let running = Running::new(desk, &tool);
+    let text = |text: String| json!({ "content": [{ "type": "text", "text": text }] });
+    let result = match tool.as_str() {
+        "echo" => text(arguments["text"].as_str().unwrap_or_default().to_owned()),
+        "add" => text((arguments["a"].as_i64().unwrap_or(0) + arguments["b"].as_i64().unwrap_or(0)).to_string()),
+        "sleep_ms" => {
+            tokio::time::sleep(Duration::from_millis(arguments["ms"].as_u64().unwrap_or(0))).await;
+            text("slept".to_owned())
+        }
+        "write_note" | "put_note" => text("written".to_owned()),
+        "fail" => json!({ "content": [{ "type": "text", "text": "it did not work" }], "isError": true }),
+        "big" => text("x".repeat(usize::try_from(arguments["bytes"].as_u64().unwrap_or(0)).unwrap_or(0))),
+        "endless" => return endless(running),
+        "parts" => json!({ "content": [
+            { "type": "text", "text": "look" },
+            { "type": "image", "data": "AAAA", "mimeType": "image/png" },
+        ] }),
+        "table" => json!({ "content": [], "structuredContent": { "rows": 2 } }),
+        _ => return fault(StatusCode::OK, id, &format!("there is no tool {tool}")),
+    };
+    answer(manners, id, result)
+}
+
+/// Events without an end, as fast as they are taken.
+fn endless(running: Running) -> Response {
+    let pieces = futures_util::stream::unfold(running, |running| async move {
+        let params = json!({ "progressToken": 0, "progress": 1, "message": "x".repeat(60_000) });
+        let progress = json!({ "jsonrpc": "2.0", "method": "notifications/progress", "params": params });
+        Some((Ok::<_, Infallible>(format!("id: 1\ndata: {progress}\n\n")), running))
+    });
+    ([("content-type", "text/event-stream")], Body::from_stream(pieces)).into_response()
+}

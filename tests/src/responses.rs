@@ -1,0 +1,459 @@
+//! Responses: asked for in every way a client can ask, read to their end, and every word of them checked on the way.
+
+pub mod contract;
+mod grammar;
+
+use std::{
+    collections::VecDeque,
+    pin::Pin,
+    sync::{Arc, Mutex},
+    time::Instant,
+};
+
+use futures_util::{Stream, StreamExt};
+use reqwest::Method;
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+
+pub use grammar::Grammar;
+
+use crate::{Answer, PATIENCE, Server, Store, until};
+
+/// How a response is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// The object at the end.
+    Plain,
+    /// A stream.
+    Streamed,
+    /// In the background, and asked for until it is over.
+    Background,
+    /// In the background, and followed as a stream.
+    Followed,
+}
+
+impl Mode {
+    /// Every mode that this program's tests go through: on PostgreSQL one is enough, since the door is the same.
+    pub fn every() -> &'static [Mode] {
+        match Store::of_this_program() {
+            Store::Sqlite => &[Mode::Plain, Mode::Streamed, Mode::Background, Mode::Followed],
+            Store::Postgres => &[Mode::Streamed],
+        }
+    }
+
+    /// Whether the client gets a stream.
+    pub fn streams(self) -> bool {
+        matches!(self, Mode::Streamed | Mode::Followed)
+    }
+
+    /// A body that asks so.
+    pub fn asks(self, mut body: Value) -> Value {
+        if self.streams() {
+            body["stream"] = true.into();
+        }
+        if matches!(self, Mode::Background | Mode::Followed) {
+            body["background"] = true.into();
+        }
+        body
+    }
+}
+
+/// Plays the same in every mode. A failure is told with its mode.
+pub async fn in_every_mode(play: impl AsyncFn(Mode)) {
+    for mode in Mode::every() {
+        println!("mode: {mode:?}");
+        play(*mode).await;
+    }
+}
+
+/// An event of a stream.
+#[derive(Clone, Debug)]
+pub struct Told {
+    /// When it came.
+    pub at: Instant,
+    /// What it says.
+    pub data: Value,
+}
+
+impl Told {
+    /// Its type.
+    pub fn kind(&self) -> &str {
+        self.data["type"].as_str().unwrap_or_default()
+    }
+}
+
+/// A response that is over.
+#[derive(Clone, Debug)]
+pub struct Made {
+    /// How it was asked for.
+    pub mode: Mode,
+    /// The object.
+    pub object: Value,
+    /// The events that led to it: as they came to a client who followed, else as they are told afterwards.
+    pub events: Vec<Told>,
+}
+
+impl Made {
+    /// Its id.
+    pub fn id(&self) -> &str {
+        self.object["id"].as_str().expect("a response has an id")
+    }
+
+    /// Its status.
+    pub fn status(&self) -> &str {
+        self.object["status"].as_str().expect("a response has a status")
+    }
+
+    /// Its output items of a type.
+    pub fn items(&self, kind: &str) -> Vec<Value> {
+        self.output().into_iter().filter(|item| item["type"] == kind).collect()
+    }
+
+    /// Its output, without the lists of tools that stand before everything.
+    pub fn output(&self) -> Vec<Value> {
+        let output = self.object["output"].as_array().expect("a response has an output");
+        output.iter().filter(|item| item["type"] != "mcp_list_tools").cloned().collect()
+    }
+
+    /// The types of its output items, without the lists of tools.
+    pub fn shape(&self) -> Vec<String> {
+        self.output().iter().map(|item| item["type"].as_str().unwrap_or_default().to_owned()).collect()
+    }
+
+    /// All words of its messages.
+    pub fn text(&self) -> String {
+        let messages = self.items("message");
+        messages.iter().filter_map(|message| message["content"][0]["text"].as_str()).collect::<Vec<_>>().join("|")
+    }
+
+    /// The types of its events.
+    pub fn kinds(&self) -> Vec<&str> {
+        self.events.iter().map(Told::kind).collect()
+    }
+
+    /// What two responses to the same request have in common: everything but ids and times.
+    pub fn essence(&self) -> Value {
+        let run = self.id().trim_start_matches("resp_").to_owned();
+        let of_interest = json!({
+            "status": self.object["status"], "output": self.object["output"], "usage": self.object["usage"],
+            "error": self.object["error"], "incomplete_details": self.object["incomplete_details"],
+            "windlass": { "status": self.object["windlass"]["status"], "iteration": self.object["windlass"]["iteration"] },
+        });
+        serde_json::from_str(&of_interest.to_string().replace(&run, "RUN")).expect("it is still JSON")
+    }
+}
+
+/// The body of an event stream, event by event.
+pub struct EventStream {
+    chunks: Pin<Box<dyn Stream<Item = Option<Vec<u8>>> + Send>>,
+    bytes: Vec<u8>,
+    ready: VecDeque<Next>,
+}
+
+/// What comes next in a stream.
+#[derive(Debug)]
+pub enum Next {
+    /// An event.
+    Event(Told),
+    /// The end mark.
+    Done,
+    /// A comment.
+    Comment,
+    /// The connection ended properly.
+    Closed,
+    /// The connection broke.
+    Broken,
+}
+
+impl EventStream {
+    /// Reads the body of an answer.
+    pub fn new(response: reqwest::Response) -> Self {
+        assert_eq!(response.status(), 200, "the stream opens");
+        let header = |name: &str| response.headers().get(name).map(|value| value.to_str().unwrap_or_default().to_owned());
+        assert_eq!(header("content-type").as_deref(), Some("text/event-stream"));
+        assert_ne!(header("connection").as_deref(), Some("close"), "a killed server would look like a clean end");
+        let chunks = response.bytes_stream().map(|chunk| chunk.ok().map(|bytes| bytes.to_vec()));
+        EventStream { chunks: Box::pin(chunks), bytes: Vec::new(), ready: VecDeque::new() }
+    }
+
+    /// What comes next.
+    pub async fn next(&mut self) -> Next {
+        loop {
+            if let Some(next) = self.ready.pop_front() {
+                return next;
+            }
+            match tokio::time::timeout(PATIENCE, self.chunks.next()).await.expect("the stream says something") {
+                None if self.bytes.is_empty() => return Next::Closed,
+                None | Some(None) => return Next::Broken,
+                Some(Some(chunk)) => self.bytes.extend(chunk),
+            }
+            while let Some(end) = self.bytes.windows(2).position(|pair| pair == b"\n\n") {
+                let block: Vec<u8> = self.bytes.drain(..end + 2).collect();
+                self.ready.push_back(parse(std::str::from_utf8(&block).expect("a stream is UTF-8")));
+            }
+        }
+    }
+
+    /// Reads all events that come before the end, or before the connection breaks. The flag says whether it ended properly.
+    pub async fn rest(&mut self) -> (Vec<Told>, bool) {
+        let mut events = Vec::new();
+        loop {
+            match self.next().await {
+                Next::Event(event) => events.push(event),
+                Next::Comment => {}
+                Next::Done => {
+                    assert!(matches!(self.next().await, Next::Closed), "the end mark is the end");
+                    return (events, true);
+                }
+                Next::Closed => panic!("a stream was closed without its end mark, after {:?}", events.last()),
+                Next::Broken => return (events, false),
+            }
+        }
+    }
+}
+
+fn parse(block: &str) -> Next {
+    if block.starts_with(':') {
+        return Next::Comment;
+    }
+    assert!(!block.contains('\r'), "lines end with LF alone: {block:?}");
+    if block == "data: [DONE]\n\n" {
+        return Next::Done;
+    }
+    let lines: Vec<&str> = block.lines().filter(|line| !line.is_empty()).collect();
+    let [event, data] = lines.as_slice() else { panic!("an event is its name and its data: {block:?}") };
+    let name = event.strip_prefix("event: ").unwrap_or_else(|| panic!("an event has a name: {block:?}"));
+    let data = data.strip_prefix("data: ").unwrap_or_else(|| panic!("an event has data: {block:?}"));
+    let data: Value = serde_json::from_str(data).unwrap_or_else(|error| panic!("an event is JSON: {error}: {data}"));
+    assert_eq!(data["type"], name, "the name of an event is its type");
+    Next::Event(Told { at: Instant::now(), data })
+}
+
+/// A response that was asked for and may not be over.
+pub struct Asked {
+    mode: Mode,
+    seen: Arc<Mutex<Vec<Told>>>,
+    id: Arc<Mutex<Option<String>>>,
+    task: JoinHandle<Value>,
+}
+
+impl Asked {
+    /// The id, once the client can know it. A client who waits for the object knows it at the end only.
+    pub async fn id(&self) -> String {
+        until("the response has an id", || async { self.id.lock().expect("nobody panics here").clone() }).await
+    }
+
+    /// Waits for an event; of a client who follows only.
+    pub async fn event(&self, kind: &str) -> Told {
+        until(&format!("{kind} is told"), || async {
+            self.seen.lock().expect("nobody panics here").iter().find(|event| event.kind() == kind).cloned()
+        })
+        .await
+    }
+
+    /// Goes away.
+    pub fn hang_up(self) {
+        self.task.abort();
+    }
+
+    /// Waits for the end. What can be read again must be the same again, as an object and as a stream.
+    pub async fn made(self, server: &Server) -> Made {
+        let object = match self.task.await {
+            Ok(object) => object,
+            Err(error) => std::panic::resume_unwind(error.into_panic()),
+        };
+        let id = object["id"].as_str().expect("a response has an id").to_owned();
+        let mut events = std::mem::take(&mut *self.seen.lock().expect("nobody panics here"));
+        if object["windlass"]["status"] != "parked" {
+            match object["store"] == true {
+                true => {
+                    assert_eq!(server.response(&id).await, object, "the same object when it is asked for again");
+                    let again = server.replay(&id).await;
+                    let data = |events: &[Told]| events.iter().map(|event| event.data.clone()).collect::<Vec<_>>();
+                    assert!(!self.mode.streams() || data(&again) == data(&events), "the same events when they are asked for again");
+                    assert_eq!(again.last().expect("a stream has an end").data["response"], object);
+                    if !self.mode.streams() {
+                        events = again;
+                    }
+                }
+                false => assert_eq!(server.get(&format!("/v1/responses/{id}")).await.status, 404, "what is not stored cannot be read"),
+            }
+        }
+        Made { mode: self.mode, object, events }
+    }
+}
+
+impl Server {
+    /// A request with the token.
+    pub fn authorized(&self, method: Method, path: &str) -> reqwest::RequestBuilder {
+        self.request(method, path).bearer_auth(self.token())
+    }
+
+    /// Asks for a response and reads it to its end.
+    pub async fn respond(&self, mode: Mode, body: Value) -> Made {
+        self.ask(mode, body).made(self).await
+    }
+
+    /// Asks for a response.
+    pub fn ask(&self, mode: Mode, body: Value) -> Asked {
+        self.ask_with(mode, body, &[])
+    }
+
+    /// Asks for a response with headers of its own.
+    pub fn ask_with(&self, mode: Mode, body: Value, headers: &[(&str, &str)]) -> Asked {
+        let mut request = self.authorized(Method::POST, "/v1/responses").json(&mode.asks(body));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let (seen, id) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(None)));
+        let client = Client { get: self.authorized(Method::GET, "/v1/responses/"), seen: seen.clone(), id: id.clone() };
+        let task = tokio::spawn(async move {
+            match mode {
+                Mode::Plain => client.plain(request).await,
+                Mode::Background => client.polled(request).await,
+                Mode::Streamed | Mode::Followed => client.streamed(request).await,
+            }
+        });
+        Asked { mode, seen, id, task }
+    }
+
+    /// Asks for a response that is refused.
+    pub async fn refusal(&self, mode: Mode, body: Value) -> Answer {
+        let answer = self.post("/v1/responses", mode.asks(body)).await;
+        check_refusal(&answer);
+        answer
+    }
+
+    /// A stored response.
+    pub async fn response(&self, id: &str) -> Value {
+        let response = self.get(&format!("/v1/responses/{id}")).await.ok();
+        check_response(&response);
+        response
+    }
+
+    /// Opens the stream of a stored response, after an event or from its beginning.
+    pub async fn follow(&self, id: &str, after: Option<u64>) -> EventStream {
+        let after = after.map(|after| format!("&starting_after={after}")).unwrap_or_default();
+        let request = self.authorized(Method::GET, &format!("/v1/responses/{id}?stream=true{after}"));
+        EventStream::new(request.send().await.expect("the server answers"))
+    }
+
+    /// The whole stream of a stored response that is over, or will be.
+    pub async fn replay(&self, id: &str) -> Vec<Told> {
+        let (events, is_whole) = self.follow(id, None).await.rest().await;
+        assert!(is_whole, "the stream ends properly");
+        check_events(&events);
+        events
+    }
+
+    /// Cancels a response.
+    pub async fn cancel(&self, id: &str) -> Value {
+        let response = self.post(&format!("/v1/responses/{id}/cancel"), json!({})).await.ok();
+        check_response(&response);
+        response
+    }
+
+    /// Waits until a stored response is not going on any more.
+    pub async fn over(&self, id: &str) -> Value {
+        until(&format!("{id} is over"), || async { Some(self.response(id).await).filter(is_over) }).await
+    }
+}
+
+/// Holds whole streams against the grammar.
+pub fn check_events(events: &[Told]) {
+    let mut grammar = Grammar::default();
+    events.iter().for_each(|event| grammar.take(&event.data));
+    assert!(grammar.ended().is_some(), "a stream has an end: {:?}", events.last());
+}
+
+/// Holds an object against the contract.
+pub fn check_response(response: &Value) {
+    let faults = contract::faults_of_response(response);
+    assert!(faults.is_empty(), "a response that the contract does not have: {faults:#?}\n{response:#}");
+}
+
+/// An error has the shape that OpenAI's clients read.
+pub fn check_refusal(answer: &Answer) {
+    assert!((400..500).contains(&answer.status), "{} {}", answer.status, answer.body);
+    let error = answer.body["error"].as_object().unwrap_or_else(|| panic!("{} {}", answer.status, answer.body));
+    let keys: Vec<&str> = error.keys().map(String::as_str).collect();
+    assert_eq!(keys, ["code", "message", "param", "type"], "{}", answer.body);
+    assert!(error["message"].as_str().is_some_and(|words| !words.is_empty()) && error["code"].is_string(), "{}", answer.body);
+}
+
+/// Whether a response goes on no more by itself.
+pub fn is_over(response: &Value) -> bool {
+    response["status"] != "queued" && response["status"] != "in_progress"
+}
+
+/// What waits for one response.
+struct Client {
+    get: reqwest::RequestBuilder,
+    seen: Arc<Mutex<Vec<Told>>>,
+    id: Arc<Mutex<Option<String>>>,
+}
+
+impl Client {
+    fn know(&self, response: &Value) {
+        let id = response["id"].as_str().expect("a response has an id").to_owned();
+        self.id.lock().expect("nobody panics here").get_or_insert(id);
+    }
+
+    async fn plain(&self, request: reqwest::RequestBuilder) -> Value {
+        let response = object(request).await;
+        self.know(&response);
+        assert!(is_over(&response) || response["windlass"]["status"] == "parked", "an answer is the whole answer: {response:#}");
+        response
+    }
+
+    async fn polled(&self, request: reqwest::RequestBuilder) -> Value {
+        let begun = object(request).await;
+        self.know(&begun);
+        assert_eq!(begun["background"], true);
+        let url = self.get.try_clone().expect("it has no body").build().expect("a request").url().clone();
+        let id = begun["id"].as_str().expect("a response has an id");
+        let address = url.join(id).expect("an address");
+        until(&format!("{id} is over"), || async {
+            let (client, request) = self.get.try_clone().expect("it has no body").build_split();
+            let mut request = request.expect("a request");
+            *request.url_mut() = address.clone();
+            let response = object(reqwest::RequestBuilder::from_parts(client, request)).await;
+            Some(response).filter(is_over)
+        })
+        .await
+    }
+
+    async fn streamed(&self, request: reqwest::RequestBuilder) -> Value {
+        let mut stream = EventStream::new(request.send().await.expect("the server answers"));
+        let mut grammar = Grammar::default();
+        loop {
+            match stream.next().await {
+                Next::Event(event) => {
+                    grammar.take(&event.data);
+                    if let Some(response) = event.data.get("response") {
+                        self.know(response);
+                    }
+                    self.seen.lock().expect("nobody panics here").push(event);
+                }
+                Next::Comment => {}
+                Next::Done => {
+                    let ended = grammar.ended().expect("the last event comes before the end mark").clone();
+                    assert!(matches!(stream.next().await, Next::Closed), "the end mark is the end");
+                    return ended;
+                }
+                Next::Closed | Next::Broken => panic!("the stream broke after event {}", grammar.next()),
+            }
+        }
+    }
+}
+
+async fn object(request: reqwest::RequestBuilder) -> Value {
+    let answer = request.send().await.expect("the server answers");
+    let status = answer.status().as_u16();
+    let kind = answer.headers().get("content-type").and_then(|kind| kind.to_str().ok()).unwrap_or_default().to_owned();
+    let text = answer.text().await.expect("the answer is read");
+    assert_eq!((status, kind.as_str()), (200, "application/json"), "{text}");
+    let response: Value = serde_json::from_str(&text).expect("an answer is JSON");
+    check_response(&response);
+    response
+}

@@ -1,0 +1,160 @@
+//! Every way to die in the middle of a story.
+
+use std::{collections::BTreeSet, fmt::Write as _, io::Write as _, process::Command, sync::Arc};
+
+use futures_util::StreamExt;
+use serde_json::Value;
+use windlass_tests::{Store, binary, responses::Grammar};
+
+use crate::story::{Death, Story, Telling, essence};
+
+/// Servers that run at the same time.
+const AT_ONCE: usize = 4;
+
+/// A point that is passed at all is tried the first time it is passed, and these.
+const LATER: [u32; 2] = [2, 5];
+
+/// Random moments; many more with WINDLASS_LONG=1.
+const MOMENTS: u64 = 40;
+const MOMENTS_LONG: u64 = 200;
+
+/// Points that every telling passes, whatever else it does.
+const PASSED: [&str; 7] =
+    ["commit.enqueue", "commit.announce", "commit.suspend", "commit.resume", "commit.end", "effect.model_call", "effect.tool_start"];
+
+/// Dies at every point there is.
+pub async fn at_every_point(story: &'static Story) {
+    let points = points();
+    let deaths =
+        |points: &[String], nth: u32| points.iter().map(|point| (point.clone(), Death::AtPoint(format!("{point}:{nth}")))).collect();
+    let (mut died, mut violations) = die(story, deaths(&points, 1)).await;
+    let passed: Vec<String> = died.iter().cloned().collect();
+    for nth in LATER {
+        let (again, more) = die(story, deaths(&passed, nth)).await;
+        died.extend(again);
+        violations.extend(more);
+    }
+    for kind in PASSED {
+        for when in ["before", "after"] {
+            assert!(died.contains(&format!("{kind}.{when}")), "no telling died {when} {kind}");
+        }
+    }
+    say(&format!(
+        "stream deaths ({}, {}): {} points, reached: {}, violations: {}",
+        story.name,
+        store(),
+        points.len(),
+        died.len(),
+        violations.len()
+    ));
+    assert!(violations.is_empty(), "{}", violations.join("\n"));
+}
+
+/// Dies at moments that nothing is known of but that they are spread over the whole telling.
+pub async fn at_random_moments(story: &'static Story) {
+    let moments = if std::env::var_os("WINDLASS_LONG").is_some() { MOMENTS_LONG } else { MOMENTS };
+    let seed: u64 = std::process::id().into();
+    // Spread over the length of a telling as it is on this machine, each moved a little by the seed.
+    let whole = story.tell(Death::Never).await;
+    let length = whole.events.last().map_or(0, |last| last.at.duration_since(whole.events[0].at).as_millis() as u64);
+    let step = (length / moments).max(1);
+    let after = |n: u64| (n * length / moments) + scramble(seed ^ n) % step;
+    let deaths = (0..moments).map(|n| (format!("moment {n}"), Death::After(after(n)))).collect();
+    let (died, violations) = die(story, deaths).await;
+    say(&format!(
+        "stream deaths ({}, {}): {moments} moments of seed {seed}, in the middle: {}, violations: {}",
+        story.name,
+        store(),
+        died.len(),
+        violations.len()
+    ));
+    assert!(violations.is_empty(), "{}", violations.join("\n"));
+    assert!(died.len() as u64 * 2 > moments, "most moments fall into the telling");
+}
+
+/// Tells the story once for every death. Returns the deaths that happened, and what was wrong.
+async fn die(story: &'static Story, deaths: Vec<(String, Death)>) -> (BTreeSet<String>, Vec<String>) {
+    let whole = story.tell(Death::Never).await;
+    let reference = Arc::new(essence(&whole.events));
+    assert_eq!(faults(story, &whole, &reference), Vec::<String>::new(), "the telling that nobody interrupts");
+    let tellings = futures_util::stream::iter(deaths).map(|(name, death)| {
+        let reference = reference.clone();
+        tokio::spawn(async move {
+            let told = story.tell(death.clone()).await;
+            let wrong = faults(story, &told, &reference).into_iter().map(|fault| format!("{death:?}: {fault}")).collect::<Vec<_>>();
+            (name, told.deaths, wrong)
+        })
+    });
+    let outcomes: Vec<_> = tellings.buffer_unordered(AT_ONCE).collect().await;
+    let (mut died, mut violations) = (BTreeSet::new(), Vec::new());
+    for outcome in outcomes {
+        match outcome {
+            Ok((name, deaths, wrong)) => {
+                if deaths > 0 {
+                    died.insert(name);
+                }
+                violations.extend(wrong);
+            }
+            Err(panic) => violations.push(format!("a telling panicked: {panic}")),
+        }
+    }
+    (died, violations)
+}
+
+fn faults(story: &Story, told: &Telling, reference: &[Value]) -> Vec<String> {
+    let mut faults = Vec::new();
+    let mut grammar = Grammar::default();
+    for event in &told.events {
+        grammar.take(&event.data);
+    }
+    if grammar.ended().is_none() {
+        faults.push("it has no end".to_owned());
+    }
+    let keys: BTreeSet<_> = told.writes.iter().map(|start| &start.call_id).collect();
+    if keys.len() != told.writes.len() {
+        faults.push(format!("a write started twice: {:?}", told.writes));
+    }
+    if told.decisions == 0 {
+        let essence = essence(&told.events);
+        if essence != reference {
+            faults.push(difference(&essence, reference));
+        }
+        let wanted = if story.writes { 2 } else { 0 };
+        if told.writes.len() != wanted {
+            faults.push(format!("{} writes started, {wanted} were asked for", told.writes.len()));
+        }
+    }
+    faults
+}
+
+fn difference(told: &[Value], reference: &[Value]) -> String {
+    let mut text = format!("{} events, uninterrupted {}", told.len(), reference.len());
+    if let Some((n, (told, wanted))) = told.iter().zip(reference).enumerate().find(|(_, (told, wanted))| told != wanted) {
+        let _ = write!(text, "; the first that differs is {n}:\n  {told}\n  {wanted}");
+    }
+    text
+}
+
+/// The points, as the binary lists them.
+fn points() -> Vec<String> {
+    let out = Command::new(binary()).arg("crash-points").output().expect("the binary runs");
+    String::from_utf8(out.stdout).expect("points are text").lines().map(str::to_owned).collect()
+}
+
+fn store() -> &'static str {
+    match Store::of_this_program() {
+        Store::Sqlite => "sqlite",
+        Store::Postgres => "postgres",
+    }
+}
+
+/// Where it is seen: libtest captures only what is printed by macros.
+fn say(line: &str) {
+    let _ = writeln!(std::io::stdout(), "{line}");
+}
+
+fn scramble(n: u64) -> u64 {
+    let mut x = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    x ^= x >> 29;
+    x.wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 7
+}

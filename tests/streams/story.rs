@@ -1,0 +1,202 @@
+//! One response of three laps, told to a client that never gives up: what it saw over all its connections, and what the tools saw.
+
+use reqwest::Method;
+use serde_json::{Value, json};
+use windlass_tests::{EventStream, McpServer, McpStart, Next, Server, ServerBuilder, Told};
+
+/// A story, and what must hold of it.
+pub struct Story {
+    /// What it is called in the tables.
+    pub name: &'static str,
+    /// The tools that the model calls: the first lap two of them, the second one.
+    calls: [&'static str; 3],
+    /// Whether a call cut by a death waits for a person.
+    pub writes: bool,
+}
+
+/// Tools that only read: cut by a death they start again.
+pub const READS: Story = Story { name: "reads", calls: ["echo", "add", "echo"], writes: false };
+
+/// Tools of which one writes: cut by a death it waits for a person.
+pub const WRITES: Story = Story { name: "writes", calls: ["write_note", "add", "write_note"], writes: true };
+
+/// What came of a telling.
+pub struct Telling {
+    /// The events over all connections, in the order they came.
+    pub events: Vec<Told>,
+    /// How often the server died.
+    pub deaths: u32,
+    /// How often a person had to decide.
+    pub decisions: u32,
+    /// Every start of the tool that writes.
+    pub writes: Vec<McpStart>,
+}
+
+/// How the server dies.
+#[derive(Clone, Debug)]
+pub enum Death {
+    /// Not at all.
+    Never,
+    /// At a point, by its own hand.
+    AtPoint(String),
+    /// So many milliseconds after it was asked.
+    After(u64),
+}
+
+impl Story {
+    fn script(&self) -> String {
+        let arguments = |tool: &str, n: u32| match tool {
+            "add" => json!({ "a": n, "b": 1 }),
+            _ => json!({ "text": format!("note {n}") }),
+        };
+        let call = |n: usize| json!({ "tool": self.calls[n], "arguments": arguments(self.calls[n], n as u32) });
+        let laps = json!({ "laps": [
+            { "text": "I shall look at two things at once.", "chunk": 6, "chunk_delay_ms": 3, "calls": [call(0), call(1)] },
+            { "text": "And at one thing more.", "chunk": 6, "chunk_delay_ms": 3, "calls": [call(2)] },
+            { "text": "Now I know enough to answer you in a few words.", "chunk": 6, "chunk_delay_ms": 3 },
+        ] });
+        laps.to_string()
+    }
+
+    /// Tells it to a client that comes back until it has the end.
+    pub async fn tell(&self, death: Death) -> Telling {
+        let tools = McpServer::start().await;
+        let config = format!(
+            "models: [ {{ name: m, provider: scripted, script: script.yaml }} ]\nlimits: {{ sweep_interval: 50ms, lease: 1s }}\n{}",
+            tools.config("tools")
+        );
+        let mut builder = ServerBuilder::new(&config).file("script.yaml", &self.script());
+        if let Death::AtPoint(point) = &death {
+            builder = builder.env("WINDLASS_CRASH_AT", point);
+        }
+        let client = Client { server: builder.start().await, events: Vec::new(), id: None, deaths: 0, decisions: 0 };
+        if let Death::After(ms) = death {
+            let pid = client.server.pid();
+            tokio::spawn(async move {
+                tokio::time::sleep(std::time::Duration::from_millis(ms)).await;
+                let pid = rustix::process::Pid::from_raw(pid as i32).expect("a process id");
+                let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            });
+        }
+        let client = client.follow_to_the_end().await;
+        Telling { events: client.events, deaths: client.deaths, decisions: client.decisions, writes: tools.starts("write_note") }
+    }
+}
+
+struct Client {
+    server: Server,
+    events: Vec<Told>,
+    id: Option<String>,
+    deaths: u32,
+    decisions: u32,
+}
+
+impl Client {
+    async fn follow_to_the_end(mut self) -> Self {
+        loop {
+            if let Some(mut stream) = self.connect().await
+                && self.read(&mut stream).await
+            {
+                return self;
+            }
+            self = self.start_again().await;
+        }
+    }
+
+    /// Asks, with a key under which the same request is the same response; once it knows the response, it goes on with that.
+    async fn connect(&self) -> Option<EventStream> {
+        let request = match &self.id {
+            None => {
+                let tools = json!([{ "type": "mcp", "server_label": "tools" }]);
+                let body = json!({ "model": "m", "input": "go", "stream": true, "tools": tools });
+                self.server.authorized(Method::POST, "/v1/responses").header("idempotency-key", "the-only-one").json(&body)
+            }
+            Some(id) => {
+                let after = self.events.last().map_or_else(String::new, |told| format!("&starting_after={}", told.data["sequence_number"]));
+                self.server.authorized(Method::GET, &format!("/v1/responses/{id}?stream=true{after}"))
+            }
+        };
+        let response = request.send().await.ok()?;
+        assert_eq!(response.status(), 200, "a stream can always be taken up again");
+        Some(EventStream::new(response))
+    }
+
+    /// Reads to the end mark, or until the connection breaks. A response that waits for a person gets its decision.
+    async fn read(&mut self, stream: &mut EventStream) -> bool {
+        loop {
+            match stream.next().await {
+                Next::Event(told) => {
+                    if self.id.is_none() {
+                        self.id = told.data["response"]["id"].as_str().map(str::to_owned);
+                    }
+                    let is_parked = told.data["response"]["windlass"]["status"] == "parked";
+                    self.events.push(told);
+                    if is_parked && !self.decide().await {
+                        return false;
+                    }
+                }
+                Next::Done => return true,
+                Next::Comment => {}
+                Next::Closed => panic!("a stream that was not over was closed as if it were"),
+                Next::Broken => return false,
+            }
+        }
+    }
+
+    /// A person tells the model that nobody knows. False if the server died meanwhile.
+    async fn decide(&mut self) -> bool {
+        let run = self.id.as_ref().expect("a parked response has an id").replace("resp_", "run_");
+        let Some(view) = self.server.try_get(&format!("/v1/windlass/runs/{run}")).await else { return false };
+        let open = view.ok()["calls"]["open"].as_array().expect("open calls are a list").clone();
+        for call in open.iter().filter(|call| call["progress"] == "parked") {
+            let body = json!({ "run_id": run, "tool_call_id": call["tool_call_id"], "action": "tell" });
+            let Some(answer) = self.server.try_post("/v1/windlass/reconcile", body).await else { return false };
+            assert!(answer.status == 200 || answer.code() == "not_parked", "{answer:?}");
+            self.decisions += u32::from(answer.status == 200);
+        }
+        true
+    }
+
+    /// A connection breaks because the server is dead, or about to be.
+    async fn start_again(mut self) -> Self {
+        self.server.gone().await;
+        let server = self.server.restart(&[]).await;
+        Client { server, deaths: self.deaths + 1, ..self }
+    }
+}
+
+/// What two tellings of a story have in common: everything but ids, times, numbers and signs of life.
+pub fn essence(events: &[Told]) -> Vec<Value> {
+    let run = events.first().and_then(|told| told.data["response"]["id"].as_str()).unwrap_or_default().replace("resp_", "");
+    let mut was_in_progress = false;
+    let mut kept = Vec::new();
+    for told in events {
+        let is_in_progress = told.kind() == "response.in_progress";
+        if is_in_progress && was_in_progress {
+            continue;
+        }
+        was_in_progress |= is_in_progress;
+        let mut data = told.data.clone();
+        data["sequence_number"] = Value::Null;
+        for time in ["created_at", "completed_at"] {
+            if data["response"].get(time).is_some() {
+                data["response"][time] = Value::Null;
+            }
+        }
+        kept.push(serde_json::from_str(&data.to_string().replace(&run, "RUN")).expect("it is still JSON"));
+    }
+    in_order_of_calls(&mut kept);
+    kept
+}
+
+/// Calls of one lap run at the same time, and are over in any order.
+fn in_order_of_calls(events: &mut [Value]) {
+    let is_end_of_call = |event: &Value| {
+        let kind = event["type"].as_str().unwrap_or_default();
+        kind.starts_with("response.mcp_call.") && !kind.ends_with("in_progress")
+            || kind == "response.output_item.done" && event["item"]["type"] == "mcp_call"
+    };
+    events.chunk_by_mut(|a, b| is_end_of_call(a) == is_end_of_call(b)).filter(|chunk| chunk.iter().all(is_end_of_call)).for_each(|chunk| {
+        chunk.sort_by_key(|event| event["output_index"].as_u64());
+    });
+}
