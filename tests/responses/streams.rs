@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use windlass_tests::{Made, Mode, Next, Server, Told, in_every_mode, responses::Grammar};
 
-use crate::stage::{ask, ask_with, function, mcp, scripted, with};
+use crate::stage::{ask, ask_with, function, mcp, scripted, scripted_with, with};
 
 /// Scripts of every kind of end, each by the input that plays it.
 const PLAYS: &str = r#"
@@ -164,8 +164,8 @@ async fn a_stream_can_be_taken_up_after_every_event() {
             let rest = resumed(&server, made.id(), after).await;
             assert_eq!(data(&rest), all[after as usize + 1..], "after {after}");
         }
-        let beyond = resumed(&server, made.id(), 1_000_000).await;
-        assert!(beyond.is_empty(), "after the last there is nothing but the end mark");
+        let beyond = server.get(&format!("/v1/responses/{}?stream=true&starting_after={}", made.id(), all.len())).await;
+        assert_eq!((beyond.status, &beyond.body["error"]["param"]), (400, &json!("starting_after")), "nobody can have heard that");
     })
     .await;
 }
@@ -227,7 +227,8 @@ async fn the_same_key_is_the_same_response() {
 
 #[tokio::test]
 async fn a_026_a_silence_is_filled_with_a_sign_of_life_that_shows_what_there_is() {
-    let (server, _tools) = scripted("laps: [ { text: Let me ask., calls: [{ tool: look_up, arguments: {} }] }, { text: done } ]").await;
+    let script = "laps: [ { text: Let me ask., calls: [{ tool: look_up, arguments: {} }] }, { text: done } ]";
+    let (server, _tools) = scripted_with(script, "responses: { heartbeat: 500ms }").await;
     let asked = server.ask(Mode::Streamed, with(ask("go"), json!({ "windlass": { "tools": ["look_up"] } })));
     let call = server.claim("look_up").await;
     let id = asked.id().await;

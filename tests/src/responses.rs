@@ -258,7 +258,8 @@ impl Asked {
 
     /// Waits for the end. What can be read again must be the same again, as an object and as a stream.
     pub async fn made(self, server: &Server) -> Made {
-        let object = match self.task.await {
+        // Signs of life would keep a reader waiting for ever.
+        let object = match tokio::time::timeout(2 * PATIENCE, self.task).await.expect("the response ends") {
             Ok(object) => object,
             Err(error) => std::panic::resume_unwind(error.into_panic()),
         };
