@@ -212,6 +212,24 @@ async fn a_038_a_tools_error_is_logged_with_tool_call_and_reason() {
 }
 
 #[tokio::test]
+async fn a_038_a_call_that_is_refused_or_that_a_service_failed_at_is_logged_too() {
+    let wanted = vec![("nobody_has_it", json!({})), ("look_up", json!({}))];
+    let (server, _model, _tools) = theatre(vec![Scene::Call(wanted), Scene::Say("never mind")]).await;
+    let asked = server.ask(Mode::Streamed, with(ask("go"), json!({ "windlass": { "tools": ["look_up"] } })));
+    let call = server.claim("look_up").await;
+    let agent = call["agent_id"].as_str().expect("a call has its agent");
+    let report = json!({
+        "agent_turn_id": call["agent_turn_id"], "tool_call_id": call["tool_call_id"], "status": "failed", "result": "the shelf is empty",
+    });
+    server.post(&format!("/v1/agents/{agent}/report"), report).await.ok();
+    asked.made(&server).await;
+    let log = server.log();
+    let has_line = |words: &[&str]| log.lines().any(|line| line.contains("WARN") && words.iter().all(|word| line.contains(word)));
+    assert!(has_line(&["nobody_has_it", "unknown_tool"]), "{log}");
+    assert!(has_line(&["look_up", call["tool_call_id"].as_str().expect("a call has an id"), "the shelf is empty"]), "{log}");
+}
+
+#[tokio::test]
 async fn a_045_an_error_is_shown_as_one_on_the_wire_and_to_the_model() {
     in_every_mode(async |mode| {
         let scenes = vec![Scene::Call(vec![("fail", json!({})), ("echo", json!({ "text": "it did not work" }))]), Scene::Say("done")];

@@ -271,6 +271,7 @@ impl Worker {
         };
         self.inner.crash.after_commit(kind);
         let has_ended = commit.state.has_ended();
+        self.held.log_failures(&commit);
         let claimable = self.held.committed(commit, &committed);
         self.tell_services(claimable);
         if has_ended {

@@ -8,8 +8,8 @@ use std::{
 
 use tokio::{sync::mpsc, task::AbortHandle};
 use windlass_kernel::{
-    AgentKey, CallKey, CallNumber, Effect, Epoch, HeadStatus, ItemKind, Manifest, Remote, Run, RunId, Said, Seq, Timestamp, ToolName,
-    ToolServer, content, outstanding,
+    AgentKey, CallKey, CallNumber, Effect, Epoch, Event, HeadStatus, ItemKind, Manifest, Remote, Run, RunId, Said, Seq, TaskStatus,
+    Timestamp, ToolName, ToolServer, content, outstanding,
 };
 use windlass_ports::{CallChange, Commit, Committed, Guard, Head, Item, LoadedRun, ModelTool, NewRun};
 
@@ -20,6 +20,9 @@ use crate::{
     note::Note,
     prompt,
 };
+
+/// Characters of a failure's reason in the log.
+const REASON_CHARS_MAX: usize = 300;
 
 #[derive(Default)]
 pub(super) struct Held {
@@ -252,6 +255,25 @@ impl Held {
                 self.at_hand.insert((done.run, done.call));
             }
             Note::Look | Note::Enqueue(..) | Note::Report(..) | Note::Stop(..) | Note::Reconcile(..) | Note::Quiet(..) => {}
+        }
+    }
+
+    /// Logs the calls that came to nothing with a commit, whoever ran them or refused to.
+    pub fn log_failures(&self, commit: &Commit) {
+        for event in &commit.events {
+            let Event::Reported { call, status, item, .. } = event else { continue };
+            if *status == TaskStatus::Success {
+                continue;
+            }
+            let made = commit.events.iter().filter_map(|event| {
+                if let Event::Replied { calls, .. } | Event::CallsTaken { calls, .. } = event { Some(calls) } else { None }
+            });
+            let before = self.run.iter().flat_map(|run| run.state.calls());
+            let tool = made.flatten().chain(before).find(|open| open.call == *call).map(|open| open.tool.clone());
+            let content = commit.items.iter().find(|new| new.id == *item).map(|new| String::from_utf8_lossy(&new.content));
+            let reason: String = content.unwrap_or_default().chars().take(REASON_CHARS_MAX).collect();
+            let key = CallKey { run: commit.run, call: *call };
+            tracing::warn!(tool = tool.as_ref().map(ToolName::as_str), call = %key, status = status.as_str(), reason, "a tool call failed");
         }
     }
 
