@@ -235,13 +235,14 @@ impl Database {
         self.rows(sql).into_iter().map(|row| row.into_iter().flatten().collect()).collect()
     }
 
-    /// The columns of a table.
+    /// The columns of a table that can be written; SQLite's list leaves out the others by itself.
     pub fn columns(&self, table: &str) -> Vec<String> {
         let sql = match self.store() {
             Store::Sqlite => format!("SELECT name FROM pragma_table_info('{table}')"),
             Store::Postgres => {
                 format!(
-                    "SELECT column_name FROM information_schema.columns WHERE table_schema = current_schema() AND table_name = '{table}'"
+                    "SELECT column_name FROM information_schema.columns
+                     WHERE table_schema = current_schema() AND table_name = '{table}' AND is_generated = 'NEVER'"
                 )
             }
         };
