@@ -194,7 +194,9 @@ impl Prompt {
 }
 
 /// Items of the Responses protocol that are no part of what is said.
-const NOT_FOR_MODELS: [&str; 5] = ["item_reference", "mcp_list_tools", "mcp_approval_request", "mcp_approval_response", "additional_tools"];
+/// A thought that was not said belongs to the provider that had it, and none of ours takes one back yet.
+const NOT_FOR_MODELS: [&str; 7] =
+    ["item_reference", "reasoning", "compaction", "mcp_list_tools", "mcp_approval_request", "mcp_approval_response", "additional_tools"];
 
 fn requested(id: &str, tool: &str, arguments: &str) -> RequestedCall {
     RequestedCall { provider_id: id.to_owned(), tool: tool.to_owned(), arguments: arguments.to_owned() }

@@ -120,7 +120,7 @@ impl Projection {
         }
     }
 
-    /// Takes a journal entry. `box_items` gives the items it appended to the output box, `result` the content of a result.
+    /// Takes a journal entry. `appended` are the items it appended to the output box, `result` the content of a result.
     pub fn take(&mut self, entry: &JournalEntry, appended: &[Item], result: Option<&Item>) {
         let before = self.run.take();
         self.run = apply(before, &entry.event);
@@ -149,7 +149,8 @@ impl Projection {
                 self.is_parked = true;
                 self.lifecycle("response.in_progress");
             }
-            Event::CallReleased { .. } | Event::Unparked => self.is_parked = false,
+            // Another call of the lap may still wait for a person.
+            Event::CallReleased { .. } | Event::Unparked => self.is_parked = self.run.as_ref().is_some_and(has_parked),
             Event::Ended { reason, .. } => self.ended(reason, entry.at, appended),
             Event::ActionStarted { .. }
             | Event::AttemptFailed { .. }

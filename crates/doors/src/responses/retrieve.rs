@@ -122,7 +122,7 @@ pub(super) async fn input_items(
     })))
 }
 
-/// What the model was given for this response: what stood before it, and the request's own input, each with an id.
+/// The request's own input, each item with an id. What stood before it belongs to the responses before it.
 async fn input(state: &DoorState, caller: &Caller, known: &Known) -> Result<Vec<Value>, WireError> {
     let views = state.engine.views();
     let Some(view) = views.run(caller.tenant(), known.id).await? else { return Ok(Vec::new()) };
