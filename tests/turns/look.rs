@@ -137,15 +137,17 @@ pub fn multiply(server: &Server, run: &str, copies: u32) {
         CREATE TEMP TABLE copies AS
             WITH RECURSIVE numbers (k) AS (SELECT 1 UNION ALL SELECT k + 1 FROM numbers, chosen WHERE k < copies)
             SELECT k, randomblob(16) AS run, randomblob(16) AS output, (SELECT max(n) FROM inbox) + k AS message FROM numbers;
-        INSERT INTO boxes SELECT c.output, b.tenant, b.parent, b.parent_length, b.depth, b.inherited FROM copies AS c, the, boxes AS b
-            WHERE b.box = the.output;
+        INSERT INTO boxes (box, tenant, parent, parent_length, depth, inherited)
+            SELECT c.output, b.tenant, b.parent, b.parent_length, b.depth, b.inherited FROM copies AS c, the, boxes AS b WHERE b.box = the.output;
         INSERT INTO inbox (n, tenant, agent, kind, status, run, item, source, created_at)
             SELECT c.message, m.tenant, m.agent, m.kind, m.status, c.run, m.item, m.source, m.created_at FROM copies AS c, the, inbox AS m
             WHERE m.n = the.message;
         INSERT INTO stretches SELECT c.run, s.first, s.epoch, s.at, s.version,
                 replace(s.events, lower(hex(the.output)), lower(hex(c.output)))
             FROM copies AS c, the, stretches AS s WHERE s.run = the.run;
-        INSERT INTO runs SELECT c.run, the.tenant, the.agent, the.ordinal + c.k, the.status, the.kind, the.epoch, c.message, NULL, the.manifest,
+        INSERT INTO runs (run, tenant, agent, ordinal, status, kind, epoch, message, dedupe, manifest, context, output, state_version, state,
+                iteration, trace, parent_step, source, depth, deliverable, created_at, ended_at)
+            SELECT c.run, the.tenant, the.agent, the.ordinal + c.k, the.status, the.kind, the.epoch, c.message, NULL, the.manifest,
                 the.context, c.output, the.state_version,
                 unhex(replace(hex(the.state), hex(lower(hex(the.output))), hex(lower(hex(c.output))))),
                 the.iteration, the.trace, the.parent_step, the.source, the.depth, the.deliverable, the.created_at, the.ended_at FROM copies AS c, the;
