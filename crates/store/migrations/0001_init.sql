@@ -43,8 +43,9 @@ CREATE TABLE heads (
 ) WITHOUT ROWID;
 CREATE INDEX heads_due ON heads (wake_at) WHERE wake_at IS NOT NULL;
 
+-- A table with row numbers: what the doors note makes rows long, and a key tree compares a long row only after reading all of it.
 CREATE TABLE runs (
-    run           BLOB PRIMARY KEY,
+    run           BLOB NOT NULL PRIMARY KEY,
     tenant        TEXT NOT NULL,
     agent         TEXT NOT NULL,
     ordinal       INTEGER NOT NULL,
@@ -75,7 +76,7 @@ CREATE TABLE runs (
     erase_ms      INTEGER,
     erase_at      INTEGER GENERATED ALWAYS AS (ended_at + erase_ms) VIRTUAL,
     CHECK ((status = 'ended') = (ended_at IS NOT NULL))
-) WITHOUT ROWID;
+);
 CREATE UNIQUE INDEX runs_ordinal ON runs (tenant, agent, ordinal);
 CREATE UNIQUE INDEX runs_dedupe ON runs (tenant, dedupe) WHERE dedupe IS NOT NULL;
 CREATE UNIQUE INDEX runs_takes ON runs (tenant, takes) WHERE takes IS NOT NULL;
