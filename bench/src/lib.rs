@@ -3,6 +3,7 @@
 //! Ratios within one run travel between machines, absolute figures do not; processor time per run is the steadiest figure on a
 //! shared machine.
 
+pub mod backend;
 pub mod engine;
 
 use std::{
@@ -54,9 +55,13 @@ pub fn percentile(samples: &mut [u64], p: f64) -> f64 {
     samples[index] as f64 / 1000.0
 }
 
-/// Processor seconds of this process.
-fn own_cpu_s() -> f64 {
-    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+/// Processor seconds of a process.
+pub fn cpu_s(pid: u32) -> f64 {
+    stat_cpu_s(&fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default())
+}
+
+/// Processor seconds in the system's line about a process or a thread.
+pub fn stat_cpu_s(stat: &str) -> f64 {
     let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or("").split(' ').collect();
     let ticks = |index: usize| fields.get(index).and_then(|field| field.parse::<u64>().ok()).unwrap_or(0);
     (ticks(11) + ticks(12)) as f64 / 100.0
@@ -121,14 +126,14 @@ pub struct Used {
 impl Meter {
     /// Begins a phase whose data is in that folder.
     pub fn start(data: &Path) -> Self {
-        let (device, disk, own, machine) = (device(), disk_bytes(data), own_cpu_s(), machine_cpu_s());
+        let (device, disk, own, machine) = (device(), disk_bytes(data), cpu_s(std::process::id()), machine_cpu_s());
         Meter { began: Instant::now(), device, data: data.to_owned(), disk, own, machine }
     }
 
     /// Ends the phase.
     pub fn stop(self) -> Used {
         let seconds = self.began.elapsed().as_secs_f64();
-        let (own, machine, device) = (own_cpu_s(), machine_cpu_s(), device());
+        let (own, machine, device) = (cpu_s(std::process::id()), machine_cpu_s(), device());
         Used {
             seconds,
             flushes: device.0 - self.device.0,

@@ -119,7 +119,7 @@ impl Bench {
     /// One run from the request to its last commit, in microseconds.
     async fn run(&self, agent: &AgentKey) -> u64 {
         let began = Instant::now();
-        let mut ended = self.engine.watch_endings(agent);
+        let mut ended = self.engine.watch_rests(agent);
         engine::enqueue(&self.engine, agent, self.tool).await;
         ended.changed().await;
         began.elapsed().as_micros() as u64

@@ -28,7 +28,7 @@ impl Inner {
         match ring {
             Ring::Agent(agent) => {
                 self.agent_news.tell(agent);
-                self.endings.tell(agent);
+                self.rests.tell(agent);
                 // It may have left something in the outbox, which may be this process's to send.
                 self.committed.notify_one();
                 // Somebody else committed for an agent that is worked on here: what this process knows of it may be old.
@@ -44,8 +44,11 @@ impl Inner {
     }
 
     /// Something was committed for an agent: whoever follows it reads on, here and elsewhere.
-    pub fn tell_watchers(&self, agent: &AgentKey) {
+    pub fn tell_watchers(&self, agent: &AgentKey, has_come_to_rest: bool) {
         self.agent_news.tell(agent);
+        if has_come_to_rest {
+            self.rests.tell(agent);
+        }
         self.committed.notify_one();
         self.ring_elsewhere(|| Ring::Agent(agent.clone()));
     }

@@ -85,7 +85,7 @@ pub(crate) struct Inner {
     /// Rings after commits, for the publisher.
     pub committed: Notify,
     pub agent_news: Watchers<AgentKey>,
-    pub endings: Watchers<AgentKey>,
+    pub rests: Watchers<AgentKey>,
     pub tool_news: Watchers<(Tenant, ToolName)>,
     pub draining: watch::Sender<bool>,
 }
@@ -119,7 +119,7 @@ impl Engine {
             room: Notify::new(),
             committed: Notify::new(),
             agent_news: Watchers::default(),
-            endings: Watchers::default(),
+            rests: Watchers::default(),
             tool_news: Watchers::default(),
             draining: watch::Sender::new(false),
         });
@@ -155,6 +155,7 @@ impl Engine {
             note: None,
             erase_ms: None,
             takes: None,
+            at: self.now(),
         };
         let id = RunId(self.inner.ids.fresh());
         enqueued(id, self.submit(id, new, request.lineage, Opening::Ask).await?)
@@ -172,7 +173,8 @@ impl Engine {
         let dedupe = Some(format!("action:{}/{}", action.agent.agent, action.action_id));
         let manifest = self.pin(&action.agent.agent, wishes)?;
         let kind = MessageKind::UiAction;
-        let new = NewTurn { agent: action.agent, kind, manifest, dedupe, input, parent: None, note: None, erase_ms: None, takes: None };
+        let (note, erase_ms, takes, at) = (None, None, None, self.now());
+        let new = NewTurn { agent: action.agent, kind, manifest, dedupe, input, parent: None, note, erase_ms, takes, at };
         let id = RunId(self.inner.ids.fresh());
         enqueued(id, self.submit(id, new, action.lineage, Opening::Act(requested)).await?)
     }
@@ -245,9 +247,9 @@ impl Engine {
         self.inner.agent_news.watch(agent)
     }
 
-    /// Wakes when a run of the agent has ended, and that is on disk.
-    pub fn watch_endings(&self, agent: &AgentKey) -> Watch {
-        self.inner.endings.watch(agent)
+    /// Wakes when a run of the agent has come to rest, and that is on disk: it has ended, or a person has to decide.
+    pub fn watch_rests(&self, agent: &AgentKey) -> Watch {
+        self.inner.rests.watch(agent)
     }
 
     /// What can be read.

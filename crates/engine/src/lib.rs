@@ -34,7 +34,7 @@ mod workers;
 pub use api::{Action, EngineError, Enqueue, Enqueued, Reconcile, Reported, Stop, Stopped, ToolResult, Verdict};
 pub use crash::{CrashPoints, UnknownPoint};
 pub use engine::{Engine, Parts};
-pub use respond::{LeftCalls, Respond, Responded};
+pub use respond::{Begun, LeftCalls, Respond, Responded};
 pub use roster::{AgentSpec, Roster};
 pub use settings::Settings;
 pub use tools::ClaimRequest;

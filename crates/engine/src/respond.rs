@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use windlass_kernel::{
-    AgentKey, AgentName, BoxRange, CallNumber, ItemKind, Manifest, Opening, RequestedCall, RunId, Tenant, ToolName, ToolSpec, content,
+    AgentKey, AgentName, BoxRange, CallNumber, ItemKind, Manifest, Opening, RequestedCall, RunId, Tenant, Timestamp, ToolName, ToolSpec,
+    content,
 };
 use windlass_ports::{CommitKind, Enqueued as StoreEnqueued, Lineage, MessageKind, ToolServers, codec};
 
@@ -12,6 +13,7 @@ use crate::{
     api::EngineError,
     engine::Engine,
     submit::{NewTurn, enqueued},
+    watch::Watch,
 };
 
 /// A request with a manifest of its own.
@@ -49,14 +51,25 @@ pub struct LeftCalls {
 }
 
 /// A request that was taken.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Responded {
     /// The run: another's, if the key was used before.
     pub run: RunId,
     /// Its agent.
     pub agent: AgentKey,
-    /// Whether the key was used before.
-    pub is_repeat: bool,
+    /// What a run has that was begun just now; nothing if the key was used before.
+    pub begun: Option<Begun>,
+}
+
+/// What whoever asked for a run need not read again.
+#[derive(Clone, Debug)]
+pub struct Begun {
+    /// What it may do.
+    pub manifest: Arc<Manifest>,
+    /// When it was accepted.
+    pub at: Timestamp,
+    /// Wakes when it has come to rest, however soon that was.
+    pub rests: Watch,
 }
 
 impl Engine {
@@ -89,13 +102,18 @@ impl Engine {
             note: Some(request.note),
             erase_ms: request.erase_ms,
             takes,
+            at: inner.clock.now(),
         };
         let agent = new.agent.clone();
+        // Watched from before there is anything to miss.
+        let begun = Begun { manifest: new.manifest.manifest.clone(), at: new.at, rests: self.watch_rests(&agent) };
         let outcome = self.submit(id, new, request.lineage, opening).await?;
-        if let StoreEnqueued::Duplicate { run, agent, .. } = outcome {
-            return Ok(Responded { is_repeat: run != id, run, agent });
+        if let StoreEnqueued::Duplicate { run, agent, .. } = &outcome
+            && *run != id
+        {
+            return Ok(Responded { run: *run, agent: agent.clone(), begun: None });
         }
-        enqueued(id, outcome).map(|taken| Responded { run: taken.run, agent, is_repeat: false })
+        enqueued(id, outcome).map(|taken| Responded { run: taken.run, agent, begun: Some(begun) })
     }
 
     /// Erases a run that has ended: what it was given, and what it said.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
-use windlass_kernel::{AgentKey, AgentName, BoxId, BoxRange, Event, Input, NewItem, Opening, Origin, RunId, Tenant, apply};
+use windlass_kernel::{AgentKey, AgentName, BoxId, BoxRange, Event, Input, NewItem, Opening, Origin, RunId, Tenant, Timestamp, apply};
 use windlass_ports::{CommitKind, Enqueued as StoreEnqueued, Lineage, MessageKind, NewBox, NewRun, PinnedManifest};
 
 use crate::{
@@ -29,6 +29,8 @@ pub(crate) struct NewTurn {
     pub erase_ms: Option<u64>,
     /// The run whose calls it takes over.
     pub takes: Option<RunId>,
+    /// When it was asked for.
+    pub at: Timestamp,
 }
 
 impl Engine {
@@ -77,7 +79,7 @@ impl Engine {
 
     fn new_run(&self, id: RunId, new: NewTurn, lineage: Lineage, opening: Opening) -> NewRun {
         let inner = self.inner();
-        let now = inner.clock.now();
+        let now = new.at;
         let context = NewBox { id: BoxId(inner.ids.fresh()), parent: new.parent, items: new.input };
         let output = BoxId(inner.ids.fresh());
         let accepted = Event::Accepted {

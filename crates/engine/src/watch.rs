@@ -10,8 +10,19 @@ use tokio::sync::watch;
 /// Who waits for news of what.
 #[derive(Debug)]
 pub(crate) struct Watchers<K> {
-    watched: Mutex<BTreeMap<K, watch::Sender<()>>>,
+    watched: Mutex<Watched<K>>,
 }
+
+#[derive(Debug)]
+struct Watched<K> {
+    subjects: BTreeMap<K, watch::Sender<()>>,
+    /// At this size subjects that nobody watches any more are let go. It follows what is left of them, so that looking through all
+    /// of them costs each watcher little.
+    sweep_at: usize,
+}
+
+/// So many subjects may stay unwatched at least.
+const SWEEP_MIN: usize = 64;
 
 /// A reader's place: news that come from its making on are never missed.
 #[derive(Debug, Clone)]
@@ -20,6 +31,13 @@ pub struct Watch {
 }
 
 impl Watch {
+    /// Whatever was before counts as news too.
+    #[must_use]
+    pub fn from_before(mut self) -> Self {
+        self.news.mark_changed();
+        self
+    }
+
     /// Waits for news. News that came since the last wait count.
     pub async fn changed(&mut self) {
         // The sender stays as long as somebody watches; without it there is nothing to wait for.
@@ -29,7 +47,7 @@ impl Watch {
 
 impl<K> Default for Watchers<K> {
     fn default() -> Self {
-        Watchers { watched: Mutex::default() }
+        Watchers { watched: Mutex::new(Watched { subjects: BTreeMap::new(), sweep_at: SWEEP_MIN }) }
     }
 }
 
@@ -37,15 +55,18 @@ impl<K: Ord + Clone> Watchers<K> {
     /// Begins to watch a subject.
     pub fn watch(&self, subject: &K) -> Watch {
         let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
-        watched.retain(|_, news| !news.is_closed());
-        let news = watched.entry(subject.clone()).or_insert_with(|| watch::Sender::new(()));
+        if watched.subjects.len() >= watched.sweep_at {
+            watched.subjects.retain(|_, news| !news.is_closed());
+            watched.sweep_at = SWEEP_MIN.max(watched.subjects.len() * 2);
+        }
+        let news = watched.subjects.entry(subject.clone()).or_insert_with(|| watch::Sender::new(()));
         Watch { news: news.subscribe() }
     }
 
     /// Tells everybody who watches.
     pub fn tell(&self, subject: &K) {
         let watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(news) = watched.get(subject) {
+        if let Some(news) = watched.subjects.get(subject) {
             news.send_replace(());
         }
     }

@@ -170,6 +170,7 @@ impl Worker {
             new.enter = None;
         }
         let id = new.run;
+        let rests = new.enter.as_ref().is_some_and(comes_to_rest);
         let entering = new.enter.clone().map(|enter| Held::entering(&new, enter));
         self.inner.crash.before_commit(CommitKind::Enqueue);
         let outcome = self.inner.store.enqueue(new).await;
@@ -179,7 +180,7 @@ impl Worker {
                 held.leased(*epoch, *seq);
                 self.held.replace(held);
                 self.tell_services(claimable);
-                self.tell_watchers();
+                self.tell_watchers(rests);
                 self.start_effects();
             }
             (Ok(Enqueued::Dispatched { .. }), _) => {
@@ -270,14 +271,11 @@ impl Worker {
             Err(error @ (StoreError::Fenced | StoreError::Corrupt(_))) => return Err(error),
         };
         self.inner.crash.after_commit(kind);
-        let has_ended = commit.state.has_ended();
+        let rests = comes_to_rest(&commit);
         self.held.log_failures(&commit);
         let claimable = self.held.committed(commit, &committed);
         self.tell_services(claimable);
-        if has_ended {
-            self.inner.endings.tell(&self.agent);
-        }
-        self.tell_watchers();
+        self.tell_watchers(rests);
         if committed.next_leased {
             self.inner.pass_on(&self.agent);
         }
@@ -313,8 +311,8 @@ impl Worker {
         }
     }
 
-    fn tell_watchers(&self) {
-        self.inner.tell_watchers(&self.agent);
+    fn tell_watchers(&self, has_come_to_rest: bool) {
+        self.inner.tell_watchers(&self.agent, has_come_to_rest);
     }
 
     async fn quarantine(&mut self, why: &str) {
@@ -324,7 +322,7 @@ impl Worker {
         match self.inner.store.quarantine(self.agent.clone(), why.to_owned()).await {
             Ok(()) => {
                 self.inner.crash.after_commit(CommitKind::Park);
-                self.tell_watchers();
+                self.tell_watchers(true);
             }
             Err(error) => tracing::error!(agent = %self.agent.agent, %error, "and it could not be marked"),
         }
@@ -359,6 +357,11 @@ enum Advanced {
     Done,
     /// The store has more for this agent.
     MoreToDo,
+}
+
+/// Whether after this commit nothing happens any more, or not before a person has decided.
+fn comes_to_rest(commit: &Commit) -> bool {
+    commit.state.has_ended() || commit.state.has_parked()
 }
 
 fn fail(told: Vec<Told>, error: impl Fn() -> EngineError) {

@@ -190,6 +190,11 @@ impl Run {
         matches!(self.phase, Phase::Ended { .. })
     }
 
+    /// Whether a person has to decide before it, or one of its calls, goes on.
+    pub fn has_parked(&self) -> bool {
+        self.parked.is_some() || self.calls().iter().any(|call| call.progress == Progress::Parked)
+    }
+
     /// What the head of the run's agent shows while this run is the active one.
     pub fn head_status(&self) -> HeadStatus {
         match &self.phase {

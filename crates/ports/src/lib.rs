@@ -25,6 +25,6 @@ pub use store::{
     Announcement, CallChange, CallClaim, ClaimedCall, Commit, Committed, Guard, Head, Loaded, LoadedRun, Message, MessageId, NewCall,
     NewMessage, NewReport, NodeId, OutboxRow, Store, StoreError, Taken, Withdrawn,
 };
-pub use views::{BoxView, CallView, Edge, HeadView, InboxView, Item, JournalEntry, Page, RunStatus, RunView, Views};
+pub use views::{BoxView, CallView, Edge, HeadView, InboxView, Item, JournalEntry, Page, Passage, RunStatus, RunView, Views};
 pub use words::{CallStatus, CommitKind, MessageKind, MessageStatus};
 pub use world::{Clock, Ids};

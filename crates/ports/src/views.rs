@@ -28,6 +28,8 @@ pub trait Views: Send + Sync {
     async fn run_from(&self, agent: &AgentKey, ordinal: u64) -> Result<Option<RunView>, StoreError>;
     /// A run's journal from a number on.
     async fn journal(&self, tenant: &Tenant, run: RunId, from: u64, limit: usize) -> Result<Vec<JournalEntry>, StoreError>;
+    /// What happened since a reader knew the run so far, with the content that goes with it, in so many entries at the most.
+    async fn passages(&self, tenant: &Tenant, run: RunId, so_far: Option<Run>, limit: usize) -> Result<Vec<Passage>, StoreError>;
     /// A run's calls from a number on.
     async fn calls(&self, tenant: &Tenant, run: RunId, from: CallNumber, limit: usize) -> Result<Vec<CallView>, StoreError>;
     /// One item.
@@ -130,6 +132,17 @@ pub struct JournalEntry {
     pub at: Timestamp,
     /// What happened.
     pub event: Event,
+}
+
+/// One event with the content that goes with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Passage {
+    /// The event.
+    pub entry: JournalEntry,
+    /// The items it appended to the output box.
+    pub appended: Vec<Item>,
+    /// The result that it reports.
+    pub result: Option<Item>,
 }
 
 /// A call.

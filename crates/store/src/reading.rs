@@ -1,9 +1,9 @@
 //! What is read, once for all databases: the owner's `load`, and the views.
 
-use windlass_kernel::{AgentKey, BoxId, CallNumber, ItemId, Phase, Run, RunId, Said, Tenant, apply};
+use windlass_kernel::{AgentKey, BoxId, CallNumber, Event, ItemId, Phase, Run, RunId, Said, Tenant, apply};
 use windlass_ports::{
-    BoxView, CallView, Head, HeadView, InboxView, Item, JournalEntry, Loaded, LoadedRun, Message, MessageId, Page, RunView, StoreError,
-    codec,
+    BoxView, CallView, Head, HeadView, InboxView, Item, JournalEntry, Loaded, LoadedRun, Message, MessageId, Page, Passage, RunView,
+    StoreError, codec,
 };
 
 use crate::{
@@ -132,6 +132,44 @@ pub(crate) fn journal<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, run: RunId, 
         Ok(JournalEntry { number: row.number, epoch: row.epoch, at: row.at, event })
     });
     decoded.collect()
+}
+
+pub(crate) fn passages<R: Reads + ?Sized>(
+    rows: &R,
+    tenant: &Tenant,
+    run: RunId,
+    so_far: Option<Run>,
+    limit: usize,
+) -> Outcome<Vec<Passage>> {
+    let (from, taken) = so_far.as_ref().map_or((0, 0), |run| (run.next_number, run.output.length));
+    let entries = journal(rows, tenant, run, from, limit)?;
+    let mut state = so_far;
+    let mut lengths = Vec::with_capacity(entries.len());
+    for entry in &entries {
+        state = apply(state.take(), &entry.event);
+        lengths.push(state.as_ref().map_or(0, |run| run.output.length));
+    }
+    let mut items = match state.map(|run| run.output).filter(|output| output.length > taken) {
+        Some(output) => rows.box_items(output.id, taken.into(), output.length.into(), (output.length - taken) as usize)?,
+        None => Vec::new(),
+    }
+    .into_iter();
+    let mut before = taken;
+    let mut passages = Vec::with_capacity(entries.len());
+    for (entry, after) in entries.into_iter().zip(lengths) {
+        let count = after.saturating_sub(before) as usize;
+        let appended = items.by_ref().take(count).map(|(_, row)| verified(row)).collect::<Outcome<Vec<_>>>()?;
+        if appended.len() != count {
+            return Err(is_missing("an item of an output box"));
+        }
+        let mut result = None;
+        if let Event::Reported { item: reported, .. } = &entry.event {
+            result = item(rows, tenant, *reported)?;
+        }
+        before = after;
+        passages.push(Passage { entry, appended, result });
+    }
+    Ok(passages)
 }
 
 pub(crate) fn calls<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, run: RunId, from: CallNumber, limit: usize) -> Outcome<Vec<CallView>> {

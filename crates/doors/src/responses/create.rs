@@ -1,11 +1,11 @@
 //! A request for a response.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use axum::{extract::State, http::HeaderMap, response::Response};
 use serde_json::{Map, Value, json};
-use windlass_engine::{EngineError, Respond, Responded};
-use windlass_kernel::AgentName;
+use windlass_engine::{EngineError, Respond, Responded, Watch};
+use windlass_kernel::{AgentName, RunId};
 use windlass_ports::{Lineage, StoreError};
 
 use super::{
@@ -76,17 +76,19 @@ pub(super) async fn create(
         }
         taken => taken?,
     };
-    answer(&state, &caller, &create, taken, &fingerprint).await
+    answer(&state, &caller, &create, taken, note).await
 }
 
 /// What a client gets for a run that was taken, or that its key found again.
-async fn answer(state: &DoorState, caller: &Caller, create: &Create, taken: Responded, fingerprint: &str) -> Result<Response, WireError> {
-    let view = state.engine.views().run(caller.tenant(), taken.run).await?.ok_or(EngineError::UnknownRun)?;
-    let known = Known::of(view).ok_or(EngineError::UnknownRun)?;
-    if taken.is_repeat && known.note.fingerprint != fingerprint {
-        let message = "this Idempotency-Key was used for another request; use a fresh key for a new one";
-        return Err(WireError::conflict("idempotency_key_reused", message).at("Idempotency-Key"));
-    }
+async fn answer(state: &DoorState, caller: &Caller, create: &Create, taken: Responded, note: Note) -> Result<Response, WireError> {
+    let Responded { run: id, agent, begun } = taken;
+    let (known, rests) = match begun {
+        Some(begun) => (Known { id, agent, note: Arc::new(note), manifest: begun.manifest, created_at: begun.at }, begun.rests),
+        None => {
+            let rests = state.engine.watch_rests(&agent).from_before();
+            (earlier(state, caller, id, &note.fingerprint).await?, rests)
+        }
+    };
     let patience = (!known.note.store).then(|| Duration::from_millis(state.responses.join_ms));
     let attendance = state.attended.attend(&state.engine, &known.agent, known.id, patience);
     if create.stream {
@@ -94,21 +96,35 @@ async fn answer(state: &DoorState, caller: &Caller, create: &Create, taken: Resp
     }
     let mut attendance = attendance;
     let mut reader = Reader::new(&state.engine, known, false);
-    wait(&mut reader, create.background).await?;
+    match create.background {
+        true => reader.catch_up().await?,
+        false => wait(&mut reader, rests).await?,
+    }
     attendance.served();
     Ok(answer::ok(&object(&reader.made)))
 }
 
-/// Waits until the response is over, or can only be gone on with by a person; one in the background is not waited for.
-async fn wait(reader: &mut Reader, background: bool) -> Result<(), WireError> {
+/// The run that a key found again, if this is the request that it was for.
+async fn earlier(state: &DoorState, caller: &Caller, id: RunId, fingerprint: &str) -> Result<Known, WireError> {
+    let view = state.engine.views().run(caller.tenant(), id).await?.ok_or(EngineError::UnknownRun)?;
+    let known = Known::of(view).ok_or(EngineError::UnknownRun)?;
+    if known.note.fingerprint == fingerprint {
+        return Ok(known);
+    }
+    let message = "this Idempotency-Key was used for another request; use a fresh key for a new one";
+    Err(WireError::conflict("idempotency_key_reused", message).at("Idempotency-Key"))
+}
+
+/// Waits until the response is over, or can only be gone on with by a person. What happens on the way there is read at once.
+async fn wait(reader: &mut Reader, mut rests: Watch) -> Result<(), WireError> {
     loop {
+        news_or_time(&mut rests, WAIT).await;
         match reader.catch_up().await {
-            Ok(()) if background || reader.made.is_over() || reader.made.is_parked => return Ok(()),
+            Ok(()) if reader.made.is_over() || reader.made.is_parked => return Ok(()),
             Ok(()) => {}
             Err(StoreError::Unavailable(why)) => tracing::warn!(why, "a response waits for the store"),
             Err(error) => return Err(error.into()),
         }
-        news_or_time(&mut reader.watch, WAIT).await;
     }
 }
 

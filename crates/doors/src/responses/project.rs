@@ -10,7 +10,7 @@ use windlass_kernel::{
     CallKey, CallNumber, EndReason, Event, Finish, Manifest, OpenCall, Phase, Pieces, Route, Run, RunId, Timestamp, ToolChoice, apply,
     content::{Call, Deliverable, Thought},
 };
-use windlass_ports::{Item, JournalEntry};
+use windlass_ports::{Item, Passage};
 
 use super::{
     items::{self, Outcome, item_id},
@@ -88,11 +88,6 @@ impl Projection {
         self.next
     }
 
-    /// How many items of the output box were taken.
-    pub fn items_taken(&self) -> u32 {
-        self.run.as_ref().map_or(0, |run| run.output.length)
-    }
-
     /// Whether the model speaks, and its words are announced.
     pub fn awaits_words(&self) -> bool {
         self.manifest.announced && self.run.as_ref().is_some_and(|run| matches!(run.phase, Phase::Thinking { .. }))
@@ -120,8 +115,9 @@ impl Projection {
         }
     }
 
-    /// Takes a journal entry. `appended` are the items it appended to the output box, `result` the content of a result.
-    pub fn take(&mut self, entry: &JournalEntry, appended: &[Item], result: Option<&Item>) {
+    /// Takes what happened next.
+    pub fn take(&mut self, passage: &Passage) {
+        let Passage { entry, appended, result } = passage;
         let before = self.run.take();
         self.run = apply(before, &entry.event);
         match &entry.event {
@@ -144,13 +140,13 @@ impl Projection {
                 self.words(pieces, &text, if *resumes { "completed" } else { "incomplete" });
             }
             Event::Quiet => self.lifecycle("response.in_progress"),
-            Event::Reported { .. } => self.reported(result),
+            Event::Reported { .. } => self.reported(result.as_ref()),
             Event::CallParked { .. } | Event::Parked { .. } => {
                 self.is_parked = true;
                 self.lifecycle("response.in_progress");
             }
             // Another call of the lap may still wait for a person.
-            Event::CallReleased { .. } | Event::Unparked => self.is_parked = self.run.as_ref().is_some_and(has_parked),
+            Event::CallReleased { .. } | Event::Unparked => self.is_parked = self.run.as_ref().is_some_and(Run::has_parked),
             Event::Ended { reason, .. } => self.ended(reason, entry.at, appended),
             Event::ActionStarted { .. }
             | Event::AttemptFailed { .. }
@@ -309,7 +305,7 @@ impl Projection {
 
     fn reported(&mut self, result: Option<&Item>) {
         let Some(outcome) = result.and_then(|item| Outcome::read(&item.content)) else { return };
-        self.is_parked = self.run.as_ref().is_some_and(has_parked);
+        self.is_parked = self.run.as_ref().is_some_and(Run::has_parked);
         if self.note.spelling.pairs {
             self.outputs.insert(outcome.call, outcome);
             return;
@@ -350,10 +346,6 @@ impl Projection {
         self.ending = Some(ending);
         self.lifecycle(kind);
     }
-}
-
-fn has_parked(run: &Run) -> bool {
-    run.parked.is_some() || run.calls().iter().any(|call| call.progress == windlass_kernel::Progress::Parked)
 }
 
 fn thought(item: &Item) -> Option<String> {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use windlass_engine::{Engine, Watch};
-use windlass_kernel::{AgentKey, BoxRange, Event, Manifest, RunId, Timestamp, apply};
-use windlass_ports::{Item, JournalEntry, RunView, StoreError};
+use windlass_kernel::{AgentKey, Manifest, RunId, Timestamp};
+use windlass_ports::{RunView, StoreError};
 
 use super::{note::Note, project::Projection};
 use crate::limits::EVENTS_PAGE;
@@ -48,63 +48,28 @@ impl Reader {
         Ok(())
     }
 
-    /// Reads on from where the response is. False if there is nothing new.
+    /// Reads on from where the response is. Says whether there may be more already: then nobody rings for it.
     pub async fn read_on(&mut self) -> Result<bool, StoreError> {
         if self.made.is_over() {
             return Ok(false);
         }
         // Words are read first: if the journal, read after them, does not settle them, they belong to where the response is.
-        let words = match self.made.awaits_words() {
+        let awaited_words = self.made.awaits_words();
+        let words = match awaited_words {
             true => self.engine.open_words(&self.agent.tenant, self.made.id, self.made.pieces).await?,
             false => Vec::new(),
         };
-        let views = self.engine.views();
-        let entries = views.journal(&self.agent.tenant, self.made.id, self.made.next_number(), EVENTS_PAGE).await?;
-        if entries.is_empty() {
-            let is_new = !words.is_empty();
+        let passages = self.engine.views().passages(&self.agent.tenant, self.made.id, self.made.run.clone(), EVENTS_PAGE).await?;
+        if passages.is_empty() {
             self.made.take_words(words);
-            return Ok(is_new);
+            return Ok(false);
         }
-        self.take(&entries).await?;
-        Ok(true)
-    }
-
-    async fn take(&mut self, entries: &[JournalEntry]) -> Result<(), StoreError> {
-        let from = self.made.items_taken();
-        let mut run = self.made.run.clone();
-        let lengths: Vec<u32> = entries
-            .iter()
-            .map(|entry| {
-                run = apply(run.take(), &entry.event);
-                run.as_ref().map_or(0, |run| run.output.length)
-            })
-            .collect();
-        let output = run.as_ref().map(|run| run.output);
-        let items = match output.filter(|output| output.length > from) {
-            Some(output) => self.items(output, from).await?,
-            None => Vec::new(),
-        };
-        let mut before = from;
-        for (entry, after) in entries.iter().zip(lengths) {
-            let mut result = None;
-            if let Event::Reported { item, .. } = &entry.event {
-                result = self.engine.views().item(&self.agent.tenant, *item).await?;
-            }
-            let at = |length: u32| (length.saturating_sub(from) as usize).min(items.len());
-            self.made.take(entry, &items[at(before)..at(after)], result.as_ref());
-            before = after;
+        let is_page_full = passages.len() == EVENTS_PAGE;
+        for passage in &passages {
+            self.made.take(passage);
         }
-        Ok(())
-    }
-
-    /// The items of the output box from a position on.
-    async fn items(&self, output: BoxRange, from: u32) -> Result<Vec<Item>, StoreError> {
-        let count = (output.length - from) as usize;
-        let items = self.engine.views().box_items(&self.agent.tenant, output.id, from, count).await?;
-        if items.len() != count {
-            return Err(StoreError::Corrupt(format!("an output box has {} items where {count} must be", items.len())));
-        }
-        Ok(items)
+        // The first words of a lap may have been announced before the reader knew of the lap.
+        Ok(is_page_full || (self.made.awaits_words() && !awaited_words))
     }
 
     /// Asks the run for a sign of life: nobody here has heard anything for a while.

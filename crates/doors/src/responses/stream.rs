@@ -30,6 +30,7 @@ pub(super) fn response(reader: Reader, after: Option<u64>, attendance: Option<At
         heartbeat: Duration::from_millis(heartbeat_ms.max(1)),
         ready: VecDeque::new(),
         place: Place::Running,
+        has_read_all: false,
         quiet_since: Instant::now(),
         nudged: false,
         draining_since: None,
@@ -51,6 +52,8 @@ struct Stream {
     heartbeat: Duration,
     ready: VecDeque<Bytes>,
     place: Place,
+    /// Whether there was nothing more to read when it last read: then news come first.
+    has_read_all: bool,
     quiet_since: Instant,
     /// Whether the run was asked for a sign of life since anything came.
     nudged: bool,
@@ -85,26 +88,38 @@ impl Stream {
                     return None;
                 }
             }
-            match self.reader.read_on().await {
-                Ok(true) => {
-                    self.collect();
-                    continue;
+            if !self.has_read_all {
+                self.has_read_all = true;
+                if let Err(error) = self.read().await {
+                    return Some((Err(error), self));
                 }
-                Ok(false) => {}
-                Err(StoreError::Unavailable(why)) => tracing::warn!(why, "a response's stream waits for the store"),
-                Err(StoreError::Fenced) => {}
-                Err(error @ StoreError::Corrupt(_)) => {
-                    tracing::error!(%error, "a response's stream is broken off");
-                    return Some((Err(io::Error::other("stored data makes no sense")), self));
-                }
+                continue;
             }
             if self.is_cut_by_drain() {
                 return Some((Err(io::Error::other("the server is about to stop")), self));
             }
+            self.has_read_all = false;
             if let Some(comment) = self.sign_of_life().await {
                 return Some((Ok(comment), self));
             }
         }
+    }
+
+    /// Reads on. A store that does not answer now may do so later.
+    async fn read(&mut self) -> io::Result<()> {
+        match self.reader.read_on().await {
+            Ok(may_be_more) => {
+                self.has_read_all = !may_be_more;
+                self.collect();
+            }
+            Err(StoreError::Unavailable(why)) => tracing::warn!(why, "a response's stream waits for the store"),
+            Err(StoreError::Fenced) => {}
+            Err(error @ StoreError::Corrupt(_)) => {
+                tracing::error!(%error, "a response's stream is broken off");
+                return Err(io::Error::other("stored data makes no sense"));
+            }
+        }
+        Ok(())
     }
 
     fn collect(&mut self) {

@@ -375,7 +375,7 @@ impl Worker {
                 let kind = commit.kind;
                 let outcome = self.inner.store.withdraw(self.agent.clone(), commit).await?;
                 self.inner.crash.after_commit(kind);
-                self.tell_watchers();
+                self.tell_watchers(true);
                 Ok((outcome == Withdrawn::Done).then_some(Stopped::Now))
             }
         }

@@ -24,7 +24,7 @@ async fn whoever_follows_an_agent_elsewhere_is_woken_by_a_ring() {
     let (here, there) = (stage.wired(1, &line), stage.wired(2, &line));
     let deaf = stage.engine(3);
     let a = agent("a");
-    let (mut news, mut end, mut tool) = (there.watch_agent(&a), there.watch_endings(&a), there.watch_tool(&a.tenant, &LOOKUP.into()));
+    let (mut news, mut end, mut tool) = (there.watch_agent(&a), there.watch_rests(&a), there.watch_tool(&a.tenant, &LOOKUP.into()));
     let mut unheard = deaf.watch_agent(&a);
     let mut other = there.watch_agent(&agent("b"));
     let run = here.begin(&a, "go").await.run;

@@ -1,8 +1,8 @@
 //! Reads through a process: what is flushed, and nothing else.
 
 use async_trait::async_trait;
-use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ItemId, RunId, Said, Tenant};
-use windlass_ports::{BoxView, CallView, Edge, HeadView, InboxView, Item, JournalEntry, Page, RunView, StoreError, Views};
+use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ItemId, Run, RunId, Said, Tenant};
+use windlass_ports::{BoxView, CallView, Edge, HeadView, InboxView, Item, JournalEntry, Page, Passage, RunView, StoreError, Views};
 
 use super::store::SimStore;
 
@@ -30,6 +30,10 @@ impl Views for SimStore {
 
     async fn journal(&self, tenant: &Tenant, run: RunId, from: u64, limit: usize) -> Result<Vec<JournalEntry>, StoreError> {
         self.read(self.data().journal(tenant, run, from, limit)).await
+    }
+
+    async fn passages(&self, tenant: &Tenant, run: RunId, so_far: Option<Run>, limit: usize) -> Result<Vec<Passage>, StoreError> {
+        self.read(self.data().passages(tenant, run, so_far, limit)).await
     }
 
     async fn calls(&self, tenant: &Tenant, run: RunId, from: CallNumber, limit: usize) -> Result<Vec<CallView>, StoreError> {

@@ -9,10 +9,11 @@ use std::{sync::Mutex, time::Duration};
 
 use async_trait::async_trait;
 use tokio::time::Instant;
-use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ItemId, NewItem, RunId, Said, Tenant, Timestamp};
+use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ItemId, NewItem, Run, RunId, Said, Tenant, Timestamp};
 use windlass_ports::{
     Announcement, BoxView, CallClaim, CallView, ClaimedCall, Commit, Committed, Edge, Enqueued, Guard, HeadView, InboxView, Item,
-    JournalEntry, Loaded, MessageId, NewReport, NewRun, NodeId, OutboxRow, Page, RunView, Store, StoreError, Taken, Views, Withdrawn,
+    JournalEntry, Loaded, MessageId, NewReport, NewRun, NodeId, OutboxRow, Page, Passage, RunView, Store, StoreError, Taken, Views,
+    Withdrawn,
 };
 
 use crate::{
@@ -172,6 +173,10 @@ impl Views for MemoryStore {
 
     async fn journal(&self, tenant: &Tenant, run: RunId, from: u64, limit: usize) -> Result<Vec<JournalEntry>, StoreError> {
         self.read(|rows| reading::journal(rows, tenant, run, from, limit))
+    }
+
+    async fn passages(&self, tenant: &Tenant, run: RunId, so_far: Option<Run>, limit: usize) -> Result<Vec<Passage>, StoreError> {
+        self.read(|rows| reading::passages(rows, tenant, run, so_far, limit))
     }
 
     async fn calls(&self, tenant: &Tenant, run: RunId, from: CallNumber, limit: usize) -> Result<Vec<CallView>, StoreError> {

@@ -2,8 +2,8 @@
 
 use async_trait::async_trait;
 use futures_util::future::join_all;
-use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ItemId, RunId, Said, Tenant};
-use windlass_ports::{BoxView, CallView, Edge, HeadView, InboxView, Item, JournalEntry, Page, RunView, StoreError, Views};
+use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ItemId, Run, RunId, Said, Tenant};
+use windlass_ports::{BoxView, CallView, Edge, HeadView, InboxView, Item, JournalEntry, Page, Passage, RunView, StoreError, Views};
 
 use super::{
     PostgresStore,
@@ -65,6 +65,10 @@ macro_rules! views_over_readers {
 
             async fn journal(&self, tenant: &Tenant, run: RunId, from: u64, limit: usize) -> Result<Vec<JournalEntry>, StoreError> {
                 self.readers.read(|rows| reading::journal(rows, tenant, run, from, limit)).await
+            }
+
+            async fn passages(&self, tenant: &Tenant, run: RunId, so_far: Option<Run>, limit: usize) -> Result<Vec<Passage>, StoreError> {
+                self.readers.read(|rows| reading::passages(rows, tenant, run, so_far.clone(), limit)).await
             }
 
             async fn calls(&self, tenant: &Tenant, run: RunId, from: CallNumber, limit: usize) -> Result<Vec<CallView>, StoreError> {

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use async_trait::async_trait;
-use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ItemId, RunId, Said, Tenant};
-use windlass_ports::{BoxView, CallView, Edge, HeadView, InboxView, Item, JournalEntry, NodeId, Page, RunView, StoreError, Views};
+use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ItemId, Run, RunId, Said, Tenant};
+use windlass_ports::{BoxView, CallView, Edge, HeadView, InboxView, Item, JournalEntry, NodeId, Page, Passage, RunView, StoreError, Views};
 
 use super::{
     OpenError, SqliteStore, open,
@@ -62,6 +62,11 @@ macro_rules! views_over_readers {
             async fn journal(&self, tenant: &Tenant, run: RunId, from: u64, limit: usize) -> Result<Vec<JournalEntry>, StoreError> {
                 let tenant = tenant.clone();
                 self.readers.read(move |rows| reading::journal(rows, &tenant, run, from, limit)).await
+            }
+
+            async fn passages(&self, tenant: &Tenant, run: RunId, so_far: Option<Run>, limit: usize) -> Result<Vec<Passage>, StoreError> {
+                let tenant = tenant.clone();
+                self.readers.read(move |rows| reading::passages(rows, &tenant, run, so_far, limit)).await
             }
 
             async fn calls(&self, tenant: &Tenant, run: RunId, from: CallNumber, limit: usize) -> Result<Vec<CallView>, StoreError> {

@@ -1,0 +1,157 @@
+//! Many streams of words at once: how long a word waits for the flush before it is announced, and what the flushes cost.
+//!
+//! `streams [DIR]` follows `STREAMS` runs (1,000) of `RATE` words a second (50) for `SECS` seconds (30), each with a reader beside
+//! it, and prints one JSON line. Every word says when the model spoke it.
+
+use std::{
+    fs,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use futures_util::{StreamExt, stream};
+use serde_json::{Value, json};
+use tokio::time::{Instant, MissedTickBehavior};
+use windlass_bench::{
+    Meter,
+    engine::{self, TENANT},
+    now_us, percentile, round, setting, stat_cpu_s,
+};
+use windlass_engine::{Engine, Respond, Responded};
+use windlass_kernel::{Budgets, EffectClass, ItemKind, Manifest, TaskStatus, ToolName, content};
+use windlass_ports::{Executor, Lineage, Model, ModelEvent, ModelRequest, ModelStream, ToolCall, ToolReport};
+
+/// What the binary ships with.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// A model that speaks at an even pace; no two runs begin at the same moment.
+struct Speaker {
+    words: u64,
+    pause: Duration,
+    begun: AtomicU64,
+    streams: u64,
+}
+
+impl Model for Speaker {
+    fn call(&self, _request: ModelRequest) -> ModelStream {
+        let shift = self.pause.mul_f64(self.begun.fetch_add(1, Relaxed) as f64 / self.streams as f64);
+        let mut beat = tokio::time::interval_at(Instant::now() + shift, self.pause);
+        beat.set_missed_tick_behavior(MissedTickBehavior::Burst);
+        let words = stream::unfold((beat, self.words), |(mut beat, left)| async move {
+            if left == 0 {
+                return None;
+            }
+            beat.tick().await;
+            Some((Ok(ModelEvent::Text(format!("{:016x} ", now_us()))), (beat, left - 1)))
+        });
+        words.boxed()
+    }
+
+    fn provider(&self) -> &str {
+        "bench"
+    }
+
+    fn concurrency(&self) -> usize {
+        usize::MAX
+    }
+}
+
+/// No tool is called here.
+struct Nothing;
+
+#[async_trait]
+impl Executor for Nothing {
+    fn accepts(&self, _tool: &ToolName) -> bool {
+        false
+    }
+
+    fn effect(&self, _tool: &ToolName) -> EffectClass {
+        EffectClass::Read
+    }
+
+    async fn run(&self, _call: ToolCall) -> ToolReport {
+        ToolReport { status: TaskStatus::Failed, result: "\"no tools\"".into(), after: None }
+    }
+}
+
+async fn begin(engine: &Engine) -> Responded {
+    let budgets = Budgets { iterations: 1, calls: None, tokens: None, wall_ms: None };
+    let request = Respond {
+        tenant: TENANT.into(),
+        agent: None,
+        manifest: Manifest { announced: true, ..Manifest::plain("bench", budgets) },
+        input: vec![(ItemKind::Instruction, content::encode(&content::Instruction::Text("speak".into())))],
+        parent: None,
+        left: None,
+        note: "{}".into(),
+        erase_ms: None,
+        dedupe: None,
+        lineage: Lineage::default(),
+    };
+    engine.respond(request).await.expect("the engine takes the run")
+}
+
+/// Follows a run as a door does, and notes how long each word took from the model to here. The last ones come with the answer.
+async fn follow(engine: Engine, taken: Responded) -> Vec<u64> {
+    let mut news = engine.watch_agent(&taken.agent).from_before();
+    let mut rests = taken.begun.expect("no key was used").rests;
+    let mut waits = Vec::new();
+    loop {
+        tokio::select! {
+            biased;
+            () = rests.changed() => return waits,
+            () = news.changed() => {}
+        }
+        let words = engine.open_words(&taken.agent.tenant, taken.run, waits.len()).await.expect("words can be read");
+        let now = now_us();
+        waits.extend(words.iter().filter_map(|word| u64::from_str_radix(word.trim(), 16).ok()).map(|spoken| now.saturating_sub(spoken)));
+    }
+}
+
+/// Processor seconds of the thread that writes.
+fn writer_cpu_s() -> f64 {
+    let threads = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let stats = threads.filter_map(|thread| fs::read_to_string(thread.path().join("stat")).ok());
+    stats.filter(|stat| stat.contains("(windlass-writer)")).map(|stat| stat_cpu_s(&stat)).sum()
+}
+
+async fn measure(folder: &Path) -> Value {
+    let (streams, rate, seconds) = (setting("STREAMS", 1_000), setting("RATE", 50), setting("SECS", 30));
+    let pause = Duration::from_secs_f64(1.0 / rate as f64);
+    let speaker = Speaker { words: rate * seconds, pause, begun: AtomicU64::new(0), streams };
+    let engine = engine::open(folder, Arc::new(speaker), Arc::new(Nothing), 1);
+    let (meter, writer) = (Meter::start(folder), writer_cpu_s());
+    let mut readers = Vec::new();
+    for _ in 0..streams {
+        let taken = begin(&engine).await;
+        readers.push(tokio::spawn(follow(engine.clone(), taken)));
+    }
+    let mut waits = Vec::new();
+    for reader in readers {
+        waits.extend(reader.await.expect("a reader ends"));
+    }
+    let (used, writer) = (meter.stop(), writer_cpu_s() - writer);
+    let spoken = (streams * rate * seconds) as f64;
+    let (p50, p99) = (percentile(&mut waits, 0.50), percentile(&mut waits, 0.99));
+    let (written, writer) = (used.written as f64 / used.seconds / 1e6, writer / used.seconds);
+    json!({
+        "peer": "windlass", "variant": "sqlite/streams", "streams": streams, "words_per_s": rate, "seconds": round(used.seconds, 1),
+        "announced_before_the_end": round(waits.len() as f64 / spoken, 4),
+        "announce_p50_ms": round(p50, 2), "announce_p99_ms": { "value": round(p99, 2), "max": 10.0, "holds": p99 <= 10.0 },
+        "device_mb_per_s": { "value": round(written, 1), "max": 60.0, "holds": written <= 60.0 },
+        "writer_cores": { "value": round(writer, 3), "max": 0.25, "holds": writer <= 0.25 },
+        "flushes_per_s": round(used.flushes as f64 / used.seconds, 0), "cores": round(used.cores, 2), "cores_others": round(used.cores_others, 2),
+    })
+}
+
+#[tokio::main]
+async fn main() {
+    let folder = std::env::args().nth(1).map_or_else(|| tempfile::tempdir().expect("a folder for the data").keep(), Into::into);
+    println!("{}", measure(&folder).await);
+}
