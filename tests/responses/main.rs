@@ -7,6 +7,7 @@ mod contract;
 mod durable;
 mod errors;
 mod history;
+mod hostile_bodies;
 mod hostile_fields;
 mod laps;
 mod limits;

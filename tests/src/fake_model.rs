@@ -35,6 +35,19 @@ pub enum Scene {
     Cut(&'static str),
     /// Nothing, until the client goes away.
     Hang,
+    /// A call whose arguments are this text, JSON or not.
+    CallAsWritten(&'static str, String),
+    /// So many bytes of words, in pieces of 1000.
+    SayBytes(usize),
+    /// These bytes of a stream again and again with a pause between, until the client goes away.
+    Forever(String, Duration),
+}
+
+impl Scene {
+    /// The event of a delta, to be sent forever.
+    pub fn event(delta: Value) -> String {
+        format!("data: {}\n\n", chunk(delta, None))
+    }
 }
 
 #[derive(Default)]
@@ -160,16 +173,32 @@ async fn answer(State(stage): State<Arc<Mutex<Stage>>>, axum::Json(body): axum::
             let pieces = futures_util::StreamExt::chain(futures_util::stream::iter([Ok(first)]), cut);
             ([("content-type", "text/event-stream")], Body::from_stream(pieces)).into_response()
         }
-        Scene::Hang => {
-            stage.lock().expect("nobody panics on stage").hanging += 1;
-            let hanging = Hanging(stage.clone());
-            let pieces = futures_util::stream::unfold(hanging, |hanging| async move {
-                tokio::time::sleep(Duration::from_millis(50)).await;
-                Some((Ok::<_, Infallible>(": still here\n\n"), hanging))
-            });
-            ([("content-type", "text/event-stream")], Body::from_stream(pieces)).into_response()
+        Scene::Hang => forever(&stage, ": still here\n\n".to_owned(), Duration::from_millis(50)),
+        Scene::CallAsWritten(tool, arguments) => {
+            let call = json!({ "index": 0, "id": "c0", "type": "function", "function": { "name": tool, "arguments": arguments } });
+            sse(vec![chunk(json!({ "tool_calls": [call] }), None), chunk(json!({}), Some("tool_calls")), "[DONE]".to_owned()])
         }
+        Scene::SayBytes(bytes) => {
+            let piece = Scene::event(json!({ "content": "9 letters ".repeat(100) }));
+            let end = format!("data: {}\n\ndata: [DONE]\n\n", chunk(json!({}), Some("stop")));
+            let pieces = (0..bytes / 1000).map(move |_| piece.clone()).chain([end]).map(Ok::<_, Infallible>);
+            ([("content-type", "text/event-stream")], Body::from_stream(futures_util::stream::iter(pieces))).into_response()
+        }
+        Scene::Forever(bytes, pause) => forever(&stage, bytes, pause),
     }
+}
+
+fn forever(stage: &Arc<Mutex<Stage>>, bytes: String, pause: Duration) -> Response {
+    stage.lock().expect("nobody panics on stage").hanging += 1;
+    let hanging = Hanging(stage.clone());
+    let bytes = axum::body::Bytes::from(bytes);
+    let pieces = futures_util::stream::unfold((hanging, bytes), move |(hanging, bytes)| async move {
+        if pause > Duration::ZERO {
+            tokio::time::sleep(pause).await;
+        }
+        Some((Ok::<_, Infallible>(bytes.clone()), (hanging, bytes)))
+    });
+    ([("content-type", "text/event-stream")], Body::from_stream(pieces)).into_response()
 }
 
 fn called(calls: &[(&'static str, Value)]) -> Vec<Value> {
