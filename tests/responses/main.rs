@@ -9,6 +9,7 @@ mod errors;
 mod history;
 mod hostile_bodies;
 mod hostile_fields;
+mod hostile_peers;
 mod laps;
 mod limits;
 mod stage;

@@ -10,7 +10,7 @@ use std::{
 use axum::{
     Router,
     body::Body,
-    extract::State,
+    extract::{DefaultBodyLimit, State},
     http::{HeaderMap, StatusCode},
     response::{IntoResponse, Response},
     routing::post,
@@ -86,7 +86,7 @@ impl FakeModel {
 
     async fn on(stage: Stage) -> Self {
         let stage = Arc::new(Mutex::new(stage));
-        let router = Router::new().route("/v1/chat/completions", post(answer)).with_state(stage.clone());
+        let router = Router::new().route("/v1/chat/completions", post(answer)).layer(DefaultBodyLimit::disable()).with_state(stage.clone());
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let base_url = format!("http://{}/v1", listener.local_addr().expect("it has an address"));
         let server = tokio::spawn(async move {

@@ -11,7 +11,7 @@ use std::{
 use axum::{
     Router,
     body::Body,
-    extract::State,
+    extract::{DefaultBodyLimit, State},
     http::{HeaderMap, StatusCode},
     response::{IntoResponse, Response},
     routing::post,
@@ -119,7 +119,8 @@ impl McpServer {
     /// One with manners of its own.
     pub async fn with(manners: McpManners) -> Self {
         let desk = Arc::new(Desk { manners: Mutex::new(manners), book: Mutex::default(), news: broadcast::channel(16).0 });
-        let router = Router::new().route("/mcp", post(ask).get(listen).delete(end)).with_state(desk.clone());
+        let router =
+            Router::new().route("/mcp", post(ask).get(listen).delete(end)).layer(DefaultBodyLimit::disable()).with_state(desk.clone());
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let url = format!("http://{}/mcp", listener.local_addr().expect("it has an address"));
         let server = tokio::spawn(async move {

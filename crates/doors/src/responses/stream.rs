@@ -15,7 +15,11 @@ use futures_util::stream;
 use tokio::time::Instant;
 use windlass_ports::StoreError;
 
-use super::{attended::Attendance, reader::Reader, wire::DONE};
+use super::{
+    attended::Attendance,
+    reader::Reader,
+    wire::{DONE, WireEvent},
+};
 use crate::waiting::news_or_time;
 
 /// How long after a nudge that brought nothing a comment keeps the connection alive instead.
@@ -49,7 +53,8 @@ struct Stream {
     attendance: Option<Attendance>,
     /// How long it may be silent.
     heartbeat: Duration,
-    ready: VecDeque<Bytes>,
+    /// Events on their way, each spelled out only when it is its turn: the last ones repeat all that was said, one after the other.
+    ready: VecDeque<WireEvent>,
     place: Place,
     quiet_since: Instant,
     /// Whether the run was asked for a sign of life since anything came.
@@ -70,7 +75,7 @@ impl Stream {
         loop {
             if let Some(event) = self.ready.pop_front() {
                 (self.quiet_since, self.nudged) = (Instant::now(), false);
-                return Some((Ok(event), self));
+                return Some((Ok(event.sse()), self));
             }
             match self.place {
                 Place::Running => {}
@@ -110,7 +115,7 @@ impl Stream {
     fn collect(&mut self) {
         let after = self.after;
         let fresh = self.reader.made.events.drain(..).filter(|event| after.is_none_or(|after| event.number > after));
-        self.ready.extend(fresh.map(super::wire::WireEvent::sse));
+        self.ready.extend(fresh);
         if self.reader.made.is_over() {
             self.place = Place::Ended;
         }
