@@ -37,8 +37,8 @@ pub enum Scene {
     Hang,
     /// A call whose arguments are this text, JSON or not.
     CallAsWritten(&'static str, String),
-    /// So many bytes of words, in pieces of 1000.
-    SayBytes(usize),
+    /// So many letters, in pieces of so many.
+    SayLetters(usize, usize),
     /// These bytes of a stream again and again with a pause between, until the client goes away.
     Forever(String, Duration),
 }
@@ -178,10 +178,10 @@ async fn answer(State(stage): State<Arc<Mutex<Stage>>>, axum::Json(body): axum::
             let call = json!({ "index": 0, "id": "c0", "type": "function", "function": { "name": tool, "arguments": arguments } });
             sse(vec![chunk(json!({ "tool_calls": [call] }), None), chunk(json!({}), Some("tool_calls")), "[DONE]".to_owned()])
         }
-        Scene::SayBytes(bytes) => {
-            let piece = Scene::event(json!({ "content": "9 letters ".repeat(100) }));
+        Scene::SayLetters(letters, at_once) => {
+            let piece = axum::body::Bytes::from(Scene::event(json!({ "content": "x".repeat(at_once) })));
             let end = format!("data: {}\n\ndata: [DONE]\n\n", chunk(json!({}), Some("stop")));
-            let pieces = (0..bytes / 1000).map(move |_| piece.clone()).chain([end]).map(Ok::<_, Infallible>);
+            let pieces = std::iter::repeat_n(piece, letters / at_once).chain([end.into()]).map(Ok::<_, Infallible>);
             ([("content-type", "text/event-stream")], Body::from_stream(futures_util::stream::iter(pieces))).into_response()
         }
         Scene::Forever(bytes, pause) => forever(&stage, bytes, pause),

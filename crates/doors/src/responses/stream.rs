@@ -3,7 +3,7 @@
 //! A slow reader holds one page of events; its connection's own back-pressure decides when it reads on. A stream that cannot be
 //! ended properly is broken off, never closed: a clean end without the last event looks like a whole answer to most clients.
 
-use std::{collections::VecDeque, io, time::Duration};
+use std::{io, time::Duration};
 
 use axum::{
     body::Body,
@@ -15,11 +15,7 @@ use futures_util::stream;
 use tokio::time::Instant;
 use windlass_ports::StoreError;
 
-use super::{
-    attended::Attendance,
-    reader::Reader,
-    wire::{DONE, WireEvent},
-};
+use super::{attended::Attendance, reader::Reader, wire::DONE};
 use crate::waiting::news_or_time;
 
 /// How long after a nudge that brought nothing a comment keeps the connection alive instead.
@@ -32,7 +28,6 @@ pub(super) fn response(reader: Reader, after: Option<u64>, attendance: Option<At
         after,
         attendance,
         heartbeat: Duration::from_millis(heartbeat_ms.max(1)),
-        ready: VecDeque::new(),
         place: Place::Running,
         quiet_since: Instant::now(),
         nudged: false,
@@ -53,8 +48,6 @@ struct Stream {
     attendance: Option<Attendance>,
     /// How long it may be silent.
     heartbeat: Duration,
-    /// Events on their way, each spelled out only when it is its turn: the last ones repeat all that was said, one after the other.
-    ready: VecDeque<WireEvent>,
     place: Place,
     quiet_since: Instant,
     /// Whether the run was asked for a sign of life since anything came.
@@ -73,7 +66,10 @@ impl Stream {
     /// The next chunk: one event, whole.
     async fn next(mut self) -> Option<(io::Result<Bytes>, Self)> {
         loop {
-            if let Some(event) = self.ready.pop_front() {
+            if let Some(event) = self.reader.made.events.pop() {
+                if self.after.is_some_and(|after| event.number <= after) {
+                    continue;
+                }
                 (self.quiet_since, self.nudged) = (Instant::now(), false);
                 return Some((Ok(event.sse()), self));
             }
@@ -92,7 +88,9 @@ impl Stream {
             }
             match self.reader.read_on().await {
                 Ok(true) => {
-                    self.collect();
+                    if self.reader.made.is_over() {
+                        self.place = Place::Ended;
+                    }
                     continue;
                 }
                 Ok(false) => {}
@@ -109,15 +107,6 @@ impl Stream {
             if let Some(comment) = self.sign_of_life().await {
                 return Some((Ok(comment), self));
             }
-        }
-    }
-
-    fn collect(&mut self) {
-        let after = self.after;
-        let fresh = self.reader.made.events.drain(..).filter(|event| after.is_none_or(|after| event.number > after));
-        self.ready.extend(fresh);
-        if self.reader.made.is_over() {
-            self.place = Place::Ended;
         }
     }
 
