@@ -189,6 +189,11 @@ impl Server {
         line.trim().trim_end_matches("kB").trim().parse::<u64>().expect("a number") * 1024
     }
 
+    /// How much more it is than it was. The system counts in batches, so that it can look a little less.
+    pub fn grown_since(&self, before: u64) -> u64 {
+        self.peak_bytes().saturating_sub(before)
+    }
+
     /// Its address, as http://….
     pub fn base(&self) -> &str {
         &self.base
