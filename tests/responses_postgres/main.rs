@@ -15,6 +15,8 @@ mod durable;
 mod errors;
 #[path = "../responses/history.rs"]
 mod history;
+#[path = "../responses/hostile_fields.rs"]
+mod hostile_fields;
 #[path = "../responses/laps.rs"]
 mod laps;
 #[path = "../responses/limits.rs"]

@@ -10,7 +10,7 @@ use std::{
 use axum::{
     Router,
     body::Body,
-    extract::State,
+    extract::{DefaultBodyLimit, State},
     http::{HeaderMap, StatusCode},
     response::{IntoResponse, Response},
     routing::post,
@@ -35,6 +35,19 @@ pub enum Scene {
     Cut(&'static str),
     /// Nothing, until the client goes away.
     Hang,
+    /// A call whose arguments are this text, JSON or not.
+    CallAsWritten(&'static str, String),
+    /// So many letters, in pieces of so many.
+    SayLetters(usize, usize),
+    /// These bytes of a stream again and again with a pause between, until the client goes away.
+    Forever(String, Duration),
+}
+
+impl Scene {
+    /// The event of a delta, to be sent forever.
+    pub fn event(delta: Value) -> String {
+        format!("data: {}\n\n", chunk(delta, None))
+    }
 }
 
 #[derive(Default)]
@@ -73,7 +86,7 @@ impl FakeModel {
 
     async fn on(stage: Stage) -> Self {
         let stage = Arc::new(Mutex::new(stage));
-        let router = Router::new().route("/v1/chat/completions", post(answer)).with_state(stage.clone());
+        let router = Router::new().route("/v1/chat/completions", post(answer)).layer(DefaultBodyLimit::disable()).with_state(stage.clone());
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let base_url = format!("http://{}/v1", listener.local_addr().expect("it has an address"));
         let server = tokio::spawn(async move {
@@ -160,16 +173,32 @@ async fn answer(State(stage): State<Arc<Mutex<Stage>>>, axum::Json(body): axum::
             let pieces = futures_util::StreamExt::chain(futures_util::stream::iter([Ok(first)]), cut);
             ([("content-type", "text/event-stream")], Body::from_stream(pieces)).into_response()
         }
-        Scene::Hang => {
-            stage.lock().expect("nobody panics on stage").hanging += 1;
-            let hanging = Hanging(stage.clone());
-            let pieces = futures_util::stream::unfold(hanging, |hanging| async move {
-                tokio::time::sleep(Duration::from_millis(50)).await;
-                Some((Ok::<_, Infallible>(": still here\n\n"), hanging))
-            });
-            ([("content-type", "text/event-stream")], Body::from_stream(pieces)).into_response()
+        Scene::Hang => forever(&stage, ": still here\n\n".to_owned(), Duration::from_millis(50)),
+        Scene::CallAsWritten(tool, arguments) => {
+            let call = json!({ "index": 0, "id": "c0", "type": "function", "function": { "name": tool, "arguments": arguments } });
+            sse(vec![chunk(json!({ "tool_calls": [call] }), None), chunk(json!({}), Some("tool_calls")), "[DONE]".to_owned()])
         }
+        Scene::SayLetters(letters, at_once) => {
+            let piece = axum::body::Bytes::from(Scene::event(json!({ "content": "x".repeat(at_once) })));
+            let end = format!("data: {}\n\ndata: [DONE]\n\n", chunk(json!({}), Some("stop")));
+            let pieces = std::iter::repeat_n(piece, letters / at_once).chain([end.into()]).map(Ok::<_, Infallible>);
+            ([("content-type", "text/event-stream")], Body::from_stream(futures_util::stream::iter(pieces))).into_response()
+        }
+        Scene::Forever(bytes, pause) => forever(&stage, bytes, pause),
     }
+}
+
+fn forever(stage: &Arc<Mutex<Stage>>, bytes: String, pause: Duration) -> Response {
+    stage.lock().expect("nobody panics on stage").hanging += 1;
+    let hanging = Hanging(stage.clone());
+    let bytes = axum::body::Bytes::from(bytes);
+    let pieces = futures_util::stream::unfold((hanging, bytes), move |(hanging, bytes)| async move {
+        if pause > Duration::ZERO {
+            tokio::time::sleep(pause).await;
+        }
+        Some((Ok::<_, Infallible>(bytes.clone()), (hanging, bytes)))
+    });
+    ([("content-type", "text/event-stream")], Body::from_stream(pieces)).into_response()
 }
 
 fn called(calls: &[(&'static str, Value)]) -> Vec<Value> {

@@ -11,7 +11,7 @@ use std::{
 use axum::{
     Router,
     body::Body,
-    extract::State,
+    extract::{DefaultBodyLimit, State},
     http::{HeaderMap, StatusCode},
     response::{IntoResponse, Response},
     routing::post,
@@ -119,7 +119,8 @@ impl McpServer {
     /// One with manners of its own.
     pub async fn with(manners: McpManners) -> Self {
         let desk = Arc::new(Desk { manners: Mutex::new(manners), book: Mutex::default(), news: broadcast::channel(16).0 });
-        let router = Router::new().route("/mcp", post(ask).get(listen).delete(end)).with_state(desk.clone());
+        let router =
+            Router::new().route("/mcp", post(ask).get(listen).delete(end)).layer(DefaultBodyLimit::disable()).with_state(desk.clone());
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let url = format!("http://{}/mcp", listener.local_addr().expect("it has an address"));
         let server = tokio::spawn(async move {
@@ -354,6 +355,7 @@ fn list(manners: &McpManners, cursor: &Value) -> Value {
         ("fail", "fails", json!({ "readOnlyHint": true })),
         ("big", "gives so many bytes", json!({ "readOnlyHint": true })),
         ("endless", "never stops", json!({ "readOnlyHint": true })),
+        ("flood", "gives so many megabytes, faster than they could be made", json!({ "readOnlyHint": true })),
         ("parts", "gives text and a picture", json!({ "readOnlyHint": true })),
         ("table", "gives a structure", json!(null)),
     ]
@@ -395,6 +397,7 @@ async fn call(desk: &Arc<Desk>, manners: &McpManners, id: Value, params: &Value)
         "fail" => json!({ "content": [{ "type": "text", "text": "it did not work" }], "isError": true }),
         "big" => text("x".repeat(usize::try_from(arguments["bytes"].as_u64().unwrap_or(0)).unwrap_or(0))),
         "endless" => return endless(running),
+        "flood" => return flood(running, &id, usize::try_from(arguments["megabytes"].as_u64().unwrap_or(0)).unwrap_or(0)),
         "parts" => json!({ "content": [
             { "type": "text", "text": "look" },
             { "type": "image", "data": "AAAA", "mimeType": "image/png" },
@@ -413,4 +416,17 @@ fn endless(running: Running) -> Response {
         Some((Ok::<_, Infallible>(format!("id: 1\ndata: {progress}\n\n")), running))
     });
     ([("content-type", "text/event-stream")], Body::from_stream(pieces)).into_response()
+}
+
+/// One text as a JSON answer that is never in memory as a whole.
+fn flood(running: Running, id: &Value, megabytes: usize) -> Response {
+    let head = format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{{\"content\":[{{\"type\":\"text\",\"text\":\"");
+    let megabyte = axum::body::Bytes::from("x".repeat(1 << 20));
+    let pieces = std::iter::once(head.into()).chain(std::iter::repeat_n(megabyte, megabytes)).chain(["\"}]}}".into()]);
+    // The call runs for as long as somebody reads.
+    let pieces = pieces.map(move |piece: axum::body::Bytes| {
+        let _ = &running;
+        Ok::<_, Infallible>(piece)
+    });
+    ([("content-type", "application/json")], Body::from_stream(futures_util::stream::iter(pieces))).into_response()
 }

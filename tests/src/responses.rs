@@ -147,6 +147,8 @@ impl Made {
 pub struct EventStream {
     chunks: Pin<Box<dyn Stream<Item = Option<Vec<u8>>> + Send>>,
     bytes: Vec<u8>,
+    /// How many of the bytes were looked through: an event can be megabytes, and comes in many pieces.
+    looked: usize,
     ready: VecDeque<Next>,
 }
 
@@ -173,7 +175,7 @@ impl EventStream {
         assert_eq!(header("content-type").as_deref(), Some("text/event-stream"));
         assert_ne!(header("connection").as_deref(), Some("close"), "a killed server would look like a clean end");
         let chunks = response.bytes_stream().map(|chunk| chunk.ok().map(|bytes| bytes.to_vec()));
-        EventStream { chunks: Box::pin(chunks), bytes: Vec::new(), ready: VecDeque::new() }
+        EventStream { chunks: Box::pin(chunks), bytes: Vec::new(), looked: 0, ready: VecDeque::new() }
     }
 
     /// What comes next.
@@ -187,10 +189,12 @@ impl EventStream {
                 None | Some(None) => return Next::Broken,
                 Some(Some(chunk)) => self.bytes.extend(chunk),
             }
-            while let Some(end) = self.bytes.windows(2).position(|pair| pair == b"\n\n") {
-                let block: Vec<u8> = self.bytes.drain(..end + 2).collect();
+            while let Some(end) = self.bytes[self.looked..].windows(2).position(|pair| pair == b"\n\n") {
+                let block: Vec<u8> = self.bytes.drain(..self.looked + end + 2).collect();
+                self.looked = 0;
                 self.ready.push_back(parse(std::str::from_utf8(&block).expect("a stream is UTF-8")));
             }
+            self.looked = self.bytes.len().saturating_sub(1);
         }
     }
 

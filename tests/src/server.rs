@@ -182,6 +182,18 @@ impl Server {
         self.child.as_ref().expect("the server runs").id()
     }
 
+    /// The most memory it has had so far, in bytes.
+    pub fn peak_bytes(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("the server runs");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a process has a peak");
+        line.trim().trim_end_matches("kB").trim().parse::<u64>().expect("a number") * 1024
+    }
+
+    /// How much more it is than it was. The system counts in batches, so that it can look a little less.
+    pub fn grown_since(&self, before: u64) -> u64 {
+        self.peak_bytes().saturating_sub(before)
+    }
+
     /// Its address, as http://….
     pub fn base(&self) -> &str {
         &self.base

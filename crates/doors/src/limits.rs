@@ -16,7 +16,9 @@ impl Default for Limits {
 /// How long a body may take to arrive.
 pub(crate) const BODY_MS_MAX: u64 = 60_000;
 /// Bytes of a refused body that are read and thrown away, so that a client which writes before it reads sees the refusal.
-pub(crate) const DISCARD_BYTES_MAX: usize = 8 << 20;
+pub(crate) const DISCARD_BYTES_MAX: usize = 64 << 20;
+/// How long the next of those bytes are waited for.
+pub(crate) const DISCARD_IDLE_MS: u64 = 2_000;
 /// Characters of an agent's name.
 pub(crate) const AGENT_CHARS_MAX: usize = 128;
 /// Characters of other names: workers, actions, steps, tools, models.

@@ -13,8 +13,15 @@ use futures_util::StreamExt;
 use crate::{
     DoorState,
     error::ApiError,
-    limits::{BODY_MS_MAX, DISCARD_BYTES_MAX},
+    limits::{BODY_MS_MAX, DISCARD_BYTES_MAX, DISCARD_IDLE_MS},
+    spelling::shortened,
 };
+
+/// Large enough that allocators give a block back to the system when it is let go of.
+const BLOCK_BYTES: usize = 256 << 10;
+
+/// What curl, browsers and libraries say of a body when nobody told them what it is.
+const VAGUE_TYPES: [&str; 3] = ["application/x-www-form-urlencoded", "application/octet-stream", "text/plain"];
 
 /// The bytes of a body. What they say is for [`super::Fields`] to find out.
 pub(crate) struct JsonBody(pub Bytes);
@@ -23,12 +30,35 @@ impl FromRequest<DoorState> for JsonBody {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, state: &DoorState) -> Result<Self, ApiError> {
-        check_encoding(request.headers())?;
+        let limit = state.limits.body_bytes_max;
+        let refusal = refusal(request.headers(), limit);
+        // Such a client sends nothing before it is told to go on, and reading its body is what tells it.
+        let waits = request.headers().get(header::EXPECT).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"));
         let body = request.into_body().into_data_stream();
-        let reading = read(body, state.limits.body_bytes_max);
+        let reading = async {
+            match refusal {
+                None => read(body, limit).await,
+                Some(refusal) if waits => Err(refusal),
+                Some(refusal) => {
+                    discard(body).await;
+                    Err(refusal)
+                }
+            }
+        };
         let late = |_| ApiError::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", "the body did not arrive in time");
         tokio::time::timeout(Duration::from_millis(BODY_MS_MAX), reading).await.map_err(late)?.map(JsonBody)
     }
+}
+
+/// What the head of a request alone is enough to refuse.
+fn refusal(headers: &HeaderMap, limit: usize) -> Option<ApiError> {
+    let announced = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+    let is_too_large = announced.is_some_and(|bytes| bytes > limit as u64);
+    check_encoding(headers).and_then(|()| check_type(headers)).err().or_else(|| is_too_large.then(|| too_large(limit)))
+}
+
+fn too_large(limit: usize) -> ApiError {
+    ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", format!("a body may have {limit} bytes at the most"))
 }
 
 /// A compressed body would read as broken JSON, which is harder to understand than a refusal.
@@ -40,37 +70,80 @@ fn check_encoding(headers: &HeaderMap) -> Result<(), ApiError> {
     Err(ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_encoding", "the body must be sent without Content-Encoding"))
 }
 
-async fn read(mut body: BodyDataStream, limit: usize) -> Result<Bytes, ApiError> {
-    let mut first = None;
-    let mut rest = BytesMut::new();
-    while let Some(chunk) = body.next().await {
-        let chunk = chunk.map_err(|error| ApiError::bad("body_broken", format!("the body broke off: {error}")))?;
-        let held = first.as_ref().map_or(0, Bytes::len) + rest.len();
-        if held + chunk.len() > limit {
-            discard(body).await;
-            return Err(ApiError::new(
-                StatusCode::PAYLOAD_TOO_LARGE,
-                "body_too_large",
-                format!("a body may have {limit} bytes at the most"),
-            ));
-        }
-        // Most bodies are one chunk, which then need not be copied.
-        match &first {
-            None => first = Some(chunk),
-            Some(_) => rest.extend_from_slice(&chunk),
-        }
+/// A form or a document would read as broken JSON too. What names no type, or one that tools give to everything they send, is
+/// taken at its word.
+fn check_type(headers: &HeaderMap) -> Result<(), ApiError> {
+    let Some(value) = headers.get(header::CONTENT_TYPE) else { return Ok(()) };
+    let given = String::from_utf8_lossy(value.as_bytes());
+    let kind = given.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let is_json = kind.split_once('/').is_some_and(|(_, subtype)| subtype == "json" || subtype.ends_with("+json"));
+    if is_json || kind.is_empty() || VAGUE_TYPES.contains(&kind.as_str()) {
+        return Ok(());
     }
-    Ok(match first {
-        Some(first) if !rest.is_empty() => [first, rest.freeze()].concat().into(),
-        Some(first) => first,
-        None => Bytes::new(),
-    })
+    let message = format!("the body must be JSON, sent with `Content-Type: application/json` and not `{}`", shortened(&kind));
+    Err(ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_type", message))
 }
 
+async fn read(mut body: BodyDataStream, limit: usize) -> Result<Bytes, ApiError> {
+    let mut held = Held::default();
+    while let Some(piece) = body.next().await {
+        let piece = piece.map_err(|error| ApiError::bad("body_broken", format!("the body broke off: {error}")))?;
+        if held.length + piece.len() > limit {
+            drop(held);
+            discard(body).await;
+            return Err(too_large(limit));
+        }
+        held.take(piece);
+    }
+    Ok(held.whole())
+}
+
+/// A body on its way, in blocks that are put together once all of them are there, each let go of as it is copied. One buffer that
+/// grows would take several times as much as it holds, and so would a list of what can be pieces of one byte.
+#[derive(Default)]
+struct Held {
+    full: Vec<Bytes>,
+    open: BytesMut,
+    length: usize,
+}
+
+impl Held {
+    fn take(&mut self, piece: Bytes) {
+        if piece.is_empty() {
+            return;
+        }
+        let is_first = self.length == 0;
+        self.length += piece.len();
+        // Most bodies are one piece, which then need not be copied.
+        if is_first {
+            return self.full.push(piece);
+        }
+        if self.open.len() + piece.len() > self.open.capacity() {
+            let fresh = BytesMut::with_capacity(BLOCK_BYTES.max(piece.len()));
+            self.full.push(std::mem::replace(&mut self.open, fresh).freeze());
+        }
+        self.open.extend_from_slice(&piece);
+    }
+
+    fn whole(mut self) -> Bytes {
+        if self.full.len() < 2 && self.open.is_empty() {
+            return self.full.pop().unwrap_or_default();
+        }
+        let mut whole = BytesMut::with_capacity(self.length);
+        for block in self.full {
+            whole.extend_from_slice(&block);
+        }
+        whole.extend_from_slice(&self.open);
+        whole.freeze()
+    }
+}
+
+/// Reads on for a while without keeping anything. Who sends nothing more has nothing left that would keep it from reading.
 async fn discard(mut body: BodyDataStream) {
+    let idle = Duration::from_millis(DISCARD_IDLE_MS);
     let mut discarded = 0;
     while discarded < DISCARD_BYTES_MAX
-        && let Some(Ok(chunk)) = body.next().await
+        && let Ok(Some(Ok(chunk))) = tokio::time::timeout(idle, body.next()).await
     {
         discarded += chunk.len();
     }

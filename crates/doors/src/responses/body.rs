@@ -1,6 +1,9 @@
 //! Bodies and refusals of this door.
 
-use axum::extract::{FromRequest, Request};
+use axum::{
+    extract::{FromRequest, FromRequestParts, Path, Request},
+    http::request::Parts,
+};
 use bytes::Bytes;
 use windlass_engine::EngineError;
 use windlass_ports::StoreError;
@@ -16,6 +19,18 @@ impl FromRequest<DoorState> for WireBody {
 
     async fn from_request(request: Request, state: &DoorState) -> Result<Self, WireError> {
         Ok(WireBody(JsonBody::from_request(request, state).await?.0))
+    }
+}
+
+/// The id in a path. One that is no text is one that nobody has.
+pub(super) struct WireId(pub String);
+
+impl FromRequestParts<DoorState> for WireId {
+    type Rejection = WireError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &DoorState) -> Result<Self, WireError> {
+        let id = Path::<String>::from_request_parts(parts, state).await;
+        id.map(|Path(id)| WireId(id)).map_err(|_| WireError::not_found("the id in the path is not UTF-8 text, so nothing has it"))
     }
 }
 

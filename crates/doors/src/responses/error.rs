@@ -114,6 +114,12 @@ impl WireError {
         self
     }
 
+    /// Says where the parameter stands that it names; without one, it is about all that stands there.
+    pub fn within(mut self, place: &str) -> Self {
+        self.param = Some(self.param.map_or_else(|| place.to_owned(), |param| format!("{place}.{param}")));
+        self
+    }
+
     /// Names it by a code of its own.
     pub fn named(mut self, code: &'static str) -> Self {
         self.code = code;

@@ -42,10 +42,10 @@ pub(super) async fn pin(state: &DoorState, caller: &Caller, create: &Create) -> 
     {
         tools.attach(state, caller, &name).await?;
     }
-    for (index, tool) in create.tools.iter().enumerate() {
+    for tool in &create.tools {
         match tool {
             Tool::Function(function) => tools.add_function(function),
-            Tool::Mcp(server) => tools.declare(state, caller, server).await.map_err(|error| error.at(format!("tools[{index}]")))?,
+            Tool::Mcp(server) => tools.declare(state, caller, server).await.map_err(|error| error.within(&place_of(create, server)))?,
             Tool::Other(_) => {}
         }
     }
@@ -80,6 +80,12 @@ pub(super) async fn pin(state: &DoorState, caller: &Caller, create: &Create) -> 
         ..Manifest::plain(model, budgets)
     };
     Ok(Pinned { manifest, agent })
+}
+
+/// Where a tool server stands in the request. Its tools are counted otherwise, since those of namespaces stand among them.
+fn place_of(create: &Create, server: &Mcp) -> String {
+    let place = create.echo.tools.iter().position(|tool| tool["server_label"] == server.label.as_str());
+    place.map_or_else(|| "tools".to_owned(), |index| format!("tools[{index}]"))
 }
 
 fn unknown_model(create: &Create) -> WireError {

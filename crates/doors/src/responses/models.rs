@@ -1,15 +1,13 @@
 //! The models there are, and the agents, which are asked as models are.
 
-use axum::{
-    extract::{Path, State},
-    response::Response,
-};
+use axum::{extract::State, response::Response};
 use serde_json::{Value, json};
 
-use super::{create::agent_of, error::WireError};
+use super::{body::WireId, create::agent_of, error::WireError};
 use crate::{
     DoorState, answer,
     auth::{Caller, Scope},
+    spelling::shortened,
 };
 
 /// The name of an entry that takes every name: it is no model that could be listed.
@@ -23,7 +21,7 @@ pub(super) async fn list(State(state): State<DoorState>, caller: Caller) -> Resu
     Ok(answer::ok(&json!({ "object": "list", "data": data })))
 }
 
-pub(super) async fn retrieve(State(state): State<DoorState>, caller: Caller, Path(name): Path<String>) -> Result<Response, WireError> {
+pub(super) async fn retrieve(State(state): State<DoorState>, caller: Caller, WireId(name): WireId) -> Result<Response, WireError> {
     caller.needs(&Scope::Responses)?;
     let is_known = match agent_of(&name) {
         Some(agent) => state.engine.roster().agents.contains_key(&agent),
@@ -31,7 +29,7 @@ pub(super) async fn retrieve(State(state): State<DoorState>, caller: Caller, Pat
     };
     match is_known {
         true => Ok(answer::ok(&model(&name))),
-        false => Err(WireError::not_found(format!("The model '{name}' does not exist")).named("model_not_found")),
+        false => Err(WireError::not_found(format!("The model '{}' does not exist", shortened(&name))).named("model_not_found")),
     }
 }
 

@@ -56,7 +56,7 @@ fn wire_code(code: &str) -> String {
     match code {
         "rate_limited" => "rate_limit_exceeded",
         "overloaded" => "server_is_overloaded",
-        "stream_cut" | "context_length_exceeded" | "content_filtered" | "insufficient_quota" => code,
+        "stream_cut" | "context_length_exceeded" | "content_filtered" | "insufficient_quota" | "answer_too_large" | "model_timeout" => code,
         _ => "server_error",
     }
     .to_owned()

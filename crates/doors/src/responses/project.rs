@@ -16,7 +16,7 @@ use super::{
     items::{self, Outcome, item_id},
     note::Note,
     object::{self, Ending},
-    wire::WireEvent,
+    wire::{Untold, WireEvent},
 };
 
 /// A response in the making.
@@ -36,7 +36,7 @@ pub(super) struct Projection {
     /// How many pieces of the open words were taken.
     pub pieces: usize,
     /// Events that nobody has taken yet; none are made if nobody will.
-    pub events: Vec<WireEvent>,
+    pub events: Untold,
     is_told: bool,
     next: u64,
     open: Option<OpenMessage>,
@@ -68,7 +68,7 @@ impl Projection {
             is_begun: false,
             is_parked: false,
             pieces: 0,
-            events: Vec::new(),
+            events: Untold::default(),
             is_told,
             next: 0,
             open: None,
@@ -214,11 +214,10 @@ impl Projection {
         }
         let Some(open) = &mut self.open else { return };
         open.text.push_str(piece);
-        let (index, id) = (open.index, open.id.clone());
-        self.tell(
-            "response.output_text.delta",
-            |_| json!({ "item_id": id, "output_index": index, "content_index": 0, "delta": piece, "logprobs": [] }),
-        );
+        if self.is_told {
+            self.events.push_words(self.next, &open.id, open.index, piece);
+        }
+        self.next += 1;
     }
 
     /// All words of a message: the pieces that were not taken while they came, and its end.

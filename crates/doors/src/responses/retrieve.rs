@@ -1,15 +1,13 @@
 //! Responses that exist: read, followed, cancelled, their input listed.
 
-use axum::{
-    extract::{Path, State},
-    response::Response,
-};
+use axum::{extract::State, response::Response};
 use serde_json::{Value, json};
 use windlass_engine::Stop;
 use windlass_kernel::{ItemKind, RunId, content};
 use windlass_ports::Item;
 
 use super::{
+    body::WireId,
     error::WireError,
     items::item_id,
     object::{object, run_of},
@@ -20,6 +18,7 @@ use crate::{
     DoorState, answer,
     auth::{Caller, Scope},
     request::Query,
+    spelling::shortened,
 };
 
 /// Items of a page of input that names no number, and of the largest page.
@@ -28,7 +27,7 @@ const LIST_ITEMS_MAX: u64 = 100;
 
 /// The response of that id, if this tenant can read it.
 pub(super) async fn known(state: &DoorState, caller: &Caller, id: &str) -> Result<Known, WireError> {
-    let unknown = || WireError::not_found(format!("there is no response {id:?}; it may have been deleted, or was not stored"));
+    let unknown = || WireError::not_found(format!("there is no response {:?}; it may have been deleted, or was not stored", shortened(id)));
     let run = run_of(id).ok_or_else(unknown)?;
     let view = state.engine.views().run(caller.tenant(), run).await?.ok_or_else(unknown)?;
     Known::of(view).filter(|known| known.note.store).ok_or_else(unknown)
@@ -37,7 +36,7 @@ pub(super) async fn known(state: &DoorState, caller: &Caller, id: &str) -> Resul
 pub(super) async fn retrieve(
     State(state): State<DoorState>,
     caller: Caller,
-    Path(id): Path<String>,
+    WireId(id): WireId,
     query: Query,
 ) -> Result<Response, WireError> {
     caller.needs(&Scope::Responses)?;
@@ -66,7 +65,7 @@ async fn check_after(state: &DoorState, caller: &Caller, id: &str, after: Option
     }
 }
 
-pub(super) async fn cancel(State(state): State<DoorState>, caller: Caller, Path(id): Path<String>) -> Result<Response, WireError> {
+pub(super) async fn cancel(State(state): State<DoorState>, caller: Caller, WireId(id): WireId) -> Result<Response, WireError> {
     caller.needs(&Scope::Responses)?;
     let known = known(&state, &caller, &id).await?;
     let stop = Stop { agent: known.agent.clone(), run: known.id, reason: "cancelled".into(), epoch: None, source: Some(caller.name()) };
@@ -79,7 +78,7 @@ pub(super) async fn cancel(State(state): State<DoorState>, caller: Caller, Path(
     Ok(answer::ok(&object(&reader.made)))
 }
 
-pub(super) async fn delete(State(state): State<DoorState>, caller: Caller, Path(id): Path<String>) -> Result<Response, WireError> {
+pub(super) async fn delete(State(state): State<DoorState>, caller: Caller, WireId(id): WireId) -> Result<Response, WireError> {
     caller.needs(&Scope::Responses)?;
     let known = known(&state, &caller, &id).await?;
     let stop = Stop { agent: known.agent.clone(), run: known.id, reason: "deleted".into(), epoch: None, source: Some(caller.name()) };
@@ -91,7 +90,7 @@ pub(super) async fn delete(State(state): State<DoorState>, caller: Caller, Path(
 pub(super) async fn input_items(
     State(state): State<DoorState>,
     caller: Caller,
-    Path(id): Path<String>,
+    WireId(id): WireId,
     query: Query,
 ) -> Result<Response, WireError> {
     caller.needs(&Scope::Responses)?;
@@ -111,7 +110,7 @@ pub(super) async fn input_items(
     }
     if let Some(after) = query.text("after") {
         let place = items.iter().position(|item| item["id"] == after);
-        let place = place.ok_or_else(|| WireError::invalid("after", format!("no item of this list has the id {after:?}")))?;
+        let place = place.ok_or_else(|| WireError::invalid("after", format!("no item of this list has the id {:?}", shortened(after))))?;
         items.drain(..=place);
     }
     let has_more = items.len() as u64 > limit;

@@ -3,7 +3,7 @@
 //! A slow reader holds one page of events; its connection's own back-pressure decides when it reads on. A stream that cannot be
 //! ended properly is broken off, never closed: a clean end without the last event looks like a whole answer to most clients.
 
-use std::{collections::VecDeque, io, time::Duration};
+use std::{io, time::Duration};
 
 use axum::{
     body::Body,
@@ -28,7 +28,6 @@ pub(super) fn response(reader: Reader, after: Option<u64>, attendance: Option<At
         after,
         attendance,
         heartbeat: Duration::from_millis(heartbeat_ms.max(1)),
-        ready: VecDeque::new(),
         place: Place::Running,
         has_read_all: false,
         quiet_since: Instant::now(),
@@ -50,7 +49,6 @@ struct Stream {
     attendance: Option<Attendance>,
     /// How long it may be silent.
     heartbeat: Duration,
-    ready: VecDeque<Bytes>,
     place: Place,
     /// Whether there was nothing more to read when it last read: then news come first.
     has_read_all: bool,
@@ -71,9 +69,12 @@ impl Stream {
     /// The next chunk: one event, whole.
     async fn next(mut self) -> Option<(io::Result<Bytes>, Self)> {
         loop {
-            if let Some(event) = self.ready.pop_front() {
+            if let Some(event) = self.reader.made.events.pop() {
+                if self.after.is_some_and(|after| event.number <= after) {
+                    continue;
+                }
                 (self.quiet_since, self.nudged) = (Instant::now(), false);
-                return Some((Ok(event), self));
+                return Some((Ok(event.sse()), self));
             }
             match self.place {
                 Place::Running => {}
@@ -110,7 +111,9 @@ impl Stream {
         match self.reader.read_on().await {
             Ok(may_be_more) => {
                 self.has_read_all = !may_be_more;
-                self.collect();
+                if self.reader.made.is_over() {
+                    self.place = Place::Ended;
+                }
             }
             Err(StoreError::Unavailable(why)) => tracing::warn!(why, "a response's stream waits for the store"),
             Err(StoreError::Fenced) => {}
@@ -120,15 +123,6 @@ impl Stream {
             }
         }
         Ok(())
-    }
-
-    fn collect(&mut self) {
-        let after = self.after;
-        let fresh = self.reader.made.events.drain(..).filter(|event| after.is_none_or(|after| event.number > after));
-        self.ready.extend(fresh.map(super::wire::WireEvent::sse));
-        if self.reader.made.is_over() {
-            self.place = Place::Ended;
-        }
     }
 
     /// Waits for news. After a while without any, the run is asked for a sign of life that every reader of the stream gets; should

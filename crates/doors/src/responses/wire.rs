@@ -1,7 +1,9 @@
-//! One event as it goes over the wire.
+//! Events as they go over the wire, and as they wait for it.
+
+use std::collections::VecDeque;
 
 use bytes::Bytes;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// A numbered event of a response's stream.
 #[derive(Clone, Debug)]
@@ -9,6 +11,72 @@ pub(super) struct WireEvent {
     pub kind: &'static str,
     pub number: u64,
     body: Value,
+}
+
+/// Events that nobody has taken yet, in their order.
+#[derive(Default)]
+pub(super) struct Untold(VecDeque<Entry>);
+
+enum Entry {
+    Event(WireEvent),
+    Words(Words),
+}
+
+/// Consecutive deltas of one message. A response can be a hundred thousand of them, which wait for a slow reader: until it is its
+/// turn, each is its words and a length.
+struct Words {
+    next: u64,
+    item: String,
+    index: usize,
+    text: String,
+    lengths: VecDeque<u32>,
+    /// Where the next one begins.
+    at: usize,
+}
+
+impl Words {
+    fn take(&mut self) -> Option<WireEvent> {
+        let end = self.at + self.lengths.pop_front()? as usize;
+        let words = self.text.get(self.at..end).unwrap_or_default();
+        let body = json!({ "item_id": self.item, "output_index": self.index, "content_index": 0, "delta": words, "logprobs": [] });
+        let event = WireEvent::new("response.output_text.delta", self.next, body);
+        (self.at, self.next) = (end, self.next + 1);
+        Some(event)
+    }
+}
+
+impl Untold {
+    pub fn push(&mut self, event: WireEvent) {
+        self.0.push_back(Entry::Event(event));
+    }
+
+    /// More words of the message of that id, which stands at this index of the output.
+    pub fn push_words(&mut self, number: u64, item: &str, index: usize, words: &str) {
+        if !matches!(self.0.back(), Some(Entry::Words(open)) if open.item == item) {
+            let (item, text, lengths) = (item.to_owned(), String::new(), VecDeque::new());
+            self.0.push_back(Entry::Words(Words { next: number, item, index, text, lengths, at: 0 }));
+        }
+        if let Some(Entry::Words(open)) = self.0.back_mut() {
+            open.text.push_str(words);
+            open.lengths.push_back(words.len() as u32);
+        }
+    }
+
+    /// The next event.
+    pub fn pop(&mut self) -> Option<WireEvent> {
+        loop {
+            match self.0.front_mut()? {
+                Entry::Words(words) => match words.take() {
+                    Some(event) => return Some(event),
+                    None => drop(self.0.pop_front()),
+                },
+                Entry::Event(_) => match self.0.pop_front() {
+                    Some(Entry::Event(event)) => return Some(event),
+                    Some(Entry::Words(_)) | None => return None,
+                },
+            }
+        }
+    }
 }
 
 impl WireEvent {
@@ -33,3 +101,30 @@ impl WireEvent {
 
 /// What a stream ends with.
 pub(super) const DONE: &[u8] = b"data: [DONE]\n\n";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_told_in_the_order_in_which_they_came() {
+        let mut untold = Untold::default();
+        let other = |number| WireEvent::new("response.in_progress", number, json!({}));
+        untold.push(other(0));
+        for (number, words) in ["one", " ", "zwölf"].into_iter().enumerate() {
+            untold.push_words(1 + number as u64, "msg_a", 0, words);
+        }
+        assert_eq!(untold.pop().map(|event| event.number), Some(0));
+        assert_eq!(untold.pop().map(|event| event.json()["delta"].clone()), Some(json!("one")));
+        // What comes while some are taken goes on where it was.
+        untold.push_words(4, "msg_a", 0, "!");
+        untold.push(other(5));
+        untold.push_words(6, "msg_b", 1, "x");
+        let rest: Vec<Value> = std::iter::from_fn(|| untold.pop()).map(WireEvent::json).collect();
+        let numbers: Vec<u64> = rest.iter().filter_map(|event| event["sequence_number"].as_u64()).collect();
+        assert_eq!(numbers, [2, 3, 4, 5, 6]);
+        let deltas: Vec<(&str, &str)> =
+            rest.iter().filter_map(|event| Some((event["item_id"].as_str()?, event["delta"].as_str()?))).collect();
+        assert_eq!(deltas, [("msg_a", " "), ("msg_a", "zwölf"), ("msg_a", "!"), ("msg_b", "x")]);
+    }
+}

@@ -225,6 +225,9 @@ async fn bytes_that_are_no_text_are_refused() {
     let zipped = request("POST", "all", "/v1/agents/alice/enqueue").header("content-encoding", "gzip");
     let answer = world.send(zipped.body(Body::from("x")).unwrap()).await;
     assert_eq!(answer.refusal(), (415, "unsupported_encoding".into()));
+    let form = request("POST", "all", "/v1/agents/alice/enqueue").header("content-type", "multipart/form-data; boundary=x");
+    let answer = world.send(form.body(Body::from("--x")).unwrap()).await;
+    assert_eq!(answer.refusal(), (415, "unsupported_type".into()));
     for key in [&b""[..], b"\xff", &[b'k'; 257]] {
         let keyed = request("POST", "all", "/v1/agents/alice/enqueue").header("idempotency-key", key);
         let answer = world.send(keyed.body(Body::from(r#"{"input": "x"}"#)).unwrap()).await;

@@ -1,0 +1,252 @@
+//! Models, clients and tool servers that send too much, too long or too slowly: every response ends clearly, and memory is bounded.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use windlass_tests::{FakeModel, McpServer, Mode, Proxy, Scene, Server, ServerBuilder, until};
+
+use crate::stage::{after, ask, ask_with, function, mcp, output, theatre, told, with};
+
+const MEGABYTE: usize = 1 << 20;
+/// Bytes of the largest answer of a model.
+const ANSWER: u64 = 4 << 20;
+
+fn check_unharmed(server: &Server) {
+    let log = server.log();
+    assert!(!log.contains("panic") && !log.contains("by our own fault"), "{log}");
+}
+
+#[tokio::test]
+async fn ten_thousand_items_reach_the_model_in_their_order() {
+    let (server, model, _tools) = theatre(vec![Scene::Say("counted")]).await;
+    let items =
+        |count: usize| -> Vec<Value> { (0..count).map(|number| json!({ "role": "user", "content": format!("n{number}") })).collect() };
+    let began = Instant::now();
+    let made = server.respond(Mode::Streamed, json!({ "model": "m", "input": items(10_000) })).await;
+    assert_eq!(made.text(), "counted");
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    let heard = told(&model.asked()[0]);
+    assert_eq!(heard, (0..10_000).map(|number| format!("user: n{number}")).collect::<Vec<_>>());
+    let last = server.get(&format!("/v1/responses/{}/input_items?limit=1", made.id())).await.ok();
+    assert_eq!((&last["data"][0]["content"][0]["text"], &last["has_more"]), (&json!("n9999"), &json!(true)));
+    let refused = server.refusal(Mode::Streamed, json!({ "model": "m", "input": items(10_001) })).await;
+    assert_eq!((refused.status, &refused.body["error"]["param"]), (400, &json!("input")), "{}", refused.body);
+    assert_eq!(refused.code(), "array_above_max_length");
+    check_unharmed(&server);
+}
+
+#[tokio::test]
+async fn a_megabyte_of_arguments_and_of_output_goes_through_whole() {
+    let large = "1 MB of text ".repeat(MEGABYTE / 13);
+    let arguments = json!({ "text": large }).to_string();
+    let scenes =
+        vec![Scene::CallAsWritten("echo", arguments.clone()), Scene::CallAsWritten("f", arguments.clone()), Scene::Say("all of it")];
+    let (server, model, tools) = theatre(scenes).await;
+    let offers = [mcp(), function("f")];
+    let first = server.respond(Mode::Streamed, ask_with("go", &offers)).await;
+    assert_eq!(first.status(), "requires_action", "{}", first.object["error"]);
+    assert_eq!(tools.starts("echo")[0].arguments["text"], large);
+    let (ours, theirs) = (&first.items("mcp_call")[0], &first.items("function_call")[0]);
+    assert_eq!((&ours["arguments"], &ours["output"], &theirs["arguments"]), (&json!(arguments), &json!(large), &json!(arguments)));
+    let second = server.respond(Mode::Streamed, after(&first, json!([output(theirs, &large)]), &offers)).await;
+    assert_eq!(second.text(), "all of it");
+    assert_eq!(told(&model.asked()[2]).last(), Some(&format!("tool: {large}")));
+    check_unharmed(&server);
+}
+
+#[tokio::test]
+async fn broken_arguments_are_told_to_the_model_and_start_nothing() {
+    for broken in ["{\"text\":", "nonsense", "[1]", "\"x\"", "{} {}", "{\"text\":\"\\ud800\"}", "\u{0}"] {
+        let (server, model, tools) = theatre(vec![Scene::CallAsWritten("echo", broken.to_owned()), Scene::Say("sorry")]).await;
+        let made = server.respond(Mode::Streamed, ask_with("go", &[mcp()])).await;
+        assert_eq!((made.status(), made.text().as_str()), ("completed", "sorry"), "{broken:?}");
+        let call = &made.items("mcp_call")[0];
+        assert_eq!((&call["status"], &call["arguments"]), (&json!("failed"), &json!(broken)));
+        assert!(told(&model.asked()[1])[2].contains("error"), "{broken:?}: {:?}", told(&model.asked()[1]));
+        assert_eq!(tools.starts("echo").len(), 0, "{broken:?}");
+        check_unharmed(&server);
+    }
+}
+
+/// A server whose model sends these bytes of a stream for ever.
+async fn endless(bytes: String, pause: Duration, limits: &str) -> (Server, FakeModel) {
+    let model = FakeModel::start(vec![Scene::Forever(bytes, pause)]).await;
+    let config = model.config().replace("name: fake", "name: m") + limits;
+    (ServerBuilder::new(&config).start().await, model)
+}
+
+#[tokio::test]
+async fn a_model_that_never_stops_is_cut_off() {
+    let words = "for ever and ever ".repeat(1_000);
+    let call =
+        |arguments: &str| json!([{ "index": 0, "id": "c", "type": "function", "function": { "name": "f", "arguments": arguments } }]);
+    let streams = [
+        ("words", Scene::event(json!({ "content": words }))),
+        ("arguments", Scene::event(json!({ "tool_calls": call(&words) }))),
+        ("a line", "x".repeat(10_000)),
+        ("nothing", Scene::event(json!({})) + &": a comment to fill the wire\n\n".repeat(2_000)),
+    ];
+    for (what, bytes) in streams {
+        let (server, model) = endless(bytes, Duration::ZERO, "").await;
+        // Only words are told before their answer is whole.
+        let modes: &[Mode] = if what == "words" { &[Mode::Streamed, Mode::Plain] } else { &[Mode::Plain] };
+        for mode in modes {
+            let before = server.peak_bytes();
+            let made = server.respond(*mode, ask_with("go", &[function("f")])).await;
+            let error = &made.object["error"];
+            assert_eq!((made.status(), &error["code"]), ("failed", &json!("answer_too_large")), "{what}: {error}");
+            assert!(error["message"].as_str().is_some_and(|words| words.contains("larger") || words.contains("more than")), "{error}");
+            // The last words are told four times in a stream, which is told twice here; and it would take all of memory otherwise.
+            let grown = server.grown_since(before);
+            assert!(grown < 40 * ANSWER, "{what}: {grown}");
+            until("the model is hung up on", || async { (model.hanging() == 0).then_some(()) }).await;
+        }
+        assert_eq!(model.asked().len(), modes.len(), "{what}: asking again would bring as much again");
+        check_unharmed(&server);
+    }
+}
+
+#[tokio::test]
+async fn a_model_that_dawdles_is_given_up_by_its_deadline() {
+    let word = Scene::event(json!({ "content": "well… " }));
+    let (server, model) = endless(word, Duration::from_millis(100), "limits: { model_deadline: 1s, attempts: 1 }").await;
+    for mode in [Mode::Streamed, Mode::Plain] {
+        let began = Instant::now();
+        let made = server.respond(mode, ask("go")).await;
+        assert_eq!((made.status(), &made.object["error"]["code"]), ("failed", &json!("model_timeout")), "{}", made.object["error"]);
+        assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
+        until("the model is hung up on", || async { (model.hanging() == 0).then_some(()) }).await;
+    }
+}
+
+#[tokio::test]
+async fn a_model_that_dawdles_is_given_up_when_the_responses_time_is_over() {
+    let word = Scene::event(json!({ "content": "well… " }));
+    let (server, model) = endless(word, Duration::from_millis(100), "").await;
+    for mode in [Mode::Streamed, Mode::Plain] {
+        let began = Instant::now();
+        let body = with(ask("go"), json!({ "windlass": { "budgets": { "wall_time_s": 0.5 } } }));
+        let made = server.respond(mode, body).await;
+        assert_eq!((made.status(), &made.object["incomplete_details"]["reason"]), ("incomplete", &json!("max_time")), "{}", made.object);
+        assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
+        until("the model is hung up on", || async { (model.hanging() == 0).then_some(()) }).await;
+    }
+}
+
+/// Asks for a stream and reads a byte of it a second.
+async fn hardly_reads(server: &Server, what: &str, body: &str) -> tokio::task::JoinHandle<()> {
+    let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
+    // The system keeps little for this client, so that it is the server that has to wait.
+    socket.set_recv_buffer_size(4096).expect("a small window");
+    let address = server.base().trim_start_matches("http://").parse().expect("an address");
+    let mut socket = socket.connect(address).await.expect("a connection");
+    let head = format!("{what} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\n", server.token());
+    let request = format!("{head}content-length: {}\r\n\r\n{body}", body.len());
+    socket.write_all(request.as_bytes()).await.expect("a request");
+    tokio::spawn(async move {
+        while socket.read_u8().await.is_ok() {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    })
+}
+
+#[tokio::test]
+async fn clients_that_hardly_read_hold_nobody_up_and_little_memory() {
+    // Each letter is an event of more than two hundred bytes: a stream of more than twenty megabytes.
+    const LETTERS: usize = 100_000;
+    let scenes = vec![Scene::Say("quick"), Scene::SayLetters(LETTERS, 1), Scene::Say("quick")];
+    let (server, _model, _tools) = theatre(scenes).await;
+    assert_eq!(server.respond(Mode::Streamed, ask("hi")).await.text(), "quick");
+    let before = server.peak_bytes();
+    let body = Mode::Streamed.asks(ask("go")).to_string();
+    let along = hardly_reads(&server, "POST /v1/responses", &body).await;
+    let ended = || server.number("SELECT count(*) FROM runs WHERE status = 'ended'");
+    until("all of it is said to who hardly reads", || async { (ended() == 2).then_some(()) }).await;
+    let id = format!("resp_{}", server.database().text("SELECT lower(hex(max(run))) FROM runs"));
+    // Whoever comes later has all of it before them at once.
+    let readers = [
+        along,
+        hardly_reads(&server, &format!("GET /v1/responses/{id}?stream=true"), "").await,
+        hardly_reads(&server, &format!("GET /v1/responses/{id}?stream=true&starting_after=5"), "").await,
+    ];
+    assert_eq!(server.respond(Mode::Streamed, ask("hi")).await.text(), "quick", "others are served meanwhile");
+    let response = server.response(&id).await;
+    let text = response["output"][0]["content"][0]["text"].as_str();
+    assert_eq!((&response["status"], text.map(str::len)), (&json!("completed"), Some(LETTERS)));
+    assert!(readers.iter().all(|reader| !reader.is_finished()), "they still read");
+    let grown = server.grown_since(before);
+    // Most of it is what an answer in so many pieces takes to be made. Streams that are held would be seventy megabytes, and their
+    // events as objects three times as much.
+    assert!(grown < 48 << 20, "{grown}");
+    readers.into_iter().for_each(|reader| reader.abort());
+    check_unharmed(&server);
+}
+
+#[tokio::test]
+async fn a_tool_server_that_sends_a_hundred_megabytes_is_cut_off() {
+    for (tool, arguments) in [("flood", json!({ "megabytes": 100 })), ("endless", json!({}))] {
+        let (server, model, tools) = theatre(vec![Scene::Call(vec![(tool, arguments)]), Scene::Say("I see")]).await;
+        let before = server.peak_bytes();
+        let made = server.respond(Mode::Streamed, ask_with("go", &[mcp()])).await;
+        assert_eq!((made.status(), made.text().as_str()), ("completed", "I see"));
+        let call = &made.items("mcp_call")[0];
+        assert!(
+            call["status"] == "failed" && call["error"].as_str().is_some_and(|words| words.contains("larger than 4194304 bytes")),
+            "{call}"
+        );
+        assert!(told(&model.asked()[1])[2].contains("larger than 4194304 bytes"), "the model is told");
+        let grown = server.grown_since(before);
+        // As much as is taken of an answer, some times over while it is read; not what was sent.
+        assert!(grown < 60 * MEGABYTE as u64, "{tool}: {grown}");
+        tools.runs(tool, 0).await;
+        check_unharmed(&server);
+    }
+}
+
+/// A server with a tool server behind a wire that can be cut.
+async fn behind_a_wire(scenes: Vec<Scene>, limits: &str) -> (Server, FakeModel, McpServer, Proxy) {
+    let (model, tools) = (FakeModel::held_back(scenes).await, McpServer::start().await);
+    let wire = Proxy::start(tools.url.trim_start_matches("http://").trim_end_matches("/mcp")).await;
+    let config = model.config().replace("name: fake", "name: m")
+        + &format!("tools: {{ mcp: [ {{ label: tools, url: 'http://{}/mcp' }} ] }}\n", wire.address())
+        + limits;
+    (ServerBuilder::new(&config).start().await, model, tools, wire)
+}
+
+#[tokio::test]
+async fn a_tool_server_that_goes_down_is_an_error_for_the_model() {
+    let echo = || Scene::Call(vec![("echo", json!({ "text": "hi" }))]);
+    let (server, model, tools, wire) = behind_a_wire(vec![echo(), Scene::Say("without it, then")], "").await;
+    let asked = server.ask(Mode::Streamed, ask_with("go", &[mcp()]));
+    model.asked_times(1).await;
+    wire.refuse(true);
+    wire.cut();
+    model.let_answer();
+    model.let_answer();
+    let made = asked.made(&server).await;
+    assert_eq!((made.status(), made.text().as_str()), ("completed", "without it, then"));
+    let call = &made.items("mcp_call")[0];
+    assert!(call["status"] == "failed" && call["error"].as_str().is_some_and(|words| words.contains("tools")), "{call}");
+    assert!(told(&model.asked()[1])[2].contains("tools"), "the model is told");
+    assert_eq!(tools.starts("echo").len(), 0);
+    check_unharmed(&server);
+}
+
+#[tokio::test]
+async fn a_tool_server_that_is_too_slow_is_an_error_for_the_model() {
+    let nap = Scene::Call(vec![("sleep_ms", json!({ "ms": 60_000 }))]);
+    let (server, model, tools, _wire) = behind_a_wire(vec![nap, Scene::Say("too slow for me")], "limits: { call_deadline: 1s }").await;
+    model.let_answer();
+    model.let_answer();
+    let began = Instant::now();
+    let made = server.respond(Mode::Streamed, ask_with("go", &[mcp()])).await;
+    assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
+    assert_eq!((made.status(), made.text().as_str()), ("completed", "too slow for me"));
+    let call = &made.items("mcp_call")[0];
+    assert!(call["status"] == "failed" && !call["error"].is_null(), "{call}");
+    tools.runs("sleep_ms", 0).await;
+    assert_eq!(tools.starts("sleep_ms").len(), 1);
+    assert!(told(&model.asked()[1])[2].contains("error"), "the model is told: {:?}", told(&model.asked()[1]));
+    check_unharmed(&server);
+}
