@@ -54,8 +54,7 @@ impl Reader {
             return Ok(false);
         }
         // Words are read first: if the journal, read after them, does not settle them, they belong to where the response is.
-        let awaited_words = self.made.awaits_words();
-        let words = match awaited_words {
+        let words = match self.made.awaits_words() {
             true => self.engine.open_words(&self.agent.tenant, self.made.id, self.made.pieces).await?,
             false => Vec::new(),
         };
@@ -69,7 +68,7 @@ impl Reader {
             self.made.take(passage);
         }
         // The first words of a lap may have been announced before the reader knew of the lap.
-        Ok(is_page_full || (self.made.awaits_words() && !awaited_words))
+        Ok(is_page_full || self.made.awaits_words())
     }
 
     /// Asks the run for a sign of life: nobody here has heard anything for a while.
