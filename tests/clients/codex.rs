@@ -79,5 +79,6 @@ async fn a_kill_during_any_of_its_requests_is_not_noticed() {
         let server = server.restart_at_its_address(&[]).await;
         let events = told(program, &server).await;
         did_it_once(&folder, &events);
+        assert_eq!(server.number("SELECT count(*) FROM runs"), 3, "{point}: a request that was cut joins its run");
     }
 }

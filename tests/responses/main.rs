@@ -7,6 +7,7 @@ mod contract;
 mod durable;
 mod errors;
 mod history;
+mod joining;
 mod laps;
 mod limits;
 mod stage;

@@ -15,6 +15,8 @@ mod durable;
 mod errors;
 #[path = "../responses/history.rs"]
 mod history;
+#[path = "../responses/joining.rs"]
+mod joining;
 #[path = "../responses/laps.rs"]
 mod laps;
 #[path = "../responses/limits.rs"]

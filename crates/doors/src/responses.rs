@@ -9,6 +9,7 @@ mod chain;
 mod create;
 mod error;
 mod items;
+mod join;
 mod manifest;
 mod models;
 mod note;

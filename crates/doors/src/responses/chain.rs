@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use serde_json::{Value, value::RawValue};
-use windlass_engine::LeftCalls;
+use windlass_engine::{EngineError, LeftCalls, Respond, Responded};
 use windlass_kernel::{BoxRange, CallKey, CallNumber, EndReason, ItemKind, Phase, RequestedCall, Route, RunId, ToolChoice, content};
 use windlass_ports::{Item, RunView};
 
@@ -81,8 +81,21 @@ async fn last_calls(state: &DoorState, caller: &Caller, view: &RunView) -> Resul
     Ok(calls)
 }
 
+/// Starts a run, with the calls that the response before it left behind.
+pub(super) async fn start(state: &DoorState, caller: &Caller, mut request: Respond) -> Result<Responded, WireError> {
+    match state.engine.respond(request.clone()).await {
+        Err(EngineError::TakenBefore(by)) => {
+            // The other branch ran the calls that were left behind: this one gets what they brought.
+            request.left = None;
+            request.input.extend(taken_results(state, caller, by).await?);
+            Ok(state.engine.respond(request).await?)
+        }
+        started => Ok(started?),
+    }
+}
+
 /// The results of calls that another follow-up took over first, as items of this one's context.
-pub(super) async fn taken_results(state: &DoorState, caller: &Caller, by: RunId) -> Result<Vec<(ItemKind, Bytes)>, WireError> {
+async fn taken_results(state: &DoorState, caller: &Caller, by: RunId) -> Result<Vec<(ItemKind, Bytes)>, WireError> {
     let views = state.engine.views();
     let Some(view) = views.run(caller.tenant(), by).await? else { return Ok(Vec::new()) };
     let output = view.state.output;

@@ -12,17 +12,18 @@ use super::{
     body::WireBody,
     chain,
     error::WireError,
+    join::{self, Identity},
     manifest::{self, Pinned},
     note::{Note, Spelling},
     object::object,
     reader::{Known, Reader},
     request::Create,
-    stream,
+    stream::{self, Unseen},
 };
 use crate::{
     DoorState, answer,
     auth::{Caller, Scope},
-    request::{header_key, trace},
+    request::trace,
     waiting::news_or_time,
 };
 
@@ -40,47 +41,48 @@ pub(super) async fn create(
     if create.conversation.is_some() {
         return Err(WireError::invalid("conversation", "conversations are not served yet; send `previous_response_id` instead"));
     }
-    let key = header_key(&headers)?;
-    let fingerprint = key.as_ref().map(|_| fingerprint(&body)).unwrap_or_default();
+    let identity = Identity::read(&headers, &body)?;
+    if let Some(rest) = join::rest(&state, &caller, &identity, &body, &create.input).await? {
+        return answer(&state, &caller, &create, rest.run, &rest.fingerprint, rest.unseen).await;
+    }
     let spelling = spelling(&state, &headers, &create);
     let before = chain::before(&state, &caller, create.previous.as_deref()).await?;
-    let mut input = chain::input(&state, &caller, &before, &create.input).await?;
+    let input = chain::input(&state, &caller, &before, &create.input).await?;
     let Pinned { manifest, agent } = manifest::pin(&state, &caller, &create).await?;
     let note = Note {
         store: create.store,
         background: create.background,
         spelling,
         names: create.namespaced.clone(),
-        fingerprint: fingerprint.clone(),
+        fingerprint: identity.fingerprint.clone(),
         ..Note::new(create.model.clone().unwrap_or_else(|| manifest.model.clone()), echo(&create))
     };
-    let mut request = Respond {
+    let request = Respond {
         tenant: caller.tenant().clone(),
         agent,
         manifest,
-        input: Vec::new(),
+        input,
         parent: before.parent,
         left: before.left,
         note: note.encode(),
-        dedupe: key.as_deref().map(|key| format!("response:{key}")),
+        dedupe: None,
         erase_ms: (!create.store).then_some(state.responses.erase_ms),
         lineage: Lineage { trace: trace(&headers)?, source: Some(caller.name()), ..Lineage::default() },
     };
-    request.input.append(&mut input);
-    let taken = match state.engine.respond(request.clone()).await {
-        Err(EngineError::TakenBefore(by)) => {
-            // The other branch ran the calls that were left behind: this one gets what they brought.
-            request.left = None;
-            request.input.extend(chain::taken_results(&state, &caller, by).await?);
-            state.engine.respond(request).await?
-        }
-        taken => taken?,
-    };
-    answer(&state, &caller, &create, taken, &fingerprint).await
+    // Until the answer has its reader, the arrival stands for it.
+    let (taken, _arrival) = join::take(&state, &caller, &identity, request).await?;
+    answer(&state, &caller, &create, taken, &identity.fingerprint, Unseen::default()).await
 }
 
 /// What a client gets for a run that was taken, or that its key found again.
-async fn answer(state: &DoorState, caller: &Caller, create: &Create, taken: Responded, fingerprint: &str) -> Result<Response, WireError> {
+async fn answer(
+    state: &DoorState,
+    caller: &Caller,
+    create: &Create,
+    taken: Responded,
+    fingerprint: &str,
+    unseen: Unseen,
+) -> Result<Response, WireError> {
     let view = state.engine.views().run(caller.tenant(), taken.run).await?.ok_or(EngineError::UnknownRun)?;
     let known = Known::of(view).ok_or(EngineError::UnknownRun)?;
     if taken.is_repeat && known.note.fingerprint != fingerprint {
@@ -90,7 +92,7 @@ async fn answer(state: &DoorState, caller: &Caller, create: &Create, taken: Resp
     let patience = (!known.note.store).then(|| Duration::from_millis(state.responses.join_ms));
     let attendance = state.attended.attend(&state.engine, &known.agent, known.id, patience);
     if create.stream {
-        return Ok(stream::response(Reader::new(&state.engine, known, true), None, Some(attendance), state.responses.heartbeat_ms));
+        return Ok(stream::response(Reader::new(&state.engine, known, true), unseen, Some(attendance), state.responses.heartbeat_ms));
     }
     let mut attendance = attendance;
     let mut reader = Reader::new(&state.engine, known, false);
@@ -155,14 +157,6 @@ fn spelling(state: &DoorState, headers: &HeaderMap, create: &Create) -> Spelling
         lifecycle: header("windlass-events", "lifecycle") || included("windlass:lifecycle_events"),
         standard,
     }
-}
-
-/// What tells one request from another: what it says, in whatever order.
-fn fingerprint(body: &[u8]) -> String {
-    use sha2::{Digest, Sha256};
-    // An object of this kind keeps its keys sorted, so that the order they came in says nothing.
-    let canonical = serde_json::from_slice::<Value>(body).map(|value| value.to_string()).unwrap_or_default();
-    Sha256::digest(canonical.as_bytes()).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The agent that a model's name stands for, if it does.

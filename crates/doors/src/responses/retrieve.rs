@@ -14,7 +14,7 @@ use super::{
     items::item_id,
     object::{object, run_of},
     reader::{Known, Reader},
-    stream,
+    stream::{self, Unseen},
 };
 use crate::{
     DoorState, answer,
@@ -45,7 +45,7 @@ pub(super) async fn retrieve(
     if flag(&query, "stream")? {
         let after = number(&query, "starting_after")?;
         check_after(&state, &caller, &id, after).await?;
-        return Ok(stream::response(Reader::new(&state.engine, known, true), after, None, state.responses.heartbeat_ms));
+        return Ok(stream::response(Reader::new(&state.engine, known, true), Unseen::after(after), None, state.responses.heartbeat_ms));
     }
     if query.text("starting_after").is_some() {
         return Err(WireError::invalid("starting_after", "`starting_after` is about a stream: send `stream=true` too"));
