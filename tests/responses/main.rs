@@ -9,6 +9,7 @@ mod errors;
 mod history;
 mod joining;
 mod laps;
+mod left_calls;
 mod limits;
 mod stage;
 mod streams;

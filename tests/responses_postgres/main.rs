@@ -19,6 +19,8 @@ mod history;
 mod joining;
 #[path = "../responses/laps.rs"]
 mod laps;
+#[path = "../responses/left_calls.rs"]
+mod left_calls;
 #[path = "../responses/limits.rs"]
 mod limits;
 #[path = "../responses/stage.rs"]

@@ -10,6 +10,7 @@ mod create;
 mod error;
 mod items;
 mod join;
+mod left;
 mod manifest;
 mod models;
 mod note;

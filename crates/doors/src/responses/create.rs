@@ -46,8 +46,8 @@ pub(super) async fn create(
         return answer(&state, &caller, &create, rest.run, &rest.fingerprint, rest.unseen).await;
     }
     let spelling = spelling(&state, &headers, &create);
-    let before = chain::before(&state, &caller, create.previous.as_deref()).await?;
-    let input = chain::input(&state, &caller, &before, &create.input).await?;
+    let mut before = chain::before(&state, &caller, create.previous.as_deref()).await?;
+    let input = chain::input(&state, &caller, &mut before, &create.input).await?;
     let Pinned { manifest, agent } = manifest::pin(&state, &caller, &create).await?;
     let note = Note {
         store: create.store,

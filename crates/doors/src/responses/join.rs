@@ -13,9 +13,9 @@ use windlass_ports::RunView;
 
 use super::{
     attended::Arrival,
-    chain,
     error::WireError,
     items::place_of,
+    left,
     reader::{Known, Reader},
     stream::Unseen,
 };
@@ -79,21 +79,21 @@ pub(super) async fn take(
     request: Respond,
 ) -> Result<(Responded, Option<Arrival>), WireError> {
     match &identity.by {
-        By::Nothing => Ok((chain::start(state, caller, request).await?, None)),
+        By::Nothing => Ok((left::start(state, caller, request).await?, None)),
         By::Key(key) => {
             let request = Respond { dedupe: Some(format!("response:{key}")), ..request };
-            Ok((chain::start(state, caller, request).await?, None))
+            Ok((left::start(state, caller, request).await?, None))
         }
         By::Turn(_) => {
             for number in 0..RUNS_MAX {
                 let key = format!("turn:{}:{number}", identity.fingerprint);
                 let Some(arrival) = state.attended.arrive(caller.tenant(), &key) else { continue };
-                let taken = chain::start(state, caller, Respond { dedupe: Some(key), ..request.clone() }).await?;
+                let taken = left::start(state, caller, Respond { dedupe: Some(key), ..request.clone() }).await?;
                 if !taken.is_repeat || is_free(state, caller, taken.run).await? {
                     return Ok((taken, Some(arrival)));
                 }
             }
-            Ok((chain::start(state, caller, request).await?, None))
+            Ok((left::start(state, caller, request).await?, None))
         }
     }
 }
