@@ -3,7 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use serde_json::{Value, value::RawValue};
+use serde_json::{
+    Value,
+    value::{RawValue, to_raw_value},
+};
 use windlass_engine::LeftCalls;
 use windlass_kernel::{BoxRange, CallKey, CallNumber, EndReason, ItemKind, Phase, RunId, content};
 
@@ -91,7 +94,8 @@ pub(super) async fn input(
         sent.splice(index..index, dropped.iter().map(|_| None));
         items.splice(index..index, dropped);
     }
-    let mut input: Vec<(ItemKind, Bytes)> = items.iter().zip(sent).map(|(item, raw)| (ItemKind::Instruction, encode(item, raw))).collect();
+    let kept = items.iter().zip(sent).map(|(item, raw)| Ok((ItemKind::Instruction, encode(item, raw)?)));
+    let mut input = kept.collect::<Result<Vec<(ItemKind, Bytes)>, WireError>>()?;
     let runs: Vec<RunId> = firsts(before, &items).into_iter().map(|(_, run)| run).collect();
     let laps: Vec<(RunId, &Lap)> = runs.iter().filter_map(|run| Some((*run, recalled.known(*run)?.lap.as_ref()?))).collect();
     // A request that names the response it goes on from takes over that one's calls and no other's.
@@ -104,11 +108,18 @@ pub(super) async fn input(
     Ok(input)
 }
 
+/// Items of the protocol that a model reads. Thoughts are not among them: one that was not said belongs to the provider that had it,
+/// and none of ours takes one back yet. A type that nobody here has heard of is for somebody else.
+const FOR_MODELS: [&str; 6] =
+    ["message", "function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output", "mcp_call"];
+
 /// What came from the client is kept byte for byte.
-fn encode(item: &Value, sent: Option<&RawValue>) -> Bytes {
+fn encode(item: &Value, sent: Option<&RawValue>) -> Result<Bytes, WireError> {
+    let is_read = item.get("type").and_then(Value::as_str).is_none_or(|kind| FOR_MODELS.contains(&kind));
+    let instruction = if is_read { content::Instruction::Item } else { content::Instruction::Aside };
     match sent {
-        Some(raw) => content::encode(&content::Instruction::Item(raw)),
-        None => content::encode(&serde_json::json!({ "item": item })),
+        Some(raw) => Ok(content::encode(&instruction(raw))),
+        None => Ok(content::encode(&instruction(&to_raw_value(item).map_err(|error| WireError::internal(&error))?))),
     }
 }
 

@@ -136,7 +136,7 @@ pub(super) fn wire_input(run: RunId, index: usize, item: &Item) -> Option<Value>
         return None;
     }
     let mut value = match serde_json::from_slice(&item.content).ok()? {
-        content::Instruction::Item(raw) => serde_json::from_str::<Value>(raw.get()).ok()?,
+        content::Instruction::Item(raw) | content::Instruction::Aside(raw) => serde_json::from_str::<Value>(raw.get()).ok()?,
         content::Instruction::Text(text) => json!({ "role": "user", "content": [{ "type": "input_text", "text": text }] }),
     };
     let object = value.as_object_mut()?;
