@@ -67,7 +67,9 @@ fn fingerprint(turn: &str, body: &[u8]) -> String {
 }
 
 fn digest(turn: &str, canonical: &[u8]) -> String {
-    let hash = Sha256::new().chain_update(turn).chain_update([0]).chain_update(canonical).finalize();
+    // Without a turn it is the digest of what is said alone, as stored requests have it that came before turns were known.
+    let end: &[u8] = if turn.is_empty() { b"" } else { b"\0" };
+    let hash = Sha256::new().chain_update(turn).chain_update(end).chain_update(canonical).finalize();
     hash.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
 }
 
