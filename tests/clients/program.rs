@@ -32,7 +32,13 @@ fn script() -> String {
 
 /// What a server for clients is started with.
 pub fn builder() -> ServerBuilder {
-    ServerBuilder::new("models: [ { name: offline, provider: scripted, script: script.yaml } ]\n").file("script.yaml", &script())
+    builder_with("")
+}
+
+/// The same with more configuration.
+pub fn builder_with(more: &str) -> ServerBuilder {
+    let config = format!("models: [ {{ name: offline, provider: scripted, script: script.yaml }} ]\n{more}");
+    ServerBuilder::new(&config).file("script.yaml", &script())
 }
 
 /// Kills a server and starts it again at its address, where the model then says the same without long pauses.
@@ -88,12 +94,17 @@ impl Sdk {
 
 /// Codex, which is to do a task in a folder.
 pub fn codex(task: &str, folder: &Path, server: &Server) -> Program {
+    codex_with("offline", task, folder, server)
+}
+
+/// The same with a model of its own.
+pub fn codex_with(model: &str, task: &str, folder: &Path, server: &Server) -> Program {
     let home = TempDir::new().expect("a folder for Codex");
     let config = include_str!("codex/config.toml").replace("BASE_URL", &format!("{}/v1", server.base()));
     std::fs::write(home.path().join("config.toml"), config).expect("Codex can be configured");
     let mut command = Command::new(clients().join("node/node_modules/.bin/codex"));
     command
-        .args(["exec", "--json", "--strict-config", "--skip-git-repo-check", "--sandbox", "danger-full-access", task])
+        .args(["exec", "--json", "--strict-config", "--skip-git-repo-check", "--sandbox", "danger-full-access", "--model", model, task])
         .current_dir(folder)
         .env("HOME", home.path())
         .env("CODEX_HOME", home.path())

@@ -261,6 +261,32 @@ async fn the_whole_conversation_can_be_sent_instead_of_a_chain() {
 }
 
 #[tokio::test]
+async fn items_of_a_type_that_nobody_knows_are_kept_and_not_read_to_the_model() {
+    in_every_mode(async |mode| {
+        let (server, model, _tools) = theatre(vec![Scene::Say("done")]).await;
+        let novel = json!({ "type": "next_years_item", "id": "ny_1", "text": "nothing for you", "x": [1, null] });
+        let strange = [
+            novel.clone(),
+            json!({ "type": "reasoning", "id": "rs_1", "summary": [{ "type": "summary_text", "text": "secret" }] }),
+            json!({ "type": "web_search_call", "id": "ws_1", "status": "completed", "action": { "type": "search", "query": "q" } }),
+            json!({ "type": "additional_tools", "role": "developer", "tools": [] }),
+        ];
+        let input: Vec<Value> = [vec![json!({ "role": "user", "content": "go" })], strange.to_vec()].concat();
+        let first = server.respond(mode, with(ask(""), json!({ "input": input }))).await;
+        assert_eq!((first.text().as_str(), told(&model.asked()[0])), ("done", vec!["user: go".to_owned()]));
+        let listed = page(&server, first.id(), "?order=asc").await;
+        let kinds: Vec<&Value> = listed["data"].as_array().expect("a list").iter().map(|item| &item["type"]).collect();
+        assert_eq!(kinds, ["message", "next_years_item", "reasoning", "web_search_call", "additional_tools"], "all are on record");
+        assert_eq!(listed["data"][1], novel, "as they came");
+        // Nor are they read to it in what comes after, also if they are referred to.
+        let referred = json!([{ "type": "item_reference", "id": listed["data"][4]["id"] }, { "role": "user", "content": "on" }]);
+        server.respond(mode, after(&first, referred, &[])).await;
+        assert_eq!(told(&model.asked()[1]), ["user: go", "assistant: done", "user: on"]);
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn models_and_agents_are_listed_as_models() {
     let (server, _tools) = crate::stage::scripted_with(ECHOES, "agents: { helper: { instructions: help } }").await;
     let listed = server.get("/v1/models").await.ok();

@@ -17,8 +17,12 @@ mod errors;
 mod history;
 #[path = "../responses/hostile_fields.rs"]
 mod hostile_fields;
+#[path = "../responses/joining.rs"]
+mod joining;
 #[path = "../responses/laps.rs"]
 mod laps;
+#[path = "../responses/left_calls.rs"]
+mod left_calls;
 #[path = "../responses/limits.rs"]
 mod limits;
 #[path = "../responses/stage.rs"]

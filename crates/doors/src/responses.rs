@@ -9,6 +9,8 @@ mod chain;
 mod create;
 mod error;
 mod items;
+mod join;
+mod left;
 mod manifest;
 mod models;
 mod note;

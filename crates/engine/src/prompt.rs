@@ -75,6 +75,7 @@ impl Prompt {
             ItemKind::Instruction => match serde_json::from_slice(bytes).ok()? {
                 Instruction::Text(text) => self.other(ModelMessage::User(text)),
                 Instruction::Item(raw) => self.wire_item(serde_json::from_str(raw.get()).ok()?),
+                Instruction::Aside(_) => {}
             },
             // The model sees the wanted fields as the parameters of `submit_result`.
             ItemKind::ResultFields => {}
@@ -90,7 +91,7 @@ impl Prompt {
         Some(())
     }
 
-    /// An item of the caller's own. What speaks of calls is put where calls are; what is of no use to a model is left out.
+    /// An item of the caller's own. What speaks of calls is put where calls are.
     fn wire_item(&mut self, item: Value) {
         let text = |key: &str| item.get(key).and_then(Value::as_str);
         match text("type") {
@@ -119,8 +120,6 @@ impl Prompt {
                 Some(words) => self.say(words),
                 None => self.other(ModelMessage::UserItem(item)),
             },
-            // Kept on record, and nothing a model could read.
-            Some(kind) if NOT_FOR_MODELS.contains(&kind) => {}
             Some(_) => self.other(ModelMessage::UserItem(item)),
         }
     }
@@ -192,11 +191,6 @@ impl Prompt {
         messages
     }
 }
-
-/// Items of the Responses protocol that are no part of what is said.
-/// A thought that was not said belongs to the provider that had it, and none of ours takes one back yet.
-const NOT_FOR_MODELS: [&str; 7] =
-    ["item_reference", "reasoning", "compaction", "mcp_list_tools", "mcp_approval_request", "mcp_approval_response", "additional_tools"];
 
 fn requested(id: &str, tool: &str, arguments: &str) -> RequestedCall {
     RequestedCall { provider_id: id.to_owned(), tool: tool.to_owned(), arguments: arguments.to_owned() }

@@ -48,6 +48,8 @@ pub struct LeftCalls {
     pub run: RunId,
     /// The calls, by the numbers they have there.
     pub calls: Vec<(CallNumber, RequestedCall)>,
+    /// Whether they stand in the input already, as calls that are taken over under their own numbers.
+    pub is_placed: bool,
 }
 
 /// A request that was taken.
@@ -85,7 +87,7 @@ impl Engine {
         let mut takes = None;
         if let Some(left) = request.left {
             // The calls stand in the context too: whoever enters the run later finds them there.
-            for (number, call) in &left.calls {
+            for (number, call) in left.calls.iter().filter(|_| !left.is_placed) {
                 input.push(self.item(ItemKind::Call, content::taken_call(*number, call, Some(*number)))?);
             }
             takes = Some(left.run);

@@ -61,6 +61,9 @@ pub enum Instruction<'a> {
     /// Anything else, as it came.
     #[serde(borrow)]
     Item(&'a RawValue),
+    /// What came along and is nothing that a model could read: kept, as it came.
+    #[serde(borrow)]
+    Aside(&'a RawValue),
 }
 
 /// What the model said beside its calls.

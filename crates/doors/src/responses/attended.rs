@@ -1,25 +1,45 @@
 //! Who reads which response in this process. A response that is not kept ends when nobody is left who could want it.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use windlass_engine::{Engine, Stop};
-use windlass_kernel::{AgentKey, RunId};
+use windlass_kernel::{AgentKey, RunId, Tenant};
+
+/// How long a reader is waited for that may be gone already: a connection that broke is noticed a moment later.
+const GRACE: Duration = Duration::from_secs(1);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Readers of responses, by run.
 #[derive(Clone, Default)]
 pub(crate) struct Attended {
     readers: Arc<Mutex<BTreeMap<RunId, Readers>>>,
+    /// Requests on their way to a reader, by their keys.
+    arriving: Arc<Mutex<BTreeSet<(Tenant, String)>>>,
 }
 
 #[derive(Default)]
 struct Readers {
     count: usize,
+    /// How often the last one has left.
+    leaves: u64,
     /// Whether one of them got the last event.
     served: bool,
+}
+
+/// A request on its way to a reader. While it is, no other of the same key is.
+pub(super) struct Arrival {
+    attended: Attended,
+    key: (Tenant, String),
+}
+
+impl Drop for Arrival {
+    fn drop(&mut self) {
+        self.attended.arriving().remove(&self.key);
+    }
 }
 
 /// One reader. When the last one of a response that is not kept goes before its end, the run is stopped after a while.
@@ -39,9 +59,39 @@ impl Attended {
         Attendance { attended: self.clone(), engine: engine.clone(), agent: agent.clone(), run, patience }
     }
 
-    /// Whether a reader is there.
-    pub(super) fn is_read(&self, run: RunId) -> bool {
+    /// A request is on its way to a reader. `None` if another of that key is.
+    pub(super) fn arrive(&self, tenant: &Tenant, key: &str) -> Option<Arrival> {
+        let key = (tenant.clone(), key.to_owned());
+        let is_first = self.arriving().insert(key.clone());
+        is_first.then(|| Arrival { attended: self.clone(), key })
+    }
+
+    /// Whether no reader is there, or none is after a while.
+    pub(super) async fn is_left(&self, run: RunId) -> bool {
+        let is_left = async {
+            while self.is_read(run) {
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+        };
+        tokio::time::timeout(GRACE, is_left).await.is_ok()
+    }
+
+    /// Whether nobody came back since the last reader left, so many times. Whoever did and left again has all the time once more.
+    fn is_given_up(&self, run: RunId, leaves: u64) -> bool {
+        let mut readers = self.lock();
+        let is_given_up = readers.get(&run).is_some_and(|readers| readers.count == 0 && readers.leaves == leaves);
+        if is_given_up {
+            readers.remove(&run);
+        }
+        is_given_up
+    }
+
+    fn is_read(&self, run: RunId) -> bool {
         self.lock().get(&run).is_some_and(|readers| readers.count > 0)
+    }
+
+    fn arriving(&self) -> MutexGuard<'_, BTreeSet<(Tenant, String)>> {
+        self.arriving.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<RunId, Readers>> {
@@ -70,16 +120,17 @@ impl Drop for Attendance {
             readers.remove(&self.run);
             return;
         }
+        left.leaves += 1;
+        let leaves = left.leaves;
         drop(readers);
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let (attended, engine, agent, run) = (self.attended.clone(), self.engine.clone(), self.agent.clone(), self.run);
         let patience = self.patience.unwrap_or_default();
         runtime.spawn(async move {
             tokio::time::sleep(patience).await;
-            if attended.is_read(run) {
+            if !attended.is_given_up(run, leaves) {
                 return;
             }
-            attended.lock().remove(&run);
             let stop = Stop { agent, run, reason: "its client went away".into(), epoch: None, source: None };
             if let Err(error) = engine.stop(stop).await {
                 tracing::debug!(%run, %error, "a response without a reader was over before it could be stopped");

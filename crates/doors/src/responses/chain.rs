@@ -1,16 +1,19 @@
-//! What a request stands on: the response before it, the calls that one left open, items it refers to, and what clients forget.
+//! What a request stands on: the response before it, items it refers to, and what clients forget.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use serde_json::{Value, value::RawValue};
+use serde_json::{
+    Value,
+    value::{RawValue, to_raw_value},
+};
 use windlass_engine::LeftCalls;
-use windlass_kernel::{BoxRange, CallKey, CallNumber, EndReason, ItemKind, Phase, RequestedCall, Route, RunId, ToolChoice, content};
-use windlass_ports::{Item, RunView};
+use windlass_kernel::{BoxRange, CallKey, CallNumber, EndReason, ItemKind, Phase, RunId, content};
 
 use super::{
     error::WireError,
     items::place_of,
+    left::{self, Lap, Placed},
     note::Note,
     object::{object, run_of},
     reader::{Known, Reader},
@@ -55,58 +58,11 @@ pub(super) async fn before(state: &DoorState, caller: &Caller, previous: Option<
         }
     };
     let parent = Some(BoxRange { id: output.id, length: said });
-    // A client may make calls all the same that it forbade: they stand in the output as its own.
-    let is_forbidden = *reason == EndReason::Answered && view.manifest.choice == ToolChoice::None;
-    if *reason != EndReason::RequiresAction && !is_forbidden {
+    let Some(Lap { clients, ours }) = Lap::of(state, caller, &view).await? else {
         return Ok(Before { parent, run: Some(run), ..Before::default() });
-    }
-    let calls = last_calls(state, caller, &view).await?;
-    let is_clients = |call: &content::Call| is_forbidden || view.manifest.tool(&call.tool).is_some_and(|tool| tool.route == Route::Client);
-    let (clients, ours): (Vec<_>, Vec<_>) = calls.into_iter().partition(is_clients);
-    let ours: Vec<(CallNumber, RequestedCall)> = ours
-        .into_iter()
-        .map(|call| (call.call, RequestedCall { provider_id: call.provider_id, tool: call.tool, arguments: call.arguments }))
-        .collect();
-    let left = (!ours.is_empty()).then_some(LeftCalls { run, calls: ours });
-    Ok(Before { parent, left, open: clients.into_iter().map(|call| call.call).collect(), run: Some(run) })
-}
-
-/// The calls of the reply that ended a run.
-async fn last_calls(state: &DoorState, caller: &Caller, view: &RunView) -> Result<Vec<content::Call>, WireError> {
-    let output = view.state.output;
-    let items = state.engine.views().box_items(caller.tenant(), output.id, 0, output.length as usize).await?;
-    let made = items.iter().rev().skip(1).take_while(|item| item.kind == ItemKind::Call);
-    let mut calls: Vec<content::Call> = made.filter_map(|item| serde_json::from_slice(&item.content).ok()).collect();
-    calls.reverse();
-    Ok(calls)
-}
-
-/// The results of calls that another follow-up took over first, as items of this one's context.
-pub(super) async fn taken_results(state: &DoorState, caller: &Caller, by: RunId) -> Result<Vec<(ItemKind, Bytes)>, WireError> {
-    let views = state.engine.views();
-    let Some(view) = views.run(caller.tenant(), by).await? else { return Ok(Vec::new()) };
-    let output = view.state.output;
-    let items = views.box_items(caller.tenant(), output.id, 0, output.length as usize).await?;
-    let number = |item: &Item| serde_json::from_slice::<content::Call>(&item.content).ok().filter(|call| call.takes.is_some());
-    let calls: Vec<(CallNumber, &Item)> =
-        items.iter().filter(|item| item.kind == ItemKind::Call).filter_map(|item| number(item).map(|call| (call.call, item))).collect();
-    let result_of = |call: CallNumber| {
-        let is_its = |item: &&Item| {
-            item.kind == ItemKind::Result
-                && serde_json::from_slice::<content::CallResult<'_>>(&item.content).is_ok_and(|result| result.call == call)
-        };
-        items.iter().find(is_its)
     };
-    let mut taken = Vec::with_capacity(calls.len() * 2);
-    for (call, item) in calls {
-        let Some(result) = result_of(call) else {
-            let message = "another follow-up of the same response is running its tool calls; try again when they are done";
-            return Err(WireError::conflict("tool_calls_running", message).at("previous_response_id"));
-        };
-        taken.push((ItemKind::Call, item.content.clone()));
-        taken.push((ItemKind::Result, result.content.clone()));
-    }
-    Ok(taken)
+    let left = (!ours.is_empty()).then_some(LeftCalls { run, calls: ours, is_placed: false });
+    Ok(Before { parent, left, open: clients, run: Some(run) })
 }
 
 /// Puts the input together: items that are referred to stand in their place, what a client dropped is put back, and every output
@@ -114,7 +70,7 @@ pub(super) async fn taken_results(state: &DoorState, caller: &Caller, by: RunId)
 pub(super) async fn input(
     state: &DoorState,
     caller: &Caller,
-    before: &Before,
+    before: &mut Before,
     given: &[Box<RawValue>],
 ) -> Result<Vec<(ItemKind, Bytes)>, WireError> {
     let mut recalled = Recalled { state, caller, runs: BTreeMap::new() };
@@ -138,14 +94,32 @@ pub(super) async fn input(
         sent.splice(index..index, dropped.iter().map(|_| None));
         items.splice(index..index, dropped);
     }
-    Ok(items.iter().zip(sent).map(|(item, raw)| (ItemKind::Instruction, encode(item, raw))).collect())
+    let kept = items.iter().zip(sent).map(|(item, raw)| Ok((ItemKind::Instruction, encode(item, raw)?)));
+    let mut input = kept.collect::<Result<Vec<(ItemKind, Bytes)>, WireError>>()?;
+    let runs: Vec<RunId> = firsts(before, &items).into_iter().map(|(_, run)| run).collect();
+    let laps: Vec<(RunId, &Lap)> = runs.iter().filter_map(|run| Some((*run, recalled.known(*run)?.lap.as_ref()?))).collect();
+    // A request that names the response it goes on from takes over that one's calls and no other's.
+    let next = runs.last().copied().filter(|_| before.run.is_none());
+    let Placed { left, places } = left::place(state, caller, &laps, next, &items).await?;
+    for (index, placed) in places {
+        input.splice(index..index, placed);
+    }
+    before.left = before.left.take().or(left);
+    Ok(input)
 }
 
+/// Items of the protocol that a model reads. Thoughts are not among them: one that was not said belongs to the provider that had it,
+/// and none of ours takes one back yet. A type that nobody here has heard of is for somebody else.
+const FOR_MODELS: [&str; 6] =
+    ["message", "function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output", "mcp_call"];
+
 /// What came from the client is kept byte for byte.
-fn encode(item: &Value, sent: Option<&RawValue>) -> Bytes {
+fn encode(item: &Value, sent: Option<&RawValue>) -> Result<Bytes, WireError> {
+    let is_read = item.get("type").and_then(Value::as_str).is_none_or(|kind| FOR_MODELS.contains(&kind));
+    let instruction = if is_read { content::Instruction::Item } else { content::Instruction::Aside };
     match sent {
-        Some(raw) => content::encode(&content::Instruction::Item(raw)),
-        None => content::encode(&serde_json::json!({ "item": item })),
+        Some(raw) => Ok(content::encode(&instruction(raw))),
+        None => Ok(content::encode(&instruction(&to_raw_value(item).map_err(|error| WireError::internal(&error))?))),
     }
 }
 
@@ -183,16 +157,14 @@ impl Before {
 /// Some clients leave out what the server did when they send the conversation again: what belongs where, the last place first. It
 /// stands where their own part of the same response begins.
 async fn dropped(recalled: &mut Recalled<'_>, before: &Before, items: &[Value]) -> Result<Vec<(usize, Vec<Value>)>, WireError> {
-    let mut firsts: Vec<(usize, RunId)> = Vec::new();
-    for (index, item) in items.iter().enumerate() {
-        let Some(run) = run_of_item(item).filter(|run| Some(*run) != before.run) else { continue };
-        if !firsts.iter().any(|(_, known)| *known == run) {
-            firsts.push((index, run));
-        }
-    }
+    let firsts = firsts(before, items);
     let given: BTreeSet<String> = items.iter().filter_map(|item| item.get("id")?.as_str().map(str::to_owned)).collect();
     let mut places = Vec::with_capacity(firsts.len());
     for (index, run) in firsts.into_iter().rev() {
+        // A conversation may be of any length: what is longest ago is left as the client sent it.
+        if !recalled.has_room_for(run) {
+            break;
+        }
         let Some(output) = recalled.output(run, false).await? else { continue };
         let is_dropped = |item: &&Value| item["type"] == "mcp_call" && !item["id"].as_str().is_some_and(|id| given.contains(id));
         places.push((index, output.iter().filter(is_dropped).cloned().collect()));
@@ -200,7 +172,19 @@ async fn dropped(recalled: &mut Recalled<'_>, before: &Before, items: &[Value]) 
     Ok(places)
 }
 
-/// The run whose output an item is, by its id or its call's.
+/// The responses that calls in an input are of, each with the place of its first one.
+fn firsts(before: &Before, items: &[Value]) -> Vec<(usize, RunId)> {
+    let mut firsts: Vec<(usize, RunId)> = Vec::new();
+    for (index, item) in items.iter().enumerate() {
+        let Some(run) = run_of_item(item).filter(|run| Some(*run) != before.run) else { continue };
+        if !firsts.iter().any(|(_, known)| *known == run) {
+            firsts.push((index, run));
+        }
+    }
+    firsts
+}
+
+/// The run whose output an item is, by its call's id.
 fn run_of_item(item: &Value) -> Option<RunId> {
     let is_output = item.get("type")?.as_str()? == "function_call";
     let call = item.get("call_id").and_then(Value::as_str).filter(|_| is_output);
@@ -211,10 +195,26 @@ fn run_of_item(item: &Value) -> Option<RunId> {
 struct Recalled<'a> {
     state: &'a DoorState,
     caller: &'a Caller,
-    runs: BTreeMap<RunId, Option<(bool, Vec<Value>)>>,
+    runs: BTreeMap<RunId, Option<Past>>,
+}
+
+/// A response that was read again.
+struct Past {
+    is_stored: bool,
+    output: Vec<Value>,
+    lap: Option<Lap>,
 }
 
 impl Recalled<'_> {
+    fn has_room_for(&self, run: RunId) -> bool {
+        self.runs.len() < RECALLED_MAX || self.runs.contains_key(&run)
+    }
+
+    /// One that was read before.
+    fn known(&self, run: RunId) -> Option<&Past> {
+        self.runs.get(&run)?.as_ref()
+    }
+
     /// An item of a stored response, output or input.
     async fn item(&mut self, id: &str) -> Result<Option<Value>, WireError> {
         let Some((run, index)) = place_of(id) else { return Ok(None) };
@@ -239,7 +239,7 @@ impl Recalled<'_> {
     /// The output of a response; only of one that was stored, if that is asked.
     async fn output(&mut self, run: RunId, stored: bool) -> Result<Option<&Vec<Value>>, WireError> {
         if !self.runs.contains_key(&run) {
-            if self.runs.len() >= RECALLED_MAX {
+            if !self.has_room_for(run) {
                 let message =
                     format!("the input speaks of more than {RECALLED_MAX} earlier responses; send `previous_response_id` instead");
                 return Err(WireError::invalid("input", message));
@@ -247,18 +247,18 @@ impl Recalled<'_> {
             let read = self.read(run).await?;
             self.runs.insert(run, read);
         }
-        let found = self.runs.get(&run).and_then(Option::as_ref);
-        Ok(found.filter(|(is_stored, _)| *is_stored || !stored).map(|(_, output)| output))
+        Ok(self.known(run).filter(|past| past.is_stored || !stored).map(|past| &past.output))
     }
 
-    async fn read(&self, run: RunId) -> Result<Option<(bool, Vec<Value>)>, WireError> {
-        let view = self.state.engine.views().run(self.caller.tenant(), run).await?;
-        let Some(known) = view.and_then(Known::of) else { return Ok(None) };
+    async fn read(&self, run: RunId) -> Result<Option<Past>, WireError> {
+        let Some(view) = self.state.engine.views().run(self.caller.tenant(), run).await? else { return Ok(None) };
+        let lap = Lap::of(self.state, self.caller, &view).await?;
+        let Some(known) = Known::of(view) else { return Ok(None) };
         let is_stored = known.note.store;
         let mut reader = Reader::new(&self.state.engine, known, false);
         reader.catch_up().await?;
         let mut read = object(&reader.made);
         let output = read["output"].as_array_mut().map(std::mem::take).unwrap_or_default();
-        Ok(Some((is_stored, output)))
+        Ok(Some(Past { is_stored, output, lap }))
     }
 }

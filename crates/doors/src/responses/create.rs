@@ -12,17 +12,18 @@ use super::{
     body::WireBody,
     chain,
     error::WireError,
+    join::{self, Identity},
     manifest::{self, Pinned},
     note::{Note, Spelling},
     object::object,
     reader::{Known, Reader},
     request::Create,
-    stream,
+    stream::{self, Unseen},
 };
 use crate::{
     DoorState, answer,
     auth::{Caller, Scope},
-    request::{header_key, trace},
+    request::trace,
     waiting::news_or_time,
 };
 
@@ -40,59 +41,52 @@ pub(super) async fn create(
     if create.conversation.is_some() {
         return Err(WireError::invalid("conversation", "conversations are not served yet; send `previous_response_id` instead"));
     }
-    let key = header_key(&headers)?;
-    let fingerprint = key.as_ref().map(|_| fingerprint(&body)).unwrap_or_default();
+    let identity = Identity::read(&headers, &body)?;
+    if let Some(rest) = join::rest(&state, &caller, &identity, &body, &create.input).await? {
+        let followed = earlier(&state, &caller, rest.run, &rest.fingerprint).await?;
+        return answer(&state, &create, followed, rest.unseen).await;
+    }
     let spelling = spelling(&state, &headers, &create);
-    let before = chain::before(&state, &caller, create.previous.as_deref()).await?;
-    let mut input = chain::input(&state, &caller, &before, &create.input).await?;
+    let mut before = chain::before(&state, &caller, create.previous.as_deref()).await?;
+    let input = chain::input(&state, &caller, &mut before, &create.input).await?;
     let Pinned { manifest, agent } = manifest::pin(&state, &caller, &create).await?;
     let note = Note {
         store: create.store,
         background: create.background,
         spelling,
         names: create.namespaced.clone(),
-        fingerprint: fingerprint.clone(),
+        fingerprint: identity.fingerprint.clone(),
         ..Note::new(create.model.clone().unwrap_or_else(|| manifest.model.clone()), echo(&create))
     };
-    let mut request = Respond {
+    let request = Respond {
         tenant: caller.tenant().clone(),
         agent,
         manifest,
-        input: Vec::new(),
+        input,
         parent: before.parent,
         left: before.left,
         note: note.encode(),
-        dedupe: key.as_deref().map(|key| format!("response:{key}")),
+        dedupe: None,
         erase_ms: (!create.store).then_some(state.responses.erase_ms),
         lineage: Lineage { trace: trace(&headers)?, source: Some(caller.name()), ..Lineage::default() },
     };
-    request.input.append(&mut input);
-    let taken = match state.engine.respond(request.clone()).await {
-        Err(EngineError::TakenBefore(by)) => {
-            // The other branch ran the calls that were left behind: this one gets what they brought.
-            request.left = None;
-            request.input.extend(chain::taken_results(&state, &caller, by).await?);
-            state.engine.respond(request).await?
-        }
-        taken => taken?,
+    // Until the answer has its reader, the arrival stands for it.
+    let (taken, _arrival) = join::take(&state, &caller, &identity, request).await?;
+    let Responded { run: id, agent, begun } = taken;
+    let followed = match begun {
+        Some(begun) => (Known { id, agent, note: Arc::new(note), manifest: begun.manifest, created_at: begun.at }, begun.rests),
+        None => earlier(&state, &caller, id, &identity.fingerprint).await?,
     };
-    answer(&state, &caller, &create, taken, note).await
+    answer(&state, &create, followed, Unseen::default()).await
 }
 
 /// What a client gets for a run that was taken, or that its key found again.
-async fn answer(state: &DoorState, caller: &Caller, create: &Create, taken: Responded, note: Note) -> Result<Response, WireError> {
-    let Responded { run: id, agent, begun } = taken;
-    let (known, rests) = match begun {
-        Some(begun) => (Known { id, agent, note: Arc::new(note), manifest: begun.manifest, created_at: begun.at }, begun.rests),
-        None => {
-            let rests = state.engine.watch_rests(&agent).from_before();
-            (earlier(state, caller, id, &note.fingerprint).await?, rests)
-        }
-    };
+async fn answer(state: &DoorState, create: &Create, followed: (Known, Watch), unseen: Unseen) -> Result<Response, WireError> {
+    let (known, rests) = followed;
     let patience = (!known.note.store).then(|| Duration::from_millis(state.responses.join_ms));
     let attendance = state.attended.attend(&state.engine, &known.agent, known.id, patience);
     if create.stream {
-        return Ok(stream::response(Reader::new(&state.engine, known, true), None, Some(attendance), state.responses.heartbeat_ms));
+        return Ok(stream::response(Reader::new(&state.engine, known, true), unseen, Some(attendance), state.responses.heartbeat_ms));
     }
     let mut attendance = attendance;
     let mut reader = Reader::new(&state.engine, known, false);
@@ -105,11 +99,12 @@ async fn answer(state: &DoorState, caller: &Caller, create: &Create, taken: Resp
 }
 
 /// The run that a key found again, if this is the request that it was for.
-async fn earlier(state: &DoorState, caller: &Caller, id: RunId, fingerprint: &str) -> Result<Known, WireError> {
+async fn earlier(state: &DoorState, caller: &Caller, id: RunId, fingerprint: &str) -> Result<(Known, Watch), WireError> {
     let view = state.engine.views().run(caller.tenant(), id).await?.ok_or(EngineError::UnknownRun)?;
     let known = Known::of(view).ok_or(EngineError::UnknownRun)?;
     if known.note.fingerprint == fingerprint {
-        return Ok(known);
+        let rests = state.engine.watch_rests(&known.agent).from_before();
+        return Ok((known, rests));
     }
     let message = "this Idempotency-Key was used for another request; use a fresh key for a new one";
     Err(WireError::conflict("idempotency_key_reused", message).at("Idempotency-Key"))
@@ -171,14 +166,6 @@ fn spelling(state: &DoorState, headers: &HeaderMap, create: &Create) -> Spelling
         lifecycle: header("windlass-events", "lifecycle") || included("windlass:lifecycle_events"),
         standard,
     }
-}
-
-/// What tells one request from another: what it says, in whatever order.
-fn fingerprint(body: &[u8]) -> String {
-    use sha2::{Digest, Sha256};
-    // An object of this kind keeps its keys sorted, so that the order they came in says nothing.
-    let canonical = serde_json::from_slice::<Value>(body).map(|value| value.to_string()).unwrap_or_default();
-    Sha256::digest(canonical.as_bytes()).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The agent that a model's name stands for, if it does.

@@ -12,7 +12,7 @@ use super::{
     items::item_id,
     object::{object, run_of},
     reader::{Known, Reader},
-    stream,
+    stream::{self, Unseen},
 };
 use crate::{
     DoorState, answer,
@@ -44,7 +44,7 @@ pub(super) async fn retrieve(
     if flag(&query, "stream")? {
         let after = number(&query, "starting_after")?;
         check_after(&state, &caller, &id, after).await?;
-        return Ok(stream::response(Reader::new(&state.engine, known, true), after, None, state.responses.heartbeat_ms));
+        return Ok(stream::response(Reader::new(&state.engine, known, true), Unseen::after(after), None, state.responses.heartbeat_ms));
     }
     if query.text("starting_after").is_some() {
         return Err(WireError::invalid("starting_after", "`starting_after` is about a stream: send `stream=true` too"));
@@ -135,7 +135,7 @@ pub(super) fn wire_input(run: RunId, index: usize, item: &Item) -> Option<Value>
         return None;
     }
     let mut value = match serde_json::from_slice(&item.content).ok()? {
-        content::Instruction::Item(raw) => serde_json::from_str::<Value>(raw.get()).ok()?,
+        content::Instruction::Item(raw) | content::Instruction::Aside(raw) => serde_json::from_str::<Value>(raw.get()).ok()?,
         content::Instruction::Text(text) => json!({ "role": "user", "content": [{ "type": "input_text", "text": text }] }),
     };
     let object = value.as_object_mut()?;

@@ -3,7 +3,7 @@
 //! A slow reader holds one page of events; its connection's own back-pressure decides when it reads on. A stream that cannot be
 //! ended properly is broken off, never closed: a clean end without the last event looks like a whole answer to most clients.
 
-use std::{io, time::Duration};
+use std::{collections::BTreeSet, io, time::Duration};
 
 use axum::{
     body::Body,
@@ -15,17 +15,47 @@ use futures_util::stream;
 use tokio::time::Instant;
 use windlass_ports::StoreError;
 
-use super::{attended::Attendance, reader::Reader, wire::DONE};
+use super::{
+    attended::Attendance,
+    reader::Reader,
+    wire::{DONE, WireEvent},
+};
 use crate::waiting::news_or_time;
 
 /// How long after a nudge that brought nothing a comment keeps the connection alive instead.
 const PATIENCE_MS: u64 = 5_000;
 
-/// The stream of a response after the event of a number, or from its beginning.
-pub(super) fn response(reader: Reader, after: Option<u64>, attendance: Option<Attendance>, heartbeat_ms: u64) -> Response {
+/// Which events a reader has not got yet: all, if nothing is said.
+#[derive(Default)]
+pub(super) struct Unseen {
+    /// It has those up to this number.
+    after: Option<u64>,
+    /// It has these items of the output, and does not want to hear of them again.
+    items: BTreeSet<usize>,
+}
+
+impl Unseen {
+    /// What comes after an event.
+    pub fn after(number: Option<u64>) -> Self {
+        Unseen { after: number, ..Unseen::default() }
+    }
+
+    /// What is not about these items of the output.
+    pub fn without_items(items: impl IntoIterator<Item = usize>) -> Self {
+        Unseen { after: None, items: items.into_iter().collect() }
+    }
+
+    fn has(&self, event: &WireEvent) -> bool {
+        let is_new = self.after.is_none_or(|after| event.number > after);
+        is_new && event.output_index().is_none_or(|index| !self.items.contains(&index))
+    }
+}
+
+/// The stream of a response.
+pub(super) fn response(reader: Reader, unseen: Unseen, attendance: Option<Attendance>, heartbeat_ms: u64) -> Response {
     let stream = Stream {
         reader,
-        after,
+        unseen,
         attendance,
         heartbeat: Duration::from_millis(heartbeat_ms.max(1)),
         place: Place::Running,
@@ -44,8 +74,8 @@ pub(super) fn response(reader: Reader, after: Option<u64>, attendance: Option<At
 
 struct Stream {
     reader: Reader,
-    /// Events up to this number are left out.
-    after: Option<u64>,
+    /// Anything else is left out.
+    unseen: Unseen,
     attendance: Option<Attendance>,
     /// How long it may be silent.
     heartbeat: Duration,
@@ -70,7 +100,7 @@ impl Stream {
     async fn next(mut self) -> Option<(io::Result<Bytes>, Self)> {
         loop {
             if let Some(event) = self.reader.made.events.pop() {
-                if self.after.is_some_and(|after| event.number <= after) {
+                if !self.unseen.has(&event) {
                     continue;
                 }
                 (self.quiet_since, self.nudged) = (Instant::now(), false);

@@ -85,6 +85,11 @@ impl WireEvent {
         WireEvent { kind, number, body }
     }
 
+    /// Which item of the output it is about, if it is about one.
+    pub fn output_index(&self) -> Option<usize> {
+        self.body.get("output_index")?.as_u64().and_then(|index| usize::try_from(index).ok())
+    }
+
     /// The event object.
     pub fn json(mut self) -> Value {
         self.body["type"] = self.kind.into();

@@ -154,12 +154,11 @@ impl Worker {
         let items = self.inner.views.box_items(&self.agent.tenant, context.id, 0, context.length as usize).await?;
         let calls = items.iter().filter(|item| item.kind == ItemKind::Call);
         let calls = calls.filter_map(|item| serde_json::from_slice::<content::Call>(&item.content).ok());
-        let mut requested = calls.map(|call| {
-            (call.takes.unwrap_or(call.call), RequestedCall { provider_id: call.provider_id, tool: call.tool, arguments: call.arguments })
-        });
+        let requested = |call: content::Call| RequestedCall { provider_id: call.provider_id, tool: call.tool, arguments: call.arguments };
         Ok(match run.state.origin {
-            Origin::Action => requested.next().map_or(Opening::Ask, |(_, call)| Opening::Act(call)),
-            Origin::Turn => Opening::TakeOver(requested.collect()),
+            Origin::Action => calls.map(requested).next().map_or(Opening::Ask, Opening::Act),
+            // Others that stand there were made before, and have their results.
+            Origin::Turn => Opening::TakeOver(calls.filter_map(|call| Some((call.takes?, requested(call)))).collect()),
         })
     }
 

@@ -1,0 +1,188 @@
+//! Calls of ours that a response left behind, because its client had calls of its own to make in the same breath. The first
+//! follow-up makes them; whoever comes after it gets what they brought.
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use serde_json::Value;
+use windlass_engine::{EngineError, LeftCalls, Respond, Responded};
+use windlass_kernel::{CallKey, CallNumber, EndReason, ItemKind, Phase, RequestedCall, Route, RunId, ToolChoice, content};
+use windlass_ports::{Item, RunStatus, RunView};
+
+use super::{error::WireError, items::place_of};
+use crate::{DoorState, auth::Caller};
+
+/// The calls of the reply that ended a run.
+pub(super) struct Lap {
+    /// Those that its client makes.
+    pub clients: BTreeSet<CallNumber>,
+    /// Those that were left behind.
+    pub ours: Vec<(CallNumber, RequestedCall)>,
+}
+
+impl Lap {
+    /// The last lap of a run. `None` if it did not end with calls for its client.
+    pub async fn of(state: &DoorState, caller: &Caller, view: &RunView) -> Result<Option<Self>, WireError> {
+        let Phase::Ended { reason, .. } = &view.state.phase else { return Ok(None) };
+        // A client may make calls all the same that it forbade: they stand in the output as its own.
+        let is_forbidden = *reason == EndReason::Answered && view.manifest.choice == ToolChoice::None;
+        if *reason != EndReason::RequiresAction && !is_forbidden {
+            return Ok(None);
+        }
+        let output = view.state.output;
+        let items = state.engine.views().box_items(caller.tenant(), output.id, 0, output.length as usize).await?;
+        let made = items.iter().rev().skip(1).take_while(|item| item.kind == ItemKind::Call);
+        let mut calls: Vec<content::Call> = made.filter_map(|item| serde_json::from_slice(&item.content).ok()).collect();
+        calls.reverse();
+        let is_clients =
+            |call: &content::Call| is_forbidden || view.manifest.tool(&call.tool).is_some_and(|tool| tool.route == Route::Client);
+        let (clients, ours): (Vec<_>, Vec<_>) = calls.into_iter().partition(is_clients);
+        let requested =
+            |call: content::Call| (call.call, RequestedCall { provider_id: call.provider_id, tool: call.tool, arguments: call.arguments });
+        Ok(Some(Lap { clients: clients.iter().map(|call| call.call).collect(), ours: ours.into_iter().map(requested).collect() }))
+    }
+}
+
+/// Items that belong into a context.
+type Items = Vec<(ItemKind, Bytes)>;
+
+/// What a conversation gets that its client sent again without what we know of it.
+pub(super) struct Placed {
+    /// The calls that the run has to make first.
+    pub left: Option<LeftCalls>,
+    /// What belongs where, the last place first.
+    pub places: Vec<(usize, Items)>,
+}
+
+/// Puts calls that were left behind beside the client's of the same lap. Those of the response that is gone on from (`next`) are to
+/// be taken over; those of earlier ones were, and have their results beside them.
+pub(super) async fn place(
+    state: &DoorState,
+    caller: &Caller,
+    laps: &[(RunId, &Lap)],
+    next: Option<RunId>,
+    items: &[Value],
+) -> Result<Placed, WireError> {
+    let mut placed = Placed { left: None, places: Vec::new() };
+    for (run, lap) in laps.iter().filter(|(_, lap)| !lap.ours.is_empty()) {
+        let is_next = Some(*run) == next;
+        let mut results = Vec::new();
+        if is_next {
+            placed.left = Some(LeftCalls { run: *run, calls: lap.ours.clone(), is_placed: true });
+        } else {
+            let taker = state.engine.views().run_taking(caller.tenant(), *run).await?;
+            let is_there = |taker: RunId| laps.iter().any(|(run, _)| *run == taker) || has_calls_of(items, taker);
+            let Some(taker) = taker.filter(|taker| !is_there(*taker)) else { continue };
+            results = match taken_results(state, caller, taker).await? {
+                Some(results) if !results.is_empty() => results,
+                Some(_) | None => continue,
+            };
+        }
+        placed.places.extend(beside(*run, lap, items, is_next, results));
+    }
+    placed.places.sort_by_key(|(index, _)| std::cmp::Reverse(*index));
+    Ok(placed)
+}
+
+/// Whether calls that a run made stand among the items.
+fn has_calls_of(items: &[Value], run: RunId) -> bool {
+    let is_its = |item: &Value| item["type"] == "mcp_call" && item["id"].as_str().and_then(place_of).is_some_and(|(of, _)| of == run);
+    items.iter().any(is_its)
+}
+
+/// Where the calls of a lap belong: each before the client's call that follows it, the others and the results after the last.
+fn beside(run: RunId, lap: &Lap, items: &[Value], is_next: bool, results: Items) -> Vec<(usize, Items)> {
+    let number = |item: &Value| {
+        let is_call = item["type"] == "function_call";
+        let key: CallKey = item["call_id"].as_str().filter(|_| is_call)?.parse().ok()?;
+        (key.run == run && lap.clients.contains(&key.call)).then_some(key.call)
+    };
+    let clients: Vec<(usize, CallNumber)> = items.iter().enumerate().filter_map(|(index, item)| Some((index, number(item)?))).collect();
+    let Some((last, _)) = clients.last() else { return Vec::new() };
+    let mut places: Vec<(usize, Items)> = clients.iter().map(|(index, _)| (*index, Vec::new())).collect();
+    places.push((last + 1, Vec::new()));
+    for (ours, requested) in &lap.ours {
+        let place = clients.iter().position(|(_, theirs)| theirs > ours).unwrap_or(clients.len());
+        let call = content::taken_call(*ours, requested, is_next.then_some(*ours));
+        places[place].1.push((ItemKind::Call, call));
+    }
+    places[clients.len()].1.extend(results);
+    places
+}
+
+/// Starts a run, with the calls that the response before it left behind.
+pub(super) async fn start(state: &DoorState, caller: &Caller, mut request: Respond) -> Result<Responded, WireError> {
+    match state.engine.respond(request.clone()).await {
+        Err(EngineError::TakenBefore(by)) => {
+            // The other branch ran the calls that were left behind: this one gets what they brought.
+            let is_placed = request.left.take().is_some_and(|left| left.is_placed);
+            let results = taken_results(state, caller, by).await?.ok_or_else(|| {
+                let message = "another follow-up of the same response is running its tool calls; try again when they are done";
+                WireError::conflict("tool_calls_running", message).at(if is_placed { "input" } else { "previous_response_id" })
+            })?;
+            if is_placed && (results.is_empty() || has_calls_of(&wire_items(&request.input), by)) {
+                request.input.retain(|(kind, content)| !is_to_be_taken(*kind, content));
+            } else {
+                request.input.iter_mut().for_each(|(kind, content)| settle(*kind, content));
+                request.input.extend(results);
+            }
+            Ok(state.engine.respond(request).await?)
+        }
+        started => Ok(started?),
+    }
+}
+
+fn wire_items(input: &[(ItemKind, Bytes)]) -> Vec<Value> {
+    let sent = input.iter().filter(|(kind, _)| *kind == ItemKind::Instruction);
+    let item = |content: &Bytes| match serde_json::from_slice(content).ok()? {
+        content::Instruction::Item(raw) => serde_json::from_str(raw.get()).ok(),
+        content::Instruction::Text(_) | content::Instruction::Aside(_) => None,
+    };
+    sent.filter_map(|(_, content)| item(content)).collect()
+}
+
+fn taken(kind: ItemKind, content: &[u8]) -> Option<content::Call> {
+    let call: content::Call = serde_json::from_slice(content).ok().filter(|_| kind == ItemKind::Call)?;
+    call.takes.is_some().then_some(call)
+}
+
+fn is_to_be_taken(kind: ItemKind, content: &[u8]) -> bool {
+    taken(kind, content).is_some()
+}
+
+/// A call that was to be taken over is one that was made.
+fn settle(kind: ItemKind, content: &mut Bytes) {
+    if let Some(call) = taken(kind, content) {
+        *content = content::encode(&content::Call { takes: None, ..call });
+    }
+}
+
+/// The results of calls that a run took over, under the numbers that the calls had where they were left behind. `None` if some of
+/// them still run; calls that will never have a result are without one, and so are those of a run that was erased.
+async fn taken_results(state: &DoorState, caller: &Caller, by: RunId) -> Result<Option<Items>, WireError> {
+    let views = state.engine.views();
+    let Some(view) = views.run(caller.tenant(), by).await? else { return Ok(Some(Vec::new())) };
+    let is_over = view.status == RunStatus::Ended;
+    let output = view.state.output;
+    let items = views.box_items(caller.tenant(), output.id, 0, output.length as usize).await?;
+    let calls: Vec<content::Call> = items.iter().filter_map(|item| taken(item.kind, &item.content)).collect();
+    if calls.is_empty() {
+        return Ok(is_over.then(Vec::new));
+    }
+    let mut results = Vec::with_capacity(calls.len());
+    for call in calls {
+        let result = items.iter().find_map(|item| result_of(item, call.call, call.takes?));
+        match result {
+            Some(result) => results.push((ItemKind::Result, result)),
+            None if is_over => {}
+            None => return Ok(None),
+        }
+    }
+    Ok(Some(results))
+}
+
+/// The result of a call, under another number.
+fn result_of(item: &Item, call: CallNumber, number: CallNumber) -> Option<Bytes> {
+    let result: content::CallResult<'_> = serde_json::from_slice(&item.content).ok().filter(|_| item.kind == ItemKind::Result)?;
+    (result.call == call).then(|| content::result(number, result.status, result.result))
+}
