@@ -108,7 +108,7 @@ async fn follow(engine: Engine, taken: Responded) -> Vec<u64> {
             () = rests.changed() => return waits,
             () = news.changed() => {}
         }
-        let words = engine.open_words(&taken.agent.tenant, taken.run, waits.len()).await.expect("words can be read");
+        let words = engine.open_words(&taken.agent.tenant, taken.run, waits.len()).await.expect("words can be read").pieces;
         let now = now_us();
         waits.extend(words.iter().filter_map(|word| u64::from_str_radix(word.trim(), 16).ok()).map(|spoken| now.saturating_sub(spoken)));
     }

@@ -25,6 +25,7 @@ use crate::{
     settings::Settings,
     submit::{NewTurn, enqueued},
     sweep,
+    tail::{Tail, Tails},
     tasks::Tasks,
     watch::{Watch, Watchers},
     workers::Workers,
@@ -71,6 +72,7 @@ pub(crate) struct Inner {
     pub roster: Roster,
     pub servers: Option<Arc<dyn ToolServers>>,
     pub live: Live,
+    pub tails: Tails,
     pub doorbell: Option<Arc<dyn Doorbell>>,
     pub clock: Arc<dyn Clock>,
     pub ids: Arc<dyn Ids>,
@@ -107,6 +109,7 @@ impl Engine {
             roster: parts.roster,
             servers: parts.servers,
             live: Live::default(),
+            tails: Tails::default(),
             doorbell: parts.doorbell,
             clock: parts.clock,
             ids: parts.ids,
@@ -250,6 +253,11 @@ impl Engine {
     /// Wakes when a run of the agent has come to rest, and that is on disk: it has ended, or a person has to decide.
     pub fn watch_rests(&self, agent: &AgentKey) -> Watch {
         self.inner.rests.watch(agent)
+    }
+
+    /// Follows a run: what is committed of it here from now on need not be read.
+    pub fn follow(&self, run: RunId) -> Tail {
+        self.inner.tails.follow(run)
     }
 
     /// What can be read.

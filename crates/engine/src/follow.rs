@@ -5,15 +5,25 @@ use windlass_ports::StoreError;
 
 use crate::{engine::Engine, note::Note};
 
+/// Words that were announced and stand in no item yet, in their pieces.
+#[derive(Debug, Default)]
+pub struct OpenWords {
+    /// The pieces.
+    pub pieces: Vec<String>,
+    /// Whether this process has the run.
+    pub are_said_here: bool,
+}
+
 impl Engine {
     /// The pieces of a run's open words after the first so many: announced, and not in an item yet. Whoever reads the journal
     /// afterwards and finds the words settled there throws these away.
-    pub async fn open_words(&self, tenant: &Tenant, run: RunId, after: usize) -> Result<Vec<String>, StoreError> {
+    pub async fn open_words(&self, tenant: &Tenant, run: RunId, after: usize) -> Result<OpenWords, StoreError> {
         if let Some(words) = self.inner().live.find(run) {
-            return Ok(words.after(after));
+            return Ok(OpenWords { pieces: words.after(after), are_said_here: true });
         }
         let said = self.views().announced(tenant, run).await?;
-        Ok(said.pieces.cut(&said.text).into_iter().skip(after).map(str::to_owned).collect())
+        let pieces = said.pieces.cut(&said.text).into_iter().skip(after).map(str::to_owned).collect();
+        Ok(OpenWords { pieces, are_said_here: false })
     }
 
     /// Somebody who reads along has heard nothing for a while, since the journal had so many events: the run gives a sign of life,

@@ -103,6 +103,11 @@ impl Live {
         }
     }
 
+    /// The run's words are settled: whoever still holds them has nothing to show any more.
+    pub fn forget(&self, run: RunId) {
+        self.lock().words.remove(&run);
+    }
+
     fn lock(&self) -> MutexGuard<'_, Runs> {
         self.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -13,6 +13,7 @@ use crate::{
     api::EngineError,
     engine::Engine,
     submit::{NewTurn, enqueued},
+    tail::Tail,
     watch::Watch,
 };
 
@@ -72,6 +73,8 @@ pub struct Begun {
     pub at: Timestamp,
     /// Wakes when it has come to rest, however soon that was.
     pub rests: Watch,
+    /// Everything that happened in it so far.
+    pub tail: Tail,
 }
 
 impl Engine {
@@ -108,7 +111,7 @@ impl Engine {
         };
         let agent = new.agent.clone();
         // Watched from before there is anything to miss.
-        let begun = Begun { manifest: new.manifest.manifest.clone(), at: new.at, rests: self.watch_rests(&agent) };
+        let begun = Begun { manifest: new.manifest.manifest.clone(), at: new.at, rests: self.watch_rests(&agent), tail: self.follow(id) };
         let outcome = self.submit(id, new, request.lineage, opening).await?;
         if let StoreEnqueued::Duplicate { run, agent, .. } = &outcome
             && *run != id

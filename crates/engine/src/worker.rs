@@ -13,13 +13,14 @@ use std::{collections::BTreeSet, panic::AssertUnwindSafe, sync::Arc, time::Durat
 use futures_util::FutureExt;
 use tokio::sync::mpsc;
 use windlass_kernel::{AgentKey, Event, Input, RunId, Timestamp, ToolName};
-use windlass_ports::{Commit, CommitKind, Enqueued, Guard, NewRun, StoreError};
+use windlass_ports::{Commit, CommitKind, Committed, Enqueued, Guard, NewRun, Passage, StoreError};
 
 use crate::{
     api::EngineError,
     draft::Draft,
     engine::Inner,
     note::{Answer, Note},
+    tail::Tail,
 };
 use held::Held;
 use told::{Settled, Told};
@@ -171,6 +172,7 @@ impl Worker {
         }
         let id = new.run;
         let rests = new.enter.as_ref().is_some_and(comes_to_rest);
+        let begun = self.inner.tails.find(id).and_then(|tail| Some((tail.beginning(&new)?, tail)));
         let entering = new.enter.clone().map(|enter| Held::entering(&new, enter));
         self.inner.crash.before_commit(CommitKind::Enqueue);
         let outcome = self.inner.store.enqueue(new).await;
@@ -178,6 +180,9 @@ impl Worker {
         match (&outcome, entering) {
             (Ok(Enqueued::Entered { epoch, seq, .. }), Some((mut held, claimable))) => {
                 held.leased(*epoch, *seq);
+                if let Some((passages, tail)) = begun {
+                    tail.show(passages, *epoch);
+                }
                 self.held.replace(held);
                 self.tell_services(claimable);
                 self.tell_watchers(rests);
@@ -252,14 +257,14 @@ impl Worker {
         self.settle_apart(told).await.map(|apart| if again { Advanced::MoreToDo } else { apart })
     }
 
-    async fn commit(&mut self, draft: Draft, now: Timestamp) -> Result<windlass_ports::Committed, StoreError> {
+    async fn commit(&mut self, draft: Draft, now: Timestamp) -> Result<Committed, StoreError> {
         let run = self.held.run().expect("a draft is made from a held run");
         let guard = run.guard(&self.agent);
         let commit = draft.into_commit(run.id, self.inner.node, now);
         self.send(guard, commit).await
     }
 
-    async fn send(&mut self, guard: Guard, commit: Commit) -> Result<windlass_ports::Committed, StoreError> {
+    async fn send(&mut self, guard: Guard, commit: Commit) -> Result<Committed, StoreError> {
         let kind = commit.kind;
         self.inner.crash.before_commit(kind);
         let committed = match self.inner.store.commit(guard.clone(), commit.clone()).await {
@@ -273,13 +278,28 @@ impl Worker {
         self.inner.crash.after_commit(kind);
         let rests = comes_to_rest(&commit);
         self.held.log_failures(&commit);
+        let shown = self.to_show(&commit);
+        if commit.settles {
+            self.inner.live.forget(commit.run);
+        }
         let claimable = self.held.committed(commit, &committed);
+        // Not before the words of the last lap are put away, or a follower would take them for those of the next.
+        if let Some((passages, tail)) = shown {
+            tail.show(passages, committed.epoch);
+        }
         self.tell_services(claimable);
         self.tell_watchers(rests);
         if committed.next_leased {
             self.inner.pass_on(&self.agent);
         }
         Ok(committed)
+    }
+
+    /// What followers in this process need not read of a commit.
+    fn to_show(&self, commit: &Commit) -> Option<(Vec<Passage>, Tail)> {
+        let tail = self.inner.tails.find(commit.run)?;
+        let run = self.held.run().filter(|run| run.id == commit.run)?;
+        Some((tail.passages(&run.state, commit)?, tail))
     }
 
     /// An effect found the lease lost just before it would have started. It is owed still, but not before the run was read anew:

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use windlass_engine::{Engine, Watch};
+use windlass_engine::{Engine, OpenWords, Tail, Watch};
 use windlass_kernel::{AgentKey, Manifest, RunId, Timestamp};
-use windlass_ports::{RunView, StoreError};
+use windlass_ports::{Passage, RunView, StoreError};
 
 use super::{note::Note, project::Projection};
 use crate::limits::EVENTS_PAGE;
@@ -15,6 +15,9 @@ pub(super) struct Reader {
     pub agent: AgentKey,
     pub watch: Watch,
     pub made: Projection,
+    tail: Tail,
+    /// Whether the response has just been brought up to date from the tail: then what is not there has not happened yet.
+    is_up_to_date: bool,
 }
 
 /// What a response is read from, if it is this door's.
@@ -39,7 +42,7 @@ impl Reader {
     pub fn new(engine: &Engine, known: Known, is_told: bool) -> Self {
         let watch = engine.watch_agent(&known.agent);
         let made = Projection::new(known.id, known.note, known.manifest, known.created_at, is_told);
-        Reader { engine: engine.clone(), agent: known.agent, watch, made }
+        Reader { engine: engine.clone(), agent: known.agent, watch, tail: engine.follow(known.id), made, is_up_to_date: false }
     }
 
     /// Reads everything there is by now.
@@ -56,11 +59,12 @@ impl Reader {
         // Words are read first: if the journal, read after them, does not settle them, they belong to where the response is.
         let words = match self.made.awaits_words() {
             true => self.engine.open_words(&self.agent.tenant, self.made.id, self.made.pieces).await?,
-            false => Vec::new(),
+            false => OpenWords::default(),
         };
-        let passages = self.engine.views().passages(&self.agent.tenant, self.made.id, self.made.run.clone(), EVENTS_PAGE).await?;
+        let passages = self.passages(words.are_said_here && !words.pieces.is_empty()).await?;
         if passages.is_empty() {
-            self.made.take_words(words);
+            self.made.take_words(words.pieces);
+            self.is_up_to_date = false;
             return Ok(false);
         }
         let is_page_full = passages.len() == EVENTS_PAGE;
@@ -68,7 +72,22 @@ impl Reader {
             self.made.take(passage);
         }
         // The first words of a lap may have been announced before the reader knew of the lap.
-        Ok(is_page_full || self.made.awaits_words())
+        let may_be_more = is_page_full || self.made.awaits_words();
+        self.is_up_to_date &= may_be_more;
+        Ok(may_be_more)
+    }
+
+    /// What happened since. Words that are announced here show that this process has the run, and knows all that happened in it.
+    async fn passages(&mut self, has_words: bool) -> Result<Vec<Passage>, StoreError> {
+        let next = self.made.next_number();
+        if let Some(found) = self.tail.from(next)
+            && (!found.is_empty() || has_words || self.is_up_to_date)
+        {
+            self.is_up_to_date = true;
+            return Ok(found);
+        }
+        self.is_up_to_date = false;
+        self.engine.views().passages(&self.agent.tenant, self.made.id, self.made.run.clone(), EVENTS_PAGE).await
     }
 
     /// Asks the run for a sign of life: nobody here has heard anything for a while.
