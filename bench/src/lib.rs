@@ -74,6 +74,13 @@ fn machine_cpu_s() -> f64 {
     [0, 1, 2, 5, 6].iter().map(|index| fields.get(*index).copied().unwrap_or(0)).sum::<u64>() as f64 / 100.0
 }
 
+/// Processor seconds that the machine was not given when it wanted them.
+pub fn stolen_s() -> f64 {
+    let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
+    let ticks = stat.lines().next().and_then(|line| line.split_whitespace().nth(8)?.parse::<u64>().ok());
+    ticks.unwrap_or(0) as f64 / 100.0
+}
+
 /// Proportional resident memory of a process in kilobytes.
 pub fn memory_kb(pid: u32) -> u64 {
     let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
@@ -105,6 +112,7 @@ pub struct Meter {
     disk: u64,
     own: f64,
     machine: f64,
+    stolen: f64,
 }
 
 /// What a phase used: time, device flushes and bytes, disk growth, processor.
@@ -121,13 +129,15 @@ pub struct Used {
     pub cores: f64,
     /// Cores everybody else used.
     pub cores_others: f64,
+    /// Cores that other machines on the same hardware took away: a figure with many of them says little.
+    pub cores_stolen: f64,
 }
 
 impl Meter {
     /// Begins a phase whose data is in that folder.
     pub fn start(data: &Path) -> Self {
         let (device, disk, own, machine) = (device(), disk_bytes(data), cpu_s(std::process::id()), machine_cpu_s());
-        Meter { began: Instant::now(), device, data: data.to_owned(), disk, own, machine }
+        Meter { began: Instant::now(), device, data: data.to_owned(), disk, own, machine, stolen: stolen_s() }
     }
 
     /// Ends the phase.
@@ -141,6 +151,7 @@ impl Meter {
             grown: disk_bytes(&self.data) as i64 - self.disk as i64,
             cores: (own - self.own) / seconds,
             cores_others: ((machine - self.machine) - (own - self.own)) / seconds,
+            cores_stolen: (stolen_s() - self.stolen) / seconds,
         }
     }
 }
@@ -185,7 +196,7 @@ impl Measured {
             "disk_bytes_per_run": (self.busy.grown as f64 / runs).round(), "device_bytes_per_run": (self.busy.written as f64 / runs).round(),
             "flushes_per_run_cN": round(self.busy.flushes as f64 / runs, 2), "flushes_per_run_c1": round(self.alone.flushes as f64 / alone, 2),
             "cores_server": 0.0, "cores_driver": round(self.busy.cores, 2),
-            "cores_others": round(self.busy.cores_others, 2), "cores_others_c1": round(self.alone.cores_others, 2),
+            "cores_stolen": round(self.busy.cores_stolen, 2), "cores_others": round(self.busy.cores_others, 2), "cores_others_c1": round(self.alone.cores_others, 2),
             "cpu_ms_per_run": round(self.busy.cores * self.busy.seconds * 1000.0 / runs, 3),
         });
         fields.as_object().cloned().unwrap_or_default()

@@ -1,5 +1,5 @@
-//! The Responses door in front of a scripted backend, everything durable: processor time per request, the first word compared with
-//! the backend's own, memory after many responses.
+//! The Responses door in front of a scripted backend, everything durable: processor time per request, the first event and the first
+//! word compared with the backend's own, memory after many responses.
 //!
 //! `gateway BINARY` starts that binary in a folder of its own. `SECS` (5) per phase, `CLIENTS` (16), `RESPONSES` (100,000) stored
 //! before the memory is read.
@@ -18,7 +18,7 @@ use std::{
 
 use futures_util::{StreamExt, future::join_all};
 use serde_json::{Value, json};
-use windlass_bench::{backend, cpu_s, memory_kb, percentile, round, setting};
+use windlass_bench::{backend, cpu_s, memory_kb, percentile, round, setting, stolen_s};
 
 const TOKEN: &str = "bench-token";
 const ADDRESS: &str = "127.0.0.1:7689";
@@ -120,26 +120,31 @@ async fn measure(binary: PathBuf) {
     let said = json!([{ "role": "user", "content": "hi" }]);
     let own =
         load(format!("{backend}/v1/chat/completions"), json!({ "model": "fake", "stream": true, "messages": said }), "All ", "[DONE]");
-    let streamed = load(door(), json!({ "model": "fake", "input": "hi", "stream": true }), "output_text.delta", "response.completed");
+    let streamed = json!({ "model": "fake", "input": "hi", "stream": true });
+    let event = load(door(), streamed.clone(), "response.created", "response.completed");
+    let word = load(door(), streamed, "output_text.delta", "response.completed");
     let tools = json!([{ "type": "mcp", "server_label": "tools", "require_approval": "never" }]);
     let one = load(door(), json!({ "model": "fake", "input": "hi" }), "All ", "\"completed\"");
     let three = load(door(), json!({ "model": "fake-t2", "input": "hi", "tools": tools }), "All ", "mcp_call");
 
     let mut first = Vec::new();
-    for load in [&own, &streamed] {
+    for load in [&own, &event, &word] {
         load.run(1, |_, sent| sent >= 50).await;
         let mut times: Vec<u64> = load.run(1, |time, _| time >= phase).await.into_iter().map(|(first, _)| first).collect();
         first.push(percentile(&mut times, 0.50));
     }
     let flush = flush_ms(&folder);
-    let late = bounded(first[1] - first[0], 2.0 * flush + 1.0);
+    let later = bounded(first[1] - first[0], 2.0 * flush + 1.0);
     println!(
         "{}",
-        json!({ "peer": "windlass", "variant": "first word alone", "backend_p50_ms": first[0], "door_p50_ms": first[1], "flush_p50_ms": flush, "later_ms": late })
+        json!({
+            "peer": "windlass", "variant": "streamed alone", "backend_p50_ms": first[0], "flush_p50_ms": flush,
+            "first_event_p50_ms": first[1], "later_ms": later, "first_word_p50_ms": first[2],
+        })
     );
     for (name, load, max) in [("one turn", &one, 0.45), ("three turns, two calls", &three, 1.8)] {
         load.run(clients, |time, _| time >= Duration::from_secs(1)).await;
-        let (before, began) = (cpu_s(pid), Instant::now());
+        let (before, stolen, began) = (cpu_s(pid), stolen_s(), Instant::now());
         let times = load.run(clients, |time, _| time >= phase).await;
         let (used, seconds) = (cpu_s(pid) - before, began.elapsed().as_secs_f64());
         let mut whole: Vec<u64> = times.into_iter().map(|(_, whole)| whole).collect();
@@ -147,7 +152,7 @@ async fn measure(binary: PathBuf) {
         let cpu = bounded(used * 1000.0 / count, max);
         println!(
             "{}",
-            json!({ "peer": "windlass", "variant": name, "clients": clients, "requests_per_s": round(count / seconds, 1), "p50_ms": p50, "p99_ms": p99, "cpu_ms_per_request": cpu })
+            json!({ "peer": "windlass", "variant": name, "clients": clients, "requests_per_s": round(count / seconds, 1), "p50_ms": p50, "p99_ms": p99, "cpu_ms_per_request": cpu, "cores_stolen": round((stolen_s() - stolen) / seconds, 2) })
         );
     }
     let responses = setting("RESPONSES", 100_000);

@@ -122,7 +122,7 @@ impl Announcer {
 
     /// A store that does not answer is asked again: it may have the words.
     async fn store(&self, more: Said) -> Result<(), NoReply> {
-        let first = self.words.said().pieces.0.len() as u32;
+        let first = self.words.count() as u32;
         let (agent, run, epoch) = (self.agent.clone(), self.run, self.epoch);
         let words = Announcement { agent, run, epoch, first, text: more.text.clone(), pieces: more.pieces.clone() };
         loop {

@@ -41,13 +41,20 @@ impl Words {
         self.lock().clone()
     }
 
+    /// In how many pieces.
+    pub fn count(&self) -> usize {
+        self.lock().pieces.0.len()
+    }
+
     /// What comes after the first so many pieces, as pieces.
     pub fn after(&self, pieces: usize) -> Vec<String> {
         let said = self.lock();
-        let start: usize = said.pieces.0.iter().take(pieces).map(|length| *length as usize).sum();
-        let mut rest = said.text.get(start..).unwrap_or_default();
-        let mut after = Vec::new();
-        for length in said.pieces.0.iter().skip(pieces) {
+        let fresh = said.pieces.0.get(pieces..).unwrap_or_default();
+        // Counted from the end: a long message is asked for its newest words over and over.
+        let length: usize = fresh.iter().map(|length| *length as usize).sum();
+        let mut rest = said.text.get(said.text.len().saturating_sub(length)..).unwrap_or_default();
+        let mut after = Vec::with_capacity(fresh.len());
+        for length in fresh {
             let Some((piece, others)) = rest.split_at_checked(*length as usize) else { break };
             after.push(piece.to_owned());
             rest = others;

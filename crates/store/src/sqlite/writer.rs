@@ -20,8 +20,8 @@ const WAITING_MAX: usize = 1_024;
 const GROUP_MAX: usize = 256;
 
 /// Words alone are not committed sooner after the last commit began. A thousand streams would have a commit each, of which one
-/// in fifty does as well; and whoever reads along cannot tell.
-const DELTA_PAUSE: Duration = Duration::from_millis(1);
+/// in a hundred and fifty does as well; and whoever reads along cannot tell.
+const DELTA_PAUSE: Duration = Duration::from_millis(3);
 
 /// The way to the writer thread.
 pub(super) struct Writer {
