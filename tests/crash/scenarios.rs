@@ -16,10 +16,10 @@ tools:
     - { name: upsert, effect: idempotent }
     - { name: charge, effect: write }
     - { name: notify, effect: write }
-    - { name: slow_a, effect: read, deadline: 600ms }
-    - { name: slow_b, effect: read, deadline: 600ms }
-    - { name: slow_c, effect: read, deadline: 600ms }
-    - { name: unheard, effect: write, deadline: 600ms }
+    - { name: slow_a, effect: read, deadline: 2s }
+    - { name: slow_b, effect: read, deadline: 2s }
+    - { name: slow_c, effect: read, deadline: 2s }
+    - { name: unheard, effect: write, deadline: 2s }
 agents:
   lapper: { tools: [lookup, upsert, charge, notify], budgets: { calls: 4 } }
   clerk: { tools: [lookup] }

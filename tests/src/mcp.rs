@@ -111,6 +111,9 @@ pub struct McpServer {
 }
 
 impl McpServer {
+    /// How many tools it has of its own.
+    pub const TOOLS: usize = 11;
+
     /// A good server.
     pub async fn start() -> Self {
         Self::with(McpManners::default()).await
@@ -346,7 +349,7 @@ fn fault(status: StatusCode, id: Value, words: &str) -> Response {
 }
 
 fn list(manners: &McpManners, cursor: &Value) -> Value {
-    let mut tools: Vec<Value> = [
+    let own: [(&str, &str, Value); McpServer::TOOLS] = [
         ("echo", "gives the text back", json!({ "readOnlyHint": true })),
         ("add", "adds a and b", json!({ "readOnlyHint": true })),
         ("sleep_ms", "waits", json!({ "readOnlyHint": true })),
@@ -358,16 +361,15 @@ fn list(manners: &McpManners, cursor: &Value) -> Value {
         ("flood", "gives so many megabytes, faster than they could be made", json!({ "readOnlyHint": true })),
         ("parts", "gives text and a picture", json!({ "readOnlyHint": true })),
         ("table", "gives a structure", json!(null)),
-    ]
-    .into_iter()
-    .map(|(name, description, annotations)| {
+    ];
+    let told = |(name, description, annotations): (&str, &str, Value)| {
         let mut tool = json!({ "name": name, "description": description, "inputSchema": { "type": "object" } });
         if !annotations.is_null() {
             tool["annotations"] = annotations;
         }
         tool
-    })
-    .collect();
+    };
+    let mut tools: Vec<Value> = own.into_iter().map(told).collect();
     tools.extend((0..manners.more_tools).map(|index| json!({ "name": format!("more_{index}"), "inputSchema": { "type": "object" } })));
     let from = cursor.as_str().and_then(|cursor| cursor.parse().ok()).unwrap_or(0);
     let page = manners.page.unwrap_or(tools.len());

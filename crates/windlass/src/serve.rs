@@ -153,6 +153,11 @@ fn tool_servers(config: &Config, data: &Path, clock: Arc<dyn Clock>) -> anyhow::
         Err(_) => {
             // With the store elsewhere, nobody else makes the folder.
             std::fs::create_dir_all(data).with_context(|| format!("the data folder {} cannot be made", data.display()))?;
+            if let Place::Postgres(_) = config.store.place(data) {
+                tracing::warn!(
+                    "WINDLASS_SEAL_KEY is not set: other servers on this database cannot use credentials that were sealed by this one"
+                );
+            }
             Seal::from_file(&data.join("seal.key"))?
         }
     };

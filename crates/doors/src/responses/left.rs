@@ -112,6 +112,9 @@ fn beside(run: RunId, lap: &Lap, items: &[Value], is_next: bool, results: Items)
 
 /// Starts a run, with the calls that the response before it left behind.
 pub(super) async fn start(state: &DoorState, caller: &Caller, mut request: Respond) -> Result<Responded, WireError> {
+    if request.left.is_none() {
+        return Ok(state.engine.respond(request).await?);
+    }
     match state.engine.respond(request.clone()).await {
         Err(EngineError::TakenBefore(by)) => {
             // The other branch ran the calls that were left behind: this one gets what they brought.

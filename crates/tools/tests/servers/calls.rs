@@ -14,7 +14,7 @@ use crate::{a_call, acme, config, configured, read, run, servers, tools};
 async fn tools_are_listed_with_what_is_known_of_them() {
     let server = McpServer::start().await;
     let offered = configured(&server).list(&acme(), &tools()).await.expect("it lists");
-    assert_eq!(offered.len(), 10);
+    assert_eq!(offered.len(), McpServer::TOOLS);
     assert_eq!(
         offered[0],
         OfferedTool {
@@ -46,7 +46,7 @@ async fn the_configuration_knows_better_than_the_server() {
 async fn a_list_in_pages_is_read_to_its_end() {
     let server = McpServer::with(McpManners { page: Some(3), more_tools: 20, ..McpManners::default() }).await;
     let offered = configured(&server).list(&acme(), &tools()).await.expect("it lists");
-    assert_eq!((offered.len(), server.lists()), (30, 10));
+    assert_eq!((offered.len(), server.lists()), (McpServer::TOOLS + 20, (McpServer::TOOLS + 20).div_ceil(3)));
 }
 
 #[tokio::test]
@@ -152,7 +152,7 @@ async fn dropping_a_call_calls_it_off() {
 async fn a_server_that_only_speaks_the_newest_protocol_is_understood() {
     let server = McpServer::with(McpManners { only_newest: true, announces: false, ..McpManners::default() }).await;
     let servers = configured(&server);
-    assert_eq!(servers.list(&acme(), &tools()).await.expect("it lists").len(), 10);
+    assert_eq!(servers.list(&acme(), &tools()).await.expect("it lists").len(), McpServer::TOOLS);
     assert_eq!(run(&servers, &tools(), "echo", json!({ "text": "new" })).await, (TaskStatus::Success, json!("new")));
     assert_eq!(server.sessions(), 0);
 }

@@ -18,7 +18,7 @@ async fn headers_reach_the_server_and_nobody_else() {
     let stored = serde_json::to_string(&declared).expect("it can be stored");
     assert!(!stored.contains("s3cret") && !stored.contains("blue") && !format!("{declared:?}").contains("s3cret"), "{stored}");
     let declared: ToolServer = serde_json::from_str(&stored).expect("it can be read");
-    assert_eq!(servers.list(&acme(), &declared).await.expect("it lists").len(), 10);
+    assert_eq!(servers.list(&acme(), &declared).await.expect("it lists").len(), McpServer::TOOLS);
     assert_eq!(run(&servers, &declared, "echo", json!({ "text": "hi" })).await, (TaskStatus::Success, json!("hi")));
     assert_eq!(server.seen("x-team"), ["blue"]);
 }
@@ -86,7 +86,7 @@ async fn an_allowed_name_is_reached_and_a_redirect_is_not_followed() {
     let server = McpServer::start().await;
     let servers = servers(vec![config(&server)], &["localhost"], Limits::default());
     let declared = declare(&servers, &acme(), &server.url.replace("127.0.0.1", "localhost"), &[]);
-    assert_eq!(servers.list(&acme(), &declared).await.expect("it is allowed").len(), 10);
+    assert_eq!(servers.list(&acme(), &declared).await.expect("it is allowed").len(), McpServer::TOOLS);
 
     server.behave(|manners| manners.redirect = Some(inside.url.clone()));
     let fresh = declare(&servers, &acme(), &server.url.replace("127.0.0.1", "localhost"), &[("x-key", "fresh")]);
@@ -127,7 +127,7 @@ async fn a_configured_token_is_sent_as_a_bearers_and_never_printed() {
         };
         assert!(!format!("{config:?}").contains("s3cret"), "{config:?}");
         let servers = servers(vec![config], &[], Limits::default());
-        assert_eq!(servers.list(&acme(), &tools()).await.expect("it lists").len(), 10);
+        assert_eq!(servers.list(&acme(), &tools()).await.expect("it lists").len(), McpServer::TOOLS);
     }
     assert_eq!(server.seen("x-team"), ["s3cret-team"]);
 }

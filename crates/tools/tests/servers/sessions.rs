@@ -17,7 +17,7 @@ async fn five_at_once_open_one_session_and_ask_for_the_tools_once() {
     let users = (0..5).map(|index| {
         let servers = servers.clone();
         tokio::spawn(async move {
-            assert_eq!(servers.list(&acme(), &tools()).await.expect("it lists").len(), 10);
+            assert_eq!(servers.list(&acme(), &tools()).await.expect("it lists").len(), McpServer::TOOLS);
             run(&servers, &tools(), "add", json!({ "a": index, "b": 1 })).await
         })
     });
@@ -61,10 +61,10 @@ async fn a_list_is_asked_for_again_when_it_is_old_or_has_changed() {
     let server = McpServer::start().await;
     let servers = configured(&server);
     let count = || async { servers.list(&acme(), &tools()).await.expect("it lists").len() };
-    assert_eq!((count().await, count().await, server.lists()), (10, 10, 1));
+    assert_eq!((count().await, count().await, server.lists()), (McpServer::TOOLS, McpServer::TOOLS, 1));
     server.behave(|manners| manners.more_tools = 1);
     server.announce().await;
-    until("the new list is asked for", || async { (count().await == 11).then_some(()) }).await;
+    until("the new list is asked for", || async { (count().await == McpServer::TOOLS + 1).then_some(()) }).await;
     assert_eq!(server.lists(), 2);
 
     let aged = within(&server, Limits { list_age: Duration::from_millis(1), ..Limits::default() });
