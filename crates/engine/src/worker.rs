@@ -170,6 +170,10 @@ impl Worker {
         if self.held.has_run() || *self.inner.draining.borrow() {
             new.enter = None;
         }
+        if let Some(enter) = &mut new.enter {
+            // It may have waited at the desk while the run before it ended, and does not begin before that.
+            enter.now = enter.now.max(self.inner.clock.now());
+        }
         let id = new.run;
         let rests = new.enter.as_ref().is_some_and(comes_to_rest);
         let begun = self.inner.tails.find(id).and_then(|tail| Some((tail.beginning(&new)?, tail)));
