@@ -69,6 +69,11 @@ impl Tail {
         Some(passages)
     }
 
+    /// Something was committed that cannot be shown: whoever follows reads it, and takes nothing that came after it for the next.
+    pub(crate) fn forget(&self) {
+        *self.lock() = Kept::default();
+    }
+
     /// New content, or a result that was reported a moment ago.
     fn item(&self, id: ItemId, fresh: &[NewItem]) -> Option<Item> {
         if let Some(item) = fresh.iter().find(|item| item.id == id) {
@@ -169,6 +174,16 @@ mod tests {
         assert_eq!(numbers(&tail, 6), None, "the reader knows more than this process");
         tail.show(vec![quiet(9, 1)], Epoch(1));
         assert_eq!((numbers(&tail, 5), numbers(&tail, 9)), (None, Some(vec![9])), "somebody else wrote in between");
+    }
+
+    #[test]
+    fn after_what_could_not_be_shown_nothing_is_known() {
+        let tail = Tails::default().follow(RunId(uuid::Uuid::nil()));
+        tail.show(vec![quiet(0, 1)], Epoch(1));
+        tail.forget();
+        assert_eq!((numbers(&tail, 0), numbers(&tail, 1)), (None, None));
+        tail.show(vec![quiet(2, 1)], Epoch(1));
+        assert_eq!((numbers(&tail, 1), numbers(&tail, 2)), (None, Some(vec![2])));
     }
 
     #[test]

@@ -288,8 +288,10 @@ impl Worker {
         }
         let claimable = self.held.committed(commit, &committed);
         // Not before the words of the last lap are put away, or a follower would take them for those of the next.
-        if let Some((passages, tail)) = shown {
-            tail.show(passages, committed.epoch);
+        match shown {
+            Some((tail, Some(passages))) => tail.show(passages, committed.epoch),
+            Some((tail, None)) => tail.forget(),
+            None => {}
         }
         self.tell_services(claimable);
         self.tell_watchers(rests);
@@ -299,11 +301,12 @@ impl Worker {
         Ok(committed)
     }
 
-    /// What followers in this process need not read of a commit.
-    fn to_show(&self, commit: &Commit) -> Option<(Vec<Passage>, Tail)> {
+    /// What followers in this process need not read of a commit, if there are any, and if it can be shown.
+    fn to_show(&self, commit: &Commit) -> Option<(Tail, Option<Vec<Passage>>)> {
         let tail = self.inner.tails.find(commit.run)?;
-        let run = self.held.run().filter(|run| run.id == commit.run)?;
-        Some((tail.passages(&run.state, commit)?, tail))
+        let run = self.held.run().filter(|run| run.id == commit.run);
+        let passages = run.and_then(|run| tail.passages(&run.state, commit));
+        Some((tail, passages))
     }
 
     /// An effect found the lease lost just before it would have started. It is owed still, but not before the run was read anew:
