@@ -3,9 +3,9 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use serde_json::{Value, json};
-use windlass_tests::{EventStream, Mode, Next, Scene, Server, Told, responses::check_events, until};
+use windlass_tests::{EventStream, FakeModel, McpServer, Mode, Next, Scene, Server, Told, responses::check_events, until};
 
-use crate::stage::{ask_with, function, mcp, output, theatre, theatre_with, with};
+use crate::stage::{ask_with, function, mcp, on_stage, output, theatre, theatre_with, with};
 
 const TURN: &str = r#"{"session_id":"s","turn_id":"turn-1","request_kind":"turn"}"#;
 const OTHER_TURN: &str = r#"{"session_id":"s","turn_id":"turn-2","request_kind":"turn"}"#;
@@ -160,7 +160,8 @@ async fn after_a_failure_a_turn_gets_another_try() {
 
 #[tokio::test]
 async fn a_run_that_is_read_is_not_joined() {
-    let (mut server, model, _tools) = theatre(vec![Scene::Hang, Scene::Hang, Scene::Say("done")]).await;
+    let (model, tools) = (FakeModel::held_back(vec![Scene::Say("done")]).await, McpServer::start().await);
+    let mut server = on_stage(&model, &tools, "").await;
     let body = streamed(request(words("go"), false));
     let (one, two) = tokio::join!(Begun::new(&server, TURN, &body), Begun::new(&server, TURN, &body));
     assert_ne!(one.id, two.id, "two at once are two");
@@ -170,6 +171,7 @@ async fn a_run_that_is_read_is_not_joined() {
     let (again, more) = tokio::join!(Begun::new(&server, TURN, &body), Begun::new(&server, TURN, &body));
     let ids = |one: &Begun, two: &Begun| BTreeSet::from([one.id.clone(), two.id.clone()]);
     assert_eq!(ids(&again, &more), ids(&one, &two), "and after a kill each finds one of them");
+    (0..2).for_each(|_| model.let_answer());
     for begun in [again, more] {
         assert_eq!(begun.ends().await.0["status"], "completed");
     }

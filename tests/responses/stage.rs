@@ -39,8 +39,12 @@ pub async fn theatre(scenes: Vec<Scene>) -> (Server, FakeModel, McpServer) {
 /// The same with more configuration.
 pub async fn theatre_with(scenes: Vec<Scene>, more: &str) -> (Server, FakeModel, McpServer) {
     let (model, tools) = (FakeModel::start(scenes).await, McpServer::start().await);
-    let config = model.config().replace("name: fake", "name: m") + &shop(&tools, more);
-    (ServerBuilder::new(&config).start().await, model, tools)
+    (on_stage(&model, &tools, more).await, model, tools)
+}
+
+/// A server for a model and tools that are there.
+pub async fn on_stage(model: &FakeModel, tools: &McpServer, more: &str) -> Server {
+    ServerBuilder::new(&(model.config().replace("name: fake", "name: m") + &shop(tools, more))).start().await
 }
 
 /// A request without tools.
