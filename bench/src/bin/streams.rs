@@ -114,7 +114,7 @@ async fn follow(engine: Engine, taken: Responded) -> Vec<Heard> {
             () = rests.changed() => return heard,
             () = news.changed() => {}
         }
-        let words = engine.open_words(&taken.agent.tenant, taken.run, heard.len()).await.expect("words can be read").pieces;
+        let words = engine.open_words(&taken.agent.tenant, taken.run, 0, heard.len()).await.expect("words can be read").pieces;
         let now = now_us();
         let spoken = words.iter().filter_map(|word| u64::from_str_radix(word.trim(), 16).ok());
         heard.extend(spoken.map(|spoken| (spoken, now.saturating_sub(spoken))));

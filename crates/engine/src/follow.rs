@@ -15,11 +15,11 @@ pub struct OpenWords {
 }
 
 impl Engine {
-    /// The pieces of a run's open words after the first so many: announced, and not in an item yet. Whoever reads the journal
-    /// afterwards and finds the words settled there throws these away.
-    pub async fn open_words(&self, tenant: &Tenant, run: RunId, after: usize) -> Result<OpenWords, StoreError> {
+    /// The pieces of a run's open words after the first so many: announced, and not in an item yet. They are for a reader whose
+    /// output has that length. Whoever reads the journal afterwards and finds the words settled there throws these away.
+    pub async fn open_words(&self, tenant: &Tenant, run: RunId, output: u32, after: usize) -> Result<OpenWords, StoreError> {
         if let Some(words) = self.inner().live.find(run) {
-            return Ok(OpenWords { pieces: words.after(after), are_said_here: true });
+            return Ok(OpenWords { pieces: words.after(output, after), are_said_here: true });
         }
         let said = self.views().announced(tenant, run).await?;
         let pieces = said.pieces.cut(&said.text).into_iter().skip(after).map(str::to_owned).collect();

@@ -14,6 +14,8 @@ use windlass_kernel::{RunId, Said};
 /// The open words of one run.
 #[derive(Default)]
 pub(crate) struct Words {
+    /// How much stood in the run's output before them: what is said later stands behind it.
+    place: u32,
     said: Mutex<Said>,
     /// Held while words are being kept: whoever has it knows that none are under way.
     pub turn: Arc<tokio::sync::Mutex<Open>>,
@@ -31,9 +33,9 @@ impl Default for Open {
 }
 
 impl Words {
-    /// Words that were announced before.
-    pub fn resumed(said: Said) -> Self {
-        Words { said: Mutex::new(said), ..Words::default() }
+    /// Words for a place in the output, with those that were announced before.
+    pub fn resumed(place: u32, said: Said) -> Self {
+        Words { place, said: Mutex::new(said), ..Words::default() }
     }
 
     /// What was announced so far.
@@ -46,8 +48,12 @@ impl Words {
         self.lock().pieces.0.len()
     }
 
-    /// What comes after the first so many pieces, as pieces.
-    pub fn after(&self, pieces: usize) -> Vec<String> {
+    /// What comes after the first so many pieces, as pieces. Nothing if it stands at another place: a reader may know from the
+    /// journal that words are settled before their worker does.
+    pub fn after(&self, place: u32, pieces: usize) -> Vec<String> {
+        if self.place != place {
+            return Vec::new();
+        }
         let said = self.lock();
         let fresh = said.pieces.0.get(pieces..).unwrap_or_default();
         // Counted from the end: a long message is asked for its newest words over and over.
@@ -117,5 +123,22 @@ impl Live {
 
     fn lock(&self) -> MutexGuard<'_, Runs> {
         self.runs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass_kernel::Pieces;
+
+    use super::*;
+
+    #[test]
+    fn words_are_for_whoever_is_at_their_place() {
+        let words = Words::resumed(1, Said { text: "one two ".into(), pieces: Pieces(vec![4]) });
+        words.show(&Said { text: "three".into(), pieces: Pieces(vec![5]) });
+        assert_eq!(words.after(1, 0).len(), 2);
+        assert_eq!(words.after(1, 1), ["three"]);
+        assert!(words.after(2, 0).is_empty(), "who has them in the journal gets them once");
+        assert!(words.after(0, 0).is_empty());
     }
 }

@@ -57,9 +57,11 @@ impl Reader {
             return Ok(false);
         }
         // Words are read first: if the journal, read after them, does not settle them, they belong to where the response is.
-        let words = match self.made.awaits_words() {
-            true => self.engine.open_words(&self.agent.tenant, self.made.id, self.made.pieces).await?,
-            false => OpenWords::default(),
+        let words = match &self.made.run {
+            Some(run) if self.made.awaits_words() => {
+                self.engine.open_words(&self.agent.tenant, self.made.id, run.output.length, self.made.pieces).await?
+            }
+            Some(_) | None => OpenWords::default(),
         };
         let passages = self.passages(words.are_said_here && !words.pieces.is_empty()).await?;
         if passages.is_empty() {

@@ -171,7 +171,7 @@ impl Worker {
             Some(words) => words,
             None => {
                 let said = self.inner.views.announced(&self.agent.tenant, run.id).await?;
-                let words = Arc::new(Words::resumed(said));
+                let words = Arc::new(Words::resumed(run.state.output.length, said));
                 self.inner.live.hold(run.id, &words);
                 words
             }

@@ -335,7 +335,7 @@ fn open_words(inner: &Inner, run: &HeldRun, held: &mut Option<(RunId, Arc<Words>
         return None;
     }
     let said = held.take().filter(|(id, _)| *id == run.id).map(|(_, words)| words.said()).unwrap_or_default();
-    let words = Arc::new(Words::resumed(said));
+    let words = Arc::new(Words::resumed(run.state.output.length, said));
     inner.live.hold(run.id, &words);
     *held = Some((run.id, words.clone()));
     Some(words)

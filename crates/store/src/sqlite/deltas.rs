@@ -63,6 +63,13 @@ impl Committed {
         standing.pieces += words.pieces;
     }
 
+    /// Words that were withdrawn stand again.
+    fn put_back(&mut self, run: RunId, withdrawn: Standing) {
+        if !withdrawn.rows.is_empty() {
+            self.runs.insert(run, withdrawn);
+        }
+    }
+
     fn settle(&mut self, run: RunId) {
         let rows = self.runs.remove(&run).unwrap_or_default().rows;
         self.standing -= rows.len();
@@ -105,6 +112,8 @@ pub(super) struct Deltas {
 struct Staged {
     /// Whether those that stood before are settled.
     is_settled: bool,
+    /// Those that stood before, from the moment on at which readers may find in the journal that they are settled.
+    withdrawn: Standing,
     added: Standing,
     /// Rows of this transaction that are settled too, and those that say so.
     settled: Vec<i64>,
@@ -119,6 +128,16 @@ impl Deltas {
         Some(self.index.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// The transaction is about to be committed. Words that it settles are gone from the index first: a reader that finds them in
+    /// the journal must not find them here once more. One that finds them in neither for a moment is told of the commit.
+    pub(super) fn withdraw(&mut self) {
+        let Some(index) = self.index.as_ref().filter(|_| self.staged.values().any(|staged| staged.is_settled)) else { return };
+        let mut committed = index.lock().unwrap_or_else(PoisonError::into_inner);
+        for (run, staged) in self.staged.iter_mut().filter(|(_, staged)| staged.is_settled) {
+            staged.withdrawn = committed.runs.remove(run).unwrap_or_default();
+        }
+    }
+
     /// The transaction is on disk.
     pub(super) fn commit(&mut self) {
         let swept = std::mem::take(&mut self.swept);
@@ -129,8 +148,9 @@ impl Deltas {
         let Some(mut committed) = self.lock() else { return };
         let left = committed.sweeping.len() - swept;
         committed.sweeping.truncate(left);
-        for (run, Staged { is_settled, added, settled }) in staged {
+        for (run, Staged { is_settled, withdrawn, added, settled }) in staged {
             if is_settled {
+                committed.put_back(run, withdrawn);
                 committed.settle(run);
                 committed.settled.extend(settled);
             }
@@ -142,7 +162,14 @@ impl Deltas {
 
     /// The transaction never was.
     pub(super) fn roll_back(&mut self) {
-        self.staged.clear();
+        let staged = std::mem::take(&mut self.staged);
+        if !staged.is_empty()
+            && let Some(mut committed) = self.lock()
+        {
+            for (run, Staged { withdrawn, .. }) in staged {
+                committed.put_back(run, withdrawn);
+            }
+        }
         self.swept = 0;
         // They may have been found so by what never was.
         self.fences.clear();
@@ -375,6 +402,24 @@ mod tests {
         assert_eq!(said(rows.deltas(run(1)).unwrap()), Said::default());
         commit(&mut rows, |rows| say(rows, 0, 3).unwrap());
         check(&rows, 2);
+    }
+
+    #[test]
+    fn whoever_finds_words_in_the_journal_does_not_find_them_here() {
+        let mut rows = rows(1);
+        commit(&mut rows, |rows| (0..3).for_each(|first| say(rows, 0, first).unwrap()));
+        let reader = Deltas::new(rows.deltas.index.clone());
+        rows.begin().unwrap();
+        rows.forget_deltas(run(0)).unwrap();
+        assert_eq!(reader.rows(run(0)).unwrap().len(), 3, "they stand until they are settled");
+        rows.deltas.withdraw();
+        assert_eq!(reader.rows(run(0)), Some(Vec::new()));
+        rows.roll_back();
+        assert_eq!(reader.rows(run(0)).unwrap().len(), 3, "what could not be committed has not settled them");
+        check(&rows, 1);
+        commit(&mut rows, |rows| rows.forget_deltas(run(0)).unwrap());
+        assert_eq!(reader.rows(run(0)), Some(Vec::new()));
+        check(&rows, 1);
     }
 
     #[test]

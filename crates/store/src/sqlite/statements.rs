@@ -68,6 +68,7 @@ impl SqliteRows {
             self.connection.prepare_cached(count)?.execute(params![tenant.as_str(), change])?;
         }
         self.sweep_deltas()?;
+        self.deltas.withdraw();
         self.connection.prepare_cached("COMMIT")?.execute([])?;
         if self.known.len() >= KNOWN_MAX {
             self.known.clear();
