@@ -3,6 +3,7 @@
 mod columns;
 mod deltas;
 mod erase;
+mod folding;
 mod open;
 mod readers;
 mod reads;
@@ -53,7 +54,7 @@ impl SqliteStore {
         let manifests = Manifests::default();
         let failed = |error| OpenError::File { path: path.to_owned(), error };
         let rows = |connection| SqliteRows::new(connection, opened.node, manifests.clone(), Some(opened.index.clone()));
-        let writer = Writer::start(rows(opened.writer), opened.lock).map_err(failed)?;
+        let writer = Writer::start(rows(opened.writer), opened.folding, opened.lock).map_err(failed)?;
         let readers = Readers::new(opened.readers.into_iter().map(rows).collect());
         Ok(SqliteStore { readers, writer, node: opened.node, options })
     }

@@ -10,14 +10,13 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, config::DbConfig};
 use rustix::fs::{FlockOperation, flock};
 use windlass_ports::NodeId;
 
-use super::deltas::{self, Index};
+use super::{
+    deltas::{self, Index},
+    folding::Folding,
+};
 
 /// Migrations in order; the number of the last one is the schema's version.
 const MIGRATIONS: &[&str] = &[include_str!("../../migrations/0001_init.sql")];
-
-/// Pages the write-ahead log may have before it is folded back: 64 MB. Folding back stalls the writer, and pages that changed often are
-/// folded once.
-const WAL_PAGES_MAX: u32 = 16_000;
 
 /// The writer's page cache. What is not in it is in the system's, so a large one would only be counted twice.
 const CACHE_KB: u32 = 4_096;
@@ -72,6 +71,7 @@ pub enum OpenError {
 /// An opened database: the lock is held as long as this lives.
 pub(super) struct Opened {
     pub(super) writer: Connection,
+    pub(super) folding: Folding,
     pub(super) readers: Vec<Connection>,
     pub(super) node: NodeId,
     /// Of the announced words.
@@ -98,7 +98,8 @@ pub(super) fn open(path: &Path, readers: usize) -> Result<Opened, OpenError> {
     let node = begin_node(&writer)?;
     let readers = (0..readers).map(|_| reader(path)).collect::<Result<_, _>>()?;
     let index = deltas::scan(&writer)?;
-    Ok(Opened { writer, readers, node, index, lock })
+    let folding = Folding::start(path, &mut writer)?;
+    Ok(Opened { writer, folding, readers, node, index, lock })
 }
 
 /// One server per database: the lock is the process's, so that it is gone with the process however that ends.
@@ -147,11 +148,11 @@ fn version(connection: &Connection) -> Result<u32, OpenError> {
     Ok(connection.query_row("SELECT coalesce(max(version), 0) FROM schema_version", [], |row| row.get(0))?)
 }
 
-fn set_up(connection: &Connection) -> Result<(), OpenError> {
+pub(super) fn set_up(connection: &Connection) -> Result<(), OpenError> {
     steady(connection)?;
     connection.execute_batch(&format!(
         "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = OFF;
-         PRAGMA wal_autocheckpoint = {WAL_PAGES_MAX}; PRAGMA temp_store = MEMORY; PRAGMA cache_size = -{CACHE_KB};"
+         PRAGMA wal_autocheckpoint = 0; PRAGMA temp_store = MEMORY; PRAGMA cache_size = -{CACHE_KB};"
     ))?;
     must_be(connection, "journal_mode", "wal")?;
     must_be(connection, "synchronous", "2")

@@ -12,6 +12,7 @@ use windlass_ports::NodeId;
 use super::{
     columns::fault,
     deltas::{Deltas, Index},
+    folding::Folding,
 };
 use crate::rows::{Outcome, is_missing};
 
@@ -77,6 +78,11 @@ impl SqliteRows {
         self.opened.clear();
         self.deltas.commit();
         Ok(())
+    }
+
+    /// Has the log folded into the database if it is time for that.
+    pub(super) fn fold(&self, folding: &mut Folding) {
+        folding.after_commit(&self.connection);
     }
 
     /// Ends the transaction without a trace, if SQLite has not done so itself.

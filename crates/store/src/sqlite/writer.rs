@@ -10,7 +10,7 @@ use std::{
 use tokio::sync::{mpsc, oneshot};
 use windlass_ports::StoreError;
 
-use super::{columns::fault, statements::SqliteRows};
+use super::{columns::fault, folding::Folding, statements::SqliteRows};
 use crate::rows::Outcome;
 
 /// Requests that may wait; more make their senders wait.
@@ -32,10 +32,11 @@ pub(super) struct Writer {
 
 impl Writer {
     /// Starts the thread. It holds the lock until the connection is closed.
-    pub(super) fn start(mut rows: SqliteRows, lock: File) -> std::io::Result<Self> {
+    pub(super) fn start(mut rows: SqliteRows, mut folding: Folding, lock: File) -> std::io::Result<Self> {
         let (queue, mut waiting) = mpsc::channel(WAITING_MAX);
         let thread = std::thread::Builder::new().name("windlass-writer".into()).spawn(move || {
-            write_all(&mut rows, &mut waiting);
+            write_all(&mut rows, &mut folding, &mut waiting);
+            drop(folding);
             drop(rows);
             drop(lock);
         })?;
@@ -140,7 +141,7 @@ impl<T: Send, F: Fn(&mut SqliteRows) -> Outcome<T> + Send> Member for Request<T,
     }
 }
 
-fn write_all(rows: &mut SqliteRows, waiting: &mut mpsc::Receiver<Box<dyn Member>>) {
+fn write_all(rows: &mut SqliteRows, folding: &mut Folding, waiting: &mut mpsc::Receiver<Box<dyn Member>>) {
     let mut group = Vec::with_capacity(GROUP_MAX);
     let mut next_words = Instant::now();
     while let Some(first) = waiting.blocking_recv() {
@@ -149,6 +150,7 @@ fn write_all(rows: &mut SqliteRows, waiting: &mut mpsc::Receiver<Box<dyn Member>
         next_words = Instant::now() + DELTA_PAUSE;
         apply_group(rows, &mut group);
         group.drain(..).for_each(|member| member.answer());
+        rows.fold(folding);
     }
 }
 
