@@ -14,5 +14,7 @@ mod joining;
 mod laps;
 mod left_calls;
 mod limits;
+mod socket_cuts;
+mod sockets;
 mod stage;
 mod streams;

@@ -33,7 +33,7 @@ pub use limits::Limits;
 pub use responses::ResponsesSettings;
 
 use error::ApiError;
-use responses::{Attended, WireError, is_ours};
+use responses::{Attended, Holders, WireError, is_ours};
 
 /// What every handler has at hand. Cheap to clone.
 #[derive(Clone)]
@@ -43,12 +43,14 @@ pub struct DoorState {
     limits: Limits,
     responses: ResponsesSettings,
     attended: Attended,
+    holders: Holders,
 }
 
 impl DoorState {
     /// Doors over this engine, for whoever holds one of these tokens.
     pub fn new(engine: Engine, tokens: Tokens, limits: Limits) -> Self {
-        DoorState { engine, tokens: Arc::new(tokens), limits, responses: ResponsesSettings::default(), attended: Attended::default() }
+        let (responses, attended, holders) = (ResponsesSettings::default(), Attended::default(), Holders::default());
+        DoorState { engine, tokens: Arc::new(tokens), limits, responses, attended, holders }
     }
 
     /// The same, with these decisions about the Responses door.

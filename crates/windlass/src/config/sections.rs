@@ -40,7 +40,7 @@ const TOOLS: Keys = Keys { known: &["external", "mcp"], later: &[] };
 const EXTERNAL: Keys = Keys { known: &["name", "description", "parameters", "effect", "after_execution", "deadline"], later: &[] };
 const AGENT: Keys = Keys { known: &["policy", "model", "instructions", "tools", "budgets"], later: &[] };
 const BUDGETS: Keys = Keys { known: &["iterations", "calls", "tokens", "wall_time"], later: &[] };
-const RESPONSES: Keys = Keys { known: &["status", "store_false", "join_s", "erase_s", "heartbeat"], later: &[] };
+const RESPONSES: Keys = Keys { known: &["status", "store_false", "join_s", "erase_s", "heartbeat", "socket_limit"], later: &[] };
 const LIMITS: Keys = Keys {
     known: &[
         "max_turns",
@@ -140,7 +140,9 @@ fn read_responses(mut section: Section) -> Result<Responses, ConfigError> {
     let join_s: u32 = section.read_or("join_s", 60, |field| field.whole(0))?;
     let erase_s: u32 = section.read_or("erase_s", 60, |field| field.whole(0))?;
     let heartbeat = section.read_or("heartbeat", default.heartbeat, Field::duration)?;
-    Ok(Responses { standard_status, join: Duration::from_secs(join_s.into()), erase: Duration::from_secs(erase_s.into()), heartbeat })
+    let socket_limit = section.read_or("socket_limit", default.socket_limit, Field::duration)?;
+    let (join, erase) = (Duration::from_secs(join_s.into()), Duration::from_secs(erase_s.into()));
+    Ok(Responses { standard_status, join, erase, heartbeat, socket_limit })
 }
 
 /// A shorter one would be lost to a pause that any machine makes now and then.
