@@ -115,21 +115,23 @@ async fn a_kill_during_any_of_its_requests_over_a_socket_is_not_noticed() {
 
 #[tokio::test]
 async fn a_kill_after_words_repeats_neither_the_words_nor_the_call_that_follows() {
-    let tool = "tools: { external: [ { name: look_up, description: finds things, effect: read } ] }";
-    let server = builder_with(&format!("{tool}\nagents: {{ helper: {{ model: offline, tools: [look_up] }} }}\n")).start().await;
-    let folder = workplace();
-    let mut program = codex_with("agent/helper", "Which colour is it?", folder.path(), &server);
-    let mut events = Vec::new();
-    // Codex keeps the words, since their item is finished, and sends them along when it asks again.
-    while finished(&events).is_empty() {
-        events.push(program.line().await.expect("Codex hears the words"));
+    for start in [codex_with, codex_on_a_socket] {
+        let tool = "tools: { external: [ { name: look_up, description: finds things, effect: read } ] }";
+        let server = builder_with(&format!("{tool}\nagents: {{ helper: {{ model: offline, tools: [look_up] }} }}\n")).start().await;
+        let folder = workplace();
+        let mut program = start("agent/helper", "Which colour is it?", folder.path(), &server);
+        let mut events = Vec::new();
+        // Codex keeps the words, since their item is finished, and sends them along when it asks again.
+        while finished(&events).is_empty() {
+            events.push(program.line().await.expect("Codex hears the words"));
+        }
+        let server = server.restart_at_its_address(&[]).await;
+        let call = server.claim("look_up").await;
+        server.report(&call, json!("deep blue")).await.ok();
+        events.extend(told(program, &server).await);
+        let words: Vec<&Value> = finished(&events).into_iter().map(|(_, item)| &item["text"]).collect();
+        assert_eq!(words, ["I look it up.", "It is deep blue."], "{events:#?}");
+        assert_eq!(server.number("SELECT count(*) FROM runs"), 1);
+        assert_eq!(server.number("SELECT count(*) FROM calls"), 1);
     }
-    let server = server.restart_at_its_address(&[]).await;
-    let call = server.claim("look_up").await;
-    server.report(&call, json!("deep blue")).await.ok();
-    events.extend(told(program, &server).await);
-    let words: Vec<&Value> = finished(&events).into_iter().map(|(_, item)| &item["text"]).collect();
-    assert_eq!(words, ["I look it up.", "It is deep blue."], "{events:#?}");
-    assert_eq!(server.number("SELECT count(*) FROM runs"), 1);
-    assert_eq!(server.number("SELECT count(*) FROM calls"), 1);
 }
