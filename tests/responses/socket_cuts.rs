@@ -1,8 +1,6 @@
 //! Sockets that end: cut by either side, too old, or closed by a server that stops. What was asked on them goes on by the rules of
 //! streams.
 
-use std::time::Duration;
-
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use windlass_tests::{EventStream, FakeModel, Frame, McpServer, Mode, Scene, Server, Socket, Told, responses::check_events, until};
@@ -186,16 +184,16 @@ async fn a_lap_upon_what_only_its_socket_knew_is_known_again_by_all_that_was_sai
 #[tokio::test]
 async fn a_socket_that_is_too_old_is_closed_after_its_response() {
     let (model, tools) = (FakeModel::held_back(vec![Scene::Say("done")]).await, McpServer::start().await);
-    let server = on_stage(&model, &tools, "responses: { socket_limit: 1s }").await;
-    let (mut idle, mut busy) = (server.socket().await, server.socket().await);
+    let server = on_stage(&model, &tools, "responses: { socket_limit: 3s }").await;
+    let mut busy = server.socket().await;
     busy.ask(ask("first")).await;
     busy.ask(ask("second")).await;
     model.asked_times(1).await;
+    let mut idle = server.socket().await;
     let (status, error) = idle.error().await;
     assert_eq!((status, &error["code"]), (400, &json!("websocket_connection_limit_reached")));
     assert_eq!(idle.next().await, Frame::Closed(1000));
-    // The other one is as old, and has its response in flight.
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    // The other one is older, and has its response in flight.
     model.let_answer();
     assert_eq!(busy.response().await.text(), "done", "which is told to its end");
     assert_eq!(busy.error_code().await, "websocket_connection_limit_reached");
