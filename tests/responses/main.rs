@@ -16,3 +16,4 @@ mod left_calls;
 mod limits;
 mod stage;
 mod streams;
+mod unkept;

@@ -29,3 +29,5 @@ mod limits;
 mod stage;
 #[path = "../responses/streams.rs"]
 mod streams;
+#[path = "../responses/unkept.rs"]
+mod unkept;

@@ -115,6 +115,8 @@ impl Default for Server {
 pub struct Responses {
     /// `status: standard`: a response that waits for its client is called `completed`.
     pub standard_status: bool,
+    /// `store_false: memory`: what is not to be stored lives in memory alone, in `memory_bytes` at the most.
+    pub memory_bytes: Option<u64>,
     /// `join_s`: how long a response that is not stored waits for a client that went away.
     pub join: Duration,
     /// `erase_s`: how long after its end a response is erased that is not stored.
@@ -126,7 +128,7 @@ pub struct Responses {
 impl Default for Responses {
     fn default() -> Self {
         let minute = Duration::from_secs(60);
-        Self { standard_status: false, join: minute, erase: minute, heartbeat: Duration::from_secs(15) }
+        Self { standard_status: false, memory_bytes: None, join: minute, erase: minute, heartbeat: Duration::from_secs(15) }
     }
 }
 

@@ -43,7 +43,11 @@ pub(crate) async fn serve(config: Config, data: &Path, ready: impl FnOnce(&Ready
     let crash = crash_points(&config)?;
     let models = Arc::new(registry(&config.models)?);
     let place = config.store.place(data);
-    let storage = storage::open(&place, StoreOptions { publish: config.doorbell.is_some() }).await?;
+    let options = StoreOptions { publish: config.doorbell.is_some() };
+    let mut storage = storage::open(&place, options).await?;
+    if let Some(bytes_max) = config.responses.memory_bytes {
+        storage = storage.parted(options, bytes_max);
+    }
     let (tokens, own_token) = tokens(&config, data)?;
     let listener = TcpListener::bind(config.server.listen).await.with_context(|| format!("cannot listen on {}", config.server.listen))?;
     let address = listener.local_addr()?;

@@ -40,7 +40,7 @@ const TOOLS: Keys = Keys { known: &["external", "mcp"], later: &[] };
 const EXTERNAL: Keys = Keys { known: &["name", "description", "parameters", "effect", "after_execution", "deadline"], later: &[] };
 const AGENT: Keys = Keys { known: &["policy", "model", "instructions", "tools", "budgets"], later: &[] };
 const BUDGETS: Keys = Keys { known: &["iterations", "calls", "tokens", "wall_time"], later: &[] };
-const RESPONSES: Keys = Keys { known: &["status", "store_false", "join_s", "erase_s", "heartbeat"], later: &[] };
+const RESPONSES: Keys = Keys { known: &["status", "store_false", "memory_bytes", "join_s", "erase_s", "heartbeat"], later: &[] };
 const LIMITS: Keys = Keys {
     known: &[
         "max_turns",
@@ -133,14 +133,20 @@ fn read_limits(mut section: Section) -> Result<Limits, ConfigError> {
 
 fn read_responses(mut section: Section) -> Result<Responses, ConfigError> {
     let default = Responses::default();
-    // The only way there is so far; the word is taken so that a file may say it.
-    section.read("store_false", |field| field.choice("way", &[("journal", ())], &["memory"]))?;
+    let is_in_memory = section.read_or("store_false", false, |field| field.choice("way", &[("journal", false), ("memory", true)], &[]))?;
+    let memory_bytes = section.read_or("memory_bytes", 256 << 20, |field| field.whole(1))?;
     let words = [("hybrid", false), ("standard", true)];
     let standard_status = section.read_or("status", default.standard_status, |field| field.choice("spelling", &words, &[]))?;
     let join_s: u32 = section.read_or("join_s", 60, |field| field.whole(0))?;
     let erase_s: u32 = section.read_or("erase_s", 60, |field| field.whole(0))?;
     let heartbeat = section.read_or("heartbeat", default.heartbeat, Field::duration)?;
-    Ok(Responses { standard_status, join: Duration::from_secs(join_s.into()), erase: Duration::from_secs(erase_s.into()), heartbeat })
+    Ok(Responses {
+        standard_status,
+        memory_bytes: is_in_memory.then_some(memory_bytes),
+        join: Duration::from_secs(join_s.into()),
+        erase: Duration::from_secs(erase_s.into()),
+        heartbeat,
+    })
 }
 
 /// A shorter one would be lost to a pause that any machine makes now and then.

@@ -49,10 +49,6 @@ fn keys_of_later_versions_are_refused_by_name() {
              it has scripted, openai-chat",
         ),
         (
-            "responses: { store_false: memory }",
-            "windlass.yaml:1: responses.store_false: this version does not have way memory yet; it has journal",
-        ),
-        (
             "agents: { a: { policy: pursue } }",
             "windlass.yaml:1: agents.a.policy: this version does not have policy pursue yet; it has respond",
         ),
