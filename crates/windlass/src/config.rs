@@ -91,6 +91,8 @@ pub struct Server {
     pub behind_proxy: bool,
     /// How long running calls get when the server stops (`drain_s`).
     pub drain: Duration,
+    /// How long a client may take to send the head of a request.
+    pub head: Duration,
 }
 
 impl Server {
@@ -106,7 +108,12 @@ impl Server {
 
 impl Default for Server {
     fn default() -> Self {
-        Self { listen: SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 7600), behind_proxy: false, drain: Duration::from_secs(10) }
+        Self {
+            listen: SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 7600),
+            behind_proxy: false,
+            drain: Duration::from_secs(10),
+            head: Duration::from_secs(30),
+        }
     }
 }
 

@@ -3,7 +3,6 @@
 use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use anyhow::Context;
-use axum::serve::ListenerExt;
 use tokio::{
     net::TcpListener,
     signal::unix::{SignalKind, signal},
@@ -19,7 +18,7 @@ use windlass_tools::{Egress, Limits as ToolLimits, Seal, ServerConfig, Servers};
 use crate::{
     bell::Bell,
     config::{self, Config, Place, Provider, TokenHash},
-    storage, token,
+    connections, storage, token,
     world::OrderedIds,
 };
 
@@ -81,15 +80,11 @@ pub(crate) async fn serve(config: Config, data: &Path, ready: impl FnOnce(&Ready
     tracing::info!(%address, store = %place, model = %config.models[0].name, "serving");
     ready(&Ready { address, place: &place, config: &config, own_token: own_token.as_deref() });
     let mut terminate = signal(SignalKind::terminate())?;
-    // A small answer must not wait for the other side's acknowledgement of an earlier one.
-    let listener = listener.tap_io(|stream| {
-        let _ = stream.set_nodelay(true);
-    });
     let stopped = Arc::new(tokio::sync::Notify::new());
     let told = stopped.clone();
-    let server = axum::serve(listener, router).with_graceful_shutdown(async move { told.notified().await });
+    let server = connections::serve(listener, router, config.server.head, async move { told.notified().await });
     tokio::select! {
-        result = server.into_future() => result.context("the server broke off")?,
+        () = server => {}
         () = async {
             tokio::select! {
                 _ = terminate.recv() => {}

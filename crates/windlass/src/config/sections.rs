@@ -27,7 +27,7 @@ const TOP: Keys = Keys {
     known: &["server", "store", "doorbell", "auth", "models", "tools", "agents", "limits", "egress", "responses"],
     later: &["plugins_dir", "plugins", "pipelines", "webhooks", "schedules", "retention"],
 };
-const SERVER: Keys = Keys { known: &["listen", "behind_proxy", "drain_s"], later: &[] };
+const SERVER: Keys = Keys { known: &["listen", "behind_proxy", "drain_s", "head"], later: &[] };
 const STORE: Keys = Keys { known: &["url"], later: &[] };
 const DOORBELL: Keys = Keys { known: &["url", "prefix"], later: &[] };
 const AUTH: Keys = Keys { known: &["tokens"], later: &[] };
@@ -164,7 +164,8 @@ fn read_server(mut section: Section) -> Result<Server, ConfigError> {
         check_address(address, behind_proxy).map_err(|message| field.fail(message))?;
         Ok(address)
     })?;
-    Ok(Server { listen, behind_proxy, drain: Duration::from_secs(drain_s.into()) })
+    let head = section.read_or("head", Server::default().head, Field::duration)?;
+    Ok(Server { listen, behind_proxy, drain: Duration::from_secs(drain_s.into()), head })
 }
 
 /// What an address looks like, for errors.
