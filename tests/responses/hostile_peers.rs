@@ -237,6 +237,22 @@ async fn a_socket_that_is_flooded_and_never_read_holds_little_memory() {
 }
 
 #[tokio::test]
+async fn half_a_request_is_not_waited_for_for_ever_and_a_silent_answer_is() {
+    let model = FakeModel::held_back(vec![Scene::Say("done")]).await;
+    let config = format!("{}server: {{ head: 300ms }}\n", model.config());
+    let server = ServerBuilder::new(&config).start().await;
+    let waiting = server.ask(Mode::Streamed, json!({ "model": "fake", "input": "go" }));
+    model.asked_times(1).await;
+    let mut half = tokio::net::TcpStream::connect(server.base().trim_start_matches("http://")).await.expect("the server listens");
+    half.write_all(b"POST /v1/responses HTTP/1.1\r\nHost: here\r\nContent-").await.expect("it takes what is sent");
+    let mut said = Vec::new();
+    half.read_to_end(&mut said).await.expect("the server hangs up");
+    assert!(!String::from_utf8_lossy(&said).contains("200 OK"));
+    model.let_answer();
+    assert_eq!(waiting.made(&server).await.status(), "completed", "what was asked for is waited for");
+}
+
+#[tokio::test]
 async fn a_tool_server_that_sends_a_hundred_megabytes_is_cut_off() {
     for (tool, arguments) in [("flood", json!({ "megabytes": 100 })), ("endless", json!({}))] {
         let (server, model, tools) = theatre(vec![Scene::Call(vec![(tool, arguments)]), Scene::Say("I see")]).await;

@@ -18,3 +18,4 @@ mod socket_cuts;
 mod sockets;
 mod stage;
 mod streams;
+mod unkept;

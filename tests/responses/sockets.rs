@@ -7,7 +7,7 @@ use windlass_tests::{
     until,
 };
 
-use crate::stage::{after, ask, ask_with, function, mcp, on_stage, output, scripted, scripted_with, theatre, told, with};
+use crate::stage::{after, ask, ask_with, function, mcp, on_stage, output, scripted, scripted_with, theatre, theatre_with, told, with};
 
 fn unkept(body: Value) -> Value {
     with(body, json!({ "store": false }))
@@ -103,6 +103,20 @@ async fn what_is_not_stored_can_be_gone_on_from_on_its_own_socket_and_nowhere_el
     let fresh = other.respond(unkept(ask("fresh"))).await;
     assert_eq!((fresh.status(), fresh.text().as_str()), ("completed", "fresh"), "which stays open");
     assert_eq!(other.respond(after(&third, json!("go on"), &[])).await.status(), "completed", "what is stored is everybody's");
+}
+
+#[tokio::test]
+async fn what_is_in_memory_alone_can_be_gone_on_from_too() {
+    let scenes = vec![Scene::Say("one"), Scene::Say("two"), Scene::Say("three")];
+    let (server, model, _tools) = theatre_with(scenes, "responses: { store_false: memory }").await;
+    let mut socket = server.socket().await;
+    let first = socket.respond(unkept(ask("first"))).await;
+    let second = socket.respond(unkept_after(&first, "second")).await;
+    assert_eq!(runs(&server), 0, "nothing of it is on disk");
+    let third = socket.respond(after(&second, json!("third"), &[])).await;
+    let all = ["user: first", "assistant: one", "user: second", "assistant: two", "user: third"];
+    assert_eq!((told(&model.asked()[2]), third.text().as_str(), runs(&server)), (all.map(str::to_owned).to_vec(), "three", 1));
+    assert_eq!(server.socket().await.refused(unkept_after(&second, "more")).await, "previous_response_not_found");
 }
 
 #[tokio::test]

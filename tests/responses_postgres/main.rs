@@ -33,3 +33,5 @@ mod sockets;
 mod stage;
 #[path = "../responses/streams.rs"]
 mod streams;
+#[path = "../responses/unkept.rs"]
+mod unkept;

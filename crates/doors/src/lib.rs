@@ -26,6 +26,7 @@ use axum::{
     routing::get,
 };
 use serde_json::json;
+use tokio::sync::Semaphore;
 use windlass_engine::Engine;
 
 pub use auth::{Scope, Token, Tokens, UnknownScope};
@@ -44,13 +45,16 @@ pub struct DoorState {
     responses: ResponsesSettings,
     attended: Attended,
     holders: Holders,
+    /// Places for sockets. One that is open is no connection to the server any more, and not counted with them.
+    sockets: Arc<Semaphore>,
 }
 
 impl DoorState {
     /// Doors over this engine, for whoever holds one of these tokens.
     pub fn new(engine: Engine, tokens: Tokens, limits: Limits) -> Self {
         let (responses, attended, holders) = (ResponsesSettings::default(), Attended::default(), Holders::default());
-        DoorState { engine, tokens: Arc::new(tokens), limits, responses, attended, holders }
+        let sockets = Arc::new(Semaphore::new(limits::SOCKETS_MAX));
+        DoorState { engine, tokens: Arc::new(tokens), limits, responses, attended, holders, sockets }
     }
 
     /// The same, with these decisions about the Responses door.

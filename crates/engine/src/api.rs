@@ -187,6 +187,9 @@ pub enum EngineError {
     /// Too many runs of this tenant are open.
     #[error("too many turns of this tenant are open")]
     TenantFull,
+    /// There is no memory left for runs that are not to be stored.
+    #[error("no memory is left for what is not to be stored; send it again later, or let it be stored")]
+    MemoryFull,
     /// There is nothing to decide.
     #[error("nothing of this turn waits for a decision")]
     NotParked,

@@ -123,6 +123,7 @@ pub(crate) fn enqueued(run: RunId, outcome: StoreEnqueued) -> Result<Enqueued, E
         StoreEnqueued::Busy => Err(EngineError::Busy),
         StoreEnqueued::AgentFull => Err(EngineError::AgentFull),
         StoreEnqueued::TenantFull => Err(EngineError::TenantFull),
+        StoreEnqueued::MemoryFull => Err(EngineError::MemoryFull),
         StoreEnqueued::UnknownBox => Err(EngineError::UnknownBox),
         StoreEnqueued::TakenBefore { by } => Err(EngineError::TakenBefore(by)),
     }

@@ -136,6 +136,8 @@ pub enum Enqueued {
     AgentFull,
     /// Too many runs of this tenant are open. Nothing was stored.
     TenantFull,
+    /// There is no memory left for runs that are not to be stored. Nothing was.
+    MemoryFull,
     /// The context box is not there.
     UnknownBox,
     /// Another run has taken over the calls. Nothing was stored.

@@ -11,6 +11,7 @@ pub mod conformance;
 mod doorbells;
 mod edges;
 mod memory;
+mod parted;
 mod postgres;
 mod reading;
 pub mod rows;
@@ -21,6 +22,7 @@ mod verbs;
 
 pub use doorbells::{Nats, NatsError, Notify, NotifyError};
 pub use memory::MemoryStore;
+pub use parted::PartedStore;
 pub use postgres::{DatabaseClock, PostgresOpenError, PostgresStore, PostgresViews};
 pub use sqlite::{OpenError, SqliteStore, SqliteViews};
 

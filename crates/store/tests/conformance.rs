@@ -1,13 +1,27 @@
 //! Both stores pass the whole suite.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking, like tests")]
 
-use windlass_store::{MemoryStore, SqliteStore, StoreOptions, conformance::Subject};
+use windlass_store::{MemoryStore, PartedStore, SqliteStore, StoreOptions, conformance::Subject};
 
 mod memory {
     use super::*;
 
     async fn make(options: StoreOptions) -> Subject {
         Subject::new(MemoryStore::new(options), ())
+    }
+
+    windlass_store::conformance!(make);
+}
+
+/// Nothing of the suite is for memory alone, and everything must pass as if it was not there.
+mod parted {
+    use std::sync::Arc;
+
+    use super::*;
+
+    async fn make(options: StoreOptions) -> Subject {
+        let kept = Arc::new(MemoryStore::new(options));
+        Subject::new(PartedStore::new(kept.clone(), kept, options, 1 << 30), ())
     }
 
     windlass_store::conformance!(make);

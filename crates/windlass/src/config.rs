@@ -91,6 +91,8 @@ pub struct Server {
     pub behind_proxy: bool,
     /// How long running calls get when the server stops (`drain_s`).
     pub drain: Duration,
+    /// How long a client may take to send the head of a request.
+    pub head: Duration,
 }
 
 impl Server {
@@ -106,7 +108,12 @@ impl Server {
 
 impl Default for Server {
     fn default() -> Self {
-        Self { listen: SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 7600), behind_proxy: false, drain: Duration::from_secs(10) }
+        Self {
+            listen: SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 7600),
+            behind_proxy: false,
+            drain: Duration::from_secs(10),
+            head: Duration::from_secs(30),
+        }
     }
 }
 
@@ -115,6 +122,8 @@ impl Default for Server {
 pub struct Responses {
     /// `status: standard`: a response that waits for its client is called `completed`.
     pub standard_status: bool,
+    /// `store_false: memory`: what is not to be stored lives in memory alone, in `memory_bytes` at the most.
+    pub memory_bytes: Option<u64>,
     /// `join_s`: how long a response that is not stored waits for a client that went away.
     pub join: Duration,
     /// `erase_s`: how long after its end a response is erased that is not stored.
@@ -128,7 +137,8 @@ pub struct Responses {
 impl Default for Responses {
     fn default() -> Self {
         let minute = Duration::from_secs(60);
-        Self { standard_status: false, join: minute, erase: minute, heartbeat: Duration::from_secs(15), socket_limit: 60 * minute }
+        let heartbeat = Duration::from_secs(15);
+        Self { standard_status: false, memory_bytes: None, join: minute, erase: minute, heartbeat, socket_limit: 60 * minute }
     }
 }
 

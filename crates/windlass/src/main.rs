@@ -2,6 +2,7 @@
 
 mod bell;
 mod config;
+mod connections;
 mod demo;
 mod dev;
 mod export;

@@ -3,7 +3,6 @@
 use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use anyhow::Context;
-use axum::serve::ListenerExt;
 use tokio::{
     net::TcpListener,
     signal::unix::{SignalKind, signal},
@@ -19,7 +18,7 @@ use windlass_tools::{Egress, Limits as ToolLimits, Seal, ServerConfig, Servers};
 use crate::{
     bell::Bell,
     config::{self, Config, Place, Provider, TokenHash},
-    storage, token,
+    connections, storage, token,
     world::OrderedIds,
 };
 
@@ -43,7 +42,11 @@ pub(crate) async fn serve(config: Config, data: &Path, ready: impl FnOnce(&Ready
     let crash = crash_points(&config)?;
     let models = Arc::new(registry(&config.models)?);
     let place = config.store.place(data);
-    let storage = storage::open(&place, StoreOptions { publish: config.doorbell.is_some() }).await?;
+    let options = StoreOptions { publish: config.doorbell.is_some() };
+    let mut storage = storage::open(&place, options).await?;
+    if let Some(bytes_max) = config.responses.memory_bytes {
+        storage = storage.parted(options, bytes_max);
+    }
     let (tokens, own_token) = tokens(&config, data)?;
     let listener = TcpListener::bind(config.server.listen).await.with_context(|| format!("cannot listen on {}", config.server.listen))?;
     let address = listener.local_addr()?;
@@ -78,15 +81,11 @@ pub(crate) async fn serve(config: Config, data: &Path, ready: impl FnOnce(&Ready
     tracing::info!(%address, store = %place, model = %config.models[0].name, "serving");
     ready(&Ready { address, place: &place, config: &config, own_token: own_token.as_deref() });
     let mut terminate = signal(SignalKind::terminate())?;
-    // A small answer must not wait for the other side's acknowledgement of an earlier one.
-    let listener = listener.tap_io(|stream| {
-        let _ = stream.set_nodelay(true);
-    });
     let stopped = Arc::new(tokio::sync::Notify::new());
     let told = stopped.clone();
-    let server = axum::serve(listener, router).with_graceful_shutdown(async move { told.notified().await });
+    let server = connections::serve(listener, router, config.server.head, async move { told.notified().await });
     tokio::select! {
-        result = server.into_future() => result.context("the server broke off")?,
+        () = server => {}
         () = async {
             tokio::select! {
                 _ = terminate.recv() => {}

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use windlass_ports::{Clock, NodeId, Store, Views};
-use windlass_store::{PostgresStore, PostgresViews, SqliteStore, SqliteViews, StoreOptions};
+use windlass_store::{PartedStore, PostgresStore, PostgresViews, SqliteStore, SqliteViews, StoreOptions};
 
 use crate::{config::Place, world::SystemClock};
 
@@ -15,6 +15,14 @@ pub(crate) struct Storage {
     pub views: Arc<dyn Views>,
     /// What its deadlines are measured by.
     pub clock: Arc<dyn Clock>,
+}
+
+impl Storage {
+    /// The same, with runs that are not to be stored in memory: so many bytes of content at the most.
+    pub fn parted(self, options: StoreOptions, bytes_max: u64) -> Self {
+        let parted = Arc::new(PartedStore::new(self.store, self.views, options, bytes_max));
+        Storage { store: parted.clone(), views: parted, ..self }
+    }
 }
 
 /// Opens a database for a server.

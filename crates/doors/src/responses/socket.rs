@@ -28,6 +28,7 @@ use super::error::WireError;
 use crate::{
     DoorState,
     auth::{Caller, Scope},
+    limits::SOCKETS_MAX,
 };
 use queue::{Queue, Waiting};
 use session::Session;
@@ -60,10 +61,17 @@ pub(super) async fn open(
             return Err(WireError::wrong_method(message));
         }
     };
+    let place = state.sockets.clone().try_acquire_owned().map_err(|_| {
+        let message = format!("{SOCKETS_MAX} sockets are open, which is as many as may be; use POST, or try again later");
+        WireError::unavailable("server_is_overloaded", message, 1)
+    })?;
     // A frame that is a little too long is refused like a body; one that is much too long could only be refused after it was read.
     let bytes_max = state.limits.body_bytes_max;
     let upgrade = upgrade.max_message_size(bytes_max.saturating_mul(2)).max_frame_size(bytes_max.saturating_mul(2));
-    Ok(upgrade.on_upgrade(move |socket| serve(socket, state, caller, headers)))
+    Ok(upgrade.on_upgrade(move |socket| async move {
+        serve(socket, state, caller, headers).await;
+        drop(place);
+    }))
 }
 
 /// How a connection comes to its end.

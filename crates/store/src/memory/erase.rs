@@ -21,13 +21,13 @@ impl MemoryRows {
         items.extend(self.erase_calls(run));
         items.extend(self.erase_messages(erasure)?);
         let kept: BTreeSet<ItemId> = erasure.kept.iter().flat_map(|id| self.box_keys(*id)).map(|(_, item)| item).collect();
-        items.difference(&kept).for_each(|item| self.items.remove(item));
+        items.difference(&kept).for_each(|item| self.remove_item(item));
         let numbers: Vec<_> = self.journal.range((run, 0)..=(run, u64::MAX)).map(|(key, _)| *key).collect();
         numbers.iter().for_each(|key| self.journal.remove(key));
         self.change_run(run, |row| (row.note, row.deliverable, row.erase_ms) = (None, None, None))
     }
 
-    fn box_keys(&self, id: BoxId) -> Vec<((BoxId, i64), ItemId)> {
+    pub(super) fn box_keys(&self, id: BoxId) -> Vec<((BoxId, i64), ItemId)> {
         self.box_rows.range((id, i64::MIN)..=(id, i64::MAX)).map(|(key, item)| (*key, *item)).collect()
     }
 
@@ -44,7 +44,7 @@ impl MemoryRows {
         items
     }
 
-    fn erase_calls(&mut self, run: RunId) -> Vec<ItemId> {
+    pub(super) fn erase_calls(&mut self, run: RunId) -> Vec<ItemId> {
         let calls = self.calls.range((run, CallNumber(0))..=(run, CallNumber(u32::MAX)));
         let calls: Vec<CallRow> = calls.map(|(_, row)| row.clone()).collect();
         for row in &calls {

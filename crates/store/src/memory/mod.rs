@@ -1,6 +1,7 @@
 //! The store without a disk: for tests, and for trying things out. It keeps every promise but survival.
 
 mod erase;
+mod forget;
 mod reads;
 mod table;
 mod writes;

@@ -21,6 +21,11 @@ impl<K: Ord + Clone, V: Clone> Table<K, V> {
         self.rows.range(range)
     }
 
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
     /// False, and nothing changes, if the key stands already.
     pub(super) fn insert(&mut self, key: K, value: V) -> bool {
         if self.rows.contains_key(&key) {

@@ -26,6 +26,8 @@ pub(super) struct MemoryRows {
     pub(super) takers: Table<(Tenant, RunId), RunId>,
     pub(super) erasable: Table<(Timestamp, RunId), Tenant>,
     pub(super) manifests: Table<[u8; 32], Arc<Manifest>>,
+    /// How many runs have a manifest.
+    pub(super) pinned: Table<[u8; 32], u32>,
     pub(super) open_runs: Table<Tenant, u32>,
     pub(super) journal: Table<(RunId, u64), JournalRow>,
     pub(super) deltas: Table<(RunId, u32), DeltaRow>,
@@ -38,6 +40,10 @@ pub(super) struct MemoryRows {
     pub(super) claim_keys: Table<(Tenant, String, RunId, CallNumber), ()>,
     pub(super) items: Table<ItemId, (Tenant, ItemRow)>,
     pub(super) boxes: Table<BoxId, BoxRow>,
+    /// How many boxes are made from one.
+    pub(super) children: Table<BoxId, u32>,
+    /// Boxes whose run is forgotten.
+    pub(super) ownerless: Table<BoxId, ()>,
     pub(super) box_rows: Table<(BoxId, i64), ItemId>,
     pub(super) outbox: Table<u64, OutboxRow>,
     /// Until when each node lives. No verb writes it.
@@ -45,6 +51,9 @@ pub(super) struct MemoryRows {
     /// Numbers are never used again, also not those of a verb that was rolled back.
     last_message: u64,
     last_outbox: u64,
+    /// Bytes of content, and of what was committed of it.
+    pub(super) bytes: u64,
+    bytes_committed: u64,
 }
 
 impl MemoryRows {
@@ -57,6 +66,7 @@ impl MemoryRows {
             takers: Table::new(),
             erasable: Table::new(),
             manifests: Table::new(),
+            pinned: Table::new(),
             open_runs: Table::new(),
             journal: Table::new(),
             deltas: Table::new(),
@@ -69,49 +79,55 @@ impl MemoryRows {
             claim_keys: Table::new(),
             items: Table::new(),
             boxes: Table::new(),
+            children: Table::new(),
+            ownerless: Table::new(),
             box_rows: Table::new(),
             outbox: Table::new(),
             nodes: BTreeMap::new(),
             last_message: 0,
             last_outbox: 0,
+            bytes: 0,
+            bytes_committed: 0,
         }
     }
 }
 
 /// The same for every table, so that none is forgotten in one place only.
 macro_rules! each_table {
-    ($rows:ident, $verb:ident) => {
-        $rows.heads.$verb();
-        $rows.runs.$verb();
-        $rows.ordinals.$verb();
-        $rows.dedupes.$verb();
-        $rows.takers.$verb();
-        $rows.erasable.$verb();
-        $rows.manifests.$verb();
-        $rows.open_runs.$verb();
-        $rows.journal.$verb();
-        $rows.deltas.$verb();
-        $rows.inbox.$verb();
-        $rows.pending.$verb();
-        $rows.reports.$verb();
-        $rows.calls.$verb();
-        $rows.waiting.$verb();
-        $rows.claimed.$verb();
-        $rows.claim_keys.$verb();
-        $rows.items.$verb();
-        $rows.boxes.$verb();
-        $rows.box_rows.$verb();
-        $rows.outbox.$verb();
+    ($rows:ident, |$table:ident| $visit:expr) => {
+        each_table!(@ $rows, $table, $visit, heads, runs, ordinals, dedupes, takers, erasable, manifests, pinned, open_runs, journal, deltas, inbox, pending, reports, calls, waiting, claimed, claim_keys, items, boxes, children, ownerless, box_rows, outbox);
+    };
+    (@ $rows:ident, $table:ident, $visit:expr, $($name:ident),+) => {
+        $(
+            let $table = &mut $rows.$name;
+            $visit;
+        )+
     };
 }
 
 impl MemoryRows {
     pub(super) fn commit(&mut self) {
-        each_table!(self, commit);
+        each_table!(self, |table| table.commit());
+        self.bytes_committed = self.bytes;
+    }
+
+    /// Rows of all tables but the counts of open runs, of which every tenant has one.
+    #[cfg(test)]
+    pub(super) fn count(&mut self) -> usize {
+        let mut lengths = Vec::new();
+        each_table!(self, |table| lengths.push(table.len()));
+        lengths.into_iter().sum::<usize>() - self.open_runs.len()
     }
 
     pub(super) fn roll_back(&mut self) {
-        each_table!(self, roll_back);
+        each_table!(self, |table| table.roll_back());
+        self.bytes = self.bytes_committed;
+    }
+
+    pub(super) fn remove_item(&mut self, item: &ItemId) {
+        let bytes = self.items.get(item).map_or(0, |(_, row)| row.content.len() as u64);
+        self.bytes -= bytes;
+        self.items.remove(item);
     }
 
     fn holds(&self, agent: &AgentKey, before: &HeadRow) -> bool {
@@ -178,6 +194,16 @@ fn place(row: &CallRow) -> Place {
     (row.agent.tenant.clone(), row.tool.clone(), row.created_at, row.run, row.call)
 }
 
+/// Counts one more or one less; the number then. What nobody has any more is not in the table.
+pub(super) fn count<K: Ord + Clone>(table: &mut Table<K, u32>, key: K, change: i32) -> u32 {
+    let after = table.get(&key).copied().unwrap_or(0).saturating_add_signed(change);
+    match after {
+        0 => table.remove(&key),
+        _ => table.put(key, after),
+    }
+    after
+}
+
 fn erase_at(row: &RunRow) -> Option<Timestamp> {
     Some(row.ended_at?.plus_ms(row.erase_ms?))
 }
@@ -231,6 +257,7 @@ impl Rows for MemoryRows {
         }
         must(self.ordinals.insert((brief.agent.clone(), brief.ordinal), brief.run), "an ordinal")?;
         self.index_run(None, run);
+        count(&mut self.pinned, run.manifest, 1);
         must(self.runs.insert(brief.run, run.clone()), "a run")
     }
 
@@ -350,11 +377,15 @@ impl Rows for MemoryRows {
     fn insert_item(&mut self, tenant: &Tenant, item: &NewItem) -> Outcome<()> {
         // A copy, for the caller's bytes may be a slice of something large.
         let content = Bytes::copy_from_slice(&item.content);
+        self.bytes += content.len() as u64;
         let row = ItemRow { id: item.id, kind: item.kind, hash: codec::content_hash(&content), content };
         must(self.items.insert(item.id, (tenant.clone(), row)), "an item")
     }
 
     fn insert_box(&mut self, row: &BoxRow) -> Outcome<()> {
+        if let Some(parent) = row.parent {
+            count(&mut self.children, parent.id, 1);
+        }
         must(self.boxes.insert(row.id, row.clone()), "a box")
     }
 

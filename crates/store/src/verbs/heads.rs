@@ -29,7 +29,7 @@ fn wake_suspended(head: &HeadRow, leases: &[Timestamp], now: Timestamp) -> Optio
 }
 
 /// Whether a head is there for one run only: nobody named an agent, so the run itself gave the name.
-pub(super) fn is_own_head(agent: &AgentKey, run: RunId) -> bool {
+pub(crate) fn is_own_head(agent: &AgentKey, run: RunId) -> bool {
     agent.agent.as_str() == run.to_string()
 }
 

@@ -27,7 +27,7 @@ const TOP: Keys = Keys {
     known: &["server", "store", "doorbell", "auth", "models", "tools", "agents", "limits", "egress", "responses"],
     later: &["plugins_dir", "plugins", "pipelines", "webhooks", "schedules", "retention"],
 };
-const SERVER: Keys = Keys { known: &["listen", "behind_proxy", "drain_s"], later: &[] };
+const SERVER: Keys = Keys { known: &["listen", "behind_proxy", "drain_s", "head"], later: &[] };
 const STORE: Keys = Keys { known: &["url"], later: &[] };
 const DOORBELL: Keys = Keys { known: &["url", "prefix"], later: &[] };
 const AUTH: Keys = Keys { known: &["tokens"], later: &[] };
@@ -40,7 +40,8 @@ const TOOLS: Keys = Keys { known: &["external", "mcp"], later: &[] };
 const EXTERNAL: Keys = Keys { known: &["name", "description", "parameters", "effect", "after_execution", "deadline"], later: &[] };
 const AGENT: Keys = Keys { known: &["policy", "model", "instructions", "tools", "budgets"], later: &[] };
 const BUDGETS: Keys = Keys { known: &["iterations", "calls", "tokens", "wall_time"], later: &[] };
-const RESPONSES: Keys = Keys { known: &["status", "store_false", "join_s", "erase_s", "heartbeat", "socket_limit"], later: &[] };
+const RESPONSES: Keys =
+    Keys { known: &["status", "store_false", "memory_bytes", "join_s", "erase_s", "heartbeat", "socket_limit"], later: &[] };
 const LIMITS: Keys = Keys {
     known: &[
         "max_turns",
@@ -133,16 +134,22 @@ fn read_limits(mut section: Section) -> Result<Limits, ConfigError> {
 
 fn read_responses(mut section: Section) -> Result<Responses, ConfigError> {
     let default = Responses::default();
-    // The only way there is so far; the word is taken so that a file may say it.
-    section.read("store_false", |field| field.choice("way", &[("journal", ())], &["memory"]))?;
+    let is_in_memory = section.read_or("store_false", false, |field| field.choice("way", &[("journal", false), ("memory", true)], &[]))?;
+    let memory_bytes = section.read_or("memory_bytes", 256 << 20, |field| field.whole(1))?;
     let words = [("hybrid", false), ("standard", true)];
     let standard_status = section.read_or("status", default.standard_status, |field| field.choice("spelling", &words, &[]))?;
     let join_s: u32 = section.read_or("join_s", 60, |field| field.whole(0))?;
     let erase_s: u32 = section.read_or("erase_s", 60, |field| field.whole(0))?;
     let heartbeat = section.read_or("heartbeat", default.heartbeat, Field::duration)?;
     let socket_limit = section.read_or("socket_limit", default.socket_limit, Field::duration)?;
-    let (join, erase) = (Duration::from_secs(join_s.into()), Duration::from_secs(erase_s.into()));
-    Ok(Responses { standard_status, join, erase, heartbeat, socket_limit })
+    Ok(Responses {
+        standard_status,
+        memory_bytes: is_in_memory.then_some(memory_bytes),
+        join: Duration::from_secs(join_s.into()),
+        erase: Duration::from_secs(erase_s.into()),
+        heartbeat,
+        socket_limit,
+    })
 }
 
 /// A shorter one would be lost to a pause that any machine makes now and then.
@@ -160,7 +167,8 @@ fn read_server(mut section: Section) -> Result<Server, ConfigError> {
         check_address(address, behind_proxy).map_err(|message| field.fail(message))?;
         Ok(address)
     })?;
-    Ok(Server { listen, behind_proxy, drain: Duration::from_secs(drain_s.into()) })
+    let head = section.read_or("head", Server::default().head, Field::duration)?;
+    Ok(Server { listen, behind_proxy, drain: Duration::from_secs(drain_s.into()), head })
 }
 
 /// What an address looks like, for errors.

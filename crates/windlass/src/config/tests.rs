@@ -32,7 +32,7 @@ fn error(text: &str, variables: &[(&str, &str)]) -> String {
 }
 
 const FULL: &str = r#"
-server: { listen: 0.0.0.0:7601, behind_proxy: true, drain_s: 3 }
+server: { listen: 0.0.0.0:7601, behind_proxy: true, drain_s: 3, head: 5s }
 store: { url: "sqlite:data/main.db" }
 auth:
   tokens:
@@ -89,13 +89,17 @@ limits:
   attempts: 4
   backoff: 0.5
   model_deadline: 30s
+responses: { status: standard, store_false: memory, memory_bytes: 1000, join_s: 5, erase_s: 6, heartbeat: 7s, socket_limit: 8s }
 egress: { allow: ["127.0.0.1", 10.1.0.0/16, "fd00::/8", Tools.Internal] }
 "#;
 
 #[test]
 fn a_full_file_is_read_to_the_last_key() {
     let config = good(FULL, &[("TOKEN", "s3cret")]);
-    assert_eq!(config.server, Server { listen: "0.0.0.0:7601".parse().unwrap(), behind_proxy: true, drain: Duration::from_secs(3) });
+    assert_eq!(
+        config.server,
+        Server { listen: "0.0.0.0:7601".parse().unwrap(), behind_proxy: true, drain: Duration::from_secs(3), head: Duration::from_secs(5) }
+    );
     assert_eq!(config.store.place(Path::new("elsewhere")).to_string(), "data/main.db");
     let secret = TokenHash::of("secret");
     let scopes: Vec<String> = config.auth.tokens[1].scopes.iter().map(Scope::to_string).collect();
@@ -105,6 +109,18 @@ fn a_full_file_is_read_to_the_last_key() {
     );
     assert_eq!((config.auth.tokens[1].hash, config.auth.tokens[1].tenant.as_str()), (secret, "acme"));
     assert_eq!(scopes.join(" "), "agents:read agents:write agents:stop tools:echo tools:* responses runs:read approvals:answer admin");
+    let seconds = Duration::from_secs;
+    assert_eq!(
+        config.responses,
+        Responses {
+            standard_status: true,
+            memory_bytes: Some(1000),
+            join: seconds(5),
+            erase: seconds(6),
+            heartbeat: seconds(7),
+            socket_limit: seconds(8)
+        }
+    );
     assert_eq!(
         config.limits,
         Limits {

@@ -1,0 +1,141 @@
+//! Runs that leave nothing behind: where they are the only ones, memory must not grow with every run there ever was.
+
+use std::collections::BTreeSet;
+
+use windlass_kernel::{AgentKey, BoxId, ItemId, RunId, Tenant};
+use windlass_ports::{MessageId, RunStatus};
+
+use super::{
+    MemoryStore,
+    writes::{MemoryRows, count},
+};
+use crate::rows::{Outcome, RunRow};
+
+impl MemoryStore {
+    /// Forgets a run that has ended, with its skeleton. What other runs read stays until they are forgotten too.
+    pub(crate) fn forget(&self, tenant: &Tenant, run: RunId) -> Outcome<()> {
+        self.write(|rows| match rows.runs.get(&run).cloned() {
+            Some(row) if row.brief.agent.tenant == *tenant && row.brief.status == RunStatus::Ended => {
+                rows.forget(&row);
+                Ok(())
+            }
+            Some(_) | None => Ok(()),
+        })
+    }
+
+    /// Whether a run is here.
+    pub(crate) fn has_run(&self, run: RunId) -> Outcome<bool> {
+        self.read(|rows| Ok(rows.runs.get(&run).is_some()))
+    }
+
+    /// Whether a run is here, and that agent's.
+    pub(crate) fn has_run_of(&self, run: RunId, agent: &AgentKey) -> Outcome<bool> {
+        self.read(|rows| Ok(rows.runs.get(&run).is_some_and(|row| row.brief.agent == *agent)))
+    }
+
+    /// Whether a box is here.
+    pub(crate) fn has_box(&self, id: BoxId) -> Outcome<bool> {
+        self.read(|rows| Ok(rows.boxes.get(&id).is_some()))
+    }
+
+    /// Bytes of content.
+    pub(crate) fn bytes(&self) -> Outcome<u64> {
+        self.read(|rows| Ok(rows.bytes))
+    }
+
+    /// Rows of all tables.
+    #[cfg(test)]
+    pub(crate) fn rows(&self) -> usize {
+        self.write(|rows| Ok(rows.count())).unwrap()
+    }
+
+    /// Notes that a run elsewhere takes over the calls of one that is here. If another has, it is returned.
+    pub(crate) fn give_calls(&self, tenant: &Tenant, left: RunId, to: RunId) -> Outcome<Option<RunId>> {
+        self.write(|rows| {
+            let key = (tenant.clone(), left);
+            if let Some(taker) = rows.takers.get(&key).filter(|taker| **taker != to) {
+                return Ok(Some(*taker));
+            }
+            rows.takers.put(key, to);
+            Ok(None)
+        })
+    }
+
+    /// The run did not come into being that was to take over the calls.
+    pub(crate) fn take_calls_back(&self, tenant: &Tenant, left: RunId) -> Outcome<()> {
+        self.write(|rows| {
+            rows.takers.remove(&(tenant.clone(), left));
+            Ok(())
+        })
+    }
+
+    /// Who takes over a run's calls, here or elsewhere.
+    pub(crate) fn taker(&self, tenant: &Tenant, left: RunId) -> Outcome<Option<RunId>> {
+        self.read(|rows| Ok(rows.takers.get(&(tenant.clone(), left)).copied()))
+    }
+}
+
+impl MemoryRows {
+    fn forget(&mut self, row: &RunRow) {
+        let (run, agent) = (row.brief.run, &row.brief.agent);
+        self.forget_rows(row);
+        let mut items: BTreeSet<ItemId> = self.erase_calls(run).into_iter().collect();
+        let messages = self.inbox.range((agent.clone(), MessageId(0))..=(agent.clone(), MessageId(u64::MAX)));
+        let messages: Vec<_> = messages.map(|(key, message)| (key.clone(), message.clone())).collect();
+        for (key, message) in messages {
+            self.inbox.remove(&key);
+            self.pending.remove(&key);
+            items.extend(message.item);
+            message.call.into_iter().for_each(|call| self.reports.remove(&(run, call, message.kind)));
+        }
+        for id in [row.output, row.context] {
+            self.ownerless.put(id, ());
+        }
+        self.drop_free_boxes(row.output);
+        let kept = [row.output, row.context].into_iter().flat_map(|id| self.box_keys(id));
+        let kept: BTreeSet<ItemId> = kept.map(|(_, item)| item).collect();
+        items.difference(&kept).for_each(|item| self.remove_item(item));
+    }
+
+    fn forget_rows(&mut self, row: &RunRow) {
+        let (run, agent, tenant) = (row.brief.run, &row.brief.agent, &row.brief.agent.tenant);
+        self.change_run(run, |row| row.erase_ms = None).ok();
+        self.runs.remove(&run);
+        self.ordinals.remove(&(agent.clone(), row.brief.ordinal));
+        self.heads.remove(agent);
+        self.takers.remove(&(tenant.clone(), run));
+        row.takes.into_iter().for_each(|left| self.takers.remove(&(tenant.clone(), left)));
+        if let Some(key) = &row.dedupe {
+            self.dedupes.remove(&(tenant.clone(), key.clone()));
+        }
+        let numbers: Vec<_> = self.journal.range((run, 0)..=(run, u64::MAX)).map(|(key, _)| *key).collect();
+        numbers.iter().for_each(|key| self.journal.remove(key));
+        let words: Vec<_> = self.deltas.range((run, 0)..=(run, u32::MAX)).map(|(key, _)| *key).collect();
+        words.iter().for_each(|key| self.deltas.remove(key));
+        if count(&mut self.pinned, row.manifest, -1) == 0 {
+            self.manifests.remove(&row.manifest);
+        }
+    }
+
+    /// Drops a box that belongs to no run and that none is made from, then its parent if that is so of it by now.
+    fn drop_free_boxes(&mut self, from: BoxId) {
+        let mut next = Some(from);
+        while let Some(id) = next.take() {
+            if self.children.get(&id).is_some() || self.ownerless.get(&id).is_none() {
+                return;
+            }
+            for (key, item) in self.box_keys(id) {
+                self.box_rows.remove(&key);
+                if key.1 >= 0 {
+                    self.remove_item(&item);
+                }
+            }
+            next = self.boxes.get(&id).and_then(|row| row.parent).map(|parent| parent.id);
+            self.boxes.remove(&id);
+            self.ownerless.remove(&id);
+            if let Some(parent) = next {
+                count(&mut self.children, parent, -1);
+            }
+        }
+    }
+}

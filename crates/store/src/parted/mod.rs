@@ -1,0 +1,242 @@
+//! A store beside which some runs live in memory alone: those that are not to be kept, where the operator wants nothing of them on
+//! disk.
+//!
+//! Such a run is its own agent, so whose it is can be told from any key there is. It keeps every promise but survival, and when its
+//! time has come nothing of it is left. A run that goes on from something on disk, or takes over calls from there, stays there too.
+
+#[cfg(test)]
+mod tests;
+mod views;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, NewItem, RunId, Tenant, Timestamp};
+use windlass_ports::{
+    Announcement, CallClaim, ClaimedCall, Commit, Committed, Enqueued, Guard, Loaded, MessageId, NewReport, NewRun, NodeId, OutboxRow,
+    Store, StoreError, Taken, Views, Withdrawn,
+};
+
+use crate::{StoreOptions, memory::MemoryStore, rows::Outcome, verbs::is_own_head};
+
+/// Told apart from the numbers of a database, which never get so far.
+const OUTBOX_OF_MEMORY: u64 = 1 << 62;
+
+/// How many runs are forgotten before their time for a new one.
+const FORGET_MAX: usize = 64;
+
+/// A database, and memory for what is not to be kept.
+pub struct PartedStore {
+    kept: Arc<dyn Store>,
+    views: Arc<dyn Views>,
+    memory: MemoryStore,
+    bytes_max: u64,
+}
+
+impl PartedStore {
+    /// Keeps runs here and there: in memory so many bytes of content at the most.
+    pub fn new(kept: Arc<dyn Store>, views: Arc<dyn Views>, options: StoreOptions, bytes_max: u64) -> Self {
+        PartedStore { kept, views, memory: MemoryStore::new(options), bytes_max }
+    }
+
+    /// Whose an agent is.
+    fn of(&self, agent: &AgentKey) -> Outcome<&dyn Store> {
+        Ok(if self.has(agent)? { &self.memory } else { &*self.kept })
+    }
+
+    fn has(&self, agent: &AgentKey) -> Outcome<bool> {
+        agent.agent.as_str().parse().map_or(Ok(false), |run| self.memory.has_run_of(run, agent))
+    }
+
+    /// Whether a new run is to live in memory.
+    fn is_unkept(&self, new: &NewRun) -> Outcome<bool> {
+        let is_wanted = new.erase_ms.is_some() && is_own_head(&new.agent, new.run);
+        let follows_here = new.context.parent.map_or(Ok(true), |parent| self.memory.has_box(parent.id))?;
+        Ok(is_wanted && follows_here && new.takes.map_or(Ok(true), |left| self.memory.has_run(left))?)
+    }
+
+    /// The kept run that has taken over the calls a new one was to take over.
+    fn taken_elsewhere(&self, new: &NewRun) -> Outcome<Option<RunId>> {
+        let taker = new.takes.map_or(Ok(None), |left| self.memory.taker(&new.agent.tenant, left))?;
+        taker.map_or(Ok(None), |taker| Ok(Some(taker).filter(|_| !self.memory.has_run(taker).unwrap_or(true))))
+    }
+
+    /// Makes room for what a new run brings, at the cost of those that have ended first: they could still be read once more.
+    async fn make_room(&self, new: &NewRun) -> Outcome<bool> {
+        let more: u64 = new.context.items.iter().map(|item| item.content.len() as u64).sum();
+        for (tenant, run) in self.memory.erasable(Timestamp(i64::MAX), FORGET_MAX).await? {
+            if self.memory.bytes()? + more <= self.bytes_max {
+                break;
+            }
+            self.memory.forget(&tenant, run)?;
+        }
+        Ok(self.memory.bytes()? + more <= self.bytes_max)
+    }
+
+    /// Records a run that is kept. What it goes on from is kept with it.
+    async fn keep(&self, mut new: NewRun) -> Result<Enqueued, StoreError> {
+        if let Some(parent) = new.context.parent
+            && self.memory.has_box(parent.id)?
+        {
+            let copied = self.copy(&new.agent.tenant, parent, copy_of(new.context.id)).await?;
+            new.context.parent = Some(copied);
+        }
+        let Some(left) = new.takes.filter(|left| self.memory.has_run(*left).unwrap_or(false)) else {
+            return self.kept.enqueue(new).await;
+        };
+        let tenant = new.agent.tenant.clone();
+        if let Some(by) = self.memory.give_calls(&tenant, left, new.run)? {
+            return Ok(Enqueued::TakenBefore { by });
+        }
+        let outcome = self.kept.enqueue(new).await;
+        let is_refused =
+            |outcome: &Enqueued| !matches!(outcome, Enqueued::Entered { .. } | Enqueued::Dispatched { .. } | Enqueued::Queued { .. });
+        if outcome.as_ref().is_ok_and(is_refused) {
+            self.memory.take_calls_back(&tenant, left)?;
+        }
+        outcome
+    }
+
+    async fn copy(&self, tenant: &Tenant, range: BoxRange, id: BoxId) -> Result<BoxRange, StoreError> {
+        let items = Views::range_items(&self.memory, tenant, range).await?;
+        let items = items.into_iter().map(|item| NewItem { id: item.id, kind: item.kind, content: item.content }).collect();
+        let copied = self.kept.pack(tenant.clone(), id, Vec::new(), items).await?;
+        copied.ok_or_else(|| StoreError::Corrupt("a box of another tenant stands where a copy was to be made".into()))
+    }
+}
+
+/// The box with what a context goes on from: the same one if the request is made again.
+fn copy_of(context: BoxId) -> BoxId {
+    let mut bytes = *context.as_bytes();
+    bytes[15] ^= 0x80;
+    BoxId::from_slice(&bytes).expect("sixteen bytes are a box's id")
+}
+
+#[async_trait]
+impl Store for PartedStore {
+    async fn enqueue(&self, run: NewRun) -> Result<Enqueued, StoreError> {
+        if !self.is_unkept(&run)? {
+            return self.keep(run).await;
+        }
+        if let Some(by) = self.taken_elsewhere(&run)? {
+            return Ok(Enqueued::TakenBefore { by });
+        }
+        if !self.make_room(&run).await? {
+            return Ok(Enqueued::MemoryFull);
+        }
+        self.memory.enqueue(run).await
+    }
+
+    async fn load(&self, agent: &AgentKey) -> Result<Option<Loaded>, StoreError> {
+        self.of(agent)?.load(agent).await
+    }
+
+    async fn commit(&self, guard: Guard, commit: Commit) -> Result<Committed, StoreError> {
+        self.of(&guard.agent)?.commit(guard, commit).await
+    }
+
+    async fn announce(&self, words: Announcement) -> Result<(), StoreError> {
+        self.of(&words.agent)?.announce(words).await
+    }
+
+    async fn withdraw(&self, agent: AgentKey, commit: Commit) -> Result<Withdrawn, StoreError> {
+        self.of(&agent)?.withdraw(agent, commit).await
+    }
+
+    async fn report(&self, report: NewReport) -> Result<Taken, StoreError> {
+        self.of(&report.agent)?.report(report).await
+    }
+
+    async fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<AgentKey>, StoreError> {
+        let mut due = self.memory.due(now, limit).await?;
+        due.extend(self.kept.due(now, limit).await?);
+        Ok(due)
+    }
+
+    async fn beat(&self, node: NodeId, lease_ms: u64) -> Result<Vec<NodeId>, StoreError> {
+        self.memory.beat(node, lease_ms).await?;
+        self.kept.beat(node, lease_ms).await
+    }
+
+    async fn bury(&self, nodes: Vec<NodeId>) -> Result<(), StoreError> {
+        self.kept.bury(nodes).await
+    }
+
+    async fn orphans(&self, node: NodeId, after: Option<AgentKey>, limit: usize) -> Result<Vec<AgentKey>, StoreError> {
+        // Nobody else has what is in memory.
+        self.kept.orphans(node, after, limit).await
+    }
+
+    async fn claim_calls(&self, claim: CallClaim) -> Result<Vec<ClaimedCall>, StoreError> {
+        let claimed = self.memory.claim_calls(claim.clone()).await?;
+        if claimed.is_empty() { self.kept.claim_calls(claim).await } else { Ok(claimed) }
+    }
+
+    async fn renew_calls(&self, claim: CallClaim, calls: Vec<(RunId, CallNumber)>) -> Result<Vec<(RunId, CallNumber)>, StoreError> {
+        let (here, there) = self.sorted(calls)?;
+        let mut lost = self.memory.renew_calls(claim.clone(), here).await?;
+        if !there.is_empty() {
+            lost.extend(self.kept.renew_calls(claim, there).await?);
+        }
+        Ok(lost)
+    }
+
+    async fn release_calls(&self, claim: CallClaim, calls: Vec<(RunId, CallNumber)>) -> Result<Vec<(RunId, CallNumber)>, StoreError> {
+        let (here, there) = self.sorted(calls)?;
+        let mut lost = self.memory.release_calls(claim.clone(), here).await?;
+        if !there.is_empty() {
+            lost.extend(self.kept.release_calls(claim, there).await?);
+        }
+        Ok(lost)
+    }
+
+    async fn pack(&self, tenant: Tenant, id: BoxId, from: Vec<BoxRange>, items: Vec<NewItem>) -> Result<Option<BoxRange>, StoreError> {
+        self.kept.pack(tenant, id, from, items).await
+    }
+
+    async fn quarantine(&self, agent: AgentKey, reason: String) -> Result<(), StoreError> {
+        self.of(&agent)?.quarantine(agent, reason).await
+    }
+
+    async fn erase(&self, tenant: Tenant, run: RunId) -> Result<(), StoreError> {
+        match self.memory.has_run(run)? {
+            true => self.memory.forget(&tenant, run),
+            false => self.kept.erase(tenant, run).await,
+        }
+    }
+
+    async fn erasable(&self, now: Timestamp, limit: usize) -> Result<Vec<(Tenant, RunId)>, StoreError> {
+        let mut erasable = self.kept.erasable(now, limit).await?;
+        erasable.extend(self.memory.erasable(now, limit).await?);
+        Ok(erasable)
+    }
+
+    async fn refuse(&self, agent: AgentKey, message: MessageId, reason: String) -> Result<(), StoreError> {
+        self.of(&agent)?.refuse(agent, message, reason).await
+    }
+
+    async fn outbox(&self, limit: usize) -> Result<Vec<OutboxRow>, StoreError> {
+        let mut rows = self.memory.outbox(limit).await?;
+        rows.iter_mut().for_each(|row| row.n += OUTBOX_OF_MEMORY);
+        rows.extend(self.kept.outbox(limit).await?);
+        Ok(rows)
+    }
+
+    async fn published(&self, rows: Vec<u64>) -> Result<(), StoreError> {
+        let (here, there): (Vec<u64>, Vec<u64>) = rows.into_iter().partition(|n| *n >= OUTBOX_OF_MEMORY);
+        self.memory.published(here.into_iter().map(|n| n - OUTBOX_OF_MEMORY).collect()).await?;
+        if there.is_empty() { Ok(()) } else { self.kept.published(there).await }
+    }
+}
+
+type Calls = Vec<(RunId, CallNumber)>;
+
+impl PartedStore {
+    fn sorted(&self, calls: Calls) -> Outcome<(Calls, Calls)> {
+        let (mut here, mut there) = (Vec::new(), Vec::new());
+        for call in calls {
+            if self.memory.has_run(call.0)? { here.push(call) } else { there.push(call) }
+        }
+        Ok((here, there))
+    }
+}

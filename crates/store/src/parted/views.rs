@@ -1,0 +1,91 @@
+//! Reads of whatever is there.
+
+use async_trait::async_trait;
+use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ItemId, Run, RunId, Said, Tenant};
+use windlass_ports::{BoxView, CallView, Edge, HeadView, InboxView, Item, JournalEntry, Page, Passage, RunView, StoreError, Views};
+
+use super::PartedStore;
+use crate::rows::Outcome;
+
+impl PartedStore {
+    fn views_of_agent(&self, agent: &AgentKey) -> Outcome<&dyn Views> {
+        Ok(self.pick(self.has(agent)?))
+    }
+
+    fn views_of_run(&self, run: RunId) -> Outcome<&dyn Views> {
+        Ok(self.pick(self.memory.has_run(run)?))
+    }
+
+    fn views_of_box(&self, id: BoxId) -> Outcome<&dyn Views> {
+        Ok(self.pick(self.memory.has_box(id)?))
+    }
+
+    fn pick(&self, is_here: bool) -> &dyn Views {
+        if is_here { &self.memory } else { &*self.views }
+    }
+}
+
+#[async_trait]
+impl Views for PartedStore {
+    async fn head(&self, agent: &AgentKey) -> Result<Option<HeadView>, StoreError> {
+        self.views_of_agent(agent)?.head(agent).await
+    }
+
+    async fn run(&self, tenant: &Tenant, run: RunId) -> Result<Option<RunView>, StoreError> {
+        self.views_of_run(run)?.run(tenant, run).await
+    }
+
+    async fn run_taking(&self, tenant: &Tenant, run: RunId) -> Result<Option<RunId>, StoreError> {
+        match self.memory.taker(tenant, run)? {
+            Some(taker) => Ok(Some(taker)),
+            None => self.views.run_taking(tenant, run).await,
+        }
+    }
+
+    async fn announced(&self, tenant: &Tenant, run: RunId) -> Result<Said, StoreError> {
+        self.views_of_run(run)?.announced(tenant, run).await
+    }
+
+    async fn run_from(&self, agent: &AgentKey, ordinal: u64) -> Result<Option<RunView>, StoreError> {
+        self.views_of_agent(agent)?.run_from(agent, ordinal).await
+    }
+
+    async fn journal(&self, tenant: &Tenant, run: RunId, from: u64, limit: usize) -> Result<Vec<JournalEntry>, StoreError> {
+        self.views_of_run(run)?.journal(tenant, run, from, limit).await
+    }
+
+    async fn passages(&self, tenant: &Tenant, run: RunId, so_far: Option<Run>, limit: usize) -> Result<Vec<Passage>, StoreError> {
+        self.views_of_run(run)?.passages(tenant, run, so_far, limit).await
+    }
+
+    async fn calls(&self, tenant: &Tenant, run: RunId, from: CallNumber, limit: usize) -> Result<Vec<CallView>, StoreError> {
+        self.views_of_run(run)?.calls(tenant, run, from, limit).await
+    }
+
+    async fn item(&self, tenant: &Tenant, item: ItemId) -> Result<Option<Item>, StoreError> {
+        match self.memory.item(tenant, item).await? {
+            Some(found) => Ok(Some(found)),
+            None => self.views.item(tenant, item).await,
+        }
+    }
+
+    async fn open_box(&self, tenant: &Tenant, id: BoxId) -> Result<Option<BoxView>, StoreError> {
+        self.views_of_box(id)?.open_box(tenant, id).await
+    }
+
+    async fn box_items(&self, tenant: &Tenant, id: BoxId, from: u32, limit: usize) -> Result<Vec<Item>, StoreError> {
+        self.views_of_box(id)?.box_items(tenant, id, from, limit).await
+    }
+
+    async fn range_items(&self, tenant: &Tenant, range: BoxRange) -> Result<Vec<Item>, StoreError> {
+        self.views_of_box(range.id)?.range_items(tenant, range).await
+    }
+
+    async fn inbox(&self, agent: &AgentKey, page: Page) -> Result<Vec<InboxView>, StoreError> {
+        self.views_of_agent(agent)?.inbox(agent, page).await
+    }
+
+    async fn edges(&self, agent: &AgentKey, page: Page) -> Result<Vec<Edge>, StoreError> {
+        self.views_of_agent(agent)?.edges(agent, page).await
+    }
+}

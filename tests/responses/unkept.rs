@@ -1,0 +1,103 @@
+//! `responses.store_false: memory`: what is not to be stored is never on disk, and is gone when its time has come.
+
+use serde_json::{Value, json};
+use windlass_tests::{FakeModel, Made, McpServer, Mode, Scene, Server, ServerBuilder, until};
+
+use crate::stage::{ask, ask_with, function, mcp, on_stage, output, theatre_with, with};
+
+const MEMORY: &str = "responses: { store_false: memory }";
+
+fn unkept(body: Value) -> Value {
+    with(body, json!({ "store": false }))
+}
+
+/// Rows of what there could be of a run.
+fn rows(server: &Server) -> i64 {
+    ["runs", "items", "boxes", "journal", "inbox"].iter().map(|table| server.number(&format!("SELECT count(*) FROM {table}"))).sum()
+}
+
+fn looks() -> Scene {
+    Scene::Call(vec![("echo", json!({ "text": "a secret" }))])
+}
+
+#[tokio::test]
+async fn what_is_not_to_be_stored_leaves_no_row() {
+    for (way, is_stored) in [("journal", true), ("memory", false)] {
+        for mode in [Mode::Plain, Mode::Streamed] {
+            let (server, _model, _tools) =
+                theatre_with(vec![looks(), Scene::Say("done")], &format!("responses: {{ store_false: {way} }}")).await;
+            let made = server.respond(mode, unkept(ask_with("a secret", &[mcp()]))).await;
+            assert_eq!((made.status(), made.text().as_str()), ("completed", "done"));
+            assert_eq!(made.items("mcp_call")[0]["status"], "completed");
+            assert_eq!(rows(&server) > 0, is_stored, "{way}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_stored_is_stored_beside_it() {
+    let (mut server, _model, _tools) = theatre_with(vec![Scene::Say("done")], MEMORY).await;
+    let fleeting = server.respond(Mode::Streamed, unkept(ask("hi"))).await;
+    let stored = server.respond(Mode::Streamed, ask("hi")).await;
+    let run = |made: &Made| format!("/v1/windlass/runs/{}", made.object["windlass"]["run_id"].as_str().expect("a run"));
+    assert_eq!((server.get(&run(&fleeting)).await.status, server.get(&run(&stored)).await.status), (200, 200));
+    server.kill();
+    let server = server.restart(&[]).await;
+    assert_eq!((server.get(&run(&fleeting)).await.status, server.get(&run(&stored)).await.status), (404, 200));
+    let after = server.respond(Mode::Streamed, with(unkept(ask("more")), json!({ "previous_response_id": stored.id() }))).await;
+    assert_eq!(after.status(), "completed", "what goes on from a stored response does so");
+}
+
+#[tokio::test]
+async fn when_its_time_has_come_nothing_is_left() {
+    let (server, _model, _tools) = theatre_with(vec![looks(), Scene::Say("done")], "responses: { store_false: memory, erase_s: 0 }").await;
+    let made = server.respond(Mode::Streamed, unkept(ask_with("a secret", &[mcp()]))).await;
+    let run = made.object["windlass"]["run_id"].as_str().expect("a run").to_owned();
+    until("the run is gone", || async { (server.get(&format!("/v1/windlass/runs/{run}")).await.status == 404).then_some(()) }).await;
+}
+
+#[tokio::test]
+async fn a_client_answers_its_calls_and_the_rest_of_the_lap_runs_once() {
+    let calls = vec![("echo", json!({ "text": "theirs" })), ("mine", json!({}))];
+    let (server, model, tools) = theatre_with(vec![Scene::Call(calls), Scene::Say("done")], MEMORY).await;
+    let offered = [mcp(), function("mine")];
+    let paused = server.respond(Mode::Streamed, unkept(ask_with("go", &offered))).await;
+    let call = paused.items("function_call")[0].clone();
+    let input = json!([{ "role": "user", "content": "go" }, call, output(&call, "ours")]);
+    let made = server.respond(Mode::Streamed, unkept(with(ask_with("", &offered), json!({ "input": input })))).await;
+    assert_eq!((made.status(), made.text().as_str(), tools.starts("echo").len()), ("completed", "done", 1));
+    let told = model.asked().last().expect("the model was asked")["messages"].to_string();
+    assert!(told.contains("theirs") && told.contains("ours"), "{told}");
+    assert_eq!(rows(&server), 0);
+}
+
+#[tokio::test]
+async fn services_take_calls_from_memory_too() {
+    let config = format!("tools: {{ external: [ {{ name: look_up, effect: read }} ] }}\n{MEMORY}");
+    let server = ServerBuilder::new(&config).start().await;
+    let body = json!({ "model": "offline", "input": "call look_up", "store": false, "windlass": { "tools": ["look_up"] } });
+    let asked = server.ask(Mode::Streamed, body);
+    let call = server.claim("look_up").await;
+    server.report(&call, json!("seen")).await.ok();
+    assert_eq!(asked.made(&server).await.status(), "completed");
+    assert_eq!(rows(&server), 0);
+}
+
+#[tokio::test]
+async fn memory_that_is_full_is_told_and_loses_nothing() {
+    let (model, tools) = (FakeModel::held_back(vec![Scene::Say("done")]).await, McpServer::start().await);
+    let server = on_stage(&model, &tools, "responses: { store_false: memory, memory_bytes: 4000 }").await;
+    let first = server.ask(Mode::Streamed, unkept(ask(&"x".repeat(3_000))));
+    model.asked_times(1).await;
+    for mode in [Mode::Plain, Mode::Streamed] {
+        let answer = server.refusal(mode, unkept(ask(&"x".repeat(3_000)))).await;
+        let error = &answer.body["error"];
+        assert_eq!((answer.status, &error["code"]), (429, &json!("rate_limit_exceeded")));
+        assert!(error["message"].as_str().is_some_and(|message| message.contains("no memory is left")), "{error}");
+    }
+    (0..2).for_each(|_| model.let_answer());
+    assert_eq!(server.respond(Mode::Streamed, ask(&"x".repeat(3_000))).await.status(), "completed", "what is stored needs none");
+    assert_eq!(first.made(&server).await.status(), "completed");
+    model.let_answer();
+    assert_eq!(server.respond(Mode::Streamed, unkept(ask(&"x".repeat(3_000)))).await.status(), "completed", "what is over makes room");
+}
