@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use windlass_tests::Server;
 
-use crate::program::{Program, builder, builder_with, codex, codex_with};
+use crate::program::{Program, builder, builder_with, codex, codex_on_a_socket, codex_with};
 
 const TASK: &str = "Replace the old line in note.txt.";
 const BEFORE: &str = "first\nthe old line\nlast\n";
@@ -83,23 +83,55 @@ async fn a_kill_during_any_of_its_requests_is_not_noticed() {
     }
 }
 
+/// How many runs go on from a response that is not stored. Over HTTP that is refused.
+fn chained(server: &Server) -> i64 {
+    let going_on = r#"CAST(note AS TEXT) LIKE '%"previous_response_id":"resp_%' AND CAST(note AS TEXT) LIKE '%"store":false%'"#;
+    server.number(&format!("SELECT count(*) FROM runs WHERE {going_on}"))
+}
+
+#[tokio::test]
+async fn a_task_over_a_socket_is_finished() {
+    let server = builder().start().await;
+    let folder = workplace();
+    let events = told(codex_on_a_socket("offline", TASK, folder.path(), &server), &server).await;
+    did_it_once(&folder, &events);
+    assert_eq!((server.number("SELECT count(*) FROM runs"), chained(&server)), (3, 3), "each answer goes on from what the socket knows");
+}
+
+#[tokio::test]
+async fn a_kill_during_any_of_its_requests_over_a_socket_is_not_noticed() {
+    for point in ["commit.enqueue.after:1", "commit.end.before:1", "commit.end.after:2", "commit.announce.after:4", "commit.end.before:3"] {
+        let mut server = builder().env("WINDLASS_CRASH_AT", point).start().await;
+        let folder = workplace();
+        let program = codex_on_a_socket("offline", TASK, folder.path(), &server);
+        server.gone().await;
+        let server = server.restart_at_its_address(&[]).await;
+        let events = told(program, &server).await;
+        did_it_once(&folder, &events);
+        assert_eq!(server.number("SELECT count(*) FROM runs"), 3, "{point}: a request that was cut joins its run");
+        assert!(chained(&server) > 0, "{point}: it spoke over a socket");
+    }
+}
+
 #[tokio::test]
 async fn a_kill_after_words_repeats_neither_the_words_nor_the_call_that_follows() {
-    let tool = "tools: { external: [ { name: look_up, description: finds things, effect: read } ] }";
-    let server = builder_with(&format!("{tool}\nagents: {{ helper: {{ model: offline, tools: [look_up] }} }}\n")).start().await;
-    let folder = workplace();
-    let mut program = codex_with("agent/helper", "Which colour is it?", folder.path(), &server);
-    let mut events = Vec::new();
-    // Codex keeps the words, since their item is finished, and sends them along when it asks again.
-    while finished(&events).is_empty() {
-        events.push(program.line().await.expect("Codex hears the words"));
+    for start in [codex_with, codex_on_a_socket] {
+        let tool = "tools: { external: [ { name: look_up, description: finds things, effect: read } ] }";
+        let server = builder_with(&format!("{tool}\nagents: {{ helper: {{ model: offline, tools: [look_up] }} }}\n")).start().await;
+        let folder = workplace();
+        let mut program = start("agent/helper", "Which colour is it?", folder.path(), &server);
+        let mut events = Vec::new();
+        // Codex keeps the words, since their item is finished, and sends them along when it asks again.
+        while finished(&events).is_empty() {
+            events.push(program.line().await.expect("Codex hears the words"));
+        }
+        let server = server.restart_at_its_address(&[]).await;
+        let call = server.claim("look_up").await;
+        server.report(&call, json!("deep blue")).await.ok();
+        events.extend(told(program, &server).await);
+        let words: Vec<&Value> = finished(&events).into_iter().map(|(_, item)| &item["text"]).collect();
+        assert_eq!(words, ["I look it up.", "It is deep blue."], "{events:#?}");
+        assert_eq!(server.number("SELECT count(*) FROM runs"), 1);
+        assert_eq!(server.number("SELECT count(*) FROM calls"), 1);
     }
-    let server = server.restart_at_its_address(&[]).await;
-    let call = server.claim("look_up").await;
-    server.report(&call, json!("deep blue")).await.ok();
-    events.extend(told(program, &server).await);
-    let words: Vec<&Value> = finished(&events).into_iter().map(|(_, item)| &item["text"]).collect();
-    assert_eq!(words, ["I look it up.", "It is deep blue."], "{events:#?}");
-    assert_eq!(server.number("SELECT count(*) FROM runs"), 1);
-    assert_eq!(server.number("SELECT count(*) FROM calls"), 1);
 }

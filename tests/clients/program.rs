@@ -99,8 +99,20 @@ pub fn codex(task: &str, folder: &Path, server: &Server) -> Program {
 
 /// The same with a model of its own.
 pub fn codex_with(model: &str, task: &str, folder: &Path, server: &Server) -> Program {
+    codex_as(include_str!("codex/config.toml"), model, task, folder, server)
+}
+
+/// The same over a socket.
+pub fn codex_on_a_socket(model: &str, task: &str, folder: &Path, server: &Server) -> Program {
+    let over_http = include_str!("codex/config.toml");
+    let config = over_http.replace("wire_api = \"responses\"\n", "wire_api = \"responses\"\nsupports_websockets = true\n");
+    assert_ne!(config, over_http);
+    codex_as(&config, model, task, folder, server)
+}
+
+fn codex_as(config: &str, model: &str, task: &str, folder: &Path, server: &Server) -> Program {
     let home = TempDir::new().expect("a folder for Codex");
-    let config = include_str!("codex/config.toml").replace("BASE_URL", &format!("{}/v1", server.base()));
+    let config = config.replace("BASE_URL", &format!("{}/v1", server.base()));
     std::fs::write(home.path().join("config.toml"), config).expect("Codex can be configured");
     let mut command = Command::new(clients().join("node/node_modules/.bin/codex"));
     command

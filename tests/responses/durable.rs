@@ -284,7 +284,7 @@ limits: { sweep_interval: 50ms }
                 assert_eq!(made.object, parked);
                 None
             }
-            Mode::Streamed | Mode::Background | Mode::Followed => Some(asked),
+            Mode::Streamed | Mode::Background | Mode::Followed | Mode::Socket => Some(asked),
         };
         let verdict =
             json!({ "run_id": call["agent_turn_id"], "tool_call_id": call["tool_call_id"], "action": "record", "result": "posted" });

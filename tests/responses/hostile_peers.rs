@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use windlass_tests::{FakeModel, McpServer, Mode, Proxy, Scene, Server, ServerBuilder, until};
+use windlass_tests::{FakeModel, McpServer, Mode, Proxy, Scene, Server, ServerBuilder, tungstenite::Message, until};
 
 use crate::stage::{after, ask, ask_with, function, mcp, output, theatre, told, with};
 
@@ -180,6 +180,59 @@ async fn clients_that_hardly_read_hold_nobody_up_and_little_memory() {
     // events as objects three times as much.
     assert!(grown < 48 << 20, "{grown}");
     readers.into_iter().for_each(|reader| reader.abort());
+    check_unharmed(&server);
+}
+
+#[tokio::test]
+async fn a_socket_that_nobody_reads_holds_nobody_up_and_little_memory() {
+    const LETTERS: usize = 100_000;
+    let scenes = vec![Scene::Say("quick"), Scene::SayLetters(LETTERS, 1), Scene::Say("quick")];
+    let (server, _model, _tools) = theatre(scenes).await;
+    assert_eq!(server.respond(Mode::Socket, ask("hi")).await.text(), "quick");
+    let before = server.peak_bytes();
+    let mut socket = server.narrow_socket().await;
+    socket.ask(ask("go")).await;
+    socket.event().await;
+    let ended = || server.number("SELECT count(*) FROM runs WHERE status = 'ended'");
+    until("all of it is said to who does not read", || async { (ended() == 2).then_some(()) }).await;
+    assert_eq!(server.respond(Mode::Socket, ask("hi")).await.text(), "quick", "others are served meanwhile");
+    let grown = server.grown_since(before);
+    assert!(grown < 48 << 20, "{grown}");
+    // And when it reads at last, all of it is there.
+    let mut letters = 0;
+    let last = loop {
+        let event = socket.event().await;
+        letters += event.data["delta"].as_str().map_or(0, str::len);
+        if event.kind() == "response.completed" {
+            break event;
+        }
+    };
+    assert_eq!((letters, last.data["response"]["output"][0]["content"][0]["text"].as_str().map(str::len)), (LETTERS, Some(LETTERS)));
+    check_unharmed(&server);
+}
+
+#[tokio::test]
+async fn a_socket_that_is_flooded_and_never_read_holds_little_memory() {
+    let (server, _model, _tools) = theatre(vec![Scene::Say("quick")]).await;
+    assert_eq!(server.respond(Mode::Socket, ask("hi")).await.text(), "quick");
+    let before = server.peak_bytes();
+    let payload = vec![b'x'; 125];
+    let floods = [Message::Ping(payload.into()), Message::text("nonsense"), Message::Binary(vec![0; 1000].into())];
+    let mut flooded = Vec::new();
+    for frame in floods {
+        let mut socket = server.narrow_socket().await;
+        // Forty megabytes of pings, or as many as are taken before the server waits for their answers to be read.
+        let flood = async {
+            for _ in 0..320_000 {
+                socket.send(frame.clone()).await;
+            }
+        };
+        let _ = tokio::time::timeout(Duration::from_secs(5), flood).await;
+        flooded.push(socket);
+    }
+    let grown = server.grown_since(before);
+    assert!(grown < 24 << 20, "{grown}");
+    assert_eq!(server.respond(Mode::Socket, ask("hi")).await.text(), "quick", "others are served meanwhile");
     check_unharmed(&server);
 }
 

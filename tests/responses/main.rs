@@ -14,6 +14,8 @@ mod joining;
 mod laps;
 mod left_calls;
 mod limits;
+mod socket_cuts;
+mod sockets;
 mod stage;
 mod streams;
 mod unkept;

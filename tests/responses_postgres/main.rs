@@ -25,6 +25,10 @@ mod laps;
 mod left_calls;
 #[path = "../responses/limits.rs"]
 mod limits;
+#[path = "../responses/socket_cuts.rs"]
+mod socket_cuts;
+#[path = "../responses/sockets.rs"]
+mod sockets;
 #[path = "../responses/stage.rs"]
 mod stage;
 #[path = "../responses/streams.rs"]

@@ -8,6 +8,7 @@ pub mod postgres;
 mod proxy;
 pub mod responses;
 mod server;
+mod socket;
 mod stream;
 mod views;
 
@@ -18,7 +19,10 @@ pub use nats::{Listener, Message, NatsServer};
 pub use proxy::Proxy;
 pub use responses::{Asked, EventStream, Made, Mode, Next, Told, in_every_mode};
 pub use server::{Answer, Server, ServerBuilder, binary};
+pub use socket::{Frame, Socket};
 pub use stream::{SseEvent, SseStream};
+
+pub use tokio_tungstenite::tungstenite;
 
 use std::{future::Future, time::Duration};
 

@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 
 pub use grammar::Grammar;
 
-use crate::{Answer, PATIENCE, Server, Store, until};
+use crate::{Answer, PATIENCE, Server, Store, socket::Opening, until};
 
 /// How a response is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,25 +30,27 @@ pub enum Mode {
     Background,
     /// In the background, and followed as a stream.
     Followed,
+    /// Over a socket.
+    Socket,
 }
 
 impl Mode {
     /// Every mode that this program's tests go through: on PostgreSQL one is enough, since the door is the same.
     pub fn every() -> &'static [Mode] {
         match Store::of_this_program() {
-            Store::Sqlite => &[Mode::Plain, Mode::Streamed, Mode::Background, Mode::Followed],
+            Store::Sqlite => &[Mode::Plain, Mode::Streamed, Mode::Background, Mode::Followed, Mode::Socket],
             Store::Postgres => &[Mode::Streamed],
         }
     }
 
     /// Whether the client gets a stream.
     pub fn streams(self) -> bool {
-        matches!(self, Mode::Streamed | Mode::Followed)
+        matches!(self, Mode::Streamed | Mode::Followed | Mode::Socket)
     }
 
     /// A body that asks so.
     pub fn asks(self, mut body: Value) -> Value {
-        if self.streams() {
+        if matches!(self, Mode::Streamed | Mode::Followed) {
             body["stream"] = true.into();
         }
         if matches!(self, Mode::Background | Mode::Followed) {
@@ -306,7 +308,9 @@ impl Server {
 
     /// Asks for a response with headers of its own.
     pub fn ask_with(&self, mode: Mode, body: Value, headers: &[(&str, &str)]) -> Asked {
-        let mut request = self.authorized(Method::POST, "/v1/responses").json(&mode.asks(body));
+        let body = mode.asks(body);
+        let opening = Opening::new(self, headers);
+        let mut request = self.authorized(Method::POST, "/v1/responses").json(&body);
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
@@ -317,6 +321,7 @@ impl Server {
                 Mode::Plain => client.plain(request).await,
                 Mode::Background => client.polled(request).await,
                 Mode::Streamed | Mode::Followed => client.streamed(request).await,
+                Mode::Socket => client.on_a_socket(opening, body).await,
             }
         });
         Asked { mode, seen, id, task }
@@ -324,7 +329,10 @@ impl Server {
 
     /// Asks for a response that is refused.
     pub async fn refusal(&self, mode: Mode, body: Value) -> Answer {
-        let answer = self.post("/v1/responses", mode.asks(body)).await;
+        let answer = match mode {
+            Mode::Plain | Mode::Streamed | Mode::Background | Mode::Followed => self.post("/v1/responses", mode.asks(body)).await,
+            Mode::Socket => self.socket().await.refusal(body).await,
+        };
         check_refusal(&answer);
         answer
     }
@@ -447,6 +455,23 @@ impl Client {
                     return ended;
                 }
                 Next::Closed | Next::Broken => panic!("the stream broke after event {}", grammar.next()),
+            }
+        }
+    }
+
+    async fn on_a_socket(&self, opening: Opening, body: Value) -> Value {
+        let mut socket = opening.open().await.unwrap_or_else(|error| panic!("the socket opens: {error}"));
+        socket.ask(body).await;
+        let mut grammar = Grammar::default();
+        loop {
+            let event = socket.event().await;
+            grammar.take(&event.data);
+            if let Some(response) = event.data.get("response") {
+                self.know(response);
+            }
+            self.seen.lock().expect("nobody panics here").push(event);
+            if let Some(ended) = grammar.ended() {
+                return ended.clone();
             }
         }
     }

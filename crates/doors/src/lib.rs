@@ -26,6 +26,7 @@ use axum::{
     routing::get,
 };
 use serde_json::json;
+use tokio::sync::Semaphore;
 use windlass_engine::Engine;
 
 pub use auth::{Scope, Token, Tokens, UnknownScope};
@@ -33,7 +34,7 @@ pub use limits::Limits;
 pub use responses::ResponsesSettings;
 
 use error::ApiError;
-use responses::{Attended, WireError, is_ours};
+use responses::{Attended, Holders, WireError, is_ours};
 
 /// What every handler has at hand. Cheap to clone.
 #[derive(Clone)]
@@ -43,12 +44,17 @@ pub struct DoorState {
     limits: Limits,
     responses: ResponsesSettings,
     attended: Attended,
+    holders: Holders,
+    /// Places for sockets. One that is open is no connection to the server any more, and not counted with them.
+    sockets: Arc<Semaphore>,
 }
 
 impl DoorState {
     /// Doors over this engine, for whoever holds one of these tokens.
     pub fn new(engine: Engine, tokens: Tokens, limits: Limits) -> Self {
-        DoorState { engine, tokens: Arc::new(tokens), limits, responses: ResponsesSettings::default(), attended: Attended::default() }
+        let (responses, attended, holders) = (ResponsesSettings::default(), Attended::default(), Holders::default());
+        let sockets = Arc::new(Semaphore::new(limits::SOCKETS_MAX));
+        DoorState { engine, tokens: Arc::new(tokens), limits, responses, attended, holders, sockets }
     }
 
     /// The same, with these decisions about the Responses door.

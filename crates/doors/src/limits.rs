@@ -57,5 +57,7 @@ pub(crate) const EVENTS_PAGE: usize = 64;
 pub(crate) const LOOK_MS: u64 = 1000;
 /// How often a silent event stream says that it is there.
 pub(crate) const HEARTBEAT_MS: u64 = 15_000;
+/// Sockets that are open at the most.
+pub(crate) const SOCKETS_MAX: usize = 10_000;
 /// The largest number a store can count to.
 pub(crate) const NUMBER_MAX: u64 = i64::MAX.unsigned_abs();

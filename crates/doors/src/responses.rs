@@ -19,6 +19,8 @@ mod project;
 mod reader;
 mod request;
 mod retrieve;
+mod said;
+mod socket;
 mod stream;
 mod wire;
 
@@ -29,6 +31,7 @@ use axum::{
 
 pub(crate) use attended::Attended;
 pub(crate) use error::WireError;
+pub(crate) use socket::Holders;
 
 use crate::DoorState;
 
@@ -43,11 +46,13 @@ pub struct ResponsesSettings {
     pub join_ms: u64,
     /// How long a stream may be silent before it gives a sign of life.
     pub heartbeat_ms: u64,
+    /// How long a socket may be open; the response in flight is told to its end.
+    pub socket_ms: u64,
 }
 
 impl Default for ResponsesSettings {
     fn default() -> Self {
-        ResponsesSettings { standard_status: false, erase_ms: 60_000, join_ms: 60_000, heartbeat_ms: 15_000 }
+        ResponsesSettings { standard_status: false, erase_ms: 60_000, join_ms: 60_000, heartbeat_ms: 15_000, socket_ms: 3_600_000 }
     }
 }
 
@@ -59,7 +64,7 @@ pub(crate) fn is_ours(path: &str) -> bool {
 
 pub(crate) fn routes() -> Router<DoorState> {
     Router::new()
-        .route("/v1/responses", post(create::create))
+        .route("/v1/responses", get(socket::open).post(create::create))
         .route("/v1/responses/{id}", get(retrieve::retrieve).delete(retrieve::delete))
         .route("/v1/responses/{id}/cancel", post(retrieve::cancel))
         .route("/v1/responses/{id}/input_items", get(retrieve::input_items))

@@ -309,6 +309,18 @@ impl Engine {
         *self.inner.draining.borrow()
     }
 
+    /// Waits until the engine takes no new work any more.
+    pub async fn draining(&self) {
+        let mut draining = self.inner.draining.subscribe();
+        // The sender lives as long as this engine does.
+        let _ = draining.wait_for(|draining| *draining).await;
+    }
+
+    /// An id that no run has.
+    pub fn fresh_run(&self) -> RunId {
+        RunId(self.inner.ids.fresh())
+    }
+
     pub(crate) fn inner(&self) -> &Arc<Inner> {
         &self.inner
     }

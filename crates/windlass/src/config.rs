@@ -130,12 +130,15 @@ pub struct Responses {
     pub erase: Duration,
     /// `heartbeat`: how long a stream may be silent before it gives a sign of life.
     pub heartbeat: Duration,
+    /// `socket_limit`: how long a socket may be open.
+    pub socket_limit: Duration,
 }
 
 impl Default for Responses {
     fn default() -> Self {
         let minute = Duration::from_secs(60);
-        Self { standard_status: false, memory_bytes: None, join: minute, erase: minute, heartbeat: Duration::from_secs(15) }
+        let heartbeat = Duration::from_secs(15);
+        Self { standard_status: false, memory_bytes: None, join: minute, erase: minute, heartbeat, socket_limit: 60 * minute }
     }
 }
 

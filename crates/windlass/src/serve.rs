@@ -73,6 +73,7 @@ pub(crate) async fn serve(config: Config, data: &Path, ready: impl FnOnce(&Ready
         join_ms: millis(config.responses.join),
         erase_ms: millis(config.responses.erase),
         heartbeat_ms: millis(config.responses.heartbeat),
+        socket_ms: millis(config.responses.socket_limit),
     };
     let limits = DoorLimits { body_bytes_max: config.limits.body_bytes };
     let state = DoorState::new(engine.clone(), tokens, limits).with_responses(responses);

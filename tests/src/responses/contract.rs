@@ -70,6 +70,7 @@ pub const EXCEPTIONS: [Exception; 6] = [
 struct Contract {
     response: Validator,
     events: BTreeMap<String, Validator>,
+    socket_error: Validator,
 }
 
 static CONTRACT: LazyLock<Option<Contract>> = LazyLock::new(|| {
@@ -98,6 +99,7 @@ impl Contract {
         Contract {
             response: compiled("ResponseResource"),
             events: events.map(|(name, schema)| (type_of(schema), compiled(name))).collect(),
+            socket_error: compiled("WebSocketErrorEvent"),
         }
     }
 }
@@ -136,6 +138,11 @@ pub fn faults_of_event(event: &Value) -> Vec<String> {
         forgive_response(response);
     }
     faults(validator, &event)
+}
+
+/// What is wrong with an error of a socket.
+pub fn faults_of_socket_error(frame: &Value) -> Vec<String> {
+    CONTRACT.as_ref().map_or_else(Vec::new, |contract| faults(&contract.socket_error, frame))
 }
 
 fn faults(validator: &Validator, value: &Value) -> Vec<String> {

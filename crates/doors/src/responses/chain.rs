@@ -35,8 +35,8 @@ pub(super) struct Before {
     run: Option<RunId>,
 }
 
-/// Finds the response a request goes on from.
-pub(super) async fn before(state: &DoorState, caller: &Caller, previous: Option<&str>) -> Result<Before, WireError> {
+/// Finds the response a request goes on from: a stored one, or one of its connection's own.
+pub(super) async fn before(state: &DoorState, caller: &Caller, previous: Option<&str>, own: &[RunId]) -> Result<Before, WireError> {
     let Some(id) = previous else { return Ok(Before::default()) };
     let unknown = || {
         let message = format!("Previous response with id '{id}' not found.");
@@ -44,7 +44,7 @@ pub(super) async fn before(state: &DoorState, caller: &Caller, previous: Option<
     };
     let run = run_of(id).ok_or_else(unknown)?;
     let view = state.engine.views().run(caller.tenant(), run).await?.ok_or_else(unknown)?;
-    view.note.as_ref().and_then(|note| Note::read(note)).filter(|note| note.store).ok_or_else(unknown)?;
+    view.note.as_ref().and_then(|note| Note::read(note)).filter(|note| note.store || own.contains(&run)).ok_or_else(unknown)?;
     let Phase::Ended { reason, .. } = &view.state.phase else {
         let message = format!("the response '{id}' is not over yet; wait for its end, or cancel it");
         return Err(WireError::invalid("previous_response_id", message).named("previous_response_not_finished"));

@@ -9,6 +9,7 @@ use windlass_kernel::{AgentName, RunId};
 use windlass_ports::{Lineage, StoreError};
 
 use super::{
+    attended::Attendance,
     body::WireBody,
     chain,
     error::WireError,
@@ -18,7 +19,8 @@ use super::{
     object::object,
     reader::{Known, Reader},
     request::Create,
-    stream::{self, Unseen},
+    said::Trail,
+    stream::{self, Events, Unseen},
 };
 use crate::{
     DoorState, answer,
@@ -38,25 +40,78 @@ pub(super) async fn create(
 ) -> Result<Response, WireError> {
     caller.needs(&Scope::Responses)?;
     let create = Create::read(&body)?;
+    let identity = Identity::of_request(&headers, &body)?;
+    let from = create.previous.as_deref();
+    let asked = Asked { caller: &caller, headers: &headers, create: &create, identity, from, own: &[], kept_ms: 0 };
+    let taken = take(&state, &asked).await?;
+    answer(&state, &create, taken).await
+}
+
+/// A request, whichever way it came.
+pub(super) struct Asked<'a> {
+    pub caller: &'a Caller,
+    pub headers: &'a HeaderMap,
+    pub create: &'a Create,
+    pub identity: Identity,
+    /// The response it goes on from. It may have named another that was nothing but words about this one.
+    pub from: Option<&'a str>,
+    /// Responses that are not stored and that it can go on from all the same: those of its own connection.
+    pub own: &'a [RunId],
+    /// How long after its end it is kept for its connection's sake, if it is not stored.
+    pub kept_ms: u64,
+}
+
+/// A request whose run is there, and whose client is about to read it.
+pub(super) struct Taken {
+    pub known: Known,
+    /// Wakes when the run has come to rest.
+    pub rests: Watch,
+    pub unseen: Unseen,
+    pub attendance: Attendance,
+    /// The conversation before the response, if anybody will want to compare it.
+    pub trail: Option<Trail>,
+}
+
+/// Starts the run of a request, or finds the one that it joins.
+pub(super) async fn take(state: &DoorState, asked: &Asked<'_>) -> Result<Taken, WireError> {
+    let Asked { caller, create, identity, .. } = asked;
+    if let Some(rest) = join::rest(state, caller, identity, &create.input).await? {
+        let followed = earlier(state, caller, rest.run, &rest.fingerprint).await?;
+        return Ok(attend(state, followed, rest.unseen, rest.trail));
+    }
+    let Prepared { request, note } = prepare(state, asked).await?;
+    // Until the answer has its reader, the arrival stands for it.
+    let (taken, _arrival) = join::take(state, caller, identity, request).await?;
+    let Responded { run: id, agent, begun } = taken;
+    let followed = match begun {
+        Some(begun) => (Known { id, agent, note: Arc::new(note), manifest: begun.manifest, created_at: begun.at }, begun.rests),
+        None => earlier(state, caller, id, &identity.fingerprint).await?,
+    };
+    Ok(attend(state, followed, Unseen::default(), identity.trail()))
+}
+
+/// A request that can be done.
+pub(super) struct Prepared {
+    pub request: Respond,
+    pub note: Note,
+}
+
+/// Checks all that a request asks for, and puts together what its run needs.
+pub(super) async fn prepare(state: &DoorState, asked: &Asked<'_>) -> Result<Prepared, WireError> {
+    let Asked { caller, headers, create, .. } = asked;
     if create.conversation.is_some() {
         return Err(WireError::invalid("conversation", "conversations are not served yet; send `previous_response_id` instead"));
     }
-    let identity = Identity::read(&headers, &body)?;
-    if let Some(rest) = join::rest(&state, &caller, &identity, &body, &create.input).await? {
-        let followed = earlier(&state, &caller, rest.run, &rest.fingerprint).await?;
-        return answer(&state, &create, followed, rest.unseen).await;
-    }
-    let spelling = spelling(&state, &headers, &create);
-    let mut before = chain::before(&state, &caller, create.previous.as_deref()).await?;
-    let input = chain::input(&state, &caller, &mut before, &create.input).await?;
-    let Pinned { manifest, agent } = manifest::pin(&state, &caller, &create).await?;
+    let mut before = chain::before(state, caller, asked.from, asked.own).await?;
+    let input = chain::input(state, caller, &mut before, &create.input).await?;
+    let Pinned { manifest, agent } = manifest::pin(state, caller, create).await?;
     let note = Note {
         store: create.store,
         background: create.background,
-        spelling,
+        spelling: spelling(state, headers, create),
         names: create.namespaced.clone(),
-        fingerprint: identity.fingerprint.clone(),
-        ..Note::new(create.model.clone().unwrap_or_else(|| manifest.model.clone()), echo(&create))
+        fingerprint: asked.identity.fingerprint.clone(),
+        ..Note::new(create.model.clone().unwrap_or_else(|| manifest.model.clone()), echo(create))
     };
     let request = Respond {
         tenant: caller.tenant().clone(),
@@ -67,28 +122,25 @@ pub(super) async fn create(
         left: before.left,
         note: note.encode(),
         dedupe: None,
-        erase_ms: (!create.store).then_some(state.responses.erase_ms),
-        lineage: Lineage { trace: trace(&headers)?, source: Some(caller.name()), ..Lineage::default() },
+        erase_ms: (!create.store).then_some(state.responses.erase_ms.max(asked.kept_ms)),
+        lineage: Lineage { trace: trace(headers)?, source: Some(caller.name()), ..Lineage::default() },
     };
-    // Until the answer has its reader, the arrival stands for it.
-    let (taken, _arrival) = join::take(&state, &caller, &identity, request).await?;
-    let Responded { run: id, agent, begun } = taken;
-    let followed = match begun {
-        Some(begun) => (Known { id, agent, note: Arc::new(note), manifest: begun.manifest, created_at: begun.at }, begun.rests),
-        None => earlier(&state, &caller, id, &identity.fingerprint).await?,
-    };
-    answer(&state, &create, followed, Unseen::default()).await
+    Ok(Prepared { request, note })
 }
 
-/// What a client gets for a run that was taken, or that its key found again.
-async fn answer(state: &DoorState, create: &Create, followed: (Known, Watch), unseen: Unseen) -> Result<Response, WireError> {
-    let (known, rests) = followed;
+fn attend(state: &DoorState, (known, rests): (Known, Watch), unseen: Unseen, trail: Option<Trail>) -> Taken {
     let patience = (!known.note.store).then(|| Duration::from_millis(state.responses.join_ms));
     let attendance = state.attended.attend(&state.engine, &known.agent, known.id, patience);
+    Taken { known, rests, unseen, attendance, trail }
+}
+
+/// What a client gets over HTTP for a run that was taken, or that its key found again.
+async fn answer(state: &DoorState, create: &Create, taken: Taken) -> Result<Response, WireError> {
+    let Taken { known, rests, unseen, mut attendance, .. } = taken;
     if create.stream {
-        return Ok(stream::response(Reader::new(&state.engine, known, true), unseen, Some(attendance), state.responses.heartbeat_ms));
+        let events = Events::new(Reader::new(&state.engine, known, true), unseen, state.responses.heartbeat_ms);
+        return Ok(stream::response(events, Some(attendance)));
     }
-    let mut attendance = attendance;
     let mut reader = Reader::new(&state.engine, known, false);
     match create.background {
         true => reader.catch_up().await?,

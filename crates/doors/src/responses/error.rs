@@ -10,6 +10,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use serde::{Serialize, Serializer, ser::SerializeStruct};
+use serde_json::json;
 
 use crate::answer;
 
@@ -129,6 +130,17 @@ impl WireError {
     fn retry_after(mut self, seconds: u32) -> Self {
         self.retry_after_s = Some(seconds);
         self
+    }
+}
+
+impl WireError {
+    /// The frame that says so on a socket, where no status and no headers go along.
+    pub fn frame(&self) -> String {
+        let mut frame = json!({ "type": "error", "status": self.status, "error": self });
+        if let Some(seconds) = self.retry_after_s {
+            frame["headers"] = json!({ "retry-after": seconds.to_string() });
+        }
+        frame.to_string()
     }
 }
 

@@ -4,8 +4,7 @@
 //! sends no key, and repeats a request whose answer was cut, with what it has got of it at the end of the input.
 
 use axum::http::HeaderMap;
-use bytes::Bytes;
-use serde_json::{Value, value::RawValue};
+use serde_json::{Map, Value, value::RawValue};
 use sha2::{Digest, Sha256};
 use windlass_engine::{Respond, Responded};
 use windlass_kernel::{EndReason, Phase, RunId};
@@ -17,6 +16,7 @@ use super::{
     items::place_of,
     left,
     reader::{Known, Reader},
+    said::{Said, Trail},
     stream::Unseen,
 };
 use crate::{DoorState, auth::Caller, request::header_key};
@@ -30,6 +30,8 @@ const RUNS_MAX: usize = 16;
 /// How a request is known again.
 pub(super) struct Identity {
     by: By,
+    /// What it says; nothing if nobody will want to compare it.
+    said: Option<Said>,
     /// What tells it from others under the same key; empty if it is not known again.
     pub fingerprint: String,
 }
@@ -42,34 +44,52 @@ enum By {
 }
 
 impl Identity {
-    pub fn read(headers: &HeaderMap, body: &[u8]) -> Result<Self, WireError> {
-        Ok(match (header_key(headers)?, turn_of(headers)) {
-            (Some(key), _) => Identity { by: By::Key(key), fingerprint: fingerprint("", body) },
-            (None, Some(turn)) => Identity { fingerprint: fingerprint(&turn, body), by: By::Turn(turn) },
-            (None, None) => Identity { by: By::Nothing, fingerprint: String::new() },
-        })
+    /// That of a request over HTTP.
+    pub fn of_request(headers: &HeaderMap, body: &[u8]) -> Result<Self, WireError> {
+        if let Some(key) = header_key(headers)? {
+            return Ok(Identity { by: By::Key(key), said: None, fingerprint: fingerprint(body) });
+        }
+        let turn = headers.get(TURN_METADATA).and_then(|metadata| turn_of(metadata.as_bytes()));
+        let fields = turn.as_ref().and_then(|_| serde_json::from_slice(body).ok());
+        Ok(Self::of(turn, fields.map(|fields| Said::read(fields, None))))
+    }
+
+    /// That of a frame, where what is a header elsewhere stands among what the client says about itself. `before` is the
+    /// conversation that it goes on from, if its socket knows.
+    pub fn of_frame(frame: &[u8], before: Option<Trail>) -> Self {
+        let Ok(fields) = serde_json::from_slice::<Map<String, Value>>(frame) else { return Self::of(None, None) };
+        let metadata = fields.get("client_metadata").and_then(|metadata| metadata.get(TURN_METADATA)?.as_str());
+        let turn = metadata.and_then(|metadata| turn_of(metadata.as_bytes()));
+        Self::of(turn, Some(Said::read(fields, before)))
+    }
+
+    fn of(turn: Option<String>, said: Option<Said>) -> Self {
+        let known = turn.and_then(|turn| Some((said.as_ref()?.fingerprint(&turn, 0)?, turn)));
+        match known {
+            Some((fingerprint, turn)) => Identity { by: By::Turn(turn), said, fingerprint },
+            None => Identity { by: By::Nothing, said, fingerprint: String::new() },
+        }
+    }
+
+    /// The conversation that the request is the end of.
+    pub fn trail(&self) -> Option<Trail> {
+        self.said.as_ref()?.trail(0)
     }
 }
 
-fn turn_of(headers: &HeaderMap) -> Option<String> {
-    let metadata: Value = serde_json::from_slice(headers.get(TURN_METADATA)?.as_bytes()).ok()?;
+fn turn_of(metadata: &[u8]) -> Option<String> {
+    let metadata: Value = serde_json::from_slice(metadata).ok()?;
     metadata.get("turn_id")?.as_str().filter(|id| !id.is_empty()).map(str::to_owned)
 }
 
-/// What tells one request from another: its turn, and what it says, in whatever order.
-fn fingerprint(turn: &str, body: &[u8]) -> String {
+/// What tells one request from another under a key: what it says, in whatever order.
+fn fingerprint(body: &[u8]) -> String {
     // An object of this kind keeps its keys sorted, so that the order they came in says nothing. What cannot be read as one counts
     // byte for byte.
-    match serde_json::from_slice::<Value>(body) {
-        Ok(value) => digest(turn, value.to_string().as_bytes()),
-        Err(_) => digest(turn, body),
-    }
-}
-
-fn digest(turn: &str, canonical: &[u8]) -> String {
-    // Without a turn it is the digest of what is said alone, as stored requests have it that came before turns were known.
-    let end: &[u8] = if turn.is_empty() { b"" } else { b"\0" };
-    let hash = Sha256::new().chain_update(turn).chain_update(end).chain_update(canonical).finalize();
+    let hash = match serde_json::from_slice::<Value>(body) {
+        Ok(value) => Sha256::digest(value.to_string()),
+        Err(_) => Sha256::digest(body),
+    };
     hash.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
 }
 
@@ -118,6 +138,8 @@ pub(super) struct Rest {
     pub run: RunId,
     pub fingerprint: String,
     pub unseen: Unseen,
+    /// The conversation before the response.
+    pub trail: Option<Trail>,
 }
 
 /// What a cut response still has for the client, if the request is the earlier one with nothing but finished items of that
@@ -126,14 +148,12 @@ pub(super) async fn rest(
     state: &DoorState,
     caller: &Caller,
     identity: &Identity,
-    body: &Bytes,
     input: &[Box<RawValue>],
 ) -> Result<Option<Rest>, WireError> {
-    let By::Turn(turn) = &identity.by else { return Ok(None) };
+    let (By::Turn(turn), Some(said)) = (&identity.by, &identity.said) else { return Ok(None) };
     let Some((run, got)) = got_at_the_end(input) else { return Ok(None) };
-    let Some(fingerprint) = without_the_last(body, got.len()).map(|body| digest(turn, body.to_string().as_bytes())) else {
-        return Ok(None);
-    };
+    let Some(fingerprint) = said.fingerprint(turn, got.len()) else { return Ok(None) };
+    let trail = said.trail(got.len());
     let view = state.engine.views().run(caller.tenant(), run).await?.filter(is_worth_it);
     let Some(known) = view.and_then(Known::of).filter(|known| known.note.fingerprint == fingerprint) else { return Ok(None) };
     let mut reader = Reader::new(&state.engine, known, false);
@@ -143,7 +163,7 @@ pub(super) async fn rest(
         return Ok(None);
     }
     let unseen = Unseen::without_items(got.into_iter().map(|(index, _)| index));
-    Ok(Some(Rest { run, fingerprint, unseen }))
+    Ok(Some(Rest { run, fingerprint, unseen, trail }))
 }
 
 /// The items at the end of an input that are one run's, by their ids, and where they stand in its output.
@@ -161,13 +181,6 @@ fn got_at_the_end(input: &[Box<RawValue>]) -> Option<(RunId, Vec<(usize, Value)>
     Some((whose?, got))
 }
 
-fn without_the_last(body: &[u8], count: usize) -> Option<Value> {
-    let mut body: Value = serde_json::from_slice(body).ok()?;
-    let input = body.get_mut("input")?.as_array_mut()?;
-    input.truncate(input.len().checked_sub(count)?);
-    Some(body)
-}
-
 /// Whether an item was told as finished in these words. A client may leave out fields that it does not know.
 fn is_finished_as(ours: &Value, given: &Value) -> bool {
     let Some(fields) = given.as_object() else { return false };
@@ -176,29 +189,41 @@ fn is_finished_as(ours: &Value, given: &Value) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
     fn the_order_of_keys_says_nothing_and_everything_else_does() {
-        let same = fingerprint("t", br#"{ "a": 1, "b": { "c": 2, "d": 3 } }"#);
-        assert_eq!(fingerprint("t", br#"{"b":{"d":3,"c":2},"a":1}"#), same);
-        assert_ne!(fingerprint("u", br#"{"b":{"d":3,"c":2},"a":1}"#), same);
-        assert_ne!(fingerprint("t", br#"{"b":{"d":3,"c":2},"a":2}"#), same);
-        let halves = [r#"{"a":"\ud800"}"#, r#"{"a":"\ud801"}"#].map(|body| fingerprint("t", body.as_bytes()));
+        let same = fingerprint(br#"{ "a": 1, "b": { "c": 2, "d": 3 } }"#);
+        assert_eq!(fingerprint(br#"{"b":{"d":3,"c":2},"a":1}"#), same);
+        assert_ne!(fingerprint(br#"{"b":{"d":3,"c":2},"a":2}"#), same);
+        let halves = [r#"{"a":"\ud800"}"#, r#"{"a":"\ud801"}"#].map(|body| fingerprint(body.as_bytes()));
         assert_ne!(halves[0], halves[1], "what cannot be sorted is compared as it is");
     }
 
     #[test]
     fn a_turn_is_known_by_its_id() {
-        let of = |text: &'static str| {
-            let mut headers = HeaderMap::new();
-            headers.insert(TURN_METADATA, axum::http::HeaderValue::from_static(text));
-            turn_of(&headers)
-        };
+        let of = |text: &str| turn_of(text.as_bytes());
         assert_eq!(of(r#"{"turn_id":"t","session_id":"s"}"#).as_deref(), Some("t"));
         for other in ["", "t", "{}", "[]", r#"{"turn_id":""}"#, r#"{"turn_id":7}"#, r#"{"turn_id":"t""#] {
             assert_eq!(of(other), None, "{other}");
         }
-        assert_eq!(turn_of(&HeaderMap::new()), None);
+    }
+
+    #[test]
+    fn a_frame_is_known_again_as_the_request_that_it_is() {
+        let mut headers = HeaderMap::new();
+        headers.insert(TURN_METADATA, axum::http::HeaderValue::from_static(r#"{"turn_id":"t"}"#));
+        let body = json!({ "input": "hi", "stream": true });
+        let request = Identity::of_request(&headers, body.to_string().as_bytes()).expect("an identity");
+        let mut frame = body;
+        frame["type"] = "response.create".into();
+        frame["client_metadata"] = json!({ TURN_METADATA: r#"{"turn_id":"t"}"#, "now": 7 });
+        assert_eq!(Identity::of_frame(frame.to_string().as_bytes(), None).fingerprint, request.fingerprint);
+        assert!(!request.fingerprint.is_empty());
+        for other in [json!({}), json!({ "client_metadata": 7 }), json!([]), json!({ "client_metadata": { TURN_METADATA: "{}" } })] {
+            assert_eq!(Identity::of_frame(other.to_string().as_bytes(), None).fingerprint, "", "{other}");
+        }
     }
 }

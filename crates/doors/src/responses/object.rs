@@ -76,7 +76,8 @@ pub(super) fn object(made: &Projection) -> Value {
     let completed_at = made.ending.as_ref().filter(|_| is_answered).map(|ending| ending.at.0 / 1000);
     let incomplete = made.ending.as_ref().and_then(|ending| ending.incomplete);
     let error = made.ending.as_ref().and_then(|ending| ending.error.as_ref());
-    let usage = made.run.as_ref().filter(|_| made.is_over()).map(|run| usage(run.usage));
+    // A warm-up is over without ever having been a run.
+    let usage = made.is_over().then(|| usage(made.run.as_ref().map_or_else(Usage::default, |run| run.usage)));
     object.insert("id".into(), response_id(made.id).into());
     object.insert("object".into(), "response".into());
     object.insert("created_at".into(), (made.created_at.0 / 1000).into());

@@ -107,6 +107,13 @@ impl Projection {
         output
     }
 
+    /// Begins and ends a response that asks no model: nothing is said in it, and it is no run.
+    pub fn warm_up(&mut self) {
+        self.is_begun = true;
+        self.lifecycle("response.created");
+        self.ended(&EndReason::Answered, self.created_at, &[]);
+    }
+
     /// Takes words that were announced and stand in no item yet.
     pub fn take_words(&mut self, pieces: Vec<String>) {
         for piece in pieces {

@@ -19,6 +19,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, value::RawValue};
 
 pub(crate) use choice::{Allowed, Choice};
+pub(crate) use limits::ITEMS_MAX;
 pub(crate) use mcp::{Approval, Mcp, ToolFilter};
 pub(crate) use sampling::Sampling;
 pub(crate) use tools::{Function, Namespaced, Tool};
@@ -64,6 +65,19 @@ pub(crate) struct Create {
     pub echo: Echo,
 }
 
+/// A frame that asks for a response.
+pub(crate) struct Frame {
+    pub create: Create,
+    /// Whether the model is asked. If not, the client only says beforehand what it will go on from.
+    pub generate: bool,
+}
+
+/// How a client wants to be answered.
+struct Way {
+    stream: bool,
+    background: bool,
+}
+
 /// Parts of the request in the form in which the response repeats them.
 pub(crate) struct Echo {
     pub tools: Vec<Value>,
@@ -76,40 +90,57 @@ impl Create {
     /// Reads a body. Every refusal is a 400 that says what to change.
     pub fn read(body: &[u8]) -> Result<Self, WireError> {
         let body = Object::of(sound::sound(body)?, &At::Body)?;
-        let (previous, conversation) = history_of(&body)?;
-        let (store, background) = (body.flag("store")?.unwrap_or(true), body.flag("background")?.unwrap_or(false));
+        let way = Way { stream: body.flag("stream")?.unwrap_or(false), background: body.flag("background")?.unwrap_or(false) };
+        Self::of(&body, way, true)
+    }
+
+    /// Reads a frame. On a socket there is one way to be answered, so that what is said about it is not looked at.
+    pub fn read_frame(frame: &[u8]) -> Result<Frame, WireError> {
+        let body = Object::of(sound::sound(frame)?, &At::Body)?;
+        if body.required_name("type", NAME_CHARS_MAX)? != "response.create" {
+            return Err(body.at("type").invalid("'response.create': nothing else can be asked for on a socket"));
+        }
+        let generate = body.flag("generate")?.unwrap_or(true);
+        let create = Self::of(&body, Way { stream: true, background: false }, generate)?;
+        Ok(Frame { create, generate })
+    }
+
+    fn of(body: &Object<'_, '_>, way: Way, needs_input: bool) -> Result<Self, WireError> {
+        let (previous, conversation) = history_of(body)?;
+        let store = body.flag("store")?.unwrap_or(true);
+        let Way { stream, background } = way;
         if background && !store {
             return Err(body.at("background").invalid("false or left out if 'store' is false"));
         }
         let tools = body.given("tools").map(|value| Tools::read(value, &body.at("tools"))).transpose()?.unwrap_or_default();
-        let Limits { max_turns, budget_tokens, budget_wall_ms, tools: server_tools } = Limits::read(&body)?;
+        let Limits { max_turns, budget_tokens, budget_wall_ms, tools: server_tools } = Limits::read(body)?;
         let model = body.name("model", NAME_CHARS_MAX)?;
         let has_more = !server_tools.is_empty() || model.as_deref().and_then(agent_of).is_some();
-        let Chosen { choice, allowed, echo: tool_choice } = choice::chosen(&body, &tools, has_more)?;
-        let sampling = Sampling::read(&body)?;
+        let Chosen { choice, allowed, echo: tool_choice } = choice::chosen(body, &tools, has_more)?;
+        let sampling = Sampling::read(body)?;
         let echo = Echo { tools: tools.echo, tool_choice, text: sampling.text_echo(), reasoning: sampling.reasoning_echo() };
         Ok(Create {
             model,
-            input: input_of(&body, previous.is_some() || conversation.is_some())?,
+            input: input_of(body, needs_input && previous.is_none() && conversation.is_none())?,
             instructions: body.text("instructions")?,
             previous,
             conversation,
             store,
             background,
-            stream: body.flag("stream")?.unwrap_or(false),
+            stream,
             tools: tools.tools,
             namespaced: tools.namespaced,
             choice,
             allowed,
             parallel_tool_calls: body.flag("parallel_tool_calls")?.unwrap_or(true),
-            max_tool_calls: whole_u32(&body, "max_tool_calls", u64::from(u32::MAX))?,
+            max_tool_calls: whole_u32(body, "max_tool_calls", u64::from(u32::MAX))?,
             max_output_tokens: body.whole("max_output_tokens", OUTPUT_TOKENS_MIN..=NUMBER_MAX)?,
             max_turns,
             budget_tokens,
             budget_wall_ms,
             server_tools,
             sampling,
-            metadata: sampling::metadata_of(&body)?,
+            metadata: sampling::metadata_of(body)?,
             include: body.names("include", INCLUDE_MAX)?.unwrap_or_default(),
             echo,
         })
@@ -133,10 +164,10 @@ fn history_of(body: &Object<'_, '_>) -> Result<(Option<String>, Option<String>),
 }
 
 /// What is new. Without anything earlier there has to be something, or the model would be asked nothing at all.
-fn input_of(body: &Object<'_, '_>, has_history: bool) -> Result<Vec<Box<RawValue>>, WireError> {
+fn input_of(body: &Object<'_, '_>, is_needed: bool) -> Result<Vec<Box<RawValue>>, WireError> {
     let at = body.at("input");
     let items = body.given("input").map(|value| items::items_of(value, &at)).transpose()?.unwrap_or_default();
-    match items.is_empty() && !has_history {
+    match items.is_empty() && is_needed {
         true => Err(WireError::missing(at.to_string())),
         false => Ok(items),
     }

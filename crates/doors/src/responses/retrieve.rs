@@ -12,7 +12,7 @@ use super::{
     items::item_id,
     object::{object, run_of},
     reader::{Known, Reader},
-    stream::{self, Unseen},
+    stream::{self, Events, Unseen},
 };
 use crate::{
     DoorState, answer,
@@ -44,7 +44,8 @@ pub(super) async fn retrieve(
     if flag(&query, "stream")? {
         let after = number(&query, "starting_after")?;
         check_after(&state, &caller, &id, after).await?;
-        return Ok(stream::response(Reader::new(&state.engine, known, true), Unseen::after(after), None, state.responses.heartbeat_ms));
+        let reader = Reader::new(&state.engine, known, true);
+        return Ok(stream::response(Events::new(reader, Unseen::after(after), state.responses.heartbeat_ms), None));
     }
     if query.text("starting_after").is_some() {
         return Err(WireError::invalid("starting_after", "`starting_after` is about a stream: send `stream=true` too"));

@@ -12,6 +12,7 @@ use axum::{
 };
 use bytes::Bytes;
 use futures_util::stream;
+use serde_json::Value;
 use tokio::time::Instant;
 use windlass_ports::StoreError;
 
@@ -22,7 +23,7 @@ use super::{
 };
 use crate::waiting::news_or_time;
 
-/// How long after a nudge that brought nothing a comment keeps the connection alive instead.
+/// How long after a nudge that brought nothing the connection is kept alive by other means.
 const PATIENCE_MS: u64 = 5_000;
 
 /// Which events a reader has not got yet: all, if nothing is said.
@@ -51,35 +52,20 @@ impl Unseen {
     }
 }
 
-/// The stream of a response.
-pub(super) fn response(reader: Reader, unseen: Unseen, attendance: Option<Attendance>, heartbeat_ms: u64) -> Response {
-    let stream = Stream {
-        reader,
-        unseen,
-        attendance,
-        heartbeat: Duration::from_millis(heartbeat_ms.max(1)),
-        place: Place::Running,
-        has_read_all: false,
-        quiet_since: Instant::now(),
-        nudged: false,
-        draining_since: None,
-    };
-    let headers = [
-        (header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream")),
-        (header::CACHE_CONTROL, HeaderValue::from_static("no-cache")),
-        (header::HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no")),
-    ];
-    (headers, Body::from_stream(stream::unfold(stream, Stream::next))).into_response()
+/// What a stream has to tell.
+pub(super) enum Told {
+    Event(WireEvent),
+    /// Nothing happened for long: the connection is to be kept alive without an event.
+    Silence,
 }
 
-struct Stream {
+/// The events of a response as they come, however they are framed.
+pub(super) struct Events {
     reader: Reader,
     /// Anything else is left out.
     unseen: Unseen,
-    attendance: Option<Attendance>,
     /// How long it may be silent.
     heartbeat: Duration,
-    place: Place,
     /// Whether there was nothing more to read when it last read: then news come first.
     has_read_all: bool,
     quiet_since: Instant,
@@ -88,63 +74,56 @@ struct Stream {
     draining_since: Option<Instant>,
 }
 
-enum Place {
-    Running,
-    /// The last event is out; the end mark is not.
-    Ended,
-    Closed,
-}
+impl Events {
+    pub fn new(reader: Reader, unseen: Unseen, heartbeat_ms: u64) -> Self {
+        Events {
+            reader,
+            unseen,
+            heartbeat: Duration::from_millis(heartbeat_ms.max(1)),
+            has_read_all: false,
+            quiet_since: Instant::now(),
+            nudged: false,
+            draining_since: None,
+        }
+    }
 
-impl Stream {
-    /// The next chunk: one event, whole.
-    async fn next(mut self) -> Option<(io::Result<Bytes>, Self)> {
+    /// What comes next; `None` after the last event. After an error nothing comes any more.
+    pub async fn next(&mut self) -> io::Result<Option<Told>> {
         loop {
             if let Some(event) = self.reader.made.events.pop() {
                 if !self.unseen.has(&event) {
                     continue;
                 }
                 (self.quiet_since, self.nudged) = (Instant::now(), false);
-                return Some((Ok(event.sse()), self));
+                return Ok(Some(Told::Event(event)));
             }
-            match self.place {
-                Place::Running => {}
-                Place::Ended => {
-                    self.place = Place::Closed;
-                    return Some((Ok(Bytes::from_static(DONE)), self));
-                }
-                Place::Closed => {
-                    if let Some(attendance) = &mut self.attendance {
-                        attendance.served();
-                    }
-                    return None;
-                }
+            if self.reader.made.is_over() {
+                return Ok(None);
             }
             if !self.has_read_all {
                 self.has_read_all = true;
-                if let Err(error) = self.read().await {
-                    return Some((Err(error), self));
-                }
+                self.read().await?;
                 continue;
             }
             if self.is_cut_by_drain() {
-                return Some((Err(io::Error::other("the server is about to stop")), self));
+                return Err(io::Error::other("the server is about to stop"));
             }
             self.has_read_all = false;
-            if let Some(comment) = self.sign_of_life().await {
-                return Some((Ok(comment), self));
+            if self.is_silent().await {
+                return Ok(Some(Told::Silence));
             }
         }
+    }
+
+    /// The output, as far as it was told.
+    pub fn output(&self) -> &[Value] {
+        &self.reader.made.output
     }
 
     /// Reads on. A store that does not answer now may do so later.
     async fn read(&mut self) -> io::Result<()> {
         match self.reader.read_on().await {
-            Ok(may_be_more) => {
-                self.has_read_all = !may_be_more;
-                if self.reader.made.is_over() {
-                    self.place = Place::Ended;
-                }
-            }
+            Ok(may_be_more) => self.has_read_all = !may_be_more,
             Err(StoreError::Unavailable(why)) => tracing::warn!(why, "a response's stream waits for the store"),
             Err(StoreError::Fenced) => {}
             Err(error @ StoreError::Corrupt(_)) => {
@@ -156,21 +135,21 @@ impl Stream {
     }
 
     /// Waits for news. After a while without any, the run is asked for a sign of life that every reader of the stream gets; should
-    /// that fail too, because another process has the run, a comment keeps the connection open.
-    async fn sign_of_life(&mut self) -> Option<Bytes> {
+    /// that fail too, because another process has the run, the connection has to be kept open without an event.
+    async fn is_silent(&mut self) -> bool {
         let quiet = self.quiet_since.elapsed();
         let limit = if self.nudged { self.heartbeat + Duration::from_millis(PATIENCE_MS) } else { self.heartbeat };
         if quiet < limit {
             news_or_time(&mut self.reader.watch, limit - quiet).await;
-            return None;
+            return false;
         }
         if self.nudged {
             (self.quiet_since, self.nudged) = (Instant::now(), false);
-            return Some(Bytes::from_static(b": still here\n\n"));
+            return true;
         }
         self.nudged = true;
         self.reader.nudge().await;
-        None
+        false
     }
 
     /// A server that stops lets calls in flight finish for a while; then whatever is still open is broken off.
@@ -181,5 +160,50 @@ impl Stream {
         }
         let patience = Duration::from_millis(engine.settings().drain_ms);
         self.draining_since.get_or_insert_with(Instant::now).elapsed() >= patience
+    }
+}
+
+/// The stream of a response as server-sent events.
+pub(super) fn response(events: Events, attendance: Option<Attendance>) -> Response {
+    let stream = Sse { events, attendance, place: Place::Running };
+    let headers = [
+        (header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream")),
+        (header::CACHE_CONTROL, HeaderValue::from_static("no-cache")),
+        (header::HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no")),
+    ];
+    (headers, Body::from_stream(stream::unfold(stream, Sse::next))).into_response()
+}
+
+struct Sse {
+    events: Events,
+    attendance: Option<Attendance>,
+    place: Place,
+}
+
+enum Place {
+    Running,
+    /// The end mark is out.
+    Closed,
+}
+
+impl Sse {
+    /// The next chunk: one event, whole.
+    async fn next(mut self) -> Option<(io::Result<Bytes>, Self)> {
+        if let Place::Closed = self.place {
+            if let Some(attendance) = &mut self.attendance {
+                attendance.served();
+            }
+            return None;
+        }
+        let chunk = match self.events.next().await {
+            Ok(Some(Told::Event(event))) => Ok(event.sse()),
+            Ok(Some(Told::Silence)) => Ok(Bytes::from_static(b": still here\n\n")),
+            Ok(None) => {
+                self.place = Place::Closed;
+                Ok(Bytes::from_static(DONE))
+            }
+            Err(error) => Err(error),
+        };
+        Some((chunk, self))
     }
 }

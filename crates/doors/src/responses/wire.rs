@@ -97,6 +97,11 @@ impl WireEvent {
         self.body
     }
 
+    /// The event as a frame of its own.
+    pub fn frame(self) -> String {
+        self.json().to_string()
+    }
+
     /// The event as server-sent events spell it, to be written in one go: some readers lose one that comes in parts.
     pub fn sse(self) -> Bytes {
         let kind = self.kind;

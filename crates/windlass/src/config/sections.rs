@@ -40,7 +40,8 @@ const TOOLS: Keys = Keys { known: &["external", "mcp"], later: &[] };
 const EXTERNAL: Keys = Keys { known: &["name", "description", "parameters", "effect", "after_execution", "deadline"], later: &[] };
 const AGENT: Keys = Keys { known: &["policy", "model", "instructions", "tools", "budgets"], later: &[] };
 const BUDGETS: Keys = Keys { known: &["iterations", "calls", "tokens", "wall_time"], later: &[] };
-const RESPONSES: Keys = Keys { known: &["status", "store_false", "memory_bytes", "join_s", "erase_s", "heartbeat"], later: &[] };
+const RESPONSES: Keys =
+    Keys { known: &["status", "store_false", "memory_bytes", "join_s", "erase_s", "heartbeat", "socket_limit"], later: &[] };
 const LIMITS: Keys = Keys {
     known: &[
         "max_turns",
@@ -140,12 +141,14 @@ fn read_responses(mut section: Section) -> Result<Responses, ConfigError> {
     let join_s: u32 = section.read_or("join_s", 60, |field| field.whole(0))?;
     let erase_s: u32 = section.read_or("erase_s", 60, |field| field.whole(0))?;
     let heartbeat = section.read_or("heartbeat", default.heartbeat, Field::duration)?;
+    let socket_limit = section.read_or("socket_limit", default.socket_limit, Field::duration)?;
     Ok(Responses {
         standard_status,
         memory_bytes: is_in_memory.then_some(memory_bytes),
         join: Duration::from_secs(join_s.into()),
         erase: Duration::from_secs(erase_s.into()),
         heartbeat,
+        socket_limit,
     })
 }
 

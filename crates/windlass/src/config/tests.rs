@@ -89,7 +89,7 @@ limits:
   attempts: 4
   backoff: 0.5
   model_deadline: 30s
-responses: { status: standard, store_false: memory, memory_bytes: 1000, join_s: 5, erase_s: 6, heartbeat: 7s }
+responses: { status: standard, store_false: memory, memory_bytes: 1000, join_s: 5, erase_s: 6, heartbeat: 7s, socket_limit: 8s }
 egress: { allow: ["127.0.0.1", 10.1.0.0/16, "fd00::/8", Tools.Internal] }
 "#;
 
@@ -112,7 +112,14 @@ fn a_full_file_is_read_to_the_last_key() {
     let seconds = Duration::from_secs;
     assert_eq!(
         config.responses,
-        Responses { standard_status: true, memory_bytes: Some(1000), join: seconds(5), erase: seconds(6), heartbeat: seconds(7) }
+        Responses {
+            standard_status: true,
+            memory_bytes: Some(1000),
+            join: seconds(5),
+            erase: seconds(6),
+            heartbeat: seconds(7),
+            socket_limit: seconds(8)
+        }
     );
     assert_eq!(
         config.limits,

@@ -3,7 +3,7 @@
 /// Levels of nesting. Below what readers of JSON take, so that a value can be wrapped and read again.
 pub(super) const NESTING_MAX: usize = 100;
 /// Items of one input.
-pub(super) const ITEMS_MAX: usize = 10_000;
+pub(crate) const ITEMS_MAX: usize = 10_000;
 /// Parts of one item's content.
 pub(super) const PARTS_MAX: usize = 10_000;
 /// Bytes of one text.

@@ -1,0 +1,129 @@
+//! What a request says, as it is compared with what others of its turn said before.
+//!
+//! A client that lost its socket does not repeat its request: where it went on from a response that the socket knew, it sends the
+//! whole conversation instead. So what counts is the conversation, however much of it a request has in its own words.
+
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+
+use super::items::place_of;
+
+/// A conversation up to some place, as a number that no other conversation has.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Trail([u8; 32]);
+
+impl Trail {
+    /// The conversation with one more item.
+    fn and(self, item: &Value) -> Self {
+        let hash = Sha256::new().chain_update(self.0).chain_update(essence(item).to_string()).finalize();
+        Trail(hash.into())
+    }
+
+    /// The conversation with the output of a response, as a client such as Codex keeps it: without the calls that the server made.
+    pub fn and_output(self, output: &[Value]) -> Self {
+        let is_kept = |item: &&Value| !item["type"].as_str().is_some_and(|kind| kind.starts_with("mcp_"));
+        output.iter().filter(is_kept).fold(self, Trail::and)
+    }
+}
+
+/// What is compared of an item. Of one of ours a client may leave out fields that it does not know.
+fn essence(item: &Value) -> Value {
+    if item["id"].as_str().and_then(place_of).is_none() {
+        return item.clone();
+    }
+    let parts = item["content"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let words: Vec<&Value> = parts.iter().map(|part| &part["text"]).collect();
+    json!([item["type"], item["id"], item["call_id"], item["name"], item["namespace"], item["arguments"], item["input"], words])
+}
+
+/// A request.
+pub(super) struct Said {
+    /// Everything but the conversation.
+    fields: String,
+    /// The conversation before its own input.
+    before: Trail,
+    input: Vec<Value>,
+}
+
+impl Said {
+    /// Reads a request. `before` is the conversation that it goes on from, if that is known here.
+    pub fn read(mut fields: Map<String, Value>, before: Option<Trail>) -> Self {
+        // What a client says about itself is not what it asks for; some of it is the time.
+        for aside in ["client_metadata", "type", "generate"] {
+            fields.remove(aside);
+        }
+        if before.is_some() {
+            fields.remove("previous_response_id");
+        }
+        let input = match fields.remove("input") {
+            Some(Value::Array(items)) => items,
+            Some(other) => vec![other],
+            None => Vec::new(),
+        };
+        // An object of this kind keeps its keys sorted, so that the order they came in says nothing.
+        Said { fields: Value::Object(fields).to_string(), before: before.unwrap_or_default(), input }
+    }
+
+    /// The conversation with its input, but for so many of the last items; `None` if it has fewer.
+    pub fn trail(&self, without: usize) -> Option<Trail> {
+        let count = self.input.len().checked_sub(without)?;
+        Some(self.input[..count].iter().fold(self.before, Trail::and))
+    }
+
+    /// What tells it from other requests of a turn, and from those of other turns, but for so many of the last items.
+    pub fn fingerprint(&self, turn: &str, without: usize) -> Option<String> {
+        let hash = Sha256::new().chain_update(turn).chain_update(b"\0").chain_update(&self.fields).chain_update(b"\0");
+        let hash = hash.chain_update(self.trail(without)?.0).finalize();
+        Some(hash.iter().take(16).map(|byte| format!("{byte:02x}")).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(body: &Value, before: Option<Trail>) -> Said {
+        Said::read(body.as_object().expect("an object").clone(), before)
+    }
+
+    fn print(turn: &str, body: &str) -> Option<String> {
+        said(&serde_json::from_str(body).expect("JSON"), None).fingerprint(turn, 0)
+    }
+
+    #[test]
+    fn the_order_of_keys_says_nothing_and_everything_else_does() {
+        let same = print("t", r#"{ "a": 1, "input": [{ "c": 2, "d": 3 }] }"#);
+        assert_eq!(print("t", r#"{"input":[{"d":3,"c":2}],"a":1}"#), same);
+        assert_eq!(print("t", r#"{"input":[{"d":3,"c":2}],"a":1,"client_metadata":{"now":7}}"#), same);
+        for (turn, body) in [
+            ("u", r#"{"input":[{"d":3,"c":2}],"a":1}"#),
+            ("t", r#"{"input":[{"d":3,"c":2}],"a":2}"#),
+            ("t", r#"{"input":[{"d":3,"c":3}],"a":1}"#),
+            ("t", r#"{"input":[{"d":3,"c":2},{}],"a":1}"#),
+            ("t", r#"{"input":[{"d":3,"c":2}],"a":1,"previous_response_id":"x"}"#),
+        ] {
+            assert_ne!(print(turn, body), same, "{turn} {body}");
+        }
+    }
+
+    #[test]
+    fn a_conversation_is_the_same_in_parts_and_as_a_whole() {
+        let run = "01a1e3ee4fa7756d959695805b7be7e4";
+        let (hi, more) = (json!({ "role": "user", "content": "hi" }), json!({ "role": "user", "content": "more" }));
+        let ours = json!({ "type": "message", "id": format!("msg_{run}_1"), "role": "assistant", "status": "completed",
+            "content": [{ "type": "output_text", "text": "ho", "annotations": [] }] });
+        let theirs = json!({ "type": "message", "id": format!("msg_{run}_1"), "role": "assistant",
+            "content": [{ "type": "output_text", "text": "ho" }] });
+        let call = json!({ "type": "mcp_call", "id": format!("mcp_{run}_0"), "name": "f", "arguments": "{}" });
+        let first = said(&json!({ "input": [hi] }), None);
+        let before = first.trail(0).expect("it has no item too many").and_output(&[call, ours]);
+        let next = said(&json!({ "input": [more], "previous_response_id": "x" }), Some(before));
+        let whole = said(&json!({ "input": [hi, theirs, more] }), None);
+        assert_eq!(next.fingerprint("t", 0), whole.fingerprint("t", 0));
+        assert_eq!(whole.fingerprint("t", 2), first.fingerprint("t", 0), "without what came later it is the first");
+        assert_eq!(whole.fingerprint("t", 4), None);
+        let mut altered = theirs.clone();
+        altered["content"][0]["text"] = "no".into();
+        assert_ne!(said(&json!({ "input": [hi, altered, more] }), None).fingerprint("t", 0), whole.fingerprint("t", 0));
+    }
+}

@@ -1,0 +1,146 @@
+//! What a client has asked for while something else is answered.
+
+use std::{
+    collections::VecDeque,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use bytes::Bytes;
+use tokio::sync::Notify;
+
+use crate::responses::error::WireError;
+
+/// Requests that may wait on one socket.
+const WAITING_MAX: usize = 32;
+
+/// Something that waits for its answer.
+pub(super) enum Waiting {
+    Frame(Bytes),
+    /// It is refused, but not before its turn.
+    Refused(WireError),
+}
+
+/// Frames in the order in which they came. There is one who takes them out.
+pub(super) struct Queue {
+    entries: Mutex<Entries>,
+    news: Notify,
+    /// Bytes of frames that may wait; one frame always may.
+    bytes_max: usize,
+}
+
+#[derive(Default)]
+struct Entries {
+    list: VecDeque<Entry>,
+    bytes: usize,
+}
+
+enum Entry {
+    Waiting(Waiting),
+    /// So many in a row for which there was no room.
+    TooMany(u64),
+}
+
+impl Queue {
+    pub fn new(bytes_max: usize) -> Self {
+        Queue { entries: Mutex::default(), news: Notify::new(), bytes_max }
+    }
+
+    /// A frame to be answered.
+    pub fn push(&self, frame: Bytes) {
+        self.enter(frame.len(), Waiting::Frame(frame));
+    }
+
+    /// Something to be refused.
+    pub fn refuse(&self, error: WireError) {
+        self.enter(0, Waiting::Refused(error));
+    }
+
+    fn enter(&self, bytes: usize, waiting: Waiting) {
+        let mut entries = self.lock();
+        let has_room = entries.list.len() < WAITING_MAX && (entries.bytes == 0 || entries.bytes + bytes <= self.bytes_max);
+        if has_room {
+            entries.bytes += bytes;
+            entries.list.push_back(Entry::Waiting(waiting));
+        } else if let Some(Entry::TooMany(count)) = entries.list.back_mut() {
+            *count += 1;
+        } else {
+            entries.list.push_back(Entry::TooMany(1));
+        }
+        drop(entries);
+        self.news.notify_one();
+    }
+
+    /// The next one, once there is one.
+    pub async fn next(&self) -> Waiting {
+        loop {
+            if let Some(waiting) = self.take() {
+                return waiting;
+            }
+            self.news.notified().await;
+        }
+    }
+
+    fn take(&self) -> Option<Waiting> {
+        let mut entries = self.lock();
+        if let Some(Entry::TooMany(count)) = entries.list.front_mut() {
+            *count -= 1;
+            if *count == 0 {
+                entries.list.pop_front();
+            }
+            let message = format!("{WAITING_MAX} requests may wait on one socket, and {} bytes of them; ask again later", self.bytes_max);
+            return Some(Waiting::Refused(WireError::too_many("too_many_queued", message, 1)));
+        }
+        match entries.list.pop_front()? {
+            Entry::Waiting(waiting) => {
+                if let Waiting::Frame(frame) = &waiting {
+                    entries.bytes -= frame.len();
+                }
+                Some(waiting)
+            }
+            Entry::TooMany(_) => None,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Entries> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn taken(queue: &Queue) -> Vec<String> {
+        let spelled = |waiting| match waiting {
+            Waiting::Frame(frame) => String::from_utf8_lossy(&frame).into_owned(),
+            Waiting::Refused(error) => error.code().to_owned(),
+        };
+        std::iter::from_fn(|| queue.take().map(spelled)).collect()
+    }
+
+    #[test]
+    fn everything_is_answered_in_the_order_in_which_it_came() {
+        let queue = Queue::new(10);
+        queue.push(Bytes::from_static(b"a"));
+        queue.refuse(WireError::bad("invalid_frame", "m"));
+        queue.push(Bytes::from_static(b"b"));
+        assert_eq!(taken(&queue), ["a", "invalid_frame", "b"]);
+    }
+
+    #[test]
+    fn what_there_is_no_room_for_is_refused_in_its_turn() {
+        let queue = Queue::new(10);
+        for frame in ["12345678", "123", "1", "1234567890"] {
+            queue.push(Bytes::from_static(frame.as_bytes()));
+        }
+        assert_eq!(taken(&queue), ["12345678", "too_many_queued", "1", "too_many_queued"]);
+        queue.push(Bytes::from_static(b"longer than ten bytes"));
+        assert_eq!(taken(&queue), ["longer than ten bytes"], "one always has room");
+        for _ in 0..WAITING_MAX + 5 {
+            queue.push(Bytes::from_static(b""));
+        }
+        let all = taken(&queue);
+        assert_eq!(all.len(), WAITING_MAX + 5);
+        assert!(all[..WAITING_MAX].iter().all(String::is_empty) && all[WAITING_MAX..].iter().all(|code| code == "too_many_queued"));
+    }
+}

@@ -1,0 +1,71 @@
+//! What a socket remembers: the responses made on it that are to be found nowhere else.
+
+use std::collections::VecDeque;
+
+use serde_json::value::RawValue;
+use windlass_kernel::RunId;
+
+use super::held::Held;
+use crate::responses::{
+    object::{response_id, run_of},
+    said::Trail,
+};
+
+/// Responses that a socket remembers at a time.
+const REMEMBERED_MAX: usize = 8;
+
+/// Responses that a socket can be gone on from.
+#[derive(Default)]
+pub(super) struct Remembered {
+    /// Those that are not stored, the oldest first, each with the conversation up to its end.
+    held: VecDeque<(Held, Option<Trail>)>,
+    /// The latest one that asked no model.
+    warm: Option<WarmUp>,
+}
+
+/// What a client said beforehand. It is no run: whoever goes on from it says the same and more.
+pub(super) struct WarmUp {
+    pub id: RunId,
+    /// The response that it goes on from itself.
+    pub from: Option<String>,
+    pub input: Vec<Box<RawValue>>,
+    /// The conversation up to its end.
+    pub trail: Option<Trail>,
+}
+
+impl Remembered {
+    pub fn hold(&mut self, held: Held, trail: Option<Trail>) {
+        self.held.retain(|(known, _)| known.run != held.run);
+        self.held.push_back((held, trail));
+        if self.held.len() > REMEMBERED_MAX {
+            self.held.pop_front();
+        }
+    }
+
+    pub fn warm_up(&mut self, warm: WarmUp) {
+        self.warm = Some(warm);
+    }
+
+    /// The responses that are not stored.
+    pub fn runs(&self) -> Vec<RunId> {
+        self.held.iter().map(|(held, _)| held.run).collect()
+    }
+
+    /// The warm-up of that id.
+    pub fn warmed_up(&self, id: &str) -> Option<&WarmUp> {
+        self.warm.as_ref().filter(|warm| response_id(warm.id) == id)
+    }
+
+    /// The conversation up to the end of a response.
+    pub fn trail(&self, id: &str) -> Option<Trail> {
+        let run = run_of(id)?;
+        let held = self.held.iter().find(|(held, _)| held.run == run).and_then(|(_, trail)| *trail);
+        held.or_else(|| self.warmed_up(id)?.trail)
+    }
+
+    pub fn forget(&mut self, id: &str) {
+        let Some(run) = run_of(id) else { return };
+        self.held.retain(|(held, _)| held.run != run);
+        self.warm.take_if(|warm| warm.id == run);
+    }
+}

@@ -1,0 +1,157 @@
+//! One client's responses on one socket, one at a time.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::http::HeaderMap;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tokio::time::Instant;
+use windlass_engine::Engine;
+
+use super::{
+    remembered::{Remembered, WarmUp},
+    writer::{Gone, Writer},
+};
+use crate::{
+    DoorState,
+    auth::Caller,
+    responses::{
+        create::{self, Asked, Prepared, Taken},
+        error::WireError,
+        join::Identity,
+        project::Projection,
+        reader::Reader,
+        request::{Create, Frame, ITEMS_MAX},
+        stream::{Events, Told},
+        wire::Untold,
+    },
+};
+
+pub(super) struct Session {
+    state: DoorState,
+    caller: Caller,
+    /// Those of the handshake: what they ask for holds for every response.
+    headers: HeaderMap,
+    remembered: Remembered,
+    ends_at: Instant,
+}
+
+/// What is to be told for a frame.
+enum Answer {
+    Run(Box<Taken>),
+    /// The events of a response that asked no model.
+    WarmUp(Untold),
+}
+
+impl Session {
+    pub fn new(state: DoorState, caller: Caller, headers: HeaderMap, ends_at: Instant) -> Self {
+        Session { state, caller, headers, remembered: Remembered::default(), ends_at }
+    }
+
+    pub fn engine(&self) -> Engine {
+        self.state.engine.clone()
+    }
+
+    /// How long a socket may be silent.
+    pub fn heartbeat(&self) -> Duration {
+        Duration::from_millis(self.state.responses.heartbeat_ms.max(1))
+    }
+
+    /// Does what a frame asks for, and tells it.
+    pub async fn respond(&mut self, frame: &[u8], writer: &Writer) -> Result<(), Gone> {
+        match self.take(frame).await {
+            Ok(Answer::Run(taken)) => self.follow(*taken, writer).await,
+            Ok(Answer::WarmUp(mut events)) => {
+                while let Some(event) = events.pop() {
+                    writer.tell(event.frame()).await?;
+                }
+                Ok(())
+            }
+            Err(error) => {
+                // Whoever cannot go on from a response begins anew: it would only fail again.
+                if let Some(previous) = previous_of(frame) {
+                    self.remembered.forget(&previous);
+                }
+                writer.tell(error.frame()).await
+            }
+        }
+    }
+
+    async fn take(&mut self, frame: &[u8]) -> Result<Answer, WireError> {
+        let Frame { mut create, generate } = Create::read_frame(frame)?;
+        let mut from = create.previous.clone();
+        let identity = Identity::of_frame(frame, from.as_deref().and_then(|id| self.remembered.trail(id)));
+        if let Some(warm) = from.as_deref().and_then(|id| self.remembered.warmed_up(id)) {
+            create.input = warm.input.iter().cloned().chain(std::mem::take(&mut create.input)).collect();
+            from.clone_from(&warm.from);
+            self.check_size(&create.input)?;
+        }
+        if generate && create.input.is_empty() && from.is_none() {
+            return Err(WireError::missing("input"));
+        }
+        let trail = identity.trail();
+        let left = self.ends_at.saturating_duration_since(Instant::now());
+        let asked = Asked {
+            caller: &self.caller,
+            headers: &self.headers,
+            create: &create,
+            identity,
+            from: from.as_deref(),
+            own: &self.remembered.runs(),
+            kept_ms: u64::try_from(left.as_millis()).unwrap_or(u64::MAX),
+        };
+        if generate {
+            return create::take(&self.state, &asked).await.map(|taken| Answer::Run(Box::new(taken)));
+        }
+        let Prepared { request, note } = create::prepare(&self.state, &asked).await?;
+        let id = self.state.engine.fresh_run();
+        let mut made = Projection::new(id, Arc::new(note), Arc::new(request.manifest), self.state.engine.now(), true);
+        made.warm_up();
+        self.remembered.warm_up(WarmUp { id, from, input: create.input, trail });
+        Ok(Answer::WarmUp(made.events))
+    }
+
+    /// What was said beforehand counts as if it were said now.
+    fn check_size(&self, input: &[Box<RawValue>]) -> Result<(), WireError> {
+        let bytes_max = self.state.limits.body_bytes_max;
+        let bytes: usize = input.iter().map(|item| item.get().len()).sum();
+        if bytes > bytes_max {
+            let message = format!("with what was said before it, the input has {bytes} bytes; {bytes_max} are allowed");
+            return Err(WireError::too_large(message).at("input"));
+        }
+        if input.len() > ITEMS_MAX {
+            let message = format!("with what was said before it, the input has {} items; {ITEMS_MAX} are allowed", input.len());
+            return Err(WireError::invalid("input", message));
+        }
+        Ok(())
+    }
+
+    /// Tells a response to its end. A client that reads slowly is waited for with one event in hand.
+    async fn follow(&mut self, taken: Taken, writer: &Writer) -> Result<(), Gone> {
+        let Taken { known, unseen, mut attendance, trail, .. } = taken;
+        let erase = Duration::from_millis(self.state.responses.erase_ms);
+        let held = (!known.note.store).then(|| self.state.holders.hold(&self.state.engine, self.caller.tenant(), known.id, erase));
+        let mut events = Events::new(Reader::new(&self.state.engine, known, true), unseen, self.state.responses.heartbeat_ms);
+        // A stream that cannot be told to its end is broken off.
+        while let Some(told) = events.next().await.map_err(|_| Gone)? {
+            match told {
+                Told::Event(event) => writer.tell(event.frame()).await?,
+                Told::Silence => writer.ping().await?,
+            }
+        }
+        attendance.served();
+        if let Some(held) = held {
+            self.remembered.hold(held, trail.map(|trail| trail.and_output(events.output())));
+        }
+        Ok(())
+    }
+}
+
+/// The response that a frame goes on from, whatever else is wrong with it.
+fn previous_of(frame: &[u8]) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Named {
+        previous_response_id: Option<String>,
+    }
+    serde_json::from_slice::<Named>(frame).ok()?.previous_response_id
+}

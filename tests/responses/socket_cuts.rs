@@ -1,0 +1,271 @@
+//! Sockets that end: cut by either side, too old, or closed by a server that stops. What was asked on them goes on by the rules of
+//! streams.
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use windlass_tests::{EventStream, FakeModel, Frame, McpServer, Mode, Scene, Server, Socket, Told, responses::check_events, until};
+
+use crate::stage::{after, ask, ask_with, function, mcp, on_stage, output, scripted, scripted_with, theatre, theatre_with, told, with};
+
+fn unkept(body: Value) -> Value {
+    with(body, json!({ "store": false }))
+}
+
+fn runs(server: &Server) -> i64 {
+    server.number("SELECT count(*) FROM runs")
+}
+
+fn data(events: &[Told]) -> Vec<Value> {
+    events.iter().map(|event| event.data.clone()).collect()
+}
+
+/// Reads until an event of this type; returns everything read.
+async fn read_until(socket: &mut Socket, kind: &str) -> Vec<Told> {
+    let mut events = vec![socket.event().await];
+    while events.last().is_some_and(|event| event.kind() != kind) {
+        events.push(socket.event().await);
+    }
+    events
+}
+
+fn id_of(events: &[Told]) -> String {
+    events[0].data["response"]["id"].as_str().expect("an id").to_owned()
+}
+
+#[tokio::test]
+async fn a_kill_in_the_middle_is_gone_on_from_with_the_next_number() {
+    let scenes = vec![Scene::SayAndCall("See.", vec![("sleep_ms", json!({ "ms": 1500 }))]), Scene::Say("done")];
+    let (mut server, _model, tools) = theatre(scenes).await;
+    let mut socket = server.socket().await;
+    socket.ask(ask_with("go", &[mcp()])).await;
+    let mut events = read_until(&mut socket, "response.mcp_call_arguments.done").await;
+    tools.runs("sleep_ms", 1).await;
+    let id = id_of(&events);
+    server.kill();
+    // What was on its way is still told; then the connection is broken, not closed.
+    loop {
+        match socket.next().await {
+            Frame::Event(data) => events.push(Told { at: std::time::Instant::now(), data }),
+            Frame::Broken => break,
+            other @ (Frame::Error(_) | Frame::Pong(_) | Frame::Closed(_)) => panic!("{other:?} from a server that is dead"),
+        }
+    }
+    let server = server.restart(&[]).await;
+    let last = events.last().expect("an event").data["sequence_number"].as_u64();
+    let (rest, is_whole) = server.follow(&id, last).await.rest().await;
+    assert!(is_whole, "the stream ends properly");
+    events.extend(rest);
+    check_events(&events);
+    assert_eq!(data(&server.replay(&id).await), data(&events), "the same events from the beginning");
+    assert_eq!(server.response(&id).await["status"], "completed");
+    let mut socket = server.socket().await;
+    let follow_up = json!({ "model": "m", "previous_response_id": id, "input": "and?" });
+    assert_eq!(socket.respond(follow_up).await.status(), "completed", "and it can be gone on from on a new socket");
+}
+
+#[tokio::test]
+async fn a_client_that_goes_away_ends_what_is_not_stored_and_nothing_else() {
+    let nap = || Scene::Call(vec![("sleep_ms", json!({ "ms": 60_000 }))]);
+    let (server, _model, tools) = theatre_with(vec![nap()], "responses: { join_s: 1 }").await;
+    for (count, store) in [(1, true), (2, false)] {
+        let mut socket = server.socket().await;
+        socket.ask(with(ask_with("go", &[mcp()]), json!({ "store": store }))).await;
+        read_until(&mut socket, "response.mcp_call_arguments.done").await;
+        tools.runs("sleep_ms", count).await;
+    }
+    until("the one that is not stored is stopped", || async { (tools.running("sleep_ms") == 1).then_some(()) }).await;
+    let ended = "SELECT count(*) FROM runs WHERE status = 'ended'";
+    until("and is over", || async { (server.number(ended) == 1).then_some(()) }).await;
+    assert_eq!(runs(&server), 2);
+}
+
+const TURN: &str = r#"{"session_id":"s","turn_id":"turn-1"}"#;
+const OTHER_TURN: &str = r#"{"session_id":"s","turn_id":"turn-2"}"#;
+
+/// A request as a part of a turn, as Codex says it on a socket.
+fn in_turn(turn: &str, body: Value) -> Value {
+    with(unkept(body), json!({ "stream": true, "client_metadata": { "x-codex-turn-metadata": turn, "x": "y" } }))
+}
+
+#[tokio::test]
+async fn a_cut_request_of_a_turn_joins_its_run_from_another_socket() {
+    for is_killed in [false, true] {
+        let scenes = vec![Scene::SayAndCall("See.", vec![("sleep_ms", json!({ "ms": 700 }))]), Scene::Say("done")];
+        let (mut server, model, tools) = theatre(scenes).await;
+        let body = in_turn(TURN, ask_with("go", &[mcp()]));
+        let mut socket = server.socket().await;
+        socket.ask(body.clone()).await;
+        let seen = read_until(&mut socket, "response.mcp_call_arguments.done").await;
+        tools.runs("sleep_ms", 1).await;
+        drop(socket);
+        if is_killed {
+            server.kill();
+            server = server.restart(&[]).await;
+        }
+        let mut socket = server.socket().await;
+        let again = socket.respond(body.clone()).await;
+        assert_eq!(again.id(), id_of(&seen), "killed: {is_killed}");
+        assert_eq!(data(&again.events)[..seen.len()], data(&seen), "the same events with the same numbers");
+        assert_eq!((again.text().as_str(), runs(&server), model.asked().len()), ("See.|done", 1, 2));
+        let other = socket.respond(in_turn(OTHER_TURN, ask_with("go", &[mcp()]))).await;
+        assert_ne!(other.id(), again.id(), "another turn is another request");
+        // Whoever joined it can go on from it.
+        let next = with(in_turn(TURN, after(&again, json!("and?"), &[])), json!({}));
+        assert_eq!(socket.respond(next).await.status(), "completed");
+    }
+}
+
+#[tokio::test]
+async fn a_cut_request_of_a_turn_joins_its_run_over_http() {
+    let scenes = vec![Scene::Call(vec![("sleep_ms", json!({ "ms": 700 }))]), Scene::Say("done")];
+    let (server, _model, tools) = theatre(scenes).await;
+    let body = in_turn(TURN, ask_with("go", &[mcp()]));
+    let mut socket = server.socket().await;
+    socket.ask(body.clone()).await;
+    let seen = read_until(&mut socket, "response.mcp_call_arguments.done").await;
+    tools.runs("sleep_ms", 1).await;
+    drop(socket);
+    let request = server.authorized(reqwest::Method::POST, "/v1/responses").header("x-codex-turn-metadata", TURN).json(&body);
+    let (events, is_whole) = EventStream::new(request.send().await.expect("the server answers")).rest().await;
+    assert!(is_whole, "the stream ends properly");
+    check_events(&events);
+    assert_eq!((id_of(&events), runs(&server)), (id_of(&seen), 1));
+}
+
+#[tokio::test]
+async fn a_request_upon_a_warm_up_is_known_again_by_all_that_was_said() {
+    let (model, tools) = (FakeModel::held_back(vec![Scene::Say("done")]).await, McpServer::start().await);
+    let server = on_stage(&model, &tools, "").await;
+    let user = |text: &str| json!({ "role": "user", "content": text });
+    let asks = |input: Value| in_turn(TURN, with(ask(""), json!({ "input": input })));
+    let mut socket = server.socket().await;
+    let warm = socket.respond(with(asks(json!([user("first")])), json!({ "generate": false }))).await;
+    socket.ask(with(asks(json!([user("second")])), json!({ "previous_response_id": warm.id() }))).await;
+    let seen = read_until(&mut socket, "response.in_progress").await;
+    model.asked_times(1).await;
+    drop(socket);
+    model.let_answer();
+    // Nobody knows the warm-up any more, so that all of it is said again.
+    let again = server.socket().await.respond(asks(json!([user("first"), user("second")]))).await;
+    assert_eq!((again.id(), again.text().as_str(), runs(&server)), (id_of(&seen).as_str(), "done", 1));
+    assert_eq!(told(&model.asked()[0]), ["user: first", "user: second"]);
+}
+
+#[tokio::test]
+async fn a_lap_upon_what_only_its_socket_knew_is_known_again_by_all_that_was_said() {
+    let scenes = vec![Scene::SayAndCall("See.", vec![("mine", json!({ "n": 1 }))]), Scene::Say("done")];
+    let (model, tools) = (FakeModel::held_back(scenes).await, McpServer::start().await);
+    let mut server = on_stage(&model, &tools, "").await;
+    let user = json!({ "role": "user", "content": "go" });
+    let asks = |input: Value| in_turn(TURN, with(ask_with("", &[function("mine")]), json!({ "input": input })));
+    let mut socket = server.socket().await;
+    model.let_answer();
+    let first = socket.respond(asks(json!([user]))).await;
+    let (message, call) = (&first.items("message")[0], &first.items("function_call")[0]);
+    let brought = output(call, "one");
+    socket.ask(with(asks(json!([brought])), json!({ "previous_response_id": first.id() }))).await;
+    let seen = read_until(&mut socket, "response.in_progress").await;
+    model.asked_times(2).await;
+    server.kill();
+    let server = server.restart(&[]).await;
+    (0..2).for_each(|_| model.let_answer());
+    // As Codex keeps them: without what it does not know of them.
+    let mut kept = [message.clone(), call.clone()];
+    kept.iter_mut().for_each(|item| drop(item.as_object_mut().expect("an object").remove("status")));
+    kept[0]["content"] = json!([{ "type": "output_text", "text": "See." }]);
+    let again = server.socket().await.respond(asks(json!([user, kept[0], kept[1], brought]))).await;
+    assert_eq!((again.id(), again.text().as_str(), runs(&server)), (id_of(&seen).as_str(), "done", 2));
+    // The last lap with another outcome is another request.
+    let other = json!([user, kept[0], kept[1], output(call, "two")]);
+    model.let_answer();
+    assert_ne!(server.socket().await.respond(asks(other)).await.id(), again.id());
+}
+
+#[tokio::test]
+async fn a_socket_that_is_too_old_is_closed_after_its_response() {
+    let (model, tools) = (FakeModel::held_back(vec![Scene::Say("done")]).await, McpServer::start().await);
+    let server = on_stage(&model, &tools, "responses: { socket_limit: 3s }").await;
+    let mut busy = server.socket().await;
+    busy.ask(ask("first")).await;
+    busy.ask(ask("second")).await;
+    model.asked_times(1).await;
+    let mut idle = server.socket().await;
+    let (status, error) = idle.error().await;
+    assert_eq!((status, &error["code"]), (400, &json!("websocket_connection_limit_reached")));
+    assert_eq!(idle.next().await, Frame::Closed(1000));
+    // The other one is older, and has its response in flight.
+    model.let_answer();
+    assert_eq!(busy.response().await.text(), "done", "which is told to its end");
+    assert_eq!(busy.error_code().await, "websocket_connection_limit_reached");
+    assert_eq!(busy.next().await, Frame::Closed(1000));
+    assert_eq!(runs(&server), 1, "nothing more is begun on it");
+    model.let_answer();
+    assert_eq!(server.socket().await.respond(ask("again")).await.text(), "done");
+}
+
+#[tokio::test]
+async fn a_server_that_stops_closes_its_sockets() {
+    let (mut server, model, _tools) = theatre_with(vec![Scene::Hang], "server: { drain_s: 1 }").await;
+    let (mut idle, mut busy) = (server.socket().await, server.socket().await);
+    busy.ask(unkept(ask("go"))).await;
+    read_until(&mut busy, "response.in_progress").await;
+    model.asked_times(1).await;
+    server.signal(Signal::TERM);
+    let (status, error) = idle.error().await;
+    assert_eq!((status, &error["code"]), (503, &json!("draining")));
+    assert_eq!(idle.next().await, Frame::Closed(1001));
+    assert!(server.gone().await.success());
+    assert_eq!(busy.next().await, Frame::Broken, "a response that is not over is not closed properly");
+    let server = server.restart(&[]).await;
+    assert_eq!(server.socket().await.refused(json!({ "model": "nobody", "input": "x" })).await, "model_not_found");
+}
+
+/// How many runs have nothing left but their skeleton.
+fn erased(server: &Server) -> i64 {
+    server.number("SELECT count(*) FROM runs WHERE note IS NULL")
+}
+
+#[tokio::test]
+async fn what_is_not_stored_is_kept_for_its_socket_and_erased_after_it() {
+    let config = "responses: { erase_s: 0 }\n";
+    let (server, _tools) = scripted_with("laps: [ { text: fine } ]", config).await;
+    let mut socket = server.socket().await;
+    let first = socket.respond(unkept(ask("first"))).await;
+    server.respond(Mode::Plain, unkept(ask("elsewhere"))).await;
+    until("what no socket keeps is erased", || async { (erased(&server) == 1).then_some(()) }).await;
+    let second = socket.respond(unkept(after(&first, json!("second"), &[]))).await;
+    assert_eq!(second.status(), "completed");
+    // Who cannot go on lets go of it.
+    socket.refused(unkept(with(after(&first, json!("x"), &[]), json!({ "temperature": "hot" })))).await;
+    until("what is forgotten is erased", || async { (erased(&server) == 2).then_some(()) }).await;
+    let third = socket.respond(unkept(after(&second, json!("third"), &[]))).await;
+    assert_eq!((third.status(), erased(&server)), ("completed", 2), "and nothing else");
+    drop(socket);
+    until("the rest goes with the socket", || async { (erased(&server) == 4).then_some(()) }).await;
+    assert_eq!(runs(&server), 4);
+}
+
+#[tokio::test]
+async fn what_two_sockets_keep_stays_until_both_are_gone() {
+    let (server, _tools) = scripted_with("laps: [ { text: fine } ]", "responses: { erase_s: 0 }\n").await;
+    let (mut one, mut two) = (server.socket().await, server.socket().await);
+    let body = in_turn(TURN, ask_with("go", &[function("mine")]));
+    let first = one.respond(body.clone()).await;
+    assert_eq!(two.respond(body).await.id(), first.id(), "who missed the end gets the same");
+    let other = one.respond(unkept(ask("other"))).await;
+    drop(one);
+    until("what the first alone had is erased", || async { (erased(&server) == 1).then_some(()) }).await;
+    assert_eq!(two.respond(unkept(after(&first, json!("on"), &[]))).await.status(), "completed");
+    assert_eq!(two.refused(unkept(after(&other, json!("on"), &[]))).await, "previous_response_not_found");
+}
+
+#[tokio::test]
+async fn a_socket_can_be_closed_by_its_client() {
+    use windlass_tests::tungstenite::{Message, protocol::CloseFrame};
+    let (server, _tools) = scripted("laps: [ { text: fine } ]").await;
+    let mut socket = server.socket().await;
+    assert_eq!(socket.respond(ask("go")).await.text(), "fine");
+    socket.send(Message::Close(Some(CloseFrame { code: 1000.into(), reason: "bye".into() }))).await;
+    assert_eq!(socket.next().await, Frame::Closed(1000), "the goodbye is answered");
+    assert_eq!(socket.next().await, Frame::Broken, "and that was all");
+}
