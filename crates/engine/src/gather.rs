@@ -90,7 +90,9 @@ pub(crate) async fn announce(mut stream: ModelStream, limits: Limits, announcer:
                 }
                 answer.take(ModelEvent::Text(text))?;
             }
-            event @ (ModelEvent::Call(_) | ModelEvent::Usage(_) | ModelEvent::Finish(_)) => answer.take(event)?,
+            event @ (ModelEvent::Reasoning(_) | ModelEvent::Call(_) | ModelEvent::Usage(_) | ModelEvent::Finish(_)) => {
+                answer.take(event)?
+            }
         }
     }
     if let Some(keeping) = keeping {
@@ -182,6 +184,8 @@ impl Answer {
 
     fn take(&mut self, event: ModelEvent) -> Result<(), NoReply> {
         match event {
+            // Thoughts are nobody's to read yet.
+            ModelEvent::Reasoning(_) => {}
             ModelEvent::Text(text) => {
                 self.bytes += text.len();
                 self.reply.text.push_str(&text);

@@ -183,7 +183,7 @@ impl Prompt {
                 Turn::Other(message) => messages.push(message),
                 Turn::Assistant { text, calls, outputs } => {
                     let results: Vec<ModelMessage> = calls.iter().zip(outputs).map(|(call, output)| result(call, output)).collect();
-                    messages.push(ModelMessage::Assistant { text, calls });
+                    messages.push(ModelMessage::Assistant { reasoning: Vec::new(), text, calls });
                     messages.extend(results);
                 }
             }
