@@ -14,5 +14,7 @@ mod joining;
 mod laps;
 mod left_calls;
 mod limits;
+mod providers;
+mod reasoning;
 mod stage;
 mod streams;

@@ -71,6 +71,9 @@ pub enum Instruction<'a> {
 pub struct Thought {
     /// The words.
     pub text: String,
+    /// What it thought and did not say; there are no words then.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reasoning: Vec<Reasoning>,
 }
 
 /// What the model thought before it said something, or called.
@@ -209,7 +212,12 @@ pub fn deliverable_text(text: String) -> Bytes {
 
 /// Content of a thought.
 pub fn thought(text: String) -> Bytes {
-    encode(&Thought { text })
+    encode(&Thought { text, reasoning: Vec::new() })
+}
+
+/// Content of thoughts that were not said.
+pub fn reasoning(reasoning: Vec<Reasoning>) -> Bytes {
+    encode(&Thought { text: String::new(), reasoning })
 }
 
 /// What a result itself wants to follow: `result.__cg_control.after_execution`, if it is there and valid.

@@ -23,6 +23,11 @@ pub trait Models: Send + Sync {
     /// The model of that name, as the configuration resolves it.
     fn resolve(&self, name: &str) -> Option<Arc<dyn Model>>;
 
+    /// Others of that name, in the order in which they stand in for it when it cannot be had.
+    fn fallbacks(&self, _name: &str) -> Vec<Arc<dyn Model>> {
+        Vec::new()
+    }
+
     /// The names there are, `*` among them if every name is taken.
     fn names(&self) -> Vec<String>;
 
