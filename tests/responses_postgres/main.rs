@@ -25,6 +25,8 @@ mod laps;
 mod left_calls;
 #[path = "../responses/limits.rs"]
 mod limits;
+#[path = "../responses/providers.rs"]
+mod providers;
 #[path = "../responses/reasoning.rs"]
 mod reasoning;
 #[path = "../responses/stage.rs"]
