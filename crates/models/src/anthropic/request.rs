@@ -6,17 +6,27 @@ use serde_json::{Value, json};
 use windlass_kernel::{RequestedCall, ToolChoice, content::Reasoning};
 use windlass_ports::{ModelMessage, ModelRequest, ModelTool};
 
-use super::{parts, thinking};
+use super::{
+    parts,
+    thinking::{self, Thinking},
+};
 use crate::{arguments, item::Item};
 
 /// What is posted for this request, to the model the server knows by that name.
 pub(super) fn body(request: &ModelRequest, model: &str) -> Value {
     let Talk { mut system, mut messages } = Talk::of(request);
-    let allowance = thinking::allowance(request, &messages);
+    let allowance = thinking::allowance(request, model, &messages);
     let mut body = json!({ "model": model, "max_tokens": allowance.max_tokens, "stream": true });
     match allowance.thinking {
-        Some(tokens) => body["thinking"] = json!({ "type": "enabled", "budget_tokens": tokens }),
-        None => thinking::forget(&mut messages),
+        Thinking::Off => thinking::forget(&mut messages),
+        Thinking::Budget(tokens) => body["thinking"] = json!({ "type": "enabled", "budget_tokens": tokens }),
+        Thinking::Adaptive { effort, is_shown } => {
+            body["thinking"] = json!({ "type": "adaptive" });
+            if is_shown {
+                body["thinking"]["display"] = "summarized".into();
+            }
+            body["output_config"]["effort"] = effort.into();
+        }
     }
     set_tools(&mut body, request, &messages);
     set_parameters(&mut body, &mut system, request);
@@ -86,7 +96,7 @@ fn set_parameters(body: &mut Value, system: &mut Vec<String>, request: &ModelReq
     let Some(format) = given("text").and_then(|text| text.get("format")) else { return };
     match (format["type"].as_str(), format["strict"].as_bool()) {
         (Some("json_schema"), Some(true)) => {
-            body["output_config"] = json!({ "format": { "type": "json_schema", "schema": format["schema"] } });
+            body["output_config"]["format"] = json!({ "type": "json_schema", "schema": format["schema"] });
         }
         // The protocol holds a model only to schemas that leave nothing open; others it is asked to keep to.
         (Some("json_schema"), _) => {
@@ -266,7 +276,7 @@ mod tests {
         let asked = |parameters: Value| {
             let mut request = request(vec![ModelMessage::User("hi".into())]);
             request.parameters = Some(parameters.into());
-            let body = body(&request, "m");
+            let body = body(&request, "claude-sonnet-4-5");
             (body["max_tokens"].as_u64(), body["thinking"]["budget_tokens"].as_u64())
         };
         let reasoning = json!({"effort": "low"});
@@ -274,6 +284,18 @@ mod tests {
         assert_eq!(asked(json!({ "reasoning": reasoning, "max_output_tokens": 4096 })), (Some(4096), Some(2048)));
         assert_eq!(asked(json!({ "reasoning": reasoning, "max_output_tokens": 100 })), (Some(100), None));
         assert_eq!(asked(json!({ "reasoning": {"effort": "none"} })), (Some(ANSWER_TOKENS), None));
+    }
+
+    #[test]
+    fn later_models_are_told_the_effort_itself() {
+        let mut request = request(vec![ModelMessage::User("hi".into())]);
+        let schema = json!({"type": "object", "additionalProperties": false});
+        let format = json!({"type": "json_schema", "name": "n", "schema": schema, "strict": true});
+        request.parameters = Some(json!({"reasoning": {"effort": "minimal", "summary": "auto"}, "text": {"format": format}}).into());
+        let body = body(&request, "claude-opus-4-7");
+        assert_eq!(body["thinking"], json!({"type": "adaptive", "display": "summarized"}));
+        assert_eq!(body["output_config"], json!({"effort": "low", "format": {"type": "json_schema", "schema": schema}}));
+        assert_eq!(body["max_tokens"], ANSWER_TOKENS + 1024);
     }
 
     #[test]
@@ -285,7 +307,7 @@ mod tests {
         ];
         let mut messages = vec![ModelMessage::User("hi".into())];
         messages.extend(lap(own, ""));
-        let sent = body(&with_effort(request(messages.clone()), "high"), "m");
+        let sent = body(&with_effort(request(messages.clone()), "high"), "claude-sonnet-4-5");
         let thoughts = json!([
             {"type": "thinking", "thinking": "hm", "signature": "signed"},
             {"type": "redacted_thinking", "data": "x"},
@@ -301,9 +323,10 @@ mod tests {
     fn nobody_begins_to_think_amid_calls_that_were_made_without() {
         let mut messages = vec![ModelMessage::User("hi".into())];
         messages.extend(lap(vec![thought("openai", "other's", Some("s"))], ""));
-        assert_eq!(body(&with_effort(request(messages.clone()), "high"), "m").get("thinking"), None);
+        assert_eq!(body(&with_effort(request(messages.clone()), "high"), "claude-sonnet-4-5").get("thinking"), None);
+        assert_eq!(body(&with_effort(request(messages.clone()), "high"), "claude-opus-4-7")["thinking"]["type"], "adaptive");
         messages.push(ModelMessage::Assistant { reasoning: Vec::new(), text: "done".into(), calls: Vec::new() });
         messages.push(ModelMessage::User("again".into()));
-        assert_eq!(body(&with_effort(request(messages), "high"), "m")["thinking"]["type"], "enabled");
+        assert_eq!(body(&with_effort(request(messages), "high"), "claude-sonnet-4-5")["thinking"]["type"], "enabled");
     }
 }
