@@ -14,6 +14,8 @@ mod joining;
 mod laps;
 mod left_calls;
 mod limits;
+mod providers;
+mod reasoning;
 mod socket_cuts;
 mod sockets;
 mod stage;

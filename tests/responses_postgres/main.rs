@@ -25,6 +25,10 @@ mod laps;
 mod left_calls;
 #[path = "../responses/limits.rs"]
 mod limits;
+#[path = "../responses/providers.rs"]
+mod providers;
+#[path = "../responses/reasoning.rs"]
+mod reasoning;
 #[path = "../responses/socket_cuts.rs"]
 mod socket_cuts;
 #[path = "../responses/sockets.rs"]

@@ -1,4 +1,7 @@
-//! A chat-completions server that plays scenes: what it was asked is kept, what it answers is told by the test.
+//! A model's server that plays scenes: what it was asked is kept, what it answers is told by the test. It speaks every protocol
+//! there is a provider for, each at its own path.
+
+mod dialect;
 
 use std::{
     collections::VecDeque,
@@ -18,11 +21,15 @@ use axum::{
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
+pub use dialect::{Dialect, Speech};
+
 use crate::until;
 
 /// One answer.
 #[derive(Clone, Debug)]
 pub enum Scene {
+    /// Everything that an answer can have.
+    Speak(Speech),
     /// Words.
     Say(&'static str),
     /// Calls of tools, with arguments.
@@ -33,6 +40,8 @@ pub enum Scene {
     Fail(u16, Vec<(&'static str, &'static str)>),
     /// Words, then the connection breaks.
     Cut(&'static str),
+    /// An answer up to its words, then the connection breaks.
+    CutSpeech(Speech),
     /// Nothing, until the client goes away.
     Hang,
     /// A call whose arguments are this text, JSON or not.
@@ -44,9 +53,9 @@ pub enum Scene {
 }
 
 impl Scene {
-    /// The event of a delta, to be sent forever.
+    /// The event of a delta in chat completions, to be sent forever.
     pub fn event(delta: Value) -> String {
-        format!("data: {}\n\n", chunk(delta, None))
+        format!("data: {}\n\n", dialect::chunk(delta, None))
     }
 }
 
@@ -86,7 +95,12 @@ impl FakeModel {
 
     async fn on(stage: Stage) -> Self {
         let stage = Arc::new(Mutex::new(stage));
-        let router = Router::new().route("/v1/chat/completions", post(answer)).layer(DefaultBodyLimit::disable()).with_state(stage.clone());
+        let mut router = Router::new();
+        for dialect in Dialect::EVERY {
+            let play = move |State(stage): State<Arc<Mutex<Stage>>>, axum::Json(body): axum::Json<Value>| answer(stage, body, dialect);
+            router = router.route(dialect.path(), post(play));
+        }
+        let router = router.layer(DefaultBodyLimit::disable()).with_state(stage.clone());
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let base_url = format!("http://{}/v1", listener.local_addr().expect("it has an address"));
         let server = tokio::spawn(async move {
@@ -112,7 +126,12 @@ impl FakeModel {
 
     /// A `models:` entry for a configuration.
     pub fn config(&self) -> String {
-        format!("models: [ {{ name: fake, provider: openai-chat, base_url: '{}' }} ]\n", self.base_url)
+        self.config_in(Dialect::Chat)
+    }
+
+    /// The same for one of the protocols.
+    pub fn config_in(&self, dialect: Dialect) -> String {
+        format!("models: [ {{ name: fake, provider: {}, base_url: '{}' }} ]\n", dialect.provider(), self.base_url)
     }
 }
 
@@ -131,7 +150,7 @@ impl Drop for Hanging {
     }
 }
 
-async fn answer(State(stage): State<Arc<Mutex<Stage>>>, axum::Json(body): axum::Json<Value>) -> Response {
+async fn answer(stage: Arc<Mutex<Stage>>, body: Value, dialect: Dialect) -> Response {
     let (scene, permits) = {
         let mut open = stage.lock().expect("nobody panics on stage");
         open.asked.push(body);
@@ -144,17 +163,16 @@ async fn answer(State(stage): State<Arc<Mutex<Stage>>>, axum::Json(body): axum::
     if let Some(permits) = permits {
         permits.acquire().await.expect("the gate is never closed").forget();
     }
+    let call = |(tool, arguments): &(&'static str, Value)| (*tool, arguments.to_string());
     match scene {
-        Scene::Say(words) => sse(vec![chunk(json!({ "content": words }), None), chunk(json!({}), Some("stop")), "[DONE]".to_owned()]),
-        Scene::Call(calls) => {
-            sse(vec![chunk(json!({ "tool_calls": called(&calls) }), None), chunk(json!({}), Some("tool_calls")), "[DONE]".to_owned()])
+        Scene::Speak(speech) if speech.pause > Duration::ZERO => slowly(dialect.events(&speech), speech.pause),
+        Scene::Speak(speech) => sse(&dialect.events(&speech)),
+        Scene::Say(words) => sse(&dialect.events(&Speech { words: vec![words.to_owned()], ..Speech::default() })),
+        Scene::Call(calls) => sse(&dialect.events(&Speech { calls: calls.iter().map(call).collect(), ..Speech::default() })),
+        Scene::SayAndCall(words, calls) => {
+            let calls = calls.iter().map(call).collect();
+            sse(&dialect.events(&Speech { words: vec![words.to_owned()], calls, ..Speech::default() }))
         }
-        Scene::SayAndCall(words, calls) => sse(vec![
-            chunk(json!({ "content": words }), None),
-            chunk(json!({ "tool_calls": called(&calls) }), None),
-            chunk(json!({}), Some("tool_calls")),
-            "[DONE]".to_owned(),
-        ]),
         Scene::Fail(status, headers) => {
             let mut map = HeaderMap::new();
             for (name, value) in headers {
@@ -163,25 +181,14 @@ async fn answer(State(stage): State<Arc<Mutex<Stage>>>, axum::Json(body): axum::
             let status = StatusCode::from_u16(status).expect("a status");
             (status, map, axum::Json(json!({ "error": { "message": "as the test wants it" } }))).into_response()
         }
-        Scene::Cut(words) => {
-            let first = format!("data: {}\n\n", chunk(json!({ "content": words }), None));
-            // The words get out before the break; in one go with it they would be lost with the connection.
-            let cut = futures_util::stream::once(async {
-                tokio::time::sleep(Duration::from_millis(50)).await;
-                Err(std::io::Error::other("cut"))
-            });
-            let pieces = futures_util::StreamExt::chain(futures_util::stream::iter([Ok(first)]), cut);
-            ([("content-type", "text/event-stream")], Body::from_stream(pieces)).into_response()
-        }
+        Scene::Cut(words) => cut(&dialect.beginning(&Speech { words: vec![words.to_owned()], ..Speech::default() })),
+        Scene::CutSpeech(speech) => cut(&dialect.beginning(&speech)),
         Scene::Hang => forever(&stage, ": still here\n\n".to_owned(), Duration::from_millis(50)),
-        Scene::CallAsWritten(tool, arguments) => {
-            let call = json!({ "index": 0, "id": "c0", "type": "function", "function": { "name": tool, "arguments": arguments } });
-            sse(vec![chunk(json!({ "tool_calls": [call] }), None), chunk(json!({}), Some("tool_calls")), "[DONE]".to_owned()])
-        }
+        Scene::CallAsWritten(tool, arguments) => sse(&dialect.events(&Speech { calls: vec![(tool, arguments)], ..Speech::default() })),
         Scene::SayLetters(letters, at_once) => {
-            let piece = axum::body::Bytes::from(Scene::event(json!({ "content": "x".repeat(at_once) })));
-            let end = format!("data: {}\n\ndata: [DONE]\n\n", chunk(json!({}), Some("stop")));
-            let pieces = std::iter::repeat_n(piece, letters / at_once).chain([end.into()]).map(Ok::<_, Infallible>);
+            let words = std::iter::repeat_n("x".repeat(at_once), letters / at_once).collect();
+            let events = dialect.events(&Speech { words, ..Speech::default() });
+            let pieces = events.into_iter().map(|event| Ok::<_, Infallible>(axum::body::Bytes::from(event)));
             ([("content-type", "text/event-stream")], Body::from_stream(futures_util::stream::iter(pieces))).into_response()
         }
         Scene::Forever(bytes, pause) => forever(&stage, bytes, pause),
@@ -201,19 +208,26 @@ fn forever(stage: &Arc<Mutex<Stage>>, bytes: String, pause: Duration) -> Respons
     ([("content-type", "text/event-stream")], Body::from_stream(pieces)).into_response()
 }
 
-fn called(calls: &[(&'static str, Value)]) -> Vec<Value> {
-    let called = |(index, (tool, arguments)): (usize, &(&str, Value))| {
-        let function = json!({ "name": tool, "arguments": arguments.to_string() });
-        json!({ "index": index, "id": format!("c{index}"), "type": "function", "function": function })
-    };
-    calls.iter().enumerate().map(called).collect()
+/// These events, and then the connection breaks.
+fn cut(events: &[String]) -> Response {
+    let first = events.concat();
+    // The words get out before the break; in one go with it they would be lost with the connection.
+    let cut = futures_util::stream::once(async {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        Err(std::io::Error::other("cut"))
+    });
+    let pieces = futures_util::StreamExt::chain(futures_util::stream::iter([Ok(first)]), cut);
+    ([("content-type", "text/event-stream")], Body::from_stream(pieces)).into_response()
 }
 
-fn chunk(delta: Value, finish: Option<&str>) -> String {
-    json!({ "choices": [ { "index": 0, "delta": delta, "finish_reason": finish } ] }).to_string()
+fn slowly(events: Vec<String>, pause: Duration) -> Response {
+    let pieces = futures_util::StreamExt::then(futures_util::stream::iter(events), move |event| async move {
+        tokio::time::sleep(pause).await;
+        Ok::<_, Infallible>(event)
+    });
+    ([("content-type", "text/event-stream")], Body::from_stream(pieces)).into_response()
 }
 
-fn sse(events: Vec<String>) -> Response {
-    let body: String = events.iter().map(|event| format!("data: {event}\n\n")).collect();
-    ([("content-type", "text/event-stream")], body).into_response()
+fn sse(events: &[String]) -> Response {
+    ([("content-type", "text/event-stream")], events.concat()).into_response()
 }

@@ -13,7 +13,7 @@ mod stream;
 mod views;
 
 pub use database::{Database, Place, Row, Store};
-pub use fake_model::{FakeModel, Scene};
+pub use fake_model::{Dialect, FakeModel, Scene, Speech};
 pub use mcp::{McpManners, McpServer, McpStart};
 pub use nats::{Listener, Message, NatsServer};
 pub use proxy::Proxy;

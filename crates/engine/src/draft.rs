@@ -19,7 +19,7 @@ pub(crate) struct Draft {
     pub consumed: Vec<MessageId>,
     pub raise_epoch: bool,
     /// Whether words that were announced stand in an item now, or need not.
-    settles: bool,
+    pub settles: bool,
     kind: Option<CommitKind>,
 }
 
@@ -49,8 +49,7 @@ impl Draft {
     pub fn step(&mut self, manifest: &Manifest, input: Input, now: Timestamp, ids: &dyn Ids) {
         let mut fresh = || ItemId(ids.fresh());
         let transition = step(&self.run, manifest, input, &mut Moment { now, fresh: &mut fresh });
-        let settle = |event: &Event| matches!(event, Event::Replied { .. } | Event::Cut { .. } | Event::Ended { .. });
-        self.settles |= manifest.announced && transition.events.iter().any(settle);
+        self.settles |= manifest.announced && transition.events.iter().any(settles_words);
         self.add(transition);
     }
 
@@ -104,6 +103,11 @@ impl Draft {
     }
 }
 
+/// Whether words that were announced before this event are not open any more.
+pub(crate) fn settles_words(event: &Event) -> bool {
+    matches!(event, Event::Reasoned { .. } | Event::Replied { .. } | Event::Cut { .. } | Event::Ended { .. })
+}
+
 /// What a transition does to the rows of calls.
 fn call_changes(before: &Run, transition: &Transition) -> Vec<(CallNumber, CallChange)> {
     let mut changes = Vec::new();
@@ -144,6 +148,7 @@ fn call_changes(before: &Run, transition: &Transition) -> Vec<(CallNumber, CallC
             | Event::Leased
             | Event::AttemptFailed { .. }
             | Event::Cut { .. }
+            | Event::Reasoned { .. }
             | Event::Quiet
             | Event::Parked { .. }
             | Event::Unparked
@@ -218,6 +223,7 @@ fn kind_of(events: &[Event]) -> CommitKind {
             Event::Leased => CommitKind::Enter,
             Event::Replied { .. } | Event::CallsTaken { .. } => CommitKind::Suspend,
             Event::Cut { .. } => CommitKind::Cut,
+            Event::Reasoned { .. } => CommitKind::Announce,
             Event::Quiet => CommitKind::Quiet,
             Event::LapStarted { .. } => CommitKind::Resume,
             Event::Reported { status: windlass_kernel::TaskStatus::Timeout, .. } => CommitKind::Timeout,
@@ -245,14 +251,8 @@ fn strongest(a: Option<CommitKind>, b: CommitKind) -> Option<CommitKind> {
         CommitKind::Timeout => 4,
         CommitKind::Resume => 3,
         CommitKind::Suspend => 2,
-        CommitKind::Report | CommitKind::Retry | CommitKind::Cut | CommitKind::Quiet => 1,
-        CommitKind::Note
-        | CommitKind::Enqueue
-        | CommitKind::Announce
-        | CommitKind::Erase
-        | CommitKind::Claim
-        | CommitKind::Renew
-        | CommitKind::Release => 0,
+        CommitKind::Report | CommitKind::Retry | CommitKind::Cut | CommitKind::Quiet | CommitKind::Announce => 1,
+        CommitKind::Note | CommitKind::Enqueue | CommitKind::Erase | CommitKind::Claim | CommitKind::Renew | CommitKind::Release => 0,
     };
     Some(a.filter(|a| weight(*a) >= weight(b)).unwrap_or(b))
 }

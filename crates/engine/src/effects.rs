@@ -12,6 +12,7 @@ use windlass_ports::{Executor, Item, ModelError, ModelRequest, ModelTool, Retry,
 
 use crate::{
     engine::Inner,
+    failover::Turn,
     gather::{self, Announcer, Limits, NoReply},
     live::Words,
     note::{Broken, Note, Thought, ToolDone},
@@ -44,7 +45,7 @@ pub(crate) fn start_model(inner: Arc<Inner>, call: ModelCall, notes: mpsc::Sende
     let task = async move {
         let (run, iteration, attempt, patience) = (call.run, call.iteration, call.attempt, call.patience);
         let mut context = None;
-        let asked = AssertUnwindSafe(ask(&inner, call, &mut context)).catch_unwind();
+        let asked = AssertUnwindSafe(ask(&inner, call, &mut context, &notes)).catch_unwind();
         let outcome = match tokio::time::timeout(patience, asked).await {
             Ok(Ok(result)) => result,
             Ok(Err(_)) => Err(Broken::Panicked),
@@ -55,14 +56,20 @@ pub(crate) fn start_model(inner: Arc<Inner>, call: ModelCall, notes: mpsc::Sende
     engine.tasks.spawn(task)
 }
 
-async fn ask(inner: &Arc<Inner>, call: ModelCall, context: &mut Option<Vec<Item>>) -> Result<Reply, Broken<ModelError>> {
+async fn ask(
+    inner: &Arc<Inner>,
+    call: ModelCall,
+    context: &mut Option<Vec<Item>>,
+    notes: &mpsc::Sender<Note>,
+) -> Result<Reply, Broken<ModelError>> {
     let items = match call.context {
         Some(items) => items,
         None => inner.views.range_items(&call.agent.tenant, call.output).await.map_err(|error| Broken::Failed(unreadable(&error)))?,
     };
     let messages = prompt::messages(&items);
     *context = Some(items);
-    let Some(model) = inner.models.resolve(&call.manifest.model) else {
+    let attempts_max = inner.settings.attempts_max;
+    let Some(Turn { model, .. }) = Turn::of(inner.models.as_ref(), &call.manifest.model, call.attempt, attempts_max) else {
         return Err(Broken::Failed(failure("unknown_model", "the model is no longer configured", Retry::Never)));
     };
     let _place = inner.gates.of(model.provider(), model.concurrency()).enter(&call.agent.tenant).await;
@@ -84,7 +91,16 @@ async fn ask(inner: &Arc<Inner>, call: ModelCall, context: &mut Option<Vec<Item>
         parameters: call.manifest.parameters.clone().map(Arc::new),
     });
     let limits = Limits { bytes: inner.settings.reply_bytes_max, calls: inner.settings.calls_per_lap_max };
-    let announcer = call.words.map(|words| Announcer { inner: inner.clone(), agent: call.agent, run: call.run, epoch: call.epoch, words });
+    let announcer = call.words.map(|words| Announcer {
+        inner: inner.clone(),
+        agent: call.agent,
+        run: call.run,
+        epoch: call.epoch,
+        iteration: call.iteration,
+        attempt: call.attempt,
+        words,
+        notes: notes.clone(),
+    });
     let reply = async {
         match announcer {
             Some(announcer) => gather::announce(stream, limits, announcer).await,

@@ -3,14 +3,21 @@
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use futures_util::{FutureExt, StreamExt};
-use tokio::sync::oneshot;
-use windlass_kernel::{AgentKey, Epoch, Pieces, Reply, RunId, Said};
+use tokio::sync::{mpsc, oneshot};
+use windlass_kernel::{AgentKey, Epoch, Pieces, Reply, RunId, Said, content::Reasoning};
 use windlass_ports::{Announcement, CommitKind, ModelError, ModelEvent, ModelStream, Retry, StoreError};
 
-use crate::{engine::Inner, live::Words};
+use crate::{
+    engine::Inner,
+    live::Words,
+    note::{Note, Reasoned},
+};
 
 /// The pause before words are offered to the store again that could not take them.
 const STORE_PAUSE: Duration = Duration::from_millis(100);
+
+/// Thoughts of one answer.
+const THOUGHTS_MAX: usize = 256;
 
 /// Why there is no answer.
 pub(crate) enum NoReply {
@@ -36,7 +43,11 @@ pub(crate) struct Announcer {
     pub agent: AgentKey,
     pub run: RunId,
     pub epoch: Epoch,
+    pub iteration: u32,
+    pub attempt: u32,
     pub words: Arc<Words>,
+    /// Who has thoughts put on record.
+    pub notes: mpsc::Sender<Note>,
 }
 
 /// Words on their way to the store.
@@ -55,6 +66,7 @@ pub(crate) async fn gather(mut stream: ModelStream, limits: Limits) -> Result<Re
 pub(crate) async fn announce(mut stream: ModelStream, limits: Limits, announcer: Announcer) -> Result<Reply, NoReply> {
     let said = announcer.words.said();
     let mut answer = Answer::new(limits);
+    let has_spoken = !said.text.is_empty();
     let mut repeated = Repeated { announced: said.text, seen: 0 };
     let mut waiting = Said::default();
     let mut keeping: Option<Keeping<'_>> = None;
@@ -64,6 +76,10 @@ pub(crate) async fn announce(mut stream: ModelStream, limits: Limits, announcer:
             Some(event) => event,
             None => {
                 if keeping.is_none() && !waiting.pieces.is_empty() {
+                    // Words stand behind the thoughts they came from, and nothing is put before what was announced.
+                    if !waiting.text.is_empty() && !answer.reply.reasoning.is_empty() {
+                        announcer.reason(std::mem::take(&mut answer.reply.reasoning)).await?;
+                    }
                     keeping = Some(Box::pin(announcer.keep(std::mem::take(&mut waiting))));
                 }
                 tokio::select! {
@@ -90,7 +106,11 @@ pub(crate) async fn announce(mut stream: ModelStream, limits: Limits, announcer:
                 }
                 answer.take(ModelEvent::Text(text))?;
             }
-            event @ (ModelEvent::Call(_) | ModelEvent::Usage(_) | ModelEvent::Finish(_)) => answer.take(event)?,
+            // The words that another try announced have its thoughts before them.
+            ModelEvent::Reasoning(_) if has_spoken && answer.reply.text.is_empty() => {}
+            event @ (ModelEvent::Reasoning(_) | ModelEvent::Call(_) | ModelEvent::Usage(_) | ModelEvent::Finish(_)) => {
+                answer.take(event)?
+            }
         }
     }
     if let Some(keeping) = keeping {
@@ -104,6 +124,15 @@ pub(crate) async fn announce(mut stream: ModelStream, limits: Limits, announcer:
 }
 
 impl Announcer {
+    /// Has thoughts put on record, and shown, before the first words of a message.
+    async fn reason(&self, reasoning: Vec<Reasoning>) -> Result<(), NoReply> {
+        let (done, taken) = oneshot::channel();
+        let (run, iteration, attempt, place) = (self.run, self.iteration, self.attempt, self.words.place());
+        let note = Note::Reasoned(Box::new(Reasoned { run, iteration, attempt, place, reasoning, done }));
+        self.notes.send(note).await.map_err(|_| NoReply::Closed)?;
+        taken.await.map_err(|_| NoReply::Closed)
+    }
+
     /// Has words kept and shown, whatever becomes of the model call meanwhile: whoever waits for the turn knows that they are.
     async fn keep(&self, more: Said) -> Result<(), NoReply> {
         let turn = self.words.turn.clone().lock_owned().await;
@@ -182,6 +211,11 @@ impl Answer {
 
     fn take(&mut self, event: ModelEvent) -> Result<(), NoReply> {
         match event {
+            ModelEvent::Reasoning(thought) => {
+                self.bytes += thought.bytes();
+                let place = if self.reply.text.is_empty() { &mut self.reply.reasoning } else { &mut self.reply.afterthoughts };
+                place.push(thought);
+            }
             ModelEvent::Text(text) => {
                 self.bytes += text.len();
                 self.reply.text.push_str(&text);
@@ -193,7 +227,8 @@ impl Answer {
             ModelEvent::Usage(usage) => self.reply.usage = usage,
             ModelEvent::Finish(finish) => self.reply.finish = finish,
         }
-        if self.bytes > self.limits.bytes || self.reply.calls.len() > self.limits.calls {
+        let thoughts = self.reply.reasoning.len() + self.reply.afterthoughts.len();
+        if self.bytes > self.limits.bytes || self.reply.calls.len() > self.limits.calls || thoughts > THOUGHTS_MAX {
             let message = "the model's answer is larger than allowed".to_owned();
             return Err(NoReply::Failed(ModelError { code: "answer_too_large".into(), message, retry: Retry::Never }));
         }

@@ -10,6 +10,7 @@ mod desk;
 mod draft;
 mod effects;
 mod engine;
+mod failover;
 mod follow;
 mod gate;
 mod gather;

@@ -14,13 +14,19 @@ use windlass_kernel::{RunId, Said};
 /// The open words of one run.
 #[derive(Default)]
 pub(crate) struct Words {
-    /// How much stood in the run's output before them: what is said later stands behind it.
-    place: u32,
-    said: Mutex<Said>,
+    open: Mutex<Spoken>,
     /// Held while words are being kept: whoever has it knows that none are under way.
     pub turn: Arc<tokio::sync::Mutex<Open>>,
     /// Rings when a reader has heard nothing for a while.
     pub quiet: Notify,
+}
+
+/// Words and where they stand.
+#[derive(Default)]
+struct Spoken {
+    /// How much stood in the run's output before them: what is said later stands behind it.
+    place: u32,
+    said: Said,
 }
 
 /// Whether more may be announced.
@@ -35,26 +41,37 @@ impl Default for Open {
 impl Words {
     /// Words for a place in the output, with those that were announced before.
     pub fn resumed(place: u32, said: Said) -> Self {
-        Words { place, said: Mutex::new(said), ..Words::default() }
+        Words { open: Mutex::new(Spoken { place, said }), ..Words::default() }
+    }
+
+    /// What was said so far is settled, and the rest stands at another place.
+    pub fn begin_again(&self, place: u32) {
+        *self.lock() = Spoken { place, said: Said::default() };
+    }
+
+    /// How much stood in the run's output before them.
+    pub fn place(&self) -> u32 {
+        self.lock().place
     }
 
     /// What was announced so far.
     pub fn said(&self) -> Said {
-        self.lock().clone()
+        self.lock().said.clone()
     }
 
     /// In how many pieces.
     pub fn count(&self) -> usize {
-        self.lock().pieces.0.len()
+        self.lock().said.pieces.0.len()
     }
 
     /// What comes after the first so many pieces, as pieces. Nothing if it stands at another place: a reader may know from the
     /// journal that words are settled before their worker does.
     pub fn after(&self, place: u32, pieces: usize) -> Vec<String> {
-        if self.place != place {
+        let open = self.lock();
+        if open.place != place {
             return Vec::new();
         }
-        let said = self.lock();
+        let said = &open.said;
         let fresh = said.pieces.0.get(pieces..).unwrap_or_default();
         // Counted from the end: a long message is asked for its newest words over and over.
         let length: usize = fresh.iter().map(|length| *length as usize).sum();
@@ -70,7 +87,7 @@ impl Words {
 
     /// Shows words that are on disk.
     pub fn show(&self, more: &Said) {
-        let mut said = self.lock();
+        let said = &mut self.lock().said;
         said.text.push_str(&more.text);
         said.pieces.0.extend(&more.pieces.0);
     }
@@ -82,8 +99,8 @@ impl Words {
         self.said()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Said> {
-        self.said.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Spoken> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -140,5 +157,9 @@ mod tests {
         assert_eq!(words.after(1, 1), ["three"]);
         assert!(words.after(2, 0).is_empty(), "who has them in the journal gets them once");
         assert!(words.after(0, 0).is_empty());
+        words.begin_again(2);
+        assert_eq!((words.place(), words.count()), (2, 0));
+        words.show(&Said { text: "four".into(), pieces: Pieces(vec![4]) });
+        assert_eq!((words.after(2, 0), words.after(1, 0).len()), (vec!["four".to_owned()], 0));
     }
 }

@@ -51,8 +51,12 @@ impl Projection<'_> {
             Event::Replied { iteration, calls, .. } if calls.is_empty() => self.step(*iteration, "completed"),
             Event::Replied { iteration, calls, .. } => self.calls(*iteration, calls),
             Event::AttemptFailed { retry_at: None, .. } => {}
-            Event::AttemptFailed { code, retry_at: Some(_), .. } => {
-                self.state(HeadStatus::Running, json!({ "activity": "thinking", "retrying_after": code }));
+            Event::AttemptFailed { code, retry_at: Some(_), fallback, .. } => {
+                let mut activity = json!({ "activity": "thinking", "retrying_after": code });
+                if let Some(fallback) = fallback {
+                    activity["fallback"] = fallback.as_str().into();
+                }
+                self.state(HeadStatus::Running, activity);
             }
             Event::Reported { .. } | Event::LeaseEnded { .. } | Event::CallReleased { .. } => {
                 self.state(HeadStatus::Suspended, json!({ "activity": "awaiting_tool_result" }));
@@ -65,6 +69,7 @@ impl Projection<'_> {
             Event::Ended { status, .. } => self.ended(*status),
             Event::Leased
             | Event::Cut { .. }
+            | Event::Reasoned { .. }
             | Event::Quiet
             | Event::Unparked
             | Event::TakenOver

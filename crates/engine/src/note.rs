@@ -1,7 +1,7 @@
 //! What a worker is told: by doors, by its own effects, and by the sweep.
 
 use tokio::sync::oneshot;
-use windlass_kernel::{CallNumber, Reply, RunId};
+use windlass_kernel::{CallNumber, Reply, RunId, content::Reasoning};
 use windlass_ports::{Enqueued, Item, ModelError, NewRun, ToolReport};
 
 use crate::api::{EngineError, Reconcile, Reported, Stop, Stopped, ToolResult};
@@ -23,10 +23,24 @@ pub(crate) enum Note {
     Reconcile(Box<Reconcile>, Answer<()>),
     /// Somebody who follows a run has heard nothing for a while, since its journal had so many events.
     Quiet(RunId, u64),
+    /// A model call of this process has thoughts, which stand before the words that it is about to announce.
+    Reasoned(Box<Reasoned>),
     /// A model call of this process is over.
     Thought(Box<Thought>),
     /// A tool call of this process is over.
     Tool(Box<ToolDone>),
+}
+
+/// Thoughts of a model call that goes on.
+pub(crate) struct Reasoned {
+    pub run: RunId,
+    pub iteration: u32,
+    pub attempt: u32,
+    /// How much stood in the run's output: more, and they are on record already.
+    pub place: u32,
+    pub reasoning: Vec<Reasoning>,
+    /// Told when they are on record. Who gets no answer says nothing more.
+    pub done: oneshot::Sender<()>,
 }
 
 /// The end of a model call.

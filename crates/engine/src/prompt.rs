@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use serde_json::{Value, value::RawValue};
 use windlass_kernel::{
     CallKey, CallNumber, ItemKind, Manifest, RequestedCall, SUBMIT_RESULT, TaskStatus,
-    content::{Call, CallResult, Deliverable, Instruction, Thought},
+    content::{Call, CallResult, Deliverable, Instruction, Reasoning, Thought},
     submit_result_schema,
 };
 use windlass_ports::{Item, ModelMessage, ModelTool};
@@ -42,6 +42,8 @@ const NO_OUTPUT: &str = "error: no output given for this call";
 #[derive(Default)]
 struct Prompt {
     turns: Vec<Turn>,
+    /// Thoughts of the turn that is about to come. Those that nothing came of are not told: providers refuse them.
+    thoughts: Vec<Reasoning>,
     /// Where the calls of a run are, by number: numbers are a run's own, so a later run's call takes the place of an earlier one's.
     numbered: BTreeMap<CallNumber, Place>,
     /// Where calls are that a client repeats, by the id it knows.
@@ -51,7 +53,7 @@ struct Prompt {
 /// One turn of the conversation. Results are kept beside the calls they answer, wherever they came: providers want them there.
 enum Turn {
     Other(ModelMessage),
-    Assistant { text: String, calls: Vec<RequestedCall>, outputs: Vec<Option<String>> },
+    Assistant { reasoning: Vec<Reasoning>, text: String, calls: Vec<RequestedCall>, outputs: Vec<Option<String>> },
 }
 
 /// A call: which turn, and which of its calls.
@@ -79,7 +81,11 @@ impl Prompt {
             },
             // The model sees the wanted fields as the parameters of `submit_result`.
             ItemKind::ResultFields => {}
-            ItemKind::Thought => self.say(serde_json::from_slice::<Thought>(bytes).ok()?.text),
+            ItemKind::Thought => match serde_json::from_slice(bytes).ok()? {
+                Thought { text, reasoning } if reasoning.is_empty() => self.say(text),
+                // A later try of the lap had other thoughts: only the last one's led to anything.
+                Thought { reasoning, .. } => self.thoughts = reasoning,
+            },
             ItemKind::Call => self.own_call(serde_json::from_slice(bytes).ok()?),
             ItemKind::Result => self.own_result(&serde_json::from_slice(bytes).ok()?),
             ItemKind::Deliverable => match serde_json::from_slice(bytes).ok()? {
@@ -116,6 +122,7 @@ impl Prompt {
                 let place = self.call(requested);
                 self.answer(place, output.unwrap_or_else(|| NO_OUTPUT.to_owned()));
             }
+            Some("reasoning") => self.thoughts.extend(reasoning_of(&item)),
             Some("message") | None => match assistant_text(&item) {
                 Some(words) => self.say(words),
                 None => self.other(ModelMessage::UserItem(item)),
@@ -125,11 +132,13 @@ impl Prompt {
     }
 
     fn other(&mut self, message: ModelMessage) {
+        self.thoughts.clear();
         self.turns.push(Turn::Other(message));
     }
 
     fn say(&mut self, text: String) {
-        self.turns.push(Turn::Assistant { text, calls: Vec::new(), outputs: Vec::new() });
+        let reasoning = std::mem::take(&mut self.thoughts);
+        self.turns.push(Turn::Assistant { reasoning, text, calls: Vec::new(), outputs: Vec::new() });
     }
 
     /// A call of a run's own. One that it took over stands already, in the turn of the run that left it behind.
@@ -145,7 +154,7 @@ impl Prompt {
     /// Calls made in one breath stand in one turn, with the words before them.
     fn call(&mut self, requested: RequestedCall) -> Place {
         let is_open = |turn: &Turn| matches!(turn, Turn::Assistant { outputs, .. } if outputs.iter().all(Option::is_none));
-        if !self.turns.last().is_some_and(is_open) {
+        if !self.thoughts.is_empty() || !self.turns.last().is_some_and(is_open) {
             self.say(String::new());
         }
         let turn = self.turns.len() - 1;
@@ -181,15 +190,23 @@ impl Prompt {
         for turn in self.turns {
             match turn {
                 Turn::Other(message) => messages.push(message),
-                Turn::Assistant { text, calls, outputs } => {
+                Turn::Assistant { reasoning, text, calls, outputs } => {
                     let results: Vec<ModelMessage> = calls.iter().zip(outputs).map(|(call, output)| result(call, output)).collect();
-                    messages.push(ModelMessage::Assistant { text, calls });
+                    messages.push(ModelMessage::Assistant { reasoning, text, calls });
                     messages.extend(results);
                 }
             }
         }
         messages
     }
+}
+
+/// A thought that a client sends back: whose it is stands before what is sealed.
+fn reasoning_of(item: &Value) -> Option<Reasoning> {
+    let (provider, sealed) = item.get("encrypted_content")?.as_str()?.split_once(':')?;
+    let parts = item.get("summary").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let summary = parts.iter().filter_map(|part| part.get("text")?.as_str().map(str::to_owned)).collect();
+    Some(Reasoning { provider: provider.to_owned(), summary, text: String::new(), sealed: Some(sealed.to_owned()) })
 }
 
 fn requested(id: &str, tool: &str, arguments: &str) -> RequestedCall {

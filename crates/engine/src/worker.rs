@@ -17,7 +17,7 @@ use windlass_ports::{Commit, CommitKind, Committed, Enqueued, Guard, NewRun, Pas
 
 use crate::{
     api::EngineError,
-    draft::Draft,
+    draft::{Draft, settles_words},
     engine::Inner,
     note::{Answer, Note},
     tail::Tail,
@@ -108,6 +108,7 @@ impl Worker {
                 | Note::Stop(..)
                 | Note::Reconcile(..)
                 | Note::Quiet(..)
+                | Note::Reasoned(_)
                 | Note::Thought(_)
                 | Note::Tool(_)) => {
                     told.push(Told::new(told_later));
@@ -283,8 +284,10 @@ impl Worker {
         let rests = comes_to_rest(&commit);
         self.held.log_failures(&commit);
         let shown = self.to_show(&commit);
-        if commit.settles {
-            self.inner.live.forget(commit.run);
+        match commit.settles {
+            true if words_go_on(&commit) => self.held.begin_words_again(commit.run, commit.state.output.length),
+            true => self.inner.live.forget(commit.run),
+            false => {}
         }
         let claimable = self.held.committed(commit, &committed);
         // Not before the words of the last lap are put away, or a follower would take them for those of the next.
@@ -389,6 +392,11 @@ enum Advanced {
 /// Whether after this commit nothing happens any more, or not before a person has decided.
 fn comes_to_rest(commit: &Commit) -> bool {
     commit.state.has_ended() || commit.state.has_parked()
+}
+
+/// Whether the model call that announces words goes on after this commit: only its thoughts are on record.
+fn words_go_on(commit: &Commit) -> bool {
+    matches!(commit.events.iter().rev().find(|event| settles_words(event)), Some(Event::Reasoned { .. }))
 }
 
 fn fail(told: Vec<Told>, error: impl Fn() -> EngineError) {

@@ -57,6 +57,7 @@ pub(crate) fn apply_to(run: &mut Run, event: &Event) {
                 *not_before = *retry_at;
             }
         }
+        Event::Reasoned { .. } => run.output.length += 1,
         Event::Replied { items, usage, calls, .. } => {
             run.takeovers = 0;
             run.usage.add(*usage);

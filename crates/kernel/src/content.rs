@@ -71,6 +71,38 @@ pub enum Instruction<'a> {
 pub struct Thought {
     /// The words.
     pub text: String,
+    /// What it thought and did not say; there are no words then.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reasoning: Vec<Reasoning>,
+}
+
+/// What the model thought before it said something, or called.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reasoning {
+    /// Whose thought it is: only a provider of that kind can take it back. Empty if none does.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub provider: String,
+    /// What people may read of it, part by part.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub summary: Vec<String>,
+    /// The thought itself, where the provider shows it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub text: String,
+    /// What the provider wants to have back, as it came.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sealed: Option<String>,
+}
+
+impl Reasoning {
+    /// Whether there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.bytes() == 0
+    }
+
+    /// How much it amounts to.
+    pub fn bytes(&self) -> usize {
+        self.summary.iter().map(String::len).sum::<usize>() + self.text.len() + self.sealed.as_ref().map_or(0, String::len)
+    }
 }
 
 /// A call as the model made it.
@@ -180,7 +212,12 @@ pub fn deliverable_text(text: String) -> Bytes {
 
 /// Content of a thought.
 pub fn thought(text: String) -> Bytes {
-    encode(&Thought { text })
+    encode(&Thought { text, reasoning: Vec::new() })
+}
+
+/// Content of thoughts that were not said.
+pub fn reasoning(reasoning: Vec<Reasoning>) -> Bytes {
+    encode(&Thought { text: String::new(), reasoning })
 }
 
 /// What a result itself wants to follow: `result.__cg_control.after_execution`, if it is there and valid.

@@ -71,6 +71,17 @@ pub enum Event {
         /// Tokens the try used up all the same.
         #[serde(default, skip_serializing_if = "Usage::is_zero")]
         usage: Usage,
+        /// The model that the next try turns to, if it is another one of the same name.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        fallback: Option<String>,
+    },
+    /// The model thought, and is about to speak: its thoughts stand in the output box, as one item.
+    Reasoned {
+        /// In which lap.
+        iteration: u32,
+        /// The signs of life that were announced before.
+        #[serde(default, skip_serializing_if = "Pieces::is_empty")]
+        pieces: Pieces,
     },
     /// The model answered. With calls, the run waits for their results.
     Replied {
@@ -166,6 +177,7 @@ impl Event {
             Event::Cut { .. } => "cut",
             Event::Quiet => "quiet",
             Event::AttemptFailed { .. } => "attempt_failed",
+            Event::Reasoned { .. } => "reasoned",
             Event::Replied { .. } => "replied",
             Event::Reported { .. } => "reported",
             Event::LeaseEnded { .. } => "lease_ended",
@@ -243,6 +255,8 @@ pub enum EndReason {
 pub enum InputKind {
     /// A worker entered.
     Entered,
+    /// The model's thoughts.
+    Reasoned,
     /// The model's answer.
     Replied,
     /// A failed try of the model call.

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     budget::Usage,
+    content::Reasoning,
     event::{InputKind, TaskStatus},
     ids::{CallNumber, ItemId, Timestamp},
     manifest::AfterExecution,
@@ -16,6 +17,13 @@ use crate::{
 pub enum Input {
     /// A worker entered a leased run.
     Entered(Opening),
+    /// The model thought, and has more to say.
+    Reasoned {
+        /// The thoughts, in order.
+        reasoning: Vec<Reasoning>,
+        /// The signs of life that were announced before.
+        pieces: Pieces,
+    },
     /// The model answered.
     Replied(Reply),
     /// A try of the model call failed.
@@ -48,6 +56,7 @@ impl Input {
     pub fn kind(&self) -> InputKind {
         match self {
             Input::Entered(_) => InputKind::Entered,
+            Input::Reasoned { .. } => InputKind::Reasoned,
             Input::Replied(_) => InputKind::Replied,
             Input::AttemptFailed(_) => InputKind::AttemptFailed,
             Input::Reported(Report { cause: ReportCause::Tool, .. }) => InputKind::ToolResult,
@@ -69,6 +78,7 @@ impl Input {
             Input::LeaseEnded(call) => Some(*call),
             Input::Answered(decision) => decision.call(),
             Input::Entered(_)
+            | Input::Reasoned { .. }
             | Input::Replied(_)
             | Input::AttemptFailed(_)
             | Input::Cut(_)
@@ -130,12 +140,16 @@ impl Finish {
 /// A model's whole answer.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reply {
+    /// What it thought before it spoke, as far as that is not on record.
+    pub reasoning: Vec<Reasoning>,
     /// What it said.
     pub text: String,
     /// The pieces in which that was announced.
     pub pieces: Pieces,
     /// Why it stopped.
     pub finish: Finish,
+    /// What it thought between its words and its calls.
+    pub afterthoughts: Vec<Reasoning>,
     /// What it wants called, in its order.
     pub calls: Vec<RequestedCall>,
     /// Tokens used.
@@ -162,6 +176,8 @@ pub struct Failure {
     pub message: String,
     /// When to try again; `None` if trying again is of no use.
     pub retry_at: Option<Timestamp>,
+    /// The model that the next try turns to, if it is another one of the same name.
+    pub fallback: Option<String>,
     /// Tokens used up all the same.
     pub usage: Usage,
     /// What was announced so far and stands in no item yet.

@@ -39,6 +39,13 @@ impl Pieces {
         pieces
     }
 
+    /// Takes the signs of life away that stand before the first words.
+    pub fn take_quiet(&mut self) -> Pieces {
+        let quiet = self.0.iter().take_while(|length| **length == 0).count();
+        let words = self.0.split_off(quiet);
+        Pieces(std::mem::replace(&mut self.0, words))
+    }
+
     /// As a store keeps them.
     pub fn spell(&self) -> String {
         let mut text = String::with_capacity(self.0.len());
@@ -107,5 +114,12 @@ mod tests {
         assert_eq!(pieces.cut("ab"), ["ab", ""]);
         assert_eq!(Pieces(vec![1]).cut("\u{e9}"), ["\u{e9}"]);
         assert_eq!((pieces.bytes(), Pieces::default().cut("")), (5, vec![]));
+    }
+
+    #[test]
+    fn signs_of_life_before_the_words_can_be_told_apart() {
+        let mut pieces = Pieces(vec![0, 0, 2, 0, 3]);
+        assert_eq!(pieces.take_quiet(), Pieces(vec![0, 0]));
+        assert_eq!((pieces.take_quiet(), pieces), (Pieces::default(), Pieces(vec![2, 0, 3])));
     }
 }

@@ -10,14 +10,16 @@
 //!                        ended  ◀── answer, terminate, budget, stop, from anywhere
 //! ```
 
+mod calls;
+
 use crate::{
     apply::apply_to,
     budget::{self, Usage},
-    content::{self, ItemKind},
+    content::{self, ItemKind, Reasoning},
     event::{EndReason, Event, IgnoreReason, TaskStatus},
     ids::{CallNumber, ItemId, Timestamp},
     input::{Decision, Failure, Finish, Input, NewItem, Opening, Reply, Report, RequestedCall, Said},
-    manifest::{EffectClass, Manifest, Route, ToolSpec},
+    manifest::{EffectClass, Manifest, Route},
     pieces::Pieces,
     policy::{self, Delivery, Ending, Move, Planned, Policy},
     run::{OpenCall, Origin, ParkReason, Phase, Progress, Run},
@@ -69,18 +71,21 @@ pub fn step(run: &Run, manifest: &Manifest, input: Input, moment: &mut Moment<'_
         (_, Input::Answered(decision)) => draft.answered(decision),
         (Phase::Accepted, Input::Entered(opening)) => draft.entered(opening),
         // Only a person or a stop moves a parked run; results of its calls are kept for when it goes on.
-        (Phase::Thinking { .. }, Input::Replied(_) | Input::AttemptFailed(_) | Input::Cut(_)) if run.parked.is_some() => {
+        (Phase::Thinking { .. }, Input::Reasoned { .. } | Input::Replied(_) | Input::AttemptFailed(_) | Input::Cut(_))
+            if run.parked.is_some() =>
+        {
             Some(IgnoreReason::OutOfPhase)
         }
         (_, Input::Quiet) => draft.quiet(),
         (Phase::Thinking { .. }, Input::Cut(said)) => draft.cut_off(said),
+        (Phase::Thinking { .. }, Input::Reasoned { reasoning, pieces }) => draft.reasoned(reasoning, pieces),
         (Phase::Thinking { .. }, Input::Replied(reply)) => draft.replied(reply),
         (Phase::Thinking { .. }, Input::AttemptFailed(failure)) => draft.attempt_failed(failure),
         (Phase::Waiting { .. }, Input::Reported(report)) => draft.reported(&report),
         (Phase::Waiting { .. }, Input::LeaseEnded(call)) => draft.lease_ended(call),
         (Phase::Accepted | Phase::Thinking { .. }, Input::Reported(_) | Input::LeaseEnded(_)) => Some(IgnoreReason::NotWaiting),
         (Phase::Thinking { .. } | Phase::Waiting { .. }, Input::Entered(_))
-        | (Phase::Accepted | Phase::Waiting { .. }, Input::Replied(_) | Input::AttemptFailed(_) | Input::Cut(_)) => {
+        | (Phase::Accepted | Phase::Waiting { .. }, Input::Reasoned { .. } | Input::Replied(_) | Input::AttemptFailed(_) | Input::Cut(_)) => {
             Some(IgnoreReason::OutOfPhase)
         }
     };
@@ -217,7 +222,18 @@ impl<'a, 'm> Draft<'a, 'm> {
         }
     }
 
+    /// Thoughts stand before the words they led to, in one item: a later try of the lap has thoughts of its own.
+    fn reasoned(&mut self, reasoning: Vec<Reasoning>, pieces: Pieces) -> Refused {
+        self.append_new(ItemKind::Thought, content::reasoning(reasoning));
+        self.record(Event::Reasoned { iteration: self.run().iteration, pieces });
+        None
+    }
+
     fn replied(&mut self, mut reply: Reply) -> Refused {
+        if !reply.reasoning.is_empty() {
+            let quiet = reply.pieces.take_quiet();
+            self.reasoned(std::mem::take(&mut reply.reasoning), quiet);
+        }
         if self.manifest.one_call {
             // A provider that makes several all the same is asked again after the first.
             reply.calls.truncate(1);
@@ -250,6 +266,7 @@ impl<'a, 'm> Draft<'a, 'm> {
             self.append_new(ItemKind::Thought, content::thought(reply.text));
             items += 1;
         }
+        items += self.append_afterthoughts(reply.afterthoughts);
         for (index, requested) in reply.calls.iter().enumerate() {
             let number = self.call_number(index);
             self.append_new(ItemKind::Call, content::call(number, requested));
@@ -257,6 +274,15 @@ impl<'a, 'm> Draft<'a, 'm> {
         }
         self.record_reply(items, reply.usage, reply.pieces, reply.finish, Vec::new());
         self.end(ending.reason, ending.status, ending.deliverable);
+    }
+
+    /// Thoughts that led from the words to the calls stand between them. Returns how many items that makes.
+    fn append_afterthoughts(&mut self, reasoning: Vec<Reasoning>) -> u32 {
+        if reasoning.is_empty() {
+            return 0;
+        }
+        self.append_new(ItemKind::Thought, content::reasoning(reasoning));
+        1
     }
 
     fn record_reply(&mut self, items: u32, usage: Usage, pieces: Pieces, finish: Finish, calls: Vec<OpenCall>) {
@@ -271,6 +297,7 @@ impl<'a, 'm> Draft<'a, 'm> {
             self.append_new(ItemKind::Thought, content::thought(reply.text));
             items += 1;
         }
+        items += self.append_afterthoughts(reply.afterthoughts);
         let mut calls = Vec::with_capacity(planned.len());
         for (index, plan) in planned.iter().enumerate() {
             let number = self.call_number(index);
@@ -296,52 +323,8 @@ impl<'a, 'm> Draft<'a, 'm> {
         }
     }
 
-    fn made_call(&self, number: CallNumber, requested: &RequestedCall) -> OpenCall {
-        match self.manifest.tool(&requested.tool) {
-            Some(tool) => self.open_call(number, tool),
-            None => self.unknown_call(number, &requested.tool),
-        }
-    }
-
-    fn call_number(&self, index: usize) -> CallNumber {
-        CallNumber(self.run().calls_used + index as u32 + 1)
-    }
-
-    fn open_call(&self, call: CallNumber, tool: &ToolSpec) -> OpenCall {
-        OpenCall {
-            call,
-            tool: tool.name.clone(),
-            route: tool.route,
-            effect: tool.effect,
-            after: tool.after_execution,
-            deadline: self.deadline(tool.deadline_ms),
-            progress: Progress::Open,
-        }
-    }
-
-    /// A call of a tool that does not exist: it is refused in the same transition and never starts.
-    fn unknown_call(&self, call: CallNumber, tool: &str) -> OpenCall {
-        OpenCall {
-            call,
-            tool: tool.into(),
-            route: Route::External,
-            effect: EffectClass::Read,
-            after: crate::manifest::AfterExecution::Suspend,
-            deadline: self.moment.now,
-            progress: Progress::Open,
-        }
-    }
-
-    /// A call waits as long as its tool says, but not longer than the run may last.
-    fn deadline(&self, tool_ms: u64) -> Timestamp {
-        let own = self.moment.now.plus_ms(tool_ms);
-        // An action's first lap begins with its call.
-        let start = self.run().started_at.unwrap_or(self.moment.now);
-        self.manifest.budgets.wall_ms.map_or(own, |ms| start.plus_ms(ms).min(own))
-    }
-
     fn attempt_failed(&mut self, failure: Failure) -> Refused {
-        let Failure { code, message, retry_at, usage, said } = failure;
+        let Failure { code, message, retry_at, fallback, usage, said } = failure;
         let starts_at = retry_at.map(|at| at.max(self.moment.now));
         let mut used = self.run().clone();
         used.usage.add(usage);
@@ -350,7 +333,7 @@ impl<'a, 'm> Draft<'a, 'm> {
             // The run is about to end, and readers have seen these words.
             self.cut(said, false);
         }
-        self.record(Event::AttemptFailed { code: code.clone(), retry_at, usage });
+        self.record(Event::AttemptFailed { code: code.clone(), retry_at, usage, fallback });
         if retry_at.is_none() {
             let words = format!("the model could not be called: {message}");
             self.end(EndReason::ModelFailed(code), TaskStatus::Failed, Delivery::Text(words));

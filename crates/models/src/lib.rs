@@ -1,19 +1,32 @@
 //! Model providers: each turns a [`windlass_ports::ModelRequest`] into one stream of [`windlass_ports::ModelEvent`].
 //!
-//! [`OpenAiChat`] speaks to any server of the Chat Completions protocol, [`Scripted`] answers offline and always the same,
-//! and [`Registry`] finds a model by name. A provider trusts nothing it reads: every size has a limit in [`limits`], and
+//! [`OpenAiChat`] speaks to any server of the Chat Completions protocol, [`OpenAiResponses`] to one of the Responses protocol,
+//! [`Anthropic`] to one of the Messages protocol, [`Scripted`] answers offline and always the same, and [`Registry`] finds a
+//! model by name. A provider trusts nothing it reads: every size has a limit in [`limits`], and
 //! whatever goes wrong ends the stream with one error that says whether trying again may help.
 //!
 //! What is deliberately absent: retries, concurrency gates and pauses between tries, which are the engine's; environment
 //! variables and configuration files, which are the binary's.
 
+mod anthropic;
+mod arguments;
+mod cap;
+mod exchange;
 mod failure;
 mod item;
 pub mod limits;
 mod openai_chat;
+mod openai_responses;
 mod registry;
+mod remote;
+mod retry_after;
+mod room;
 mod scripted;
+mod upstream;
 
-pub use openai_chat::{ConfigError, OpenAiChat, OpenAiChatConfig};
+pub use anthropic::Anthropic;
+pub use openai_chat::OpenAiChat;
+pub use openai_responses::OpenAiResponses;
 pub use registry::{Entry, PASS_THROUGH, Registry};
+pub use remote::{ConfigError, RemoteConfig};
 pub use scripted::{ScriptError, Scripted};

@@ -38,3 +38,9 @@ pub const ECHO_CHARS_MAX: usize = 2_000;
 
 /// The longest pause that words in an input can ask of the offline model.
 pub const WORD_WAIT_MS_MAX: u64 = 60_000;
+
+/// What an answer may cost where a protocol wants a number and the request has none.
+pub const ANSWER_TOKENS: u64 = 8_192;
+
+/// The least that a model can think with.
+pub const THINKING_TOKENS_MIN: u64 = 1_024;

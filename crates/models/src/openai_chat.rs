@@ -1,261 +1,37 @@
 //! Servers of the Chat Completions protocol, OpenAI's own and the many that speak like it.
-//!
-//! A call is one POST whose answer is streamed. Nothing is retried here and nothing survives the stream: dropping it closes
-//! the request. Redirects are not followed, since they could carry the key somewhere else.
 
 mod answer;
-mod cap;
-mod exchange;
 mod request;
-mod retry_after;
 
-use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
-
-use reqwest::{
-    Client, Url,
-    header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue},
-    redirect,
-};
 use windlass_ports::{Model, ModelRequest, ModelStream};
 
-use self::exchange::{Exchange, Upstream};
+use self::answer::Answer;
+use crate::remote::{ConfigError, Key, Protocol, Remote, RemoteConfig};
 
-/// How one server is reached.
-#[derive(Clone)]
-pub struct OpenAiChatConfig {
-    /// The provider's name, which its calls share their concurrency by.
-    pub name: String,
-    /// The address up to and without `/chat/completions`.
-    pub base_url: String,
-    /// The key, if the server wants one.
-    pub api_key: Option<String>,
-    /// The model's name there. `None` sends the name the run asked for.
-    pub model: Option<String>,
-    /// How many calls the server takes at once.
-    pub concurrency: usize,
-    /// How long connecting may take.
-    pub connect_timeout_ms: u64,
-    /// How long a server may stay silent: before its answer and between two events of it.
-    pub idle_timeout_ms: u64,
-    /// More headers for every request.
-    pub headers: BTreeMap<String, String>,
-}
-
-impl OpenAiChatConfig {
-    /// A configuration with this crate's defaults.
-    pub fn new(name: impl Into<String>, base_url: impl Into<String>) -> Self {
-        OpenAiChatConfig {
-            name: name.into(),
-            base_url: base_url.into(),
-            api_key: None,
-            model: None,
-            concurrency: 64,
-            connect_timeout_ms: 10_000,
-            idle_timeout_ms: 120_000,
-            headers: BTreeMap::new(),
-        }
-    }
-}
-
-/// Hides the key and the values of headers, which may hold keys too.
-impl fmt::Debug for OpenAiChatConfig {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let OpenAiChatConfig { name, base_url, api_key, model, concurrency, connect_timeout_ms, idle_timeout_ms, headers } = self;
-        f.debug_struct("OpenAiChatConfig")
-            .field("name", name)
-            .field("base_url", &place_of(base_url))
-            .field("api_key", &api_key.as_ref().map(|_| "[hidden]"))
-            .field("model", model)
-            .field("concurrency", concurrency)
-            .field("connect_timeout_ms", connect_timeout_ms)
-            .field("idle_timeout_ms", idle_timeout_ms)
-            .field("headers", &headers.keys().collect::<Vec<_>>())
-            .finish()
-    }
-}
-
-/// Why a configuration cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum ConfigError {
-    /// The address is none that requests can go to.
-    #[error("the base_url of {name} is not an http or https address")]
-    BaseUrl {
-        /// The provider.
-        name: String,
-    },
-    /// The key, or a header, has characters that a header cannot carry.
-    #[error("{what} of {name} cannot be sent as a header")]
-    Header {
-        /// The provider.
-        name: String,
-        /// Which header, or the key; never its value.
-        what: String,
-    },
-    /// No process-wide TLS provider is installed, which is the binary's duty at start.
-    #[error("no TLS provider is installed in this process")]
-    NoTlsProvider,
-    /// The HTTP client cannot be made.
-    #[error("cannot make an HTTP client for {name}")]
-    Client {
-        /// The provider.
-        name: String,
-        /// Why not.
-        source: reqwest::Error,
-    },
-}
+const PROTOCOL: Protocol = Protocol { path: &["chat", "completions"], key: Key::Bearer, headers: &[] };
 
 /// A model behind a Chat Completions server.
-pub struct OpenAiChat {
-    client: Client,
-    endpoint: Url,
-    headers: HeaderMap,
-    model: Option<String>,
-    concurrency: usize,
-    upstream: Arc<Upstream>,
-}
+#[derive(Debug)]
+pub struct OpenAiChat(Remote);
 
 impl OpenAiChat {
     /// Makes the client. Nothing is sent before the first call.
-    pub fn new(config: OpenAiChatConfig) -> Result<Self, ConfigError> {
-        // The HTTP client panics without one, and a library should not bring a server down for its set-up.
-        if rustls::crypto::CryptoProvider::get_default().is_none() {
-            return Err(ConfigError::NoTlsProvider);
-        }
-        let endpoint = endpoint(&config)?;
-        let headers = headers(&config)?;
-        let mut client =
-            Client::builder().redirect(redirect::Policy::none()).connect_timeout(Duration::from_millis(config.connect_timeout_ms));
-        if is_loopback(&endpoint) {
-            client = client.no_proxy();
-        }
-        let client = client.build().map_err(|source| ConfigError::Client { name: config.name.clone(), source })?;
-        let secrets = config.api_key.into_iter().chain(config.headers.into_values()).collect();
-        let upstream = Arc::new(Upstream { name: config.name, idle: Duration::from_millis(config.idle_timeout_ms), secrets });
-        Ok(OpenAiChat { client, endpoint, headers, model: config.model, concurrency: config.concurrency, upstream })
-    }
-}
-
-/// Shows no address and no headers: both may hold secrets.
-impl fmt::Debug for OpenAiChat {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OpenAiChat").field("name", &self.upstream.name).field("model", &self.model).finish_non_exhaustive()
+    pub fn new(config: RemoteConfig) -> Result<Self, ConfigError> {
+        Remote::new(config, &PROTOCOL).map(OpenAiChat)
     }
 }
 
 impl Model for OpenAiChat {
     fn call(&self, request: ModelRequest) -> ModelStream {
-        let name = self.model.as_deref().unwrap_or(&request.model);
-        let body = request::body(&request, name).to_string();
-        let http = self.client.post(self.endpoint.clone()).headers(self.headers.clone()).body(body);
-        Exchange::start(Arc::clone(&self.upstream), http, request.iteration)
+        let body = request::body(&request, self.0.model_for(&request));
+        self.0.post(&body, Answer::new(request.iteration))
     }
 
     fn provider(&self) -> &str {
-        &self.upstream.name
+        self.0.name()
     }
 
     fn concurrency(&self) -> usize {
-        self.concurrency
-    }
-}
-
-fn endpoint(config: &OpenAiChatConfig) -> Result<Url, ConfigError> {
-    let bad = || ConfigError::BaseUrl { name: config.name.clone() };
-    let mut url = Url::parse(config.base_url.trim()).map_err(|_| bad())?;
-    if !matches!(url.scheme(), "http" | "https") {
-        return Err(bad());
-    }
-    // By segments, so that a query some gateways need stays where it is.
-    url.path_segments_mut().map_err(|()| bad())?.pop_if_empty().extend(["chat", "completions"]);
-    Ok(url)
-}
-
-fn headers(config: &OpenAiChatConfig) -> Result<HeaderMap, ConfigError> {
-    let bad = |what: String| ConfigError::Header { name: config.name.clone(), what };
-    let mut headers = HeaderMap::new();
-    headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream, application/json"));
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    if let Some(key) = &config.api_key {
-        let value = HeaderValue::from_str(&format!("Bearer {key}")).map_err(|_| bad("the api_key".to_owned()))?;
-        headers.insert(AUTHORIZATION, secret(value));
-    }
-    for (name, value) in &config.headers {
-        let told = || bad(format!("the header {name}"));
-        let value = HeaderValue::from_str(value).map_err(|_| told())?;
-        headers.insert(HeaderName::from_bytes(name.as_bytes()).map_err(|_| told())?, secret(value));
-    }
-    Ok(headers)
-}
-
-/// Marked so that the client's own logs leave it out.
-fn secret(mut value: HeaderValue) -> HeaderValue {
-    value.set_sensitive(true);
-    value
-}
-
-/// A server on this machine is never behind the proxy that the environment names.
-fn is_loopback(url: &Url) -> bool {
-    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
-    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
-}
-
-/// Scheme, host, port and path of an address: the rest may hold secrets.
-fn place_of(url: &str) -> String {
-    let Ok(mut url) = Url::parse(url.trim()) else {
-        return "[not an address]".to_owned();
-    };
-    url.set_query(None);
-    // Only an address without a host refuses these, and has no use for them.
-    let _ = url.set_username("");
-    let _ = url.set_password(None);
-    url.into()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn debug_output_hides_what_may_be_secret() {
-        let mut config = OpenAiChatConfig::new("p", "https://me:word@example.org/v1?key=k-3");
-        config.api_key = Some("sk-1".to_owned());
-        config.headers.insert("x-team".to_owned(), "t-2".to_owned());
-        let shown = format!("{config:?}");
-        for secret in ["sk-1", "t-2", "word", "k-3"] {
-            assert!(!shown.contains(secret), "{shown}");
-        }
-        assert!(shown.contains("x-team") && shown.contains("https://example.org/v1"), "{shown}");
-    }
-
-    #[test]
-    fn the_endpoint_is_below_the_base_url() {
-        let of = |base: &str| endpoint(&OpenAiChatConfig::new("p", base)).map(String::from);
-        assert_eq!(of("http://h/v1").unwrap(), "http://h/v1/chat/completions");
-        assert_eq!(of("http://h/v1/").unwrap(), "http://h/v1/chat/completions");
-        assert_eq!(of("https://h?v=1").unwrap(), "https://h/chat/completions?v=1");
-        for bad in ["", "h/v1", "ftp://h/v1", "http://"] {
-            assert!(matches!(of(bad), Err(ConfigError::BaseUrl { .. })), "{bad}");
-        }
-    }
-
-    #[test]
-    fn a_key_that_no_header_can_carry_is_refused_without_being_shown() {
-        let mut config = OpenAiChatConfig::new("p", "http://h");
-        config.api_key = Some("sk\n1".to_owned());
-        let error = headers(&config).unwrap_err();
-        assert_eq!(error.to_string(), "the api_key of p cannot be sent as a header");
-    }
-
-    #[test]
-    fn a_process_without_tls_is_told_so() {
-        let made = OpenAiChat::new(OpenAiChatConfig::new("p", "http://h"));
-        assert!(matches!(made, Err(ConfigError::NoTlsProvider)), "{made:?}");
-    }
-
-    #[test]
-    fn only_this_machine_is_loopback() {
-        let loopback = |url: &str| is_loopback(&Url::parse(url).unwrap());
-        assert!(loopback("http://127.0.0.1:1/") && loopback("http://[::1]/") && loopback("http://localhost/"));
-        assert!(!loopback("http://example.org/") && !loopback("http://10.0.0.1/"));
+        self.0.concurrency
     }
 }

@@ -30,12 +30,22 @@ impl Registry {
     pub fn new(entries: Vec<Entry>) -> Option<Self> {
         (!entries.is_empty()).then_some(Registry { entries })
     }
+
+    /// The first entry that takes the name, and later ones of the entry's own name.
+    fn of(&self, name: &str) -> impl Iterator<Item = &Entry> {
+        let first = self.entries.iter().find(|entry| entry.name == name || entry.name == PASS_THROUGH);
+        let own = first.map(|entry| entry.name.as_str());
+        self.entries.iter().filter(move |entry| Some(entry.name.as_str()) == own)
+    }
 }
 
 impl Models for Registry {
     fn resolve(&self, name: &str) -> Option<Arc<dyn Model>> {
-        let takes = |entry: &&Entry| entry.name == name || entry.name == PASS_THROUGH;
-        self.entries.iter().find(takes).map(|entry| Arc::clone(&entry.model))
+        self.of(name).next().map(|entry| Arc::clone(&entry.model))
+    }
+
+    fn fallbacks(&self, name: &str) -> Vec<Arc<dyn Model>> {
+        self.of(name).skip(1).map(|entry| Arc::clone(&entry.model)).collect()
     }
 
     fn names(&self) -> Vec<String> {
@@ -79,6 +89,14 @@ mod tests {
         assert_eq!(found(&registry, "c"), None);
         assert_eq!(registry.default_name(), "a");
         assert_eq!(registry.names(), ["a", "b"]);
+    }
+
+    #[test]
+    fn later_entries_of_a_name_stand_in_for_the_first() {
+        let entries = [("a", "one"), ("*", "rest"), ("a", "two"), ("b", "never"), ("*", "more")];
+        let registry = Registry::new(entries.map(|(name, provider)| entry(name, provider, None)).into()).unwrap();
+        let others = |name: &str| registry.fallbacks(name).iter().map(|model| model.provider().to_owned()).collect::<Vec<_>>();
+        assert_eq!((others("a"), others("b"), others("c")), (vec!["two".to_owned()], vec!["more".to_owned()], vec!["more".to_owned()]));
     }
 
     #[test]

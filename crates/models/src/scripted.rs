@@ -13,9 +13,10 @@
 //! rules:
 //!   - when: { input: weather, iteration: 1 }   # all conditions given must hold; without `when` a rule always fits
 //!     reply:
+//!       think: The user wants the weather.   # a thought before the words, shown as a summary
 //!       text: Let me see.
 //!       calls: [{ tool: fetch, arguments: { url: "http://example.org" } }]
-//!       usage: { in: 12, out: 5 }
+//!       usage: { in: 12, out: 5, cached: 4, reasoning: 2 }
 //!       finish: length               # or content_filter: the answer stops short
 //!       delay_ms: 200                # before the first piece
 //!       chunk: 8                     # bytes of text per piece

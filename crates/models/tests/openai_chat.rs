@@ -6,9 +6,9 @@ mod support;
 
 use futures_util::StreamExt;
 use serde_json::{Value, json};
-use support::{Ending, Play, call, collect, config, outcome, request, serve, text, usage};
+use support::{Ending, Play, call, collect, config, outcome, request, serve, text, thought, usage};
 use windlass_kernel::{Finish, ToolChoice};
-use windlass_models::{OpenAiChat, OpenAiChatConfig};
+use windlass_models::{OpenAiChat, RemoteConfig};
 use windlass_ports::{Model, ModelEvent, ModelTool};
 
 fn delta(delta: Value) -> String {
@@ -162,7 +162,7 @@ async fn a_finish_reason_without_an_end_mark_is_enough() {
     let expected = (vec![text("a")], None);
     for ending in [Ending::Clean, Ending::Broken, Ending::Silent] {
         let server = serve(Play::events(&[said("a"), finish("stop")]).ending(ending)).await;
-        let config = OpenAiChatConfig { idle_timeout_ms: 500, ..config(&server) };
+        let config = RemoteConfig { idle_timeout_ms: 500, ..config(&server) };
         assert_eq!(collect(&OpenAiChat::new(config).unwrap(), request("hi")).await, expected);
     }
 }
@@ -185,10 +185,22 @@ async fn usage_that_grows_with_every_chunk_ends_with_the_last() {
 #[tokio::test]
 async fn other_choices_and_unknown_fields_are_left_alone() {
     let other = json!({"choices": [{"index": 1, "delta": {"content": "no"}, "finish_reason": "stop"}]}).to_string();
-    let thinking = delta(json!({"reasoning_content": "hm", "refusal": null}));
+    let unknown = delta(json!({"mood": "good", "reasoning": {"effort": "low"}, "refusal": null}));
     let refusal = delta(json!({"refusal": "I will not."}));
-    let (events, error) = outcome(Play::events(&[other, thinking, refusal, finish("stop")])).await;
+    let (events, error) = outcome(Play::events(&[other, unknown, refusal, finish("stop")])).await;
     assert_eq!((events, error), (vec![text("I will not.")], None));
+}
+
+#[tokio::test]
+async fn a_thought_is_whole_before_the_words_that_follow_it() {
+    for name in ["reasoning_content", "reasoning"] {
+        let thinking = |words: &str| delta(json!({ name: words, "content": null }));
+        let events = [thinking("h"), thinking("m"), said("Hel"), said("lo"), finish("stop")];
+        let expected = vec![thought("", &[], "hm", None), text("Hel"), text("lo")];
+        assert_eq!(outcome(Play::events(&events)).await, (expected, None), "{name}");
+        let before_a_call = [thinking("hm"), piece(json!({"index": 0, "id": "a", "function": {"name": "f"}})), finish("tool_calls")];
+        assert_eq!(outcome(Play::events(&before_a_call)).await, (vec![thought("", &[], "hm", None), call("a", "f", "{}")], None));
+    }
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ mod support;
 use serde_json::json;
 use support::{Ending, Play, collect, config, outcome, request, serve, text};
 use windlass_models::{
-    OpenAiChat, OpenAiChatConfig,
+    OpenAiChat, RemoteConfig,
     limits::{ANSWER_BYTES_MAX, CALLS_MAX, CONTENT_BYTES_MAX, EVENT_BYTES_MAX, MESSAGE_CHARS_MAX},
 };
 use windlass_ports::{ModelError, ModelEvent, Retry};
@@ -59,7 +59,7 @@ async fn a_silent_server_is_given_up() {
     let comments = Play::pieces([": still here\n\n"]);
     for play in [Play::events(&[said("a")]), Play::pieces([""; 0]), comments] {
         let server = serve(play.ending(Ending::Silent)).await;
-        let config = OpenAiChatConfig { idle_timeout_ms: 100, ..config(&server) };
+        let config = RemoteConfig { idle_timeout_ms: 100, ..config(&server) };
         let error = collect(&OpenAiChat::new(config).unwrap(), request("hi")).await.1.unwrap();
         assert_eq!((error.code.as_str(), error.retry), ("stream_stalled", Retry::Backoff));
         assert_eq!(error.message, "test sent nothing for 100 ms");
@@ -69,7 +69,7 @@ async fn a_silent_server_is_given_up() {
 #[tokio::test]
 async fn comments_alone_do_not_keep_a_stream_alive() {
     let server = serve(Play::pieces([": still here\n\n"]).ending(Ending::Endless)).await;
-    let config = OpenAiChatConfig { idle_timeout_ms: 50, ..config(&server) };
+    let config = RemoteConfig { idle_timeout_ms: 50, ..config(&server) };
     let error = collect(&OpenAiChat::new(config).unwrap(), request("hi")).await.1.unwrap();
     // A fast machine reaches the size limit first.
     assert!(["stream_stalled", "answer_too_large"].contains(&error.code.as_str()), "{error:?}");
@@ -126,7 +126,7 @@ async fn error_bodies_of_any_shape_are_told() {
 #[tokio::test]
 async fn a_key_that_the_upstream_repeats_is_hidden() {
     let server = serve(error(401, "the key sk-secret-1 is wrong")).await;
-    let config = OpenAiChatConfig { api_key: Some("sk-secret-1".to_owned()), ..config(&server) };
+    let config = RemoteConfig { api_key: Some("sk-secret-1".to_owned()), ..config(&server) };
     let model = OpenAiChat::new(config).unwrap();
     let error = collect(&model, request("hi")).await.1.unwrap();
     assert_eq!(error.message, "test answered 401: the key [hidden] is wrong");
@@ -172,7 +172,7 @@ async fn an_endless_answer_is_stopped() {
     assert_eq!(error.map(|error| (error.code, error.retry)), Some(expected("answer_too_large", Retry::Never)));
     let length = |event: &ModelEvent| match event {
         ModelEvent::Text(text) => text.len(),
-        ModelEvent::Call(_) | ModelEvent::Usage(_) | ModelEvent::Finish(_) => 0,
+        ModelEvent::Reasoning(_) | ModelEvent::Call(_) | ModelEvent::Usage(_) | ModelEvent::Finish(_) => 0,
     };
     assert_eq!(events.iter().map(length).sum::<usize>(), CONTENT_BYTES_MAX);
     let empty = Play::events(&[format!("{}{}", said(""), " ".repeat(1 << 16))]).ending(Ending::Endless);
@@ -199,7 +199,7 @@ async fn a_server_that_is_not_there_may_be_tried_again() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let base_url = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);
-    let config = OpenAiChatConfig { base_url: base_url.clone(), ..config(&server) };
+    let config = RemoteConfig { base_url: base_url.clone(), ..config(&server) };
     let error = collect(&OpenAiChat::new(config).unwrap(), request("hi")).await.1.unwrap();
     assert_eq!((error.code.as_str(), error.retry), ("upstream_unreachable", Retry::Backoff));
     assert!(error.message.starts_with("cannot reach test: "), "{error:?}");

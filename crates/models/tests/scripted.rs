@@ -24,7 +24,7 @@ async fn words(model: &Scripted, request: ModelRequest) -> String {
     assert_eq!(error, None);
     let text = |event| match event {
         ModelEvent::Text(text) => text,
-        ModelEvent::Call(_) | ModelEvent::Usage(_) | ModelEvent::Finish(_) => String::new(),
+        ModelEvent::Reasoning(_) | ModelEvent::Call(_) | ModelEvent::Usage(_) | ModelEvent::Finish(_) => String::new(),
     };
     events.into_iter().map(text).collect()
 }
@@ -235,7 +235,7 @@ fn an_error_names_its_line() {
         assert_eq!(at, line, "{yaml}\n{message}");
     }
     let error = Scripted::from_yaml("offline", "laps:\n  - usage: { on: 1 }\n").unwrap_err();
-    assert_eq!(error.to_string(), "line 2 of the script: unknown field `on`, expected one of in, out");
+    assert_eq!(error.to_string(), "line 2 of the script: unknown field `on`, expected one of in, out, cached, reasoning");
 }
 
 #[tokio::test]

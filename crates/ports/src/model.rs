@@ -4,7 +4,7 @@ use std::{pin::Pin, sync::Arc};
 
 use futures_core::Stream;
 use serde_json::Value;
-use windlass_kernel::{Finish, RequestedCall, RunId, ToolChoice, Usage};
+use windlass_kernel::{Finish, RequestedCall, RunId, ToolChoice, Usage, content::Reasoning};
 
 /// A model behind a provider.
 pub trait Model: Send + Sync {
@@ -22,6 +22,11 @@ pub trait Model: Send + Sync {
 pub trait Models: Send + Sync {
     /// The model of that name, as the configuration resolves it.
     fn resolve(&self, name: &str) -> Option<Arc<dyn Model>>;
+
+    /// Others of that name, in the order in which they stand in for it when it cannot be had.
+    fn fallbacks(&self, _name: &str) -> Vec<Arc<dyn Model>> {
+        Vec::new()
+    }
 
     /// The names there are, `*` among them if every name is taken.
     fn names(&self) -> Vec<String>;
@@ -67,6 +72,8 @@ pub enum ModelMessage {
     UserItem(Value),
     /// What the model said, with the calls it made in the same breath.
     Assistant {
+        /// What it thought before. A provider takes its own thoughts back and leaves out the others'.
+        reasoning: Vec<Reasoning>,
         /// Its words, possibly none.
         text: String,
         /// Its calls, in order.
@@ -99,6 +106,8 @@ pub struct ModelTool {
 /// One piece of an answer.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ModelEvent {
+    /// A thought, whole.
+    Reasoning(Reasoning),
     /// More words.
     Text(String),
     /// A call, whole.

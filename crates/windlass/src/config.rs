@@ -247,15 +247,39 @@ pub enum Provider {
         /// The YAML file of the script.
         script: Option<PathBuf>,
     },
-    /// A service with OpenAI's chat completions.
-    OpenAiChat {
-        /// The address up to and without `/chat/completions`, without a slash at its end.
+    /// A service over HTTP.
+    Remote {
+        /// What it speaks.
+        protocol: Protocol,
+        /// The address up to and without what the protocol puts behind it, without a slash at its end.
         base_url: String,
         /// The key, if the service wants one.
         api_key: Option<Secret>,
         /// The service's name of the model; `None` is the name that was asked for.
         model: Option<String>,
     },
+}
+
+/// What a service speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// OpenAI's chat completions, below `/chat/completions`.
+    OpenAiChat,
+    /// OpenAI's responses, below `/responses`.
+    OpenAiResponses,
+    /// Anthropic's messages, below `/v1/messages`.
+    Anthropic,
+}
+
+impl Protocol {
+    /// Where the service is that the protocol is named after. Chat completions are spoken by so many that there is no such place.
+    pub fn usual_base_url(self) -> Option<&'static str> {
+        match self {
+            Protocol::OpenAiChat => None,
+            Protocol::OpenAiResponses => Some("https://api.openai.com/v1"),
+            Protocol::Anthropic => Some("https://api.anthropic.com"),
+        }
+    }
 }
 
 /// One tool that a service of the user's runs.

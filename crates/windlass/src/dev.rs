@@ -34,7 +34,7 @@ fn model_line(model: &Model, others: usize) -> String {
     let mut line = match provider {
         Provider::Scripted { script: None } => format!("{name} (built in, needs no network: answers by the words in the input)"),
         Provider::Scripted { script: Some(script) } => format!("{name} (built in, needs no network: follows {})", script.display()),
-        Provider::OpenAiChat { base_url, .. } => format!("{name} ({base_url})"),
+        Provider::Remote { base_url, .. } => format!("{name} ({base_url})"),
     };
     if others > 0 {
         let _ = write!(line, " and {others} more");
@@ -46,9 +46,7 @@ fn model_line(model: &Model, others: usize) -> String {
 fn body(model: &Model) -> &'static str {
     match &model.provider {
         // It takes every name and passes it on, so that there is none to be had from here.
-        Provider::OpenAiChat { model: None, .. } if model.name == "*" => {
-            r#"{"model": "NAME-OF-A-MODEL", "input": "Hello", "stream": true}"#
-        }
-        Provider::OpenAiChat { .. } | Provider::Scripted { .. } => r#"{"input": "Hello", "stream": true}"#,
+        Provider::Remote { model: None, .. } if model.name == "*" => r#"{"model": "NAME-OF-A-MODEL", "input": "Hello", "stream": true}"#,
+        Provider::Remote { .. } | Provider::Scripted { .. } => r#"{"input": "Hello", "stream": true}"#,
     }
 }

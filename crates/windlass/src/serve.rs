@@ -10,14 +10,14 @@ use tokio::{
 use windlass_doors::{DoorState, Limits as DoorLimits, ResponsesSettings, Token, Tokens};
 use windlass_engine::{AgentSpec, CrashPoints, Engine, Parts, Roster, Settings};
 use windlass_kernel::{Route, ToolName, ToolSpec};
-use windlass_models::{Entry, OpenAiChat, OpenAiChatConfig, Registry, Scripted};
+use windlass_models::{Anthropic, Entry, OpenAiChat, OpenAiResponses, Registry, RemoteConfig, Scripted};
 use windlass_ports::{Admission, Clock, Model};
 use windlass_store::StoreOptions;
 use windlass_tools::{Egress, Limits as ToolLimits, Seal, ServerConfig, Servers};
 
 use crate::{
     bell::Bell,
-    config::{self, Config, Place, Provider, TokenHash},
+    config::{self, Config, Place, Protocol, Provider, TokenHash},
     connections, storage, token,
     world::OrderedIds,
 };
@@ -120,27 +120,41 @@ fn crash_points(config: &Config) -> anyhow::Result<CrashPoints> {
 }
 
 fn registry(models: &[config::Model]) -> anyhow::Result<Registry> {
-    let entries = models.iter().map(entry).collect::<anyhow::Result<Vec<_>>>()?;
+    let named = models.iter().enumerate().map(|(index, model)| (model, provider_name(&models[..index], &model.name)));
+    let entries = named.map(|(model, name)| entry(model, &name)).collect::<anyhow::Result<Vec<_>>>()?;
     Registry::new(entries).context("no models are configured")
 }
 
-fn entry(model: &config::Model) -> anyhow::Result<Entry> {
+/// What calls share their concurrency by, and what messages speak of: models of one name are told apart by their place.
+fn provider_name(before: &[config::Model], name: &str) -> String {
+    match before.iter().filter(|model| model.name == name).count() {
+        0 => name.to_owned(),
+        earlier => format!("{name}#{}", earlier + 1),
+    }
+}
+
+fn entry(model: &config::Model, name: &str) -> anyhow::Result<Entry> {
     let (made, upstream): (Arc<dyn Model>, Option<String>) = match &model.provider {
         Provider::Scripted { script } => {
             let scripted = match script {
-                Some(path) => Scripted::from_file(&model.name, path)?,
-                None => Scripted::by_words(&model.name),
+                Some(path) => Scripted::from_file(name, path)?,
+                None => Scripted::by_words(name),
             };
             (Arc::new(scripted.with_concurrency(model.concurrency)), None)
         }
-        Provider::OpenAiChat { base_url, api_key, model: upstream } => {
-            let mut config = OpenAiChatConfig::new(&model.name, base_url);
+        Provider::Remote { protocol, base_url, api_key, model: upstream } => {
+            let mut config = RemoteConfig::new(name, base_url);
             config.api_key = api_key.as_ref().map(|key| key.expose().to_owned());
             config.model.clone_from(upstream);
             config.concurrency = model.concurrency;
             config.connect_timeout_ms = millis(model.connect_timeout);
             config.idle_timeout_ms = millis(model.idle_timeout);
-            (Arc::new(OpenAiChat::new(config)?), upstream.clone())
+            let made: Arc<dyn Model> = match protocol {
+                Protocol::OpenAiChat => Arc::new(OpenAiChat::new(config)?),
+                Protocol::OpenAiResponses => Arc::new(OpenAiResponses::new(config)?),
+                Protocol::Anthropic => Arc::new(Anthropic::new(config)?),
+            };
+            (made, upstream.clone())
         }
     };
     Ok(Entry { name: model.name.clone(), upstream, model: made })

@@ -143,10 +143,11 @@ impl Grammar {
             Some("message") => zero("content", &json!([])),
             Some("function_call" | "mcp_call") => zero("arguments", &json!("")),
             Some("mcp_list_tools") => zero("tools", &json!([])),
+            Some("reasoning") => zero("summary", &json!([])),
             Some("function_call_output") => {}
             _ => panic!("an item of a type that nobody expects: {event}"),
         }
-        let has_progress = ["message", "function_call", "mcp_call"].iter().any(|kind| item["type"] == *kind);
+        let has_progress = ["message", "reasoning", "function_call", "mcp_call"].iter().any(|kind| item["type"] == *kind);
         assert!(!has_progress || item["status"] == "in_progress", "an item begins in progress: {event}");
         assert!(item["id"].as_str().is_some_and(|id| !id.is_empty()), "an item has an id: {event}");
         assert!(self.items.iter().all(|other| other.added["id"] != item["id"]), "an id is one item's: {event}");
@@ -166,6 +167,11 @@ impl Grammar {
             Some("message") => {
                 assert_eq!(spoken(done), text, "the words of a message are those that were told: {event}");
                 assert_eq!(done["content"].as_array().map(Vec::len), Some(item.parts.len()), "{event}");
+            }
+            Some("reasoning") => {
+                let summary: Vec<&Value> = done["summary"].as_array().into_iter().flatten().map(|part| &part["text"]).collect();
+                let parts: Vec<&str> = item.parts.iter().map(|part| part.text.as_str()).collect();
+                assert_eq!(summary, parts, "a thought's summary is what was told of it: {event}");
             }
             Some("function_call" | "mcp_call") => {
                 assert!(item.arguments_done, "arguments end before their item: {event}");
@@ -195,17 +201,23 @@ impl Grammar {
                 assert_eq!(event["part"]["text"], "", "a part begins empty: {event}");
                 item.parts.push(Part::default());
             }
-            "response.output_text.delta" => {
+            "response.reasoning_summary_part.added" => {
+                is_of("reasoning");
+                assert_eq!(event["summary_index"], item.parts.len(), "parts are added in order: {event}");
+                assert_eq!(event["part"], json!({ "type": "summary_text", "text": "" }), "a part begins empty: {event}");
+                item.parts.push(Part::default());
+            }
+            "response.output_text.delta" | "response.reasoning_summary_text.delta" => {
                 let delta = text_of("delta");
                 assert!(!delta.is_empty(), "a delta says something: {event}");
                 item.part(event).text.push_str(&delta);
             }
-            "response.output_text.done" => {
+            "response.output_text.done" | "response.reasoning_summary_text.done" => {
                 let part = item.part(event);
                 assert_eq!(event["text"], part.text.as_str(), "the pieces make up the text: {event}");
                 part.is_spoken = true;
             }
-            "response.content_part.done" => {
+            "response.content_part.done" | "response.reasoning_summary_part.done" => {
                 let part = item.part(event);
                 assert!(part.is_spoken, "a part ends after its text: {event}");
                 assert_eq!(event["part"]["text"], part.text.as_str(), "{event}");
@@ -245,7 +257,8 @@ impl Grammar {
 
 impl Item {
     fn part(&mut self, event: &Value) -> &mut Part {
-        let index = event["content_index"].as_u64().and_then(|index| usize::try_from(index).ok());
+        let key = if self.added["type"] == "reasoning" { "summary_index" } else { "content_index" };
+        let index = event[key].as_u64().and_then(|index| usize::try_from(index).ok());
         let part = index.and_then(|index| self.parts.get_mut(index)).unwrap_or_else(|| panic!("an event of no part: {event}"));
         assert!(!part.is_done, "a finished part does not change: {event}");
         part

@@ -1,6 +1,9 @@
 //! What a request stands on: the response before it, items it refers to, and what clients forget.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use bytes::Bytes;
 use serde_json::{
@@ -14,7 +17,7 @@ use super::{
     error::WireError,
     items::place_of,
     left::{self, Lap, Placed},
-    note::Note,
+    note::{Note, Spelling},
     object::{object, run_of},
     reader::{Known, Reader},
     retrieve::wire_input,
@@ -108,14 +111,18 @@ pub(super) async fn input(
     Ok(input)
 }
 
-/// Items of the protocol that a model reads. Thoughts are not among them: one that was not said belongs to the provider that had it,
-/// and none of ours takes one back yet. A type that nobody here has heard of is for somebody else.
+/// Items of the protocol that a model reads. A type that nobody here has heard of is for somebody else.
 const FOR_MODELS: [&str; 6] =
     ["message", "function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output", "mcp_call"];
 
 /// What came from the client is kept byte for byte.
 fn encode(item: &Value, sent: Option<&RawValue>) -> Result<Bytes, WireError> {
-    let is_read = item.get("type").and_then(Value::as_str).is_none_or(|kind| FOR_MODELS.contains(&kind));
+    let is_read = match item.get("type").and_then(Value::as_str) {
+        // A thought belongs to the provider that had it, which takes it back if it is sealed.
+        Some("reasoning") => item.get("encrypted_content").is_some_and(Value::is_string),
+        Some(kind) => FOR_MODELS.contains(&kind),
+        None => true,
+    };
     let instruction = if is_read { content::Instruction::Item } else { content::Instruction::Aside };
     match sent {
         Some(raw) => Ok(content::encode(&instruction(raw))),
@@ -255,6 +262,9 @@ impl Recalled<'_> {
         let lap = Lap::of(self.state, self.caller, &view).await?;
         let Some(known) = Known::of(view) else { return Ok(None) };
         let is_stored = known.note.store;
+        // What is put back is for the provider, whatever the client wanted to see.
+        let spelling = Spelling { sealed: true, ..known.note.spelling };
+        let known = Known { note: Arc::new(Note { spelling, ..(*known.note).clone() }), ..known };
         let mut reader = Reader::new(&self.state.engine, known, false);
         reader.catch_up().await?;
         let mut read = object(&reader.made);

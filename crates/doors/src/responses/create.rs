@@ -217,6 +217,8 @@ fn spelling(state: &DoorState, headers: &HeaderMap, create: &Create) -> Spelling
         pairs: header("windlass-items", "pairs") || included("windlass:function_pairs"),
         lifecycle: header("windlass-events", "lifecycle") || included("windlass:lifecycle_events"),
         standard,
+        sealed: included("reasoning.encrypted_content"),
+        raw: included("windlass:raw_reasoning"),
     }
 }
 

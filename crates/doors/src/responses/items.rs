@@ -3,7 +3,7 @@
 use serde_json::{Value, json, value::RawValue};
 use windlass_kernel::{CallKey, CallNumber, Manifest, RunId, TaskStatus, content};
 
-use super::note::Note;
+use super::note::{Note, Spelling};
 
 /// The label of tools that are no tool server's.
 const OWN_LABEL: &str = "windlass";
@@ -31,6 +31,28 @@ pub(super) fn empty_message(id: &str) -> Value {
 
 pub(super) fn text_part(text: &str) -> Value {
     json!({ "type": "output_text", "text": text, "annotations": [], "logprobs": [] })
+}
+
+/// A thought that is not shown yet.
+pub(super) fn empty_thought(id: &str) -> Value {
+    json!({ "type": "reasoning", "id": id, "summary": [], "status": "in_progress" })
+}
+
+/// A thought: its summary, and what the client asked for besides. Whose it is stands before what is sealed, so that it finds back.
+pub(super) fn thought(id: &str, thought: &content::Reasoning, spelling: Spelling) -> Value {
+    let summary: Vec<Value> = thought.summary.iter().map(|text| summary_part(text)).collect();
+    let mut item = json!({ "type": "reasoning", "id": id, "summary": summary, "status": "completed" });
+    if let Some(sealed) = thought.sealed.as_ref().filter(|_| spelling.sealed) {
+        item["encrypted_content"] = format!("{}:{sealed}", thought.provider).into();
+    }
+    if spelling.raw && !thought.text.is_empty() {
+        item["content"] = json!([{ "type": "reasoning_text", "text": thought.text }]);
+    }
+    item
+}
+
+pub(super) fn summary_part(text: &str) -> Value {
+    json!({ "type": "summary_text", "text": text })
 }
 
 /// A call that is the client's to make.

@@ -103,6 +103,9 @@ fn parameters(create: &Create) -> Map<String, Value> {
     if let Some(tokens) = create.max_output_tokens {
         given.insert("max_output_tokens".into(), tokens.into());
     }
+    if !create.metadata.is_empty() {
+        given.insert("metadata".into(), create.metadata.iter().map(|(key, value)| (key.clone(), Value::from(value.as_str()))).collect());
+    }
     given
 }
 

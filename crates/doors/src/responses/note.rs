@@ -45,6 +45,12 @@ pub(super) struct Spelling {
     /// A response that waits for the client is called `completed`.
     #[serde(default)]
     pub standard: bool,
+    /// Thoughts are shown with what their provider sealed.
+    #[serde(default)]
+    pub sealed: bool,
+    /// Thoughts are shown word for word, where the provider shows them so.
+    #[serde(default)]
+    pub raw: bool,
 }
 
 impl Note {

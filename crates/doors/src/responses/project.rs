@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use serde_json::{Value, json};
 use windlass_kernel::{
     CallKey, CallNumber, EndReason, Event, Finish, Manifest, OpenCall, Phase, Pieces, Route, Run, RunId, Timestamp, ToolChoice, apply,
-    content::{Call, Deliverable, Thought},
+    content::{Call, Deliverable, Reasoning, Thought},
 };
 use windlass_ports::{Item, Passage};
 
@@ -141,6 +141,10 @@ impl Projection {
             }
             Event::LapStarted { .. } => self.show_outputs(),
             Event::CallsTaken { calls, .. } => self.server_calls(calls, appended),
+            Event::Reasoned { pieces, .. } => {
+                self.words(pieces, "", "completed");
+                self.thoughts(appended);
+            }
             Event::Replied { pieces, finish, calls, items, .. } => self.replied(pieces, *finish, calls, *items, appended),
             Event::Cut { pieces, resumes, .. } => {
                 let text = appended.first().and_then(thought).unwrap_or_default();
@@ -254,9 +258,33 @@ impl Projection {
         }
         let text = appended.first().and_then(thought).unwrap_or_default();
         self.words(pieces, &text, "completed");
+        self.thoughts(appended);
         match calls.is_empty() {
             false => self.server_calls(calls, appended),
             true => self.left_calls(appended),
+        }
+    }
+
+    /// Thoughts, each an item of its own. They are whole when they come here.
+    fn thoughts(&mut self, appended: &[Item]) {
+        for thought in appended.iter().filter_map(thoughts_of).flatten() {
+            let index = self.output.len();
+            let id = item_id("rs", self.id, index);
+            self.add(items::empty_thought(&id));
+            for (part, text) in thought.summary.iter().enumerate() {
+                let place = json!({ "item_id": id, "output_index": index, "summary_index": part });
+                let with = |key: &str, value: Value| {
+                    let mut body = place.clone();
+                    body[key] = value;
+                    body
+                };
+                self.tell("response.reasoning_summary_part.added", |_| with("part", items::summary_part("")));
+                self.tell("response.reasoning_summary_text.delta", |_| with("delta", text.as_str().into()));
+                self.tell("response.reasoning_summary_text.done", |_| with("text", text.as_str().into()));
+                self.tell("response.reasoning_summary_part.done", |_| with("part", items::summary_part(text)));
+            }
+            self.output[index] = items::thought(&id, &thought, self.note.spelling);
+            self.done(index);
         }
     }
 
@@ -354,9 +382,18 @@ impl Projection {
     }
 }
 
+fn read_thought(item: &Item) -> Option<Thought> {
+    (item.kind == windlass_kernel::ItemKind::Thought).then(|| serde_json::from_slice(&item.content).ok()).flatten()
+}
+
+/// What the model said.
 fn thought(item: &Item) -> Option<String> {
-    let is_thought = item.kind == windlass_kernel::ItemKind::Thought;
-    is_thought.then(|| serde_json::from_slice::<Thought>(&item.content).ok().map(|thought| thought.text)).flatten()
+    read_thought(item).filter(|thought| thought.reasoning.is_empty()).map(|thought| thought.text)
+}
+
+/// What it thought and did not say.
+fn thoughts_of(item: &Item) -> Option<Vec<Reasoning>> {
+    read_thought(item).map(|thought| thought.reasoning)
 }
 
 fn made_call(item: &Item) -> Option<Call> {

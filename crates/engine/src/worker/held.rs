@@ -13,6 +13,7 @@ use windlass_kernel::{
 };
 use windlass_ports::{CallChange, Commit, Committed, Guard, Head, Item, LoadedRun, ModelTool, NewRun};
 
+use super::words_go_on;
 use crate::{
     effects::{self, ModelCall, ToolStart},
     engine::Inner,
@@ -157,6 +158,13 @@ impl Held {
         self.words.as_ref().map(|(_, words)| words.said()).unwrap_or_default()
     }
 
+    /// What was announced of the run is settled, and the model goes on at this place of its output.
+    pub fn begin_words_again(&self, run: RunId, place: u32) {
+        if let Some((_, words)) = self.words.as_ref().filter(|(id, _)| *id == run) {
+            words.begin_again(place);
+        }
+    }
+
     /// Lets no more words be announced, and waits for those under way: what is said is said, and can be settled.
     pub async fn close_words(&self) {
         if let Some((_, words)) = &self.words {
@@ -254,13 +262,22 @@ impl Held {
                 self.in_flight.remove(&(done.run, Effect::StartTool { call: done.call }));
                 self.at_hand.insert((done.run, done.call));
             }
-            Note::Look | Note::Enqueue(..) | Note::Report(..) | Note::Stop(..) | Note::Reconcile(..) | Note::Quiet(..) => {}
+            Note::Look
+            | Note::Enqueue(..)
+            | Note::Report(..)
+            | Note::Stop(..)
+            | Note::Reconcile(..)
+            | Note::Quiet(..)
+            | Note::Reasoned(_) => {}
         }
     }
 
     /// Logs the calls that came to nothing with a commit, whoever ran them or refused to.
     pub fn log_failures(&self, commit: &Commit) {
         for event in &commit.events {
+            if let Event::AttemptFailed { code, fallback: Some(fallback), .. } = event {
+                tracing::warn!(run = %commit.run, code, fallback, "a model cannot be had; another one of its name stands in");
+            }
             let Event::Reported { call, status, item, .. } = event else { continue };
             if *status == TaskStatus::Success {
                 continue;
@@ -283,7 +300,7 @@ impl Held {
         if commit.state.has_ended() {
             self.abandon();
         } else if let Some(run) = &mut self.run {
-            if commit.settles {
+            if commit.settles && !words_go_on(&commit) {
                 self.words = None;
             }
             run.advance(commit);

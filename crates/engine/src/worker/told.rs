@@ -11,7 +11,8 @@ use crate::{
     desk::result_content,
     draft::Draft,
     engine::Inner,
-    note::{Broken, Note, Thought, ToolDone},
+    failover::Turn,
+    note::{Broken, Note, Reasoned, Thought, ToolDone},
 };
 
 /// A note and how far it is.
@@ -40,7 +41,7 @@ impl Told {
 
     /// Whether the note comes from an effect of this process: nobody outside waits for it.
     pub fn is_local(&self) -> bool {
-        matches!(self.note, Some(Note::Thought(_) | Note::Tool(_) | Note::Quiet(..)))
+        matches!(self.note, Some(Note::Reasoned(_) | Note::Thought(_) | Note::Tool(_) | Note::Quiet(..)))
     }
 
     /// Whether words that were announced may have to be settled for it: the run may end, or go on in another message.
@@ -48,7 +49,16 @@ impl Told {
         match &self.note {
             Some(Note::Stop(..)) => true,
             Some(Note::Thought(thought)) => matches!(thought.outcome, Err(Broken::Failed(_) | Broken::Diverged)),
-            Some(Note::Look | Note::Enqueue(..) | Note::Report(..) | Note::Reconcile(..) | Note::Quiet(..) | Note::Tool(_)) | None => false,
+            Some(
+                Note::Look
+                | Note::Enqueue(..)
+                | Note::Report(..)
+                | Note::Reconcile(..)
+                | Note::Quiet(..)
+                | Note::Reasoned(_)
+                | Note::Tool(_),
+            )
+            | None => false,
         }
     }
 
@@ -57,9 +67,16 @@ impl Told {
         match &self.note {
             Some(Note::Thought(thought)) => matches!(thought.outcome, Err(Broken::NotStarted)),
             Some(Note::Tool(done)) => matches!(done.outcome, Err(Broken::NotStarted)),
-            Some(Note::Look | Note::Enqueue(..) | Note::Report(..) | Note::Stop(..) | Note::Reconcile(..) | Note::Quiet(..)) | None => {
-                false
-            }
+            Some(
+                Note::Look
+                | Note::Enqueue(..)
+                | Note::Report(..)
+                | Note::Stop(..)
+                | Note::Reconcile(..)
+                | Note::Quiet(..)
+                | Note::Reasoned(_),
+            )
+            | None => false,
         }
     }
 
@@ -85,8 +102,11 @@ impl Told {
     /// Lets the note happen in the draft, if it is about the held run and fits where the run is.
     pub fn draft(&mut self, draft: &mut Draft, held: &Held, inner: &Inner, now: Timestamp) {
         let (Some(run), Some(note)) = (held.run(), &self.note) else { return };
-        let mut drafting = Drafting { draft, inner, run: run.id, manifest: &run.manifest, said: held.said(), now, messages: 0 };
+        // Another note of the same commit may have settled them.
+        let said = if draft.settles { Said::default() } else { held.said() };
+        let mut drafting = Drafting { draft, inner, run: run.id, manifest: &run.manifest, said, now, messages: 0 };
         let is_drafted = match note {
+            Note::Reasoned(reasoned) => drafting.reasoned(reasoned),
             Note::Thought(thought) => drafting.thought(thought),
             Note::Tool(done) => drafting.tool(done),
             Note::Report(result, _) => drafting.report(result),
@@ -125,6 +145,7 @@ impl Told {
                     Settled::Reported(_) | Settled::Stopped(_) => Err(EngineError::Internal),
                 });
             }
+            Some(Note::Reasoned(reasoned)) => drop(reasoned.done.send(())),
             Some(Note::Look | Note::Enqueue(..) | Note::Quiet(..) | Note::Thought(_) | Note::Tool(_)) | None => {}
         }
     }
@@ -148,6 +169,15 @@ impl Drafting<'_> {
         true
     }
 
+    /// Thoughts that are not on record yet, of the try that is under way.
+    fn reasoned(&mut self, reasoned: &Reasoned) -> bool {
+        let Phase::Thinking { attempt, .. } = self.draft.run.phase else { return false };
+        let run = &self.draft.run;
+        let now = (self.run, run.iteration, attempt, run.output.length);
+        let is_its = now == (reasoned.run, reasoned.iteration, reasoned.attempt, reasoned.place) && self.said.text.is_empty();
+        is_its && self.step(Input::Reasoned { reasoning: reasoned.reasoning.clone(), pieces: self.said.pieces.clone() })
+    }
+
     fn thought(&mut self, thought: &Thought) -> bool {
         let Phase::Thinking { attempt, .. } = self.draft.run.phase else { return false };
         if thought.run != self.run || thought.iteration != self.draft.run.iteration || thought.attempt != attempt {
@@ -167,7 +197,8 @@ impl Drafting<'_> {
     /// Half an object cannot be gone on with in another message.
     fn unfinished(&self) -> Failure {
         let message = "the answer was cut off in the middle, and the model did not say the same again".to_owned();
-        Failure { code: "stream_cut".to_owned(), message, retry_at: None, usage: Usage::default(), said: self.said.clone() }
+        let code = "stream_cut".to_owned();
+        Failure { code, message, retry_at: None, fallback: None, usage: Usage::default(), said: self.said.clone() }
     }
 
     /// A sign of life, unless something happened in the meantime.
@@ -178,13 +209,23 @@ impl Drafting<'_> {
 
     fn failure(&self, error: &ModelError, attempt: u32) -> Failure {
         let settings = &self.inner.settings;
+        let turn = Turn::of(self.inner.models.as_ref(), &self.manifest.model, attempt, settings.attempts_max);
+        let (own_try, next) = turn.map_or((attempt, None), |turn| (turn.own_try, turn.next));
         let pause_ms = match error.retry {
             Retry::Never => None,
-            Retry::Backoff => Some(settings.backoff_ms.saturating_mul(1 << (attempt - 1).min(20))),
+            Retry::Backoff => Some(settings.backoff_ms.saturating_mul(1 << (own_try - 1).min(20))),
             Retry::AfterMs(ms) => Some(ms),
         };
-        let retry_at = pause_ms.filter(|_| attempt < settings.attempts_max).map(|ms| self.now.plus_ms(ms.min(settings.backoff_ms_max)));
-        Failure { code: error.code.clone(), message: error.message.clone(), retry_at, usage: Usage::default(), said: self.said.clone() }
+        // Another model would not go on with words that this one has begun, and need not be waited for.
+        let is_worn_out = pause_ms.is_some() && own_try >= settings.attempts_max;
+        let next = next.filter(|_| is_worn_out && self.said.text.is_empty());
+        let retry_at = match &next {
+            Some(_) => Some(self.now),
+            None => pause_ms.filter(|_| !is_worn_out).map(|ms| self.now.plus_ms(ms.min(settings.backoff_ms_max))),
+        };
+        let fallback = next.map(|next| next.provider().to_owned());
+        let (code, message) = (error.code.clone(), error.message.clone());
+        Failure { code, message, retry_at, fallback, usage: Usage::default(), said: self.said.clone() }
     }
 
     fn tool(&mut self, done: &ToolDone) -> bool {
@@ -346,7 +387,7 @@ impl Worker {
                     }
                 },
                 Some(Note::Reconcile(..)) => Settled::Refused(EngineError::NotParked),
-                Some(Note::Look | Note::Enqueue(..) | Note::Quiet(..) | Note::Thought(_) | Note::Tool(_)) | None => {
+                Some(Note::Look | Note::Enqueue(..) | Note::Quiet(..) | Note::Reasoned(_) | Note::Thought(_) | Note::Tool(_)) | None => {
                     Settled::Committed(None)
                 }
             };

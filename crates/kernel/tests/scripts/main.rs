@@ -19,5 +19,6 @@ mod lost_owners;
 mod parallel_calls;
 mod parked;
 mod random_runs;
+mod reasoning;
 mod refused_calls;
 mod submit_result;

@@ -210,6 +210,13 @@ fn any_asked() -> impl Strategy<Value = Asked> {
         1 => Just(Asked::Failed { code: "gone".into(), retry_ms: None, usage: Usage::default(), said: Some("half a".into()) }),
         1 => Just(Asked::Cut("half a word".into())),
         1 => Just(Asked::Quiet),
+        1 => Just(Asked::Reasoned("hm".into())),
+        1 => prop::collection::vec(any_wanted(), 0..4).prop_map(|calls| Asked::Thoughtful {
+            before: "hm".into(),
+            text: "so".into(),
+            between: "and".into(),
+            calls,
+        }),
         4 => (call(), any_status(), any_after()).prop_map(|(call, status, after)| Asked::Report { call, status, after }),
         2 => call().prop_map(Asked::Timeout),
         2 => call().prop_map(Asked::LeaseEnded),

@@ -1,24 +1,26 @@
 //! Puts an answer together from its chunks: text goes on at once, a call once it is whole.
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
-use windlass_kernel::{Finish, RequestedCall, Usage};
+use windlass_kernel::{Finish, RequestedCall, Usage, content::Reasoning};
 use windlass_ports::{ModelError, ModelEvent};
 
 use crate::{
+    exchange::{self, Progress, Refused},
     failure,
-    limits::{CALLS_MAX, CONTENT_BYTES_MAX},
+    room::{Room, check_calls},
 };
 
-/// An answer in the making. It never holds more than the limits allow.
+/// An answer in the making.
 #[derive(Debug, Default)]
 pub(super) struct Answer {
     iteration: u32,
     calls: Vec<Slot>,
-    content_bytes: usize,
+    /// What the model thinks, until it says something.
+    thought: String,
+    room: Room,
     usage: Option<Usage>,
-    begun: bool,
-    finished: bool,
+    progress: Progress,
 }
 
 /// A call in the making.
@@ -30,89 +32,35 @@ struct Slot {
     arguments: String,
 }
 
-/// What an upstream said instead of a chunk. The caller knows how to tell it.
-#[derive(Debug)]
-pub(super) enum Refused {
-    /// It is an error of our own wording.
-    Ours(ModelError),
-    /// It is the upstream's error object.
-    Theirs(Value),
-}
-
-impl From<ModelError> for Refused {
-    fn from(error: ModelError) -> Self {
-        Refused::Ours(error)
-    }
-}
-
 impl Answer {
     /// An empty answer of this lap.
     pub(super) fn new(iteration: u32) -> Self {
         Answer { iteration, ..Answer::default() }
     }
 
-    /// Whether anything of an answer has come, be it empty.
-    pub(super) fn has_begun(&self) -> bool {
-        self.begun
-    }
-
-    /// Whether the model has said that it is done.
-    pub(super) fn is_finished(&self) -> bool {
-        self.finished
-    }
-
-    /// Takes a chunk, or a whole answer, and returns what can go on already.
-    pub(super) fn take(&mut self, json: &str) -> Result<Vec<ModelEvent>, Refused> {
-        let chunk: Chunk = serde_json::from_str(json).map_err(|error| not_of_the_protocol(&error.to_string()))?;
-        if let Some(error) = chunk.error {
-            return Err(Refused::Theirs(error));
-        }
-        let mut events = Vec::new();
-        // Only one answer was asked for.
-        let choices = chunk.choices.unwrap_or_default();
-        for choice in choices.into_iter().filter(|choice| choice.index.unwrap_or(0) == 0) {
-            self.begun = true;
-            if let Some(said) = choice.delta.or(choice.message) {
-                self.take_said(said, &mut events)?;
-            }
-            if let Some(reason) = choice.finish_reason {
-                events.extend(self.finish_for(&reason));
-            }
-        }
-        if let Some(usage) = chunk.usage.map(Usage::from).filter(|usage| Some(*usage) != self.usage) {
-            self.usage = Some(usage);
-            events.push(ModelEvent::Usage(usage));
-        }
-        Ok(events)
-    }
-
-    /// The calls, now that no more chunks come.
-    pub(super) fn calls(&mut self) -> Result<Vec<ModelEvent>, ModelError> {
-        let mut slots = std::mem::take(&mut self.calls);
-        // A stable order: calls of one index stay as they came.
-        slots.sort_by_key(|slot| slot.index);
-        let whole = |(position, slot): (usize, Slot)| {
-            if slot.tool.is_empty() {
-                return Err(not_of_the_protocol("a call names no tool"));
-            }
-            let made_up = || format!("call_{}_{position}", self.iteration);
-            let provider_id = if slot.id.is_empty() { made_up() } else { slot.id };
-            let arguments = if slot.arguments.trim().is_empty() { "{}".to_owned() } else { slot.arguments };
-            Ok(ModelEvent::Call(RequestedCall { provider_id, tool: slot.tool, arguments }))
-        };
-        slots.into_iter().enumerate().map(whole).collect()
-    }
-
     fn take_said(&mut self, said: Said, events: &mut Vec<ModelEvent>) -> Result<(), ModelError> {
+        // Servers have two names for the same, and some send it under both.
+        if let Some(thought) = said.reasoning_content.or(said.reasoning) {
+            self.room.take(thought.len())?;
+            self.thought.push_str(&thought);
+        }
         // A refusal is what the model says, so people should read it.
         for text in [said.content, said.refusal].into_iter().flatten().filter(|text| !text.is_empty()) {
-            self.grow(text.len())?;
+            self.room.take(text.len())?;
+            events.extend(self.thought());
             events.push(ModelEvent::Text(text));
         }
         for piece in said.tool_calls.unwrap_or_default() {
             self.take_piece(piece)?;
         }
         Ok(())
+    }
+
+    /// What was thought so far, whole now that something else follows. No server takes it back.
+    fn thought(&mut self) -> Option<ModelEvent> {
+        let text = std::mem::take(&mut self.thought);
+        let thought = Reasoning { provider: String::new(), summary: Vec::new(), text, sealed: None };
+        (!thought.is_empty()).then_some(ModelEvent::Reasoning(thought))
     }
 
     fn take_piece(&mut self, piece: CallPiece) -> Result<(), ModelError> {
@@ -125,7 +73,7 @@ impl Answer {
             // Some servers send the object itself.
             Some(value @ (Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_))) => value.to_string(),
         };
-        self.grow(id.len() + name.len() + arguments.len())?;
+        self.room.take(id.len() + name.len() + arguments.len())?;
         let slot = self.slot(index, &id, &name)?;
         // The first id and name count: some servers repeat them with every piece.
         if slot.id.is_empty() {
@@ -150,29 +98,77 @@ impl Answer {
         if let Some(position) = known.filter(|position| !begins(&self.calls[*position])) {
             return Ok(&mut self.calls[position]);
         }
-        if self.calls.len() == CALLS_MAX {
-            return Err(failure::too_large(format!("the model made more than {CALLS_MAX} calls at once")));
-        }
+        check_calls(self.calls.len())?;
         let next = self.calls.iter().map(|slot| slot.index.saturating_add(1)).max().unwrap_or(0);
         let slot = Slot { index: index.unwrap_or(next), id: String::new(), tool: String::new(), arguments: String::new() };
         Ok(self.calls.push_mut(slot))
     }
 
     fn finish_for(&mut self, reason: &str) -> Option<ModelEvent> {
-        self.finished = true;
+        self.progress = Progress::Finished;
         match reason {
             "content_filter" => Some(ModelEvent::Finish(Finish::Filtered)),
             "length" => Some(ModelEvent::Finish(Finish::OutOfTokens)),
             _ => None,
         }
     }
+}
 
-    fn grow(&mut self, bytes: usize) -> Result<(), ModelError> {
-        self.content_bytes = self.content_bytes.saturating_add(bytes);
-        if self.content_bytes > CONTENT_BYTES_MAX {
-            return Err(failure::too_large(format!("the answer amounts to more than {CONTENT_BYTES_MAX} bytes")));
+impl exchange::Answer for Answer {
+    const KIND: &'static str = "chat completion";
+    const ENDS_BY_MARK: bool = true;
+
+    fn take(&mut self, json: &str) -> Result<Vec<ModelEvent>, Refused> {
+        let chunk: Chunk = serde_json::from_str(json).map_err(|error| not_of_the_protocol(&error.to_string()))?;
+        if let Some(error) = chunk.error {
+            return Err(Refused::Theirs(error));
         }
-        Ok(())
+        let mut events = Vec::new();
+        // Only one answer was asked for.
+        let choices = chunk.choices.unwrap_or_default();
+        for choice in choices.into_iter().filter(|choice| choice.index.unwrap_or(0) == 0) {
+            self.progress = self.progress.max(Progress::Begun);
+            if let Some(said) = choice.delta.or(choice.message) {
+                self.take_said(said, &mut events)?;
+            }
+            if let Some(reason) = choice.finish_reason {
+                events.extend(self.finish_for(&reason));
+            }
+        }
+        if let Some(usage) = chunk.usage.map(Usage::from).filter(|usage| Some(*usage) != self.usage) {
+            self.usage = Some(usage);
+            events.push(ModelEvent::Usage(usage));
+        }
+        Ok(events)
+    }
+
+    /// A whole answer differs from a chunk only in `message` standing for `delta`.
+    fn take_whole(&mut self, json: &str) -> Result<Vec<ModelEvent>, Refused> {
+        self.take(json)
+    }
+
+    fn progress(&self) -> Progress {
+        self.progress
+    }
+
+    fn end(&mut self) -> Result<Vec<ModelEvent>, ModelError> {
+        let mut events: Vec<ModelEvent> = self.thought().into_iter().collect();
+        let mut slots = std::mem::take(&mut self.calls);
+        // A stable order: calls of one index stay as they came.
+        slots.sort_by_key(|slot| slot.index);
+        let whole = |(position, slot): (usize, Slot)| {
+            if slot.tool.is_empty() {
+                return Err(not_of_the_protocol("a call names no tool"));
+            }
+            let made_up = || format!("call_{}_{position}", self.iteration);
+            let provider_id = if slot.id.is_empty() { made_up() } else { slot.id };
+            let arguments = if slot.arguments.trim().is_empty() { "{}".to_owned() } else { slot.arguments };
+            Ok(ModelEvent::Call(RequestedCall { provider_id, tool: slot.tool, arguments }))
+        };
+        for call in slots.into_iter().enumerate().map(whole) {
+            events.push(call?);
+        }
+        Ok(events)
     }
 }
 
@@ -201,7 +197,17 @@ struct Choice {
 struct Said {
     content: Option<String>,
     refusal: Option<String>,
+    #[serde(default, deserialize_with = "words_only")]
+    reasoning_content: Option<String>,
+    #[serde(default, deserialize_with = "words_only")]
+    reasoning: Option<String>,
     tool_calls: Option<Vec<CallPiece>>,
+}
+
+/// A field that only some servers have, and not all of them as text: anything else is none.
+fn words_only<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    let value = Option::<Value>::deserialize(deserializer)?;
+    Ok(value.and_then(|value| value.as_str().map(str::to_owned)))
 }
 
 #[derive(Deserialize)]

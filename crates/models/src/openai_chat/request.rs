@@ -1,10 +1,13 @@
 //! The body of a request: the whole conversation, in order, in the words of the protocol.
 
-use serde_json::{Value, json, value::RawValue};
+use serde_json::{Value, json};
 use windlass_kernel::{RequestedCall, ToolChoice};
 use windlass_ports::{ModelMessage, ModelRequest, ModelTool};
 
-use crate::item::{Item, part_text, text_of};
+use crate::{
+    arguments,
+    item::{Item, part_text, text_of},
+};
 
 /// What is posted for this request, to the model the server knows by that name.
 pub(super) fn body(request: &ModelRequest, model: &str) -> Value {
@@ -86,7 +89,8 @@ fn messages(request: &ModelRequest) -> Vec<Value> {
         match message {
             ModelMessage::User(text) => messages.push(user(text)),
             ModelMessage::UserItem(value) => push_item(&mut messages, value),
-            ModelMessage::Assistant { text, calls } => messages.push(assistant(text, calls)),
+            // The protocol has no place for thoughts, and servers that send some do not all take them back.
+            ModelMessage::Assistant { reasoning: _, text, calls } => messages.push(assistant(text, calls)),
             ModelMessage::ToolResult { provider_id, tool: _, output } => messages.push(tool_result(provider_id, output)),
         }
     }
@@ -107,20 +111,11 @@ fn assistant(text: &str, calls: &[RequestedCall]) -> Value {
 }
 
 fn tool_call(id: &str, tool: &str, arguments: &str) -> Value {
-    json!({ "id": id, "type": "function", "function": { "name": tool, "arguments": valid(arguments) } })
+    json!({ "id": id, "type": "function", "function": { "name": tool, "arguments": arguments::as_text(arguments) } })
 }
 
 fn tool_result(id: &str, output: &str) -> Value {
     json!({ "role": "tool", "tool_call_id": id, "content": output })
-}
-
-/// Arguments a server can read. Some parse them again, and would refuse the conversation for good over one slip of the
-/// model, so that a text which is not JSON goes into an object.
-fn valid(arguments: &str) -> String {
-    match serde_json::from_str::<&RawValue>(arguments) {
-        Ok(_) => arguments.to_owned(),
-        Err(_) => json!({ "not_json": arguments }).to_string(),
-    }
 }
 
 fn push_item(messages: &mut Vec<Value>, value: &Value) {
@@ -167,8 +162,19 @@ fn part(part: &Value) -> Value {
     if let Some(text) = part_text(part) {
         return json!({ "type": "text", "text": text });
     }
-    match (part["type"].as_str(), part["image_url"].as_str()) {
-        (Some("input_image"), Some(url)) => json!({ "type": "image_url", "image_url": { "url": url } }),
+    let given = |key: &str| part.get(key).filter(|value| value.is_string()).cloned();
+    match (part["type"].as_str(), given("image_url")) {
+        (Some("input_image"), Some(url)) => {
+            let mut image = json!({ "url": url });
+            if let Some(detail) = given("detail") {
+                image["detail"] = detail;
+            }
+            json!({ "type": "image_url", "image_url": image })
+        }
+        (Some("input_file"), _) => {
+            let fields = ["file_data", "file_id", "filename"].into_iter().filter_map(|key| Some((key.to_owned(), given(key)?)));
+            json!({ "type": "file", "file": Value::Object(fields.collect()) })
+        }
         _ => part.clone(),
     }
 }
@@ -200,10 +206,14 @@ mod tests {
         let result = |id: &str, output: &str| ModelMessage::ToolResult { provider_id: id.into(), tool: "f".into(), output: output.into() };
         let mut request = request(vec![
             ModelMessage::User("hi".into()),
-            ModelMessage::Assistant { text: String::new(), calls: vec![call("a", r#"{"x": 1}"#), call("b", "{broken")] },
+            ModelMessage::Assistant {
+                reasoning: Vec::new(),
+                text: String::new(),
+                calls: vec![call("a", r#"{"x": 1}"#), call("b", "{broken")],
+            },
             result("a", "1"),
             result("b", "2"),
-            ModelMessage::Assistant { text: "done".into(), calls: Vec::new() },
+            ModelMessage::Assistant { reasoning: Vec::new(), text: "done".into(), calls: Vec::new() },
             ModelMessage::User("thanks".into()),
         ]);
         request.instructions = Some("be kind".into());
@@ -243,6 +253,7 @@ mod tests {
             {"role": "user", "content": [{"type": "input_text", "text": "a"}, {"type": "text", "text": "b"}]},
             {"role": "assistant", "content": [{"type": "output_text", "text": "c"}]},
             {"role": "user", "content": [{"type": "input_text", "text": "see"}, {"type": "input_image", "image_url": "data:x"}]},
+            {"role": "user", "content": [{"type": "input_file", "filename": "a.pdf", "file_data": "data:y"}]},
         ]);
         assert_eq!(
             mapped_items(items),
@@ -251,6 +262,7 @@ mod tests {
                 {"role": "user", "content": "a\nb"},
                 {"role": "assistant", "content": "c"},
                 {"role": "user", "content": [{"type": "text", "text": "see"}, {"type": "image_url", "image_url": {"url": "data:x"}}]},
+                {"role": "user", "content": [{"type": "file", "file": {"filename": "a.pdf", "file_data": "data:y"}}]},
             ])
         );
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::stream;
-use windlass_kernel::{RequestedCall, Usage};
+use windlass_kernel::{RequestedCall, Usage, content::Reasoning};
 use windlass_ports::{ModelError, ModelEvent, ModelMessage, ModelRequest, ModelStream};
 
 use super::script::{Fail, Reply, strikes};
@@ -25,6 +25,9 @@ pub(super) fn steps(reply: &Reply, request: &ModelRequest) -> Vec<Step> {
         let Fail { code, message, retry_after_ms, times: _ } = fail;
         steps.push(Step::Fail(failure::from_status(*code, message.clone(), *retry_after_ms)));
         return steps;
+    }
+    if let Some(thought) = &reply.think {
+        steps.push(Step::Emit(ModelEvent::Reasoning(thought_of(thought, request.iteration))));
     }
     let cut = reply.cut_after.filter(|cut| strikes(cut.times, request.attempt));
     let pieces = pieces(&reply.text, reply.chunk.map_or(CHUNK_BYTES, |chunk| chunk.get()));
@@ -76,6 +79,12 @@ fn pieces(mut text: &str, bytes: usize) -> Vec<&str> {
     pieces
 }
 
+/// A thought with a summary and a seal, so that everything is there which other providers have.
+fn thought_of(thought: &str, iteration: u32) -> Reasoning {
+    let sealed = Some(format!("sealed_{iteration}"));
+    Reasoning { provider: "scripted".to_owned(), summary: vec![thought.to_owned()], text: String::new(), sealed }
+}
+
 fn calls(reply: &Reply, iteration: u32) -> Vec<RequestedCall> {
     let requested = |(index, call): (usize, &super::script::Call)| RequestedCall {
         provider_id: format!("call_{iteration}_{index}"),
@@ -91,7 +100,7 @@ fn counted(text: &str, calls: &[RequestedCall], request: &ModelRequest) -> Usage
     let message_bytes = |message: &ModelMessage| match message {
         ModelMessage::User(text) => text.len(),
         ModelMessage::UserItem(value) => value.to_string().len(),
-        ModelMessage::Assistant { text, calls } => text.len() + calls.iter().map(call_bytes).sum::<usize>(),
+        ModelMessage::Assistant { reasoning: _, text, calls } => text.len() + calls.iter().map(call_bytes).sum::<usize>(),
         ModelMessage::ToolResult { output, .. } => output.len(),
     };
     let read = request.instructions.as_ref().map_or(0, String::len) + request.messages.iter().map(message_bytes).sum::<usize>();

@@ -161,6 +161,9 @@ impl TryFrom<RawWhen> for When {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Reply {
+    /// What it thinks before it speaks.
+    #[serde(default)]
+    pub(super) think: Option<String>,
     #[serde(default)]
     pub(super) text: String,
     #[serde(default)]
@@ -233,11 +236,15 @@ pub(super) struct Tokens {
     tokens_in: u64,
     #[serde(rename = "out", default)]
     tokens_out: u64,
+    #[serde(default)]
+    cached: u64,
+    #[serde(default)]
+    reasoning: u64,
 }
 
 impl From<Tokens> for Usage {
-    fn from(Tokens { tokens_in, tokens_out }: Tokens) -> Self {
-        Usage { tokens_in, tokens_out, ..Usage::default() }
+    fn from(Tokens { tokens_in, tokens_out, cached, reasoning }: Tokens) -> Self {
+        Usage { tokens_in, tokens_out, cached, reasoning }
     }
 }
 

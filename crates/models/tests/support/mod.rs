@@ -17,8 +17,8 @@ use axum::{
 use futures_util::{StreamExt, stream};
 use serde_json::Value;
 use tokio::sync::mpsc;
-use windlass_kernel::{RequestedCall, RunId, ToolChoice, Usage};
-use windlass_models::{OpenAiChat, OpenAiChatConfig};
+use windlass_kernel::{RequestedCall, RunId, ToolChoice, Usage, content::Reasoning};
+use windlass_models::{Anthropic, OpenAiChat, OpenAiResponses, RemoteConfig};
 use windlass_ports::{Model, ModelError, ModelEvent, ModelMessage, ModelRequest};
 
 /// What the server answers.
@@ -117,11 +117,19 @@ pub struct Server {
     pub base_url: String,
     pub got: Arc<Mutex<Vec<Got>>>,
     pub gone: mpsc::UnboundedReceiver<()>,
+    play: Arc<Mutex<Play>>,
+}
+
+impl Server {
+    /// Plays this from here on.
+    pub fn play(&self, play: Play) {
+        *self.play.lock().unwrap() = play;
+    }
 }
 
 #[derive(Clone)]
 struct Stage {
-    play: Play,
+    play: Arc<Mutex<Play>>,
     got: Arc<Mutex<Vec<Got>>>,
     gone: mpsc::UnboundedSender<()>,
 }
@@ -133,9 +141,10 @@ pub async fn serve(play: Play) -> Server {
     let base_url = format!("http://{}/v1", listener.local_addr().unwrap());
     let (sender, gone) = mpsc::unbounded_channel();
     let got = Arc::new(Mutex::new(Vec::new()));
-    let app = Router::new().fallback(answer).with_state(Stage { play, got: Arc::clone(&got), gone: sender });
+    let play = Arc::new(Mutex::new(play));
+    let app = Router::new().fallback(answer).with_state(Stage { play: Arc::clone(&play), got: Arc::clone(&got), gone: sender });
     tokio::spawn(async move { axum::serve(listener, app).await });
-    Server { base_url, got, gone }
+    Server { base_url, got, gone, play }
 }
 
 async fn answer(State(stage): State<Stage>, request: axum::extract::Request) -> Result<Response<Body>, Infallible> {
@@ -143,21 +152,44 @@ async fn answer(State(stage): State<Stage>, request: axum::extract::Request) -> 
     let body = axum::body::to_bytes(body, 1 << 20).await.unwrap();
     let body = serde_json::from_slice(&body).unwrap();
     stage.got.lock().unwrap().push(Got { path: parts.uri.path().to_owned(), headers: parts.headers, body });
-    Ok(stage.play.response(Gone(stage.gone)))
+    let play = stage.play.lock().unwrap().clone();
+    Ok(play.response(Gone(stage.gone)))
 }
 
-pub fn config(server: &Server) -> OpenAiChatConfig {
-    let mut config = OpenAiChatConfig::new("test", &server.base_url);
+pub fn config(server: &Server) -> RemoteConfig {
+    let mut config = RemoteConfig::new("test", &server.base_url);
     // Far beyond what a loaded machine needs; tests of silence set their own.
     config.idle_timeout_ms = 30_000;
     config
 }
 
-/// What a model makes of this play.
+/// The protocols there are.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Protocol {
+    Chat,
+    Responses,
+    Messages,
+}
+
+impl Protocol {
+    pub fn model(self, config: RemoteConfig) -> Box<dyn Model> {
+        match self {
+            Protocol::Chat => Box::new(OpenAiChat::new(config).unwrap()),
+            Protocol::Responses => Box::new(OpenAiResponses::new(config).unwrap()),
+            Protocol::Messages => Box::new(Anthropic::new(config).unwrap()),
+        }
+    }
+
+    /// What a model of this protocol makes of this play.
+    pub async fn outcome(self, play: Play) -> (Vec<ModelEvent>, Option<ModelError>) {
+        let server = serve(play).await;
+        collect(&*self.model(config(&server)), request("hi")).await
+    }
+}
+
+/// What a model of the chat protocol makes of this play.
 pub async fn outcome(play: Play) -> (Vec<ModelEvent>, Option<ModelError>) {
-    let server = serve(play).await;
-    let model = OpenAiChat::new(config(&server)).unwrap();
-    collect(&model, request("hi")).await
+    Protocol::Chat.outcome(play).await
 }
 
 /// All events of a call, and the error it ended with. Nothing may follow an error.
@@ -193,6 +225,12 @@ pub fn request(input: &str) -> ModelRequest {
 
 pub fn text(text: &str) -> ModelEvent {
     ModelEvent::Text(text.to_owned())
+}
+
+/// A thought of this provider's.
+pub fn thought(provider: &str, summary: &[&str], text: &str, sealed: Option<&str>) -> ModelEvent {
+    let summary = summary.iter().map(|part| (*part).to_owned()).collect();
+    ModelEvent::Reasoning(Reasoning { provider: provider.to_owned(), summary, text: text.to_owned(), sealed: sealed.map(str::to_owned) })
 }
 
 pub fn call(id: &str, tool: &str, arguments: &str) -> ModelEvent {

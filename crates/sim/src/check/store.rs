@@ -225,6 +225,7 @@ impl Store {
             | Event::ActionStarted { .. }
             | Event::AttemptFailed { .. }
             | Event::Cut { .. }
+            | Event::Reasoned { .. }
             | Event::Quiet
             | Event::CallReleased { .. }
             | Event::Parked { .. }
@@ -385,7 +386,7 @@ fn judge(seen: &mut Seen, standing: &Run, event: &Event) {
         Event::LapStarted { iteration, .. } => seen.holds(*iteration == standing.iteration + 1, Promise::LapsByOne, || {
             format!("lap {iteration} after lap {}", standing.iteration)
         }),
-        Event::Replied { iteration, .. } | Event::Cut { iteration, .. } => {
+        Event::Reasoned { iteration, .. } | Event::Replied { iteration, .. } | Event::Cut { iteration, .. } => {
             seen.holds(*iteration == standing.iteration, Promise::LapsByOne, || {
                 format!("a reply of lap {iteration} in lap {}", standing.iteration)
             })

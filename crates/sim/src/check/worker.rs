@@ -466,6 +466,7 @@ fn thought(config: &Config, run: RunNo, iteration: u32, attempt: u32, is_reply: 
             code: "busy".to_owned(),
             message: String::new(),
             retry_at,
+            fallback: None,
             usage: Usage::default(),
             said: Said::default(),
         });

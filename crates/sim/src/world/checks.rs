@@ -234,6 +234,7 @@ impl Track {
             | Event::CallsTaken { .. }
             | Event::Cut { .. }
             | Event::Quiet
+            | Event::Reasoned { .. }
             | Event::Replied { .. }
             | Event::Unparked
             | Event::Ignored { .. }

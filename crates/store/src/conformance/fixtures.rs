@@ -328,6 +328,7 @@ pub fn call_changes(before: &Run, made: &Transition) -> Vec<(CallNumber, CallCha
             Event::Accepted { .. }
             | Event::Leased
             | Event::Cut { .. }
+            | Event::Reasoned { .. }
             | Event::Quiet
             | Event::AttemptFailed { .. }
             | Event::Parked { .. }

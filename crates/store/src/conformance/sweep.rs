@@ -31,8 +31,14 @@ pub async fn a_postponed_model_call_is_due(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     kit.begin(&agent, START).await;
     let retry_at = START.plus_ms(500);
-    let failure =
-        Failure { code: "busy".into(), message: String::new(), retry_at: Some(retry_at), usage: Usage::default(), said: Said::default() };
+    let failure = Failure {
+        code: "busy".into(),
+        message: String::new(),
+        retry_at: Some(retry_at),
+        fallback: None,
+        usage: Usage::default(),
+        said: Said::default(),
+    };
     kit.advance(&agent, Input::AttemptFailed(failure), START).await;
     assert!(store.due(START.plus_ms(499), 10).await.unwrap().is_empty());
     assert_eq!(store.due(retry_at, 10).await.unwrap(), std::slice::from_ref(&agent));

@@ -10,7 +10,8 @@ use std::{
 use windlass_kernel::{AfterExecution, Budgets, EffectClass, PolicyName, SUBMIT_RESULT};
 
 use super::{
-    Agent, Auth, Config, Doorbell, ExternalTool, Limits, Model, Provider, Responses, Scope, Secret, Server, Store, Token, TokenHash,
+    Agent, Auth, Config, Doorbell, ExternalTool, Limits, Model, Protocol, Provider, Responses, Scope, Secret, Server, Store, Token,
+    TokenHash,
     error::ConfigError,
     mcp,
     node::Node,
@@ -262,27 +263,25 @@ fn read_scope(field: &Field) -> Result<Scope, ConfigError> {
     })
 }
 
-#[derive(Clone, Copy)]
-enum ProviderName {
-    Scripted,
-    OpenAiChat,
-}
+/// The providers by their names; the one without a protocol is offline.
+const PROVIDERS: [(&str, Option<Protocol>); 4] = [
+    ("scripted", None),
+    ("openai-chat", Some(Protocol::OpenAiChat)),
+    ("openai-responses", Some(Protocol::OpenAiResponses)),
+    ("anthropic", Some(Protocol::Anthropic)),
+];
 
 fn read_model(field: Field) -> Result<Model, ConfigError> {
     let mut section = field.section(&MODEL)?;
     let name = section.require("name")?;
     let name = if name.text()? == "*" { "*".to_owned() } else { name.name()? };
-    let provider = section.require("provider")?.choice(
-        "provider",
-        &[("scripted", ProviderName::Scripted), ("openai-chat", ProviderName::OpenAiChat)],
-        &["openai-responses", "anthropic"],
-    )?;
+    let protocol = section.require("provider")?.choice("provider", &PROVIDERS, &[])?;
     let default = Model::offline();
     Ok(Model {
         name,
-        provider: match provider {
-            ProviderName::Scripted => read_scripted(&mut section)?,
-            ProviderName::OpenAiChat => read_openai_chat(&mut section)?,
+        provider: match protocol {
+            None => read_scripted(&mut section)?,
+            Some(protocol) => read_remote(&mut section, protocol)?,
         },
         concurrency: section.read_or("concurrency", default.concurrency, |field| field.whole(1))?,
         connect_timeout: section.read_or("connect_timeout", default.connect_timeout, Field::duration)?,
@@ -299,13 +298,17 @@ fn read_scripted(section: &mut Section) -> Result<Provider, ConfigError> {
     Ok(Provider::Scripted { script: section.read("script", Field::some_text)?.map(PathBuf::from) })
 }
 
-fn read_openai_chat(section: &mut Section) -> Result<Provider, ConfigError> {
+fn read_remote(section: &mut Section, protocol: Protocol) -> Result<Provider, ConfigError> {
     if let Some(field) = section.take("script") {
         return Err(field.fail("only the provider scripted has a script"));
     }
-    let base_url = section.require("base_url")?;
-    Ok(Provider::OpenAiChat {
-        base_url: read_base_url(&base_url)?,
+    let base_url = match protocol.usual_base_url() {
+        Some(usual) => section.read("base_url", read_base_url)?.unwrap_or_else(|| usual.to_owned()),
+        None => read_base_url(&section.require("base_url")?)?,
+    };
+    Ok(Provider::Remote {
+        protocol,
+        base_url,
         api_key: section.read("api_key", Field::some_text)?.map(Secret::new),
         model: section.read("model", Field::some_text)?,
     })

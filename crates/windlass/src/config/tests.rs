@@ -145,7 +145,8 @@ fn a_full_file_gives_models_tools_and_agents() {
     let config = good(FULL, &[("TOKEN", "s3cret")]);
     let script = Provider::Scripted { script: Some("scripts/echo.yaml".into()) };
     assert_eq!(config.models[0], Model { provider: script, ..Model::offline() });
-    let provider = Provider::OpenAiChat {
+    let provider = Provider::Remote {
+        protocol: Protocol::OpenAiChat,
         base_url: "http://127.0.0.1:18080/v1".into(),
         api_key: Some(Secret::new("none".into())),
         model: Some("4.10".into()),
@@ -160,6 +161,13 @@ fn a_full_file_gives_models_tools_and_agents() {
             idle_timeout: Duration::from_secs(90)
         }
     );
+    let hosted = good("models: [{ name: a, provider: anthropic }, { name: a, provider: openai-responses, base_url: http://h }]", &[]);
+    let places = hosted.models.iter().map(|model| match &model.provider {
+        Provider::Remote { protocol, base_url, .. } => (*protocol, base_url.as_str()),
+        Provider::Scripted { .. } => panic!("{model:?} is offline"),
+    });
+    let expected = [(Protocol::Anthropic, "https://api.anthropic.com"), (Protocol::OpenAiResponses, "http://h")];
+    assert_eq!(places.collect::<Vec<_>>(), expected);
     let count = json!({"type": "integer", "maximum": 5, "default": 1.5, "const": "1"});
     assert_eq!(
         config.tools[0],
@@ -279,7 +287,7 @@ fn secrets_are_never_printed() {
     let config = good(FULL, &secrets);
     let shown = format!("{config:?} {config:#?}");
     assert!(!shown.contains("t0ken-value") && !shown.contains("k3y-value"));
-    let Provider::OpenAiChat { api_key: Some(key), .. } = &config.models[1].provider else { panic!("no key") };
+    let Provider::Remote { api_key: Some(key), .. } = &config.models[1].provider else { panic!("no key") };
     assert_eq!(key.expose(), "k3y-value");
 
     let config = good("store: { url: \"postgres://u:${TOKEN}@host/db\" }", &secrets);

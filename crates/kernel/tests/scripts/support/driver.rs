@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use windlass_kernel::{
     AfterExecution, BoxId, BoxRange, CallNumber, Decision, Event, Failure, Input, ItemId, ItemKind, Manifest, Moment, Opening, Pieces,
-    Reply, Report, ReportCause, RequestedCall, Run, Said, TaskStatus, Timestamp, Transition, fold, step,
+    Reply, Report, ReportCause, RequestedCall, Run, Said, TaskStatus, Timestamp, Transition, content::Reasoning, fold, step,
 };
 
 use super::{
@@ -83,6 +83,7 @@ impl Driver {
                 message: format!("{code} it was"),
                 code,
                 retry_at: retry_ms.map(|ms| self.now.plus_ms(ms)),
+                fallback: None,
                 usage,
                 said: self::said(said),
             }),
@@ -90,6 +91,15 @@ impl Driver {
             Asked::Timeout(call) => report(call, ReportCause::Deadline, TaskStatus::Timeout, stored(self, call), None),
             Asked::LeaseEnded(call) => Input::LeaseEnded(call),
             Asked::Stop { reason, said } => Input::Stopped { reason, said: self::said(said) },
+            Asked::Reasoned(thought) => Input::Reasoned { reasoning: thoughts(thought), pieces: Pieces(vec![0]) },
+            Asked::Thoughtful { before, text, between, calls } => Input::Replied(Reply {
+                reasoning: thoughts(before),
+                pieces: Pieces(vec![0, text.len() as u32]),
+                text,
+                afterthoughts: thoughts(between),
+                calls: calls.into_iter().map(requested).collect(),
+                ..Reply::default()
+            }),
             Asked::Cut(words) => Input::Cut(said(Some(words))),
             Asked::Quiet => Input::Quiet,
             Asked::TakeOver(left) => {
@@ -117,6 +127,12 @@ impl Driver {
 /// Words that were announced in one piece.
 fn said(words: Option<String>) -> Said {
     words.map_or_else(Said::default, |text| Said { pieces: Pieces(vec![text.len() as u32]), text })
+}
+
+/// One thought with a summary; none if there are no words for it.
+fn thoughts(summary: String) -> Vec<Reasoning> {
+    let thought = Reasoning { summary: vec![summary], ..Reasoning::default() };
+    if thought.is_empty() { Vec::new() } else { vec![thought] }
 }
 
 /// The item of that number.

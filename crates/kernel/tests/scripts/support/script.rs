@@ -5,6 +5,8 @@
 //! entered: pay({"sum":5})                   … which is an action
 //! reply "text"                              the model answered
 //! reply "text": look, pay({}) using 100+20  … and wants calls; tokens in + out
+//! reasoned a thought                        the model thought, and is about to speak
+//! thoughtful a / text / b / look            it answered, with thoughts before its words and between them and its calls
 //! failed rate_limited retry 500             a try failed and is worth another, in 500 ms
 //! failed refused never using 7+0            … or not
 //! report 1 success                          a tool's result
@@ -49,6 +51,8 @@ pub enum Asked {
     Timeout(CallNumber),
     LeaseEnded(CallNumber),
     Stop { reason: String, said: Option<String> },
+    Reasoned(String),
+    Thoughtful { before: String, text: String, between: String, calls: Vec<Wanted> },
     Cut(String),
     Quiet,
     TakeOver(Vec<Wanted>),
@@ -87,6 +91,8 @@ pub fn parse(line: &str) -> Line {
             let (reason, said) = split_said(rest);
             Line::Happens(Asked::Stop { reason: reason.to_owned(), said })
         }
+        "reasoned" => Line::Happens(Asked::Reasoned(rest.to_owned())),
+        "thoughtful" => Line::Happens(thoughtful(rest)),
         "cut" => Line::Happens(Asked::Cut(rest.to_owned())),
         "quiet" => Line::Happens(Asked::Quiet),
         "takes" => Line::Happens(Asked::TakeOver(calls(rest))),
@@ -105,6 +111,12 @@ fn reply(line: &str) -> Asked {
         None => ("", body),
     };
     Asked::Reply { text: text.to_owned(), calls: calls(wanted.trim_start_matches(':')), usage }
+}
+
+fn thoughtful(rest: &str) -> Asked {
+    let mut parts = rest.split(" / ").map(str::to_owned);
+    let mut next = || parts.next().unwrap_or_default();
+    Asked::Thoughtful { before: next(), text: next(), between: next(), calls: calls(&next()) }
 }
 
 fn failed(rest: &str) -> Asked {

@@ -52,7 +52,10 @@ impl Transcript {
     fn describe(&self, item: &NewItem) -> String {
         let content = || serde_json::from_slice::<Value>(&item.content).expect("items are JSON");
         match item.kind {
-            ItemKind::Thought => format!("thought {}", content()["text"]),
+            ItemKind::Thought => match content()["reasoning"][0]["summary"][0].as_str() {
+                Some(thought) => format!("reasoning {thought}"),
+                None => format!("thought {}", content()["text"]),
+            },
             ItemKind::Call => {
                 let content = content();
                 let arguments = content["arguments"].as_str().filter(|arguments| *arguments != "{}");
@@ -93,6 +96,7 @@ pub fn answer(question: Question, driver: &Driver) -> String {
 
 fn event(event: &Event) -> String {
     let detail = match event {
+        Event::Reasoned { pieces, .. } => format!("after {} signs", pieces.0.len()),
         Event::Leased | Event::Quiet | Event::Unparked | Event::TakenOver => return event.kind().to_owned(),
         Event::Accepted { origin, .. } => spell(origin),
         Event::LapStarted { iteration, .. } => iteration.to_string(),

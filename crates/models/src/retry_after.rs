@@ -4,7 +4,7 @@ use jiff::fmt::rfc2822;
 use reqwest::header::{DATE, HeaderMap, HeaderName, RETRY_AFTER};
 
 /// Milliseconds, if a header asks for a pause. A date counts from the answer's own date, so that the two clocks need not agree.
-pub(super) fn read(headers: &HeaderMap) -> Option<u64> {
+pub(crate) fn read(headers: &HeaderMap) -> Option<u64> {
     let text = |name: HeaderName| headers.get(name)?.to_str().ok().map(str::trim);
     let exact = text(HeaderName::from_static("retry-after-ms")).and_then(|ms| whole_ms(ms, 1.0));
     exact.or_else(|| {

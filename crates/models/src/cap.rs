@@ -8,14 +8,14 @@ use futures_util::{StreamExt, stream};
 
 /// Sizes a stream of events must keep to.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Cap {
-    pub(super) event_bytes: usize,
-    pub(super) answer_bytes: usize,
+pub(crate) struct Cap {
+    pub(crate) event_bytes: usize,
+    pub(crate) answer_bytes: usize,
 }
 
 /// Why the bytes end early.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Broken<E: Error + 'static> {
+pub(crate) enum Broken<E: Error + 'static> {
     /// One event is larger than allowed.
     #[error("one event has more than {0} bytes")]
     EventTooLarge(usize),
@@ -28,7 +28,7 @@ pub(super) enum Broken<E: Error + 'static> {
 }
 
 /// The same bytes, ending with an error where a bound is passed.
-pub(super) fn capped<S, E>(bytes: S, cap: Cap) -> impl Stream<Item = Result<Bytes, Broken<E>>> + Send
+pub(crate) fn capped<S, E>(bytes: S, cap: Cap) -> impl Stream<Item = Result<Bytes, Broken<E>>> + Send
 where
     S: Stream<Item = Result<Bytes, E>> + Send + Unpin,
     E: Error + Send + 'static,

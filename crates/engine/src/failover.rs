@@ -1,0 +1,88 @@
+//! Which model of a name a try asks. Each is tried as often as one that stands alone; then the next one stands in for it, in the
+//! same lap. Which one it is follows from the number of the try, so that it is the same after a crash.
+
+use std::sync::Arc;
+
+use windlass_ports::{Model, Models};
+
+/// Where a try stands among the models of a name.
+pub(crate) struct Turn {
+    /// The model it asks.
+    pub model: Arc<dyn Model>,
+    /// Which of that model's own tries it is, from 1.
+    pub own_try: u32,
+    /// The model that stands in next.
+    pub next: Option<Arc<dyn Model>>,
+}
+
+impl Turn {
+    /// The turn of a try, which is counted from 1. `None` if no model of that name is configured any more.
+    pub fn of(models: &dyn Models, name: &str, attempt: u32, attempts_max: u32) -> Option<Self> {
+        let mut all = vec![models.resolve(name)?];
+        all.extend(models.fallbacks(name));
+        let tries = attempts_max.max(1);
+        // Tries beyond the last model's own are the last model's: a stream that is cut and gone on with is a try as well.
+        let place = ((attempt.max(1) - 1) / tries).min(all.len() as u32 - 1);
+        let next = all.get(place as usize + 1).cloned();
+        let model = all.swap_remove(place as usize);
+        Some(Turn { model, own_try: attempt.max(1) - place * tries, next })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass_ports::{ModelRequest, ModelStream};
+
+    use super::*;
+
+    struct Named(&'static str);
+
+    impl Model for Named {
+        fn call(&self, _: ModelRequest) -> ModelStream {
+            Box::pin(futures_util::stream::empty())
+        }
+
+        fn provider(&self) -> &str {
+            self.0
+        }
+
+        fn concurrency(&self) -> usize {
+            1
+        }
+    }
+
+    struct Three;
+
+    impl Models for Three {
+        fn resolve(&self, name: &str) -> Option<Arc<dyn Model>> {
+            (name == "m").then(|| Arc::new(Named("one")) as Arc<dyn Model>)
+        }
+
+        fn fallbacks(&self, _: &str) -> Vec<Arc<dyn Model>> {
+            vec![Arc::new(Named("two")), Arc::new(Named("three"))]
+        }
+
+        fn names(&self) -> Vec<String> {
+            vec!["m".to_owned()]
+        }
+
+        fn default_name(&self) -> &str {
+            "m"
+        }
+    }
+
+    #[test]
+    fn every_model_has_its_own_tries_and_the_last_one_the_rest() {
+        let turn = |attempt| {
+            let turn = Turn::of(&Three, "m", attempt, 2).unwrap();
+            (turn.model.provider().to_owned(), turn.own_try, turn.next.map(|next| next.provider().to_owned()))
+        };
+        let expected = |model: &str, own_try, next: Option<&str>| (model.to_owned(), own_try, next.map(str::to_owned));
+        assert_eq!(turn(1), expected("one", 1, Some("two")));
+        assert_eq!(turn(2), expected("one", 2, Some("two")));
+        assert_eq!(turn(3), expected("two", 1, Some("three")));
+        assert_eq!(turn(6), expected("three", 2, None));
+        assert_eq!(turn(9), expected("three", 5, None));
+        assert!(Turn::of(&Three, "other", 1, 2).is_none());
+    }
+}

@@ -1,0 +1,55 @@
+//! Calls as a step makes them, open and with a deadline.
+
+use super::Draft;
+use crate::{
+    ids::{CallNumber, Timestamp},
+    input::RequestedCall,
+    manifest::{AfterExecution, EffectClass, Route, ToolSpec},
+    run::{OpenCall, Progress},
+};
+
+impl Draft<'_, '_> {
+    pub(super) fn made_call(&self, number: CallNumber, requested: &RequestedCall) -> OpenCall {
+        match self.manifest.tool(&requested.tool) {
+            Some(tool) => self.open_call(number, tool),
+            None => self.unknown_call(number, &requested.tool),
+        }
+    }
+
+    pub(super) fn call_number(&self, index: usize) -> CallNumber {
+        CallNumber(self.run().calls_used + index as u32 + 1)
+    }
+
+    pub(super) fn open_call(&self, call: CallNumber, tool: &ToolSpec) -> OpenCall {
+        OpenCall {
+            call,
+            tool: tool.name.clone(),
+            route: tool.route,
+            effect: tool.effect,
+            after: tool.after_execution,
+            deadline: self.deadline(tool.deadline_ms),
+            progress: Progress::Open,
+        }
+    }
+
+    /// A call of a tool that does not exist: it is refused in the same transition and never starts.
+    fn unknown_call(&self, call: CallNumber, tool: &str) -> OpenCall {
+        OpenCall {
+            call,
+            tool: tool.into(),
+            route: Route::External,
+            effect: EffectClass::Read,
+            after: AfterExecution::Suspend,
+            deadline: self.moment.now,
+            progress: Progress::Open,
+        }
+    }
+
+    /// A call waits as long as its tool says, but not longer than the run may last.
+    pub(super) fn deadline(&self, tool_ms: u64) -> Timestamp {
+        let own = self.moment.now.plus_ms(tool_ms);
+        // An action's first lap begins with its call.
+        let start = self.run().started_at.unwrap_or(self.moment.now);
+        self.manifest.budgets.wall_ms.map_or(own, |ms| start.plus_ms(ms).min(own))
+    }
+}

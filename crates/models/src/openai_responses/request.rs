@@ -1,0 +1,209 @@
+//! The body of a request: the whole conversation as items, in order.
+
+use serde_json::{Value, json};
+use windlass_kernel::{RequestedCall, ToolChoice, content::Reasoning};
+use windlass_ports::{ModelMessage, ModelRequest, ModelTool};
+
+use super::THOUGHTS;
+use crate::{
+    arguments,
+    item::{Item, part_text},
+};
+
+/// What says how to answer, in the protocol's own words: it is sent on as it came.
+const PARAMETERS: [&str; 14] = [
+    "temperature",
+    "top_p",
+    "top_logprobs",
+    "presence_penalty",
+    "frequency_penalty",
+    "max_output_tokens",
+    "reasoning",
+    "text",
+    "truncation",
+    "service_tier",
+    "prompt_cache_key",
+    "safety_identifier",
+    "user",
+    "metadata",
+];
+
+/// What is posted for this request, to the model the server knows by that name.
+pub(super) fn body(request: &ModelRequest, model: &str) -> Value {
+    let mut body = json!({ "model": model, "input": input(request), "stream": true, "store": false });
+    if let Some(instructions) = &request.instructions {
+        body["instructions"] = instructions.as_str().into();
+    }
+    if !request.tools.is_empty() {
+        body["tools"] = request.tools.iter().map(function).collect();
+        if request.one_call {
+            body["parallel_tool_calls"] = Value::Bool(false);
+        }
+        match &request.choice {
+            ToolChoice::Auto => {}
+            ToolChoice::None => body["tool_choice"] = "none".into(),
+            ToolChoice::Required => body["tool_choice"] = "required".into(),
+            ToolChoice::Tool(name) => body["tool_choice"] = json!({ "type": "function", "name": name }),
+        }
+    }
+    let given = |key: &str| request.parameters.as_deref()?.get(key).filter(|value| !value.is_null());
+    for key in PARAMETERS {
+        if let Some(value) = given(key) {
+            body[key] = value.clone();
+        }
+    }
+    // Models that do not think refuse to be asked for it.
+    if given("reasoning").is_some() {
+        body["include"] = json!(["reasoning.encrypted_content"]);
+    }
+    body
+}
+
+fn function(tool: &ModelTool) -> Value {
+    let ModelTool { name, description, parameters, strict } = tool;
+    // The protocol holds a model to the schema unless it is told otherwise, and changes the schema for it.
+    let strict = strict.unwrap_or(false);
+    json!({ "type": "function", "name": name, "description": description, "parameters": parameters, "strict": strict })
+}
+
+fn input(request: &ModelRequest) -> Vec<Value> {
+    let mut input = Vec::with_capacity(request.messages.len());
+    for message in &request.messages {
+        match message {
+            ModelMessage::User(text) => input.push(user(text)),
+            ModelMessage::UserItem(value) => input.push(item(value)),
+            ModelMessage::Assistant { reasoning, text, calls } => {
+                input.extend(reasoning.iter().filter_map(thought));
+                if !text.is_empty() {
+                    input.push(json!({ "type": "message", "role": "assistant", "content": [{ "type": "output_text", "text": text }] }));
+                }
+                input.extend(calls.iter().map(call));
+            }
+            ModelMessage::ToolResult { provider_id, tool: _, output } => {
+                input.push(json!({ "type": "function_call_output", "call_id": provider_id, "output": output }));
+            }
+        }
+    }
+    input
+}
+
+fn user(text: &str) -> Value {
+    json!({ "type": "message", "role": "user", "content": [{ "type": "input_text", "text": text }] })
+}
+
+fn call(call: &RequestedCall) -> Value {
+    let arguments = arguments::as_text(&call.arguments);
+    json!({ "type": "function_call", "call_id": call.provider_id, "name": call.tool, "arguments": arguments })
+}
+
+/// A thought that this provider had, as it wants it back. Others' thoughts, and those that are not sealed, it cannot take.
+fn thought(thought: &Reasoning) -> Option<Value> {
+    let sealed = thought.sealed.as_deref().filter(|_| thought.provider == THOUGHTS)?;
+    let summary: Vec<Value> = thought.summary.iter().map(|text| json!({ "type": "summary_text", "text": text })).collect();
+    Some(json!({ "type": "reasoning", "summary": summary, "encrypted_content": sealed }))
+}
+
+/// A message goes on without its id, which is not the server's. Anything else is told as text.
+fn item(value: &Value) -> Value {
+    match Item::read(value) {
+        Item::Message { role, content } => {
+            let said = role == "assistant";
+            let content = match content.as_array() {
+                Some(parts) => parts.iter().map(|one| part(one, said)).collect(),
+                None => content.clone(),
+            };
+            json!({ "type": "message", "role": role, "content": content })
+        }
+        Item::Call { .. } | Item::Output { .. } | Item::Other => user(&value.to_string()),
+    }
+}
+
+fn part(part: &Value, said: bool) -> Value {
+    match part_text(part) {
+        Some(text) => json!({ "type": if said { "output_text" } else { "input_text" }, "text": text }),
+        None => part.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass_kernel::RunId;
+
+    use super::*;
+
+    fn request(messages: Vec<ModelMessage>) -> ModelRequest {
+        let run = RunId(uuid::Uuid::from_u128(1));
+        let (instructions, tools) = (None, [].into());
+        let (choice, one_call, parameters) = (ToolChoice::Auto, false, None);
+        ModelRequest { model: "m".into(), run, iteration: 1, attempt: 1, instructions, messages, tools, choice, one_call, parameters }
+    }
+
+    fn thought_of(provider: &str, sealed: Option<&str>) -> Reasoning {
+        let sealed = sealed.map(str::to_owned);
+        Reasoning { provider: provider.into(), summary: vec!["hm".into()], text: String::new(), sealed }
+    }
+
+    #[test]
+    fn a_conversation_is_sent_whole_and_in_order() {
+        let made = |id: &str, arguments: &str| RequestedCall { provider_id: id.into(), tool: "f".into(), arguments: arguments.into() };
+        let reasoning = vec![thought_of("openai", Some("s3al")), thought_of("anthropic", Some("other")), thought_of("openai", None)];
+        let mut request = request(vec![
+            ModelMessage::User("hi".into()),
+            ModelMessage::Assistant { reasoning, text: "Let me see.".into(), calls: vec![made("a", "{}"), made("b", "{broken")] },
+            ModelMessage::ToolResult { provider_id: "a".into(), tool: "f".into(), output: "1".into() },
+            ModelMessage::ToolResult { provider_id: "b".into(), tool: "f".into(), output: "2".into() },
+        ]);
+        request.instructions = Some("be kind".into());
+        let input = json!([
+            {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]},
+            {"type": "reasoning", "summary": [{"type": "summary_text", "text": "hm"}], "encrypted_content": "s3al"},
+            {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Let me see."}]},
+            {"type": "function_call", "call_id": "a", "name": "f", "arguments": "{}"},
+            {"type": "function_call", "call_id": "b", "name": "f", "arguments": r#"{"not_json":"{broken"}"#},
+            {"type": "function_call_output", "call_id": "a", "output": "1"},
+            {"type": "function_call_output", "call_id": "b", "output": "2"},
+        ]);
+        let expected = json!({"model": "other", "stream": true, "store": false, "instructions": "be kind", "input": input});
+        assert_eq!(body(&request, "other"), expected);
+    }
+
+    #[test]
+    fn tools_and_how_to_answer_are_said_in_the_words_of_the_protocol() {
+        let mut request = request(vec![ModelMessage::User("hi".into())]);
+        request.tools = [ModelTool { name: "f".into(), description: "d".into(), parameters: json!({}), strict: None }].into();
+        request.one_call = true;
+        let parameters = json!({"temperature": 0.5, "max_output_tokens": 99, "reasoning": {"effort": "low"}, "service_tier": "flex",
+            "prompt_cache_key": "k", "safety_identifier": "s", "metadata": {"a": "b"}, "top_p": null});
+        request.parameters = Some(parameters.into());
+        for (choice, spelled) in [
+            (ToolChoice::None, json!("none")),
+            (ToolChoice::Required, json!("required")),
+            (ToolChoice::Tool("f".into()), json!({"type": "function", "name": "f"})),
+            (ToolChoice::Auto, Value::Null),
+        ] {
+            request.choice = choice;
+            assert_eq!(body(&request, "m")["tool_choice"], spelled);
+        }
+        let body = body(&request, "m");
+        assert_eq!(body["tools"], json!([{"type": "function", "name": "f", "description": "d", "parameters": {}, "strict": false}]));
+        assert_eq!((&body["parallel_tool_calls"], &body["include"]), (&json!(false), &json!(["reasoning.encrypted_content"])));
+        assert_eq!((&body["temperature"], &body["max_output_tokens"], &body["service_tier"]), (&json!(0.5), &json!(99), &json!("flex")));
+        assert_eq!((&body["prompt_cache_key"], &body["safety_identifier"]), (&json!("k"), &json!("s")));
+        assert_eq!((&body["metadata"], body.get("top_p")), (&json!({"a": "b"}), None));
+    }
+
+    #[test]
+    fn images_and_files_go_on_as_they_came_and_ids_stay_here() {
+        let image = json!({"type": "input_image", "image_url": "data:image/png;base64,aa", "detail": "low"});
+        let file = json!({"type": "input_file", "file_url": "https://example.org/a.pdf"});
+        let message = json!({"type": "message", "id": "msg_1", "status": "completed", "role": "user",
+            "content": [{"type": "text", "text": "see"}, image, file]});
+        let stray = json!({"type": "weather", "degrees": 7});
+        let sent = body(&request(vec![ModelMessage::UserItem(message), ModelMessage::UserItem(stray.clone())]), "m")["input"].take();
+        let expected = json!([
+            {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "see"}, image, file]},
+            {"type": "message", "role": "user", "content": [{"type": "input_text", "text": stray.to_string()}]},
+        ]);
+        assert_eq!(sent, expected);
+    }
+}

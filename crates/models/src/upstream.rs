@@ -1,0 +1,186 @@
+//! A server as a call sees it, and how its failures are told: with its name, and without what must stay secret.
+
+use std::{error::Error, time::Duration};
+
+use futures_util::StreamExt;
+use reqwest::Response;
+use serde_json::Value;
+use tokio::time::timeout;
+use windlass_ports::{ModelError, Retry};
+
+use crate::{cap::Broken, failure, limits::ERROR_BODY_BYTES_MAX, retry_after};
+
+/// What an exchange needs to know about the server.
+pub(crate) struct Upstream {
+    pub(crate) name: String,
+    pub(crate) idle: Duration,
+    /// What must never be repeated in an error.
+    pub(crate) secrets: Vec<String>,
+}
+
+/// As much of a body as is taken.
+pub(crate) struct Body {
+    pub(crate) text: String,
+    pub(crate) is_truncated: bool,
+}
+
+impl Upstream {
+    fn presentable(&self, words: &str) -> String {
+        failure::presentable(words, self.secrets.iter().map(String::as_str))
+    }
+
+    /// Nothing came for too long.
+    pub(crate) fn stalled(&self) -> ModelError {
+        failure::stream_stalled(format!("{} sent nothing for {} ms", self.name, self.idle.as_millis()))
+    }
+
+    /// The answer ended before it was whole.
+    pub(crate) fn cut(&self, how: &str) -> ModelError {
+        failure::stream_cut(format!("{}: {how}", self.name))
+    }
+
+    /// The request did not get through.
+    pub(crate) fn unreachable(&self, error: reqwest::Error) -> ModelError {
+        // The address is the operator's and may hold a password.
+        let why = innermost(&error.without_url());
+        failure::unreachable(format!("cannot reach {}: {}", self.name, self.presentable(&why)))
+    }
+
+    /// The stream of events failed.
+    pub(crate) fn broken(&self, error: sse_stream::Error) -> ModelError {
+        let sse_stream::Error::Body(source) = error else {
+            return failure::garbage(format!("{} sent an event that is not UTF-8 text", self.name));
+        };
+        match source.downcast::<Broken<reqwest::Error>>().map(|broken| *broken) {
+            Ok(large @ (Broken::EventTooLarge(_) | Broken::AnswerTooLarge(_))) => failure::too_large(format!("{}: {large}", self.name)),
+            Ok(Broken::Transport(error)) => self.cut(&self.presentable(&innermost(&error.without_url()))),
+            Err(_) => self.cut("the connection failed"),
+        }
+    }
+
+    /// An answer that is an error by its status.
+    pub(crate) async fn refusal(&self, response: Response) -> ModelError {
+        let status = response.status().as_u16();
+        let retry_after_ms = retry_after::read(response.headers());
+        // The status alone says enough if the body does not come soon.
+        let body = timeout(self.idle, self.body(response, ERROR_BODY_BYTES_MAX)).await;
+        let body = body.ok().and_then(Result::ok).map_or_else(String::new, |body| body.text);
+        let json = serde_json::from_str::<Value>(&body).unwrap_or_default();
+        let words = self.presentable(&words_of(&json).unwrap_or(body));
+        let separator = if words.is_empty() { "" } else { ": " };
+        let message = format!("{} answered {status}{separator}{words}", self.name);
+        let error = failure::from_status(status, message, retry_after_ms);
+        named(error, json.get("error").unwrap_or(&json), &words)
+    }
+
+    /// An error object in the middle of an answer.
+    pub(crate) fn error_object(&self, error: &Value) -> ModelError {
+        let words = self.presentable(&words_of(error).unwrap_or_else(|| error.to_string()));
+        let message = format!("{} broke off: {words}", self.name);
+        let told = match status_of(error) {
+            Some(status) => failure::from_status(status, message, None),
+            None => failure::failure("upstream_error", message, Retry::Backoff),
+        };
+        named(told, error, &words)
+    }
+
+    /// Reads a body up to so many bytes.
+    pub(crate) async fn body(&self, response: Response, bytes_max: usize) -> Result<Body, ModelError> {
+        let mut pieces = response.bytes_stream().boxed();
+        let mut bytes = Vec::new();
+        while let Some(piece) = timeout(self.idle, pieces.next()).await.map_err(|_| self.stalled())? {
+            let piece = piece.map_err(|error| self.cut(&self.presentable(&innermost(&error.without_url()))))?;
+            let room = bytes_max - bytes.len();
+            if piece.len() > room {
+                bytes.extend_from_slice(&piece[..room]);
+                return Ok(Body { text: String::from_utf8_lossy(&bytes).into_owned(), is_truncated: true });
+            }
+            bytes.extend_from_slice(&piece);
+        }
+        Ok(Body { text: String::from_utf8_lossy(&bytes).into_owned(), is_truncated: false })
+    }
+}
+
+/// The status that an error object stands for: as a number, or as one of the words that providers use for it.
+fn status_of(error: &Value) -> Option<u16> {
+    let of = |code: &Value| match code.as_str() {
+        None => u16::try_from(code.as_u64()?).ok(),
+        Some("rate_limit_exceeded" | "rate_limit_error" | "insufficient_quota") => Some(429),
+        Some("overloaded_error" | "server_is_overloaded" | "slow_down") => Some(529),
+        Some("server_error" | "api_error") => Some(500),
+        Some("timeout_error") => Some(504),
+        Some("authentication_error") => Some(401),
+        Some("permission_error") => Some(403),
+        Some("not_found_error" | "model_not_found") => Some(404),
+        Some("request_too_large") => Some(413),
+        Some("invalid_request_error" | "invalid_prompt" | "context_length_exceeded") => Some(400),
+        Some(text) => text.parse().ok(),
+    };
+    let known = |status: &u16| (400..600).contains(status);
+    ["code", "status", "type"].into_iter().find_map(|key| of(error.get(key)?).filter(known))
+}
+
+/// A failure under the name that clients act upon, where the upstream's words leave no doubt.
+fn named(told: ModelError, error: &Value, words: &str) -> ModelError {
+    let is_code = |code: &str| ["code", "type"].into_iter().any(|key| error.get(key).and_then(Value::as_str) == Some(code));
+    let is_too_long = is_code("context_length_exceeded") || words.starts_with("prompt is too long");
+    let code = match () {
+        () if told.retry == Retry::Never && is_too_long => "context_length_exceeded",
+        () if told.code == "rate_limited" && is_code("insufficient_quota") => "insufficient_quota",
+        () => return told,
+    };
+    ModelError { code: code.to_owned(), ..told }
+}
+
+/// The sentence in an error's JSON, wherever this server keeps it.
+fn words_of(json: &Value) -> Option<String> {
+    match json {
+        Value::String(text) => Some(text.clone()),
+        Value::Object(fields) => ["error", "message", "detail"].into_iter().find_map(|key| words_of(fields.get(key)?)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => None,
+    }
+}
+
+/// What is at the bottom of an error, where the reason is.
+fn innermost(error: &dyn Error) -> String {
+    let mut innermost = error;
+    while let Some(source) = innermost.source() {
+        innermost = source;
+    }
+    innermost.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn told(error: Value) -> (String, Retry) {
+        let upstream = Upstream { name: "p".to_owned(), idle: Duration::ZERO, secrets: Vec::new() };
+        let error = upstream.error_object(&error);
+        (error.code, error.retry)
+    }
+
+    #[test]
+    fn an_error_in_an_answer_keeps_its_meaning() {
+        let expected = |code: &str, retry| (code.to_owned(), retry);
+        for (error, code) in [
+            (json!({"code": "rate_limit_exceeded"}), "rate_limited"),
+            (json!({"type": "overloaded_error", "message": "Overloaded"}), "overloaded"),
+            (json!({"type": "api_error"}), "upstream_error"),
+            (json!({"code": "insufficient_quota"}), "insufficient_quota"),
+            (json!({"code": null, "message": "gone"}), "upstream_error"),
+        ] {
+            assert_eq!(told(error.clone()), expected(code, Retry::Backoff), "{error}");
+        }
+        for (error, code) in [
+            (json!({"type": "invalid_request_error", "message": "prompt is too long: 9 tokens"}), "context_length_exceeded"),
+            (json!({"code": "context_length_exceeded"}), "context_length_exceeded"),
+            (json!({"type": "invalid_request_error", "code": null}), "refused"),
+            (json!({"type": "authentication_error"}), "upstream_unauthorized"),
+        ] {
+            assert_eq!(told(error.clone()), expected(code, Retry::Never), "{error}");
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! Servers of every protocol that break off, talk nonsense, or never end: a call always ends, and says whether to try again.
+
+#![expect(clippy::unwrap_used, reason = "a helper that panics fails the test, which is what it is for")]
+
+mod support;
+
+use serde_json::{Value, json};
+use support::{Ending, Play, Protocol, collect, config, request, serve};
+use windlass_models::limits::{CALLS_MAX, CONTENT_BYTES_MAX, EVENT_BYTES_MAX};
+use windlass_ports::{ModelError, ModelEvent, Retry};
+
+const PROTOCOLS: [Protocol; 3] = [Protocol::Chat, Protocol::Responses, Protocol::Messages];
+
+/// A whole answer with a thought, words and a call, event by event. The last ones, of the given number, may be missing.
+fn answer(protocol: Protocol) -> (Vec<Value>, usize) {
+    match protocol {
+        Protocol::Chat => {
+            let chunk = |delta: Value, finish: Value| json!({"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]});
+            let call = json!({"index": 0, "id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}});
+            let events = vec![
+                chunk(json!({"role": "assistant", "reasoning_content": "hm"}), Value::Null),
+                chunk(json!({"content": "words"}), Value::Null),
+                chunk(json!({"tool_calls": [call]}), Value::Null),
+                chunk(json!({}), json!("tool_calls")),
+                json!({"choices": [], "usage": {"prompt_tokens": 1, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 1}}}),
+            ];
+            (events, 1)
+        }
+        Protocol::Responses => {
+            let usage = json!({"input_tokens": 1, "output_tokens": 2, "output_tokens_details": {"reasoning_tokens": 1}});
+            let thought = json!({"type": "reasoning", "summary": [{"type": "summary_text", "text": "hm"}], "encrypted_content": "s"});
+            let call = json!({"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"});
+            let message = json!({"type": "message", "content": [{"type": "output_text", "text": "words"}]});
+            let done = |place: u64, item: &Value| json!({"type": "response.output_item.done", "output_index": place, "item": item});
+            let response = json!({"status": "completed", "output": [thought, message, call], "usage": usage});
+            let events = vec![
+                json!({"type": "response.created", "response": {"status": "in_progress", "output": []}}),
+                done(0, &thought),
+                json!({"type": "response.output_text.delta", "output_index": 1, "delta": "words"}),
+                done(1, &message),
+                done(2, &call),
+                json!({"type": "response.completed", "response": response}),
+            ];
+            (events, 0)
+        }
+        Protocol::Messages => {
+            let event = |kind: &str, more: Value| {
+                let mut event = more;
+                event["type"] = kind.into();
+                event
+            };
+            let start = |index: u64, block: Value| event("content_block_start", json!({"index": index, "content_block": block}));
+            let delta = |index: u64, delta: Value| event("content_block_delta", json!({"index": index, "delta": delta}));
+            let stop = |index: u64| event("content_block_stop", json!({ "index": index }));
+            let events = vec![
+                event("message_start", json!({"message": {"usage": {"input_tokens": 1, "output_tokens": 1}}})),
+                start(0, json!({"type": "thinking", "thinking": "", "signature": ""})),
+                delta(0, json!({"type": "thinking_delta", "thinking": "hm"})),
+                delta(0, json!({"type": "signature_delta", "signature": "s"})),
+                stop(0),
+                start(1, json!({"type": "text", "text": ""})),
+                delta(1, json!({"type": "text_delta", "text": "words"})),
+                stop(1),
+                start(2, json!({"type": "tool_use", "id": "c", "name": "f", "input": {}})),
+                delta(2, json!({"type": "input_json_delta", "partial_json": "{}"})),
+                stop(2),
+                event("message_delta", json!({"delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 2}})),
+                event("message_stop", json!({})),
+            ];
+            (events, 1)
+        }
+    }
+}
+
+fn spelled(events: &[Value]) -> Vec<String> {
+    events.iter().map(Value::to_string).collect()
+}
+
+fn is_call(event: &ModelEvent) -> bool {
+    matches!(event, ModelEvent::Call(_))
+}
+
+#[tokio::test]
+async fn a_stream_that_is_cut_at_any_event_is_no_answer() {
+    for protocol in PROTOCOLS {
+        let (events, dispensable) = answer(protocol);
+        for ending in [Ending::Clean, Ending::Broken] {
+            for count in 0..=events.len() {
+                let (told, error) = protocol.outcome(Play::events(&spelled(&events[..count])).ending(ending)).await;
+                let is_whole = count + dispensable >= events.len();
+                let code = error.as_ref().map(|error| (error.code.as_str(), error.retry));
+                let expected = (!is_whole).then_some(("stream_cut", Retry::Backoff));
+                assert_eq!(code, expected, "{protocol:?}, {count} events");
+                assert_eq!(told.iter().any(is_call), is_whole, "{protocol:?}, {count} events: half a call is none");
+            }
+        }
+    }
+}
+
+/// Every value in every event, replaced by something else.
+fn twisted(event: &Value, others: &[Value]) -> Vec<Value> {
+    fn places(value: &Value, at: &str, all: &mut Vec<String>) {
+        all.push(at.to_owned());
+        match value {
+            Value::Object(fields) => fields.iter().for_each(|(key, value)| places(value, &format!("{at}/{key}"), all)),
+            Value::Array(elements) => {
+                elements.iter().enumerate().for_each(|(index, value)| places(value, &format!("{at}/{index}"), all));
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+    let mut all = Vec::new();
+    places(event, "", &mut all);
+    let twist = |place: &String, other: &Value| {
+        let mut event = event.clone();
+        *event.pointer_mut(place).unwrap() = other.clone();
+        event
+    };
+    all.iter().flat_map(|place| others.iter().map(move |other| twist(place, other))).collect()
+}
+
+#[tokio::test]
+async fn any_value_of_a_wrong_type_gives_an_answer_or_an_error_and_nothing_else() {
+    let others = [json!(null), json!(7), json!(-1), json!("x"), json!([]), json!({}), json!(true), json!([[1]])];
+    for protocol in PROTOCOLS {
+        let (events, _) = answer(protocol);
+        let server = serve(Play::pieces([""])).await;
+        let model = protocol.model(config(&server));
+        for (index, event) in events.iter().enumerate() {
+            for twisted in twisted(event, &others) {
+                let mut events = events.clone();
+                events[index] = twisted.clone();
+                server.play(Play::events(&spelled(&events)));
+                let (_, error) = collect(&*model, request("hi")).await;
+                let known = ["stream_cut", "upstream_garbage", "upstream_error", "refused"];
+                assert!(error.as_ref().is_none_or(|error| known.contains(&error.code.as_str())), "{protocol:?}: {twisted}: {error:?}");
+            }
+        }
+    }
+}
+
+async fn failure(protocol: Protocol, play: Play) -> ModelError {
+    protocol.outcome(play).await.1.unwrap_or_else(|| panic!("{protocol:?}: no error"))
+}
+
+#[tokio::test]
+async fn nonsense_may_be_tried_again() {
+    for protocol in PROTOCOLS {
+        for data in ["{not json", "7", "[]", "\"words\""] {
+            let error = failure(protocol, Play::events(&[data])).await;
+            assert_eq!((error.code.as_str(), error.retry), ("upstream_garbage", Retry::Backoff), "{protocol:?}: {data}");
+        }
+        let not_text = failure(protocol, Play::pieces([&b"data: \xff\xfe\n\n"[..]])).await;
+        assert_eq!((not_text.code.as_str(), not_text.retry), ("upstream_garbage", Retry::Backoff), "{protocol:?}");
+        for body in ["{}", "not json", "[]"] {
+            let error = failure(protocol, Play::json(200, body)).await;
+            assert_eq!((error.code.as_str(), error.retry), ("upstream_garbage", Retry::Backoff), "{protocol:?}: {body}");
+        }
+    }
+}
+
+/// Events that say so many letters: as words, as a thought, as arguments.
+fn endless(protocol: Protocol, letters: &str) -> Vec<Vec<Value>> {
+    match protocol {
+        Protocol::Chat => {
+            let delta = |delta: Value| vec![json!({"choices": [{"delta": delta}]})];
+            let call = json!([{"index": 0, "id": "c", "function": {"name": "f", "arguments": letters}}]);
+            vec![delta(json!({ "content": letters })), delta(json!({ "reasoning": letters })), delta(json!({ "tool_calls": call }))]
+        }
+        Protocol::Responses => vec![vec![json!({"type": "response.output_text.delta", "output_index": 0, "delta": letters})]],
+        Protocol::Messages => {
+            let block = |block: Value, delta: Value| {
+                let start = json!({"type": "content_block_start", "index": 0, "content_block": block});
+                vec![start, json!({"type": "content_block_delta", "index": 0, "delta": delta})]
+            };
+            vec![
+                block(json!({"type": "text"}), json!({"type": "text_delta", "text": letters})),
+                block(json!({"type": "thinking"}), json!({"type": "thinking_delta", "thinking": letters})),
+                block(json!({"type": "thinking"}), json!({"type": "signature_delta", "signature": letters})),
+                block(json!({"type": "tool_use", "name": "f"}), json!({"type": "input_json_delta", "partial_json": letters})),
+            ]
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_endless_answer_is_stopped_whatever_it_consists_of() {
+    for protocol in PROTOCOLS {
+        for events in endless(protocol, &"x".repeat(1 << 16)) {
+            let error = failure(protocol, Play::events(&spelled(&events)).ending(Ending::Endless)).await;
+            assert_eq!((error.code.as_str(), error.retry), ("answer_too_large", Retry::Never), "{protocol:?}");
+            assert_eq!(error.message, format!("the answer amounts to more than {CONTENT_BYTES_MAX} bytes"));
+        }
+        let huge = Play::pieces(["data: ".to_owned(), "x".repeat(1 << 16)]).ending(Ending::Endless);
+        let error = failure(protocol, huge).await;
+        assert_eq!(error.message, format!("test: one event has more than {EVENT_BYTES_MAX} bytes"), "{protocol:?}");
+    }
+}
+
+#[tokio::test]
+async fn too_many_calls_are_refused() {
+    for protocol in PROTOCOLS {
+        let call = |index: usize| match protocol {
+            Protocol::Chat => json!({"choices": [{"delta": {"tool_calls": [{"index": index, "function": {"name": "f"}}]}}]}),
+            Protocol::Responses => {
+                json!({"type": "response.output_item.done", "output_index": index, "item": {"type": "function_call", "name": "f"}})
+            }
+            Protocol::Messages => {
+                json!({"type": "content_block_start", "index": index, "content_block": {"type": "tool_use", "name": "f"}})
+            }
+        };
+        let events: Vec<Value> = (0..=CALLS_MAX).map(call).collect();
+        let error = failure(protocol, Play::events(&spelled(&events))).await;
+        assert_eq!((error.code.as_str(), error.retry), ("answer_too_large", Retry::Never), "{protocol:?}");
+    }
+}
+
+#[tokio::test]
+async fn silence_is_not_waited_out() {
+    for protocol in PROTOCOLS {
+        let (events, _) = answer(protocol);
+        let server = serve(Play::events(&spelled(&events[..2])).ending(Ending::Silent)).await;
+        let mut config = config(&server);
+        config.idle_timeout_ms = 200;
+        let (_, error) = collect(&*protocol.model(config), request("hi")).await;
+        assert_eq!(error.map(|error| error.code).as_deref(), Some("stream_stalled"), "{protocol:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_status_keeps_its_meaning_and_words_carry_no_secrets() {
+    for protocol in PROTOCOLS {
+        for (status, code) in
+            [(400, "refused"), (401, "upstream_unauthorized"), (429, "rate_limited"), (500, "upstream_error"), (503, "overloaded")]
+        {
+            let server = serve(Play::json(status, json!({"error": {"message": "bad key sk-secret"}}).to_string())).await;
+            let mut config = config(&server);
+            config.api_key = Some("sk-secret".to_owned());
+            let error = collect(&*protocol.model(config), request("hi")).await.1.unwrap();
+            assert_eq!((error.code.as_str(), error.message), (code, format!("test answered {status}: bad key [hidden]")), "{protocol:?}");
+        }
+        let quota = json!({"error": {"code": "insufficient_quota", "message": "no money"}}).to_string();
+        assert_eq!(failure(protocol, Play::json(429, quota)).await.code, "insufficient_quota");
+    }
+}

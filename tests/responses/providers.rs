@@ -1,0 +1,220 @@
+//! One script, whoever plays it: every provider gives the same, breaks off in the same ways, and stands in for another.
+
+use serde_json::{Value, json};
+use windlass_tests::{Dialect, FakeModel, McpServer, Mode, Scene, Server, ServerBuilder, Speech, in_every_mode, until};
+
+use crate::stage::{ask, ask_with, mcp, scripted, with};
+
+const LAPS: &str = r#"
+laps:
+  - { text: "Let me see.", chunk: 4, calls: [{ tool: echo, arguments: { text: alpha } }, { tool: fail, arguments: {} }], usage: { in: 11, out: 3, cached: 2 } }
+  - { calls: [{ tool: add, arguments: { a: 2, b: 3 } }, { tool: echo, arguments: "{broken" }], usage: { in: 12, out: 4 } }
+  - { text: "It is alpha, and five.", chunk: 5, finish: length, usage: { in: 13, out: 5, cached: 12 } }
+"#;
+
+fn pieces(text: &str, bytes: usize) -> Vec<String> {
+    text.as_bytes().chunks(bytes).map(|piece| String::from_utf8_lossy(piece).into_owned()).collect()
+}
+
+/// The same laps as scenes.
+fn laps() -> Vec<Scene> {
+    let first = vec![("echo", json!({ "text": "alpha" }).to_string()), ("fail", "{}".to_owned())];
+    let second = vec![("add", json!({ "a": 2, "b": 3 }).to_string()), ("echo", "{broken".to_owned())];
+    let speech = |text: &str, bytes, calls, usage, is_short| {
+        Scene::Speak(Speech { thought: None, words: pieces(text, bytes), calls, usage: Some(usage), is_short, ..Speech::default() })
+    };
+    vec![
+        speech("Let me see.", 4, first, [11, 3, 2], false),
+        speech("", 1, second, [12, 4, 0], false),
+        speech("It is alpha, and five.", 5, Vec::new(), [13, 5, 12], true),
+    ]
+}
+
+/// A server whose model speaks so.
+async fn speaking(dialect: Dialect, scenes: Vec<Scene>, tools: &McpServer) -> (Server, FakeModel) {
+    let model = FakeModel::start(scenes).await;
+    let config = format!(
+        "{}{}limits: {{ sweep_interval: 50ms, backoff: 10ms, attempts: 3 }}\n",
+        model.config_in(dialect).replace("name: fake", "name: m"),
+        tools.config("tools")
+    );
+    (ServerBuilder::new(&config).start().await, model)
+}
+
+#[tokio::test]
+async fn a_043_the_same_script_gives_the_same_over_every_provider_in_every_mode() {
+    let (server, _tools) = scripted(LAPS).await;
+    let expected = server.respond(Mode::Plain, ask_with("go", &[mcp()])).await;
+    assert_eq!((expected.status(), &expected.object["usage"]["total_tokens"]), ("incomplete", &json!(48)));
+    assert_eq!(expected.shape(), ["message", "mcp_call", "mcp_call", "mcp_call", "mcp_call", "message"]);
+    let tools = McpServer::start().await;
+    for dialect in Dialect::EVERY {
+        let scenes = (0..4).flat_map(|_| laps()).collect();
+        let (server, model) = speaking(dialect, scenes, &tools).await;
+        for mode in [Mode::Plain, Mode::Streamed, Mode::Background, Mode::Followed] {
+            let made = server.respond(mode, ask_with("go", &[mcp()])).await;
+            assert_eq!(made.essence(), expected.essence(), "{dialect:?}, {mode:?}");
+        }
+        assert_eq!(model.asked().len(), 12, "{dialect:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_036_a_cut_stream_of_any_provider_is_gone_on_with_and_nobody_sees_the_cut() {
+    let tools = McpServer::start().await;
+    for dialect in Dialect::EVERY {
+        let scenes = vec![Scene::Cut("It was a dark"), Scene::Say("It was a dark and stormy night.")];
+        let (server, model) = speaking(dialect, scenes, &tools).await;
+        let made = server.respond(Mode::Streamed, ask("go")).await;
+        assert_eq!((made.status(), made.text().as_str()), ("completed", "It was a dark and stormy night."), "{dialect:?}");
+        assert_eq!((made.shape(), model.asked().len()), (vec!["message".to_owned()], 2), "{dialect:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_036_a_cut_stream_of_any_provider_that_goes_on_otherwise_goes_on_in_another_message() {
+    let tools = McpServer::start().await;
+    for dialect in Dialect::EVERY {
+        let scenes = vec![Scene::Cut("It was a dark"), Scene::Say("Something else entirely.")];
+        let (server, model) = speaking(dialect, scenes, &tools).await;
+        let made = server.respond(Mode::Streamed, ask("go")).await;
+        assert_eq!(made.text(), "It was a dark|Something else entirely.", "{dialect:?}");
+        let last = model.asked().pop().expect("it was asked").to_string();
+        assert!(last.contains("It was a dark") && last.contains("was cut off"), "{dialect:?}: the model is told: {last}");
+    }
+}
+
+#[tokio::test]
+async fn a_036_half_an_object_of_any_provider_fails_the_response() {
+    let tools = McpServer::start().await;
+    let format = json!({ "type": "json_schema", "name": "n", "schema": { "type": "object" } });
+    for dialect in Dialect::EVERY {
+        let (server, _model) = speaking(dialect, vec![Scene::Cut("{\"a\":"), Scene::Say("{\"b\": 2}")], &tools).await;
+        let made = server.respond(Mode::Streamed, with(ask("go"), json!({ "text": { "format": format } }))).await;
+        assert_eq!((made.status(), &made.object["error"]["code"]), ("failed", &json!("stream_cut")), "{dialect:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_036_a_provider_that_is_cut_or_fails_again_and_again_fails_the_response() {
+    let tools = McpServer::start().await;
+    for dialect in Dialect::EVERY {
+        for (scene, code, asked) in [
+            (Scene::Cut("never"), "stream_cut", 3),
+            (Scene::Fail(429, Vec::new()), "rate_limit_exceeded", 3),
+            (Scene::Fail(529, Vec::new()), "server_is_overloaded", 3),
+            (Scene::Fail(400, Vec::new()), "server_error", 1),
+        ] {
+            let (server, model) = speaking(dialect, vec![scene], &tools).await;
+            let made = server.respond(Mode::Streamed, ask("go")).await;
+            assert_eq!((made.status(), &made.object["error"]["code"]), ("failed", &json!(code)), "{dialect:?}");
+            assert_eq!(model.asked().len(), asked, "{dialect:?}, {code}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn images_and_files_go_on_to_every_provider() {
+    let tools = McpServer::start().await;
+    let content = json!([
+        { "type": "input_text", "text": "see" },
+        { "type": "input_image", "image_url": "data:image/png;base64,aGk=" },
+        { "type": "input_file", "filename": "a.pdf", "file_data": "data:application/pdf;base64,aGk=" },
+    ]);
+    let body = with(ask(""), json!({ "input": [{ "role": "user", "content": content }] }));
+    for dialect in Dialect::EVERY {
+        let (server, model) = speaking(dialect, vec![Scene::Say("seen")], &tools).await;
+        server.respond(Mode::Plain, body.clone()).await;
+        let asked = &model.asked()[0];
+        let (image, file) = match dialect {
+            Dialect::Chat => {
+                (&asked["messages"][0]["content"][1]["image_url"]["url"], &asked["messages"][0]["content"][2]["file"]["file_data"])
+            }
+            Dialect::Responses => (&asked["input"][0]["content"][1]["image_url"], &asked["input"][0]["content"][2]["file_data"]),
+            Dialect::Messages => {
+                let data = |index: usize| &asked["messages"][0]["content"][index]["source"]["data"];
+                (data(1), data(2))
+            }
+        };
+        let is_whole = |value: &Value| value.as_str().is_some_and(|text| text.ends_with("aGk="));
+        assert!(is_whole(image) && is_whole(file), "{dialect:?}: {asked}");
+    }
+}
+
+/// Two models of one name.
+async fn two(first: (&FakeModel, Dialect), second: (&FakeModel, Dialect), tools: &McpServer) -> Server {
+    let entry = |(model, dialect): (&FakeModel, Dialect)| {
+        format!("  - {{ name: m, provider: {}, base_url: '{}' }}\n", dialect.provider(), model.base_url)
+    };
+    let limits = "limits: { sweep_interval: 50ms, backoff: 10ms, attempts: 2 }\n";
+    let config = format!("models:\n{}{}{}{limits}", entry(first), entry(second), tools.config("tools"));
+    ServerBuilder::new(&config).start().await
+}
+
+#[tokio::test]
+async fn another_model_of_the_name_stands_in_for_one_that_cannot_be_had() {
+    let tools = McpServer::start().await;
+    in_every_mode(async |mode| {
+        let call = Scene::Call(vec![("echo", json!({ "text": "hi" }))]);
+        let first = FakeModel::start(vec![call, Scene::Fail(503, Vec::new())]).await;
+        let second = FakeModel::start(vec![Scene::Say("done")]).await;
+        let server = two((&first, Dialect::Chat), (&second, Dialect::Messages), &tools).await;
+        let made = server.respond(mode, ask_with("go", &[mcp()])).await;
+        assert_eq!((made.status(), made.text().as_str()), ("completed", "done"));
+        assert_eq!((first.asked().len(), second.asked().len()), (3, 1), "the first has its own tries, in its own lap");
+        let heard = second.asked()[0]["messages"].to_string();
+        assert!(heard.contains("tool_use") && heard.contains("tool_result"), "the second knows what happened: {heard}");
+        let run = made.object["windlass"]["run_id"].as_str().expect("a run").to_owned();
+        let history = server.history(&run).await;
+        let failed: Vec<&Value> = history.iter().filter(|event| event["kind"] == "attempt_failed").collect();
+        let fallbacks: Vec<&Value> = failed.iter().map(|event| &event["fallback"]).collect();
+        assert_eq!(fallbacks, [&Value::Null, &json!("m#2")], "the journal says who stood in");
+        until("the log says so", || async {
+            server.log().lines().any(|line| line.contains("stands in") && line.contains("m#2")).then_some(())
+        })
+        .await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn another_model_stands_in_after_whatever_another_server_may_not_suffer_from() {
+    let tools = McpServer::start().await;
+    for scene in [Scene::Fail(429, Vec::new()), Scene::Fail(500, Vec::new()), Scene::CutSpeech(silent())] {
+        let (first, second) = (FakeModel::start(vec![scene]).await, FakeModel::start(vec![Scene::Say("done")]).await);
+        let server = two((&first, Dialect::Responses), (&second, Dialect::Responses), &tools).await;
+        let made = server.respond(Mode::Streamed, ask("go")).await;
+        assert_eq!((made.status(), made.text().as_str(), first.asked().len()), ("completed", "done", 2));
+    }
+}
+
+/// Nothing but a beginning.
+fn silent() -> Speech {
+    Speech { words: vec![String::new()], ..Speech::default() }
+}
+
+#[tokio::test]
+async fn nobody_stands_in_for_a_model_that_refuses_or_has_begun_to_speak() {
+    let tools = McpServer::start().await;
+    for scene in [Scene::Fail(400, Vec::new()), Scene::Fail(401, Vec::new()), Scene::Cut("It was a dark")] {
+        let (first, second) = (FakeModel::start(vec![scene]).await, FakeModel::start(vec![Scene::Say("never")]).await);
+        let server = two((&first, Dialect::Chat), (&second, Dialect::Chat), &tools).await;
+        let made = server.respond(Mode::Streamed, ask("go")).await;
+        assert_eq!((made.status(), second.asked().len()), ("failed", 0), "{:#}", made.object);
+    }
+}
+
+#[tokio::test]
+async fn who_stands_in_is_known_after_a_kill() {
+    let tools = McpServer::start().await;
+    let (first, second) =
+        (FakeModel::start(vec![Scene::Fail(503, Vec::new())]).await, FakeModel::start(vec![Scene::Hang, Scene::Say("done")]).await);
+    let server = two((&first, Dialect::Responses), (&second, Dialect::Chat), &tools).await;
+    let asked = server.ask(Mode::Background, ask("go"));
+    let id = asked.id().await;
+    second.asked_times(1).await;
+    asked.hang_up();
+    let server = server.restart(&[]).await;
+    assert_eq!(server.over(&id).await["output"][0]["content"][0]["text"], "done");
+    assert_eq!((first.asked().len(), second.asked().len()), (2, 2), "the first is not asked again");
+}

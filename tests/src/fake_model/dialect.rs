@@ -1,0 +1,179 @@
+//! The same answer in the words of every protocol.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+/// A protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dialect {
+    /// Chat completions.
+    Chat,
+    /// Responses.
+    Responses,
+    /// Messages.
+    Messages,
+}
+
+/// Everything that an answer can have.
+#[derive(Clone, Debug, Default)]
+pub struct Speech {
+    /// A thought before everything else.
+    pub thought: Option<&'static str>,
+    /// Words, piece by piece.
+    pub words: Vec<String>,
+    /// Calls of tools, with arguments as they are written.
+    pub calls: Vec<(&'static str, String)>,
+    /// Tokens read, written, and of those read the ones that were in a cache.
+    pub usage: Option<[u64; 3]>,
+    /// Whether it stops before it is done.
+    pub is_short: bool,
+    /// How long it takes from one event to the next.
+    pub pause: Duration,
+}
+
+impl Dialect {
+    /// All of them.
+    pub const EVERY: [Dialect; 3] = [Dialect::Chat, Dialect::Responses, Dialect::Messages];
+
+    /// The provider that speaks it.
+    pub fn provider(self) -> &'static str {
+        match self {
+            Dialect::Chat => "openai-chat",
+            Dialect::Responses => "openai-responses",
+            Dialect::Messages => "anthropic",
+        }
+    }
+
+    /// Where it is spoken.
+    pub(super) fn path(self) -> &'static str {
+        match self {
+            Dialect::Chat => "/v1/chat/completions",
+            Dialect::Responses => "/v1/responses",
+            Dialect::Messages => "/v1/messages",
+        }
+    }
+
+    /// The whole answer, event by event, as the wire has it.
+    pub(super) fn events(self, speech: &Speech) -> Vec<String> {
+        match self {
+            Dialect::Chat => chat(speech),
+            Dialect::Responses => responses(speech).iter().map(named).collect(),
+            Dialect::Messages => messages(speech).iter().map(named).collect(),
+        }
+    }
+
+    /// The events up to and with its words, which are not the end.
+    pub(super) fn beginning(self, speech: &Speech) -> Vec<String> {
+        let last = speech.words.last().map(|words| json!(words).to_string()).expect("it has words");
+        let mut events = self.events(speech);
+        let spoken = events.iter().position(|event| event.contains("delta") && event.contains(&last));
+        events.truncate(spoken.map_or(0, |place| place + 1));
+        events
+    }
+}
+
+fn plain(event: &str) -> String {
+    format!("data: {event}\n\n")
+}
+
+fn named(event: &Value) -> String {
+    format!("event: {}\ndata: {event}\n\n", event["type"].as_str().unwrap_or_default())
+}
+
+/// A chunk of a chat completion.
+pub(super) fn chunk(delta: Value, finish: Option<&str>) -> String {
+    json!({ "choices": [ { "index": 0, "delta": delta, "finish_reason": finish } ] }).to_string()
+}
+
+fn chat(speech: &Speech) -> Vec<String> {
+    let Speech { thought, words, calls, usage, is_short, pause: _ } = speech;
+    let mut events: Vec<String> = thought.iter().map(|thought| chunk(json!({ "reasoning_content": thought }), None)).collect();
+    events.extend(words.iter().map(|words| chunk(json!({ "content": words }), None)));
+    let call = |(index, (tool, arguments)): (usize, &(&str, String))| {
+        let function = json!({ "name": tool, "arguments": arguments });
+        json!({ "index": index, "id": format!("c{index}"), "type": "function", "function": function })
+    };
+    if !calls.is_empty() {
+        let calls: Vec<Value> = calls.iter().enumerate().map(call).collect();
+        events.push(chunk(json!({ "tool_calls": calls }), None));
+    }
+    let finish = if calls.is_empty() { "stop" } else { "tool_calls" };
+    events.push(chunk(json!({}), Some(if *is_short { "length" } else { finish })));
+    if let Some([read, written, cached]) = usage {
+        let details = json!({ "cached_tokens": cached });
+        let usage = json!({ "prompt_tokens": read, "completion_tokens": written, "prompt_tokens_details": details });
+        events.push(json!({ "choices": [], "usage": usage }).to_string());
+    }
+    events.push("[DONE]".to_owned());
+    events.iter().map(|event| plain(event)).collect()
+}
+
+fn responses(speech: &Speech) -> Vec<Value> {
+    let Speech { thought, words, calls, usage, is_short, pause: _ } = speech;
+    let mut output: Vec<Value> = Vec::new();
+    let mut events = vec![json!({ "type": "response.created", "response": { "status": "in_progress", "output": [] } })];
+    let done = |place: usize, item: &Value| json!({ "type": "response.output_item.done", "output_index": place, "item": item });
+    if let Some(thought) = thought {
+        let summary = json!([{ "type": "summary_text", "text": thought }]);
+        let item = json!({ "type": "reasoning", "id": "rs_1", "summary": summary, "encrypted_content": format!("sealed {thought}") });
+        events.push(done(0, &item));
+        output.push(item);
+    }
+    if !words.is_empty() {
+        let place = output.len();
+        let delta = |words: &String| json!({ "type": "response.output_text.delta", "item_id": "msg_1", "output_index": place, "content_index": 0, "delta": words });
+        events.extend(words.iter().map(delta));
+        let part = json!({ "type": "output_text", "text": words.concat(), "annotations": [] });
+        let item = json!({ "type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": [part] });
+        events.push(done(place, &item));
+        output.push(item);
+    }
+    for (index, (tool, arguments)) in calls.iter().enumerate() {
+        let id = format!("c{index}");
+        let item = json!({ "type": "function_call", "id": "fc_1", "call_id": id, "name": tool, "arguments": arguments });
+        events.push(done(output.len(), &item));
+        output.push(item);
+    }
+    let usage = usage.map(|[read, written, cached]| {
+        json!({ "input_tokens": read, "output_tokens": written, "input_tokens_details": { "cached_tokens": cached } })
+    });
+    let (status, details) = match is_short {
+        true => ("incomplete", json!({ "reason": "max_output_tokens" })),
+        false => ("completed", Value::Null),
+    };
+    let response = json!({ "status": status, "incomplete_details": details, "output": output, "usage": usage });
+    events.push(json!({ "type": format!("response.{status}"), "response": response }));
+    events
+}
+
+fn messages(speech: &Speech) -> Vec<Value> {
+    let Speech { thought, words, calls, usage, is_short, pause: _ } = speech;
+    let [read, written, cached] = usage.unwrap_or_default();
+    let counted = json!({ "input_tokens": read - cached, "cache_read_input_tokens": cached, "output_tokens": 0 });
+    let mut events = vec![json!({ "type": "message_start", "message": { "content": [], "usage": counted } })];
+    let mut blocks: Vec<(Value, Vec<Value>)> = Vec::new();
+    if let Some(thought) = thought {
+        let signature = json!({ "type": "signature_delta", "signature": format!("sealed {thought}") });
+        let pieces = vec![json!({ "type": "thinking_delta", "thinking": thought }), signature];
+        blocks.push((json!({ "type": "thinking", "thinking": "", "signature": "" }), pieces));
+    }
+    if !words.is_empty() {
+        let pieces = words.iter().map(|words| json!({ "type": "text_delta", "text": words })).collect();
+        blocks.push((json!({ "type": "text", "text": "" }), pieces));
+    }
+    for (index, (tool, arguments)) in calls.iter().enumerate() {
+        let start = json!({ "type": "tool_use", "id": format!("c{index}"), "name": tool, "input": {} });
+        blocks.push((start, vec![json!({ "type": "input_json_delta", "partial_json": arguments })]));
+    }
+    for (index, (start, pieces)) in blocks.into_iter().enumerate() {
+        events.push(json!({ "type": "content_block_start", "index": index, "content_block": start }));
+        events.extend(pieces.into_iter().map(|piece| json!({ "type": "content_block_delta", "index": index, "delta": piece })));
+        events.push(json!({ "type": "content_block_stop", "index": index }));
+    }
+    let reason = if calls.is_empty() { "end_turn" } else { "tool_use" };
+    let delta = json!({ "stop_reason": if *is_short { "max_tokens" } else { reason } });
+    events.push(json!({ "type": "message_delta", "delta": delta, "usage": { "output_tokens": written } }));
+    events.push(json!({ "type": "message_stop" }));
+    events
+}
