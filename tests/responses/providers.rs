@@ -49,13 +49,14 @@ async fn a_043_the_same_script_gives_the_same_over_every_provider_in_every_mode(
     assert_eq!(expected.shape(), ["message", "mcp_call", "mcp_call", "mcp_call", "mcp_call", "message"]);
     let tools = McpServer::start().await;
     for dialect in Dialect::EVERY {
-        let scenes = (0..4).flat_map(|_| laps()).collect();
+        let modes = [Mode::Plain, Mode::Streamed, Mode::Background, Mode::Followed, Mode::Socket];
+        let scenes = modes.iter().flat_map(|_| laps()).collect();
         let (server, model) = speaking(dialect, scenes, &tools).await;
-        for mode in [Mode::Plain, Mode::Streamed, Mode::Background, Mode::Followed] {
+        for mode in modes {
             let made = server.respond(mode, ask_with("go", &[mcp()])).await;
             assert_eq!(made.essence(), expected.essence(), "{dialect:?}, {mode:?}");
         }
-        assert_eq!(model.asked().len(), 12, "{dialect:?}");
+        assert_eq!(model.asked().len(), 3 * modes.len(), "{dialect:?}");
     }
 }
 

@@ -75,7 +75,7 @@ async fn thoughts_stand_before_what_came_of_them_and_go_back_to_their_provider()
             think("Once more.", &[], &[("echo", json!({ "text": "ho" }))]),
             think("Now I know.", &["It is ", "hi."], &[]),
         ];
-        let model = FakeModel::start((0..4).flat_map(|_| laps.clone()).collect()).await;
+        let model = FakeModel::start(Mode::every().iter().flat_map(|_| laps.clone()).collect()).await;
         let server = start(&model, dialect, &tools, "").await;
         in_every_mode(async |mode| {
             let before = model.asked().len();
