@@ -77,6 +77,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    use_small_pages();
     match run(Arguments::parse().command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -84,6 +85,12 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// The allocator asks for huge pages, and every thread of an idle server would hold two megabytes for the little it needs. Before
+/// anything is allocated; a system that knows no huge pages refuses, and needs no telling.
+fn use_small_pages() {
+    let _ = rustix::thread::disable_transparent_huge_pages(true);
 }
 
 fn run(command: Command) -> anyhow::Result<()> {
