@@ -85,6 +85,58 @@ async fn a_036_a_cut_stream_of_any_provider_that_goes_on_otherwise_goes_on_in_an
     }
 }
 
+/// A server whose model can be given words to go on from.
+async fn prefilled(dialect: Dialect, scenes: Vec<Scene>) -> (Server, FakeModel) {
+    let model = FakeModel::start(scenes).await;
+    let models = model.config_in(dialect).replace("name: fake", "name: m, prefill: true");
+    let config = format!("{models}limits: {{ sweep_interval: 50ms, backoff: 10ms, attempts: 3 }}\n");
+    (ServerBuilder::new(&config).start().await, model)
+}
+
+const PREFILLED: [Dialect; 2] = [Dialect::Chat, Dialect::Messages];
+
+#[tokio::test]
+async fn a_036_a_model_that_goes_on_otherwise_is_given_its_words_to_go_on_from() {
+    for dialect in PREFILLED {
+        let scenes = vec![Scene::Cut("It was a dark"), Scene::Say("Something else entirely."), Scene::Say(" and stormy night.")];
+        let (server, model) = prefilled(dialect, scenes).await;
+        let made = server.respond(Mode::Streamed, ask("go")).await;
+        assert_eq!((made.status(), made.text().as_str()), ("completed", "It was a dark and stormy night."), "{dialect:?}");
+        let asked = model.asked();
+        let told = |asked: &Value| asked["messages"].as_array().and_then(|messages| messages.last()).cloned().unwrap_or_default();
+        let roles: Vec<Value> = asked.iter().map(|asked| told(asked)["role"].clone()).collect();
+        assert_eq!(roles, ["user", "user", "assistant"], "{dialect:?}: only what does not repeat itself is told its words");
+        assert!(told(&asked[2]).to_string().contains("It was a dark"), "{dialect:?}: {}", asked[2]);
+        assert!(dialect == Dialect::Messages || asked[2]["continue_final_message"] == true, "{}", asked[2]);
+    }
+}
+
+#[tokio::test]
+async fn a_036_half_an_object_is_gone_on_with_where_words_are_taken() {
+    let format = json!({ "type": "json_schema", "name": "n", "schema": { "type": "object" } });
+    for dialect in PREFILLED {
+        let (server, _model) = prefilled(dialect, vec![Scene::Cut("{\"a\":"), Scene::Say("{\"b\": 2}"), Scene::Say(" 1}")]).await;
+        let made = server.respond(Mode::Streamed, with(ask("go"), json!({ "text": { "format": format } }))).await;
+        assert_eq!((made.status(), made.text().as_str()), ("completed", "{\"a\": 1}"), "{dialect:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_036_a_model_that_refuses_its_words_goes_on_in_another_message() {
+    for dialect in PREFILLED {
+        let otherwise = || Scene::Say("Something else.");
+        let refused = vec![Scene::Cut("It was a dark"), otherwise(), Scene::Fail(400, Vec::new()), otherwise()];
+        let (server, model) = prefilled(dialect, refused).await;
+        let made = server.respond(Mode::Streamed, ask("go")).await;
+        assert_eq!((made.status(), made.text().as_str()), ("completed", "It was a dark|Something else."), "{dialect:?}");
+        assert_eq!(model.asked().len(), 4, "{dialect:?}");
+    }
+    // Anthropic refuses words that end with a space, so nobody tries.
+    let (server, model) = prefilled(Dialect::Messages, vec![Scene::Cut("It was "), Scene::Say("Else."), Scene::Say("Else.")]).await;
+    let made = server.respond(Mode::Streamed, ask("go")).await;
+    assert_eq!((made.text().as_str(), model.asked().len()), ("It was |Else.", 3));
+}
+
 #[tokio::test]
 async fn a_036_half_an_object_of_any_provider_fails_the_response() {
     let tools = McpServer::start().await;

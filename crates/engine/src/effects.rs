@@ -8,12 +8,12 @@ use tokio::{sync::mpsc, task::AbortHandle};
 use windlass_kernel::{
     AgentKey, BoxRange, CallKey, Epoch, Manifest, Remote, Reply, RunId, Tenant, Timestamp, ToolName, ToolServer, content::Call,
 };
-use windlass_ports::{Executor, Item, ModelError, ModelRequest, ModelTool, Retry, StoreError, ToolCall, ToolReport, ToolServers};
+use windlass_ports::{Executor, Item, Model, ModelError, ModelRequest, ModelTool, Retry, StoreError, ToolCall, ToolReport, ToolServers};
 
 use crate::{
     engine::Inner,
     failover::Turn,
-    gather::{self, Announcer, Limits, NoReply},
+    gather::{self, Announcer, Begins, Limits, NoReply},
     live::Words,
     note::{Broken, Note, Thought, ToolDone},
     prompt,
@@ -78,7 +78,7 @@ async fn ask(
         return Err(Broken::NotStarted);
     }
     inner.crash.before_effect("model_call");
-    let stream = model.call(ModelRequest {
+    let request = ModelRequest {
         model: call.manifest.model.clone(),
         run: call.run,
         iteration: call.iteration,
@@ -89,7 +89,8 @@ async fn ask(
         choice: call.manifest.choice.clone(),
         one_call: call.manifest.one_call,
         parameters: call.manifest.parameters.clone().map(Arc::new),
-    });
+        prefill: None,
+    };
     let limits = Limits { bytes: inner.settings.reply_bytes_max, calls: inner.settings.calls_per_lap_max };
     let announcer = call.words.map(|words| Announcer {
         inner: inner.clone(),
@@ -103,8 +104,8 @@ async fn ask(
     });
     let reply = async {
         match announcer {
-            Some(announcer) => gather::announce(stream, limits, announcer).await,
-            None => gather::gather(stream, limits).await,
+            Some(announcer) => announce(model.as_ref(), request, limits, announcer).await,
+            None => gather::gather(model.call(request), limits).await,
         }
     };
     let reply = tokio::time::timeout(call.deadline, reply).await;
@@ -113,6 +114,24 @@ async fn ask(
         NoReply::Failed(error) => Broken::Failed(error),
         NoReply::Diverged => Broken::Diverged,
         NoReply::Closed => Broken::NotStarted,
+    })
+}
+
+/// Has an answer announced. A model that does not repeat what it said is given its words to go on from, if it takes such.
+async fn announce(model: &dyn Model, request: ModelRequest, limits: Limits, announcer: Announcer) -> Result<Reply, NoReply> {
+    let words = announcer.words.said().text;
+    if words.is_empty() || !model.takes_prefill(&words) {
+        return gather::announce(model.call(request), Begins::Anew, limits, announcer).await;
+    }
+    match gather::announce(model.call(request.clone()), Begins::Anew, limits, announcer.clone()).await {
+        Err(NoReply::Diverged) => {}
+        reply => return reply,
+    }
+    let request = ModelRequest { prefill: Some(words), ..request };
+    gather::announce(model.call(request), Begins::Behind, limits, announcer).await.map_err(|why| match why {
+        // One that refuses to be told its words has gone on otherwise.
+        NoReply::Failed(ModelError { retry: Retry::Never, .. }) => NoReply::Diverged,
+        NoReply::Failed(_) | NoReply::Diverged | NoReply::Closed => why,
     })
 }
 

@@ -62,12 +62,24 @@ pub(crate) async fn gather(mut stream: ModelStream, limits: Limits) -> Result<Re
     Ok(answer.reply)
 }
 
+/// How an answer stands to the words that were announced of an earlier try.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Begins {
+    /// It begins with them again.
+    Anew,
+    /// It goes on after them.
+    Behind,
+}
+
 /// Puts an answer together and announces its words as they come, in the pieces they come in.
-pub(crate) async fn announce(mut stream: ModelStream, limits: Limits, announcer: Announcer) -> Result<Reply, NoReply> {
-    let said = announcer.words.said();
+pub(crate) async fn announce(mut stream: ModelStream, begins: Begins, limits: Limits, announcer: Announcer) -> Result<Reply, NoReply> {
+    let announced = announcer.words.said().text;
     let mut answer = Answer::new(limits);
-    let has_spoken = !said.text.is_empty();
-    let mut repeated = Repeated { announced: said.text, seen: 0 };
+    if begins == Begins::Behind {
+        answer.take(ModelEvent::Text(announced.clone()))?;
+    }
+    let (has_spoken, begun) = (!announced.is_empty(), answer.reply.text.len());
+    let mut repeated = Repeated { announced, seen: begun };
     let mut waiting = Said::default();
     let mut keeping: Option<Keeping<'_>> = None;
     loop {
@@ -107,7 +119,7 @@ pub(crate) async fn announce(mut stream: ModelStream, limits: Limits, announcer:
                 answer.take(ModelEvent::Text(text))?;
             }
             // The words that another try announced have its thoughts before them.
-            ModelEvent::Reasoning(_) if has_spoken && answer.reply.text.is_empty() => {}
+            ModelEvent::Reasoning(_) if has_spoken && answer.reply.text.len() == begun => {}
             event @ (ModelEvent::Reasoning(_) | ModelEvent::Call(_) | ModelEvent::Usage(_) | ModelEvent::Finish(_)) => {
                 answer.take(event)?
             }

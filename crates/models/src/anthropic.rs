@@ -5,13 +5,11 @@ mod parts;
 mod request;
 mod thinking;
 
-use windlass_ports::{Model, ModelRequest, ModelStream};
+use serde_json::Value;
+use windlass_ports::ModelRequest;
 
 use self::answer::Answer;
-use crate::remote::{ConfigError, Key, Protocol, Remote, RemoteConfig};
-
-const PROTOCOL: Protocol =
-    Protocol { path: &["v1", "messages"], key: Key::Header("x-api-key"), headers: &[("anthropic-version", "2023-06-01")] };
+use crate::remote::{Key, Protocol};
 
 /// Whose thoughts this provider takes back.
 const THOUGHTS: &str = "anthropic";
@@ -19,28 +17,26 @@ const THOUGHTS: &str = "anthropic";
 /// What marks the seal of a thought that the provider shows nothing of. No signature has a colon in it.
 const REDACTED: &str = "redacted:";
 
-/// A model behind a server of the Messages protocol.
-#[derive(Debug)]
-pub struct Anthropic(Remote);
+/// The Messages protocol.
+pub enum Messages {}
 
-impl Anthropic {
-    /// Makes the client. Nothing is sent before the first call.
-    pub fn new(config: RemoteConfig) -> Result<Self, ConfigError> {
-        Remote::new(config, &PROTOCOL).map(Anthropic)
-    }
-}
+impl Protocol for Messages {
+    type Answer = Answer;
 
-impl Model for Anthropic {
-    fn call(&self, request: ModelRequest) -> ModelStream {
-        let body = request::body(&request, self.0.model_for(&request));
-        self.0.post(&body, Answer::new(request.iteration))
+    const PATH: &'static [&'static str] = &["v1", "messages"];
+    const KEY: Key = Key::Header("x-api-key");
+    const HEADERS: &'static [(&'static str, &'static str)] = &[("anthropic-version", "2023-06-01")];
+
+    fn body(request: &ModelRequest, model: &str) -> Value {
+        request::body(request, model)
     }
 
-    fn provider(&self) -> &str {
-        self.0.name()
+    fn answer(iteration: u32) -> Answer {
+        Answer::new(iteration)
     }
 
-    fn concurrency(&self) -> usize {
-        self.0.concurrency
+    /// Words that end with a space are refused there.
+    fn takes_prefill(words: &str) -> bool {
+        !words.ends_with(char::is_whitespace)
     }
 }

@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// An answer in the making, in the words of one protocol. It never holds more than the limits allow.
-pub(crate) trait Answer: Send + 'static {
+pub trait Answer: Send + 'static {
     /// What the protocol calls an answer.
     const KIND: &'static str;
 
@@ -40,7 +40,7 @@ pub(crate) trait Answer: Send + 'static {
 
 /// How far an answer is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Progress {
+pub enum Progress {
     /// Nothing of it has come.
     #[default]
     Awaited,
@@ -54,7 +54,7 @@ pub(crate) enum Progress {
 
 /// What an upstream said instead of a piece of its answer.
 #[derive(Debug)]
-pub(crate) enum Refused {
+pub enum Refused {
     /// It is an error of our own wording.
     Ours(ModelError),
     /// It is the upstream's error object, which the exchange knows how to tell.

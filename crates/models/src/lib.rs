@@ -24,9 +24,15 @@ mod room;
 mod scripted;
 mod upstream;
 
-pub use anthropic::Anthropic;
-pub use openai_chat::OpenAiChat;
-pub use openai_responses::OpenAiResponses;
 pub use registry::{Entry, PASS_THROUGH, Registry};
-pub use remote::{ConfigError, RemoteConfig};
+pub use remote::{ConfigError, Remote, RemoteConfig};
 pub use scripted::{ScriptError, Scripted};
+
+/// A model behind a server of the Chat Completions protocol.
+pub type OpenAiChat = Remote<openai_chat::ChatCompletions>;
+
+/// A model behind a server of the Responses protocol.
+pub type OpenAiResponses = Remote<openai_responses::Responses>;
+
+/// A model behind a server of the Messages protocol.
+pub type Anthropic = Remote<anthropic::Messages>;

@@ -3,35 +3,26 @@
 mod answer;
 mod request;
 
-use windlass_ports::{Model, ModelRequest, ModelStream};
+use serde_json::Value;
+use windlass_ports::ModelRequest;
 
 use self::answer::Answer;
-use crate::remote::{ConfigError, Key, Protocol, Remote, RemoteConfig};
+use crate::remote::{Key, Protocol};
 
-const PROTOCOL: Protocol = Protocol { path: &["chat", "completions"], key: Key::Bearer, headers: &[] };
+/// The Chat Completions protocol.
+pub enum ChatCompletions {}
 
-/// A model behind a Chat Completions server.
-#[derive(Debug)]
-pub struct OpenAiChat(Remote);
+impl Protocol for ChatCompletions {
+    type Answer = Answer;
 
-impl OpenAiChat {
-    /// Makes the client. Nothing is sent before the first call.
-    pub fn new(config: RemoteConfig) -> Result<Self, ConfigError> {
-        Remote::new(config, &PROTOCOL).map(OpenAiChat)
-    }
-}
+    const PATH: &'static [&'static str] = &["chat", "completions"];
+    const KEY: Key = Key::Bearer;
 
-impl Model for OpenAiChat {
-    fn call(&self, request: ModelRequest) -> ModelStream {
-        let body = request::body(&request, self.0.model_for(&request));
-        self.0.post(&body, Answer::new(request.iteration))
+    fn body(request: &ModelRequest, model: &str) -> Value {
+        request::body(request, model)
     }
 
-    fn provider(&self) -> &str {
-        self.0.name()
-    }
-
-    fn concurrency(&self) -> usize {
-        self.0.concurrency
+    fn answer(iteration: u32) -> Answer {
+        Answer::new(iteration)
     }
 }

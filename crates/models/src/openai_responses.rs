@@ -6,38 +6,34 @@
 mod answer;
 mod request;
 
-use windlass_ports::{Model, ModelRequest, ModelStream};
+use serde_json::Value;
+use windlass_ports::ModelRequest;
 
 use self::answer::Answer;
-use crate::remote::{ConfigError, Key, Protocol, Remote, RemoteConfig};
-
-const PROTOCOL: Protocol = Protocol { path: &["responses"], key: Key::Bearer, headers: &[] };
+use crate::remote::{Key, Protocol};
 
 /// Whose thoughts this provider takes back.
 const THOUGHTS: &str = "openai";
 
-/// A model behind a server of the Responses protocol.
-#[derive(Debug)]
-pub struct OpenAiResponses(Remote);
+/// The Responses protocol.
+pub enum Responses {}
 
-impl OpenAiResponses {
-    /// Makes the client. Nothing is sent before the first call.
-    pub fn new(config: RemoteConfig) -> Result<Self, ConfigError> {
-        Remote::new(config, &PROTOCOL).map(OpenAiResponses)
-    }
-}
+impl Protocol for Responses {
+    type Answer = Answer;
 
-impl Model for OpenAiResponses {
-    fn call(&self, request: ModelRequest) -> ModelStream {
-        let body = request::body(&request, self.0.model_for(&request));
-        self.0.post(&body, Answer::new(request.iteration))
+    const PATH: &'static [&'static str] = &["responses"];
+    const KEY: Key = Key::Bearer;
+
+    fn body(request: &ModelRequest, model: &str) -> Value {
+        request::body(request, model)
     }
 
-    fn provider(&self) -> &str {
-        self.0.name()
+    fn answer(iteration: u32) -> Answer {
+        Answer::new(iteration)
     }
 
-    fn concurrency(&self) -> usize {
-        self.0.concurrency
+    /// The protocol has no word for it.
+    fn takes_prefill(_words: &str) -> bool {
+        false
     }
 }

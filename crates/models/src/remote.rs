@@ -3,7 +3,7 @@
 //! A call is one POST whose answer is streamed. Nothing is retried here and nothing survives the stream: dropping it closes
 //! the request. Redirects are not followed, since they could carry the key somewhere else.
 
-use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, fmt, marker::PhantomData, sync::Arc, time::Duration};
 
 use reqwest::{
     Client, Url,
@@ -11,7 +11,7 @@ use reqwest::{
     redirect,
 };
 use serde_json::Value;
-use windlass_ports::{ModelRequest, ModelStream};
+use windlass_ports::{Model, ModelRequest, ModelStream};
 
 use crate::{
     exchange::{Answer, Exchange},
@@ -35,6 +35,8 @@ pub struct RemoteConfig {
     pub connect_timeout_ms: u64,
     /// How long a server may stay silent: before its answer and between two events of it.
     pub idle_timeout_ms: u64,
+    /// Whether the model goes on from words that it is given as its own.
+    pub prefill: bool,
     /// More headers for every request.
     pub headers: BTreeMap<String, String>,
 }
@@ -50,6 +52,7 @@ impl RemoteConfig {
             concurrency: 64,
             connect_timeout_ms: 10_000,
             idle_timeout_ms: 120_000,
+            prefill: false,
             headers: BTreeMap::new(),
         }
     }
@@ -58,7 +61,7 @@ impl RemoteConfig {
 /// Hides the key and the values of headers, which may hold keys too.
 impl fmt::Debug for RemoteConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let RemoteConfig { name, base_url, api_key, model, concurrency, connect_timeout_ms, idle_timeout_ms, headers } = self;
+        let RemoteConfig { name, base_url, api_key, model, concurrency, connect_timeout_ms, idle_timeout_ms, prefill, headers } = self;
         f.debug_struct("RemoteConfig")
             .field("name", name)
             .field("base_url", &place_of(base_url))
@@ -67,6 +70,7 @@ impl fmt::Debug for RemoteConfig {
             .field("concurrency", concurrency)
             .field("connect_timeout_ms", connect_timeout_ms)
             .field("idle_timeout_ms", idle_timeout_ms)
+            .field("prefill", prefill)
             .field("headers", &headers.keys().collect::<Vec<_>>())
             .finish()
     }
@@ -102,74 +106,95 @@ pub enum ConfigError {
     },
 }
 
-/// What a protocol asks of a request besides its body.
-pub(crate) struct Protocol {
+/// What one protocol makes of a request and of its answer.
+pub trait Protocol: Send + Sync + 'static {
+    /// An answer in the making.
+    type Answer: Answer;
+
     /// The path below the base address.
-    pub(crate) path: &'static [&'static str],
+    const PATH: &'static [&'static str];
     /// How the key is shown.
-    pub(crate) key: Key,
+    const KEY: Key;
     /// Headers that every request has.
-    pub(crate) headers: &'static [(&'static str, &'static str)],
+    const HEADERS: &'static [(&'static str, &'static str)] = &[];
+
+    /// What is posted, to the model the server knows by that name.
+    fn body(request: &ModelRequest, model: &str) -> Value;
+
+    /// Who puts the answer of a lap together.
+    fn answer(iteration: u32) -> Self::Answer;
+
+    /// Whether an answer can be asked for that goes on from these words.
+    fn takes_prefill(_words: &str) -> bool {
+        true
+    }
 }
 
 /// Where a key goes.
 #[derive(Clone, Copy)]
-pub(crate) enum Key {
+pub enum Key {
     /// `authorization: Bearer …`
     Bearer,
     /// A header of its own, as it is.
     Header(&'static str),
 }
 
-/// A server that calls are sent to.
-pub(crate) struct Remote {
+/// A model behind a server of one protocol.
+pub struct Remote<P> {
     client: Client,
     endpoint: Url,
     headers: HeaderMap,
-    pub(crate) model: Option<String>,
-    pub(crate) concurrency: usize,
+    model: Option<String>,
+    concurrency: usize,
+    prefill: bool,
     upstream: Arc<Upstream>,
+    protocol: PhantomData<P>,
 }
 
-impl Remote {
+impl<P: Protocol> Remote<P> {
     /// Makes the client. Nothing is sent before the first call.
-    pub(crate) fn new(config: RemoteConfig, protocol: &Protocol) -> Result<Self, ConfigError> {
+    pub fn new(config: RemoteConfig) -> Result<Self, ConfigError> {
         // The HTTP client panics without one, and a library should not bring a server down for its set-up.
         if rustls::crypto::CryptoProvider::get_default().is_none() {
             return Err(ConfigError::NoTlsProvider);
         }
-        let endpoint = endpoint(&config, protocol.path)?;
-        let headers = headers(&config, protocol)?;
+        let endpoint = endpoint(&config, P::PATH)?;
+        let headers = headers::<P>(&config)?;
         let mut client =
             Client::builder().redirect(redirect::Policy::none()).connect_timeout(Duration::from_millis(config.connect_timeout_ms));
         if is_loopback(&endpoint) {
             client = client.no_proxy();
         }
         let client = client.build().map_err(|source| ConfigError::Client { name: config.name.clone(), source })?;
-        let secrets = config.api_key.into_iter().chain(config.headers.into_values()).collect();
-        let upstream = Arc::new(Upstream { name: config.name, idle: Duration::from_millis(config.idle_timeout_ms), secrets });
-        Ok(Remote { client, endpoint, headers, model: config.model, concurrency: config.concurrency, upstream })
+        let RemoteConfig { name, api_key, model, concurrency, idle_timeout_ms, prefill, headers: more, .. } = config;
+        let secrets = api_key.into_iter().chain(more.into_values()).collect();
+        let upstream = Arc::new(Upstream { name, idle: Duration::from_millis(idle_timeout_ms), secrets });
+        Ok(Remote { client, endpoint, headers, model, concurrency, prefill, upstream, protocol: PhantomData })
+    }
+}
+
+impl<P: Protocol> Model for Remote<P> {
+    fn call(&self, request: ModelRequest) -> ModelStream {
+        let body = P::body(&request, self.model.as_deref().unwrap_or(&request.model));
+        let http = self.client.post(self.endpoint.clone()).headers(self.headers.clone()).body(body.to_string());
+        Exchange::start(Arc::clone(&self.upstream), http, P::answer(request.iteration))
     }
 
-    /// The provider's name.
-    pub(crate) fn name(&self) -> &str {
+    fn provider(&self) -> &str {
         &self.upstream.name
     }
 
-    /// The model's name there.
-    pub(crate) fn model_for<'a>(&'a self, request: &'a ModelRequest) -> &'a str {
-        self.model.as_deref().unwrap_or(&request.model)
+    fn concurrency(&self) -> usize {
+        self.concurrency
     }
 
-    /// Sends a body once the stream is polled, and has the answer put together.
-    pub(crate) fn post(&self, body: &Value, answer: impl Answer) -> ModelStream {
-        let http = self.client.post(self.endpoint.clone()).headers(self.headers.clone()).body(body.to_string());
-        Exchange::start(Arc::clone(&self.upstream), http, answer)
+    fn takes_prefill(&self, words: &str) -> bool {
+        self.prefill && P::takes_prefill(words)
     }
 }
 
 /// Shows no address and no headers: both may hold secrets.
-impl fmt::Debug for Remote {
+impl<P> fmt::Debug for Remote<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Remote").field("name", &self.upstream.name).field("model", &self.model).finish_non_exhaustive()
     }
@@ -189,16 +214,16 @@ fn endpoint(config: &RemoteConfig, path: &[&str]) -> Result<Url, ConfigError> {
     Ok(url)
 }
 
-fn headers(config: &RemoteConfig, protocol: &Protocol) -> Result<HeaderMap, ConfigError> {
+fn headers<P: Protocol>(config: &RemoteConfig) -> Result<HeaderMap, ConfigError> {
     let bad = |what: String| ConfigError::Header { name: config.name.clone(), what };
     let mut headers = HeaderMap::new();
     headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream, application/json"));
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    for (name, value) in protocol.headers {
+    for (name, value) in P::HEADERS {
         headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
     }
     if let Some(key) = &config.api_key {
-        let (name, shown) = match protocol.key {
+        let (name, shown) = match P::KEY {
             Key::Bearer => (AUTHORIZATION, format!("Bearer {key}")),
             Key::Header(name) => (HeaderName::from_static(name), key.clone()),
         };
@@ -240,8 +265,7 @@ fn place_of(url: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const PROTOCOL: Protocol = Protocol { path: &["v1", "messages"], key: Key::Header("x-api-key"), headers: &[] };
+    use crate::anthropic::Messages;
 
     #[test]
     fn debug_output_hides_what_may_be_secret() {
@@ -269,7 +293,7 @@ mod tests {
     #[test]
     fn a_version_is_not_put_behind_an_address_that_ends_with_it() {
         for base in ["http://h", "http://h/", "http://h/v1", "http://h/v1/"] {
-            let url = endpoint(&RemoteConfig::new("p", base), PROTOCOL.path).map(String::from);
+            let url = endpoint(&RemoteConfig::new("p", base), &["v1", "messages"]).map(String::from);
             assert_eq!(url.unwrap(), "http://h/v1/messages", "{base}");
         }
     }
@@ -278,13 +302,13 @@ mod tests {
     fn a_key_that_no_header_can_carry_is_refused_without_being_shown() {
         let mut config = RemoteConfig::new("p", "http://h");
         config.api_key = Some("sk\n1".to_owned());
-        let error = headers(&config, &PROTOCOL).unwrap_err();
+        let error = headers::<Messages>(&config).unwrap_err();
         assert_eq!(error.to_string(), "the api_key of p cannot be sent as a header");
     }
 
     #[test]
     fn a_process_without_tls_is_told_so() {
-        let made = Remote::new(RemoteConfig::new("p", "http://h"), &PROTOCOL);
+        let made = Remote::<Messages>::new(RemoteConfig::new("p", "http://h"));
         assert!(matches!(made, Err(ConfigError::NoTlsProvider)), "{made:?}");
     }
 

@@ -16,6 +16,11 @@ pub trait Model: Send + Sync {
 
     /// How many calls the provider takes at once.
     fn concurrency(&self) -> usize;
+
+    /// Whether it goes on from these words, if a request gives them to it as the beginning of its answer.
+    fn takes_prefill(&self, _words: &str) -> bool {
+        false
+    }
 }
 
 /// The configured models.
@@ -61,6 +66,8 @@ pub struct ModelRequest {
     pub one_call: bool,
     /// How it should answer: an object in the words of the Responses protocol.
     pub parameters: Option<Arc<Value>>,
+    /// Words that the answer begins with, for a model that takes such: it says only what comes after them.
+    pub prefill: Option<String>,
 }
 
 /// One message of the conversation.

@@ -224,6 +224,8 @@ pub struct Model {
     pub connect_timeout: Duration,
     /// How long the provider may be silent in the middle of an answer.
     pub idle_timeout: Duration,
+    /// Whether it can be given words to go on from.
+    pub prefill: bool,
 }
 
 impl Model {
@@ -235,6 +237,7 @@ impl Model {
             concurrency: 64,
             connect_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(60),
+            prefill: false,
         }
     }
 }

@@ -149,6 +149,7 @@ fn entry(model: &config::Model, name: &str) -> anyhow::Result<Entry> {
             config.concurrency = model.concurrency;
             config.connect_timeout_ms = millis(model.connect_timeout);
             config.idle_timeout_ms = millis(model.idle_timeout);
+            config.prefill = model.prefill;
             let made: Arc<dyn Model> = match protocol {
                 Protocol::OpenAiChat => Arc::new(OpenAiChat::new(config)?),
                 Protocol::OpenAiResponses => Arc::new(OpenAiResponses::new(config)?),

@@ -16,7 +16,7 @@ use crate::{
 
 /// An answer in the making.
 #[derive(Debug, Default)]
-pub(super) struct Answer {
+pub struct Answer {
     iteration: u32,
     /// Blocks that are not text, by their place.
     blocks: BTreeMap<u64, Block>,

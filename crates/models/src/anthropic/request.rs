@@ -128,6 +128,9 @@ impl Talk {
                 }
             }
         }
+        if let Some(words) = &request.prefill {
+            talk.assistant(&[], words, &[]);
+        }
         talk
     }
 
@@ -190,7 +193,19 @@ mod tests {
         let run = RunId(uuid::Uuid::from_u128(1));
         let (instructions, tools) = (None, [].into());
         let (choice, one_call, parameters) = (ToolChoice::Auto, false, None);
-        ModelRequest { model: "m".into(), run, iteration: 1, attempt: 1, instructions, messages, tools, choice, one_call, parameters }
+        ModelRequest {
+            model: "m".into(),
+            run,
+            iteration: 1,
+            attempt: 1,
+            instructions,
+            messages,
+            tools,
+            choice,
+            one_call,
+            parameters,
+            prefill: None,
+        }
     }
 
     fn thought(provider: &str, summary: &str, sealed: Option<&str>) -> Reasoning {
@@ -207,6 +222,15 @@ mod tests {
     fn with_effort(mut request: ModelRequest, effort: &str) -> ModelRequest {
         request.parameters = Some(json!({ "reasoning": { "effort": effort } }).into());
         request
+    }
+
+    #[test]
+    fn words_to_go_on_from_are_the_last_turn_and_nothing_is_thought_before_them() {
+        let request = with_effort(request(vec![ModelMessage::User("hi".into())]), "low");
+        assert_eq!(body(&request, "claude-opus-4-5")["thinking"]["type"], "enabled");
+        let sent = body(&ModelRequest { prefill: Some("Once".into()), ..request }, "claude-opus-4-5");
+        assert_eq!(sent["messages"][1], json!({ "role": "assistant", "content": [{ "type": "text", "text": "Once" }] }));
+        assert!(sent.get("thinking").is_none(), "{sent}");
     }
 
     #[test]

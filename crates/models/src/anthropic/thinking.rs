@@ -33,8 +33,9 @@ pub(super) fn allowance(request: &ModelRequest, model: &str, messages: &[Value])
     let given = |key: &str| request.parameters.as_deref().and_then(|parameters| parameters.get(key));
     let asked = given("max_output_tokens").and_then(Value::as_u64);
     let reasoning = |key: &str| given("reasoning").and_then(|reasoning| reasoning.get(key)?.as_str());
-    // Models that must call a tool do not think.
-    let effort = reasoning("effort").filter(|_| matches!(request.choice, ToolChoice::Auto | ToolChoice::None));
+    // Models that must call a tool do not think, nor those that are in the middle of their words.
+    let may_think = matches!(request.choice, ToolChoice::Auto | ToolChoice::None) && request.prefill.is_none();
+    let effort = reasoning("effort").filter(|_| may_think);
     let Some((effort, budget)) = effort.and_then(|effort| Some((effort, budget(effort)?))) else {
         return Allowance { max_tokens: asked.unwrap_or(ANSWER_TOKENS), thinking: Thinking::Off };
     };

@@ -13,7 +13,7 @@ use crate::{
 
 /// An answer in the making.
 #[derive(Debug, Default)]
-pub(super) struct Answer {
+pub struct Answer {
     iteration: u32,
     calls: Vec<Slot>,
     /// What the model thinks, until it says something.

@@ -34,6 +34,11 @@ pub(super) fn body(request: &ModelRequest, model: &str) -> Value {
     if let Some(parameters) = request.parameters.as_deref() {
         set_parameters(&mut body, parameters);
     }
+    if request.prefill.is_some() {
+        // Servers that do not go on from a last message of the assistant's by themselves want to be told.
+        body["add_generation_prompt"] = Value::Bool(false);
+        body["continue_final_message"] = Value::Bool(true);
+    }
     body
 }
 
@@ -94,6 +99,7 @@ fn messages(request: &ModelRequest) -> Vec<Value> {
             ModelMessage::ToolResult { provider_id, tool: _, output } => messages.push(tool_result(provider_id, output)),
         }
     }
+    messages.extend(request.prefill.iter().map(|words| assistant(words, &[])));
     messages
 }
 
@@ -189,7 +195,19 @@ mod tests {
         let run = RunId(uuid::Uuid::from_u128(1));
         let (instructions, tools) = (None, [].into());
         let (choice, one_call, parameters) = (ToolChoice::Auto, false, None);
-        ModelRequest { model: "m".into(), run, iteration: 1, attempt: 1, instructions, messages, tools, choice, one_call, parameters }
+        ModelRequest {
+            model: "m".into(),
+            run,
+            iteration: 1,
+            attempt: 1,
+            instructions,
+            messages,
+            tools,
+            choice,
+            one_call,
+            parameters,
+            prefill: None,
+        }
     }
 
     fn mapped(messages: Vec<ModelMessage>) -> Value {

@@ -16,7 +16,7 @@ use crate::{
 
 /// An answer in the making.
 #[derive(Debug, Default)]
-pub(super) struct Answer {
+pub struct Answer {
     iteration: u32,
     /// The calls by their place in the output.
     calls: BTreeMap<u64, RequestedCall>,

@@ -135,7 +135,19 @@ mod tests {
         let run = RunId(uuid::Uuid::from_u128(1));
         let (instructions, tools) = (None, [].into());
         let (choice, one_call, parameters) = (ToolChoice::Auto, false, None);
-        ModelRequest { model: "m".into(), run, iteration: 1, attempt: 1, instructions, messages, tools, choice, one_call, parameters }
+        ModelRequest {
+            model: "m".into(),
+            run,
+            iteration: 1,
+            attempt: 1,
+            instructions,
+            messages,
+            tools,
+            choice,
+            one_call,
+            parameters,
+            prefill: None,
+        }
     }
 
     fn thought_of(provider: &str, sealed: Option<&str>) -> Reasoning {

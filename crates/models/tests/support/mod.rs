@@ -220,6 +220,7 @@ pub fn request(input: &str) -> ModelRequest {
         choice: ToolChoice::Auto,
         one_call: false,
         parameters: None,
+        prefill: None,
     }
 }
 

@@ -34,7 +34,7 @@ const DOORBELL: Keys = Keys { known: &["url", "prefix"], later: &[] };
 const AUTH: Keys = Keys { known: &["tokens"], later: &[] };
 const TOKEN: Keys = Keys { known: &["token", "tenant", "scopes", "name"], later: &[] };
 const MODEL: Keys = Keys {
-    known: &["name", "provider", "base_url", "api_key", "model", "script", "concurrency", "connect_timeout", "idle_timeout"],
+    known: &["name", "provider", "base_url", "api_key", "model", "script", "concurrency", "connect_timeout", "idle_timeout", "prefill"],
     later: &[],
 };
 const TOOLS: Keys = Keys { known: &["external", "mcp"], later: &[] };
@@ -286,7 +286,20 @@ fn read_model(field: Field) -> Result<Model, ConfigError> {
         concurrency: section.read_or("concurrency", default.concurrency, |field| field.whole(1))?,
         connect_timeout: section.read_or("connect_timeout", default.connect_timeout, Field::duration)?,
         idle_timeout: section.read_or("idle_timeout", default.idle_timeout, Field::duration)?,
+        prefill: read_prefill(&mut section, protocol)?,
     })
+}
+
+fn read_prefill(section: &mut Section, protocol: Option<Protocol>) -> Result<bool, ConfigError> {
+    let Some(field) = section.take("prefill") else { return Ok(false) };
+    let is_wanted = field.flag()?;
+    match protocol {
+        Some(Protocol::OpenAiChat | Protocol::Anthropic) => Ok(is_wanted),
+        Some(Protocol::OpenAiResponses) | None if !is_wanted => Ok(false),
+        Some(Protocol::OpenAiResponses) | None => {
+            Err(field.fail("only the providers openai-chat and anthropic can be given words to go on from"))
+        }
+    }
 }
 
 fn read_scripted(section: &mut Section) -> Result<Provider, ConfigError> {

@@ -86,6 +86,16 @@ fn times_and_limits_must_be_above_zero() {
 }
 
 #[test]
+fn words_to_go_on_from_are_for_providers_that_take_them() {
+    const REFUSED: &str =
+        "windlass.yaml:1: models[0].prefill: only the providers openai-chat and anthropic can be given words to go on from";
+    check(&[
+        ("models: [{ name: a, provider: openai-responses, prefill: true }]", REFUSED),
+        ("models: [{ name: a, provider: scripted, prefill: true }]", REFUSED),
+    ]);
+}
+
+#[test]
 fn addresses_are_checked() {
     check(&[
         (
