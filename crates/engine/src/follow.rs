@@ -10,8 +10,9 @@ use crate::{engine::Engine, note::Note};
 pub struct OpenWords {
     /// The pieces.
     pub pieces: Vec<String>,
-    /// Whether this process has the run.
-    pub are_said_here: bool,
+    /// Whether all that happened to the run by now is in its tail: this process has it. Where others share the store, only new words
+    /// show that it still does.
+    pub tail_is_whole: bool,
 }
 
 impl Engine {
@@ -19,11 +20,13 @@ impl Engine {
     /// output has that length. Whoever reads the journal afterwards and finds the words settled there throws these away.
     pub async fn open_words(&self, tenant: &Tenant, run: RunId, output: u32, after: usize) -> Result<OpenWords, StoreError> {
         if let Some(words) = self.inner().live.find(run) {
-            return Ok(OpenWords { pieces: words.after(output, after), are_said_here: true });
+            let pieces = words.after(output, after);
+            let tail_is_whole = !pieces.is_empty() || self.inner().doorbell.is_none();
+            return Ok(OpenWords { pieces, tail_is_whole });
         }
         let said = self.views().announced(tenant, run).await?;
         let pieces = said.pieces.cut(&said.text).into_iter().skip(after).map(str::to_owned).collect();
-        Ok(OpenWords { pieces, are_said_here: false })
+        Ok(OpenWords { pieces, tail_is_whole: false })
     }
 
     /// Somebody who reads along has heard nothing for a while, since the journal had so many events: the run gives a sign of life,

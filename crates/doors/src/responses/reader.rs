@@ -63,7 +63,7 @@ impl Reader {
             }
             Some(_) | None => OpenWords::default(),
         };
-        let passages = self.passages(words.are_said_here && !words.pieces.is_empty()).await?;
+        let passages = self.passages(words.tail_is_whole).await?;
         if passages.is_empty() {
             self.made.take_words(words.pieces);
             self.is_up_to_date = false;
@@ -79,11 +79,12 @@ impl Reader {
         Ok(may_be_more)
     }
 
-    /// What happened since. Words that are announced here show that this process has the run, and knows all that happened in it.
-    async fn passages(&mut self, has_words: bool) -> Result<Vec<Passage>, StoreError> {
+    /// What happened since. Rings come once more than there is something new, and most of them while the model speaks: they cost
+    /// the store nothing.
+    async fn passages(&mut self, tail_is_whole: bool) -> Result<Vec<Passage>, StoreError> {
         let next = self.made.next_number();
         if let Some(found) = self.tail.from(next)
-            && (!found.is_empty() || has_words || self.is_up_to_date)
+            && (!found.is_empty() || tail_is_whole || self.is_up_to_date)
         {
             self.is_up_to_date = true;
             return Ok(found);
