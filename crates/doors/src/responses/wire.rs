@@ -104,10 +104,18 @@ impl WireEvent {
 
     /// The event as server-sent events spell it, to be written in one go: some readers lose one that comes in parts.
     pub fn sse(self) -> Bytes {
-        let kind = self.kind;
-        format!("event: {kind}\ndata: {}\n\n", self.json()).into()
+        let mut event = Vec::with_capacity(EVENT_BYTES);
+        event.extend_from_slice(b"event: ");
+        event.extend_from_slice(self.kind.as_bytes());
+        event.extend_from_slice(b"\ndata: ");
+        serde_json::to_writer(&mut event, &self.json()).expect("a value is always written");
+        event.extend_from_slice(b"\n\n");
+        event.into()
     }
 }
+
+/// Most events are no longer.
+const EVENT_BYTES: usize = 256;
 
 /// What a stream ends with.
 pub(super) const DONE: &[u8] = b"data: [DONE]\n\n";
