@@ -224,6 +224,8 @@ pub struct Model {
     pub connect_timeout: Duration,
     /// How long the provider may be silent in the middle of an answer.
     pub idle_timeout: Duration,
+    /// How many tokens it can read at once; runs that may are summed up before it is more.
+    pub context: Option<u64>,
 }
 
 impl Model {
@@ -235,6 +237,7 @@ impl Model {
             concurrency: 64,
             connect_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(60),
+            context: None,
         }
     }
 }

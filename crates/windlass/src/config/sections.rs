@@ -34,7 +34,7 @@ const DOORBELL: Keys = Keys { known: &["url", "prefix"], later: &[] };
 const AUTH: Keys = Keys { known: &["tokens"], later: &[] };
 const TOKEN: Keys = Keys { known: &["token", "tenant", "scopes", "name"], later: &[] };
 const MODEL: Keys = Keys {
-    known: &["name", "provider", "base_url", "api_key", "model", "script", "concurrency", "connect_timeout", "idle_timeout"],
+    known: &["name", "provider", "base_url", "api_key", "model", "script", "concurrency", "connect_timeout", "idle_timeout", "context"],
     later: &[],
 };
 const TOOLS: Keys = Keys { known: &["external", "mcp"], later: &[] };
@@ -286,6 +286,7 @@ fn read_model(field: Field) -> Result<Model, ConfigError> {
         concurrency: section.read_or("concurrency", default.concurrency, |field| field.whole(1))?,
         connect_timeout: section.read_or("connect_timeout", default.connect_timeout, Field::duration)?,
         idle_timeout: section.read_or("idle_timeout", default.idle_timeout, Field::duration)?,
+        context: section.read("context", |field| field.whole(1))?,
     })
 }
 

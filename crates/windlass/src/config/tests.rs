@@ -50,6 +50,7 @@ models:
     concurrency: 2
     connect_timeout: 500ms
     idle_timeout: 90
+    context: 128000
 tools:
   external:
     - name: echo
@@ -158,7 +159,8 @@ fn a_full_file_gives_models_tools_and_agents() {
             provider,
             concurrency: 2,
             connect_timeout: Duration::from_millis(500),
-            idle_timeout: Duration::from_secs(90)
+            idle_timeout: Duration::from_secs(90),
+            context: Some(128_000),
         }
     );
     let hosted = good("models: [{ name: a, provider: anthropic }, { name: a, provider: openai-responses, base_url: http://h }]", &[]);
