@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use windlass_tests::Server;
 
-use crate::program::{Program, builder, builder_with, codex, codex_on_a_socket, codex_with};
+use crate::program::{Program, builder, builder_with, codex, codex_compacting, codex_on_a_socket, codex_with};
 
 const TASK: &str = "Replace the old line in note.txt.";
 const BEFORE: &str = "first\nthe old line\nlast\n";
@@ -133,5 +133,49 @@ async fn a_kill_after_words_repeats_neither_the_words_nor_the_call_that_follows(
         assert_eq!(words, ["I look it up.", "It is deep blue."], "{events:#?}");
         assert_eq!(server.number("SELECT count(*) FROM runs"), 1);
         assert_eq!(server.number("SELECT count(*) FROM calls"), 1);
+    }
+}
+
+/// How many runs of a server are compactions.
+fn compactions(server: &Server) -> i64 {
+    let of_one = "SELECT hash FROM manifests WHERE CAST(body AS TEXT) LIKE '%\"compaction\":\"only\"%'";
+    server.number(&format!("SELECT count(*) FROM runs WHERE manifest IN ({of_one})"))
+}
+
+/// It ran its command once, and went on from the summary.
+fn went_on(folder: &TempDir, events: &[Value]) {
+    let kinds: Vec<&str> = finished(events).iter().map(|(kind, _)| *kind).collect();
+    assert_eq!(kinds, ["command_execution", "agent_message"], "{events:#?}");
+    assert_eq!(finished(events)[1].1["text"], "All of it is told.", "{events:#?}");
+    assert_eq!(content(folder, "ran.txt"), "once\n");
+}
+
+#[tokio::test]
+async fn a_conversation_that_has_grown_too_long_is_compacted_on_the_way() {
+    for is_on_a_socket in [false, true] {
+        let server = builder().start().await;
+        let folder = workplace();
+        let program = codex_compacting(1000, is_on_a_socket, "Read much and tell it.", folder.path(), &server);
+        let events = told(program, &server).await;
+        went_on(&folder, &events);
+        assert_eq!((server.number("SELECT count(*) FROM runs"), compactions(&server)), (3, 1), "over a socket: {is_on_a_socket}");
+    }
+}
+
+#[tokio::test]
+async fn a_kill_during_a_compaction_is_not_noticed() {
+    for (point, is_on_a_socket) in [("commit.enqueue.after:2", false), ("commit.end.before:2", false), ("commit.end.after:2", true)] {
+        let mut server = builder().env("WINDLASS_CRASH_AT", point).start().await;
+        let folder = workplace();
+        let program = codex_compacting(1000, is_on_a_socket, "Read much and tell it.", folder.path(), &server);
+        server.gone().await;
+        let server = server.restart_at_its_address(&[]).await;
+        let events = told(program, &server).await;
+        went_on(&folder, &events);
+        assert_eq!(
+            (server.number("SELECT count(*) FROM runs"), compactions(&server)),
+            (3, 1),
+            "{point}: a request that was cut joins its run"
+        );
     }
 }

@@ -104,10 +104,23 @@ pub fn codex_with(model: &str, task: &str, folder: &Path, server: &Server) -> Pr
 
 /// The same over a socket.
 pub fn codex_on_a_socket(model: &str, task: &str, folder: &Path, server: &Server) -> Program {
-    let over_http = include_str!("codex/config.toml");
+    codex_as(&on_a_socket(include_str!("codex/config.toml")), model, task, folder, server)
+}
+
+/// Codex, which has its host sum up what it has read as soon as that is more than so many tokens: it asks only hosts of this name.
+pub fn codex_compacting(tokens: u32, is_on_a_socket: bool, task: &str, folder: &Path, server: &Server) -> Program {
+    let plain = include_str!("codex/config.toml");
+    let limit = format!("model_auto_compact_token_limit = {tokens}\n\n[model_providers.windlass]\nname = \"OpenAI\"\n");
+    let config = plain.replace("\n[model_providers.windlass]\nname = \"Windlass\"\n", &limit);
+    assert_ne!(config, plain);
+    let config = if is_on_a_socket { on_a_socket(&config) } else { config };
+    codex_as(&config, "offline", task, folder, server)
+}
+
+fn on_a_socket(over_http: &str) -> String {
     let config = over_http.replace("wire_api = \"responses\"\n", "wire_api = \"responses\"\nsupports_websockets = true\n");
     assert_ne!(config, over_http);
-    codex_as(&config, model, task, folder, server)
+    config
 }
 
 fn codex_as(config: &str, model: &str, task: &str, folder: &Path, server: &Server) -> Program {

@@ -3,6 +3,7 @@
 mod bad_input;
 mod choice;
 mod client_calls;
+mod compaction;
 mod contract;
 mod durable;
 mod errors;

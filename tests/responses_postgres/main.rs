@@ -7,6 +7,8 @@ mod bad_input;
 mod choice;
 #[path = "../responses/client_calls.rs"]
 mod client_calls;
+#[path = "../responses/compaction.rs"]
+mod compaction;
 #[path = "../responses/contract.rs"]
 mod contract;
 #[path = "../responses/durable.rs"]

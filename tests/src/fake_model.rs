@@ -38,6 +38,8 @@ pub enum Scene {
     SayAndCall(&'static str, Vec<(&'static str, Value)>),
     /// An error status, with headers.
     Fail(u16, Vec<(&'static str, &'static str)>),
+    /// A refusal: there is more to read than the model can.
+    TooLong,
     /// Words, then the connection breaks.
     Cut(&'static str),
     /// An answer up to its words, then the connection breaks.
@@ -180,6 +182,10 @@ async fn answer(stage: Arc<Mutex<Stage>>, body: Value, dialect: Dialect) -> Resp
             }
             let status = StatusCode::from_u16(status).expect("a status");
             (status, map, axum::Json(json!({ "error": { "message": "as the test wants it" } }))).into_response()
+        }
+        Scene::TooLong => {
+            let error = json!({ "message": "too many tokens", "type": "invalid_request_error", "code": "context_length_exceeded" });
+            (StatusCode::BAD_REQUEST, axum::Json(json!({ "error": error }))).into_response()
         }
         Scene::Cut(words) => cut(&dialect.beginning(&Speech { words: vec![words.to_owned()], ..Speech::default() })),
         Scene::CutSpeech(speech) => cut(&dialect.beginning(&speech)),

@@ -28,6 +28,7 @@ use axum::{
 use serde_json::json;
 use tokio::sync::Semaphore;
 use windlass_engine::Engine;
+use windlass_ports::Sealing;
 
 pub use auth::{Scope, Token, Tokens, UnknownScope};
 pub use limits::Limits;
@@ -43,6 +44,8 @@ pub struct DoorState {
     tokens: Arc<Tokens>,
     limits: Limits,
     responses: ResponsesSettings,
+    /// Seals what clients keep for us.
+    sealing: Arc<dyn Sealing>,
     attended: Attended,
     holders: Holders,
     /// Places for sockets. One that is open is no connection to the server any more, and not counted with them.
@@ -51,10 +54,10 @@ pub struct DoorState {
 
 impl DoorState {
     /// Doors over this engine, for whoever holds one of these tokens.
-    pub fn new(engine: Engine, tokens: Tokens, limits: Limits) -> Self {
+    pub fn new(engine: Engine, tokens: Tokens, limits: Limits, sealing: Arc<dyn Sealing>) -> Self {
         let (responses, attended, holders) = (ResponsesSettings::default(), Attended::default(), Holders::default());
         let sockets = Arc::new(Semaphore::new(limits::SOCKETS_MAX));
-        DoorState { engine, tokens: Arc::new(tokens), limits, responses, attended, holders, sockets }
+        DoorState { engine, tokens: Arc::new(tokens), limits, responses, sealing, attended, holders, sockets }
     }
 
     /// The same, with these decisions about the Responses door.

@@ -6,6 +6,8 @@
 mod attended;
 mod body;
 mod chain;
+mod compact;
+mod compaction;
 mod create;
 mod error;
 mod items;
@@ -65,6 +67,7 @@ pub(crate) fn is_ours(path: &str) -> bool {
 pub(crate) fn routes() -> Router<DoorState> {
     Router::new()
         .route("/v1/responses", get(socket::open).post(create::create))
+        .route("/v1/responses/compact", post(compact::compact))
         .route("/v1/responses/{id}", get(retrieve::retrieve).delete(retrieve::delete))
         .route("/v1/responses/{id}/cancel", post(retrieve::cancel))
         .route("/v1/responses/{id}/input_items", get(retrieve::input_items))

@@ -105,7 +105,7 @@ impl Draft {
 
 /// Whether words that were announced before this event are not open any more.
 pub(crate) fn settles_words(event: &Event) -> bool {
-    matches!(event, Event::Reasoned { .. } | Event::Replied { .. } | Event::Cut { .. } | Event::Ended { .. })
+    matches!(event, Event::Reasoned { .. } | Event::Compacted { .. } | Event::Replied { .. } | Event::Cut { .. } | Event::Ended { .. })
 }
 
 /// What a transition does to the rows of calls.
@@ -149,6 +149,8 @@ fn call_changes(before: &Run, transition: &Transition) -> Vec<(CallNumber, CallC
             | Event::AttemptFailed { .. }
             | Event::Cut { .. }
             | Event::Reasoned { .. }
+            | Event::Compacting { .. }
+            | Event::Compacted { .. }
             | Event::Quiet
             | Event::Parked { .. }
             | Event::Unparked
@@ -225,10 +227,10 @@ fn kind_of(events: &[Event]) -> CommitKind {
             Event::Cut { .. } => CommitKind::Cut,
             Event::Reasoned { .. } => CommitKind::Announce,
             Event::Quiet => CommitKind::Quiet,
-            Event::LapStarted { .. } => CommitKind::Resume,
+            Event::LapStarted { .. } | Event::Compacted { .. } => CommitKind::Resume,
             Event::Reported { status: windlass_kernel::TaskStatus::Timeout, .. } => CommitKind::Timeout,
             Event::Reported { .. } => CommitKind::Report,
-            Event::AttemptFailed { .. } => CommitKind::Retry,
+            Event::AttemptFailed { .. } | Event::Compacting { .. } => CommitKind::Retry,
             Event::Accepted { .. }
             | Event::ActionStarted { .. }
             | Event::LeaseEnded { .. }

@@ -6,11 +6,12 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use tokio::{sync::mpsc, task::AbortHandle};
 use windlass_kernel::{
-    AgentKey, BoxRange, CallKey, Epoch, Manifest, Remote, Reply, RunId, Tenant, Timestamp, ToolName, ToolServer, content::Call,
+    AgentKey, BoxRange, CallKey, Epoch, Manifest, Remote, Reply, RunId, Tenant, Timestamp, ToolChoice, ToolName, ToolServer, content::Call,
 };
 use windlass_ports::{Executor, Item, Model, ModelError, ModelRequest, ModelTool, Retry, StoreError, ToolCall, ToolReport, ToolServers};
 
 use crate::{
+    compaction::{self, Reading, SUMMARY_BYTES_MAX},
     engine::Inner,
     failover::Turn,
     gather::{self, Announcer, Begins, Limits, NoReply},
@@ -29,6 +30,8 @@ pub(crate) struct ModelCall {
     pub manifest: Arc<Manifest>,
     pub tools: Arc<[ModelTool]>,
     pub output: BoxRange,
+    /// What the model reads, and what for.
+    pub reading: Reading,
     /// Where its words are announced, if they are.
     pub words: Option<Arc<Words>>,
     /// What the model reads, if it is in memory.
@@ -66,18 +69,30 @@ async fn ask(
         Some(items) => items,
         None => inner.views.range_items(&call.agent.tenant, call.output).await.map_err(|error| Broken::Failed(unreadable(&error)))?,
     };
-    let messages = prompt::messages(&items);
+    let reading = call.reading;
+    let mut messages = prompt::messages(&items, reading.kept_bytes_max());
     *context = Some(items);
     let attempts_max = inner.settings.attempts_max;
     let Some(Turn { model, .. }) = Turn::of(inner.models.as_ref(), &call.manifest.model, call.attempt, attempts_max) else {
         return Err(Broken::Failed(failure("unknown_model", "the model is no longer configured", Retry::Never)));
     };
+    if let Some((tokens, context)) = reading.too_much(&call.manifest, &messages, &call.tools) {
+        let message = format!("there are about {tokens} tokens to read, and {context} fit");
+        return Err(Broken::Failed(failure("context_length_exceeded", &message, Retry::Never)));
+    }
+    if reading.is_summary {
+        messages = reading.to_sum_up(messages);
+    }
     let _place = inner.gates.of(model.provider(), model.concurrency()).enter(&call.agent.tenant).await;
     // Reading and waiting for a place may have taken long.
     if !inner.lease.holds() {
         return Err(Broken::NotStarted);
     }
     inner.crash.before_effect("model_call");
+    let parameters = match reading.is_summary {
+        true => compaction::parameters(call.manifest.parameters.as_ref()),
+        false => call.manifest.parameters.clone(),
+    };
     let request = ModelRequest {
         model: call.manifest.model.clone(),
         run: call.run,
@@ -85,13 +100,14 @@ async fn ask(
         attempt: call.attempt,
         instructions: call.manifest.instructions.clone(),
         messages,
-        tools: call.tools,
-        choice: call.manifest.choice.clone(),
+        tools: if reading.is_summary { Arc::new([]) } else { call.tools },
+        choice: if reading.is_summary { ToolChoice::Auto } else { call.manifest.choice.clone() },
         one_call: call.manifest.one_call,
-        parameters: call.manifest.parameters.clone().map(Arc::new),
+        parameters: parameters.map(Arc::new),
         prefill: None,
     };
-    let limits = Limits { bytes: inner.settings.reply_bytes_max, calls: inner.settings.calls_per_lap_max };
+    let bytes = if reading.is_summary { SUMMARY_BYTES_MAX } else { usize::MAX };
+    let limits = Limits { bytes: inner.settings.reply_bytes_max.min(bytes), calls: inner.settings.calls_per_lap_max };
     let announcer = call.words.map(|words| Announcer {
         inner: inner.clone(),
         agent: call.agent,
@@ -100,6 +116,7 @@ async fn ask(
         iteration: call.iteration,
         attempt: call.attempt,
         words,
+        is_mute: reading.is_summary,
         notes: notes.clone(),
     });
     let reply = async {

@@ -46,6 +46,8 @@ pub(crate) struct Announcer {
     pub iteration: u32,
     pub attempt: u32,
     pub words: Arc<Words>,
+    /// Whether nothing but signs of life is announced: what the model says is for the run alone.
+    pub is_mute: bool,
     /// Who has thoughts put on record.
     pub notes: mpsc::Sender<Note>,
 }
@@ -110,6 +112,7 @@ pub(crate) async fn announce(mut stream: ModelStream, begins: Begins, limits: Li
         };
         let Some(event) = event else { break };
         match event.map_err(NoReply::Failed)? {
+            ModelEvent::Text(text) if announcer.is_mute => answer.take(ModelEvent::Text(text))?,
             ModelEvent::Text(text) => {
                 let fresh = repeated.swallow(&text)?.to_owned();
                 if !fresh.is_empty() {

@@ -5,6 +5,7 @@
 
 mod api;
 mod bells;
+mod compaction;
 mod crash;
 mod desk;
 mod draft;
@@ -34,6 +35,7 @@ mod worker;
 mod workers;
 
 pub use api::{Action, EngineError, Enqueue, Enqueued, Reconcile, Reported, Stop, Stopped, ToolResult, Verdict};
+pub use compaction::KEPT_BYTES_MAX;
 pub use crash::{CrashPoints, UnknownPoint};
 pub use engine::{Engine, Parts};
 pub use follow::OpenWords;

@@ -70,6 +70,8 @@ impl Projection<'_> {
             Event::Leased
             | Event::Cut { .. }
             | Event::Reasoned { .. }
+            | Event::Compacting { .. }
+            | Event::Compacted { .. }
             | Event::Quiet
             | Event::Unparked
             | Event::TakenOver

@@ -10,9 +10,12 @@ use windlass_kernel::{
 };
 use windlass_ports::{Item, ModelMessage, ModelTool};
 
-/// The messages that the items of a context amount to. An item that cannot be read is passed on as text rather than lost.
-pub(crate) fn messages(items: &[Item]) -> Vec<ModelMessage> {
-    let mut prompt = Prompt::default();
+use crate::compaction;
+
+/// The messages that the items of a context amount to. An item that cannot be read is passed on as text rather than lost. Where it
+/// was summed up, the newest words of its people stay beside the summary, up to so many bytes.
+pub(crate) fn messages(items: &[Item], kept_bytes_max: usize) -> Vec<ModelMessage> {
+    let mut prompt = Prompt { kept_bytes_max, ..Prompt::default() };
     for item in items {
         prompt.add(item);
     }
@@ -48,11 +51,14 @@ struct Prompt {
     numbered: BTreeMap<CallNumber, Place>,
     /// Where calls are that a client repeats, by the id it knows.
     named: BTreeMap<String, Place>,
+    /// How much of what people said stays beside a summary.
+    kept_bytes_max: usize,
 }
 
 /// One turn of the conversation. Results are kept beside the calls they answer, wherever they came: providers want them there.
 enum Turn {
     Other(ModelMessage),
+    Summary(String),
     Assistant { reasoning: Vec<Reasoning>, text: String, calls: Vec<RequestedCall>, outputs: Vec<Option<String>> },
 }
 
@@ -78,6 +84,8 @@ impl Prompt {
                 Instruction::Text(text) => self.other(ModelMessage::User(text)),
                 Instruction::Item(raw) => self.wire_item(serde_json::from_str(raw.get()).ok()?),
                 Instruction::Aside(_) => {}
+                Instruction::Compaction { summary, .. } => self.turn(Turn::Summary(summary)),
+                Instruction::Summary(summary) => self.sum_up(summary),
             },
             // The model sees the wanted fields as the parameters of `submit_result`.
             ItemKind::ResultFields => {}
@@ -91,6 +99,7 @@ impl Prompt {
             ItemKind::Deliverable => match serde_json::from_slice(bytes).ok()? {
                 Deliverable::Text(text) if text.is_empty() => {}
                 Deliverable::Text(text) => self.say(text),
+                Deliverable::Summary(summary) => self.sum_up(summary),
                 Deliverable::Fields(_) => self.say(String::from_utf8_lossy(bytes).into_owned()),
             },
         }
@@ -132,8 +141,35 @@ impl Prompt {
     }
 
     fn other(&mut self, message: ModelMessage) {
+        self.turn(Turn::Other(message));
+    }
+
+    fn turn(&mut self, turn: Turn) {
         self.thoughts.clear();
-        self.turns.push(Turn::Other(message));
+        self.turns.push(turn);
+    }
+
+    /// A summary stands for all that was said, but for the newest words of people, and for what was said to the model above them.
+    fn sum_up(&mut self, summary: String) {
+        let mut room = self.kept_bytes_max;
+        let mut kept: Vec<Turn> = Vec::new();
+        for turn in std::mem::take(&mut self.turns).into_iter().rev() {
+            let Turn::Other(message) = &turn else { continue };
+            if !compaction::is_rule(message) {
+                // What does not fit ends it: without it, what is older would be misleading.
+                let Some(left) = room.checked_sub(compaction::bytes(message)) else {
+                    room = 0;
+                    continue;
+                };
+                room = left;
+            }
+            kept.push(turn);
+        }
+        kept.reverse();
+        self.turns = kept;
+        self.numbered.clear();
+        self.named.clear();
+        self.turn(Turn::Summary(summary));
     }
 
     fn say(&mut self, text: String) {
@@ -190,6 +226,7 @@ impl Prompt {
         for turn in self.turns {
             match turn {
                 Turn::Other(message) => messages.push(message),
+                Turn::Summary(summary) => messages.push(compaction::told(&summary)),
                 Turn::Assistant { reasoning, text, calls, outputs } => {
                     let results: Vec<ModelMessage> = calls.iter().zip(outputs).map(|(call, output)| result(call, output)).collect();
                     messages.push(ModelMessage::Assistant { reasoning, text, calls });

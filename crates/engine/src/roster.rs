@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use windlass_kernel::{AgentName, Budgets, Manifest, PolicyName, ResultField, Route, ToolName, ToolServer, ToolSpec};
+use windlass_kernel::{AgentName, Budgets, Compaction, Manifest, PolicyName, ResultField, Route, ToolName, ToolServer, ToolSpec};
 use windlass_ports::{Executor, Models, PinnedManifest, codec};
 
 use crate::{api::EngineError, settings::Settings};
@@ -128,12 +128,15 @@ impl Roster {
             servers.push(server);
         }
         let default_budgets = Budgets { iterations: settings.iterations_max, calls: None, tokens: None, wall_ms: None };
+        // An agent has no wish about it: where the operator says what fits, it goes on from a summary.
+        let compaction = if models.context(&model).is_some() { Compaction::Auto } else { Compaction::Off };
         Ok(Manifest {
             policy: spec.map_or(PolicyName::Respond, |spec| spec.policy),
             instructions: wishes.instructions.or_else(|| spec.and_then(|spec| spec.instructions.clone())),
             tools,
             servers,
             result_fields: wishes.result_fields,
+            compaction,
             ..Manifest::plain(model, spec.map_or(default_budgets, |spec| spec.budgets))
         })
     }

@@ -1,8 +1,8 @@
 //! The only way a run changes: one event at a time.
 
 use crate::{
-    event::Event,
-    ids::CallNumber,
+    event::{EndReason, Event, TaskStatus},
+    ids::{CallNumber, Timestamp},
     run::{OpenCall, Phase, Progress, Run},
 };
 
@@ -45,19 +45,26 @@ pub(crate) fn apply_to(run: &mut Run, event: &Event) {
         }
         Event::Cut { items, resumes, .. } => {
             run.output.length += items;
-            if let (Phase::Thinking { attempt, not_before }, true) = (&mut run.phase, resumes) {
-                *attempt += 1;
-                *not_before = None;
+            if *resumes {
+                ask_again(run, None);
             }
         }
         Event::AttemptFailed { retry_at, usage, .. } => {
             run.usage.add(*usage);
-            if let (Phase::Thinking { attempt, not_before }, Some(_)) = (&mut run.phase, retry_at) {
-                *attempt += 1;
-                *not_before = *retry_at;
+            if retry_at.is_some() {
+                ask_again(run, *retry_at);
             }
         }
         Event::Reasoned { .. } => run.output.length += 1,
+        // The try is counted by the failure that led here.
+        Event::Compacting { .. } => run.compacting += 1,
+        Event::Compacted { iteration, usage, .. } => {
+            run.takeovers = 0;
+            run.usage.add(*usage);
+            run.output.length += 1;
+            (run.compacting, run.compacted_in) = (0, *iteration);
+            ask_again(run, None);
+        }
         Event::Replied { items, usage, calls, .. } => {
             run.takeovers = 0;
             run.usage.add(*usage);
@@ -80,14 +87,24 @@ pub(crate) fn apply_to(run: &mut Run, event: &Event) {
             run.takeovers = 0;
         }
         Event::TakenOver => run.takeovers += 1,
-        Event::Ended { status, reason } => {
-            // Results that were in are applied before the deliverable is written.
-            let received = run.calls().iter().filter(|call| call.is_received()).count();
-            run.output.length += received as u32 + 1;
-            run.parked = None;
-            run.phase = Phase::Ended { status: *status, reason: reason.clone() };
-        }
+        Event::Ended { status, reason } => end(run, *status, reason.clone()),
     }
+}
+
+/// Another try of the lap's model call is owed.
+fn ask_again(run: &mut Run, at: Option<Timestamp>) {
+    if let Phase::Thinking { attempt, not_before } = &mut run.phase {
+        *attempt += 1;
+        *not_before = at;
+    }
+}
+
+/// Results that were in are applied before the deliverable is written.
+fn end(run: &mut Run, status: TaskStatus, reason: EndReason) {
+    let received = run.calls().iter().filter(|call| call.is_received()).count();
+    run.output.length += received as u32 + 1;
+    run.parked = None;
+    run.phase = Phase::Ended { status, reason };
 }
 
 /// Calls are made, whose contents are among so many new items of the output box.
@@ -117,6 +134,8 @@ fn begin(event: &Event) -> Option<Run> {
         usage: crate::budget::Usage::default(),
         started_at: None,
         takeovers: 0,
+        compacting: 0,
+        compacted_in: 0,
         parked: None,
     })
 }

@@ -64,6 +64,16 @@ pub enum Instruction<'a> {
     /// What came along and is nothing that a model could read: kept, as it came.
     #[serde(borrow)]
     Aside(&'a RawValue),
+    /// What was said before, in short, as the caller was given it and gives it back.
+    Compaction {
+        /// The caller's item, as it came.
+        #[serde(borrow)]
+        item: &'a RawValue,
+        /// What it says.
+        summary: String,
+    },
+    /// What was said before, in short, made by the run itself: it stands for all of that.
+    Summary(String),
 }
 
 /// What the model said beside its calls.
@@ -149,6 +159,8 @@ pub enum Deliverable<'a> {
     /// Named values.
     #[serde(borrow)]
     Fields(Vec<DeliveredField<'a>>),
+    /// What was said before, in short.
+    Summary(String),
 }
 
 /// One named value of a deliverable.
@@ -208,6 +220,16 @@ pub fn refusal(number: CallNumber, status: TaskStatus, code: &str, message: &str
 /// Content of a deliverable in words.
 pub fn deliverable_text(text: String) -> Bytes {
     encode(&Deliverable::Text(text))
+}
+
+/// Content of a deliverable that sums up what was said before.
+pub fn deliverable_summary(text: String) -> Bytes {
+    encode(&Deliverable::Summary(text))
+}
+
+/// Content of a summary that stands for all that was said before.
+pub fn summary(text: String) -> Bytes {
+    encode(&Instruction::Summary(text))
 }
 
 /// Content of a thought.

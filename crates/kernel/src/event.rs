@@ -83,6 +83,22 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Pieces::is_empty")]
         pieces: Pieces,
     },
+    /// What the model reads is too much for it: it is asked for a summary first, and reads the less the more often it was asked.
+    Compacting {
+        /// In which lap.
+        iteration: u32,
+    },
+    /// What was said before is summed up: the summary is the output box's next item, and the model is asked again.
+    Compacted {
+        /// In which lap.
+        iteration: u32,
+        /// Tokens of the call.
+        #[serde(default, skip_serializing_if = "Usage::is_zero")]
+        usage: Usage,
+        /// The signs of life that were announced meanwhile.
+        #[serde(default, skip_serializing_if = "Pieces::is_empty")]
+        pieces: Pieces,
+    },
     /// The model answered. With calls, the run waits for their results.
     Replied {
         /// In which lap.
@@ -178,6 +194,8 @@ impl Event {
             Event::Quiet => "quiet",
             Event::AttemptFailed { .. } => "attempt_failed",
             Event::Reasoned { .. } => "reasoned",
+            Event::Compacting { .. } => "compacting",
+            Event::Compacted { .. } => "compacted",
             Event::Replied { .. } => "replied",
             Event::Reported { .. } => "reported",
             Event::LeaseEnded { .. } => "lease_ended",

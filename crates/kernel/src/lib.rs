@@ -27,7 +27,8 @@ pub use event::{EndReason, Event, IgnoreReason, InputKind, TaskStatus};
 pub use ids::{AgentKey, AgentName, BadId, BoxId, CallKey, CallNumber, Epoch, ItemId, RunId, Seq, Tenant, Timestamp, ToolName};
 pub use input::{Decision, Failure, Finish, Input, NewItem, Opening, Reply, Report, ReportCause, RequestedCall, Said};
 pub use manifest::{
-    AfterExecution, EffectClass, Manifest, PolicyName, Remote, ResultField, Route, ServerSource, ToolChoice, ToolServer, ToolSpec,
+    AfterExecution, Compaction, EffectClass, Manifest, PolicyName, Remote, ResultField, Route, ServerSource, ToolChoice, ToolServer,
+    ToolSpec,
 };
 pub use outstanding::{Effect, newly_owed, outstanding};
 pub use pieces::Pieces;

@@ -49,6 +49,9 @@ pub struct Manifest {
     /// Whether the model's words are announced while they come.
     #[serde(default, skip_serializing_if = "is_false")]
     pub announced: bool,
+    /// Whether what the model reads is summed up.
+    #[serde(default, skip_serializing_if = "Compaction::is_off")]
+    pub compaction: Compaction,
 }
 
 fn is_false(flag: &bool) -> bool {
@@ -77,6 +80,7 @@ impl Manifest {
             parameters: None,
             declared: Vec::new(),
             announced: false,
+            compaction: Compaction::Off,
         }
     }
 
@@ -156,6 +160,25 @@ pub enum ServerSource {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         sealed: Option<String>,
     },
+}
+
+/// Whether a run sums up what its model reads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Compaction {
+    /// No: too much to read ends it.
+    #[default]
+    Off,
+    /// When it is too much for the model: then the run goes on from the summary.
+    Auto,
+    /// At once: the summary is what the run is for.
+    Only,
+}
+
+impl Compaction {
+    pub(crate) fn is_off(&self) -> bool {
+        *self == Compaction::Off
+    }
 }
 
 /// Whether the model may call tools.

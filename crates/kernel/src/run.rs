@@ -35,6 +35,12 @@ pub struct Run {
     /// Owners lost since the run last got anywhere.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub takeovers: u32,
+    /// How often the model was asked for a summary that it has not given yet.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub compacting: u32,
+    /// The lap in which the model last gave a summary.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub compacted_in: u32,
     /// Why the whole run waits for a person, if it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parked: Option<ParkReason>,

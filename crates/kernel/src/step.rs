@@ -11,6 +11,7 @@
 //! ```
 
 mod calls;
+mod compaction;
 
 use crate::{
     apply::apply_to,
@@ -230,6 +231,9 @@ impl<'a, 'm> Draft<'a, 'm> {
     }
 
     fn replied(&mut self, mut reply: Reply) -> Refused {
+        if self.awaits_summary() {
+            return self.summed_up(reply);
+        }
         if !reply.reasoning.is_empty() {
             let quiet = reply.pieces.take_quiet();
             self.reasoned(std::mem::take(&mut reply.reasoning), quiet);
@@ -325,6 +329,8 @@ impl<'a, 'm> Draft<'a, 'm> {
 
     fn attempt_failed(&mut self, failure: Failure) -> Refused {
         let Failure { code, message, retry_at, fallback, usage, said } = failure;
+        let compacts = retry_at.is_none() && self.can_compact(&code, &said);
+        let retry_at = if compacts { Some(self.moment.now) } else { retry_at };
         let starts_at = retry_at.map(|at| at.max(self.moment.now));
         let mut used = self.run().clone();
         used.usage.add(usage);
@@ -339,8 +345,10 @@ impl<'a, 'm> Draft<'a, 'm> {
             self.end(EndReason::ModelFailed(code), TaskStatus::Failed, Delivery::Text(words));
             return None;
         }
-        if let Some(breach) = breach {
-            self.breach(breach);
+        match breach {
+            Some(breach) => self.breach(breach),
+            None if compacts => self.record(Event::Compacting { iteration: self.run().iteration }),
+            None => {}
         }
         None
     }

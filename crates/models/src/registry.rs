@@ -15,6 +15,8 @@ pub struct Entry {
     /// The name the provider uses, if the configuration gives one. The provider sends it; the registry only needs it as the
     /// default of a pass-through entry.
     pub upstream: Option<String>,
+    /// How many tokens it can read at once, if anybody says.
+    pub context: Option<u64>,
     /// The model.
     pub model: Arc<dyn Model>,
 }
@@ -48,6 +50,10 @@ impl Models for Registry {
         self.of(name).skip(1).map(|entry| Arc::clone(&entry.model)).collect()
     }
 
+    fn context(&self, name: &str) -> Option<u64> {
+        self.of(name).filter_map(|entry| entry.context).min()
+    }
+
     fn names(&self) -> Vec<String> {
         let mut names: Vec<String> = Vec::new();
         for entry in &self.entries {
@@ -74,7 +80,7 @@ mod tests {
 
     fn entry(name: &str, provider: &str, upstream: Option<&str>) -> Entry {
         let model = Arc::new(Scripted::by_words(provider));
-        Entry { name: name.to_owned(), upstream: upstream.map(str::to_owned), model }
+        Entry { name: name.to_owned(), upstream: upstream.map(str::to_owned), context: None, model }
     }
 
     fn found(registry: &Registry, name: &str) -> Option<String> {
@@ -97,6 +103,14 @@ mod tests {
         let registry = Registry::new(entries.map(|(name, provider)| entry(name, provider, None)).into()).unwrap();
         let others = |name: &str| registry.fallbacks(name).iter().map(|model| model.provider().to_owned()).collect::<Vec<_>>();
         assert_eq!((others("a"), others("b"), others("c")), (vec!["two".to_owned()], vec!["more".to_owned()], vec!["more".to_owned()]));
+    }
+
+    #[test]
+    fn models_of_one_name_read_no_more_than_the_least_of_them() {
+        let reading = |name: &str, context| Entry { context, ..entry(name, "p", None) };
+        let entries = vec![reading("a", None), reading("a", Some(9)), reading("a", Some(7)), reading("b", None)];
+        let registry = Registry::new(entries).unwrap();
+        assert_eq!((registry.context("a"), registry.context("b"), registry.context("c")), (Some(7), None, None));
     }
 
     #[test]

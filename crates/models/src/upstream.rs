@@ -123,7 +123,10 @@ fn status_of(error: &Value) -> Option<u16> {
 /// A failure under the name that clients act upon, where the upstream's words leave no doubt.
 fn named(told: ModelError, error: &Value, words: &str) -> ModelError {
     let is_code = |code: &str| ["code", "type"].into_iter().any(|key| error.get(key).and_then(Value::as_str) == Some(code));
-    let is_too_long = is_code("context_length_exceeded") || words.starts_with("prompt is too long");
+    let is_too_long = is_code("context_length_exceeded")
+        || is_code("exceed_context_size_error")
+        || words.starts_with("prompt is too long")
+        || words.contains("maximum context length");
     let code = match () {
         () if told.retry == Retry::Never && is_too_long => "context_length_exceeded",
         () if told.code == "rate_limited" && is_code("insufficient_quota") => "insufficient_quota",
@@ -177,6 +180,8 @@ mod tests {
         for (error, code) in [
             (json!({"type": "invalid_request_error", "message": "prompt is too long: 9 tokens"}), "context_length_exceeded"),
             (json!({"code": "context_length_exceeded"}), "context_length_exceeded"),
+            (json!({"code": 400, "type": "exceed_context_size_error"}), "context_length_exceeded"),
+            (json!({"code": 400, "message": "This model's maximum context length is 9 tokens."}), "context_length_exceeded"),
             (json!({"type": "invalid_request_error", "code": null}), "refused"),
             (json!({"type": "authentication_error"}), "upstream_unauthorized"),
         ] {

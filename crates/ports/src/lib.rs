@@ -9,6 +9,7 @@ mod executor;
 mod model;
 mod publisher;
 mod request;
+mod sealing;
 mod servers;
 mod store;
 mod views;
@@ -20,6 +21,7 @@ pub use executor::{Executor, ToolCall, ToolReport};
 pub use model::{Model, ModelError, ModelEvent, ModelMessage, ModelRequest, ModelStream, ModelTool, Models, Retry};
 pub use publisher::{Published, Publisher, Subject};
 pub use request::{Admission, Enqueued, Lineage, NewBox, NewRun, PinnedManifest};
+pub use sealing::Sealing;
 pub use servers::{DeclaredServer, OfferedTool, ServerError, ToolServers};
 pub use store::{
     Announcement, CallChange, CallClaim, ClaimedCall, Commit, Committed, Guard, Head, Loaded, LoadedRun, Message, MessageId, NewCall,

@@ -33,6 +33,11 @@ pub trait Models: Send + Sync {
         Vec::new()
     }
 
+    /// How many tokens a model of that name can read at once, if the configuration says: the least that any of them can.
+    fn context(&self, _name: &str) -> Option<u64> {
+        None
+    }
+
     /// The names there are, `*` among them if every name is taken.
     fn names(&self) -> Vec<String>;
 

@@ -1,4 +1,4 @@
-//! Credentials of a request's servers, unreadable where a run is stored.
+//! Texts that only this server can read: credentials of a request's servers where a run is stored, and what clients keep for us.
 
 use std::{
     fmt, fs, io,
@@ -11,16 +11,21 @@ use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use ring::{
     aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey},
     hkdf::{HKDF_SHA256, Prk, Salt},
+    hmac::{self, HMAC_SHA256},
     rand::{SecureRandom, SystemRandom},
 };
 use windlass_kernel::Tenant;
+use windlass_ports::Sealing;
 
 /// Bytes of a key.
 const KEY_BYTES: usize = 32;
 /// What every sealed text begins with, so that a later form can be told apart.
 const FORM: u8 = 1;
+/// What texts are sealed for that clients keep.
+const KEPT_BY_CLIENTS: &str = "windlass/kept-by-clients";
 
 /// Seals text for a tenant. What was sealed for one cannot be opened for another, nor for another purpose.
+#[derive(Clone)]
 pub struct Seal {
     root: Prk,
     random: SystemRandom,
@@ -59,6 +64,10 @@ impl Seal {
     pub(crate) fn seal(&self, tenant: &Tenant, purpose: &str, text: &[u8]) -> Result<String, SealError> {
         let mut nonce = [0; NONCE_LEN];
         self.random.fill(&mut nonce).map_err(|_| SealError::Refused)?;
+        self.seal_with(nonce, tenant, purpose, text)
+    }
+
+    fn seal_with(&self, nonce: [u8; NONCE_LEN], tenant: &Tenant, purpose: &str, text: &[u8]) -> Result<String, SealError> {
         let mut bytes = text.to_vec();
         let key = self.key(tenant)?;
         key.seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), Aad::from(purpose), &mut bytes)
@@ -80,10 +89,37 @@ impl Seal {
         Ok(text)
     }
 
+    /// A nonce that only this text of this id has: it depends on all of it, so that no two texts ever share one.
+    fn own_nonce(&self, tenant: &Tenant, id: &str, text: &str) -> Result<[u8; NONCE_LEN], SealError> {
+        let info = [b"windlass/nonce/".as_slice(), tenant.as_str().as_bytes()];
+        let key = hmac::Key::from(self.root.expand(&info, HMAC_SHA256).map_err(|_| SealError::Refused)?);
+        let mut tag = hmac::Context::with_key(&key);
+        // With its length before it, no part of an id can be taken for the text.
+        tag.update(&(id.len() as u64).to_be_bytes());
+        tag.update(id.as_bytes());
+        tag.update(text.as_bytes());
+        let mut nonce = [0; NONCE_LEN];
+        nonce.copy_from_slice(&tag.sign().as_ref()[..NONCE_LEN]);
+        Ok(nonce)
+    }
+
     fn key(&self, tenant: &Tenant) -> Result<LessSafeKey, SealError> {
         let info = [b"windlass/tenant/".as_slice(), tenant.as_str().as_bytes()];
         let key = self.root.expand(&info, &CHACHA20_POLY1305).map_err(|_| SealError::Refused)?;
         Ok(LessSafeKey::new(UnboundKey::from(key)))
+    }
+}
+
+impl Sealing for Seal {
+    fn seal(&self, tenant: &Tenant, id: &str, text: &str) -> String {
+        let nonce = self.own_nonce(tenant, id, text);
+        let sealed = nonce.and_then(|nonce| self.seal_with(nonce, tenant, KEPT_BY_CLIENTS, text.as_bytes()));
+        sealed.expect("keys of a fixed length can be made, and any text that fits in memory can be sealed")
+    }
+
+    fn open(&self, tenant: &Tenant, sealed: &str) -> Option<String> {
+        let text = Seal::open(self, tenant, KEPT_BY_CLIENTS, sealed).ok()?;
+        String::from_utf8(text).ok()
     }
 }
 
@@ -159,6 +195,33 @@ mod tests {
         assert!(matches!(seal.open(&tenant, "https://b/", &sealed), Err(SealError::Refused)));
         assert!(matches!(Seal::new([8; KEY_BYTES]).open(&tenant, "https://a/", &sealed), Err(SealError::Refused)));
         assert_ne!(sealed, seal.seal(&tenant, "https://a/", b"secret").expect("it seals"), "no two are alike");
+    }
+
+    #[test]
+    fn what_a_client_keeps_is_sealed_the_same_way_every_time() {
+        let (sealing, tenant): (&dyn Sealing, _) = (&Seal::new(KEY), Tenant::from("acme"));
+        let sealed = sealing.seal(&tenant, "id", "what was said");
+        assert_eq!(sealing.seal(&tenant, "id", "what was said"), sealed);
+        assert_eq!(sealing.open(&tenant, &sealed).as_deref(), Some("what was said"));
+        let nonce = |sealed: &str| URL_SAFE_NO_PAD.decode(sealed).expect("base64")[1..=NONCE_LEN].to_vec();
+        let others = [
+            sealing.seal(&tenant, "id", "what was saiD"),
+            sealing.seal(&tenant, "other", "what was said"),
+            sealing.seal(&tenant, "idw", "hat was said"),
+            sealing.seal(&Tenant::from("other"), "id", "what was said"),
+        ];
+        for other in &others {
+            assert_ne!(nonce(other), nonce(&sealed), "no two texts share a nonce");
+        }
+        assert_eq!(sealing.open(&tenant, &others[3]), None, "another tenant's");
+        assert_eq!(Sealing::open(&Seal::new([8; KEY_BYTES]), &tenant, &sealed), None, "another key's");
+        let credentials = Seal::new(KEY).seal(&tenant, "https://a/", b"secret").expect("it seals");
+        assert_eq!(sealing.open(&tenant, &credentials), None, "nor is it for anything else");
+        for index in 0..sealed.len() {
+            let other = if &sealed[index..=index] == "A" { "B" } else { "A" };
+            assert_eq!(sealing.open(&tenant, &format!("{}{other}{}", &sealed[..index], &sealed[index + 1..])), None, "{index}");
+        }
+        assert_eq!(["", "A", "résumé"].map(|text| sealing.open(&tenant, text)), [None, None, None]);
     }
 
     #[test]

@@ -226,6 +226,8 @@ pub struct Model {
     pub idle_timeout: Duration,
     /// Whether it can be given words to go on from.
     pub prefill: bool,
+    /// How many tokens it can read at once; runs that may are summed up before it is more.
+    pub context: Option<u64>,
 }
 
 impl Model {
@@ -238,6 +240,7 @@ impl Model {
             connect_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(60),
             prefill: false,
+            context: None,
         }
     }
 }

@@ -51,7 +51,8 @@ pub(crate) async fn serve(config: Config, data: &Path, ready: impl FnOnce(&Ready
     let listener = TcpListener::bind(config.server.listen).await.with_context(|| format!("cannot listen on {}", config.server.listen))?;
     let address = listener.local_addr()?;
     let bell = Bell::hang(config.doorbell.as_ref(), &place, storage.node).await?;
-    let servers = tool_servers(&config, data, storage.clock.clone())?;
+    let seal = seal(&config, data)?;
+    let servers = tool_servers(&config, seal.clone(), storage.clock.clone())?;
     let engine = Engine::start(Parts {
         node: storage.node,
         views: storage.views,
@@ -76,7 +77,7 @@ pub(crate) async fn serve(config: Config, data: &Path, ready: impl FnOnce(&Ready
         socket_ms: millis(config.responses.socket_limit),
     };
     let limits = DoorLimits { body_bytes_max: config.limits.body_bytes };
-    let state = DoorState::new(engine.clone(), tokens, limits).with_responses(responses);
+    let state = DoorState::new(engine.clone(), tokens, limits, Arc::new(seal)).with_responses(responses);
     let router = windlass_doors::router(state);
     tracing::info!(%address, store = %place, model = %config.models[0].name, "serving");
     ready(&Ready { address, place: &place, config: &config, own_token: own_token.as_deref() });
@@ -158,24 +159,28 @@ fn entry(model: &config::Model, name: &str) -> anyhow::Result<Entry> {
             (made, upstream.clone())
         }
     };
-    Ok(Entry { name: model.name.clone(), upstream, model: made })
+    Ok(Entry { name: model.name.clone(), upstream, context: model.context, model: made })
 }
 
-/// The servers of tools. What a request shows them is sealed with a key that every process on one store must share.
-fn tool_servers(config: &Config, data: &Path, clock: Arc<dyn Clock>) -> anyhow::Result<Servers> {
-    let seal = match std::env::var("WINDLASS_SEAL_KEY") {
-        Ok(key) => Seal::from_hex(&key).context("WINDLASS_SEAL_KEY is not a key")?,
+/// What a request shows servers of tools, and what clients keep for us, is sealed with a key that every process on one store must
+/// share.
+fn seal(config: &Config, data: &Path) -> anyhow::Result<Seal> {
+    match std::env::var("WINDLASS_SEAL_KEY") {
+        Ok(key) => Seal::from_hex(&key).context("WINDLASS_SEAL_KEY is not a key"),
         Err(_) => {
             // With the store elsewhere, nobody else makes the folder.
             std::fs::create_dir_all(data).with_context(|| format!("the data folder {} cannot be made", data.display()))?;
             if let Place::Postgres(_) = config.store.place(data) {
                 tracing::warn!(
-                    "WINDLASS_SEAL_KEY is not set: other servers on this database cannot use credentials that were sealed by this one"
+                    "WINDLASS_SEAL_KEY is not set: other servers on this database cannot open what was sealed by this one: credentials, and summaries"
                 );
             }
-            Seal::from_file(&data.join("seal.key"))?
+            Ok(Seal::from_file(&data.join("seal.key"))?)
         }
-    };
+    }
+}
+
+fn tool_servers(config: &Config, seal: Seal, clock: Arc<dyn Clock>) -> anyhow::Result<Servers> {
     let configured = config.mcp.iter().map(ServerConfig::from).collect();
     Ok(Servers::new(configured, Egress::new(config.egress.iter().cloned()), seal, clock, ToolLimits::default())?)
 }

@@ -69,6 +69,7 @@ pub const EXCEPTIONS: [Exception; 6] = [
 
 struct Contract {
     response: Validator,
+    compaction: Validator,
     events: BTreeMap<String, Validator>,
     socket_error: Validator,
 }
@@ -98,6 +99,7 @@ impl Contract {
         let type_of = |schema: &Value| schema["properties"]["type"]["enum"][0].as_str().expect("an event has a type").to_owned();
         Contract {
             response: compiled("ResponseResource"),
+            compaction: compiled("CompactResource"),
             events: events.map(|(name, schema)| (type_of(schema), compiled(name))).collect(),
             socket_error: compiled("WebSocketErrorEvent"),
         }
@@ -115,6 +117,11 @@ pub fn faults_of_response(response: &Value) -> Vec<String> {
     let mut response = response.clone();
     forgive_response(&mut response);
     faults(&contract.response, &response)
+}
+
+/// What is wrong with a compaction.
+pub fn faults_of_compaction(compaction: &Value) -> Vec<String> {
+    CONTRACT.as_ref().map_or_else(Vec::new, |contract| faults(&contract.compaction, compaction))
 }
 
 /// What is wrong with an event.

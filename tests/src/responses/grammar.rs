@@ -144,10 +144,11 @@ impl Grammar {
             Some("function_call" | "mcp_call") => zero("arguments", &json!("")),
             Some("mcp_list_tools") => zero("tools", &json!([])),
             Some("reasoning") => zero("summary", &json!([])),
+            Some("compaction") => zero("encrypted_content", &json!("")),
             Some("function_call_output") => {}
             _ => panic!("an item of a type that nobody expects: {event}"),
         }
-        let has_progress = ["message", "reasoning", "function_call", "mcp_call"].iter().any(|kind| item["type"] == *kind);
+        let has_progress = ["message", "reasoning", "compaction", "function_call", "mcp_call"].iter().any(|kind| item["type"] == *kind);
         assert!(!has_progress || item["status"] == "in_progress", "an item begins in progress: {event}");
         assert!(item["id"].as_str().is_some_and(|id| !id.is_empty()), "an item has an id: {event}");
         assert!(self.items.iter().all(|other| other.added["id"] != item["id"]), "an id is one item's: {event}");

@@ -14,6 +14,7 @@ use windlass_engine::LeftCalls;
 use windlass_kernel::{BoxRange, CallKey, CallNumber, EndReason, ItemKind, Phase, RunId, content};
 
 use super::{
+    compaction::Sealer,
     error::WireError,
     items::place_of,
     left::{self, Lap, Placed},
@@ -78,12 +79,12 @@ pub(super) async fn input(
 ) -> Result<Vec<(ItemKind, Bytes)>, WireError> {
     let mut recalled = Recalled { state, caller, runs: BTreeMap::new() };
     let mut items: Vec<Value> = Vec::with_capacity(given.len());
-    let mut sent: Vec<Option<&RawValue>> = Vec::with_capacity(given.len());
+    let mut origins: Vec<Origin<'_>> = Vec::with_capacity(given.len());
     for (index, raw) in given.iter().enumerate() {
         let item: Value =
             serde_json::from_str(raw.get()).map_err(|error| WireError::invalid(format!("input[{index}]"), error.to_string()))?;
         let referred = reference(&item);
-        sent.push(referred.is_none().then_some(raw));
+        origins.push(Origin { sent: referred.is_none().then_some(raw), place: Some(index) });
         items.push(match referred {
             Some(id) => recalled.item(id).await?.ok_or_else(|| {
                 let message = format!("Item with id '{id}' not found. Only items of stored responses can be referred to.");
@@ -94,10 +95,11 @@ pub(super) async fn input(
     }
     check_outputs(before, &items)?;
     for (index, dropped) in dropped(&mut recalled, before, &items).await? {
-        sent.splice(index..index, dropped.iter().map(|_| None));
+        origins.splice(index..index, dropped.iter().map(|_| Origin::default()));
         items.splice(index..index, dropped);
     }
-    let kept = items.iter().zip(sent).map(|(item, raw)| Ok((ItemKind::Instruction, encode(item, raw)?)));
+    let sealer = Sealer::new(state, caller.tenant());
+    let kept = items.iter().zip(origins).map(|(item, origin)| Ok((ItemKind::Instruction, encode(item, origin, &sealer)?)));
     let mut input = kept.collect::<Result<Vec<(ItemKind, Bytes)>, WireError>>()?;
     let runs: Vec<RunId> = firsts(before, &items).into_iter().map(|(_, run)| run).collect();
     let laps: Vec<(RunId, &Lap)> = runs.iter().filter_map(|run| Some((*run, recalled.known(*run)?.lap.as_ref()?))).collect();
@@ -115,8 +117,32 @@ pub(super) async fn input(
 const FOR_MODELS: [&str; 6] =
     ["message", "function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output", "mcp_call"];
 
+/// Where an item comes from.
+#[derive(Clone, Copy, Default)]
+struct Origin<'a> {
+    /// What the client sent, if it is nothing but that.
+    sent: Option<&'a RawValue>,
+    /// Its place in the request, if it has one.
+    place: Option<usize>,
+}
+
 /// What came from the client is kept byte for byte.
-fn encode(item: &Value, sent: Option<&RawValue>) -> Result<Bytes, WireError> {
+fn encode(item: &Value, origin: Origin<'_>, sealer: &Sealer) -> Result<Bytes, WireError> {
+    let own;
+    let raw = match origin.sent {
+        Some(raw) => raw,
+        None => {
+            own = to_raw_value(item).map_err(|error| WireError::internal(&error))?;
+            &*own
+        }
+    };
+    if item.get("type").and_then(Value::as_str) == Some("compaction") {
+        let summary = sealer.open(item).map_err(|error| match origin.place {
+            Some(place) => error.within(&format!("input[{place}]")),
+            None => error.within("input"),
+        })?;
+        return Ok(content::encode(&content::Instruction::Compaction { item: raw, summary }));
+    }
     let is_read = match item.get("type").and_then(Value::as_str) {
         // A thought belongs to the provider that had it, which takes it back if it is sealed.
         Some("reasoning") => item.get("encrypted_content").is_some_and(Value::is_string),
@@ -124,10 +150,7 @@ fn encode(item: &Value, sent: Option<&RawValue>) -> Result<Bytes, WireError> {
         None => true,
     };
     let instruction = if is_read { content::Instruction::Item } else { content::Instruction::Aside };
-    match sent {
-        Some(raw) => Ok(content::encode(&instruction(raw))),
-        None => Ok(content::encode(&instruction(&to_raw_value(item).map_err(|error| WireError::internal(&error))?))),
-    }
+    Ok(content::encode(&instruction(raw)))
 }
 
 /// The id an item refers to, if it is nothing but a reference.
@@ -265,7 +288,7 @@ impl Recalled<'_> {
         // What is put back is for the provider, whatever the client wanted to see.
         let spelling = Spelling { sealed: true, ..known.note.spelling };
         let known = Known { note: Arc::new(Note { spelling, ..(*known.note).clone() }), ..known };
-        let mut reader = Reader::new(&self.state.engine, known, false);
+        let mut reader = Reader::new(self.state, known, false);
         reader.catch_up().await?;
         let mut read = object(&reader.made);
         let output = read["output"].as_array_mut().map(std::mem::take).unwrap_or_default();

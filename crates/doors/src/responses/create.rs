@@ -104,6 +104,8 @@ pub(super) async fn prepare(state: &DoorState, asked: &Asked<'_>) -> Result<Prep
     }
     let mut before = chain::before(state, caller, asked.from, asked.own).await?;
     let input = chain::input(state, caller, &mut before, &create.input).await?;
+    // A summary makes no calls, so that those that were left behind stay so.
+    let left = before.left.filter(|_| !create.compacts);
     let Pinned { manifest, agent } = manifest::pin(state, caller, create).await?;
     let note = Note {
         store: create.store,
@@ -119,7 +121,7 @@ pub(super) async fn prepare(state: &DoorState, asked: &Asked<'_>) -> Result<Prep
         manifest,
         input,
         parent: before.parent,
-        left: before.left,
+        left,
         note: note.encode(),
         dedupe: None,
         erase_ms: (!create.store).then_some(state.responses.erase_ms.max(asked.kept_ms)),
@@ -138,10 +140,10 @@ fn attend(state: &DoorState, (known, rests): (Known, Watch), unseen: Unseen, tra
 async fn answer(state: &DoorState, create: &Create, taken: Taken) -> Result<Response, WireError> {
     let Taken { known, rests, unseen, mut attendance, .. } = taken;
     if create.stream {
-        let events = Events::new(Reader::new(&state.engine, known, true), unseen, state.responses.heartbeat_ms);
+        let events = Events::new(Reader::new(state, known, true), unseen, state.responses.heartbeat_ms);
         return Ok(stream::response(events, Some(attendance)));
     }
-    let mut reader = Reader::new(&state.engine, known, false);
+    let mut reader = Reader::new(state, known, false);
     match create.background {
         true => reader.catch_up().await?,
         false => wait(&mut reader, rests).await?,
@@ -163,7 +165,7 @@ async fn earlier(state: &DoorState, caller: &Caller, id: RunId, fingerprint: &st
 }
 
 /// Waits until the response is over, or can only be gone on with by a person. What happens on the way there is read at once.
-async fn wait(reader: &mut Reader, mut rests: Watch) -> Result<(), WireError> {
+pub(super) async fn wait(reader: &mut Reader, mut rests: Watch) -> Result<(), WireError> {
     loop {
         news_or_time(&mut rests, WAIT).await;
         match reader.catch_up().await {

@@ -104,6 +104,11 @@ impl WireError {
         Self::new(500, "server_error", "server_error", "something broke on our side; the log has the details")
     }
 
+    /// 500: the model's, in its provider's words.
+    pub fn model_failed(message: impl Into<String>) -> Self {
+        Self::new(500, "model_error", "model_error", message)
+    }
+
     /// 503: a passing trouble.
     pub fn unavailable(code: &'static str, message: impl Into<String>, retry_after_s: u32) -> Self {
         Self::new(503, "server_error", code, message).retry_after(retry_after_s)

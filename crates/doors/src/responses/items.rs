@@ -55,6 +55,11 @@ pub(super) fn summary_part(text: &str) -> Value {
     json!({ "type": "summary_text", "text": text })
 }
 
+/// What was said before, sealed.
+pub(super) fn compaction(id: &str, sealed: &str, status: &str) -> Value {
+    json!({ "type": "compaction", "id": id, "encrypted_content": sealed, "status": status })
+}
+
 /// A call that is the client's to make.
 pub(super) fn function_call(id: &str, key: CallKey, call: &content::Call, note: &Note, arguments: &str, status: &str) -> Value {
     let mut item = json!({

@@ -54,6 +54,13 @@ impl Identity {
         Ok(Self::of(turn, fields.map(|fields| Said::read(fields, None))))
     }
 
+    /// That of a request for a compaction: what it joins is never a response, though both may say the same.
+    pub fn of_compaction(headers: &HeaderMap, body: &[u8]) -> Result<Self, WireError> {
+        let Identity { by, fingerprint, .. } = Self::of_request(headers, body)?;
+        let fingerprint = if fingerprint.is_empty() { fingerprint } else { format!("compaction:{fingerprint}") };
+        Ok(Identity { by, said: None, fingerprint })
+    }
+
     /// That of a frame, where what is a header elsewhere stands among what the client says about itself. `before` is the
     /// conversation that it goes on from, if its socket knows.
     pub fn of_frame(frame: &[u8], before: Option<Trail>) -> Self {
@@ -156,7 +163,7 @@ pub(super) async fn rest(
     let trail = said.trail(got.len());
     let view = state.engine.views().run(caller.tenant(), run).await?.filter(is_worth_it);
     let Some(known) = view.and_then(Known::of).filter(|known| known.note.fingerprint == fingerprint) else { return Ok(None) };
-    let mut reader = Reader::new(&state.engine, known, false);
+    let mut reader = Reader::new(state, known, false);
     reader.catch_up().await?;
     let is_ours = |(index, item): &(usize, Value)| reader.made.output.get(*index).is_some_and(|ours| is_finished_as(ours, item));
     if !got.iter().all(is_ours) || !state.attended.is_left(run).await {

@@ -139,7 +139,10 @@ fn wire_items(input: &[(ItemKind, Bytes)]) -> Vec<Value> {
     let sent = input.iter().filter(|(kind, _)| *kind == ItemKind::Instruction);
     let item = |content: &Bytes| match serde_json::from_slice(content).ok()? {
         content::Instruction::Item(raw) => serde_json::from_str(raw.get()).ok(),
-        content::Instruction::Text(_) | content::Instruction::Aside(_) => None,
+        content::Instruction::Text(_)
+        | content::Instruction::Aside(_)
+        | content::Instruction::Compaction { .. }
+        | content::Instruction::Summary(_) => None,
     };
     sent.filter_map(|(_, content)| item(content)).collect()
 }

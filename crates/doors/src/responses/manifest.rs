@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 use windlass_kernel::{
-    AfterExecution, AgentName, Budgets, EffectClass, Manifest, Route, ServerSource, ToolChoice, ToolName, ToolServer, ToolSpec,
+    AfterExecution, AgentName, Budgets, Compaction, EffectClass, Manifest, Route, ServerSource, ToolChoice, ToolName, ToolServer, ToolSpec,
 };
 use windlass_ports::{DeclaredServer, OfferedTool, ServerError};
 
@@ -38,22 +38,14 @@ pub(super) async fn pin(state: &DoorState, caller: &Caller, create: &Create) -> 
         return Err(unknown_model(create));
     }
     let mut tools = Tools::new(settings.call_deadline_ms, create.namespaced.clone());
-    for name in create.server_tools.iter().map(|name| ToolName::from(name.as_str())).chain(spec.iter().flat_map(|spec| spec.tools.clone()))
-    {
-        tools.attach(state, caller, &name).await?;
+    let (mut choice, mut allowed) = (ToolChoice::Auto, Vec::new());
+    // A summary is made without any, whatever the conversation had.
+    if !create.compacts {
+        let attached = spec.map(|spec| spec.tools.as_slice()).unwrap_or_default();
+        tools.take(state, caller, create, attached).await?;
+        choice = tools.choice(&create.choice)?;
+        allowed = tools.allowed(&create.allowed);
     }
-    for tool in &create.tools {
-        match tool {
-            Tool::Function(function) => tools.add_function(function),
-            Tool::Mcp(server) => tools.declare(state, caller, server).await.map_err(|error| error.within(&place_of(create, server)))?,
-            Tool::Other(_) => {}
-        }
-    }
-    if tools.specs.len() > TOOLS_MAX {
-        return Err(WireError::invalid("tools", format!("there are {} tools; {TOOLS_MAX} are allowed", tools.specs.len())));
-    }
-    let choice = tools.choice(&create.choice)?;
-    let allowed = tools.allowed(&create.allowed);
     let base = spec.map_or(Budgets { iterations: settings.iterations_max, calls: None, tokens: None, wall_ms: None }, |spec| spec.budgets);
     let budgets = Budgets {
         iterations: create.max_turns.unwrap_or(base.iterations),
@@ -77,9 +69,18 @@ pub(super) async fn pin(state: &DoorState, caller: &Caller, create: &Create) -> 
         parameters: (!parameters.is_empty()).then_some(Value::Object(parameters)),
         declared: create.echo.tools.clone(),
         announced: create.stream || create.background,
+        compaction: compaction(create),
         ..Manifest::plain(model, budgets)
     };
     Ok(Pinned { manifest, agent })
+}
+
+fn compaction(create: &Create) -> Compaction {
+    match create.sampling.truncation {
+        _ if create.compacts => Compaction::Only,
+        Some("auto") => Compaction::Auto,
+        Some(_) | None => Compaction::Off,
+    }
 }
 
 /// Where a tool server stands in the request. Its tools are counted otherwise, since those of namespaces stand among them.
@@ -100,6 +101,8 @@ fn parameters(create: &Create) -> Map<String, Value> {
         Ok(Value::Object(given)) => given,
         Ok(_) | Err(_) => Map::new(),
     };
+    // What is too long is summed up here, before a provider would drop anything of it.
+    given.remove("truncation");
     if let Some(tokens) = create.max_output_tokens {
         given.insert("max_output_tokens".into(), tokens.into());
     }
@@ -128,6 +131,25 @@ struct Tools {
 impl Tools {
     fn new(deadline_ms: u64, names: BTreeMap<String, Namespaced>) -> Self {
         Tools { specs: Vec::new(), servers: Vec::new(), names, taken: BTreeSet::new(), deadline_ms }
+    }
+
+    /// Takes what the request asks for, and what its agent has.
+    async fn take(&mut self, state: &DoorState, caller: &Caller, create: &Create, agents: &[ToolName]) -> Result<(), WireError> {
+        let named = create.server_tools.iter().map(|name| ToolName::from(name.as_str()));
+        for name in named.chain(agents.iter().cloned()) {
+            self.attach(state, caller, &name).await?;
+        }
+        for tool in &create.tools {
+            match tool {
+                Tool::Function(function) => self.add_function(function),
+                Tool::Mcp(server) => self.declare(state, caller, server).await.map_err(|error| error.within(&place_of(create, server)))?,
+                Tool::Other(_) => {}
+            }
+        }
+        match self.specs.len() <= TOOLS_MAX {
+            true => Ok(()),
+            false => Err(WireError::invalid("tools", format!("there are {} tools; {TOOLS_MAX} are allowed", self.specs.len()))),
+        }
     }
 
     fn add(&mut self, spec: ToolSpec) {

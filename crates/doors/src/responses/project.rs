@@ -7,12 +7,14 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use serde_json::{Value, json};
 use windlass_kernel::{
-    CallKey, CallNumber, EndReason, Event, Finish, Manifest, OpenCall, Phase, Pieces, Route, Run, RunId, Timestamp, ToolChoice, apply,
+    CallKey, CallNumber, Compaction, EndReason, Event, Finish, Manifest, OpenCall, Phase, Pieces, Route, Run, RunId, Timestamp, ToolChoice,
+    apply,
     content::{Call, Deliverable, Reasoning, Thought},
 };
 use windlass_ports::{Item, Passage};
 
 use super::{
+    compaction::Sealer,
     items::{self, Outcome, item_id},
     note::Note,
     object::{self, Ending},
@@ -37,6 +39,8 @@ pub(super) struct Projection {
     pub pieces: usize,
     /// Events that nobody has taken yet; none are made if nobody will.
     pub events: Untold,
+    /// Seals what is for no client to read.
+    sealer: Sealer,
     is_told: bool,
     next: u64,
     open: Option<OpenMessage>,
@@ -56,7 +60,7 @@ struct OpenMessage {
 
 impl Projection {
     /// A response of which nothing is known yet. `is_told` says whether somebody wants the events.
-    pub fn new(id: RunId, note: Arc<Note>, manifest: Arc<Manifest>, created_at: Timestamp, is_told: bool) -> Self {
+    pub fn new(id: RunId, note: Arc<Note>, manifest: Arc<Manifest>, created_at: Timestamp, sealer: Sealer, is_told: bool) -> Self {
         Projection {
             id,
             note,
@@ -69,6 +73,7 @@ impl Projection {
             is_parked: false,
             pieces: 0,
             events: Untold::default(),
+            sealer,
             is_told,
             next: 0,
             open: None,
@@ -150,6 +155,7 @@ impl Projection {
                 let text = appended.first().and_then(thought).unwrap_or_default();
                 self.words(pieces, &text, if *resumes { "completed" } else { "incomplete" });
             }
+            Event::Compacted { pieces, .. } => self.words(pieces, "", "completed"),
             Event::Quiet => self.lifecycle("response.in_progress"),
             Event::Reported { .. } => self.reported(result.as_ref()),
             Event::CallParked { .. } | Event::Parked { .. } => {
@@ -161,6 +167,7 @@ impl Projection {
             Event::Ended { reason, .. } => self.ended(reason, entry.at, appended),
             Event::ActionStarted { .. }
             | Event::AttemptFailed { .. }
+            | Event::Compacting { .. }
             | Event::LeaseEnded { .. }
             | Event::TakenOver
             | Event::Ignored { .. }
@@ -288,6 +295,15 @@ impl Projection {
         }
     }
 
+    /// What was said before, in short. It is for no client to read, so that nothing is told of it before it is whole.
+    fn summary(&mut self, text: &str) {
+        let index = self.output.len();
+        let id = item_id("cmp", self.id, index);
+        self.add(items::compaction(&id, "", "in_progress"));
+        self.output[index] = items::compaction(&id, &self.sealer.seal(&id, text), "completed");
+        self.done(index);
+    }
+
     /// Calls that the server makes.
     fn server_calls(&mut self, calls: &[OpenCall], appended: &[Item]) {
         for call in appended.iter().filter_map(made_call) {
@@ -365,8 +381,13 @@ impl Projection {
 
     fn ended(&mut self, reason: &EndReason, at: Timestamp, appended: &[Item]) {
         let words = appended.last().and_then(delivered).unwrap_or_default();
-        if let Some((pieces, finish)) = self.replied.take() {
-            self.words(&pieces, &words, if finish == Finish::Done { "completed" } else { "incomplete" });
+        match self.replied.take() {
+            Some((pieces, _)) if self.manifest.compaction == Compaction::Only => {
+                self.words(&pieces, "", "completed");
+                self.summary(&words);
+            }
+            Some((pieces, finish)) => self.words(&pieces, &words, if finish == Finish::Done { "completed" } else { "incomplete" }),
+            None => {}
         }
         self.show_outputs();
         // Nothing stays open: what was not over is told as such.
@@ -402,7 +423,7 @@ fn made_call(item: &Item) -> Option<Call> {
 
 fn delivered(item: &Item) -> Option<String> {
     match serde_json::from_slice(&item.content).ok()? {
-        Deliverable::Text(text) => Some(text),
+        Deliverable::Text(text) | Deliverable::Summary(text) => Some(text),
         Deliverable::Fields(_) => None,
     }
 }

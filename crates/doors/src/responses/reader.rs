@@ -6,8 +6,8 @@ use windlass_engine::{Engine, OpenWords, Tail, Watch};
 use windlass_kernel::{AgentKey, Manifest, RunId, Timestamp};
 use windlass_ports::{Passage, RunView, StoreError};
 
-use super::{note::Note, project::Projection};
-use crate::limits::EVENTS_PAGE;
+use super::{compaction::Sealer, note::Note, project::Projection};
+use crate::{DoorState, limits::EVENTS_PAGE};
 
 /// A response that is read along with.
 pub(super) struct Reader {
@@ -39,9 +39,11 @@ impl Known {
 
 impl Reader {
     /// Reads a response from its beginning. `is_told` says whether its events are wanted, or only what they amount to.
-    pub fn new(engine: &Engine, known: Known, is_told: bool) -> Self {
+    pub fn new(state: &DoorState, known: Known, is_told: bool) -> Self {
+        let engine = &state.engine;
         let watch = engine.watch_agent(&known.agent);
-        let made = Projection::new(known.id, known.note, known.manifest, known.created_at, is_told);
+        let sealer = Sealer::new(state, &known.agent.tenant);
+        let made = Projection::new(known.id, known.note, known.manifest, known.created_at, sealer, is_told);
         Reader { engine: engine.clone(), agent: known.agent, watch, tail: engine.follow(known.id), made, is_up_to_date: false }
     }
 

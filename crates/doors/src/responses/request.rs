@@ -35,6 +35,8 @@ pub(crate) struct Create {
     pub model: Option<String>,
     /// What is new, each item an object as the client sent it.
     pub input: Vec<Box<RawValue>>,
+    /// Whether it is asked for nothing but a summary of all that.
+    pub compacts: bool,
     pub instructions: Option<String>,
     /// The response it goes on from.
     pub previous: Option<String>,
@@ -94,6 +96,14 @@ impl Create {
         Self::of(&body, way, true)
     }
 
+    /// Reads the body of `POST /v1/responses/compact`. What else a request can say is checked, and holds as far as it can.
+    pub fn read_compaction(body: &[u8]) -> Result<Self, WireError> {
+        let body = Object::of(sound::sound(body)?, &At::Body)?;
+        body.required("model")?;
+        let create = Self::of(&body, Way { stream: false, background: false }, true)?;
+        Ok(Create { store: false, compacts: true, ..create })
+    }
+
     /// Reads a frame. On a socket there is one way to be answered, so that what is said about it is not looked at.
     pub fn read_frame(frame: &[u8]) -> Result<Frame, WireError> {
         let body = Object::of(sound::sound(frame)?, &At::Body)?;
@@ -118,10 +128,12 @@ impl Create {
         let has_more = !server_tools.is_empty() || model.as_deref().and_then(agent_of).is_some();
         let Chosen { choice, allowed, echo: tool_choice } = choice::chosen(body, &tools, has_more)?;
         let sampling = Sampling::read(body)?;
+        let input = input_of(body, needs_input && previous.is_none() && conversation.is_none())?;
         let echo = Echo { tools: tools.echo, tool_choice, text: sampling.text_echo(), reasoning: sampling.reasoning_echo() };
         Ok(Create {
             model,
-            input: input_of(body, needs_input && previous.is_none() && conversation.is_none())?,
+            compacts: input.last().is_some_and(|item| items::is_trigger(item)),
+            input,
             instructions: body.text("instructions")?,
             previous,
             conversation,
@@ -167,7 +179,8 @@ fn history_of(body: &Object<'_, '_>) -> Result<(Option<String>, Option<String>),
 fn input_of(body: &Object<'_, '_>, is_needed: bool) -> Result<Vec<Box<RawValue>>, WireError> {
     let at = body.at("input");
     let items = body.given("input").map(|value| items::items_of(value, &at)).transpose()?.unwrap_or_default();
-    match items.is_empty() && is_needed {
+    let is_empty = items.iter().all(|item| items::is_trigger(item));
+    match is_empty && is_needed {
         true => Err(WireError::missing(at.to_string())),
         false => Ok(items),
     }

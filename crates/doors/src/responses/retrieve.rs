@@ -44,13 +44,13 @@ pub(super) async fn retrieve(
     if flag(&query, "stream")? {
         let after = number(&query, "starting_after")?;
         check_after(&state, &caller, &id, after).await?;
-        let reader = Reader::new(&state.engine, known, true);
+        let reader = Reader::new(&state, known, true);
         return Ok(stream::response(Events::new(reader, Unseen::after(after), state.responses.heartbeat_ms), None));
     }
     if query.text("starting_after").is_some() {
         return Err(WireError::invalid("starting_after", "`starting_after` is about a stream: send `stream=true` too"));
     }
-    let mut reader = Reader::new(&state.engine, known, false);
+    let mut reader = Reader::new(&state, known, false);
     reader.catch_up().await?;
     Ok(answer::ok(&object(&reader.made)))
 }
@@ -58,7 +58,7 @@ pub(super) async fn retrieve(
 /// Nobody can have seen an event that was never told: a number beyond the last would be waited for in vain.
 async fn check_after(state: &DoorState, caller: &Caller, id: &str, after: Option<u64>) -> Result<(), WireError> {
     let Some(after) = after else { return Ok(()) };
-    let mut reader = Reader::new(&state.engine, known(state, caller, id).await?, false);
+    let mut reader = Reader::new(state, known(state, caller, id).await?, false);
     reader.catch_up().await?;
     match after < reader.made.next_event() {
         true => Ok(()),
@@ -70,7 +70,7 @@ pub(super) async fn cancel(State(state): State<DoorState>, caller: Caller, WireI
     caller.needs(&Scope::Responses)?;
     let known = known(&state, &caller, &id).await?;
     let stop = Stop { agent: known.agent.clone(), run: known.id, reason: "cancelled".into(), epoch: None, source: Some(caller.name()) };
-    let mut reader = Reader::new(&state.engine, known, false);
+    let mut reader = Reader::new(&state, known, false);
     reader.catch_up().await?;
     if !reader.made.is_over() {
         state.engine.stop(stop).await?;
@@ -136,8 +136,12 @@ pub(super) fn wire_input(run: RunId, index: usize, item: &Item) -> Option<Value>
         return None;
     }
     let mut value = match serde_json::from_slice(&item.content).ok()? {
-        content::Instruction::Item(raw) | content::Instruction::Aside(raw) => serde_json::from_str::<Value>(raw.get()).ok()?,
-        content::Instruction::Text(text) => json!({ "role": "user", "content": [{ "type": "input_text", "text": text }] }),
+        content::Instruction::Item(raw) | content::Instruction::Aside(raw) | content::Instruction::Compaction { item: raw, .. } => {
+            serde_json::from_str::<Value>(raw.get()).ok()?
+        }
+        content::Instruction::Text(text) | content::Instruction::Summary(text) => {
+            json!({ "role": "user", "content": [{ "type": "input_text", "text": text }] })
+        }
     };
     let object = value.as_object_mut()?;
     object.entry("type").or_insert_with(|| "message".into());

@@ -20,9 +20,11 @@ use sha2::{Digest, Sha256};
 use tower::ServiceExt;
 use windlass_doors::{DoorState, Limits, Scope, Token, Tokens, router};
 use windlass_engine::{AgentSpec, CrashPoints, Engine, Parts, Roster, Settings};
-use windlass_kernel::{AfterExecution, AgentKey, AgentName, Budgets, EffectClass, PolicyName, Route, Timestamp, ToolName, ToolSpec};
+use windlass_kernel::{
+    AfterExecution, AgentKey, AgentName, Budgets, EffectClass, PolicyName, Route, Tenant, Timestamp, ToolName, ToolSpec,
+};
 use windlass_models::{Entry, Registry, Scripted};
-use windlass_ports::{Clock, Ids};
+use windlass_ports::{Clock, Ids, Sealing};
 use windlass_store::{MemoryStore, StoreOptions};
 
 pub const BODY_BYTES_MAX: usize = 3 << 20;
@@ -129,6 +131,19 @@ fn roster() -> Roster {
     Roster::new(agents, tools, Vec::new())
 }
 
+/// Seals nothing: what is sealed is not what these tests are about.
+struct Unsealed;
+
+impl Sealing for Unsealed {
+    fn seal(&self, _: &Tenant, _: &str, text: &str) -> String {
+        text.to_owned()
+    }
+
+    fn open(&self, _: &Tenant, sealed: &str) -> Option<String> {
+        Some(sealed.to_owned())
+    }
+}
+
 impl World {
     pub fn start() -> Self {
         Self::with(Settings { sweep_ms: 20, item_bytes_max: ITEM_BYTES_MAX, ..Settings::default() })
@@ -137,7 +152,7 @@ impl World {
     pub fn with(settings: Settings) -> Self {
         let store = Arc::new(MemoryStore::new(StoreOptions { publish: false }));
         let clock = Arc::new(TestClock(AtomicI64::new(0)));
-        let model = Entry { name: "offline".into(), upstream: None, model: Arc::new(Scripted::by_words("offline")) };
+        let model = Entry { name: "offline".into(), upstream: None, context: None, model: Arc::new(Scripted::by_words("offline")) };
         let engine = Engine::start(Parts {
             node: store.node(),
             views: store.clone(),
@@ -154,7 +169,8 @@ impl World {
             settings,
             life: None,
         });
-        let router = router(DoorState::new(engine.clone(), tokens(), Limits { body_bytes_max: BODY_BYTES_MAX }));
+        let limits = Limits { body_bytes_max: BODY_BYTES_MAX };
+        let router = router(DoorState::new(engine.clone(), tokens(), limits, Arc::new(Unsealed)));
         World { engine, router, clock }
     }
 

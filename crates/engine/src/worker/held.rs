@@ -15,6 +15,7 @@ use windlass_ports::{CallChange, Commit, Committed, Guard, Head, Item, LoadedRun
 
 use super::words_go_on;
 use crate::{
+    compaction::Reading,
     effects::{self, ModelCall, ToolStart},
     engine::Inner,
     live::Words,
@@ -371,6 +372,7 @@ fn model_call(inner: &Inner, agent: &AgentKey, run: &HeldRun, words: Option<Arc<
         manifest: run.manifest.clone(),
         tools: run.tools.clone(),
         output: run.state.output,
+        reading: Reading::of(&run.state, &run.manifest, inner.models.context(&run.manifest.model)),
         context: run.context.clone(),
         deadline: Duration::from_millis(inner.settings.model_deadline_ms),
         patience: left.map_or(Duration::MAX, Duration::from_millis),

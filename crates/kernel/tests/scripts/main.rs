@@ -7,6 +7,7 @@ mod after_execution;
 mod attempts;
 mod budgets;
 mod choices;
+mod compaction;
 mod content;
 mod cut_words;
 mod deadlines;

@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// What says how to answer, in the protocol's own words: it is sent on as it came.
-const PARAMETERS: [&str; 14] = [
+const PARAMETERS: [&str; 13] = [
     "temperature",
     "top_p",
     "top_logprobs",
@@ -20,7 +20,6 @@ const PARAMETERS: [&str; 14] = [
     "max_output_tokens",
     "reasoning",
     "text",
-    "truncation",
     "service_tier",
     "prompt_cache_key",
     "safety_identifier",

@@ -151,10 +151,23 @@ fn hash_named(named: &Named, head: &Head, mixer: &mut Mixer) {
 
 /// A run, its journal's length counted from that of the row that stands.
 fn hash_run(run: &Run, standing: u64, mixer: &mut Mixer) {
-    let Run { phase, origin: _, iteration, next_number, calls_used, context: _, output: _, usage: _, started_at: _, takeovers: _, parked } =
-        run;
+    let Run {
+        phase,
+        origin: _,
+        iteration,
+        next_number,
+        calls_used,
+        context: _,
+        output: _,
+        usage: _,
+        started_at: _,
+        takeovers: _,
+        compacting,
+        compacted_in,
+        parked,
+    } = run;
     let ahead = if standing == 0 { 0 } else { next_number.wrapping_sub(standing) };
-    (phase, iteration, calls_used, parked, ahead).hash(mixer);
+    (phase, iteration, calls_used, compacting, compacted_in, parked, ahead).hash(mixer);
 }
 
 /// How far something is behind; two steps and more are alike, for only "the same" and "the next" are ever asked.

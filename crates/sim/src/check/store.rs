@@ -226,6 +226,8 @@ impl Store {
             | Event::AttemptFailed { .. }
             | Event::Cut { .. }
             | Event::Reasoned { .. }
+            | Event::Compacting { .. }
+            | Event::Compacted { .. }
             | Event::Quiet
             | Event::CallReleased { .. }
             | Event::Parked { .. }
@@ -386,11 +388,13 @@ fn judge(seen: &mut Seen, standing: &Run, event: &Event) {
         Event::LapStarted { iteration, .. } => seen.holds(*iteration == standing.iteration + 1, Promise::LapsByOne, || {
             format!("lap {iteration} after lap {}", standing.iteration)
         }),
-        Event::Reasoned { iteration, .. } | Event::Replied { iteration, .. } | Event::Cut { iteration, .. } => {
-            seen.holds(*iteration == standing.iteration, Promise::LapsByOne, || {
-                format!("a reply of lap {iteration} in lap {}", standing.iteration)
-            })
-        }
+        Event::Reasoned { iteration, .. }
+        | Event::Replied { iteration, .. }
+        | Event::Cut { iteration, .. }
+        | Event::Compacting { iteration }
+        | Event::Compacted { iteration, .. } => seen.holds(*iteration == standing.iteration, Promise::LapsByOne, || {
+            format!("a reply of lap {iteration} in lap {}", standing.iteration)
+        }),
         Event::Reported { call, status, .. } => {
             let waits = standing.call(*call).is_some_and(|open| !open.is_received());
             if *status == TaskStatus::Timeout {

@@ -235,6 +235,8 @@ impl Track {
             | Event::Cut { .. }
             | Event::Quiet
             | Event::Reasoned { .. }
+            | Event::Compacting { .. }
+            | Event::Compacted { .. }
             | Event::Replied { .. }
             | Event::Unparked
             | Event::Ignored { .. }

@@ -329,6 +329,8 @@ pub fn call_changes(before: &Run, made: &Transition) -> Vec<(CallNumber, CallCha
             | Event::Leased
             | Event::Cut { .. }
             | Event::Reasoned { .. }
+            | Event::Compacting { .. }
+            | Event::Compacted { .. }
             | Event::Quiet
             | Event::AttemptFailed { .. }
             | Event::Parked { .. }

@@ -34,7 +34,19 @@ const DOORBELL: Keys = Keys { known: &["url", "prefix"], later: &[] };
 const AUTH: Keys = Keys { known: &["tokens"], later: &[] };
 const TOKEN: Keys = Keys { known: &["token", "tenant", "scopes", "name"], later: &[] };
 const MODEL: Keys = Keys {
-    known: &["name", "provider", "base_url", "api_key", "model", "script", "concurrency", "connect_timeout", "idle_timeout", "prefill"],
+    known: &[
+        "name",
+        "provider",
+        "base_url",
+        "api_key",
+        "model",
+        "script",
+        "concurrency",
+        "connect_timeout",
+        "idle_timeout",
+        "prefill",
+        "context",
+    ],
     later: &[],
 };
 const TOOLS: Keys = Keys { known: &["external", "mcp"], later: &[] };
@@ -287,6 +299,7 @@ fn read_model(field: Field) -> Result<Model, ConfigError> {
         connect_timeout: section.read_or("connect_timeout", default.connect_timeout, Field::duration)?,
         idle_timeout: section.read_or("idle_timeout", default.idle_timeout, Field::duration)?,
         prefill: read_prefill(&mut section, protocol)?,
+        context: section.read("context", |field| field.whole(1))?,
     })
 }
 

@@ -51,6 +51,7 @@ models:
     connect_timeout: 500ms
     idle_timeout: 90
     prefill: true
+    context: 128000
 tools:
   external:
     - name: echo
@@ -161,6 +162,7 @@ fn a_full_file_gives_models_tools_and_agents() {
             connect_timeout: Duration::from_millis(500),
             idle_timeout: Duration::from_secs(90),
             prefill: true,
+            context: Some(128_000),
         }
     );
     let hosted = good("models: [{ name: a, provider: anthropic }, { name: a, provider: openai-responses, base_url: http://h }]", &[]);

@@ -3,7 +3,9 @@
 //! Items are checked and then kept as they came. Clients replay whole output items, ids and all, and get them back the same
 //! way; types that nobody here has heard of are somebody's, so they stay too.
 
-use serde::Serialize;
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::{
@@ -13,6 +15,7 @@ use super::{
 use crate::responses::error::WireError;
 
 const ROLES: [&str; 4] = ["user", "system", "developer", "assistant"];
+const TRIGGER: &str = "compaction_trigger";
 const DETAILS: [&str; 4] = ["low", "high", "auto", "original"];
 
 /// The items of an input that is a text or a list.
@@ -20,11 +23,30 @@ pub(super) fn items_of(value: &RawValue, at: &At<'_>) -> Result<Vec<Box<RawValue
     match Shape::of(value) {
         Shape::Text => Ok(vec![user_message(value, at)?]),
         Shape::List => {
-            let items = list_of(value, at, ITEMS_MAX)?.into_iter().enumerate();
-            items.map(|(index, item)| check_item(item, &At::Element(at, index)).map(|()| item.to_owned())).collect()
+            let items = list_of(value, at, ITEMS_MAX)?;
+            let last = items.len().saturating_sub(1);
+            let checked = items.into_iter().enumerate().map(|(index, item)| {
+                let at = At::Element(at, index);
+                if index < last && is_trigger(item) {
+                    return Err(at.invalid("the last item of the input if it is a 'compaction_trigger'"));
+                }
+                check_item(item, &at).map(|()| item.to_owned())
+            });
+            checked.collect()
         }
         Shape::Null | Shape::Flag | Shape::Number | Shape::Object => Err(at.wrong_type("a string or an array", value)),
     }
+}
+
+/// Whether an item asks for a summary of what stands before it.
+pub(super) fn is_trigger(item: &RawValue) -> bool {
+    #[derive(Deserialize)]
+    struct Typed<'a> {
+        #[serde(borrow, rename = "type")]
+        kind: Cow<'a, str>,
+    }
+    // Most items are not, and may be long.
+    item.get().contains(TRIGGER) && serde_json::from_str::<Typed<'_>>(item.get()).is_ok_and(|item| item.kind == TRIGGER)
 }
 
 /// What a text as the whole input is short for.

@@ -16,6 +16,7 @@ use crate::{
     DoorState,
     auth::Caller,
     responses::{
+        compaction::Sealer,
         create::{self, Asked, Prepared, Taken},
         error::WireError,
         join::Identity,
@@ -105,7 +106,8 @@ impl Session {
         }
         let Prepared { request, note } = create::prepare(&self.state, &asked).await?;
         let id = self.state.engine.fresh_run();
-        let mut made = Projection::new(id, Arc::new(note), Arc::new(request.manifest), self.state.engine.now(), true);
+        let sealer = Sealer::new(&self.state, self.caller.tenant());
+        let mut made = Projection::new(id, Arc::new(note), Arc::new(request.manifest), self.state.engine.now(), sealer, true);
         made.warm_up();
         self.remembered.warm_up(WarmUp { id, from, input: create.input, trail });
         Ok(Answer::WarmUp(made.events))
@@ -131,7 +133,7 @@ impl Session {
         let Taken { known, unseen, mut attendance, trail, .. } = taken;
         let erase = Duration::from_millis(self.state.responses.erase_ms);
         let held = (!known.note.store).then(|| self.state.holders.hold(&self.state.engine, self.caller.tenant(), known.id, erase));
-        let mut events = Events::new(Reader::new(&self.state.engine, known, true), unseen, self.state.responses.heartbeat_ms);
+        let mut events = Events::new(Reader::new(&self.state, known, true), unseen, self.state.responses.heartbeat_ms);
         // A stream that cannot be told to its end is broken off.
         while let Some(told) = events.next().await.map_err(|_| Gone)? {
             match told {

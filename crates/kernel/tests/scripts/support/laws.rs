@@ -68,7 +68,11 @@ fn laps_count_one_by_one(before: &Run, made: &Transition) {
                 assert_eq!(*begun, iteration, "a lap is one more than the lap before");
             }
             Event::ActionStarted { .. } => iteration += 1,
-            Event::Reasoned { iteration: of, .. } | Event::Replied { iteration: of, .. } | Event::Cut { iteration: of, .. } => {
+            Event::Reasoned { iteration: of, .. }
+            | Event::Replied { iteration: of, .. }
+            | Event::Cut { iteration: of, .. }
+            | Event::Compacting { iteration: of }
+            | Event::Compacted { iteration: of, .. } => {
                 assert_eq!(*of, iteration, "a reply belongs to the lap that asked for it")
             }
             Event::Accepted { .. }
@@ -99,6 +103,8 @@ fn calls_are_numbered_densely(before: &Run, made: &Transition) {
         | Event::Leased
         | Event::Cut { .. }
         | Event::Reasoned { .. }
+        | Event::Compacting { .. }
+        | Event::Compacted { .. }
         | Event::Quiet
         | Event::LapStarted { .. }
         | Event::AttemptFailed { .. }

@@ -9,11 +9,14 @@
 //! allowed: look, ask
 //! calls_max: 2
 //! one_call: yes
+//! compaction: auto
 //! ```
 //!
 //! A tool is in process, a read, suspends and may take a minute unless it says otherwise; `!` marks a required field.
 
-use windlass_kernel::{AfterExecution, Budgets, EffectClass, Manifest, Origin, ResultField, Route, ToolChoice, ToolName, ToolSpec};
+use windlass_kernel::{
+    AfterExecution, Budgets, Compaction, EffectClass, Manifest, Origin, ResultField, Route, ToolChoice, ToolName, ToolSpec,
+};
 
 /// A run that has yet to begin.
 #[derive(Clone, Debug)]
@@ -35,6 +38,7 @@ pub fn parse(text: &str) -> Setup {
             "allowed" => setup.manifest.allowed = words.map(ToolName::from).collect(),
             "calls_max" => setup.manifest.calls_max = Some(number(rest.trim())),
             "one_call" => setup.manifest.one_call = true,
+            "compaction" => setup.manifest.compaction = if rest.trim() == "only" { Compaction::Only } else { Compaction::Auto },
             "origin" => setup.origin = if rest.trim() == "action" { Origin::Action } else { Origin::Turn },
             other => panic!("unknown setup line {other:?}"),
         }

@@ -77,7 +77,10 @@ impl Transcript {
                 let named = self.names.iter().fold(text, |text, (id, name)| text.replace(&id.to_string(), &short(name)));
                 format!("deliverable {named}")
             }
-            ItemKind::Instruction => format!("reminder {}", content()["text"]),
+            ItemKind::Instruction => match content().get("summary") {
+                Some(summary) => format!("summary {summary}"),
+                None => format!("reminder {}", content()["text"]),
+            },
             ItemKind::ResultFields => panic!("the kernel made a {}", item.kind.as_str()),
         }
     }
@@ -99,7 +102,7 @@ fn event(event: &Event) -> String {
         Event::Reasoned { pieces, .. } => format!("after {} signs", pieces.0.len()),
         Event::Leased | Event::Quiet | Event::Unparked | Event::TakenOver => return event.kind().to_owned(),
         Event::Accepted { origin, .. } => spell(origin),
-        Event::LapStarted { iteration, .. } => iteration.to_string(),
+        Event::LapStarted { iteration, .. } | Event::Compacting { iteration } | Event::Compacted { iteration, .. } => iteration.to_string(),
         Event::ActionStarted { call, .. } => numbered(call),
         Event::AttemptFailed { code, .. } => code.clone(),
         Event::Replied { calls, .. } if calls.is_empty() => return event.kind().to_owned(),

@@ -79,6 +79,10 @@ fn times_and_limits_must_be_above_zero() {
         ("limits: { backoff: 0s }", "windlass.yaml:1: limits.backoff: expected a time above zero, found \"0s\""),
         ("limits: { backoff: 4000d }", "windlass.yaml:1: limits.backoff: expected a time of at most 3650d, found \"4000d\""),
         (
+            "models: [{ name: a, provider: scripted, context: 0 }]",
+            "windlass.yaml:1: models[0].context: expected a whole number of at least 1, found \"0\"",
+        ),
+        (
             "models: [{ name: a, provider: scripted, concurrency: 0 }]",
             "windlass.yaml:1: models[0].concurrency: expected a whole number of at least 1, found \"0\"",
         ),

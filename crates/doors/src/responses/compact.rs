@@ -1,0 +1,95 @@
+//! `POST /v1/responses/compact`: a conversation in short, to be sent instead of it.
+//!
+//! It is a run like any other, whose answer is a summary; nothing of it is stored for long. What the client gets is no response that
+//! could be gone on from, but an input: the newest words of its people, and the summary.
+
+use axum::{extract::State, http::HeaderMap, response::Response};
+use serde_json::{Value, json};
+use windlass_engine::KEPT_BYTES_MAX;
+use windlass_kernel::{BoxRange, EndReason, ItemKind, Phase, RunId, content};
+use windlass_ports::Item;
+
+use super::{
+    body::WireBody,
+    create::{self, Asked, Taken},
+    error::WireError,
+    join::Identity,
+    object::object,
+    reader::Reader,
+    request::Create,
+    retrieve::wire_input,
+};
+use crate::{
+    DoorState, answer,
+    auth::{Caller, Scope},
+};
+
+pub(super) async fn compact(
+    State(state): State<DoorState>,
+    caller: Caller,
+    headers: HeaderMap,
+    WireBody(body): WireBody,
+) -> Result<Response, WireError> {
+    caller.needs(&Scope::Responses)?;
+    let create = Create::read_compaction(&body)?;
+    let identity = Identity::of_compaction(&headers, &body)?;
+    let from = create.previous.as_deref();
+    let asked = Asked { caller: &caller, headers: &headers, create: &create, identity, from, own: &[], kept_ms: 0 };
+    let Taken { known, rests, mut attendance, .. } = create::take(&state, &asked).await?;
+    let mut reader = Reader::new(&state, known, false);
+    create::wait(&mut reader, rests).await?;
+    attendance.served();
+    let made = &reader.made;
+    let mut response = object(made);
+    let ended = made.run.as_ref().map(|run| (&run.phase, run.context));
+    let Some((Phase::Ended { reason: EndReason::Answered, .. }, context)) = ended else {
+        return Err(failure(&response));
+    };
+    let mut output = kept(&state, &caller, made.id, context).await?;
+    output.extend(response["output"].as_array_mut().map(std::mem::take).unwrap_or_default());
+    Ok(answer::ok(&json!({
+        "id": response["id"], "object": "response.compaction", "created_at": response["created_at"], "output": output,
+        "usage": response["usage"],
+    })))
+}
+
+/// Why there is no summary. A compaction has no status that could say so.
+fn failure(response: &Value) -> WireError {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let (code, message) = (text(&response["error"]["code"]), text(&response["error"]["message"]));
+    match code.as_str() {
+        "context_length_exceeded" => WireError::invalid("input", message).named("context_length_exceeded"),
+        "rate_limit_exceeded" => WireError::too_many("rate_limit_exceeded", message, 1),
+        "server_is_overloaded" => WireError::unavailable("server_is_overloaded", message, 1),
+        "" => WireError::model_failed(format!("no summary was made: the compaction ended as {}", text(&response["windlass"]["status"]))),
+        _ => WireError::model_failed(message),
+    }
+}
+
+/// The newest messages of people that fit, in their order.
+async fn kept(state: &DoorState, caller: &Caller, run: RunId, context: BoxRange) -> Result<Vec<Value>, WireError> {
+    let items = state.engine.views().range_items(caller.tenant(), context).await?;
+    let mut room = KEPT_BYTES_MAX;
+    let mut kept = Vec::new();
+    for message in items.iter().enumerate().rev().filter_map(|(index, item)| users(run, index, item)) {
+        let Some(left) = room.checked_sub(message.to_string().len()) else { break };
+        room = left;
+        kept.push(message);
+    }
+    kept.reverse();
+    Ok(kept)
+}
+
+/// A message of a person's, as the contract has it.
+fn users(run: RunId, index: usize, item: &Item) -> Option<Value> {
+    let instruction = (item.kind == ItemKind::Instruction).then(|| serde_json::from_slice(&item.content).ok()).flatten()?;
+    let content::Instruction::Item(_) = instruction else { return None };
+    let mut message = wire_input(run, index, item).filter(|item| item["type"] == "message" && item["role"] == "user")?;
+    for part in message["content"].as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
+        if part.get("type").is_some_and(|kind| kind == "input_image") {
+            part.entry("detail").or_insert_with(|| "auto".into());
+            part.entry("image_url").or_insert(Value::Null);
+        }
+    }
+    Some(message)
+}

@@ -1,0 +1,37 @@
+//! Summaries as clients carry them: sealed for their tenant, so that nobody else reads or writes one.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+use windlass_kernel::Tenant;
+use windlass_ports::Sealing;
+
+use super::error::WireError;
+use crate::DoorState;
+
+/// Seals for one tenant.
+pub(super) struct Sealer {
+    sealing: Arc<dyn Sealing>,
+    tenant: Tenant,
+}
+
+impl Sealer {
+    pub fn new(state: &DoorState, tenant: &Tenant) -> Self {
+        Sealer { sealing: state.sealing.clone(), tenant: tenant.clone() }
+    }
+
+    /// The summary of that item, sealed: the same however often it is read.
+    pub fn seal(&self, id: &str, summary: &str) -> String {
+        self.sealing.seal(&self.tenant, id, summary)
+    }
+
+    /// The summary in an item that a client gives back. Why it does not open is nobody's business.
+    pub fn open(&self, item: &Value) -> Result<String, WireError> {
+        let sealed = item.get("encrypted_content").and_then(Value::as_str).unwrap_or_default();
+        self.sealing.open(&self.tenant, sealed).ok_or_else(|| {
+            let message = "this compaction item cannot be opened: it was made by another server or for somebody else, or it was changed; \
+                send it as it came, or leave it out and compact the conversation again";
+            WireError::invalid("encrypted_content", message).named("invalid_encrypted_content")
+        })
+    }
+}

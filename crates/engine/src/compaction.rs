@@ -1,0 +1,243 @@
+//! What a model is asked for when a conversation is summed up, and how much it reads for that.
+
+use serde_json::Value;
+use windlass_kernel::{Compaction, Manifest, Run};
+use windlass_ports::{ModelMessage, ModelTool};
+
+/// How much of what people said stays beside a summary, at the most.
+pub const KEPT_BYTES_MAX: usize = 64 << 10;
+
+/// Bytes of one summary.
+pub(crate) const SUMMARY_BYTES_MAX: usize = 256 << 10;
+
+/// Characters of a token, roughly.
+const TOKEN_CHARS: u64 = 4;
+
+/// What an image or a file is counted as: how much it is to a model has little to do with its bytes.
+const DATA_BYTES: usize = 4 << 10;
+
+const WANTED: &str = "Stop here and sum up this conversation for whoever goes on with it without having read it. Say what is asked for and \
+    which wishes and rules hold; what was done and found out, with the names, numbers, paths and exact words that matter; what was decided \
+    and why; and what is left to do next. Leave out greetings and whatever no longer counts. Call no tools. Answer with the summary alone.";
+
+const GIVEN: &str = "What was said up to here has been summed up to save room. Go on from this summary:";
+
+const LEFT_OUT: &str = "\n[… left out …]\n";
+
+/// What a model has to read, and how.
+#[derive(Clone, Copy)]
+pub(crate) struct Reading {
+    /// Whether it is asked for a summary.
+    pub is_summary: bool,
+    /// How often it could not read all of what it was to sum up.
+    tries: u32,
+    /// Whether it may be too much: then it is summed up before anybody is asked.
+    may_be_too_much: bool,
+    /// How many tokens fit, if the configuration says.
+    context: Option<u64>,
+}
+
+impl Reading {
+    /// What the next call of a run's model is for.
+    pub fn of(run: &Run, manifest: &Manifest, context: Option<u64>) -> Self {
+        let is_summary = run.compacting > 0 || manifest.compaction == Compaction::Only;
+        let may_be_too_much = manifest.compaction == Compaction::Auto && !is_summary && run.compacted_in != run.iteration;
+        Reading { is_summary, tries: run.compacting, may_be_too_much, context }
+    }
+
+    /// How much of what people said stays beside a summary: no more than a quarter of what can be read.
+    pub fn kept_bytes_max(&self) -> usize {
+        let quarter = self.context.map_or(u64::MAX, |tokens| tokens.saturating_mul(TOKEN_CHARS) / 4);
+        KEPT_BYTES_MAX.min(usize::try_from(quarter).unwrap_or(usize::MAX))
+    }
+
+    /// By how many tokens it is too much, if it is to be summed up first: what there is, and what fits.
+    pub fn too_much(&self, manifest: &Manifest, messages: &[ModelMessage], tools: &[ModelTool]) -> Option<(u64, u64)> {
+        let context = self.context.filter(|_| self.may_be_too_much)?;
+        let tools: usize = tools.iter().map(|tool| tool.name.len() + tool.description.len() + json_bytes(&tool.parameters)).sum();
+        let said: usize = messages.iter().map(bytes).sum();
+        let all = manifest.instructions.as_ref().map_or(0, String::len) + tools + said;
+        let tokens = all as u64 / TOKEN_CHARS;
+        (tokens > context).then_some((tokens, context))
+    }
+
+    /// What is read for a summary: what fits, the newest first, and the question at the end.
+    pub fn to_sum_up(self, mut messages: Vec<ModelMessage>) -> Vec<ModelMessage> {
+        let whole: usize = messages.iter().map(bytes).sum();
+        let share = match self.tries {
+            0 => whole,
+            1 => whole / 4 * 3,
+            tries => whole >> (tries - 1).min(16),
+        };
+        // The summary needs a place too.
+        let fits = self.context.map_or(u64::MAX, |tokens| tokens.saturating_mul(TOKEN_CHARS) / 4 * 3);
+        let room = share.min(usize::try_from(fits).unwrap_or(usize::MAX));
+        if whole > room {
+            messages = newest(messages, room);
+        }
+        messages.push(ModelMessage::User(WANTED.to_owned()));
+        messages
+    }
+}
+
+/// How the model should answer that is asked for a summary: whatever the request says about the form of its answer is about another.
+pub(crate) fn parameters(parameters: Option<&Value>) -> Option<Value> {
+    let mut parameters = parameters?.clone();
+    if let Some(given) = parameters.as_object_mut() {
+        given.retain(|name, _| !matches!(name.as_str(), "text" | "max_output_tokens" | "top_logprobs"));
+    }
+    Some(parameters)
+}
+
+/// A summary as a model is told it.
+pub(crate) fn told(summary: &str) -> ModelMessage {
+    ModelMessage::User(format!("{GIVEN}\n\n{summary}"))
+}
+
+/// Whether a message is above what people say: then it holds for as long as the conversation lasts.
+pub(crate) fn is_rule(message: &ModelMessage) -> bool {
+    let ModelMessage::UserItem(item) = message else { return false };
+    matches!(item.get("role").and_then(Value::as_str), Some("system" | "developer"))
+}
+
+/// How much there is to read in a message.
+pub(crate) fn bytes(message: &ModelMessage) -> usize {
+    match message {
+        ModelMessage::User(text) => text.len(),
+        ModelMessage::UserItem(item) => json_bytes(item),
+        ModelMessage::Assistant { reasoning, text, calls } => {
+            let thoughts: usize = reasoning.iter().map(windlass_kernel::content::Reasoning::bytes).sum();
+            thoughts + text.len() + calls.iter().map(|call| call.tool.len() + call.arguments.len()).sum::<usize>()
+        }
+        ModelMessage::ToolResult { output, .. } => output.len(),
+    }
+}
+
+/// The bytes of a value, where data counts as little as it does to a model.
+fn json_bytes(value: &Value) -> usize {
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => 4,
+        Value::String(text) if text.starts_with("data:") => text.len().min(DATA_BYTES),
+        Value::String(text) => text.len(),
+        Value::Array(values) => values.iter().map(json_bytes).sum(),
+        Value::Object(members) => {
+            let is_data = |name: &str| matches!(name, "file_data" | "data");
+            members
+                .iter()
+                .map(|(name, value)| name.len() + json_bytes(value).min(if is_data(name) { DATA_BYTES } else { usize::MAX }))
+                .sum()
+        }
+    }
+}
+
+/// The newest messages that there is room for. What is longest in them is cut in the middle, and no result stands without its call.
+fn newest(messages: Vec<ModelMessage>, room: usize) -> Vec<ModelMessage> {
+    // A few long results should not take the place of everything else.
+    let each = room / 4;
+    let mut left = room;
+    let mut kept: Vec<ModelMessage> = Vec::new();
+    for message in messages.into_iter().rev() {
+        let message = cut(message, each);
+        let Some(less) = left.checked_sub(bytes(&message)) else { break };
+        left = less;
+        kept.push(message);
+    }
+    while matches!(kept.last(), Some(ModelMessage::ToolResult { .. })) {
+        kept.pop();
+    }
+    kept.reverse();
+    kept
+}
+
+/// The message with no more than so many bytes of text, its beginning and its end.
+fn cut(message: ModelMessage, bytes_max: usize) -> ModelMessage {
+    match message {
+        ModelMessage::User(text) => ModelMessage::User(cut_text(text, bytes_max)),
+        ModelMessage::ToolResult { provider_id, tool, output } => {
+            ModelMessage::ToolResult { provider_id, tool, output: cut_text(output, bytes_max) }
+        }
+        ModelMessage::Assistant { reasoning, text, calls } if bytes_max < text.len() => {
+            ModelMessage::Assistant { reasoning, text: cut_text(text, bytes_max), calls }
+        }
+        ModelMessage::UserItem(item) if bytes_max < json_bytes(&item) => ModelMessage::User(cut_text(words(&item), bytes_max)),
+        whole @ (ModelMessage::Assistant { .. } | ModelMessage::UserItem(_)) => whole,
+    }
+}
+
+fn cut_text(text: String, bytes_max: usize) -> String {
+    if text.len() <= bytes_max {
+        return text;
+    }
+    let half = bytes_max.saturating_sub(LEFT_OUT.len()) / 2;
+    let (end, start) = (text.floor_char_boundary(half), text.ceil_char_boundary(text.len() - half));
+    format!("{}{LEFT_OUT}{}", &text[..end], &text[start..])
+}
+
+/// The words of an item that is too long to be told as it is.
+fn words(item: &Value) -> String {
+    match item.get("content") {
+        Some(Value::String(text)) => text.clone(),
+        Some(Value::Array(parts)) => {
+            parts.iter().filter_map(|part| part.get("text").and_then(Value::as_str)).collect::<Vec<_>>().join("\n")
+        }
+        _ => item.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use windlass_kernel::RequestedCall;
+
+    use super::*;
+
+    fn user(text: &str) -> ModelMessage {
+        ModelMessage::User(text.to_owned())
+    }
+
+    fn lap(output: &str) -> [ModelMessage; 2] {
+        let call = RequestedCall { provider_id: "c".into(), tool: "look".into(), arguments: "{}".into() };
+        let result = ModelMessage::ToolResult { provider_id: "c".into(), tool: "look".into(), output: output.into() };
+        [ModelMessage::Assistant { reasoning: Vec::new(), text: String::new(), calls: vec![call] }, result]
+    }
+
+    fn reading(tries: u32, context: Option<u64>) -> Reading {
+        Reading { is_summary: true, tries, may_be_too_much: false, context }
+    }
+
+    #[test]
+    fn what_is_summed_up_gets_less_with_every_try_and_ends_with_the_question() {
+        let messages: Vec<ModelMessage> = (0..100).map(|n| user(&format!("{n:0>10}"))).collect();
+        let counts: Vec<usize> = (0..5).map(|tries| reading(tries, None).to_sum_up(messages.clone()).len() - 1).collect();
+        assert_eq!(counts, [100, 75, 50, 25, 12]);
+        let read = reading(2, None).to_sum_up(messages.clone());
+        assert_eq!((&read[0], &read[50]), (&messages[50], &user(WANTED)), "the newest stay");
+        assert_eq!(reading(0, Some(100)).to_sum_up(messages).len() - 1, 30, "three quarters of what fits");
+    }
+
+    #[test]
+    fn no_result_stands_without_its_call_and_long_ones_are_cut() {
+        let mut messages: Vec<ModelMessage> = lap("old").into_iter().chain(lap("late")).collect();
+        messages.push(user("now"));
+        assert_eq!(newest(messages.clone(), 19), messages[2..], "the older result would fit without its call");
+        let long: Vec<ModelMessage> = lap(&"b".repeat(400)).into_iter().chain([user("now")]).collect();
+        let read = newest(long, 200);
+        let [_, ModelMessage::ToolResult { output, .. }, _] = read.as_slice() else { panic!("{read:?}") };
+        assert!(output.len() <= 50 && output.contains("left out"), "{output}");
+    }
+
+    #[test]
+    fn a_text_is_cut_between_characters() {
+        let cut = cut_text("ä".repeat(100), 61);
+        assert!(cut.len() <= 61 && cut.starts_with('ä') && cut.ends_with('ä'), "{cut}");
+        assert_eq!(cut_text("short".into(), 61), "short");
+    }
+
+    #[test]
+    fn data_counts_little_and_the_wanted_form_is_not_the_summarys() {
+        let image = json!({ "role": "user", "content": [{ "type": "input_image", "image_url": format!("data:{}", "x".repeat(1 << 20)) }] });
+        assert!(bytes(&ModelMessage::UserItem(image)) < 2 * DATA_BYTES);
+        let given = json!({ "text": { "format": { "type": "json_object" } }, "max_output_tokens": 16, "temperature": 0.5 });
+        assert_eq!(parameters(Some(&given)), Some(json!({ "temperature": 0.5 })));
+    }
+}
