@@ -194,7 +194,9 @@ impl Stage {
         assert_eq!(view.deliverable, Some(deliverables[0].id));
         match serde_json::from_slice(&deliverables[0].content).unwrap() {
             content::Deliverable::Text(text) => text,
-            content::Deliverable::Fields(_) => String::from_utf8(deliverables[0].content.to_vec()).unwrap(),
+            content::Deliverable::Fields(_) | content::Deliverable::Summary(_) => {
+                String::from_utf8(deliverables[0].content.to_vec()).unwrap()
+            }
         }
     }
 }
