@@ -18,7 +18,7 @@ use tokio::{
 use windlass_tests::{PATIENCE, Server, ServerBuilder};
 
 /// The token that clients speak with, which the harness configures.
-const TOKEN: &str = "test-token";
+pub const TOKEN: &str = "test-token";
 
 /// A text of many pieces. Every word is another, so that a piece that is missing or doubled shows.
 pub fn story() -> String {
@@ -68,7 +68,7 @@ impl Sdk {
             Sdk::Node => {
                 // Node looks for packages above the program's own folder, and nowhere else.
                 std::os::unix::fs::symlink(clients().join("node/node_modules"), folder.path().join("node_modules")).expect("a link");
-                for source in [program, "weather"].map(|name| format!("{name}.mjs")) {
+                for source in [program, "weather", "travel"].map(|name| format!("{name}.mjs")) {
                     std::fs::copy(sources().join("node").join(&source), folder.path().join(&source)).expect("the program can be copied");
                 }
                 let mut command = Command::new("node");
