@@ -6,18 +6,18 @@ use windlass_tests::Server;
 
 use crate::program::{Program, builder, builder_with, codex, codex_on_a_socket, codex_with};
 
-const TASK: &str = "Replace the old line in note.txt.";
-const BEFORE: &str = "first\nthe old line\nlast\n";
-const AFTER: &str = "first\nthe new line\nlast\n";
+pub const TASK: &str = "Replace the old line in note.txt.";
+pub const BEFORE: &str = "first\nthe old line\nlast\n";
+pub const AFTER: &str = "first\nthe new line\nlast\n";
 
 /// A folder with a file to edit.
-fn workplace() -> TempDir {
+pub fn workplace() -> TempDir {
     let folder = TempDir::new().expect("a folder to work in");
     std::fs::write(folder.path().join("note.txt"), BEFORE).expect("a file to edit");
     folder
 }
 
-fn content(folder: &TempDir, name: &str) -> String {
+pub fn content(folder: &TempDir, name: &str) -> String {
     std::fs::read_to_string(folder.path().join(name)).unwrap_or_default()
 }
 
@@ -33,7 +33,7 @@ async fn told(mut program: Program, server: &Server) -> Vec<Value> {
 }
 
 /// The items it finished, each with its type. Complaints are left out: it has one about a model it does not know.
-fn finished(events: &[Value]) -> Vec<(&str, &Value)> {
+pub fn finished(events: &[Value]) -> Vec<(&str, &Value)> {
     let items = events.iter().filter(|event| event["type"] == "item.completed").map(|event| &event["item"]);
     items.filter_map(|item| Some((item["type"].as_str()?, item))).filter(|(kind, _)| *kind != "error").collect()
 }

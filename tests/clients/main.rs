@@ -6,6 +6,7 @@
 
 mod codex;
 mod frameworks;
+mod kills;
 mod program;
 mod rust;
 mod sdks;

@@ -20,4 +20,5 @@ mod socket_cuts;
 mod sockets;
 mod stage;
 mod streams;
+mod suite;
 mod unkept;
