@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use windlass_tests::Server;
+use windlass_tests::{Server, ServerBuilder};
 
-use crate::program::{Program, builder, builder_with, codex, codex_on_a_socket, codex_with};
+use crate::program::{Program, builder, builder_with, codex, codex_on_a_socket, codex_with, shown};
 
 pub const TASK: &str = "Replace the old line in note.txt.";
 pub const BEFORE: &str = "first\nthe old line\nlast\n";
@@ -63,6 +63,14 @@ async fn a_task_that_edits_a_file_is_finished() {
 }
 
 #[tokio::test]
+async fn the_page_on_codex_shows_a_server_that_has_the_model_it_names() {
+    let server = ServerBuilder::new(&shown("yaml")).env("OPENAI_API_KEY", "not asked for").start().await;
+    let models = server.get("/v1/models").await.ok();
+    let named = shown("toml").lines().find_map(|line| Some(line.strip_prefix("model = \"")?.trim_end_matches('"').to_owned()));
+    assert_eq!(models["data"][0]["id"].as_str().map(str::to_owned), named, "{models}");
+}
+
+#[tokio::test]
 async fn a_kill_during_any_of_its_requests_is_not_noticed() {
     for point in [
         "commit.enqueue.before:2",
@@ -84,7 +92,7 @@ async fn a_kill_during_any_of_its_requests_is_not_noticed() {
 }
 
 /// How many runs go on from a response that is not stored. Over HTTP that is refused.
-fn chained(server: &Server) -> i64 {
+pub fn chained(server: &Server) -> i64 {
     let going_on = r#"CAST(note AS TEXT) LIKE '%"previous_response_id":"resp_%' AND CAST(note AS TEXT) LIKE '%"store":false%'"#;
     server.number(&format!("SELECT count(*) FROM runs WHERE {going_on}"))
 }

@@ -2,6 +2,7 @@
 
 use std::{
     io::Write,
+    path::Path,
     time::{Duration, Instant},
 };
 
@@ -10,7 +11,7 @@ use tempfile::TempDir;
 use windlass_tests::{Server, ServerBuilder};
 
 use crate::{
-    codex::{AFTER, BEFORE, TASK, content, finished, workplace},
+    codex::{AFTER, BEFORE, TASK, chained, content, finished, workplace},
     program::{Program, codex_on_a_socket, codex_with},
 };
 
@@ -105,7 +106,8 @@ fn did_it_once(folder: &TempDir, events: &[Value]) {
     assert_eq!(events.last().map(|event| &event["type"]), Some(&json!("turn.completed")));
 }
 
-async fn is_finished_under_kills(transport: &str, start: fn(&str, &str, &std::path::Path, &Server) -> Program) {
+/// Starts Codex and kills its servers until it has done its task. Returns the last of them.
+async fn is_finished_under_kills(transport: &str, start: fn(&str, &str, &Path, &Server) -> Program) -> Server {
     let config = "models: [ { name: offline, provider: scripted, script: script.yaml } ]\n";
     let server = ServerBuilder::new(config).file("script.yaml", &script()).start().await;
     let folder = workplace();
@@ -119,14 +121,17 @@ async fn is_finished_under_kills(transport: &str, start: fn(&str, &str, &std::pa
     // Past the harness, which shows what a test prints only when it fails.
     let line = format!("Codex under kills ({transport}): {kills} kills in {} s, {LAPS} laps, 1 edit", began.elapsed().as_secs());
     let _ = writeln!(std::io::stdout(), "{line}");
+    server
 }
 
 #[tokio::test]
 async fn a_task_is_finished_while_the_server_is_killed_every_five_seconds() {
-    is_finished_under_kills("http", codex_with).await;
+    let server = is_finished_under_kills("http", codex_with).await;
+    assert_eq!(chained(&server), 0, "it spoke over HTTP");
 }
 
 #[tokio::test]
 async fn a_task_over_sockets_is_finished_while_the_server_is_killed_every_five_seconds() {
-    is_finished_under_kills("socket", codex_on_a_socket).await;
+    let server = is_finished_under_kills("socket", codex_on_a_socket).await;
+    assert!(chained(&server) > 0, "it spoke over sockets");
 }

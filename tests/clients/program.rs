@@ -99,20 +99,31 @@ pub fn codex(task: &str, folder: &Path, server: &Server) -> Program {
 
 /// The same with a model of its own.
 pub fn codex_with(model: &str, task: &str, folder: &Path, server: &Server) -> Program {
-    codex_as(include_str!("codex/config.toml"), model, task, folder, server)
+    codex_as(&shown("toml"), model, task, folder, server)
 }
 
 /// The same over a socket.
 pub fn codex_on_a_socket(model: &str, task: &str, folder: &Path, server: &Server) -> Program {
-    let over_http = include_str!("codex/config.toml");
-    let config = over_http.replace("wire_api = \"responses\"\n", "wire_api = \"responses\"\nsupports_websockets = true\n");
-    assert_ne!(config, over_http);
+    let config = replaced(&shown("toml"), "# supports_websockets", "supports_websockets");
     codex_as(&config, model, task, folder, server)
+}
+
+/// The block of the page on Codex that is in this language. Codex is configured with the one there, word for word.
+pub fn shown(language: &str) -> String {
+    let page = include_str!("../../docs/codex.md");
+    let (_, block) = page.split_once(&format!("```{language}\n")).expect("the page has such a block");
+    block.split_once("```").expect("a block has an end").0.to_owned()
+}
+
+/// A text with something else in one place.
+fn replaced(text: &str, old: &str, new: &str) -> String {
+    assert_eq!(text.matches(old).count(), 1, "{old:?} stands once in:\n{text}");
+    text.replace(old, new)
 }
 
 fn codex_as(config: &str, model: &str, task: &str, folder: &Path, server: &Server) -> Program {
     let home = TempDir::new().expect("a folder for Codex");
-    let config = config.replace("BASE_URL", &format!("{}/v1", server.base()));
+    let config = replaced(config, "http://127.0.0.1:7600", server.base());
     std::fs::write(home.path().join("config.toml"), config).expect("Codex can be configured");
     let mut command = Command::new(clients().join("node/node_modules/.bin/codex"));
     command
