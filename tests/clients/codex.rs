@@ -62,6 +62,36 @@ async fn a_task_that_edits_a_file_is_finished() {
     assert_eq!(server.number("SELECT count(*) FROM runs"), 3, "one run for each answer");
 }
 
+/// What a model says whose name Codex knows: its one tool takes a program, which calls the others.
+const DIALECT: &str = r#"
+rules:
+  - when: { result: it is edited }
+    reply: { text: The old line is replaced., chunk: 4, chunk_delay_ms: 20 }
+  - when: { result: the old line }
+    reply:
+      calls:
+        - tool: exec
+          arguments:
+            input: |
+              const patch = ["*** Begin Patch", "*** Update File: note.txt", "@@", "-the old line", "+the new line", "*** End Patch", ""];
+              await tools.apply_patch(patch.join("\n"));
+              text("it is edited");
+  - when: { input: Replace the old line }
+    reply: { calls: [{ tool: exec, arguments: { input: 'text(await tools.exec_command({ cmd: "cat note.txt | tee -a read.txt" }))' } }] }
+"#;
+
+#[tokio::test]
+async fn a_task_is_finished_with_a_model_to_which_codex_speaks_otherwise() {
+    for start in [codex_with, codex_on_a_socket] {
+        let config = "models: [ { name: gpt-5.6-sol, provider: scripted, script: script.yaml } ]\n";
+        let server = ServerBuilder::new(config).file("script.yaml", DIALECT).start().await;
+        let folder = workplace();
+        let events = told(start("gpt-5.6-sol", TASK, folder.path(), &server), &server).await;
+        did_it_once(&folder, &events);
+        assert_eq!(server.number("SELECT count(*) FROM runs"), 3, "one run for each answer");
+    }
+}
+
 #[tokio::test]
 async fn the_page_on_codex_shows_a_server_that_has_the_model_it_names() {
     let server = ServerBuilder::new(&shown("yaml")).env("OPENAI_API_KEY", "not asked for").start().await;

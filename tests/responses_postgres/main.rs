@@ -9,6 +9,8 @@ mod choice;
 mod client_calls;
 #[path = "../responses/contract.rs"]
 mod contract;
+#[path = "../responses/custom_tools.rs"]
+mod custom_tools;
 #[path = "../responses/durable.rs"]
 mod durable;
 #[path = "../responses/errors.rs"]
@@ -37,5 +39,7 @@ mod sockets;
 mod stage;
 #[path = "../responses/streams.rs"]
 mod streams;
+#[path = "../responses/suite.rs"]
+mod suite;
 #[path = "../responses/unkept.rs"]
 mod unkept;

@@ -46,7 +46,7 @@ pub(super) async fn pin(state: &DoorState, caller: &Caller, create: &Create) -> 
         match tool {
             Tool::Function(function) => tools.add_function(function),
             Tool::Mcp(server) => tools.declare(state, caller, server).await.map_err(|error| error.within(&place_of(create, server)))?,
-            Tool::Other(_) => {}
+            Tool::Other => {}
         }
     }
     if tools.specs.len() > TOOLS_MAX {
