@@ -2,22 +2,22 @@
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use windlass_tests::Server;
+use windlass_tests::{Server, ServerBuilder};
 
-use crate::program::{Program, builder, builder_with, codex, codex_compacting, codex_on_a_socket, codex_with};
+use crate::program::{Program, builder, builder_with, codex, codex_compacting, codex_on_a_socket, codex_with, shown};
 
-const TASK: &str = "Replace the old line in note.txt.";
-const BEFORE: &str = "first\nthe old line\nlast\n";
-const AFTER: &str = "first\nthe new line\nlast\n";
+pub const TASK: &str = "Replace the old line in note.txt.";
+pub const BEFORE: &str = "first\nthe old line\nlast\n";
+pub const AFTER: &str = "first\nthe new line\nlast\n";
 
 /// A folder with a file to edit.
-fn workplace() -> TempDir {
+pub fn workplace() -> TempDir {
     let folder = TempDir::new().expect("a folder to work in");
     std::fs::write(folder.path().join("note.txt"), BEFORE).expect("a file to edit");
     folder
 }
 
-fn content(folder: &TempDir, name: &str) -> String {
+pub fn content(folder: &TempDir, name: &str) -> String {
     std::fs::read_to_string(folder.path().join(name)).unwrap_or_default()
 }
 
@@ -33,7 +33,7 @@ async fn told(mut program: Program, server: &Server) -> Vec<Value> {
 }
 
 /// The items it finished, each with its type. Complaints are left out: it has one about a model it does not know.
-fn finished(events: &[Value]) -> Vec<(&str, &Value)> {
+pub fn finished(events: &[Value]) -> Vec<(&str, &Value)> {
     let items = events.iter().filter(|event| event["type"] == "item.completed").map(|event| &event["item"]);
     items.filter_map(|item| Some((item["type"].as_str()?, item))).filter(|(kind, _)| *kind != "error").collect()
 }
@@ -62,6 +62,44 @@ async fn a_task_that_edits_a_file_is_finished() {
     assert_eq!(server.number("SELECT count(*) FROM runs"), 3, "one run for each answer");
 }
 
+/// What a model says whose name Codex knows: its one tool takes a program, which calls the others.
+const DIALECT: &str = r#"
+rules:
+  - when: { result: it is edited }
+    reply: { text: The old line is replaced., chunk: 4, chunk_delay_ms: 20 }
+  - when: { result: the old line }
+    reply:
+      calls:
+        - tool: exec
+          arguments:
+            input: |
+              const patch = ["*** Begin Patch", "*** Update File: note.txt", "@@", "-the old line", "+the new line", "*** End Patch", ""];
+              await tools.apply_patch(patch.join("\n"));
+              text("it is edited");
+  - when: { input: Replace the old line }
+    reply: { calls: [{ tool: exec, arguments: { input: 'text(await tools.exec_command({ cmd: "cat note.txt | tee -a read.txt" }))' } }] }
+"#;
+
+#[tokio::test]
+async fn a_task_is_finished_with_a_model_to_which_codex_speaks_otherwise() {
+    for start in [codex_with, codex_on_a_socket] {
+        let config = "models: [ { name: gpt-5.6-sol, provider: scripted, script: script.yaml } ]\n";
+        let server = ServerBuilder::new(config).file("script.yaml", DIALECT).start().await;
+        let folder = workplace();
+        let events = told(start("gpt-5.6-sol", TASK, folder.path(), &server), &server).await;
+        did_it_once(&folder, &events);
+        assert_eq!(server.number("SELECT count(*) FROM runs"), 3, "one run for each answer");
+    }
+}
+
+#[tokio::test]
+async fn the_page_on_codex_shows_a_server_that_has_the_model_it_names() {
+    let server = ServerBuilder::new(&shown("yaml")).env("OPENAI_API_KEY", "not asked for").start().await;
+    let models = server.get("/v1/models").await.ok();
+    let named = shown("toml").lines().find_map(|line| Some(line.strip_prefix("model = \"")?.trim_end_matches('"').to_owned()));
+    assert_eq!(models["data"][0]["id"].as_str().map(str::to_owned), named, "{models}");
+}
+
 #[tokio::test]
 async fn a_kill_during_any_of_its_requests_is_not_noticed() {
     for point in [
@@ -84,7 +122,7 @@ async fn a_kill_during_any_of_its_requests_is_not_noticed() {
 }
 
 /// How many runs go on from a response that is not stored. Over HTTP that is refused.
-fn chained(server: &Server) -> i64 {
+pub fn chained(server: &Server) -> i64 {
     let going_on = r#"CAST(note AS TEXT) LIKE '%"previous_response_id":"resp_%' AND CAST(note AS TEXT) LIKE '%"store":false%'"#;
     server.number(&format!("SELECT count(*) FROM runs WHERE {going_on}"))
 }

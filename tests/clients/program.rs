@@ -18,7 +18,7 @@ use tokio::{
 use windlass_tests::{PATIENCE, Server, ServerBuilder};
 
 /// The token that clients speak with, which the harness configures.
-const TOKEN: &str = "test-token";
+pub const TOKEN: &str = "test-token";
 
 /// A text of many pieces. Every word is another, so that a piece that is missing or doubled shows.
 pub fn story() -> String {
@@ -68,7 +68,7 @@ impl Sdk {
             Sdk::Node => {
                 // Node looks for packages above the program's own folder, and nowhere else.
                 std::os::unix::fs::symlink(clients().join("node/node_modules"), folder.path().join("node_modules")).expect("a link");
-                for source in [program, "weather"].map(|name| format!("{name}.mjs")) {
+                for source in [program, "weather", "travel"].map(|name| format!("{name}.mjs")) {
                     std::fs::copy(sources().join("node").join(&source), folder.path().join(&source)).expect("the program can be copied");
                 }
                 let mut command = Command::new("node");
@@ -99,33 +99,42 @@ pub fn codex(task: &str, folder: &Path, server: &Server) -> Program {
 
 /// The same with a model of its own.
 pub fn codex_with(model: &str, task: &str, folder: &Path, server: &Server) -> Program {
-    codex_as(include_str!("codex/config.toml"), model, task, folder, server)
+    codex_as(&shown("toml"), model, task, folder, server)
 }
 
 /// The same over a socket.
 pub fn codex_on_a_socket(model: &str, task: &str, folder: &Path, server: &Server) -> Program {
-    codex_as(&on_a_socket(include_str!("codex/config.toml")), model, task, folder, server)
+    codex_as(&on_a_socket(&shown("toml")), model, task, folder, server)
 }
 
 /// Codex, which has its host sum up what it has read as soon as that is more than so many tokens: it asks only hosts of this name.
 pub fn codex_compacting(tokens: u32, is_on_a_socket: bool, task: &str, folder: &Path, server: &Server) -> Program {
-    let plain = include_str!("codex/config.toml");
     let limit = format!("model_auto_compact_token_limit = {tokens}\n\n[model_providers.windlass]\nname = \"OpenAI\"\n");
-    let config = plain.replace("\n[model_providers.windlass]\nname = \"Windlass\"\n", &limit);
-    assert_ne!(config, plain);
+    let config = replaced(&shown("toml"), "\n[model_providers.windlass]\nname = \"Windlass\"\n", &limit);
     let config = if is_on_a_socket { on_a_socket(&config) } else { config };
     codex_as(&config, "offline", task, folder, server)
 }
 
 fn on_a_socket(over_http: &str) -> String {
-    let config = over_http.replace("wire_api = \"responses\"\n", "wire_api = \"responses\"\nsupports_websockets = true\n");
-    assert_ne!(config, over_http);
-    config
+    replaced(over_http, "# supports_websockets", "supports_websockets")
+}
+
+/// The block of the page on Codex that is in this language. Codex is configured with the one there, word for word.
+pub fn shown(language: &str) -> String {
+    let page = include_str!("../../docs/codex.md");
+    let (_, block) = page.split_once(&format!("```{language}\n")).expect("the page has such a block");
+    block.split_once("```").expect("a block has an end").0.to_owned()
+}
+
+/// A text with something else in one place.
+fn replaced(text: &str, old: &str, new: &str) -> String {
+    assert_eq!(text.matches(old).count(), 1, "{old:?} stands once in:\n{text}");
+    text.replace(old, new)
 }
 
 fn codex_as(config: &str, model: &str, task: &str, folder: &Path, server: &Server) -> Program {
     let home = TempDir::new().expect("a folder for Codex");
-    let config = config.replace("BASE_URL", &format!("{}/v1", server.base()));
+    let config = replaced(config, "http://127.0.0.1:7600", server.base());
     std::fs::write(home.path().join("config.toml"), config).expect("Codex can be configured");
     let mut command = Command::new(clients().join("node/node_modules/.bin/codex"));
     command

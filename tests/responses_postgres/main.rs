@@ -11,6 +11,8 @@ mod client_calls;
 mod compaction;
 #[path = "../responses/contract.rs"]
 mod contract;
+#[path = "../responses/custom_tools.rs"]
+mod custom_tools;
 #[path = "../responses/durable.rs"]
 mod durable;
 #[path = "../responses/errors.rs"]
@@ -39,5 +41,7 @@ mod sockets;
 mod stage;
 #[path = "../responses/streams.rs"]
 mod streams;
+#[path = "../responses/suite.rs"]
+mod suite;
 #[path = "../responses/unkept.rs"]
 mod unkept;

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use serde_json::{Value, value::RawValue};
+use serde_json::{Value, json, value::RawValue};
 use windlass_kernel::{
     CallKey, CallNumber, ItemKind, Manifest, RequestedCall, SUBMIT_RESULT, TaskStatus,
     content::{Call, CallResult, Deliverable, Instruction, Reasoning, Thought},
@@ -112,7 +112,9 @@ impl Prompt {
         match text("type") {
             Some("function_call" | "custom_tool_call") => {
                 let (Some(id), Some(tool)) = (text("call_id"), text("name")) else { return self.other(ModelMessage::UserItem(item)) };
-                let arguments = text("arguments").or_else(|| text("input")).unwrap_or_default();
+                // What a client takes as a text is the one argument of what models have.
+                let wrapped = text("input").map(|input| json!({ "input": input }).to_string());
+                let arguments = text("arguments").or(wrapped.as_deref()).unwrap_or_default();
                 let (id, requested) = (id.to_owned(), requested(id, tool, arguments));
                 let place = self.call(requested);
                 self.named.insert(id, place);

@@ -142,13 +142,16 @@ impl Grammar {
         match item["type"].as_str() {
             Some("message") => zero("content", &json!([])),
             Some("function_call" | "mcp_call") => zero("arguments", &json!("")),
+            Some("custom_tool_call") => zero("input", &json!("")),
             Some("mcp_list_tools") => zero("tools", &json!([])),
             Some("reasoning") => zero("summary", &json!([])),
             Some("compaction") => zero("encrypted_content", &json!("")),
             Some("function_call_output") => {}
             _ => panic!("an item of a type that nobody expects: {event}"),
         }
-        let has_progress = ["message", "reasoning", "compaction", "function_call", "mcp_call"].iter().any(|kind| item["type"] == *kind);
+        let has_progress = ["message", "reasoning", "compaction", "function_call", "custom_tool_call", "mcp_call"]
+            .iter()
+            .any(|kind| item["type"] == *kind);
         assert!(!has_progress || item["status"] == "in_progress", "an item begins in progress: {event}");
         assert!(item["id"].as_str().is_some_and(|id| !id.is_empty()), "an item has an id: {event}");
         assert!(self.items.iter().all(|other| other.added["id"] != item["id"]), "an id is one item's: {event}");
@@ -174,9 +177,9 @@ impl Grammar {
                 let parts: Vec<&str> = item.parts.iter().map(|part| part.text.as_str()).collect();
                 assert_eq!(summary, parts, "a thought's summary is what was told of it: {event}");
             }
-            Some("function_call" | "mcp_call") => {
+            Some(kind @ ("function_call" | "custom_tool_call" | "mcp_call")) => {
                 assert!(item.arguments_done, "arguments end before their item: {event}");
-                assert_eq!(done["arguments"], item.arguments.as_str(), "{event}");
+                assert_eq!(done[handed_over(kind)], item.arguments.as_str(), "{event}");
             }
             _ => {}
         }
@@ -224,14 +227,14 @@ impl Grammar {
                 assert_eq!(event["part"]["text"], part.text.as_str(), "{event}");
                 part.is_done = true;
             }
-            "response.function_call_arguments.delta" | "response.mcp_call_arguments.delta" => {
-                is_of(if kind.contains("mcp") { "mcp_call" } else { "function_call" });
+            "response.function_call_arguments.delta" | "response.custom_tool_call_input.delta" | "response.mcp_call_arguments.delta" => {
+                is_of(caller(kind));
                 assert!(!item.arguments_done, "no piece comes after the end: {event}");
                 item.arguments.push_str(&text_of("delta"));
             }
-            "response.function_call_arguments.done" | "response.mcp_call_arguments.done" => {
-                is_of(if kind.contains("mcp") { "mcp_call" } else { "function_call" });
-                assert_eq!(event["arguments"], item.arguments.as_str(), "the pieces make up the arguments: {event}");
+            "response.function_call_arguments.done" | "response.custom_tool_call_input.done" | "response.mcp_call_arguments.done" => {
+                is_of(caller(kind));
+                assert_eq!(event[handed_over(caller(kind))], item.arguments.as_str(), "the pieces make up the arguments: {event}");
                 assert!(event.get("name").is_none_or(|name| *name == item.added["name"]), "a call keeps its name: {event}");
                 item.arguments_done = true;
             }
@@ -264,6 +267,18 @@ impl Item {
         assert!(!part.is_done, "a finished part does not change: {event}");
         part
     }
+}
+
+/// The type of items that an event about what is handed over belongs to.
+fn caller(kind: &str) -> &str {
+    kind.trim_start_matches("response.")
+        .split_once(['.'])
+        .map_or(kind, |(kind, _)| kind.trim_end_matches("_arguments").trim_end_matches("_input"))
+}
+
+/// The field of a call with what is handed over.
+fn handed_over(kind: &str) -> &'static str {
+    if kind == "custom_tool_call" { "input" } else { "arguments" }
 }
 
 /// The words of a message.

@@ -216,7 +216,7 @@ fn firsts(before: &Before, items: &[Value]) -> Vec<(usize, RunId)> {
 
 /// The run whose output an item is, by its call's id.
 fn run_of_item(item: &Value) -> Option<RunId> {
-    let is_output = item.get("type")?.as_str()? == "function_call";
+    let is_output = matches!(item.get("type")?.as_str()?, "function_call" | "custom_tool_call");
     let call = item.get("call_id").and_then(Value::as_str).filter(|_| is_output);
     call.and_then(|id| id.parse::<CallKey>().ok()).map(|key| key.run)
 }

@@ -3,7 +3,10 @@
 use serde_json::{Value, json, value::RawValue};
 use windlass_kernel::{CallKey, CallNumber, Manifest, RunId, TaskStatus, content};
 
-use super::note::{Note, Spelling};
+use super::{
+    note::{Note, Spelling},
+    request::CUSTOM_INPUT,
+};
 
 /// The label of tools that are no tool server's.
 const OWN_LABEL: &str = "windlass";
@@ -60,16 +63,56 @@ pub(super) fn compaction(id: &str, sealed: &str, status: &str) -> Value {
     json!({ "type": "compaction", "id": id, "encrypted_content": sealed, "status": status })
 }
 
-/// A call that is the client's to make.
-pub(super) fn function_call(id: &str, key: CallKey, call: &content::Call, note: &Note, arguments: &str, status: &str) -> Value {
-    let mut item = json!({
-        "type": "function_call", "id": id, "call_id": key.to_string(), "name": call.tool, "arguments": arguments, "status": status,
-    });
-    if let Some(client) = note.names.get(&call.tool) {
-        item["name"] = client.name.clone().into();
-        item["namespace"] = client.namespace.clone().into();
+/// How calls of a kind are spelled: the type of their items, the field with what is handed over, and the events about it.
+pub(super) struct Handover {
+    pub prefix: &'static str,
+    kind: &'static str,
+    pub field: &'static str,
+    pub delta: &'static str,
+    pub done: &'static str,
+}
+
+const FUNCTION: Handover = Handover {
+    prefix: "fc",
+    kind: "function_call",
+    field: "arguments",
+    delta: "response.function_call_arguments.delta",
+    done: "response.function_call_arguments.done",
+};
+
+const CUSTOM: Handover = Handover {
+    prefix: "ctc",
+    kind: "custom_tool_call",
+    field: "input",
+    delta: "response.custom_tool_call_input.delta",
+    done: "response.custom_tool_call_input.done",
+};
+
+impl Handover {
+    /// The kind of a call, and what it hands over. To a client that takes a text, that is the one argument of the call; a model that
+    /// forgot to wrap it has said it all the same.
+    pub fn of(call: &content::Call, note: &Note) -> (&'static Self, String) {
+        if !note.names.get(&call.tool).is_some_and(|client| client.is_custom) {
+            return (&FUNCTION, call.arguments.clone());
+        }
+        let arguments: Option<Value> = serde_json::from_str(&call.arguments).ok();
+        let input = arguments.as_ref().and_then(|arguments| arguments.get(CUSTOM_INPUT)?.as_str());
+        (&CUSTOM, input.map_or_else(|| call.arguments.clone(), str::to_owned))
     }
-    item
+
+    /// A call that is the client's to make.
+    pub fn item(&self, id: &str, key: CallKey, call: &content::Call, note: &Note, given: &str, status: &str) -> Value {
+        let mut item = json!({
+            "type": self.kind, "id": id, "call_id": key.to_string(), "name": call.tool, self.field: given, "status": status,
+        });
+        if let Some(client) = note.names.get(&call.tool) {
+            item["name"] = client.name.clone().into();
+            if let Some(namespace) = &client.namespace {
+                item["namespace"] = namespace.clone().into();
+            }
+        }
+        item
+    }
 }
 
 /// What a call brought, in the pair form.

@@ -93,7 +93,7 @@ fn has_calls_of(items: &[Value], run: RunId) -> bool {
 /// Where the calls of a lap belong: each before the client's call that follows it, the others and the results after the last.
 fn beside(run: RunId, lap: &Lap, items: &[Value], is_next: bool, results: Items) -> Vec<(usize, Items)> {
     let number = |item: &Value| {
-        let is_call = item["type"] == "function_call";
+        let is_call = item["type"] == "function_call" || item["type"] == "custom_tool_call";
         let key: CallKey = item["call_id"].as_str().filter(|_| is_call)?.parse().ok()?;
         (key.run == run && lap.clients.contains(&key.call)).then_some(key.call)
     };

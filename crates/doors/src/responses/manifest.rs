@@ -143,7 +143,7 @@ impl Tools {
             match tool {
                 Tool::Function(function) => self.add_function(function),
                 Tool::Mcp(server) => self.declare(state, caller, server).await.map_err(|error| error.within(&place_of(create, server)))?,
-                Tool::Other(_) => {}
+                Tool::Other => {}
             }
         }
         match self.specs.len() <= TOOLS_MAX {

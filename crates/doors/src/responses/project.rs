@@ -15,7 +15,7 @@ use windlass_ports::{Item, Passage};
 
 use super::{
     compaction::Sealer,
-    items::{self, Outcome, item_id},
+    items::{self, Handover, Outcome, item_id},
     note::Note,
     object::{self, Ending},
     wire::{Untold, WireEvent},
@@ -340,16 +340,13 @@ impl Projection {
 
     fn function_call(&mut self, call: &Call) {
         let (index, key) = (self.output.len(), CallKey { run: self.id, call: call.call });
-        let id = item_id("fc", self.id, index);
         let note = self.note.clone();
-        self.add(items::function_call(&id, key, call, &note, "", "in_progress"));
-        let arguments = &call.arguments;
-        self.tell("response.function_call_arguments.delta", |_| json!({ "item_id": id, "output_index": index, "delta": arguments }));
-        self.tell(
-            "response.function_call_arguments.done",
-            |made| json!({ "item_id": id, "output_index": index, "arguments": arguments, "name": made.output[index]["name"] }),
-        );
-        self.output[index] = items::function_call(&id, key, call, &note, arguments, "completed");
+        let (kind, given) = Handover::of(call, &note);
+        let id = item_id(kind.prefix, self.id, index);
+        self.add(kind.item(&id, key, call, &note, "", "in_progress"));
+        self.tell(kind.delta, |_| json!({ "item_id": id, "output_index": index, "delta": given }));
+        self.tell(kind.done, |made| json!({ "item_id": id, "output_index": index, kind.field: given, "name": made.output[index]["name"] }));
+        self.output[index] = kind.item(&id, key, call, &note, &given, "completed");
         self.done(index);
     }
 

@@ -22,7 +22,7 @@ pub(crate) use choice::{Allowed, Choice};
 pub(crate) use limits::ITEMS_MAX;
 pub(crate) use mcp::{Approval, Mcp, ToolFilter};
 pub(crate) use sampling::Sampling;
-pub(crate) use tools::{Function, Namespaced, Tool};
+pub(crate) use tools::{CUSTOM_INPUT, Function, Namespaced, Tool, brings_tools};
 
 use crate::responses::{create::agent_of, error::WireError};
 use choice::Chosen;
@@ -47,7 +47,8 @@ pub(crate) struct Create {
     pub stream: bool,
     /// Its tools, those of namespaces in their place.
     pub tools: Vec<Tool>,
-    /// How calls are given back to the client, by the name the model uses; functions without a namespace are not in it.
+    /// How calls are given back to the client, by the name the model uses; those that are given back as they are
+    /// are not in it.
     pub namespaced: BTreeMap<String, Namespaced>,
     pub choice: Choice,
     /// The only tools that may be called; empty is no limit.
@@ -122,7 +123,9 @@ impl Create {
         if background && !store {
             return Err(body.at("background").invalid("false or left out if 'store' is false"));
         }
-        let tools = body.given("tools").map(|value| Tools::read(value, &body.at("tools"))).transpose()?.unwrap_or_default();
+        let input = input_of(body, needs_input && previous.is_none() && conversation.is_none())?;
+        let mut tools = body.given("tools").map(|value| Tools::read(value, &body.at("tools"))).transpose()?.unwrap_or_default();
+        tools.read_items(&input, &body.at("input"))?;
         let Limits { max_turns, budget_tokens, budget_wall_ms, tools: server_tools } = Limits::read(body)?;
         let model = body.name("model", NAME_CHARS_MAX)?;
         let has_more = !server_tools.is_empty() || model.as_deref().and_then(agent_of).is_some();
@@ -156,6 +159,19 @@ impl Create {
             include: body.names("include", INCLUDE_MAX)?.unwrap_or_default(),
             echo,
         })
+    }
+}
+
+impl Create {
+    /// Adds tools that were said before it, on the same connection. Its own hold where both have one.
+    pub fn add_tools(&mut self, earlier: &[Box<RawValue>]) -> Result<(), WireError> {
+        let (tools, namespaced) = (std::mem::take(&mut self.tools), std::mem::take(&mut self.namespaced));
+        let mut all = Tools { tools, namespaced, echo: Vec::new() };
+        let at = At::Field(&At::Body, "input");
+        all.read_items(earlier, &at)?;
+        all.read_items(&self.input, &at)?;
+        (self.tools, self.namespaced) = (all.tools, all.namespaced);
+        Ok(())
     }
 }
 

@@ -5,7 +5,7 @@ use serde_json::{Value, json, value::RawValue};
 use super::{
     limits::{ALLOWED_MAX, NAME_CHARS_MAX, TOOLS_MAX},
     object::{At, Object, Shape, list_of, text_of},
-    tools::{Tool, Tools},
+    tools::{Function, Tool, Tools},
 };
 use crate::responses::error::WireError;
 
@@ -128,13 +128,15 @@ fn allowed_of(object: &Object<'_, '_>, tools: &Tools, has_more: bool) -> Result<
 /// A tool of the request that is meant by its type and name.
 fn of_tool(object: &Object<'_, '_>, kind: &str, at: &At<'_>, tools: &Tools, has_more: bool) -> Result<Allowed, WireError> {
     match kind {
-        "function" => {
+        "function" | "custom" => {
             let name = object.required_name("name", NAME_CHARS_MAX)?;
             let namespace = object.name("namespace", NAME_CHARS_MAX)?;
-            if has_more && namespace.is_none() && !tools.functions().any(|function| function.name == name) {
+            let is_custom = kind == "custom";
+            if has_more && !is_custom && namespace.is_none() && !tools.functions().any(|function| function.name == name) {
                 return Ok(Allowed::Tool(name));
             }
-            function(&name, namespace.as_deref(), tools).map(Allowed::Tool).map_err(|wanted| at.invalid(wanted))
+            let found = function(&name, namespace.as_deref(), is_custom, tools);
+            found.map(Allowed::Tool).map_err(|wanted| at.invalid(wanted))
         }
         "mcp" => {
             let label = object.required_name("server_label", NAME_CHARS_MAX)?;
@@ -145,23 +147,16 @@ fn of_tool(object: &Object<'_, '_>, kind: &str, at: &At<'_>, tools: &Tools, has_
                 false => Err(at.invalid("a server that 'tools' has")),
             }
         }
-        "custom" => {
-            let name = object.required_name("name", NAME_CHARS_MAX)?;
-            let is_here =
-                |tool: &Tool| matches!(tool, Tool::Other(other) if other.kind == "custom" && other.name.as_deref() == Some(&name));
-            match tools.tools.iter().any(is_here) {
-                true => Ok(Allowed::Other),
-                false => Err(at.invalid("a tool that 'tools' has")),
-            }
-        }
         _ => Ok(Allowed::Other),
     }
 }
 
 /// The name by which the model knows a function of the client's. One outside of namespaces comes first.
-fn function(name: &str, namespace: Option<&str>, tools: &Tools) -> Result<String, &'static str> {
-    let is_meant = |given: Option<&str>| namespace.is_none() || given == namespace;
-    let mut meant: Vec<_> = tools.functions().filter(|function| function.name == name && is_meant(function.namespace.as_deref())).collect();
+fn function(name: &str, namespace: Option<&str>, is_custom: bool, tools: &Tools) -> Result<String, &'static str> {
+    let is_there = |given: Option<&str>| namespace.is_none() || given == namespace;
+    let is_meant =
+        |function: &&Function| function.name == name && function.is_custom == is_custom && is_there(function.namespace.as_deref());
+    let mut meant: Vec<_> = tools.functions().filter(is_meant).collect();
     meant.sort_by_key(|function| function.namespace.is_some());
     match meant.as_slice() {
         [] => Err("a tool that 'tools' has"),

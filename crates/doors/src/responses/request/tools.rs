@@ -1,12 +1,13 @@
 //! The tools of a request.
 //!
-//! The model gets a flat list of functions. Clients group theirs in namespaces, and name tools that we do not have: the one
-//! is flattened and restored in the calls, the other is echoed and otherwise left alone.
+//! The model gets a flat list of functions. Clients group theirs in namespaces, have some that take a text instead of an object, and
+//! name tools that we do not have: the first are flattened, the second get an object with that text, and both are restored in the
+//! calls; the third are echoed and otherwise left alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, value::RawValue};
+use serde_json::{Value, json, value::RawValue};
 
 use super::{
     limits::{NAME_CHARS_MAX, TOOL_NAME_CHARS_MAX, TOOLS_MAX},
@@ -21,8 +22,8 @@ pub(crate) enum Tool {
     Function(Function),
     /// All tools of a server.
     Mcp(Mcp),
-    /// Not for our models: `web_search`, `custom`, and whatever comes next year.
-    Other(Other),
+    /// Not for our models: `web_search`, and whatever comes next year.
+    Other,
 }
 
 /// A function.
@@ -33,25 +34,23 @@ pub(crate) struct Function {
     pub name: String,
     /// The group in which the client does.
     pub namespace: Option<String>,
+    /// Whether the client takes a text instead of an object.
+    pub is_custom: bool,
     pub description: Option<String>,
     /// JSON Schema of its arguments.
     pub parameters: Option<Value>,
     pub strict: Option<bool>,
 }
 
-/// A tool of a type that models are not given.
-pub(crate) struct Other {
-    /// Its type.
-    pub kind: String,
-    /// Its name, if its type has names.
-    pub name: Option<String>,
-}
-
-/// A function's name in the client's words.
+/// A function in the client's words.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Namespaced {
     pub name: String,
-    pub namespace: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Whether the client takes a text instead of an object.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_custom: bool,
 }
 
 /// The tools, and what is remembered of them.
@@ -60,7 +59,7 @@ pub(super) struct Tools {
     pub tools: Vec<Tool>,
     /// What the response repeats.
     pub echo: Vec<Value>,
-    /// How calls are given back to the client, by the name the model uses. Functions without a namespace are not in it.
+    /// How calls are given back to the client, by the name the model uses. Those that are given back as they are are not in it.
     pub namespaced: BTreeMap<String, Namespaced>,
 }
 
@@ -70,19 +69,62 @@ impl Tools {
         let mut names = BTreeSet::new();
         for (index, value) in list_of(value, at, TOOLS_MAX)?.into_iter().enumerate() {
             read.add(value, &At::Element(at, index), &mut names)?;
-            if read.tools.len() > TOOLS_MAX {
-                return Err(at.above_max("array_above_max_length", format_args!("at most {TOOLS_MAX} tools, those in namespaces included")));
-            }
+            check_count(read.tools.len(), at)?;
         }
         read.call_apart();
         Ok(read)
+    }
+
+    /// Adds the tools that items of the input bring along, as Codex does for models that it knows. What is brought again later holds
+    /// instead.
+    pub fn read_items(&mut self, items: &[Box<RawValue>], at: &At<'_>) -> Result<(), WireError> {
+        for (index, item) in items.iter().enumerate().filter(|(_, item)| brings_tools(item)) {
+            let at = At::Element(at, index);
+            let item = Object::of(item, &at)?;
+            let Some(list) = item.given("tools") else { continue };
+            let at = item.at("tools");
+            Tools::read(list, &at)?.tools.into_iter().for_each(|tool| self.and(tool));
+            check_count(self.tools.len(), &at)?;
+        }
+        Ok(())
+    }
+
+    /// One more function. Names by which the model knows others already stay theirs.
+    fn and(&mut self, tool: Tool) {
+        // An item is kept as it came, which is no place for what a server's address and token are.
+        let Tool::Function(mut function) = tool else { return };
+        let is_it = |other: &Function| other.name == function.name && other.namespace == function.namespace;
+        let earlier = self.tools.iter().position(|tool| matches!(tool, Tool::Function(other) if is_it(other)));
+        let taken: BTreeSet<String> = self.functions().filter(|other| !is_it(other)).map(|other| other.called.clone()).collect();
+        function.called = match earlier.and_then(|index| self.tools.get(index)) {
+            Some(Tool::Function(earlier)) => earlier.called.clone(),
+            _ if !taken.contains(&function.name) => function.name.clone(),
+            _ => unlike(&taken, function.namespace.as_deref().unwrap_or(ADDITIONAL), &function.name),
+        };
+        self.restore(&function);
+        match earlier {
+            Some(index) => self.tools[index] = Tool::Function(function),
+            None => self.tools.push(Tool::Function(function)),
+        }
+    }
+
+    /// Remembers how calls of a function are given back.
+    fn restore(&mut self, function: &Function) {
+        let Function { called, name, namespace, is_custom, .. } = function;
+        match namespace.is_some() || *is_custom || called != name {
+            true => {
+                let restored = Namespaced { name: name.clone(), namespace: namespace.clone(), is_custom: *is_custom };
+                self.namespaced.insert(called.clone(), restored)
+            }
+            false => self.namespaced.remove(called),
+        };
     }
 
     /// The functions among them.
     pub fn functions(&self) -> impl Iterator<Item = &Function> {
         self.tools.iter().filter_map(|tool| match tool {
             Tool::Function(function) => Some(function),
-            Tool::Mcp(_) | Tool::Other(_) => None,
+            Tool::Mcp(_) | Tool::Other => None,
         })
     }
 
@@ -137,14 +179,42 @@ impl Tools {
             self.functions().filter(|function| is_kept(function)).map(|function| function.name.clone()).collect();
         for tool in &mut self.tools {
             let Tool::Function(function) = tool else { continue };
-            let Some(namespace) = &function.namespace else { continue };
-            if !is_kept(function) {
+            if let Some(namespace) = &function.namespace
+                && !is_kept(function)
+            {
                 function.called = unlike(&taken, namespace, &function.name);
                 taken.insert(function.called.clone());
             }
-            let restored = Namespaced { name: function.name.clone(), namespace: namespace.clone() };
-            self.namespaced.insert(function.called.clone(), restored);
         }
+        let tools = std::mem::take(&mut self.tools);
+        for tool in &tools {
+            if let Tool::Function(function) = tool {
+                self.restore(function);
+            }
+        }
+        self.tools = tools;
+    }
+}
+
+/// The type of items that bring tools along.
+const ADDITIONAL: &str = "additional_tools";
+
+/// Whether an item of the input brings tools along.
+pub(crate) fn brings_tools(item: &RawValue) -> bool {
+    #[derive(Deserialize)]
+    struct Typed<'a> {
+        #[serde(borrow)]
+        r#type: Option<std::borrow::Cow<'a, str>>,
+    }
+    // Most items do not even have the word.
+    item.get().contains(ADDITIONAL)
+        && serde_json::from_str::<Typed<'_>>(item.get()).is_ok_and(|item| item.r#type.as_deref() == Some(ADDITIONAL))
+}
+
+fn check_count(count: usize, at: &At<'_>) -> Result<(), WireError> {
+    match count > TOOLS_MAX {
+        true => Err(at.above_max("array_above_max_length", format_args!("at most {TOOLS_MAX} tools, those in namespaces included"))),
+        false => Ok(()),
     }
 }
 
@@ -153,18 +223,40 @@ type Names = BTreeSet<(Option<String>, String)>;
 
 fn single(tool: &Object<'_, '_>, kind: &str, namespace: Option<&str>, names: &mut Names) -> Result<Tool, WireError> {
     let namespace = namespace.map(str::to_owned);
-    let name = match kind {
-        "function" => {
-            let name = unique_name(tool, &namespace, names)?;
-            let (description, strict) = (tool.text("description")?, tool.flag("strict")?);
-            let parameters = parameters_of(tool)?;
-            return Ok(Tool::Function(Function { called: name.clone(), name, namespace, description, parameters, strict }));
-        }
-        "custom" => Some(unique_name(tool, &namespace, names)?),
-        // What else types of tools know as a name is their own affair.
-        _ => tool.given("name").and_then(|value| text_of(value, &tool.at("name")).ok()),
+    let is_custom = kind == "custom";
+    if !is_custom && kind != "function" {
+        return Ok(Tool::Other);
+    }
+    let name = unique_name(tool, &namespace, names)?;
+    let (description, parameters, strict) = match is_custom {
+        true => (custom_description(tool)?, Some(custom_parameters()), None),
+        false => (tool.text("description")?, parameters_of(tool)?, tool.flag("strict")?),
     };
-    Ok(Tool::Other(Other { kind: kind.to_owned(), name }))
+    Ok(Tool::Function(Function { called: name.clone(), name, namespace, is_custom, description, parameters, strict }))
+}
+
+/// The one argument of a function whose client takes a text.
+pub(crate) const CUSTOM_INPUT: &str = "input";
+
+fn custom_parameters() -> Value {
+    json!({
+        "type": "object", "properties": { CUSTOM_INPUT: { "type": "string", "description": "The whole input of the tool, as it is." } },
+        "required": [CUSTOM_INPUT], "additionalProperties": false,
+    })
+}
+
+/// What a model is told of such a function. A grammar of its text can only be told: models of most providers cannot be held to it.
+fn custom_description(tool: &Object<'_, '_>) -> Result<Option<String>, WireError> {
+    let description = tool.text("description")?;
+    let Some(value) = tool.given("format") else { return Ok(description) };
+    let at = tool.at("format");
+    let format = Object::of(value, &at)?;
+    if format.required_name("type", NAME_CHARS_MAX)? != "grammar" {
+        return Ok(description);
+    }
+    let (syntax, definition) = (format.text("syntax")?.unwrap_or_default(), format.text("definition")?.unwrap_or_default());
+    let told = format!("Its input has to follow this {syntax} grammar:\n{definition}");
+    Ok(Some(description.map_or_else(|| told.clone(), |description| format!("{description}\n\n{told}"))))
 }
 
 fn unique_name(tool: &Object<'_, '_>, namespace: &Option<String>, names: &mut Names) -> Result<String, WireError> {

@@ -21,6 +21,8 @@ pub(super) struct Remembered {
     held: VecDeque<(Held, Option<Trail>)>,
     /// The latest one that asked no model.
     warm: Option<WarmUp>,
+    /// The items that brought tools along for the latest response: whoever goes on from it does not say them again.
+    tools: Option<(RunId, Vec<Box<RawValue>>)>,
 }
 
 /// What a client said beforehand. It is no run: whoever goes on from it says the same and more.
@@ -44,6 +46,15 @@ impl Remembered {
 
     pub fn warm_up(&mut self, warm: WarmUp) {
         self.warm = Some(warm);
+    }
+
+    pub fn bring_tools(&mut self, run: RunId, items: Vec<Box<RawValue>>) {
+        self.tools = Some((run, items));
+    }
+
+    /// The items that brought tools along for the response of that id.
+    pub fn tools(&self, id: &str) -> &[Box<RawValue>] {
+        self.tools.as_ref().filter(|(run, _)| run_of(id) == Some(*run)).map(|(_, items)| items.as_slice()).unwrap_or_default()
     }
 
     /// The responses that are not stored.

@@ -22,7 +22,7 @@ use crate::{
         join::Identity,
         project::Projection,
         reader::Reader,
-        request::{Create, Frame, ITEMS_MAX},
+        request::{Create, Frame, ITEMS_MAX, brings_tools},
         stream::{Events, Told},
         wire::Untold,
     },
@@ -39,7 +39,8 @@ pub(super) struct Session {
 
 /// What is to be told for a frame.
 enum Answer {
-    Run(Box<Taken>),
+    /// A run, and the items that brought tools along for it.
+    Run(Box<Taken>, Vec<Box<RawValue>>),
     /// The events of a response that asked no model.
     WarmUp(Untold),
 }
@@ -61,7 +62,7 @@ impl Session {
     /// Does what a frame asks for, and tells it.
     pub async fn respond(&mut self, frame: &[u8], writer: &Writer) -> Result<(), Gone> {
         match self.take(frame).await {
-            Ok(Answer::Run(taken)) => self.follow(*taken, writer).await,
+            Ok(Answer::Run(taken, tools)) => self.follow(*taken, tools, writer).await,
             Ok(Answer::WarmUp(mut events)) => {
                 while let Some(event) = events.pop() {
                     writer.tell(event.frame()).await?;
@@ -87,6 +88,11 @@ impl Session {
             from.clone_from(&warm.from);
             self.check_size(&create.input)?;
         }
+        let mut tools = from.as_deref().map(|id| self.remembered.tools(id).to_vec()).unwrap_or_default();
+        create.add_tools(&tools)?;
+        if create.input.iter().any(|item| brings_tools(item)) {
+            tools = create.input.iter().filter(|item| brings_tools(item)).cloned().collect();
+        }
         if generate && create.input.is_empty() && from.is_none() {
             return Err(WireError::missing("input"));
         }
@@ -102,7 +108,7 @@ impl Session {
             kept_ms: u64::try_from(left.as_millis()).unwrap_or(u64::MAX),
         };
         if generate {
-            return create::take(&self.state, &asked).await.map(|taken| Answer::Run(Box::new(taken)));
+            return create::take(&self.state, &asked).await.map(|taken| Answer::Run(Box::new(taken), tools));
         }
         let Prepared { request, note } = create::prepare(&self.state, &asked).await?;
         let id = self.state.engine.fresh_run();
@@ -129,9 +135,10 @@ impl Session {
     }
 
     /// Tells a response to its end. A client that reads slowly is waited for with one event in hand.
-    async fn follow(&mut self, taken: Taken, writer: &Writer) -> Result<(), Gone> {
+    async fn follow(&mut self, taken: Taken, tools: Vec<Box<RawValue>>, writer: &Writer) -> Result<(), Gone> {
         let Taken { known, unseen, mut attendance, trail, .. } = taken;
         let erase = Duration::from_millis(self.state.responses.erase_ms);
+        let run = known.id;
         let held = (!known.note.store).then(|| self.state.holders.hold(&self.state.engine, self.caller.tenant(), known.id, erase));
         let mut events = Events::new(Reader::new(&self.state, known, true), unseen, self.state.responses.heartbeat_ms);
         // A stream that cannot be told to its end is broken off.
@@ -142,6 +149,7 @@ impl Session {
             }
         }
         attendance.served();
+        self.remembered.bring_tools(run, tools);
         if let Some(held) = held {
             self.remembered.hold(held, trail.map(|trail| trail.and_output(events.output())));
         }

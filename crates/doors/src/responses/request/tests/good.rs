@@ -262,7 +262,7 @@ fn tools_are_echoed_whole_and_unknown_ones_left_alone() {
     let create = body("Codex");
     assert_eq!(create.tools.len(), 3);
     assert_eq!((functions(&create)[0].description.as_deref(), functions(&create)[0].strict), (Some("runs"), Some(false)));
-    assert!(matches!(&create.tools[2], Tool::Other(other) if other.kind == "web_search" && other.name.is_none()));
+    assert!(matches!(&create.tools[2], Tool::Other));
     assert_eq!(create.echo.tools.len(), 3);
     assert_eq!(create.echo.tools[1]["tools"][0]["name"], "close_agent");
     assert_eq!(create.echo.tools[2], json!({ "type": "web_search", "external_web_access": false }));
@@ -276,7 +276,7 @@ fn tools_are_echoed_whole_and_unknown_ones_left_alone() {
 #[test]
 fn namespaces_are_flattened_and_can_be_restored() {
     let create = body("Codex");
-    let namespaced = Namespaced { name: "close_agent".to_owned(), namespace: "multi_agent_v1".to_owned() };
+    let namespaced = Namespaced { name: "close_agent".to_owned(), namespace: Some("multi_agent_v1".to_owned()), is_custom: false };
     assert_eq!(create.namespaced.into_iter().collect::<Vec<_>>(), [("close_agent".to_owned(), namespaced)]);
 
     let create = read(
@@ -285,8 +285,8 @@ fn namespaces_are_flattened_and_can_be_restored() {
         {"type":"namespace","name":"doors","tools":[{"type":"function","name":"open"},{"type":"custom","name":"patch"}]}]}"#,
     );
     let called: Vec<&str> = functions(&create).iter().map(|function| function.called.as_str()).collect();
-    assert_eq!(called, ["open", "doors__open", "files__open", "close", "doors__open_2"]);
-    let restored = |called: &str| create.namespaced.get(called).map(|own| (own.namespace.as_str(), own.name.as_str()));
+    assert_eq!(called, ["open", "doors__open", "files__open", "close", "doors__open_2", "patch"]);
+    let restored = |called: &str| create.namespaced.get(called).and_then(|own| Some((own.namespace.as_deref()?, own.name.as_str())));
     assert_eq!(restored("open"), None);
     assert_eq!(restored("files__open"), Some(("files", "open")));
     assert_eq!(restored("close"), Some(("files", "close")));

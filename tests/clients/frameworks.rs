@@ -1,0 +1,119 @@
+//! What people build agents with: the OpenAI Agents SDK, the AI SDK through both of its providers, LangChain, and async-openai. Each has
+//! the same conversation of two turns about two functions of its own, in every way it knows, and the model must hear the same.
+
+use serde_json::{Value, json};
+use windlass_tests::{FakeModel, Scene, Server, ServerBuilder, Speech};
+
+use crate::program::Sdk;
+
+/// What the user says in the two turns.
+pub const TURNS: [&str; 2] = ["Plan a day in Oslo.", "And in Bergen?"];
+
+/// The answers to them.
+pub const ANSWERS: [&str; 2] = ["Oslo is sunny, and the Grand has a room.", "Bergen is the same."];
+
+/// What the model says in one conversation: two calls at once and an answer, then one call after the other and an answer. Answers come
+/// in pieces, and every lap costs ten tokens.
+fn conversation() -> [Scene; 5] {
+    let lap = |answer: &str, tools: &[&'static str], city: &str| {
+        let words = answer.split_inclusive(' ').map(str::to_owned).collect();
+        let calls = tools.iter().map(|tool| (*tool, json!({ "city": city }).to_string())).collect();
+        Scene::Speak(Speech { words, calls, usage: Some([7, 3, 2]), ..Speech::default() })
+    };
+    [
+        lap("", &["get_weather", "find_hotel"], "Oslo"),
+        lap(ANSWERS[0], &[], ""),
+        lap("", &["get_weather"], "Bergen"),
+        lap("", &["find_hotel"], "Bergen"),
+        lap(ANSWERS[1], &[], ""),
+    ]
+}
+
+/// What the model has heard when it gives the last answer of a conversation.
+const HEARD: [&str; 10] = [
+    "user: Plan a day in Oslo.",
+    "calls: get_weather Oslo, find_hotel Oslo",
+    "tool: sunny in Oslo",
+    "tool: the Grand in Oslo",
+    "assistant: Oslo is sunny, and the Grand has a room.",
+    "user: And in Bergen?",
+    "calls: get_weather Bergen",
+    "tool: sunny in Bergen",
+    "calls: find_hotel Bergen",
+    "tool: the Grand in Bergen",
+];
+
+/// A request to the model, without instructions.
+fn heard(request: &Value) -> Vec<String> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let call = |call: &Value| {
+        let arguments: Value = serde_json::from_str(&text(&call["function"]["arguments"])).expect("arguments are JSON");
+        format!("{} {}", text(&call["function"]["name"]), text(&arguments["city"]))
+    };
+    let one = |message: &Value| match message["tool_calls"].as_array() {
+        Some(calls) => format!("calls: {}", calls.iter().map(call).collect::<Vec<_>>().join(", ")),
+        None => format!("{}: {}", text(&message["role"]), text(&message["content"])),
+    };
+    let messages = request["messages"].as_array().expect("a request has messages").iter();
+    messages.filter(|message| message["role"] != "system").map(one).collect()
+}
+
+/// A server with this configuration for so many conversations, and its model.
+pub async fn stage_with(conversations: usize, more: &str) -> (Server, FakeModel) {
+    let model = FakeModel::start((0..conversations).flat_map(|_| conversation()).collect()).await;
+    (ServerBuilder::new(&(model.config() + more)).start().await, model)
+}
+
+/// Each conversation came to the model whole: nothing lost, nothing twice, in order.
+pub fn was_heard(model: &FakeModel, conversations: usize) {
+    let asked = model.asked();
+    assert_eq!(asked.len(), 5 * conversations, "{asked:#?}");
+    for laps in asked.chunks(5) {
+        for (lap, length) in laps.iter().zip([1, 4, 6, 8, 10]) {
+            assert_eq!(heard(lap), HEARD[..length]);
+        }
+    }
+}
+
+/// How many runs go on from another by its id.
+fn going_on(server: &Server) -> i64 {
+    server.number(r#"SELECT count(*) FROM runs WHERE CAST(note AS TEXT) LIKE '%"previous_response_id":"resp_%'"#)
+}
+
+/// Runs a program that has a conversation in each of these ways.
+async fn converses(sdk: Sdk, program: &str, ways: &[&str]) {
+    let (server, model) = stage_with(ways.len(), "").await;
+    let saw = sdk.run(program, &server).await;
+    assert_eq!(saw.as_object().map(|ways| ways.len()), Some(ways.len()), "{saw:#}");
+    for way in ways {
+        let ran = ["find_hotel Bergen", "find_hotel Oslo", "get_weather Bergen", "get_weather Oslo"];
+        assert_eq!(saw[way], json!({ "texts": ANSWERS, "ran": ran, "deltas": ANSWERS.concat(), "tokens": 50 }), "{way}");
+    }
+    was_heard(&model, ways.len());
+    // Every request but the first of a conversation that is chained.
+    let chained = ways.iter().filter(|way| way.ends_with("chained")).count();
+    assert_eq!(going_on(&server), 4 * chained as i64);
+}
+
+#[tokio::test]
+async fn an_agent_of_the_agents_sdk_has_a_conversation_with_tools() {
+    let ways = ["plain, chained", "plain, sent again", "streamed, chained", "streamed, sent again", "socket, chained"];
+    converses(Sdk::Python, "agents_sdk", &ways).await;
+}
+
+#[tokio::test]
+async fn langchain_has_a_conversation_with_tools() {
+    let ways = ["plain, chained", "plain, sent again", "streamed, chained", "streamed, sent again"];
+    converses(Sdk::Python, "langchain_chat", &ways).await;
+}
+
+#[tokio::test]
+async fn the_ai_sdk_has_a_conversation_with_tools_through_its_provider_for_openai() {
+    let ways = ["plain, referred to", "plain, sent again", "streamed, referred to", "streamed, sent again"];
+    converses(Sdk::Node, "ai_sdk_openai", &ways).await;
+}
+
+#[tokio::test]
+async fn the_ai_sdk_has_a_conversation_with_tools_through_its_provider_for_open_responses() {
+    converses(Sdk::Node, "ai_sdk_open_responses", &["plain, sent again", "streamed, sent again"]).await;
+}

@@ -1,0 +1,137 @@
+//! Codex at work while its server is killed again and again.
+
+use std::{
+    io::Write,
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use windlass_tests::{Server, ServerBuilder};
+
+use crate::{
+    codex::{AFTER, BEFORE, TASK, chained, content, finished, workplace},
+    program::{Program, codex_on_a_socket, codex_with},
+};
+
+/// How long a server lives.
+const LIFE: Duration = Duration::from_secs(5);
+
+/// Steps between the edit and the end.
+const STEPS: usize = 8;
+
+/// Reading, editing, the steps, and the last words.
+const LAPS: usize = STEPS + 3;
+
+/// A lap takes two seconds: silent, or all the while with words. So every lap can be done in a server's life, and all of them need
+/// several lives.
+const SILENT: &str = "delay_ms: 2000";
+const SPOKEN: &str = "chunk: 4, chunk_delay_ms: 200";
+
+/// What Codex is told before a step of which it is told with words. Eleven pieces.
+fn words(step: usize) -> String {
+    format!("Now comes step {step}, word for word, slowly.")
+}
+
+fn is_spoken(step: usize) -> bool {
+    step.is_multiple_of(2)
+}
+
+const LAST_WORDS: &str = "The old line is replaced, and all is done.";
+
+/// What the model says. Codex sends everything again each time, so that the last step comes first.
+fn script() -> String {
+    let call = |command: &str| format!("calls: [{{ tool: exec_command, arguments: {{ cmd: {} }} }}]", json!(command));
+    let patch = "*** Begin Patch\n*** Update File: note.txt\n@@\n-the old line\n+the new line\n*** End Patch\n";
+    let rule = |result: &str, reply: String| format!("  - {{ when: {{ result: {result} }}, reply: {{ {reply} }} }}\n");
+    let mut rules = rule(&done(STEPS), format!("text: '{LAST_WORDS}', {SPOKEN}"));
+    for step in (1..=STEPS).rev() {
+        let before = if step == 1 { "Success. Updated the following files".to_owned() } else { done(step - 1) };
+        // What a command has left behind tells how often it was run.
+        let command = call(&format!("echo {} | tee -a steps.txt", done(step)));
+        let telling = if is_spoken(step) { format!("text: '{}', {SPOKEN}", words(step)) } else { SILENT.to_owned() };
+        rules += &rule(&before, format!("{telling}, {command}"));
+    }
+    rules += &rule("the old line", format!("{SILENT}, {}", call(&format!("apply_patch <<'END'\n{patch}END\n"))));
+    let first = call("cat note.txt | tee -a read.txt");
+    format!("rules:\n{rules}  - {{ when: {{ input: Replace the old line }}, reply: {{ {SILENT}, {first} }} }}\n")
+}
+
+fn done(step: usize) -> String {
+    format!("step {step} is done")
+}
+
+/// Reads all that Codex says until it ends, and kills its server and starts it again, at its address and with its database, whenever it
+/// has lived its life. Returns what was said, the last server, and how often it was killed.
+async fn under_kills(mut program: Program, mut server: Server) -> (Vec<Value>, Server, usize) {
+    let (mut events, mut kills) = (Vec::new(), 0);
+    let mut end = tokio::time::Instant::now() + LIFE;
+    loop {
+        tokio::select! {
+            line = program.line() => match line {
+                Some(event) => events.push(event),
+                None => break,
+            },
+            () = tokio::time::sleep_until(end) => {
+                server = server.restart_at_its_address(&[]).await;
+                kills += 1;
+                assert!(kills < 5 * LAPS, "Codex does not get on: {events:#?}\nthe server's log:\n{}", server.log());
+                end = tokio::time::Instant::now() + LIFE;
+            }
+        }
+    }
+    let (status, complaints) = program.ends().await;
+    assert!(status.success(), "Codex failed ({status}): {events:#?}\n{complaints}\nthe server's log:\n{}", server.log());
+    (events, server, kills)
+}
+
+/// It read the file and changed it, took every step and said every word, each once and in order.
+fn did_it_once(folder: &TempDir, events: &[Value]) {
+    let told = finished(events).into_iter().map(|(kind, item)| match kind {
+        "agent_message" => item["text"].as_str().unwrap_or_default().to_owned(),
+        kind => kind.to_owned(),
+    });
+    let mut expected = vec!["command_execution".to_owned(), "file_change".to_owned()];
+    for step in 1..=STEPS {
+        expected.extend(is_spoken(step).then(|| words(step)));
+        expected.push("command_execution".to_owned());
+    }
+    expected.push(LAST_WORDS.to_owned());
+    assert_eq!(told.collect::<Vec<_>>(), expected, "{events:#?}");
+    assert_eq!(content(folder, "note.txt"), AFTER);
+    assert_eq!(content(folder, "read.txt"), BEFORE, "the file was read once");
+    let steps: String = (1..=STEPS).map(|step| done(step) + "\n").collect();
+    assert_eq!(content(folder, "steps.txt"), steps, "every step was taken once");
+    assert_eq!(events.last().map(|event| &event["type"]), Some(&json!("turn.completed")));
+}
+
+/// Starts Codex and kills its servers until it has done its task. Returns the last of them.
+async fn is_finished_under_kills(transport: &str, start: fn(&str, &str, &Path, &Server) -> Program) -> Server {
+    let config = "models: [ { name: offline, provider: scripted, script: script.yaml } ]\n";
+    let server = ServerBuilder::new(config).file("script.yaml", &script()).start().await;
+    let folder = workplace();
+    let began = Instant::now();
+    let program = start("offline", TASK, folder.path(), &server);
+    let (events, server, kills) = under_kills(program, server).await;
+    did_it_once(&folder, &events);
+    assert_eq!(server.number("SELECT count(*) FROM runs"), LAPS as i64, "a request that was cut joins its run");
+    // The laps alone take longer than this.
+    assert!(kills >= 4, "it was killed {kills} times");
+    // Past the harness, which shows what a test prints only when it fails.
+    let line = format!("Codex under kills ({transport}): {kills} kills in {} s, {LAPS} laps, 1 edit", began.elapsed().as_secs());
+    let _ = writeln!(std::io::stdout(), "{line}");
+    server
+}
+
+#[tokio::test]
+async fn a_task_is_finished_while_the_server_is_killed_every_five_seconds() {
+    let server = is_finished_under_kills("http", codex_with).await;
+    assert_eq!(chained(&server), 0, "it spoke over HTTP");
+}
+
+#[tokio::test]
+async fn a_task_over_sockets_is_finished_while_the_server_is_killed_every_five_seconds() {
+    let server = is_finished_under_kills("socket", codex_on_a_socket).await;
+    assert!(chained(&server) > 0, "it spoke over sockets");
+}
