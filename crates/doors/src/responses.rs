@@ -6,6 +6,7 @@
 mod attended;
 mod body;
 mod chain;
+mod conversations;
 mod create;
 mod error;
 mod items;
@@ -22,6 +23,7 @@ mod retrieve;
 mod said;
 mod socket;
 mod stream;
+mod tokens;
 mod wire;
 
 use axum::{
@@ -65,9 +67,11 @@ pub(crate) fn is_ours(path: &str) -> bool {
 pub(crate) fn routes() -> Router<DoorState> {
     Router::new()
         .route("/v1/responses", get(socket::open).post(create::create))
+        .route("/v1/responses/input_tokens", post(tokens::count))
         .route("/v1/responses/{id}", get(retrieve::retrieve).delete(retrieve::delete))
         .route("/v1/responses/{id}/cancel", post(retrieve::cancel))
         .route("/v1/responses/{id}/input_items", get(retrieve::input_items))
+        .merge(conversations::routes())
         .route("/v1/models", get(models::list))
         .route("/v1/models/{*name}", get(models::retrieve))
 }

@@ -5,6 +5,8 @@
 
 mod api;
 mod bells;
+mod converse;
+mod count;
 mod crash;
 mod desk;
 mod draft;

@@ -86,7 +86,7 @@ impl Session {
             from.clone_from(&warm.from);
             self.check_size(&create.input)?;
         }
-        if generate && create.input.is_empty() && from.is_none() {
+        if generate && create.input.is_empty() && from.is_none() && create.conversation.is_none() {
             return Err(WireError::missing("input"));
         }
         let trail = identity.trail();
