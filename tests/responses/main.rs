@@ -4,6 +4,7 @@ mod bad_input;
 mod choice;
 mod client_calls;
 mod contract;
+mod conversations;
 mod durable;
 mod errors;
 mod history;
