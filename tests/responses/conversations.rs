@@ -216,7 +216,7 @@ async fn a_kill_in_the_middle_unlocks_when_the_response_is_over_and_says_it_once
         let first = server.ask(mode, in_it(&id, "first"));
         let run = first.id().await;
         let queued = server.post("/v1/responses", Mode::Background.asks(in_it(&id, "second"))).await.ok();
-        until("the model is asked", async || model.hanging() > 0).await;
+        until("the model is asked", async || (model.hanging() > 0).then_some(())).await;
         first.hang_up();
         server.kill();
         let server = server.restart(&[]).await;
@@ -243,7 +243,7 @@ async fn a_kill_around_the_end_says_it_once() {
         if let Some(created) = created {
             assert_eq!(server.over(created.ok()["id"].as_str().expect("an id")).await["status"], "completed");
         }
-        until("it is said", async || items(&server, &id).await.len() == 2).await;
+        until("it is said", async || (items(&server, &id).await.len() == 2).then_some(())).await;
         assert_eq!(heard(&items(&server, &id).await), ["user: go", "assistant: Heard you."], "{point}");
     }
 }
