@@ -98,11 +98,13 @@ impl Talk {
     }
 }
 
+/// Words as they are stored: those of clients as they are, and answers, which begin with `=`.
 fn texts(words: &[&str]) -> Vec<String> {
-    words
-        .iter()
-        .map(|words| if words.starts_with('=') { format!("{{\"text\":\"{}\"}}", &words[1..]) } else { (*words).to_owned() })
-        .collect()
+    let text = |words: &&str| match words.strip_prefix('=') {
+        Some(answer) => format!("{{\"text\":\"{answer}\"}}"),
+        None => (*words).to_owned(),
+    };
+    words.iter().map(text).collect()
 }
 
 /// Somebody has enough of it.
