@@ -9,6 +9,8 @@ mod choice;
 mod client_calls;
 #[path = "../responses/contract.rs"]
 mod contract;
+#[path = "../responses/conversations.rs"]
+mod conversations;
 #[path = "../responses/durable.rs"]
 mod durable;
 #[path = "../responses/errors.rs"]
