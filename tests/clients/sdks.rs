@@ -28,6 +28,7 @@ with_both! {
     the_helper_reads_on_after_a_kill,
     refusals_have_the_class_and_the_fields_of_the_sdk,
     what_is_stored_can_be_read_and_deleted,
+    a_conversation_is_gone_on_with_and_its_tokens_are_counted,
 }
 
 async fn a_question_is_answered(sdk: Sdk) {
@@ -153,6 +154,17 @@ async fn what_is_stored_can_be_read_and_deleted(sdk: Sdk) {
     let saw = sdk.run("stored", &server).await;
     let expected = json!({
         "equal": true, "words": ["one", "two", "three"], "ids": 3, "gone": 404, "first": "Good day to you.", "models": ["offline"],
+    });
+    assert_eq!(saw, expected);
+}
+
+async fn a_conversation_is_gone_on_with_and_its_tokens_are_counted(sdk: Sdk) {
+    let server = builder().start().await;
+    let saw = sdk.run("conversation", &server).await;
+    let expected = json!({
+        "metadata": [{ "topic": "weather" }, { "topic": "rain" }, { "topic": "rain" }], "echo": true, "text": "It is sunny in Oslo.",
+        "added": 1, "types": ["message", "message", "function_call", "function_call_output", "message", "message"], "found": true,
+        "left": 5, "counted": ["response.input_tokens", true], "deleted": ["conversation.deleted", true], "gone": 404,
     });
     assert_eq!(saw, expected);
 }

@@ -5,6 +5,7 @@ mod choice;
 mod client_calls;
 mod compaction;
 mod contract;
+mod conversations;
 mod custom_tools;
 mod durable;
 mod errors;

@@ -194,6 +194,36 @@ async fn images_and_files_go_on_to_every_provider() {
     }
 }
 
+#[tokio::test]
+async fn what_a_request_says_about_itself_is_repeated_and_goes_on_to_whoever_knows_it() {
+    let tools = McpServer::start().await;
+    let format =
+        json!({ "type": "json_schema", "name": "n", "schema": { "type": "object", "additionalProperties": false }, "strict": true });
+    let said = json!({
+        "prompt_cache_key": "cache", "safety_identifier": "person", "service_tier": "default", "metadata": { "k": "v" },
+        "text": { "format": format },
+    });
+    for dialect in Dialect::EVERY {
+        let (server, model) = speaking(dialect, vec![Scene::Say("{}")], &tools).await;
+        let made = server.respond(Mode::Plain, with(ask("go"), said.clone())).await;
+        for key in ["prompt_cache_key", "safety_identifier", "service_tier", "metadata"] {
+            assert_eq!(made.object[key], said[key], "{dialect:?}: {key} is repeated");
+        }
+        assert_eq!(made.object["text"]["format"]["schema"], format["schema"], "{dialect:?}");
+        let asked = &model.asked()[0];
+        let (cache, person, schema) = match dialect {
+            Dialect::Chat => (&asked["prompt_cache_key"], &asked["safety_identifier"], &asked["response_format"]["json_schema"]["schema"]),
+            Dialect::Responses => (&asked["prompt_cache_key"], &asked["safety_identifier"], &asked["text"]["format"]["schema"]),
+            Dialect::Messages => (&Value::Null, &asked["metadata"]["user_id"], &asked["output_config"]["format"]["schema"]),
+        };
+        let known = if dialect == Dialect::Messages { Value::Null } else { json!("cache") };
+        assert_eq!((cache, person, schema), (&known, &json!("person"), &format["schema"]), "{dialect:?}: {asked}");
+        let tier = if dialect == Dialect::Messages { "standard_only" } else { "default" };
+        assert_eq!(asked["service_tier"], tier, "{dialect:?}");
+        assert_eq!(asked["metadata"]["k"] == "v", dialect == Dialect::Responses, "{dialect:?}");
+    }
+}
+
 /// Two models of one name.
 async fn two(first: (&FakeModel, Dialect), second: (&FakeModel, Dialect), tools: &McpServer) -> Server {
     let entry = |(model, dialect): (&FakeModel, Dialect)| {

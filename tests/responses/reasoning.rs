@@ -104,6 +104,28 @@ async fn thoughts_stand_before_what_came_of_them_and_go_back_to_their_provider()
 }
 
 #[tokio::test]
+async fn thoughts_in_a_conversation_go_back_and_their_seals_are_shown_to_whoever_asks() {
+    let tools = McpServer::start().await;
+    for dialect in THINKERS {
+        let model = FakeModel::start(vec![think("So it is.", &["Yes."], &[]), Scene::Say("Still.")]).await;
+        let server = start(&model, dialect, &tools, "").await;
+        let id = server.post("/v1/conversations", json!({})).await.ok()["id"].clone();
+        let said = |words: &str| with(thinking(ask(words)), json!({ "conversation": id }));
+        let made = server.respond(Mode::Streamed, said("go")).await;
+        assert_eq!(made.shape(), ["reasoning", "message"]);
+        server.respond(Mode::Plain, said("sure?")).await;
+        assert!(heard(&model.asked()[1]).iter().any(|told| told.ends_with(" sealed So it is.")), "{dialect:?}");
+        let path = format!("/v1/conversations/{}/items?order=asc", id.as_str().expect("an id"));
+        let listed = server.get(&path).await.ok();
+        assert_eq!(listed["data"].as_array().expect("data")[1..3], made.output());
+        let sealed = server.get(&format!("{path}&include[]=reasoning.encrypted_content")).await.ok();
+        assert!(sealed["data"][1]["encrypted_content"].as_str().is_some_and(|seal| seal.contains(":sealed ")), "{sealed}");
+        let read = server.get(&format!("/v1/responses/{}?include[]=reasoning.encrypted_content", made.id())).await.ok();
+        assert_eq!(read["output"][0], sealed["data"][1], "and so is a response that is read");
+    }
+}
+
+#[tokio::test]
 async fn a_chain_keeps_thoughts_for_their_provider_and_for_no_other() {
     let tools = McpServer::start().await;
     let function_call = think("It is the client's.", &[], &[("mine", json!({}))]);

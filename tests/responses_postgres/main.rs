@@ -11,6 +11,8 @@ mod client_calls;
 mod compaction;
 #[path = "../responses/contract.rs"]
 mod contract;
+#[path = "../responses/conversations.rs"]
+mod conversations;
 #[path = "../responses/custom_tools.rs"]
 mod custom_tools;
 #[path = "../responses/durable.rs"]

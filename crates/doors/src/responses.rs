@@ -8,6 +8,7 @@ mod body;
 mod chain;
 mod compact;
 mod compaction;
+mod conversations;
 mod create;
 mod error;
 mod items;
@@ -24,6 +25,7 @@ mod retrieve;
 mod said;
 mod socket;
 mod stream;
+mod tokens;
 mod wire;
 
 use axum::{
@@ -68,9 +70,11 @@ pub(crate) fn routes() -> Router<DoorState> {
     Router::new()
         .route("/v1/responses", get(socket::open).post(create::create))
         .route("/v1/responses/compact", post(compact::compact))
+        .route("/v1/responses/input_tokens", post(tokens::count))
         .route("/v1/responses/{id}", get(retrieve::retrieve).delete(retrieve::delete))
         .route("/v1/responses/{id}/cancel", post(retrieve::cancel))
         .route("/v1/responses/{id}/input_items", get(retrieve::input_items))
+        .merge(conversations::routes())
         .route("/v1/models", get(models::list))
         .route("/v1/models/{*name}", get(models::retrieve))
 }

@@ -181,6 +181,18 @@ pub enum EngineError {
     /// An action found the agent busy.
     #[error("the agent is busy with another turn")]
     Busy,
+    /// No such conversation.
+    #[error("there is no such conversation")]
+    UnknownConversation,
+    /// A run of the conversation is going on.
+    #[error("another response is being made in this conversation; try again when it is over")]
+    ConversationBusy,
+    /// The conversation is not as it was when the request was put together.
+    #[error("the conversation moved on while this was tried; try again")]
+    ConversationMoved,
+    /// The conversation has no room for more.
+    #[error("the conversation has no room for so many more items; begin another one")]
+    ConversationFull,
     /// Too many runs wait for this agent.
     #[error("too many turns are queued for this agent")]
     AgentFull,

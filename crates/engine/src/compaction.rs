@@ -4,14 +4,13 @@ use serde_json::Value;
 use windlass_kernel::{Compaction, Manifest, Run};
 use windlass_ports::{ModelMessage, ModelTool};
 
+use crate::count::{self, BYTES_PER_TOKEN};
+
 /// How much of what people said stays beside a summary, at the most.
 pub const KEPT_BYTES_MAX: usize = 64 << 10;
 
 /// Bytes of one summary.
 pub(crate) const SUMMARY_BYTES_MAX: usize = 256 << 10;
-
-/// Characters of a token, roughly.
-const TOKEN_CHARS: u64 = 4;
 
 /// What an image or a file is counted as: how much it is to a model has little to do with its bytes.
 const DATA_BYTES: usize = 4 << 10;
@@ -47,17 +46,14 @@ impl Reading {
 
     /// How much of what people said stays beside a summary: no more than a quarter of what can be read.
     pub fn kept_bytes_max(&self) -> usize {
-        let quarter = self.context.map_or(u64::MAX, |tokens| tokens.saturating_mul(TOKEN_CHARS) / 4);
+        let quarter = self.context.map_or(u64::MAX, |tokens| tokens.saturating_mul(BYTES_PER_TOKEN) / 4);
         KEPT_BYTES_MAX.min(usize::try_from(quarter).unwrap_or(usize::MAX))
     }
 
     /// By how many tokens it is too much, if it is to be summed up first: what there is, and what fits.
     pub fn too_much(&self, manifest: &Manifest, messages: &[ModelMessage], tools: &[ModelTool]) -> Option<(u64, u64)> {
         let context = self.context.filter(|_| self.may_be_too_much)?;
-        let tools: usize = tools.iter().map(|tool| tool.name.len() + tool.description.len() + json_bytes(&tool.parameters)).sum();
-        let said: usize = messages.iter().map(bytes).sum();
-        let all = manifest.instructions.as_ref().map_or(0, String::len) + tools + said;
-        let tokens = all as u64 / TOKEN_CHARS;
+        let tokens = count::tokens(manifest, messages, tools);
         (tokens > context).then_some((tokens, context))
     }
 
@@ -70,7 +66,7 @@ impl Reading {
             tries => whole >> (tries - 1).min(16),
         };
         // The summary needs a place too.
-        let fits = self.context.map_or(u64::MAX, |tokens| tokens.saturating_mul(TOKEN_CHARS) / 4 * 3);
+        let fits = self.context.map_or(u64::MAX, |tokens| tokens.saturating_mul(BYTES_PER_TOKEN) / 4 * 3);
         let room = share.min(usize::try_from(fits).unwrap_or(usize::MAX));
         if whole > room {
             messages = newest(messages, room);

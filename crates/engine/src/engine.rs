@@ -158,6 +158,7 @@ impl Engine {
             note: None,
             erase_ms: None,
             takes: None,
+            conversation: None,
             at: self.now(),
         };
         let id = RunId(self.inner.ids.fresh());
@@ -177,7 +178,8 @@ impl Engine {
         let manifest = self.pin(&action.agent.agent, wishes)?;
         let kind = MessageKind::UiAction;
         let (note, erase_ms, takes, at) = (None, None, None, self.now());
-        let new = NewTurn { agent: action.agent, kind, manifest, dedupe, input, parent: None, note, erase_ms, takes, at };
+        let new =
+            NewTurn { agent: action.agent, kind, manifest, dedupe, input, parent: None, note, erase_ms, takes, conversation: None, at };
         let id = RunId(self.inner.ids.fresh());
         enqueued(id, self.submit(id, new, action.lineage, Opening::Act(requested)).await?)
     }

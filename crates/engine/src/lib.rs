@@ -6,6 +6,8 @@
 mod api;
 mod bells;
 mod compaction;
+mod converse;
+mod count;
 mod crash;
 mod desk;
 mod draft;

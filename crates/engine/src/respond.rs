@@ -7,7 +7,7 @@ use windlass_kernel::{
     AgentKey, AgentName, BoxRange, CallNumber, ItemKind, Manifest, Opening, RequestedCall, RunId, Tenant, Timestamp, ToolName, ToolSpec,
     content,
 };
-use windlass_ports::{CommitKind, Enqueued as StoreEnqueued, Lineage, MessageKind, ToolServers, codec};
+use windlass_ports::{CommitKind, Enqueued as StoreEnqueued, InConversation, Lineage, MessageKind, ToolServers, codec, conversation_agent};
 
 use crate::{
     api::EngineError,
@@ -30,6 +30,8 @@ pub struct Respond {
     pub input: Vec<(ItemKind, Bytes)>,
     /// What stands before.
     pub parent: Option<BoxRange>,
+    /// The conversation it is said in, whose agent it has then.
+    pub conversation: Option<InConversation>,
     /// Calls that an earlier run left behind, which this one makes first.
     pub left: Option<LeftCalls>,
     /// What the door wants to know again.
@@ -96,9 +98,16 @@ impl Engine {
             takes = Some(left.run);
             opening = Opening::TakeOver(left.calls);
         }
-        let agent = request.agent.unwrap_or_else(|| AgentName::from(id.to_string().as_str()));
+        let agent = match request.conversation {
+            Some(asked) => conversation_agent(&request.tenant, asked.id),
+            None => {
+                let agent = request.agent.unwrap_or_else(|| AgentName::from(id.to_string().as_str()));
+                AgentKey { tenant: request.tenant, agent }
+            }
+        };
+        let is_in_conversation = request.conversation.is_some();
         let new = NewTurn {
-            agent: AgentKey { tenant: request.tenant, agent },
+            agent,
             kind: MessageKind::Turn,
             manifest: Arc::new(codec::pin_manifest(request.manifest)),
             dedupe: request.dedupe,
@@ -107,6 +116,7 @@ impl Engine {
             note: Some(request.note),
             erase_ms: request.erase_ms,
             takes,
+            conversation: request.conversation,
             at: inner.clock.now(),
         };
         let agent = new.agent.clone();
@@ -117,6 +127,9 @@ impl Engine {
             && *run != id
         {
             return Ok(Responded { run: *run, agent: agent.clone(), begun: None });
+        }
+        if is_in_conversation && outcome == StoreEnqueued::Busy {
+            return Err(EngineError::ConversationBusy);
         }
         enqueued(id, outcome).map(|taken| Responded { run: taken.run, agent, begun: Some(begun) })
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 use windlass_kernel::{AgentKey, AgentName, BoxId, BoxRange, Event, Input, NewItem, Opening, Origin, RunId, Tenant, Timestamp, apply};
-use windlass_ports::{CommitKind, Enqueued as StoreEnqueued, Lineage, MessageKind, NewBox, NewRun, PinnedManifest};
+use windlass_ports::{CommitKind, Enqueued as StoreEnqueued, InConversation, Lineage, MessageKind, NewBox, NewRun, PinnedManifest};
 
 use crate::{
     api::{EngineError, Enqueued},
@@ -29,6 +29,8 @@ pub(crate) struct NewTurn {
     pub erase_ms: Option<u64>,
     /// The run whose calls it takes over.
     pub takes: Option<RunId>,
+    /// The conversation it is said in.
+    pub conversation: Option<InConversation>,
     /// When it was asked for.
     pub at: Timestamp,
 }
@@ -100,6 +102,7 @@ impl Engine {
             note: new.note,
             erase_ms: new.erase_ms,
             takes: new.takes,
+            conversation: new.conversation,
             context,
             output,
             accepted,
@@ -121,6 +124,8 @@ pub(crate) fn enqueued(run: RunId, outcome: StoreEnqueued) -> Result<Enqueued, E
         StoreEnqueued::Queued { message } => Ok(Enqueued { run, message, is_queued: true, epoch: None }),
         StoreEnqueued::Duplicate { run, message, epoch, queued, .. } => Ok(Enqueued { run, message, is_queued: queued, epoch }),
         StoreEnqueued::Busy => Err(EngineError::Busy),
+        StoreEnqueued::UnknownConversation => Err(EngineError::UnknownConversation),
+        StoreEnqueued::ConversationMoved => Err(EngineError::ConversationMoved),
         StoreEnqueued::AgentFull => Err(EngineError::AgentFull),
         StoreEnqueued::TenantFull => Err(EngineError::TenantFull),
         StoreEnqueued::MemoryFull => Err(EngineError::MemoryFull),

@@ -92,6 +92,11 @@ sixteen_byte_id!(
     BoxId,
     "box_"
 );
+sixteen_byte_id!(
+    /// One conversation: what was said in it so far, in one run at a time. Its runs have an agent of that name.
+    ConversationId,
+    "conv_"
+);
 
 macro_rules! name {
     ($(#[$doc:meta])* $name:ident) => {

@@ -24,7 +24,9 @@ pub use apply::{apply, fold};
 pub use budget::{Breach, BudgetKind, Budgets, Usage};
 pub use content::ItemKind;
 pub use event::{EndReason, Event, IgnoreReason, InputKind, TaskStatus};
-pub use ids::{AgentKey, AgentName, BadId, BoxId, CallKey, CallNumber, Epoch, ItemId, RunId, Seq, Tenant, Timestamp, ToolName};
+pub use ids::{
+    AgentKey, AgentName, BadId, BoxId, CallKey, CallNumber, ConversationId, Epoch, ItemId, RunId, Seq, Tenant, Timestamp, ToolName,
+};
 pub use input::{Decision, Failure, Finish, Input, NewItem, Opening, Reply, Report, ReportCause, RequestedCall, Said};
 pub use manifest::{
     AfterExecution, Compaction, EffectClass, Manifest, PolicyName, Remote, ResultField, Route, ServerSource, ToolChoice, ToolServer,

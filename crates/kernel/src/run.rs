@@ -191,6 +191,19 @@ impl HeadStatus {
 }
 
 impl Run {
+    /// What of a run that is over others go on from. The last item is its deliverable: where the model's own words are not it, it says
+    /// something about the run instead.
+    pub fn said(&self) -> Option<BoxRange> {
+        let Phase::Ended { reason, .. } = &self.phase else { return None };
+        let length = match reason {
+            EndReason::Answered | EndReason::CutShort(_) => self.output.length,
+            EndReason::Terminated | EndReason::RequiresAction | EndReason::Budget(_) | EndReason::ModelFailed(_) | EndReason::Stopped => {
+                self.output.length.saturating_sub(1)
+            }
+        };
+        Some(BoxRange { id: self.output.id, length })
+    }
+
     /// Whether the run is over.
     pub fn has_ended(&self) -> bool {
         matches!(self.phase, Phase::Ended { .. })

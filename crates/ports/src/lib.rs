@@ -4,6 +4,7 @@
 //! database, provider or protocol is behind a trait.
 
 pub mod codec;
+mod conversations;
 mod doorbell;
 mod executor;
 mod model;
@@ -16,6 +17,7 @@ mod views;
 mod words;
 mod world;
 
+pub use conversations::{ConversationChange, ConversationView, Conversed, InConversation, Part, conversation_agent};
 pub use doorbell::{Doorbell, Ring};
 pub use executor::{Executor, ToolCall, ToolReport};
 pub use model::{Model, ModelError, ModelEvent, ModelMessage, ModelRequest, ModelStream, ModelTool, Models, Retry};

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, Epoch, Event, Manifest, NewItem, Run, RunId, Seq, Timestamp};
 
 use crate::{
+    conversations::InConversation,
     store::{Commit, MessageId, NodeId},
     words::MessageKind,
 };
@@ -29,6 +30,8 @@ pub struct NewRun {
     pub erase_ms: Option<u64>,
     /// The earlier run whose calls it takes over. Only one run ever does.
     pub takes: Option<RunId>,
+    /// The conversation it is part of, whose agent it has. It begins after what was said there, and what it says is said there.
+    pub conversation: Option<InConversation>,
     /// What it reads.
     pub context: NewBox,
     /// Where it writes: a box of its own, whose parent is the context.
@@ -130,8 +133,12 @@ pub enum Enqueued {
         /// Whether it still waits its turn.
         queued: bool,
     },
-    /// An action found the agent busy. Nothing was stored.
+    /// An action found the agent busy, or a run that may not wait its conversation. Nothing was stored.
     Busy,
+    /// There is no such conversation. Nothing was stored.
+    UnknownConversation,
+    /// The conversation is not as it was found. Nothing was stored.
+    ConversationMoved,
     /// Too many runs wait for this agent. Nothing was stored.
     AgentFull,
     /// Too many runs of this tenant are open. Nothing was stored.

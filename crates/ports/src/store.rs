@@ -5,11 +5,12 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use windlass_kernel::{
-    AfterExecution, AgentKey, BoxId, BoxRange, CallNumber, EffectClass, Epoch, Event, HeadStatus, ItemId, Manifest, NewItem, Pieces, Route,
-    Run, RunId, Seq, TaskStatus, Tenant, Timestamp, ToolName,
+    AfterExecution, AgentKey, BoxId, BoxRange, CallNumber, ConversationId, EffectClass, Epoch, Event, HeadStatus, ItemId, Manifest,
+    NewItem, Pieces, Route, Run, RunId, Seq, TaskStatus, Tenant, Timestamp, ToolName,
 };
 
 use crate::{
+    conversations::{ConversationChange, Conversed},
     request::{Enqueued, NewRun},
     words::{CallStatus, CommitKind, MessageKind},
 };
@@ -73,6 +74,15 @@ pub trait Store: Send + Sync {
 
     /// Runs whose time to be erased has come, oldest first.
     async fn erasable(&self, now: Timestamp, limit: usize) -> Result<Vec<(Tenant, RunId)>, StoreError>;
+
+    /// Changes a conversation, unless a run of it is going on. The same change again changes nothing.
+    async fn converse(
+        &self,
+        tenant: Tenant,
+        id: ConversationId,
+        change: ConversationChange,
+        now: Timestamp,
+    ) -> Result<Conversed, StoreError>;
 
     /// Refuses a message that breaks the protocol: it becomes `error`, nothing else changes.
     async fn refuse(&self, agent: AgentKey, message: MessageId, reason: String) -> Result<(), StoreError>;

@@ -3,11 +3,12 @@
 use async_trait::async_trait;
 use bytes::Bytes;
 use windlass_kernel::{
-    AfterExecution, AgentKey, BoxId, BoxRange, CallNumber, EffectClass, Epoch, Event, HeadStatus, ItemId, ItemKind, Manifest, Route, Run,
-    RunId, Said, TaskStatus, Tenant, Timestamp, ToolName,
+    AfterExecution, AgentKey, BoxId, BoxRange, CallNumber, ConversationId, EffectClass, Epoch, Event, HeadStatus, ItemId, ItemKind,
+    Manifest, Route, Run, RunId, Said, TaskStatus, Tenant, Timestamp, ToolName,
 };
 
 use crate::{
+    conversations::{ConversationView, Part},
     request::Lineage,
     store::{MessageId, StoreError},
     words::{CallStatus, MessageKind, MessageStatus, spelled},
@@ -22,6 +23,12 @@ pub trait Views: Send + Sync {
     async fn run(&self, tenant: &Tenant, run: RunId) -> Result<Option<RunView>, StoreError>;
     /// The run that took over another's calls.
     async fn run_taking(&self, tenant: &Tenant, run: RunId) -> Result<Option<RunId>, StoreError>;
+    /// The run that has a dedupe key.
+    async fn run_by_key(&self, tenant: &Tenant, key: &str) -> Result<Option<RunId>, StoreError>;
+    /// A conversation.
+    async fn conversation(&self, tenant: &Tenant, id: ConversationId) -> Result<Option<ConversationView>, StoreError>;
+    /// What a conversation is made of, oldest first.
+    async fn conversation_parts(&self, tenant: &Tenant, id: ConversationId) -> Result<Vec<Part>, StoreError>;
     /// The words of a run that were announced and stand in no item yet.
     async fn announced(&self, tenant: &Tenant, run: RunId) -> Result<Said, StoreError>;
     /// The agent's run of the lowest ordinal that is at least this one.

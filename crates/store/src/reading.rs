@@ -112,6 +112,10 @@ fn is_run_of<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, run: RunId) -> Outcom
     Ok(rows.run_brief(run)?.is_some_and(|run| run.agent.tenant == *tenant))
 }
 
+pub(crate) fn run_by_key<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, key: &str) -> Outcome<Option<RunId>> {
+    Ok(rows.run_by_dedupe(tenant, key)?.map(|brief| brief.run))
+}
+
 pub(crate) fn run_taking<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, run: RunId) -> Outcome<Option<RunId>> {
     Ok(rows.run_taking(tenant, run)?.map(|taker| taker.run))
 }

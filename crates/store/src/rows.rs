@@ -3,6 +3,8 @@
 //! A statement reads or writes rows and decides nothing. A write whose key stands already, or that finds no row to change
 //! where one must be, is an error: the transaction around it is rolled back.
 
+mod conversations;
+
 use std::{borrow::Cow, sync::Arc};
 
 use bytes::Bytes;
@@ -14,6 +16,8 @@ use windlass_ports::{
     Announcement, CallStatus, Guard, Lineage, MessageId, MessageKind, MessageStatus, NodeId, OutboxRow, Page, PinnedManifest, RunStatus,
     StoreError,
 };
+
+pub use conversations::{ConversationReads, ConversationRow, ConversationRows};
 
 /// What a statement returns.
 pub type Outcome<T> = Result<T, StoreError>;
@@ -332,7 +336,7 @@ pub struct BoxRow {
 }
 
 /// What a database can be asked.
-pub trait Reads {
+pub trait Reads: ConversationReads {
     /// An agent's head.
     fn head(&self, agent: &AgentKey) -> Outcome<Option<HeadRow>>;
     /// A run, whole.
@@ -405,7 +409,7 @@ pub trait Reads {
 }
 
 /// What a database can be told, inside a transaction that somebody else begins and ends.
-pub trait Rows: Reads {
+pub trait Rows: Reads + ConversationRows {
     /// Stores the head of an agent that has none.
     fn insert_head(&mut self, agent: &AgentKey, head: &HeadRow) -> Outcome<()>;
     /// Replaces a head that still has the status, epoch, run and seq of `before`. False if it has not, and then nothing changes.

@@ -5,7 +5,9 @@ use std::{fs, path::Path, sync::Arc};
 
 use rusqlite::Connection;
 use windlass_kernel::{HeadStatus, Input, ItemKind, Opening, TaskStatus};
-use windlass_ports::{CallStatus, Enqueued, MessageKind, MessageStatus, RunStatus, Store, StoreError, Taken, Views};
+use windlass_ports::{
+    CallStatus, ConversationChange, Conversed, Enqueued, MessageKind, MessageStatus, RunStatus, Store, StoreError, Taken, Views,
+};
 use windlass_store::{
     OpenError, SqliteStore, SqliteViews, StoreOptions,
     conformance::{
@@ -31,6 +33,22 @@ fn a_second_server_is_refused_until_the_first_is_gone() {
     assert!(third.node() > node, "each start is another node");
 }
 
+#[tokio::test]
+async fn a_database_of_an_earlier_version_gets_what_it_lacks() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("windlass.db");
+    let earlier = Connection::open(&path).unwrap();
+    earlier.execute_batch("CREATE TABLE schema_version (version INTEGER PRIMARY KEY, applied_at INTEGER NOT NULL)").unwrap();
+    earlier.execute_batch(include_str!("../migrations/0001_init.sql")).unwrap();
+    earlier.execute("INSERT INTO schema_version VALUES (1, 0)", []).unwrap();
+    drop(earlier);
+    let store: Arc<dyn Full> = Arc::new(open(&path));
+    let kit = Kit::new(&store);
+    let (tenant, id) = (agent("").tenant, kit.conversation_id());
+    let begin = ConversationChange::Begin { metadata: "{}".into(), id: kit.box_id(), items: Vec::new() };
+    assert!(matches!(store.converse(tenant, id, begin, START).await.unwrap(), Conversed::Done(_)));
+}
+
 #[test]
 fn a_newer_schema_is_refused_and_nothing_is_touched() {
     let folder = tempfile::tempdir().unwrap();
@@ -44,7 +62,7 @@ fn a_newer_schema_is_refused_and_nothing_is_touched() {
     };
     let (bytes, beside) = (fs::read(&path).unwrap(), files());
     let refused = SqliteStore::open(&path, StoreOptions::default());
-    assert!(matches!(refused, Err(OpenError::Newer { found: 77, known: 1 })));
+    assert!(matches!(refused, Err(OpenError::Newer { found: 77, known: 2 })));
     assert_eq!(fs::read(&path).unwrap(), bytes);
     assert_eq!(files(), beside);
 }
@@ -61,7 +79,7 @@ fn a_newer_schema_in_a_log_that_was_left_behind_is_refused_too() {
     fs::copy(folder.path().join("first.db-wal"), folder.path().join("copy.db-wal")).unwrap();
     let bytes = fs::read(&copy).unwrap();
     let refused = SqliteStore::open(&copy, StoreOptions::default());
-    assert!(matches!(refused, Err(OpenError::Newer { found: 77, known: 1 })));
+    assert!(matches!(refused, Err(OpenError::Newer { found: 77, known: 2 })));
     assert_eq!(fs::read(&copy).unwrap(), bytes);
 }
 

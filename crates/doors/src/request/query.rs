@@ -44,6 +44,12 @@ impl Query {
         self.0.iter().find(|(given, _)| given == name).map(|(_, value)| value.as_str())
     }
 
+    /// Whether a list of that name has a value. Clients spell lists as `name`, `name[]` or `name[0]`.
+    pub fn has(&self, name: &str, value: &str) -> bool {
+        let is_list = |given: &str| given.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('['));
+        self.0.iter().any(|(given, words)| is_list(given) && words == value)
+    }
+
     /// A parameter that is a number; the default if it is not given.
     pub fn number(&self, name: &str, default: u64) -> Result<u64, ApiError> {
         let wanted = || ApiError::bad("bad_query", format!("`{name}` must be a whole number"));

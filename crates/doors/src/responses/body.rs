@@ -34,6 +34,19 @@ impl FromRequestParts<DoorState> for WireId {
     }
 }
 
+/// Two ids in a path.
+pub(super) struct WireIds(pub String, pub String);
+
+impl FromRequestParts<DoorState> for WireIds {
+    type Rejection = WireError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &DoorState) -> Result<Self, WireError> {
+        let ids = Path::<(String, String)>::from_request_parts(parts, state).await;
+        ids.map(|Path((first, second))| WireIds(first, second))
+            .map_err(|_| WireError::not_found("an id in the path is not UTF-8 text, so nothing has it"))
+    }
+}
+
 impl From<ApiError> for WireError {
     fn from(error: ApiError) -> Self {
         let (status, code, message, retry_after_s) = error.into_parts();

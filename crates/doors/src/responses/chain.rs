@@ -11,7 +11,7 @@ use serde_json::{
     value::{RawValue, to_raw_value},
 };
 use windlass_engine::LeftCalls;
-use windlass_kernel::{BoxRange, CallKey, CallNumber, EndReason, ItemKind, Phase, RunId, content};
+use windlass_kernel::{BoxRange, CallKey, CallNumber, ItemKind, RunId, content};
 
 use super::{
     compaction::Sealer,
@@ -36,6 +36,8 @@ pub(super) struct Before {
     pub left: Option<LeftCalls>,
     /// The client's calls that wait for an output.
     open: BTreeSet<CallNumber>,
+    /// Calls that clients told of, by the ids they gave them.
+    named: BTreeSet<String>,
     run: Option<RunId>,
 }
 
@@ -49,24 +51,12 @@ pub(super) async fn before(state: &DoorState, caller: &Caller, previous: Option<
     let run = run_of(id).ok_or_else(unknown)?;
     let view = state.engine.views().run(caller.tenant(), run).await?.ok_or_else(unknown)?;
     view.note.as_ref().and_then(|note| Note::read(note)).filter(|note| note.store || own.contains(&run)).ok_or_else(unknown)?;
-    let Phase::Ended { reason, .. } = &view.state.phase else {
+    let parent = view.state.said();
+    if parent.is_none() {
         let message = format!("the response '{id}' is not over yet; wait for its end, or cancel it");
         return Err(WireError::invalid("previous_response_id", message).named("previous_response_not_finished"));
-    };
-    let output = view.state.output;
-    // The last item is the run's deliverable. Where the model's own words are not it, it says something about the run instead.
-    let said = match reason {
-        EndReason::Answered | EndReason::CutShort(_) => output.length,
-        EndReason::Terminated | EndReason::RequiresAction | EndReason::Budget(_) | EndReason::ModelFailed(_) | EndReason::Stopped => {
-            output.length.saturating_sub(1)
-        }
-    };
-    let parent = Some(BoxRange { id: output.id, length: said });
-    let Some(Lap { clients, ours }) = Lap::of(state, caller, &view).await? else {
-        return Ok(Before { parent, run: Some(run), ..Before::default() });
-    };
-    let left = (!ours.is_empty()).then_some(LeftCalls { run, calls: ours, is_placed: false });
-    Ok(Before { parent, left, open: clients, run: Some(run) })
+    }
+    Ok(Before::standing(parent, Some(run), Lap::of(state, caller, &view).await?))
 }
 
 /// Puts the input together: items that are referred to stand in their place, what a client dropped is put back, and every output
@@ -178,10 +168,31 @@ fn check_outputs(before: &Before, items: &[Value]) -> Result<(), WireError> {
 }
 
 impl Before {
+    /// After a range whose last response is this one, with the calls of its last lap if somebody has to make them.
+    pub fn standing(parent: Option<BoxRange>, run: Option<RunId>, lap: Option<Lap>) -> Self {
+        let Some((run, Lap { clients, ours })) = run.zip(lap) else { return Before { parent, run, ..Before::default() } };
+        let left = (!ours.is_empty()).then_some(LeftCalls { run, calls: ours, is_placed: false });
+        Before { parent, left, open: clients, run: Some(run), named: BTreeSet::new() }
+    }
+
     fn awaits(&self, call_id: &str) -> bool {
         let key: Option<CallKey> = call_id.parse().ok();
-        key.is_some_and(|key| Some(key.run) == self.run && self.open.contains(&key.call))
+        self.named.contains(call_id) || key.is_some_and(|key| Some(key.run) == self.run && self.open.contains(&key.call))
     }
+}
+
+/// Looks for calls that were told of before, if outputs are given that may be theirs.
+pub(super) async fn named(state: &DoorState, caller: &Caller, before: &mut Before, given: &[Box<RawValue>]) -> Result<(), WireError> {
+    let Some(parent) = before.parent.filter(|_| given.iter().any(|raw| raw.get().contains("_output"))) else { return Ok(()) };
+    let items = state.engine.views().range_items(caller.tenant(), parent).await?;
+    let told = items.iter().filter(|item| item.kind == ItemKind::Instruction).filter_map(|item| {
+        let content::Instruction::Item(raw) = serde_json::from_slice(&item.content).ok()? else { return None };
+        let item: Value = serde_json::from_str(raw.get()).ok()?;
+        let is_call = matches!(item["type"].as_str(), Some("function_call" | "custom_tool_call"));
+        item["call_id"].as_str().filter(|_| is_call).map(str::to_owned)
+    });
+    before.named = told.collect();
+    Ok(())
 }
 
 /// Some clients leave out what the server did when they send the conversation again: what belongs where, the last place first. It

@@ -9,9 +9,9 @@ use windlass_kernel::{AgentName, RunId};
 use windlass_ports::{Lineage, StoreError};
 
 use super::{
-    attended::Attendance,
+    attended::{Arrival, Attendance},
     body::WireBody,
-    chain,
+    chain, conversations,
     error::WireError,
     join::{self, Identity},
     manifest::{self, Pinned},
@@ -79,15 +79,36 @@ pub(super) async fn take(state: &DoorState, asked: &Asked<'_>) -> Result<Taken, 
         let followed = earlier(state, caller, rest.run, &rest.fingerprint).await?;
         return Ok(attend(state, followed, rest.unseen, rest.trail));
     }
-    let Prepared { request, note } = prepare(state, asked).await?;
+    // A conversation goes on: what was right when it was first asked may be wrong when it is asked again.
+    if create.conversation.is_some()
+        && let Some(run) = join::known(state, caller, identity).await?
+    {
+        let followed = earlier(state, caller, run, &identity.fingerprint).await?;
+        return Ok(attend(state, followed, Unseen::default(), identity.trail()));
+    }
     // Until the answer has its reader, the arrival stands for it.
-    let (taken, _arrival) = join::take(state, caller, identity, request).await?;
+    let ((taken, _arrival), note) = start(state, asked).await?;
     let Responded { run: id, agent, begun } = taken;
     let followed = match begun {
         Some(begun) => (Known { id, agent, note: Arc::new(note), manifest: begun.manifest, created_at: begun.at }, begun.rests),
         None => earlier(state, caller, id, &identity.fingerprint).await?,
     };
     Ok(attend(state, followed, Unseen::default(), identity.trail()))
+}
+
+/// How often a request is put together anew because its conversation went on meanwhile.
+const TRIES_MAX: usize = 8;
+
+/// Puts a request together and starts its run. A conversation may go on between the two.
+async fn start(state: &DoorState, asked: &Asked<'_>) -> Result<((Responded, Option<Arrival>), Note), WireError> {
+    for _ in 0..TRIES_MAX {
+        let Prepared { request, note } = prepare(state, asked).await?;
+        match join::take(state, asked.caller, &asked.identity, request).await {
+            Err(error) if error.code() == "conversation_moved" => {}
+            taken => return Ok((taken?, note)),
+        }
+    }
+    Err(EngineError::ConversationBusy.into())
 }
 
 /// A request that can be done.
@@ -99,10 +120,14 @@ pub(super) struct Prepared {
 /// Checks all that a request asks for, and puts together what its run needs.
 pub(super) async fn prepare(state: &DoorState, asked: &Asked<'_>) -> Result<Prepared, WireError> {
     let Asked { caller, headers, create, .. } = asked;
-    if create.conversation.is_some() {
-        return Err(WireError::invalid("conversation", "conversations are not served yet; send `previous_response_id` instead"));
-    }
-    let mut before = chain::before(state, caller, asked.from, asked.own).await?;
+    let (mut before, conversation) = match &create.conversation {
+        None => (chain::before(state, caller, asked.from, asked.own).await?, None),
+        Some(id) => {
+            let (mut before, found) = conversations::before(state, caller, create, id).await?;
+            chain::named(state, caller, &mut before, &create.input).await?;
+            (before, Some(found))
+        }
+    };
     let input = chain::input(state, caller, &mut before, &create.input).await?;
     // A summary makes no calls, so that those that were left behind stay so.
     let left = before.left.filter(|_| !create.compacts);
@@ -121,6 +146,7 @@ pub(super) async fn prepare(state: &DoorState, asked: &Asked<'_>) -> Result<Prep
         manifest,
         input,
         parent: before.parent,
+        conversation,
         left,
         note: note.encode(),
         dedupe: None,
@@ -202,7 +228,12 @@ fn echo(create: &Create) -> Map<String, Value> {
         "user": sampling.user,
     });
     match fields {
-        Value::Object(fields) => fields,
+        Value::Object(mut fields) => {
+            if let Some(id) = &create.conversation {
+                fields.insert("conversation".into(), json!({ "id": id }));
+            }
+            fields
+        }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Map::new(),
     }
 }

@@ -132,6 +132,17 @@ impl WireError {
         self
     }
 
+    /// Says where the parameter really stands that it names.
+    pub fn instead(mut self, of: &str, place: &str) -> Self {
+        self.param = self.param.map(|param| param.strip_prefix(of).map_or(param.clone(), |rest| format!("{place}{rest}")));
+        self
+    }
+
+    /// What programs tell errors apart by.
+    pub fn code(&self) -> &'static str {
+        self.code
+    }
+
     fn retry_after(mut self, seconds: u32) -> Self {
         self.retry_after_s = Some(seconds);
         self
@@ -155,11 +166,6 @@ impl WireError {
     /// The HTTP status.
     pub fn status(&self) -> u16 {
         self.status
-    }
-
-    /// What programs tell errors apart by.
-    pub fn code(&self) -> &'static str {
-        self.code
     }
 
     /// The parameter it is about.

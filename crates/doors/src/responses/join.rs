@@ -78,6 +78,11 @@ impl Identity {
         }
     }
 
+    /// That of a request that nobody will send again.
+    pub fn none() -> Self {
+        Self::of(None, None)
+    }
+
     /// The conversation that the request is the end of.
     pub fn trail(&self) -> Option<Trail> {
         self.said.as_ref()?.trail(0)
@@ -110,7 +115,7 @@ pub(super) async fn take(
     match &identity.by {
         By::Nothing => Ok((left::start(state, caller, request).await?, None)),
         By::Key(key) => {
-            let request = Respond { dedupe: Some(format!("response:{key}")), ..request };
+            let request = Respond { dedupe: Some(dedupe_key(key)), ..request };
             Ok((left::start(state, caller, request).await?, None))
         }
         By::Turn(_) => {
@@ -125,6 +130,16 @@ pub(super) async fn take(
             Ok((left::start(state, caller, request).await?, None))
         }
     }
+}
+
+/// The run that the client's own key was used for.
+pub(super) async fn known(state: &DoorState, caller: &Caller, identity: &Identity) -> Result<Option<RunId>, WireError> {
+    let By::Key(key) = &identity.by else { return Ok(None) };
+    Ok(state.engine.views().run_by_key(caller.tenant(), &dedupe_key(key)).await?)
+}
+
+fn dedupe_key(key: &str) -> String {
+    format!("response:{key}")
 }
 
 /// Whether a run can be joined: it has something to say to a client that comes back, and nobody reads it.

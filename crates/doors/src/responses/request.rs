@@ -4,6 +4,7 @@
 //! is not known — fields, item types, types of tools — is left alone: clients are always a year ahead of the contract.
 
 mod choice;
+mod conversation;
 mod items;
 mod limits;
 mod mcp;
@@ -19,6 +20,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, value::RawValue};
 
 pub(crate) use choice::{Allowed, Choice};
+pub(crate) use conversation::{Begin, read_items, read_metadata};
 pub(crate) use limits::ITEMS_MAX;
 pub(crate) use mcp::{Approval, Mcp, ToolFilter};
 pub(crate) use sampling::Sampling;
@@ -120,6 +122,9 @@ impl Create {
         let (previous, conversation) = history_of(body)?;
         let store = body.flag("store")?.unwrap_or(true);
         let Way { stream, background } = way;
+        if conversation.is_some() && !store {
+            return Err(body.at("store").invalid("true or left out if there is a 'conversation', which keeps what is said in it"));
+        }
         if background && !store {
             return Err(body.at("background").invalid("false or left out if 'store' is false"));
         }

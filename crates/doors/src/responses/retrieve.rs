@@ -1,5 +1,7 @@
 //! Responses that exist: read, followed, cancelled, their input listed.
 
+use std::sync::Arc;
+
 use axum::{extract::State, response::Response};
 use serde_json::{Value, json};
 use windlass_engine::Stop;
@@ -10,6 +12,7 @@ use super::{
     body::WireId,
     error::WireError,
     items::item_id,
+    note::{Note, Spelling},
     object::{object, run_of},
     reader::{Known, Reader},
     stream::{self, Events, Unseen},
@@ -50,9 +53,18 @@ pub(super) async fn retrieve(
     if query.text("starting_after").is_some() {
         return Err(WireError::invalid("starting_after", "`starting_after` is about a stream: send `stream=true` too"));
     }
-    let mut reader = Reader::new(&state, known, false);
+    let mut reader = Reader::new(&state, shown(known, &query), false);
     reader.catch_up().await?;
     Ok(answer::ok(&object(&reader.made)))
+}
+
+/// A response with what a query asks to see besides. A stream is told again as it was told first.
+fn shown(known: Known, query: &Query) -> Known {
+    if !query.has("include", "reasoning.encrypted_content") {
+        return known;
+    }
+    let spelling = Spelling { sealed: true, ..known.note.spelling };
+    Known { note: Arc::new(Note { spelling, ..(*known.note).clone() }), ..known }
 }
 
 /// Nobody can have seen an event that was never told: a number beyond the last would be waited for in vain.
@@ -96,30 +108,67 @@ pub(super) async fn input_items(
 ) -> Result<Response, WireError> {
     caller.needs(&Scope::Responses)?;
     let known = known(&state, &caller, &id).await?;
-    let limit = number(&query, "limit")?.unwrap_or(LIST_ITEMS);
-    if !(1..=LIST_ITEMS_MAX).contains(&limit) {
-        return Err(WireError::invalid("limit", format!("`limit` must be from 1 to {LIST_ITEMS_MAX}")));
-    }
-    let ascending = match query.text("order") {
-        None | Some("desc") => false,
-        Some("asc") => true,
-        Some(_) => return Err(WireError::invalid("order", "`order` must be `asc` or `desc`")),
-    };
+    let paging = Paging::read(&query)?;
     let mut items = input(&state, &caller, &known).await?;
-    if !ascending {
+    if !paging.ascending {
         items.reverse();
     }
-    if let Some(after) = query.text("after") {
-        let place = items.iter().position(|item| item["id"] == after);
-        let place = place.ok_or_else(|| WireError::invalid("after", format!("no item of this list has the id {:?}", shortened(after))))?;
-        items.drain(..=place);
+    Ok(answer::ok(&paging.cut(items)?))
+}
+
+/// Which part of a list is wanted.
+pub(super) struct Paging {
+    pub limit: u64,
+    pub ascending: bool,
+    /// The item before the first one.
+    pub after: Option<String>,
+}
+
+impl Paging {
+    pub fn read(query: &Query) -> Result<Self, WireError> {
+        let limit = number(query, "limit")?.unwrap_or(LIST_ITEMS);
+        if !(1..=LIST_ITEMS_MAX).contains(&limit) {
+            return Err(WireError::invalid("limit", format!("`limit` must be from 1 to {LIST_ITEMS_MAX}")));
+        }
+        let ascending = match query.text("order") {
+            None | Some("desc") => false,
+            Some("asc") => true,
+            Some(_) => return Err(WireError::invalid("order", "`order` must be `asc` or `desc`")),
+        };
+        Ok(Paging { limit, ascending, after: query.text("after").map(str::to_owned) })
     }
-    let has_more = items.len() as u64 > limit;
-    items.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
-    let id_of = |item: Option<&Value>| item.map_or(Value::Null, |item| item["id"].clone());
-    Ok(answer::ok(&json!({
-        "object": "list", "first_id": id_of(items.first()), "last_id": id_of(items.last()), "has_more": has_more, "data": items,
-    })))
+
+    pub fn unknown(after: &str) -> WireError {
+        WireError::invalid("after", format!("no item of this list has the id {:?}", shortened(after)))
+    }
+
+    /// The wanted part of a list that is in order.
+    fn cut(&self, mut items: Vec<Value>) -> Result<Value, WireError> {
+        if let Some(after) = &self.after {
+            let place = items.iter().position(|item| item["id"] == after.as_str()).ok_or_else(|| Self::unknown(after))?;
+            items.drain(..=place);
+        }
+        Ok(self.begin(items))
+    }
+
+    /// The beginning of a list that has nothing before what is wanted.
+    pub fn begin(&self, mut items: Vec<Value>) -> Value {
+        let has_more = items.len() as u64 > self.limit;
+        items.truncate(usize::try_from(self.limit).unwrap_or(usize::MAX));
+        Self::list(&items, has_more)
+    }
+
+    /// A list that is all there is.
+    pub fn whole(items: Vec<Value>) -> Value {
+        Self::list(&items, false)
+    }
+
+    fn list(items: &[Value], has_more: bool) -> Value {
+        let id_of = |item: Option<&Value>| item.map_or(Value::Null, |item| item["id"].clone());
+        json!({
+            "object": "list", "first_id": id_of(items.first()), "last_id": id_of(items.last()), "has_more": has_more, "data": items,
+        })
+    }
 }
 
 /// The request's own input, each item with an id. What stood before it belongs to the responses before it.

@@ -6,10 +6,10 @@ use std::{future::Future, sync::Arc, sync::atomic::Ordering::SeqCst, time::Durat
 use async_trait::async_trait;
 use futures_util::FutureExt;
 use tokio::{sync::oneshot, time::Instant};
-use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, Epoch, NewItem, RunId, Seq, Tenant, Timestamp};
+use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, Epoch, NewItem, RunId, Seq, Tenant, Timestamp};
 use windlass_ports::{
-    Announcement, CallClaim, ClaimedCall, Commit, Committed, Enqueued, Guard, Loaded, MessageId, NewReport, NewRun, NodeId, OutboxRow,
-    Store, StoreError, Taken, Withdrawn,
+    Announcement, CallClaim, ClaimedCall, Commit, Committed, ConversationChange, Conversed, Enqueued, Guard, Loaded, MessageId, NewReport,
+    NewRun, NodeId, OutboxRow, Store, StoreError, Taken, Withdrawn,
 };
 use windlass_store::MemoryStore;
 
@@ -261,6 +261,17 @@ impl Store for SimStore {
         let world = self.world.clone();
         world.break_promise("S8", format_args!("{} is quarantined, though nothing was corrupted: {reason}", agent.agent));
         self.write(async move { world.data.quarantine(agent, reason).await }).await
+    }
+
+    async fn converse(
+        &self,
+        tenant: Tenant,
+        id: ConversationId,
+        change: ConversationChange,
+        now: Timestamp,
+    ) -> Result<Conversed, StoreError> {
+        let world = self.world.clone();
+        self.write(async move { world.data.converse(tenant, id, change, now).await }).await
     }
 
     async fn refuse(&self, agent: AgentKey, message: MessageId, reason: String) -> Result<(), StoreError> {

@@ -1,8 +1,10 @@
 //! Reads through a process: what is flushed, and nothing else.
 
 use async_trait::async_trait;
-use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ItemId, Run, RunId, Said, Tenant};
-use windlass_ports::{BoxView, CallView, Edge, HeadView, InboxView, Item, JournalEntry, Page, Passage, RunView, StoreError, Views};
+use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, ItemId, Run, RunId, Said, Tenant};
+use windlass_ports::{
+    BoxView, CallView, ConversationView, Edge, HeadView, InboxView, Item, JournalEntry, Page, Part, Passage, RunView, StoreError, Views,
+};
 
 use super::store::SimStore;
 
@@ -18,6 +20,18 @@ impl Views for SimStore {
 
     async fn run_taking(&self, tenant: &Tenant, run: RunId) -> Result<Option<RunId>, StoreError> {
         self.read(self.data().run_taking(tenant, run)).await
+    }
+
+    async fn run_by_key(&self, tenant: &Tenant, key: &str) -> Result<Option<RunId>, StoreError> {
+        self.read(self.data().run_by_key(tenant, key)).await
+    }
+
+    async fn conversation(&self, tenant: &Tenant, id: ConversationId) -> Result<Option<ConversationView>, StoreError> {
+        self.read(self.data().conversation(tenant, id)).await
+    }
+
+    async fn conversation_parts(&self, tenant: &Tenant, id: ConversationId) -> Result<Vec<Part>, StoreError> {
+        self.read(self.data().conversation_parts(tenant, id)).await
     }
 
     async fn announced(&self, tenant: &Tenant, run: RunId) -> Result<Said, StoreError> {

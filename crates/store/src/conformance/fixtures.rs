@@ -6,9 +6,9 @@ use std::sync::{
 };
 
 use windlass_kernel::{
-    AfterExecution, AgentKey, BoxId, BoxRange, Budgets, CallNumber, EffectClass, Epoch, Event, Input, ItemId, ItemKind, Manifest, Moment,
-    NewItem, Opening, Origin, Phase, Pieces, Reply, Report, ReportCause, RequestedCall, Route, Run, RunId, TaskStatus, Timestamp, ToolSpec,
-    Transition, apply, content, step,
+    AfterExecution, AgentKey, BoxId, BoxRange, Budgets, CallNumber, ConversationId, EffectClass, Epoch, Event, Input, ItemId, ItemKind,
+    Manifest, Moment, NewItem, Opening, Origin, Phase, Pieces, Reply, Report, ReportCause, RequestedCall, Route, Run, RunId, TaskStatus,
+    Timestamp, ToolSpec, Transition, apply, content, step,
 };
 use windlass_ports::{
     Admission, Announcement, CallChange, CallClaim, CallStatus, Commit, CommitKind, Committed, Enqueued, Guard, Lineage, Loaded, Message,
@@ -155,6 +155,11 @@ impl Kit {
         self.id(RunId::from_slice)
     }
 
+    /// A conversation's id nobody has used.
+    pub fn conversation_id(&self) -> ConversationId {
+        self.id(ConversationId::from_slice)
+    }
+
     /// A new item of these bytes.
     pub fn item(&self, kind: ItemKind, bytes: &[u8]) -> NewItem {
         NewItem { id: self.item_id(), kind, content: bytes.to_vec().into() }
@@ -190,6 +195,7 @@ impl Kit {
             note: None,
             erase_ms: None,
             takes: None,
+            conversation: None,
             context,
             output,
             state: apply(None, &accepted).unwrap(),

@@ -6,6 +6,7 @@
 pub mod announcing;
 pub mod claims;
 pub mod content;
+pub mod conversations;
 pub mod erasing;
 pub mod fencing;
 pub mod fixtures;
@@ -106,6 +107,18 @@ macro_rules! conformance {
             content::a_tenant_sees_nothing_of_another;
             content::pages_follow_each_other;
             content::edges_follow_the_inbox;
+            conversations::what_is_put_in_is_said_in_order;
+            conversations::a_run_goes_on_from_what_was_said_and_is_heard_when_it_ends;
+            conversations::a_run_that_failed_or_was_stopped_is_not_heard;
+            conversations::a_run_that_waits_begins_after_the_one_before_it;
+            conversations::a_run_that_does_not_find_it_as_it_was_is_refused;
+            conversations::while_a_run_goes_on_nothing_is_put_in_or_taken_out;
+            conversations::what_is_taken_out_is_read_by_nobody_who_comes_later;
+            conversations::a_change_that_is_made_again_changes_nothing;
+            conversations::a_conversation_has_room_for_so_many_items;
+            conversations::a_conversation_that_is_ended_is_unknown_and_its_runs_are_not;
+            conversations::a_long_conversation_is_read_whole;
+            conversations::a_response_that_is_erased_stays_said;
             erasing::a_run_is_erased_its_time_after_its_end;
             erasing::every_way_to_end_counts;
             erasing::a_follow_up_has_an_hour;
@@ -137,6 +150,7 @@ macro_rules! conformance {
             races::of_racing_reports_one_is_recorded;
             races::a_report_that_races_a_suspend_is_counted;
             races::of_racing_services_one_is_given_the_call;
+            conversations::of_racing_runs_one_begins_and_nothing_that_was_put_in_is_lost;
             erasing::a_follow_up_that_races_an_erasure_reads_all_or_is_refused;
             erasing::a_pack_that_races_an_erasure_has_all_or_is_refused;
         }

@@ -1,5 +1,6 @@
 //! The store without a disk: for tests, and for trying things out. It keeps every promise but survival.
 
+mod conversations;
 mod erase;
 mod forget;
 mod reads;
@@ -10,11 +11,11 @@ use std::{sync::Mutex, time::Duration};
 
 use async_trait::async_trait;
 use tokio::time::Instant;
-use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ItemId, NewItem, Run, RunId, Said, Tenant, Timestamp};
+use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, ItemId, NewItem, Run, RunId, Said, Tenant, Timestamp};
 use windlass_ports::{
-    Announcement, BoxView, CallClaim, CallView, ClaimedCall, Commit, Committed, Edge, Enqueued, Guard, HeadView, InboxView, Item,
-    JournalEntry, Loaded, MessageId, NewReport, NewRun, NodeId, OutboxRow, Page, Passage, RunView, Store, StoreError, Taken, Views,
-    Withdrawn,
+    Announcement, BoxView, CallClaim, CallView, ClaimedCall, Commit, Committed, ConversationChange, ConversationView, Conversed, Edge,
+    Enqueued, Guard, HeadView, InboxView, Item, JournalEntry, Loaded, MessageId, NewReport, NewRun, NodeId, OutboxRow, Page, Part, Passage,
+    RunView, Store, StoreError, Taken, Views, Withdrawn,
 };
 
 use crate::{
@@ -137,6 +138,16 @@ impl Store for MemoryStore {
         self.read(|rows| rows.erasable(now, limit))
     }
 
+    async fn converse(
+        &self,
+        tenant: Tenant,
+        id: ConversationId,
+        change: ConversationChange,
+        now: Timestamp,
+    ) -> Result<Conversed, StoreError> {
+        self.write(|rows| verbs::converse(rows, &tenant, id, &change, now))
+    }
+
     async fn refuse(&self, agent: AgentKey, message: MessageId, reason: String) -> Result<(), StoreError> {
         self.write(|rows| verbs::refuse(rows, &agent, message, &reason))
     }
@@ -162,6 +173,18 @@ impl Views for MemoryStore {
 
     async fn run_taking(&self, tenant: &Tenant, run: RunId) -> Result<Option<RunId>, StoreError> {
         self.read(|rows| reading::run_taking(rows, tenant, run))
+    }
+
+    async fn run_by_key(&self, tenant: &Tenant, key: &str) -> Result<Option<RunId>, StoreError> {
+        self.read(|rows| reading::run_by_key(rows, tenant, key))
+    }
+
+    async fn conversation(&self, tenant: &Tenant, id: ConversationId) -> Result<Option<ConversationView>, StoreError> {
+        self.read(|rows| verbs::conversation(rows, tenant, id))
+    }
+
+    async fn conversation_parts(&self, tenant: &Tenant, id: ConversationId) -> Result<Vec<Part>, StoreError> {
+        self.read(|rows| verbs::conversation_parts(rows, tenant, id))
     }
 
     async fn announced(&self, tenant: &Tenant, run: RunId) -> Result<Said, StoreError> {

@@ -4,15 +4,17 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
 use tokio::time::Instant;
-use windlass_kernel::{AgentKey, BoxId, CallNumber, Epoch, ItemId, Manifest, NewItem, RunId, Seq, Tenant, Timestamp, ToolName};
+use windlass_kernel::{
+    AgentKey, BoxId, CallNumber, ConversationId, Epoch, ItemId, Manifest, NewItem, RunId, Seq, Tenant, Timestamp, ToolName,
+};
 use windlass_ports::{
-    Announcement, CallStatus, Guard, MessageId, MessageKind, MessageStatus, NodeId, OutboxRow, PinnedManifest, RunStatus, codec,
+    Announcement, CallStatus, Guard, MessageId, MessageKind, MessageStatus, NodeId, OutboxRow, Part, PinnedManifest, RunStatus, codec,
 };
 
 use super::table::Table;
 use crate::rows::{
-    Announces, BoxRow, CallMove, CallRow, DeltaRow, Erasure, HeadRow, ItemRow, JournalRow, MessageRow, Outcome, Rows, RunChange, RunRow,
-    is_missing, is_report, stands_already,
+    Announces, BoxRow, CallMove, CallRow, ConversationRow, DeltaRow, Erasure, HeadRow, ItemRow, JournalRow, MessageRow, Outcome, Rows,
+    RunChange, RunRow, is_missing, is_report, stands_already,
 };
 
 /// Where a waiting call stands in line: whose, of which tool, since when.
@@ -45,6 +47,8 @@ pub(super) struct MemoryRows {
     /// Boxes whose run is forgotten.
     pub(super) ownerless: Table<BoxId, ()>,
     pub(super) box_rows: Table<(BoxId, i64), ItemId>,
+    pub(super) conversations: Table<ConversationId, ConversationRow>,
+    pub(super) conversation_parts: Table<(ConversationId, u64), Part>,
     pub(super) outbox: Table<u64, OutboxRow>,
     /// Until when each node lives. No verb writes it.
     pub(super) nodes: BTreeMap<NodeId, Instant>,
@@ -82,6 +86,8 @@ impl MemoryRows {
             children: Table::new(),
             ownerless: Table::new(),
             box_rows: Table::new(),
+            conversations: Table::new(),
+            conversation_parts: Table::new(),
             outbox: Table::new(),
             nodes: BTreeMap::new(),
             last_message: 0,
@@ -95,7 +101,7 @@ impl MemoryRows {
 /// The same for every table, so that none is forgotten in one place only.
 macro_rules! each_table {
     ($rows:ident, |$table:ident| $visit:expr) => {
-        each_table!(@ $rows, $table, $visit, heads, runs, ordinals, dedupes, takers, erasable, manifests, pinned, open_runs, journal, deltas, inbox, pending, reports, calls, waiting, claimed, claim_keys, items, boxes, children, ownerless, box_rows, outbox);
+        each_table!(@ $rows, $table, $visit, heads, runs, ordinals, dedupes, takers, erasable, manifests, pinned, open_runs, journal, deltas, inbox, pending, reports, calls, waiting, claimed, claim_keys, items, boxes, children, ownerless, box_rows, conversations, conversation_parts, outbox);
     };
     (@ $rows:ident, $table:ident, $visit:expr, $($name:ident),+) => {
         $(
@@ -208,7 +214,7 @@ fn erase_at(row: &RunRow) -> Option<Timestamp> {
     Some(row.ended_at?.plus_ms(row.erase_ms?))
 }
 
-fn must(is_new: bool, what: &str) -> Outcome<()> {
+pub(super) fn must(is_new: bool, what: &str) -> Outcome<()> {
     if is_new { Ok(()) } else { Err(stands_already(what)) }
 }
 

@@ -11,10 +11,10 @@ mod views;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, NewItem, RunId, Tenant, Timestamp};
+use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, NewItem, RunId, Tenant, Timestamp};
 use windlass_ports::{
-    Announcement, CallClaim, ClaimedCall, Commit, Committed, Enqueued, Guard, Loaded, MessageId, NewReport, NewRun, NodeId, OutboxRow,
-    Store, StoreError, Taken, Views, Withdrawn,
+    Announcement, CallClaim, ClaimedCall, Commit, Committed, ConversationChange, Conversed, Enqueued, Guard, Loaded, MessageId, NewReport,
+    NewRun, NodeId, OutboxRow, Store, StoreError, Taken, Views, Withdrawn,
 };
 
 use crate::{StoreOptions, memory::MemoryStore, rows::Outcome, verbs::is_own_head};
@@ -209,6 +209,17 @@ impl Store for PartedStore {
         let mut erasable = self.kept.erasable(now, limit).await?;
         erasable.extend(self.memory.erasable(now, limit).await?);
         Ok(erasable)
+    }
+
+    async fn converse(
+        &self,
+        tenant: Tenant,
+        id: ConversationId,
+        change: ConversationChange,
+        now: Timestamp,
+    ) -> Result<Conversed, StoreError> {
+        // Who wants a conversation wants it kept.
+        self.kept.converse(tenant, id, change, now).await
     }
 
     async fn refuse(&self, agent: AgentKey, message: MessageId, reason: String) -> Result<(), StoreError> {

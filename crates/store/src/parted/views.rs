@@ -1,8 +1,10 @@
 //! Reads of whatever is there.
 
 use async_trait::async_trait;
-use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ItemId, Run, RunId, Said, Tenant};
-use windlass_ports::{BoxView, CallView, Edge, HeadView, InboxView, Item, JournalEntry, Page, Passage, RunView, StoreError, Views};
+use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, ItemId, Run, RunId, Said, Tenant};
+use windlass_ports::{
+    BoxView, CallView, ConversationView, Edge, HeadView, InboxView, Item, JournalEntry, Page, Part, Passage, RunView, StoreError, Views,
+};
 
 use super::PartedStore;
 use crate::rows::Outcome;
@@ -40,6 +42,21 @@ impl Views for PartedStore {
             Some(taker) => Ok(Some(taker)),
             None => self.views.run_taking(tenant, run).await,
         }
+    }
+
+    async fn run_by_key(&self, tenant: &Tenant, key: &str) -> Result<Option<RunId>, StoreError> {
+        match self.memory.run_by_key(tenant, key).await? {
+            Some(run) => Ok(Some(run)),
+            None => self.views.run_by_key(tenant, key).await,
+        }
+    }
+
+    async fn conversation(&self, tenant: &Tenant, id: ConversationId) -> Result<Option<ConversationView>, StoreError> {
+        self.views.conversation(tenant, id).await
+    }
+
+    async fn conversation_parts(&self, tenant: &Tenant, id: ConversationId) -> Result<Vec<Part>, StoreError> {
+        self.views.conversation_parts(tenant, id).await
     }
 
     async fn announced(&self, tenant: &Tenant, run: RunId) -> Result<Said, StoreError> {

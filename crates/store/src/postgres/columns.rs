@@ -9,12 +9,13 @@ use tokio_postgres::{
     types::{FromSql, IsNull, ToSql, Type, to_sql_checked},
 };
 use windlass_kernel::{
-    AgentKey, BoxId, BoxRange, CallNumber, Epoch, HeadStatus, ItemId, ItemKind, Pieces, RunId, Seq, TaskStatus, Timestamp, ToolName,
+    AgentKey, BoxId, BoxRange, CallNumber, ConversationId, Epoch, HeadStatus, ItemId, ItemKind, Pieces, RunId, Seq, TaskStatus, Timestamp,
+    ToolName,
 };
-use windlass_ports::{CallStatus, Lineage, MessageId, MessageKind, MessageStatus, NodeId, OutboxRow, RunStatus, StoreError};
+use windlass_ports::{CallStatus, Lineage, MessageId, MessageKind, MessageStatus, NodeId, OutboxRow, Part, RunStatus, StoreError};
 
 use crate::{
-    rows::{BoxRow, CallRow, DeltaRow, HeadRow, ItemRow, JournalRow, MessageRow, Outcome, RunBrief, RunRow},
+    rows::{BoxRow, CallRow, ConversationRow, DeltaRow, HeadRow, ItemRow, JournalRow, MessageRow, Outcome, RunBrief, RunRow},
     spelling,
     stretch::{self, Stretch},
 };
@@ -287,6 +288,23 @@ impl Columns {
             inherited: self.small()?,
             shared: self.yes()?,
         })
+    }
+
+    pub(super) fn conversation(&self) -> Outcome<ConversationRow> {
+        let (id, tenant, created_at) = (self.id(ConversationId::from_slice)?, self.text()?, self.time()?);
+        let (metadata, version, items) = (self.content()?, self.count()?, self.small()?);
+        let tail = self.maybe_id(BoxId::from_slice)?;
+        let length = self.get::<Option<i64>>()?.map(u32::try_from).transpose().map_err(|_| nonsense("a box's length is not one"))?;
+        let tail = tail.zip(length).map(|(id, length)| BoxRange { id, length });
+        Ok(ConversationRow { id, tenant: tenant.as_str().into(), created_at, metadata, version, items, tail, gone: self.content()? })
+    }
+
+    pub(super) fn part(&self) -> Outcome<Part> {
+        match (self.maybe_id(RunId::from_slice)?, self.maybe_id(BoxId::from_slice)?) {
+            (Some(run), None) => Ok(Part::Run(run)),
+            (None, Some(id)) => Ok(Part::Items(id)),
+            (Some(_), Some(_)) | (None, None) => Err(nonsense("a part of a conversation is two or none")),
+        }
     }
 
     pub(super) fn outbox(&self) -> Outcome<OutboxRow> {

@@ -12,6 +12,7 @@ use windlass_ports::{MessageId, NodeId, OutboxRow, codec};
 
 use super::{
     columns::{Columns, Text, int, limit as as_limit},
+    conversations,
     question::{Answer, Question},
     session::Session,
     trouble::Trouble,
@@ -35,7 +36,7 @@ pub(super) enum Depth {
     ChainAndItems,
 }
 
-type Answered = Result<Vec<(Question, Answer)>, Trouble>;
+pub(super) type Answered = Result<Vec<(Question, Answer)>, Trouble>;
 
 /// Has questions answered. Nothing is waited for before all of them are sent.
 pub(super) async fn fetch(session: &Session, questions: BTreeSet<Question>, depth: Depth) -> Answered {
@@ -102,11 +103,13 @@ async fn answer(session: &Session, kind: Vec<Question>, depth: Depth) -> Answere
         Question::Due(..) => due(session, kind).await,
         Question::Orphans { .. } => orphans(session, kind).await,
         Question::Outbox(_) => outbox(session, kind).await,
+        Question::Conversation(_) => conversations::rows(session, kind).await,
+        Question::ConversationParts(_) => conversations::parts(session, kind).await,
     }
 }
 
 /// The rows of a statement for many keys, by key.
-async fn keyed<T>(
+pub(super) async fn keyed<T>(
     session: &Session,
     statement: &Statement,
     params: &[&(dyn ToSql + Sync)],
@@ -124,11 +127,11 @@ async fn keyed<T>(
     Ok(found)
 }
 
-fn first<T>(kind: Vec<Question>, found: Vec<Vec<T>>, answer: impl Fn(Option<T>) -> Answer) -> Answered {
+pub(super) fn first<T>(kind: Vec<Question>, found: Vec<Vec<T>>, answer: impl Fn(Option<T>) -> Answer) -> Answered {
     Ok(kind.into_iter().zip(found).map(|(question, mut rows)| (question, answer(rows.pop()))).collect())
 }
 
-fn all<T>(kind: Vec<Question>, found: Vec<Vec<T>>, answer: impl Fn(Vec<T>) -> Answer) -> Answered {
+pub(super) fn all<T>(kind: Vec<Question>, found: Vec<Vec<T>>, answer: impl Fn(Vec<T>) -> Answer) -> Answered {
     Ok(kind.into_iter().zip(found).map(|(question, rows)| (question, answer(rows))).collect())
 }
 

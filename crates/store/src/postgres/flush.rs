@@ -49,13 +49,13 @@ pub(super) type Sent<'a> = Pin<Box<dyn Future<Output = Result<(), Failure>> + Se
 type Array<'a> = Box<dyn ToSql + Send + Sync + 'a>;
 
 /// Rows for one table, column by column.
-struct Part<'a> {
+pub(super) struct Part<'a> {
     arrays: Vec<Array<'a>>,
     has_rows: bool,
 }
 
 impl<'a> Part<'a> {
-    fn of<R>(rows: &[R], arrays: impl Into<Vec<Array<'a>>>) -> Self {
+    pub(super) fn of<R>(rows: &[R], arrays: impl Into<Vec<Array<'a>>>) -> Self {
         Part { arrays: arrays.into(), has_rows: !rows.is_empty() }
     }
 }
@@ -81,6 +81,7 @@ impl Writes<'_> {
             self.send(&statements.insert_outbox, [self.outbox()], None),
             self.send(&statements.forget_outbox, [self.published()], None),
         ];
+        sent.extend(self.conversing());
         sent.extend(self.erasing());
         // The first poll sends. A statement that could not even be sent must not be missing from a commit.
         let mut outcomes: Vec<Option<Result<(), Failure>>> = sent.iter().map(|_| None).collect();
@@ -105,7 +106,7 @@ impl Writes<'_> {
         Err(trouble(first))
     }
 
-    fn all<'s, T>(&'s self, of: impl Fn(&'s Log) -> T) -> Vec<T::Item>
+    pub(super) fn all<'s, T>(&'s self, of: impl Fn(&'s Log) -> T) -> Vec<T::Item>
     where
         T: IntoIterator + 's,
     {
@@ -113,7 +114,12 @@ impl Writes<'_> {
     }
 
     /// One statement for what may be several tables. Without rows there is nothing to be sent.
-    fn send<'s, const N: usize>(&'s self, statement: &'s Statement, parts: [Part<'s>; N], missing: Option<&'static str>) -> Sent<'s> {
+    pub(super) fn send<'s, const N: usize>(
+        &'s self,
+        statement: &'s Statement,
+        parts: [Part<'s>; N],
+        missing: Option<&'static str>,
+    ) -> Sent<'s> {
         Box::pin(async move {
             if !parts.iter().any(|part| part.has_rows) {
                 return Ok(());
@@ -408,7 +414,7 @@ impl Writes<'_> {
     }
 }
 
-fn column<'a, R: Copy, T>(rows: &[R], value: impl Fn(R) -> T) -> Array<'a>
+pub(super) fn column<'a, R: Copy, T>(rows: &[R], value: impl Fn(R) -> T) -> Array<'a>
 where
     Vec<T>: ToSql + Send + Sync + 'a,
 {

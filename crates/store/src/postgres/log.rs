@@ -6,7 +6,7 @@ use bytes::Bytes;
 use windlass_kernel::{AgentKey, BoxId, CallNumber, Epoch, ItemId, NewItem, RunId, Seq, Tenant, Timestamp};
 use windlass_ports::{Guard, MessageId, MessageStatus, NodeId, PinnedManifest, RunStatus, StoreError, codec};
 
-use super::{question::Question, sheet::Sheet};
+use super::{conversations::ConversationWrites, question::Question, sheet::Sheet};
 use crate::{
     rows::{
         BoxRow, CallMove, CallRow, Erasure, HeadRow, JournalRow, MessageRow, Outcome, Reads, Rows, RunBrief, RunChange, RunRow,
@@ -35,6 +35,7 @@ pub(super) struct Log {
     pub(super) published: Vec<u64>,
     pub(super) shared: BTreeSet<BoxId>,
     pub(super) erased: Vec<Erasure>,
+    pub(super) conversations: ConversationWrites,
 }
 
 /// A head as it shall be.
@@ -155,11 +156,12 @@ impl Log {
             published,
             shared,
             erased,
+            conversations,
         } = self;
         let sets = heads.is_empty() && gone_heads.is_empty() && new_runs.is_empty() && runs.is_empty() && open_runs.is_empty();
         let maps = messages.is_empty() && calls.is_empty() && shared.is_empty() && erased.is_empty();
         let lists = manifests.is_empty() && stretches.is_empty() && settled.is_empty() && items.is_empty() && boxes.is_empty();
-        sets && maps && lists && box_rows.is_empty() && outbox.is_empty() && published.is_empty()
+        sets && maps && lists && box_rows.is_empty() && outbox.is_empty() && published.is_empty() && conversations.is_empty()
     }
 
     /// The writes on a run's calls.

@@ -6,8 +6,8 @@ use std::{
 };
 
 use tokio::sync::oneshot;
-use windlass_kernel::{AgentKey, CallNumber, ItemId, NewItem, RunId};
-use windlass_ports::{Commit, MessageId, NewReport, NewRun, StoreError, codec};
+use windlass_kernel::{AgentKey, CallNumber, ConversationId, ItemId, NewItem, RunId};
+use windlass_ports::{Commit, ConversationChange, MessageId, NewReport, NewRun, StoreError, codec};
 
 use super::{
     question::{Answer, Question},
@@ -47,6 +47,7 @@ impl Wants {
         wants.questions.extend(new.takes.map(|left| Question::RunTaking(tenant.clone(), left)));
         wants.assumed.push((Question::RunBrief(new.run), Answer::Brief(None)));
         wants.questions.extend(new.context.parent.iter().flat_map(|range| [Question::Box(range.id), Question::BoxLength(range.id)]));
+        wants.questions.extend(new.conversation.map(|asked| Question::Conversation(asked.id)));
         wants.numbers = 1;
         match &new.enter {
             Some(enter) => wants.with_commit(enter),
@@ -80,6 +81,15 @@ impl Wants {
     pub(super) fn of_refuse(agent: &AgentKey, message: MessageId) -> Self {
         let mut wants = Wants::of_agent(agent);
         wants.questions.push(Question::Message(agent.clone(), message));
+        wants
+    }
+
+    pub(super) fn of_conversation(agent: &AgentKey, id: ConversationId, change: &ConversationChange) -> Self {
+        let mut wants = match change {
+            ConversationChange::Begin { items, .. } | ConversationChange::Add { items, .. } => Wants::of_agent(agent).with_items(items),
+            ConversationChange::Describe { .. } | ConversationChange::Remove { .. } | ConversationChange::End => Wants::of_agent(agent),
+        };
+        wants.questions.push(Question::Conversation(id));
         wants
     }
 

@@ -6,6 +6,7 @@
 
 mod clock;
 mod columns;
+mod conversations;
 mod deltas;
 mod erase;
 mod fetch;
@@ -32,10 +33,10 @@ use std::{
 };
 
 use async_trait::async_trait;
-use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, NewItem, RunId, Tenant, Timestamp};
+use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, NewItem, RunId, Tenant, Timestamp};
 use windlass_ports::{
-    Announcement, CallClaim, ClaimedCall, Commit, Committed, Enqueued, Guard, Loaded, MessageId, NewReport, NewRun, NodeId, OutboxRow,
-    Store, StoreError, Taken, Withdrawn,
+    Announcement, CallClaim, ClaimedCall, Commit, Committed, ConversationChange, Conversed, Enqueued, Guard, Loaded, MessageId, NewReport,
+    NewRun, NodeId, OutboxRow, Store, StoreError, Taken, Withdrawn, conversation_agent,
 };
 
 use crate::{StoreOptions, rows::Reads, verbs};
@@ -188,6 +189,18 @@ impl Store for PostgresStore {
 
     async fn erasable(&self, now: Timestamp, limit: usize) -> Result<Vec<(Tenant, RunId)>, StoreError> {
         self.keeper.ask(|session| async move { erase::erasable(&session, now, limit).await }).await
+    }
+
+    async fn converse(
+        &self,
+        tenant: Tenant,
+        id: ConversationId,
+        change: ConversationChange,
+        now: Timestamp,
+    ) -> Result<Conversed, StoreError> {
+        let agent = conversation_agent(&tenant, id);
+        let wants = Wants::of_conversation(&agent, id, &change);
+        self.writer(&agent).write(wants, move |rows| verbs::converse(rows, &tenant, id, &change, now)).await
     }
 
     async fn refuse(&self, agent: AgentKey, message: MessageId, reason: String) -> Result<(), StoreError> {

@@ -8,7 +8,8 @@ use windlass_ports::NodeId;
 use super::{clock::DatabaseClock, session::Connector, trouble::said};
 
 /// Migrations in order; the number of the last one is the schema's version.
-const MIGRATIONS: &[&str] = &[include_str!("../../migrations/postgres/0001_init.sql")];
+const MIGRATIONS: &[&str] =
+    &[include_str!("../../migrations/postgres/0001_init.sql"), include_str!("../../migrations/postgres/0002_conversations.sql")];
 
 /// The oldest server that has what our statements use.
 const VERSION_MIN: i64 = 15;
@@ -83,6 +84,11 @@ pub(super) async fn look(connector: &Connector) -> Result<(), PostgresOpenError>
     let client = connector.bare_in_time(Duration::ZERO).await?;
     match version(&client).await? {
         0 => Err(PostgresOpenError::Postgres("there are no tables of this program in it".into())),
+        found if found < MIGRATIONS.len() as i64 => {
+            let known = MIGRATIONS.len();
+            let why = format!("it has schema version {found}, and this program reads {known}: start a server of this version on it first");
+            Err(PostgresOpenError::Postgres(why))
+        }
         found => check_version(found),
     }
 }

@@ -12,7 +12,20 @@ use crate::{
 };
 
 /// Tables that grow without end.
-const GROWING: [&str; 10] = ["heads", "runs", "inbox", "calls", "stretches", "deltas", "items", "boxes", "box_rows", "tenants"];
+const GROWING: [&str; 12] = [
+    "heads",
+    "runs",
+    "inbox",
+    "calls",
+    "stretches",
+    "deltas",
+    "items",
+    "boxes",
+    "box_rows",
+    "tenants",
+    "conversations",
+    "conversation_parts",
+];
 
 /// Statements that read a list page by page, from its beginning: walking an index is what they are for.
 const WALKS: [&str; 4] = ["due", "orphans", "outbox", "erasable"];

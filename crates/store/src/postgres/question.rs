@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use windlass_kernel::{AgentKey, BoxId, CallNumber, ItemId, Manifest, RunId, Tenant, Timestamp, ToolName};
-use windlass_ports::{Lineage, MessageId, MessageKind, NodeId, OutboxRow, StoreError};
+use windlass_kernel::{AgentKey, BoxId, CallNumber, ConversationId, ItemId, Manifest, RunId, Tenant, Timestamp, ToolName};
+use windlass_ports::{Lineage, MessageId, MessageKind, NodeId, OutboxRow, Part, StoreError};
 
-use crate::rows::{BoxRow, CallRow, DeltaRow, HeadRow, ItemRow, JournalRow, MessageRow, Outcome, RunBrief, RunRow};
+use crate::rows::{BoxRow, CallRow, ConversationRow, DeltaRow, HeadRow, ItemRow, JournalRow, MessageRow, Outcome, RunBrief, RunRow};
 
 /// One question of [`Reads`](crate::rows::Reads), with what it is about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,6 +42,8 @@ pub(super) enum Question {
     Lives(NodeId),
     Orphans { node: NodeId, after: Option<AgentKey>, limit: usize },
     Outbox(usize),
+    Conversation(ConversationId),
+    ConversationParts(ConversationId),
 }
 
 /// What the database said. Sets of calls and messages come whole, so that what a verb has written itself can be laid over them.
@@ -66,6 +68,8 @@ pub(super) enum Answer {
     Agents(Vec<AgentKey>),
     Yes(bool),
     Outbox(Vec<OutboxRow>),
+    Conversation(Option<Box<ConversationRow>>),
+    Parts(Vec<Part>),
 }
 
 /// Reads an answer as the kind its question has; another kind is a fault of this code.
@@ -99,6 +103,8 @@ taking! {
     agents: Agents => Vec<AgentKey>;
     yes: Yes => bool;
     outbox: Outbox => Vec<OutboxRow>;
+    conversation: Conversation => Option<Box<ConversationRow>>;
+    parts: Parts => Vec<Part>;
 }
 
 fn mixed_up() -> StoreError {

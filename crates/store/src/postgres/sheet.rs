@@ -236,7 +236,8 @@ impl Reads for Sheet<'_> {
     }
 
     fn find_box(&self, id: BoxId) -> Outcome<Option<BoxRow>> {
-        match self.log.boxes.iter().find(|made| made.id == id) {
+        let bound = self.log.conversations.bound.iter().rev();
+        match self.log.boxes.iter().chain(bound).find(|made| made.id == id) {
             Some(made) => Ok(Some(made.clone())),
             None => self.ask(Question::Box(id))?.found_box(),
         }

@@ -307,6 +307,32 @@ statements! {
     lost_nodes: "SELECT n.node FROM nodes n WHERE n.alive_until <= clock_timestamp() ORDER BY n.node";
     bury: "DELETE FROM nodes WHERE node = ANY($1::bigint[]) AND alive_until <= clock_timestamp()";
 
+    conversations: each!(by!("bytea"), "SELECT c.conversation, c.tenant, c.created_at, c.metadata, c.version, c.items, c.tail, c.tail_length,
+        c.gone FROM conversations c WHERE c.conversation = q.a LIMIT 1");
+    conversation_parts: each!(by!("bytea"), "SELECT p.run, p.box FROM conversation_parts p WHERE p.conversation = q.a ORDER BY p.n OFFSET 0");
+    insert_conversations: "INSERT INTO conversations (conversation, tenant, created_at, metadata, version, items, tail, tail_length, gone)
+        SELECT unnest($1::bytea[]), unnest($2::text[]), unnest($3::bigint[]), unnest($4::bytea[]), unnest($5::bigint[]),
+            unnest($6::bigint[]), unnest($7::bytea[]), unnest($8::bigint[]), unnest($9::bytea[])";
+    update_conversations: all_of!("bytea", "UPDATE conversations c SET metadata = q.metadata, version = q.version, items = q.items,
+            tail = q.tail, tail_length = q.tail_length, gone = q.gone
+        FROM (SELECT unnest($1::bytea[]) AS conversation, unnest($2::bytea[]) AS metadata, unnest($3::bigint[]) AS version,
+            unnest($4::bigint[]) AS items, unnest($5::bytea[]) AS tail, unnest($6::bigint[]) AS tail_length,
+            unnest($7::bytea[]) AS gone) AS q
+        CROSS JOIN LATERAL (SELECT t.ctid FROM conversations t WHERE t.conversation = q.conversation LIMIT 1) AS found
+        WHERE c.ctid = found.ctid");
+    delete_conversations: "WITH parts AS (DELETE FROM conversation_parts p USING unnest($1::bytea[]) AS q(id)
+            CROSS JOIN LATERAL (SELECT t.ctid FROM conversation_parts t WHERE t.conversation = q.id OFFSET 0) AS found
+            WHERE p.ctid = found.ctid)
+        DELETE FROM conversations c USING unnest($1::bytea[]) AS q(id)
+        CROSS JOIN LATERAL (SELECT t.ctid FROM conversations t WHERE t.conversation = q.id LIMIT 1) AS found WHERE c.ctid = found.ctid";
+    insert_parts: "INSERT INTO conversation_parts (conversation, n, run, box)
+        SELECT unnest($1::bytea[]), unnest($2::bigint[]), unnest($3::bytea[]), unnest($4::bytea[])";
+    bind_boxes: all_of!("bytea", "UPDATE boxes b SET parent = q.parent, parent_length = q.parent_length, depth = q.depth,
+            inherited = q.inherited
+        FROM (SELECT unnest($1::bytea[]) AS box, unnest($2::bytea[]) AS parent, unnest($3::bigint[]) AS parent_length,
+            unnest($4::bigint[]) AS depth, unnest($5::bigint[]) AS inherited) AS q
+        CROSS JOIN LATERAL (SELECT t.ctid FROM boxes t WHERE t.box = q.box LIMIT 1) AS found WHERE b.ctid = found.ctid");
+
     erasable: "SELECT r.tenant, r.agent, r.run FROM runs r WHERE r.erase_at <= $1 ORDER BY r.erase_at, r.run LIMIT $2";
     /// An end that a follow-up may need makes the time longer, if there is one.
     keep_runs: "UPDATE runs r SET erase_ms = q.ms FROM unnest($1::bytea[], $2::bigint[]) AS q(run, ms)

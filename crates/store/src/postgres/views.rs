@@ -2,8 +2,10 @@
 
 use async_trait::async_trait;
 use futures_util::future::join_all;
-use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ItemId, Run, RunId, Said, Tenant};
-use windlass_ports::{BoxView, CallView, Edge, HeadView, InboxView, Item, JournalEntry, Page, Passage, RunView, StoreError, Views};
+use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, ItemId, Run, RunId, Said, Tenant};
+use windlass_ports::{
+    BoxView, CallView, ConversationView, Edge, HeadView, InboxView, Item, JournalEntry, Page, Part, Passage, RunView, StoreError, Views,
+};
 
 use super::{
     PostgresStore,
@@ -53,6 +55,18 @@ macro_rules! views_over_readers {
 
             async fn run_taking(&self, tenant: &Tenant, run: RunId) -> Result<Option<RunId>, StoreError> {
                 self.readers.read(|rows| reading::run_taking(rows, tenant, run)).await
+            }
+
+            async fn run_by_key(&self, tenant: &Tenant, key: &str) -> Result<Option<RunId>, StoreError> {
+                self.readers.read(|rows| reading::run_by_key(rows, tenant, key)).await
+            }
+
+            async fn conversation(&self, tenant: &Tenant, id: ConversationId) -> Result<Option<ConversationView>, StoreError> {
+                self.readers.read(|rows| verbs::conversation(rows, tenant, id)).await
+            }
+
+            async fn conversation_parts(&self, tenant: &Tenant, id: ConversationId) -> Result<Vec<Part>, StoreError> {
+                self.readers.read(|rows| verbs::conversation_parts(rows, tenant, id)).await
             }
 
             async fn announced(&self, tenant: &Tenant, run: RunId) -> Result<Said, StoreError> {

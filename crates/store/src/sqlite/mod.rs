@@ -1,6 +1,7 @@
 //! The store on disk: SQLite in WAL mode, flushed at every commit, with one writer and a few readers.
 
 mod columns;
+mod conversations;
 mod deltas;
 mod erase;
 mod folding;
@@ -15,10 +16,10 @@ mod writes;
 use std::path::Path;
 
 use async_trait::async_trait;
-use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, NewItem, RunId, Tenant, Timestamp};
+use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, NewItem, RunId, Tenant, Timestamp};
 use windlass_ports::{
-    Announcement, CallClaim, ClaimedCall, Commit, Committed, Enqueued, Guard, Loaded, MessageId, NewReport, NewRun, NodeId, OutboxRow,
-    Store, StoreError, Taken, Withdrawn,
+    Announcement, CallClaim, ClaimedCall, Commit, Committed, ConversationChange, Conversed, Enqueued, Guard, Loaded, MessageId, NewReport,
+    NewRun, NodeId, OutboxRow, Store, StoreError, Taken, Withdrawn,
 };
 
 use crate::{
@@ -138,6 +139,16 @@ impl Store for SqliteStore {
 
     async fn erasable(&self, now: Timestamp, limit: usize) -> Result<Vec<(Tenant, RunId)>, StoreError> {
         self.readers.read(move |rows| rows.erasable(now, limit)).await
+    }
+
+    async fn converse(
+        &self,
+        tenant: Tenant,
+        id: ConversationId,
+        change: ConversationChange,
+        now: Timestamp,
+    ) -> Result<Conversed, StoreError> {
+        self.writer.write(move |rows| verbs::converse(rows, &tenant, id, &change, now)).await
     }
 
     async fn refuse(&self, agent: AgentKey, message: MessageId, reason: String) -> Result<(), StoreError> {

@@ -3,8 +3,11 @@
 use std::path::Path;
 
 use async_trait::async_trait;
-use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ItemId, Run, RunId, Said, Tenant};
-use windlass_ports::{BoxView, CallView, Edge, HeadView, InboxView, Item, JournalEntry, NodeId, Page, Passage, RunView, StoreError, Views};
+use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, ItemId, Run, RunId, Said, Tenant};
+use windlass_ports::{
+    BoxView, CallView, ConversationView, Edge, HeadView, InboxView, Item, JournalEntry, NodeId, Page, Part, Passage, RunView, StoreError,
+    Views,
+};
 
 use super::{
     OpenError, SqliteStore, open,
@@ -47,6 +50,21 @@ macro_rules! views_over_readers {
             async fn run_taking(&self, tenant: &Tenant, run: RunId) -> Result<Option<RunId>, StoreError> {
                 let tenant = tenant.clone();
                 self.readers.read(move |rows| reading::run_taking(rows, &tenant, run)).await
+            }
+
+            async fn run_by_key(&self, tenant: &Tenant, key: &str) -> Result<Option<RunId>, StoreError> {
+                let (tenant, key) = (tenant.clone(), key.to_owned());
+                self.readers.read(move |rows| reading::run_by_key(rows, &tenant, &key)).await
+            }
+
+            async fn conversation(&self, tenant: &Tenant, id: ConversationId) -> Result<Option<ConversationView>, StoreError> {
+                let tenant = tenant.clone();
+                self.readers.read(move |rows| verbs::conversation(rows, &tenant, id)).await
+            }
+
+            async fn conversation_parts(&self, tenant: &Tenant, id: ConversationId) -> Result<Vec<Part>, StoreError> {
+                let tenant = tenant.clone();
+                self.readers.read(move |rows| verbs::conversation_parts(rows, &tenant, id)).await
             }
 
             async fn announced(&self, tenant: &Tenant, run: RunId) -> Result<Said, StoreError> {

@@ -45,14 +45,21 @@ pub(super) fn known_range<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, range: B
 pub(super) fn make_box<R: Rows + ?Sized>(rows: &mut R, tenant: &Tenant, id: BoxId, parent: Option<(BoxRange, &BoxRow)>) -> Outcome<BoxRow> {
     let mut made = BoxRow { id, tenant: tenant.clone(), parent: parent.map(|(range, _)| range), depth: 0, inherited: 0, shared: false };
     if let Some((range, row)) = parent {
-        made.depth = row.depth + 1;
-        if made.depth > CHAIN_MAX {
-            made.depth = 0;
-            made.inherited = inherit(rows, tenant, id, range)?;
-        }
+        (made.depth, made.inherited) = inherited_depth(rows, tenant, id, range, row)?;
     }
     rows.insert_box(&made)?;
     Ok(made)
+}
+
+/// How deep a box is that begins after a range, and how many of the parents' items were copied into it.
+pub(super) fn inherited_depth<R: Rows + ?Sized>(
+    rows: &mut R,
+    tenant: &Tenant,
+    id: BoxId,
+    parent: BoxRange,
+    row: &BoxRow,
+) -> Outcome<(u32, u32)> {
+    if row.depth < CHAIN_MAX { Ok((row.depth + 1, 0)) } else { Ok((0, inherit(rows, tenant, id, parent)?)) }
 }
 
 fn inherit<R: Rows + ?Sized>(rows: &mut R, tenant: &Tenant, id: BoxId, parent: BoxRange) -> Outcome<u32> {

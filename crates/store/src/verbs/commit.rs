@@ -9,6 +9,7 @@ use windlass_ports::{
     Withdrawn, codec,
 };
 
+use super::conversations;
 use super::erase::kept_ms;
 use super::heads::{is_counted, is_own_head, lease, leases_after, may_be_held, show, show_idle};
 use crate::{
@@ -297,10 +298,12 @@ fn let_go<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, run: RunId, left: Le
 pub(super) fn finish<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, agent: &AgentKey, commit: &Commit, plan: &Plan) -> Outcome<()> {
     if commit.state.has_ended() {
         let_go(rows, agent, commit.run, plan.left, commit.now)?;
+        conversations::heard(rows, agent, commit.run, &commit.state)?;
     }
     if let Some(next) = &plan.next {
         rows.activate_run(next.run, plan.head.epoch)?;
         rows.lease_message(agent, next.message, plan.head.epoch)?;
+        conversations::bind(rows, agent, next.run)?;
     }
     note(rows, options, agent, commit, 0)
 }

@@ -6,6 +6,7 @@ use windlass_ports::{Commit, Enqueued, MessageId, MessageKind, MessageStatus, Ne
 use super::{
     boxes::{fill, known_range, make_box, share},
     commit::{Plan, finish, journal_row, note, plan, run_change, write},
+    conversations,
     erase::erase_ms,
     heads::{is_own_head, lease},
 };
@@ -25,6 +26,11 @@ enum Start<'a> {
 pub(crate) fn enqueue<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, new: &NewRun) -> Outcome<Enqueued> {
     if let Some(first) = recorded_already(rows, new)? {
         return Ok(duplicate(first));
+    }
+    if let Some(asked) = new.conversation
+        && let Some(refusal) = conversations::refusal(rows, new, asked)?
+    {
+        return Ok(refusal);
     }
     if let Some(left) = new.takes
         && let Some(taker) = rows.run_taking(&new.agent.tenant, left)?

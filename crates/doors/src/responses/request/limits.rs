@@ -4,6 +4,8 @@
 pub(super) const NESTING_MAX: usize = 100;
 /// Items of one input.
 pub(crate) const ITEMS_MAX: usize = 10_000;
+/// Items that are put into a conversation at once.
+pub(super) const CONVERSATION_ITEMS_MAX: usize = 20;
 /// Parts of one item's content.
 pub(super) const PARTS_MAX: usize = 10_000;
 /// Bytes of one text.

@@ -93,7 +93,7 @@ impl Session {
         if create.input.iter().any(|item| brings_tools(item)) {
             tools = create.input.iter().filter(|item| brings_tools(item)).cloned().collect();
         }
-        if generate && create.input.is_empty() && from.is_none() {
+        if generate && create.input.is_empty() && from.is_none() && create.conversation.is_none() {
             return Err(WireError::missing("input"));
         }
         let trail = identity.trail();

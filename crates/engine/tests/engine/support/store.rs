@@ -6,10 +6,10 @@ use std::sync::{
 };
 
 use async_trait::async_trait;
-use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, Event, NewItem, RunId, Tenant, Timestamp};
+use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, Event, NewItem, RunId, Tenant, Timestamp};
 use windlass_ports::{
-    Announcement, CallClaim, ClaimedCall, Commit, CommitKind, Committed, Enqueued, Guard, Loaded, MessageId, NewReport, NewRun, NodeId,
-    OutboxRow, Store, StoreError, Taken, Withdrawn,
+    Announcement, CallClaim, ClaimedCall, Commit, CommitKind, Committed, ConversationChange, Conversed, Enqueued, Guard, Loaded, MessageId,
+    NewReport, NewRun, NodeId, OutboxRow, Store, StoreError, Taken, Withdrawn,
 };
 use windlass_store::conformance::Full;
 
@@ -205,6 +205,17 @@ impl Store for Faulty {
     async fn quarantine(&self, agent: AgentKey, reason: String) -> Result<(), StoreError> {
         self.up()?;
         self.inner.quarantine(agent, reason).await
+    }
+
+    async fn converse(
+        &self,
+        tenant: Tenant,
+        id: ConversationId,
+        change: ConversationChange,
+        now: Timestamp,
+    ) -> Result<Conversed, StoreError> {
+        self.up()?;
+        self.inner.converse(tenant, id, change, now).await
     }
 
     async fn refuse(&self, agent: AgentKey, message: MessageId, reason: String) -> Result<(), StoreError> {

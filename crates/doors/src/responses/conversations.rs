@@ -1,0 +1,129 @@
+//! Conversations: begun, described, read and forgotten. What is said in them is in [`said`], what is put in and taken out in [`items`].
+
+mod items;
+mod said;
+
+use std::collections::BTreeMap;
+
+use axum::{
+    Router,
+    extract::State,
+    response::Response,
+    routing::{get, post},
+};
+use bytes::Bytes;
+use serde_json::{Map, Value, json};
+use windlass_kernel::{ConversationId, ItemKind};
+use windlass_ports::{ConversationView, InConversation, Part};
+
+pub(super) use said::Sealed;
+
+use super::{
+    body::{WireBody, WireId},
+    chain::{self, Before},
+    error::WireError,
+    left::Lap,
+    request::{Begin, Create, ITEMS_MAX, read_metadata},
+};
+use crate::{
+    DoorState, answer,
+    auth::{Caller, Scope},
+    spelling::shortened,
+};
+
+pub(super) fn routes() -> Router<DoorState> {
+    Router::new()
+        .route("/v1/conversations", post(create))
+        .route("/v1/conversations/{id}", get(retrieve).post(update).delete(delete))
+        .route("/v1/conversations/{id}/items", get(items::list).post(items::create))
+        .route("/v1/conversations/{id}/items/{item}", get(items::retrieve).delete(items::delete))
+}
+
+async fn create(State(state): State<DoorState>, caller: Caller, WireBody(body): WireBody) -> Result<Response, WireError> {
+    caller.needs(&Scope::Responses)?;
+    let Begin { metadata, items } = Begin::read(&body)?;
+    let items = items::content(&state, &caller, &mut Before::default(), &items).await?;
+    let begun = state.engine.begin_conversation(caller.tenant(), encode(&metadata), items).await?;
+    Ok(answer::ok(&object(&begun)))
+}
+
+async fn retrieve(State(state): State<DoorState>, caller: Caller, WireId(id): WireId) -> Result<Response, WireError> {
+    caller.needs(&Scope::Responses)?;
+    Ok(answer::ok(&object(&known(&state, &caller, &id).await?)))
+}
+
+async fn update(
+    State(state): State<DoorState>,
+    caller: Caller,
+    WireId(id): WireId,
+    WireBody(body): WireBody,
+) -> Result<Response, WireError> {
+    caller.needs(&Scope::Responses)?;
+    let found = known(&state, &caller, &id).await?;
+    let metadata = read_metadata(&body)?;
+    Ok(answer::ok(&object(&state.engine.describe_conversation(caller.tenant(), found.id, encode(&metadata)).await?)))
+}
+
+async fn delete(State(state): State<DoorState>, caller: Caller, WireId(id): WireId) -> Result<Response, WireError> {
+    caller.needs(&Scope::Responses)?;
+    let found = known(&state, &caller, &id).await?;
+    state.engine.end_conversation(caller.tenant(), found.id).await?;
+    Ok(answer::ok(&json!({ "id": id, "object": "conversation.deleted", "deleted": true })))
+}
+
+/// The conversation of that id, if this tenant has it.
+async fn known(state: &DoorState, caller: &Caller, id: &str) -> Result<ConversationView, WireError> {
+    let unknown = || WireError::not_found(format!("Conversation with id '{}' not found.", shortened(id)));
+    // An id is spelled in one way.
+    let read = id.parse().ok().filter(|read: &ConversationId| read.to_string() == id).ok_or_else(unknown)?;
+    state.engine.views().conversation(caller.tenant(), read).await?.ok_or_else(unknown)
+}
+
+fn encode(metadata: &BTreeMap<String, String>) -> Bytes {
+    serde_json::to_vec(metadata).expect("texts have no failing serialiser").into()
+}
+
+fn object(view: &ConversationView) -> Value {
+    let metadata: Map<String, Value> = serde_json::from_slice(&view.metadata).unwrap_or_default();
+    json!({ "id": view.id, "object": "conversation", "created_at": view.created_at.0 / 1000, "metadata": metadata })
+}
+
+/// Finds what a request in a conversation goes on from, and says how the conversation was found.
+pub(super) async fn before(state: &DoorState, caller: &Caller, create: &Create, id: &str) -> Result<(Before, InConversation), WireError> {
+    let view = known(state, caller, id).await.map_err(|error| error.at("conversation"))?;
+    if view.items as usize >= ITEMS_MAX {
+        let message = format!("the conversation has {} items, {ITEMS_MAX} are allowed; begin another one", view.items);
+        return Err(WireError::invalid("conversation", message).named("conversation_full"));
+    }
+    let asked = InConversation { id: view.id, version: view.version, is_busy: view.is_busy, may_wait: create.background };
+    // Who waits does not know yet what will have been said.
+    let before = if view.is_busy { Before::default() } else { standing(state, caller, &view).await? };
+    Ok((before, asked))
+}
+
+/// What stands in a conversation, with the calls of its last response that wait for somebody.
+async fn standing(state: &DoorState, caller: &Caller, view: &ConversationView) -> Result<Before, WireError> {
+    let views = state.engine.views();
+    let parts = views.conversation_parts(caller.tenant(), view.id).await?;
+    let last = parts.iter().rev().find_map(|part| if let Part::Run(run) = part { Some(*run) } else { None });
+    let run = match last {
+        Some(run) => views.run(caller.tenant(), run).await?,
+        None => None,
+    };
+    let lap = match &run {
+        Some(run) => Lap::of(state, caller, run).await?,
+        None => None,
+    };
+    Ok(Before::standing(view.tail, run.map(|run| run.id), lap))
+}
+
+/// Items as they are stored, once they are checked against what they go on from.
+async fn checked(
+    state: &DoorState,
+    caller: &Caller,
+    before: &mut Before,
+    given: &[Box<serde_json::value::RawValue>],
+) -> Result<Vec<(ItemKind, Bytes)>, WireError> {
+    chain::named(state, caller, before, given).await?;
+    chain::input(state, caller, before, given).await
+}

@@ -1,0 +1,90 @@
+//! Items of a conversation: put in, listed, read and taken out.
+
+use axum::{extract::State, response::Response};
+use bytes::Bytes;
+use serde_json::{Value, value::RawValue};
+use windlass_kernel::ItemKind;
+
+use super::{
+    Sealed, checked, known, object,
+    said::{self, Entry},
+    standing,
+};
+use crate::{
+    DoorState, answer,
+    auth::{Caller, Scope},
+    request::Query,
+    responses::{
+        body::{WireBody, WireId, WireIds},
+        chain::Before,
+        error::WireError,
+        request::{ITEMS_MAX, read_items},
+        retrieve::Paging,
+    },
+    spelling::shortened,
+};
+
+/// Items as they are stored. What they speak of stands before them.
+pub(super) async fn content(
+    state: &DoorState,
+    caller: &Caller,
+    before: &mut Before,
+    given: &[Box<RawValue>],
+) -> Result<Vec<(ItemKind, Bytes)>, WireError> {
+    let mut items = checked(state, caller, before, given).await.map_err(|error| error.instead("input", "items"))?;
+    // Calls that an earlier response left behind are a response's to make, not a list's.
+    items.retain(|(kind, _)| *kind == ItemKind::Instruction);
+    Ok(items)
+}
+
+pub(super) async fn create(
+    State(state): State<DoorState>,
+    caller: Caller,
+    WireId(id): WireId,
+    query: Query,
+    WireBody(body): WireBody,
+) -> Result<Response, WireError> {
+    caller.needs(&Scope::Responses)?;
+    let found = known(&state, &caller, &id).await?;
+    let given = read_items(&body)?;
+    let mut before = standing(&state, &caller, &found).await?;
+    let items = content(&state, &caller, &mut before, &given).await?;
+    let count = items.len();
+    let added = state.engine.add_to_conversation(caller.tenant(), found.id, items, ITEMS_MAX as u32).await?;
+    let entries = said::latest(&state, &caller, &added, count, Sealed::of(&query)).await?;
+    let data: Vec<Value> = entries.into_iter().map(|entry| entry.wire).collect();
+    Ok(answer::ok(&Paging::whole(data)))
+}
+
+pub(super) async fn list(State(state): State<DoorState>, caller: Caller, WireId(id): WireId, query: Query) -> Result<Response, WireError> {
+    caller.needs(&Scope::Responses)?;
+    let found = known(&state, &caller, &id).await?;
+    let paging = Paging::read(&query)?;
+    let entries = said::page(&state, &caller, &found, &paging, Sealed::of(&query)).await?;
+    Ok(answer::ok(&paging.begin(entries.into_iter().map(|entry| entry.wire).collect())))
+}
+
+pub(super) async fn retrieve(
+    State(state): State<DoorState>,
+    caller: Caller,
+    WireIds(id, item): WireIds,
+    query: Query,
+) -> Result<Response, WireError> {
+    caller.needs(&Scope::Responses)?;
+    let found = known(&state, &caller, &id).await?;
+    let entry = said::find(&state, &caller, &found, &item, Sealed::of(&query)).await?.ok_or_else(|| unknown(&id, &item))?;
+    Ok(answer::ok(&entry.wire))
+}
+
+pub(super) async fn delete(State(state): State<DoorState>, caller: Caller, WireIds(id, item): WireIds) -> Result<Response, WireError> {
+    caller.needs(&Scope::Responses)?;
+    let found = known(&state, &caller, &id).await?;
+    let entry = said::find(&state, &caller, &found, &item, Sealed::default()).await?;
+    let Entry { items, .. } = entry.ok_or_else(|| unknown(&id, &item))?;
+    let removed = state.engine.remove_from_conversation(caller.tenant(), found.id, items).await?;
+    Ok(answer::ok(&object(&removed)))
+}
+
+fn unknown(id: &str, item: &str) -> WireError {
+    WireError::not_found(format!("Item with id '{}' not found in conversation '{}'.", shortened(item), shortened(id)))
+}

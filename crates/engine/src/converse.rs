@@ -1,0 +1,78 @@
+//! Conversations that doors begin, change and end. What runs say in them is the store's affair.
+
+use bytes::Bytes;
+use windlass_kernel::{BoxId, ConversationId, ItemId, ItemKind, Tenant};
+use windlass_ports::{CommitKind, ConversationChange, ConversationView, Conversed};
+
+use crate::{api::EngineError, engine::Engine};
+
+impl Engine {
+    /// Begins a conversation with what was said before it.
+    pub async fn begin_conversation(
+        &self,
+        tenant: &Tenant,
+        metadata: Bytes,
+        items: Vec<(ItemKind, Bytes)>,
+    ) -> Result<ConversationView, EngineError> {
+        if self.is_draining() {
+            return Err(EngineError::Draining);
+        }
+        let items = items.into_iter().map(|(kind, content)| self.item(kind, content)).collect::<Result<Vec<_>, _>>()?;
+        let id = ConversationId(self.inner().ids.fresh());
+        self.converse(tenant, id, ConversationChange::Begin { metadata, id: self.fresh_box(), items }).await
+    }
+
+    /// Notes something else about a conversation.
+    pub async fn describe_conversation(
+        &self,
+        tenant: &Tenant,
+        id: ConversationId,
+        metadata: Bytes,
+    ) -> Result<ConversationView, EngineError> {
+        self.converse(tenant, id, ConversationChange::Describe { metadata }).await
+    }
+
+    /// Puts something into a conversation, which may have so many items then.
+    pub async fn add_to_conversation(
+        &self,
+        tenant: &Tenant,
+        id: ConversationId,
+        items: Vec<(ItemKind, Bytes)>,
+        items_max: u32,
+    ) -> Result<ConversationView, EngineError> {
+        let items = items.into_iter().map(|(kind, content)| self.item(kind, content)).collect::<Result<Vec<_>, _>>()?;
+        self.converse(tenant, id, ConversationChange::Add { id: self.fresh_box(), items, items_max }).await
+    }
+
+    /// Takes items out of a conversation.
+    pub async fn remove_from_conversation(
+        &self,
+        tenant: &Tenant,
+        id: ConversationId,
+        items: Vec<ItemId>,
+    ) -> Result<ConversationView, EngineError> {
+        self.converse(tenant, id, ConversationChange::Remove { id: self.fresh_box(), items }).await
+    }
+
+    /// Forgets a conversation, and none of its runs.
+    pub async fn end_conversation(&self, tenant: &Tenant, id: ConversationId) -> Result<(), EngineError> {
+        self.converse(tenant, id, ConversationChange::End).await.map(drop)
+    }
+
+    fn fresh_box(&self) -> BoxId {
+        BoxId(self.inner().ids.fresh())
+    }
+
+    async fn converse(&self, tenant: &Tenant, id: ConversationId, change: ConversationChange) -> Result<ConversationView, EngineError> {
+        let inner = self.inner();
+        inner.crash.before_commit(CommitKind::Note);
+        let conversed = inner.store.converse(tenant.clone(), id, change, inner.clock.now()).await?;
+        inner.crash.after_commit(CommitKind::Note);
+        match conversed {
+            Conversed::Done(view) => Ok(view),
+            Conversed::Unknown => Err(EngineError::UnknownConversation),
+            Conversed::Busy => Err(EngineError::ConversationBusy),
+            Conversed::Full => Err(EngineError::ConversationFull),
+        }
+    }
+}

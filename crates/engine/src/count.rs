@@ -1,0 +1,104 @@
+//! How much a model would have to read. Nobody is asked: providers count in different ways, and some not at all.
+
+use serde_json::Value;
+use windlass_kernel::{Manifest, RequestedCall};
+use windlass_ports::{Item, ModelMessage, ModelTool};
+
+use crate::{api::EngineError, compaction::KEPT_BYTES_MAX, engine::Engine, prompt, respond::Respond};
+
+/// Bytes of text that are taken for one token.
+pub(crate) const BYTES_PER_TOKEN: u64 = 4;
+
+/// What every message and every tool costs besides its words.
+const OVERHEAD: u64 = 4;
+
+/// What an image is taken for, whatever its size: providers scale them down.
+const IMAGE: u64 = 1_024;
+
+impl Engine {
+    /// Tokens that the first lap of a request would give to its model, about.
+    pub async fn estimate(&self, request: &Respond) -> Result<u64, EngineError> {
+        let mut items = match request.parent {
+            Some(parent) => self.views().range_items(&request.tenant, parent).await?,
+            None => Vec::new(),
+        };
+        for (kind, content) in &request.input {
+            let item = self.item(*kind, content.clone())?;
+            items.push(Item { id: item.id, kind: item.kind, content: item.content });
+        }
+        Ok(tokens(&request.manifest, &prompt::messages(&items, KEPT_BYTES_MAX), &prompt::tools(&request.manifest)))
+    }
+}
+
+/// Tokens of all that a model is given to read, about.
+pub(crate) fn tokens(manifest: &Manifest, messages: &[ModelMessage], tools: &[ModelTool]) -> u64 {
+    let messages: u64 = messages.iter().map(message).sum();
+    let tools = tools.iter().map(|tool| OVERHEAD + text(&tool.name) + text(&tool.description) + text(&tool.parameters.to_string()));
+    let instructions = manifest.instructions.as_ref().map_or(0, |words| OVERHEAD + text(words));
+    let format = manifest.parameters.as_ref().map_or(0, |given| text(&schema(given)));
+    messages + tools.sum::<u64>() + instructions + format
+}
+
+fn text(words: &str) -> u64 {
+    (words.len() as u64).div_ceil(BYTES_PER_TOKEN)
+}
+
+/// A schema that the answer must have is read by the model too.
+fn schema(parameters: &Value) -> String {
+    let schema = &parameters["text"]["format"]["schema"];
+    if schema.is_object() { schema.to_string() } else { String::new() }
+}
+
+fn message(message: &ModelMessage) -> u64 {
+    OVERHEAD
+        + match message {
+            ModelMessage::User(words) => text(words),
+            ModelMessage::UserItem(item) => value(item),
+            ModelMessage::Assistant { reasoning, text: words, calls } => {
+                let thoughts: u64 = reasoning.iter().map(|thought| (thought.bytes() as u64).div_ceil(BYTES_PER_TOKEN)).sum();
+                thoughts + text(words) + calls.iter().map(call).sum::<u64>()
+            }
+            ModelMessage::ToolResult { output, .. } => text(output),
+        }
+}
+
+fn call(call: &RequestedCall) -> u64 {
+    OVERHEAD + text(&call.tool) + text(&call.arguments)
+}
+
+/// The words of an item of the caller's shape. Bytes of images and files are no words.
+fn value(item: &Value) -> u64 {
+    match item {
+        Value::Object(members) if members.get("type").and_then(Value::as_str) == Some("input_image") => IMAGE,
+        Value::Object(members) => {
+            members
+                .iter()
+                .filter(|(name, _)| !matches!(name.as_str(), "type" | "role" | "id" | "status"))
+                .map(|(name, member)| {
+                    // Four characters of such data stand for three bytes.
+                    if name == "file_data" { value(member) * 3 / 4 } else { value(member) }
+                })
+                .sum()
+        }
+        Value::Array(members) => members.iter().map(value).sum(),
+        Value::String(words) => text(words),
+        Value::Null | Value::Bool(_) | Value::Number(_) => 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn words_count_by_their_length_and_images_do_not() {
+        let says = |words: &str| message(&ModelMessage::UserItem(json!({ "type": "message", "role": "user", "content": words })));
+        assert_eq!(says("12345678"), OVERHEAD + 2);
+        assert!(says(&"x".repeat(400)) >= 100);
+        let image = |data: &str| value(&json!({ "type": "message", "content": [{ "type": "input_image", "image_url": data }] }));
+        assert_eq!(image("data:,x"), image(&"x".repeat(1 << 20)));
+        assert_eq!(value(&json!({ "type": "input_file", "file_data": "x".repeat(4_000) })), 750);
+    }
+}

@@ -1,0 +1,181 @@
+//! Conversations, in PostgreSQL: what is asked, what is written on a sheet, and what is sent of it.
+
+use std::collections::BTreeMap;
+
+use windlass_kernel::ConversationId;
+use windlass_ports::Part as ConversationPart;
+
+use super::{
+    columns::{Columns, Text, int},
+    fetch::{Answered, all, first, keyed},
+    flush::{Part, Sent, Writes, column},
+    question::{Answer, Question},
+    session::Session,
+    sheet::Sheet,
+};
+use crate::rows::{BoxRow, ConversationReads, ConversationRow, ConversationRows, Outcome, stands_already};
+
+/// What one verb writes of conversations.
+#[derive(Default)]
+pub(super) struct ConversationWrites {
+    begun: BTreeMap<ConversationId, ConversationRow>,
+    changed: BTreeMap<ConversationId, ConversationRow>,
+    ended: Vec<ConversationId>,
+    parts: Vec<(ConversationId, u64, ConversationPart)>,
+    pub(super) bound: Vec<BoxRow>,
+}
+
+impl ConversationWrites {
+    pub(super) fn is_empty(&self) -> bool {
+        let ConversationWrites { begun, changed, ended, parts, bound } = self;
+        begun.is_empty() && changed.is_empty() && ended.is_empty() && parts.is_empty() && bound.is_empty()
+    }
+}
+
+fn ids(kind: &[Question]) -> Vec<&[u8]> {
+    let mut ids = Vec::with_capacity(kind.len());
+    for question in kind {
+        if let Question::Conversation(id) | Question::ConversationParts(id) = question {
+            ids.push(id.as_bytes().as_slice());
+        }
+    }
+    ids
+}
+
+pub(super) async fn rows(session: &Session, kind: Vec<Question>) -> Answered {
+    let found = keyed(session, &session.statements.conversations, &[&ids(&kind)], kind.len(), Columns::conversation).await?;
+    first(kind, found, |row| Answer::Conversation(row.map(Box::new)))
+}
+
+pub(super) async fn parts(session: &Session, kind: Vec<Question>) -> Answered {
+    let found = keyed(session, &session.statements.conversation_parts, &[&ids(&kind)], kind.len(), Columns::part).await?;
+    all(kind, found, Answer::Parts)
+}
+
+impl ConversationReads for Sheet<'_> {
+    fn conversation(&self, id: ConversationId) -> Outcome<Option<ConversationRow>> {
+        let written = &self.log.conversations;
+        match written.changed.get(&id).or_else(|| written.begun.get(&id)) {
+            Some(row) => Ok(Some(row.clone())),
+            None => Ok(self.ask(Question::Conversation(id))?.conversation()?.map(|row| *row)),
+        }
+    }
+
+    fn conversation_parts(&self, id: ConversationId) -> Outcome<Vec<ConversationPart>> {
+        let mut parts = self.ask(Question::ConversationParts(id))?.parts()?;
+        parts.extend(self.log.conversations.parts.iter().filter(|(whose, ..)| *whose == id).map(|(.., part)| *part));
+        Ok(parts)
+    }
+}
+
+impl ConversationRows for Sheet<'_> {
+    fn insert_conversation(&mut self, row: &ConversationRow) -> Outcome<()> {
+        let before = self.log.conversations.begun.insert(row.id, row.clone());
+        if before.is_some() { Err(stands_already("a conversation")) } else { Ok(()) }
+    }
+
+    fn update_conversation(&mut self, row: &ConversationRow) -> Outcome<()> {
+        self.log.conversations.changed.insert(row.id, row.clone());
+        Ok(())
+    }
+
+    fn delete_conversation(&mut self, id: ConversationId) -> Outcome<()> {
+        self.log.conversations.ended.push(id);
+        Ok(())
+    }
+
+    fn insert_part(&mut self, id: ConversationId, n: u64, part: ConversationPart) -> Outcome<()> {
+        self.log.conversations.parts.push((id, n, part));
+        Ok(())
+    }
+
+    fn bind_box(&mut self, row: &BoxRow) -> Outcome<()> {
+        self.log.conversations.bound.push(row.clone());
+        Ok(())
+    }
+}
+
+impl Writes<'_> {
+    /// Statements that only conversations need. Behind the others: a box is bound that stands.
+    pub(super) fn conversing(&self) -> Vec<Sent<'_>> {
+        if self.logs.iter().all(|log| log.conversations.is_empty()) {
+            return Vec::new();
+        }
+        let statements = &self.session.statements;
+        vec![
+            self.send(&statements.insert_conversations, [self.begun()], None),
+            self.send(&statements.update_conversations, [self.changed()], Some("a conversation that changes")),
+            self.send(&statements.insert_parts, [self.parts()], None),
+            self.send(&statements.delete_conversations, [self.ended()], None),
+            self.send(&statements.bind_boxes, [self.bound()], Some("a box that waits")),
+        ]
+    }
+
+    fn begun(&self) -> Part<'_> {
+        let rows = self.all(|log| log.conversations.begun.values());
+        Part::of(
+            &rows,
+            [
+                column(&rows, |row| row.id.as_bytes().as_slice()),
+                column(&rows, |row| Text(row.tenant.as_str())),
+                column(&rows, |row| row.created_at.0),
+                column(&rows, |row| row.metadata.as_ref()),
+                column(&rows, |row| int(row.version)),
+                column(&rows, |row| i64::from(row.items)),
+                column(&rows, |row| row.tail.as_ref().map(|tail| tail.id.as_bytes().as_slice())),
+                column(&rows, |row| row.tail.map(|tail| i64::from(tail.length))),
+                column(&rows, |row| row.gone.as_ref()),
+            ],
+        )
+    }
+
+    fn changed(&self) -> Part<'_> {
+        let rows = self.all(|log| log.conversations.changed.values());
+        Part::of(
+            &rows,
+            [
+                column(&rows, |row| row.id.as_bytes().as_slice()),
+                column(&rows, |row| row.metadata.as_ref()),
+                column(&rows, |row| int(row.version)),
+                column(&rows, |row| i64::from(row.items)),
+                column(&rows, |row| row.tail.as_ref().map(|tail| tail.id.as_bytes().as_slice())),
+                column(&rows, |row| row.tail.map(|tail| i64::from(tail.length))),
+                column(&rows, |row| row.gone.as_ref()),
+            ],
+        )
+    }
+
+    fn parts(&self) -> Part<'_> {
+        let rows = self.all(|log| &log.conversations.parts);
+        let run = |part: &ConversationPart| if let ConversationPart::Run(run) = part { Some(run.as_bytes().to_vec()) } else { None };
+        let items = |part: &ConversationPart| if let ConversationPart::Items(id) = part { Some(id.as_bytes().to_vec()) } else { None };
+        Part::of(
+            &rows,
+            [
+                column(&rows, |(id, ..)| id.as_bytes().as_slice()),
+                column(&rows, |(_, n, _)| int(*n)),
+                column(&rows, |(.., part)| run(part)),
+                column(&rows, |(.., part)| items(part)),
+            ],
+        )
+    }
+
+    fn ended(&self) -> Part<'_> {
+        let rows = self.all(|log| &log.conversations.ended);
+        Part::of(&rows, [column(&rows, |id| id.as_bytes().as_slice())])
+    }
+
+    fn bound(&self) -> Part<'_> {
+        let rows = self.all(|log| &log.conversations.bound);
+        Part::of(
+            &rows,
+            [
+                column(&rows, |row| row.id.as_bytes().as_slice()),
+                column(&rows, |row| row.parent.as_ref().map(|parent| parent.id.as_bytes().as_slice())),
+                column(&rows, |row| row.parent.map(|parent| i64::from(parent.length))),
+                column(&rows, |row| i64::from(row.depth)),
+                column(&rows, |row| i64::from(row.inherited)),
+            ],
+        )
+    }
+}

@@ -1,0 +1,224 @@
+//! Conversations: who may change one, and what a run that begins or ends in one does to it.
+//!
+//! The head of a conversation's agent stands for as long as the conversation does, so that whoever changes the one holds the other.
+
+use bytes::Bytes;
+use windlass_kernel::{AgentKey, BoxId, BoxRange, ConversationId, EndReason, ItemId, NewItem, Phase, Run, RunId, Tenant, Timestamp};
+use windlass_ports::{ConversationChange, ConversationView, Conversed, Enqueued, InConversation, NewRun, Part, conversation_agent};
+
+use super::boxes::{chain, fill, inherited_depth, make_box, share};
+use crate::rows::{BoxRow, ConversationRow, HeadRow, Outcome, Reads, Rows, is_missing, stands_already};
+
+/// A tenant's conversation.
+pub(crate) fn conversation<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, id: ConversationId) -> Outcome<Option<ConversationView>> {
+    let Some(row) = known(rows, tenant, id)? else { return Ok(None) };
+    let is_busy = rows.head(&conversation_agent(tenant, id))?.is_some_and(|head| head.run.is_some());
+    Ok(Some(view(row, is_busy)))
+}
+
+/// The parts of a tenant's conversation.
+pub(crate) fn conversation_parts<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, id: ConversationId) -> Outcome<Vec<Part>> {
+    if known(rows, tenant, id)?.is_none() { Ok(Vec::new()) } else { rows.conversation_parts(id) }
+}
+
+/// Changes a conversation.
+pub(crate) fn converse<R: Rows + ?Sized>(
+    rows: &mut R,
+    tenant: &Tenant,
+    id: ConversationId,
+    change: &ConversationChange,
+    now: Timestamp,
+) -> Outcome<Conversed> {
+    let agent = conversation_agent(tenant, id);
+    // The head is asked for first: who has it has the conversation.
+    let head = rows.head(&agent)?;
+    let row = known(rows, tenant, id)?;
+    let (row, head) = match (row, head, change) {
+        (Some(row), Some(head), _) => (row, head),
+        (Some(_), None, _) => return Err(is_missing("the head of a conversation")),
+        (None, _, ConversationChange::Begin { metadata, id: own, items }) => {
+            if rows.conversation(id)?.is_some() {
+                return Err(stands_already("the conversation"));
+            }
+            return begin(rows, &agent, id, metadata, (*own, items), now);
+        }
+        (None, ..) => return Ok(Conversed::Unknown),
+    };
+    let is_busy = head.run.is_some();
+    let changed = match change {
+        // The same request made again.
+        ConversationChange::Begin { .. } => Some(row),
+        ConversationChange::Describe { metadata } => {
+            let described = ConversationRow { metadata: metadata.clone(), ..row };
+            rows.update_conversation(&described)?;
+            Some(described)
+        }
+        ConversationChange::Add { .. } | ConversationChange::Remove { .. } | ConversationChange::End if is_busy => {
+            return Ok(Conversed::Busy);
+        }
+        ConversationChange::Add { id: own, items, items_max } => add(rows, row, *own, items, *items_max)?,
+        ConversationChange::Remove { id: own, items } => Some(remove(rows, row, *own, items)?),
+        ConversationChange::End => {
+            rows.delete_head(&agent, &head)?;
+            rows.delete_conversation(id)?;
+            Some(row)
+        }
+    };
+    Ok(changed.map_or(Conversed::Full, |row| Conversed::Done(view(row, is_busy))))
+}
+
+fn known<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, id: ConversationId) -> Outcome<Option<ConversationRow>> {
+    Ok(rows.conversation(id)?.filter(|row| row.tenant == *tenant))
+}
+
+fn view(row: ConversationRow, is_busy: bool) -> ConversationView {
+    ConversationView {
+        gone: row.gone_items(),
+        id: row.id,
+        created_at: row.created_at,
+        metadata: row.metadata,
+        version: row.version,
+        items: row.items,
+        tail: row.tail,
+        is_busy,
+    }
+}
+
+fn begin<R: Rows + ?Sized>(
+    rows: &mut R,
+    agent: &AgentKey,
+    id: ConversationId,
+    metadata: &Bytes,
+    (own, items): (BoxId, &[NewItem]),
+    now: Timestamp,
+) -> Outcome<Conversed> {
+    rows.insert_head(agent, &HeadRow::unused())?;
+    let (tenant, metadata) = (agent.tenant.clone(), metadata.clone());
+    let mut row = ConversationRow { id, tenant, created_at: now, metadata, version: 0, items: 0, tail: None, gone: Bytes::new() };
+    if items.is_empty() {
+        rows.insert_conversation(&row)?;
+        return Ok(Conversed::Done(view(row, false)));
+    }
+    make_box(rows, &agent.tenant, own, None)?;
+    fill(rows, &agent.tenant, own, 0, items)?;
+    row = ConversationRow { version: 1, items: items.len() as u32, tail: Some(BoxRange { id: own, length: items.len() as u32 }), ..row };
+    rows.insert_conversation(&row)?;
+    rows.insert_part(id, row.version, Part::Items(own))?;
+    Ok(Conversed::Done(view(row, false)))
+}
+
+/// Puts items behind what was said. `None` if there is no room for them.
+fn add<R: Rows + ?Sized>(
+    rows: &mut R,
+    row: ConversationRow,
+    own: BoxId,
+    items: &[NewItem],
+    items_max: u32,
+) -> Outcome<Option<ConversationRow>> {
+    let Some(first) = items.first() else { return Ok(Some(row)) };
+    if rows.item(&row.tenant, first.id)?.is_some() {
+        // The same request made again.
+        return Ok(Some(row));
+    }
+    let count = items.len() as u32;
+    if row.items.saturating_add(count) > items_max {
+        return Ok(None);
+    }
+    let version = row.version + 1;
+    let before = row.tail.map(|tail| tail_box(rows, tail).map(|found| (tail, found))).transpose()?;
+    let tail = match &before {
+        // What was put in last is in nobody's context yet: more can stand in the same box.
+        Some((tail, found)) if is_put_in(rows, &row, *tail, found)? => {
+            fill(rows, &row.tenant, tail.id, tail.length, items)?;
+            BoxRange { id: tail.id, length: tail.length + count }
+        }
+        Some(_) | None => {
+            before.as_ref().map_or(Ok(()), |(_, found)| share(rows, found))?;
+            make_box(rows, &row.tenant, own, before.as_ref().map(|(tail, found)| (*tail, found)))?;
+            fill(rows, &row.tenant, own, 0, items)?;
+            rows.insert_part(row.id, version, Part::Items(own))?;
+            BoxRange { id: own, length: count }
+        }
+    };
+    let added = ConversationRow { version, items: row.items + count, tail: Some(tail), ..row };
+    rows.update_conversation(&added)?;
+    Ok(Some(added))
+}
+
+fn tail_box<R: Reads + ?Sized>(rows: &R, tail: BoxRange) -> Outcome<BoxRow> {
+    rows.find_box(tail.id)?.ok_or_else(|| is_missing("the end of a conversation"))
+}
+
+/// Whether the end of a conversation is a box of its own that only it reads.
+fn is_put_in<R: Reads + ?Sized>(rows: &R, row: &ConversationRow, tail: BoxRange, found: &BoxRow) -> Outcome<bool> {
+    Ok(!found.shared && rows.conversation_parts(row.id)?.last() == Some(&Part::Items(tail.id)))
+}
+
+/// Takes items out: what stays is read from a box of its own, which has the same items and no others.
+fn remove<R: Rows + ?Sized>(rows: &mut R, row: ConversationRow, own: BoxId, items: &[ItemId]) -> Outcome<ConversationRow> {
+    let Some(tail) = row.tail else { return Ok(row) };
+    let mut stays = Vec::new();
+    for segment in chain(rows, &row.tenant, tail)?.unwrap_or_default() {
+        stays.extend(rows.box_item_ids(segment.id, segment.below as u32)?);
+    }
+    let before = stays.len();
+    stays.retain(|item| !items.contains(item));
+    if stays.len() == before {
+        // The same request made again.
+        return Ok(row);
+    }
+    share(rows, &tail_box(rows, tail)?)?;
+    make_box(rows, &row.tenant, own, None)?;
+    for (position, item) in stays.iter().enumerate() {
+        rows.insert_box_row(own, position as i64, *item)?;
+    }
+    let length = stays.len() as u32;
+    let gone: Vec<u8> = row.gone.iter().copied().chain(items.iter().flat_map(|item| *item.as_bytes())).collect();
+    let removed =
+        ConversationRow { version: row.version + 1, items: length, tail: Some(BoxRange { id: own, length }), gone: gone.into(), ..row };
+    rows.update_conversation(&removed)?;
+    Ok(removed)
+}
+
+/// Why a run is not taken into its conversation.
+pub(super) fn refusal<R: Reads + ?Sized>(rows: &R, new: &NewRun, asked: InConversation) -> Outcome<Option<Enqueued>> {
+    let head = rows.head(&new.agent)?;
+    let Some(row) = known(rows, &new.agent.tenant, asked.id)? else { return Ok(Some(Enqueued::UnknownConversation)) };
+    let is_busy = head.is_some_and(|head| head.run.is_some());
+    if is_busy && !asked.may_wait {
+        return Ok(Some(Enqueued::Busy));
+    }
+    let is_as_found = row.version == asked.version && is_busy == asked.is_busy;
+    Ok((!is_as_found).then_some(Enqueued::ConversationMoved))
+}
+
+/// A run that is over has said something, unless it failed or was stopped: who asks again then says the same once more.
+pub(super) fn heard<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, run: RunId, state: &Run) -> Outcome<()> {
+    let is_lost = matches!(&state.phase, Phase::Ended { reason: EndReason::ModelFailed(_) | EndReason::Stopped, .. });
+    let Some(tail) = state.said().filter(|_| !is_lost) else { return Ok(()) };
+    let Some(row) = conversation_of(rows, agent)? else { return Ok(()) };
+    let version = row.version + 1;
+    rows.insert_part(row.id, version, Part::Run(run))?;
+    share(rows, &tail_box(rows, tail)?)?;
+    let items = row.items.saturating_add(state.context.length).saturating_add(tail.length);
+    rows.update_conversation(&ConversationRow { version, items, tail: Some(tail), ..row })
+}
+
+/// Lets a run that has waited begin after what was said meanwhile.
+pub(super) fn bind<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, run: RunId) -> Outcome<()> {
+    let Some((row, tail)) = conversation_of(rows, agent)?.and_then(|row| row.tail.map(|tail| (row, tail))) else { return Ok(()) };
+    let waiting = rows.run(run)?.ok_or_else(|| is_missing("a run that has waited"))?;
+    let before = tail_box(rows, tail)?;
+    share(rows, &before)?;
+    let find = |rows: &R, id| rows.find_box(id)?.ok_or_else(|| is_missing("a box of a run that has waited"));
+    let (context, output) = (find(rows, waiting.context)?, find(rows, waiting.output)?);
+    let (depth, inherited) = inherited_depth(rows, &row.tenant, context.id, tail, &before)?;
+    rows.bind_box(&BoxRow { parent: Some(tail), depth, inherited, ..context })?;
+    rows.bind_box(&BoxRow { depth: depth + 1, ..output })
+}
+
+/// The conversation whose agent this is.
+fn conversation_of<R: Reads + ?Sized>(rows: &R, agent: &AgentKey) -> Outcome<Option<ConversationRow>> {
+    let Ok(id) = agent.agent.as_str().parse::<ConversationId>() else { return Ok(None) };
+    known(rows, &agent.tenant, id)
+}
