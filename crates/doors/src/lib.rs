@@ -9,6 +9,7 @@ mod answer;
 mod auth;
 mod error;
 mod limits;
+mod openapi;
 mod request;
 mod responses;
 mod spelling;
@@ -68,6 +69,7 @@ pub fn router(state: DoorState) -> Router {
     Router::new()
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
+        .route("/openapi.json", get(openapi::openapi))
         .merge(agents::routes())
         .merge(responses::routes())
         .merge(windlass_api::routes())
