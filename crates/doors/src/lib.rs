@@ -33,6 +33,8 @@ use windlass_engine::Engine;
 pub use auth::{Scope, Token, Tokens, UnknownScope};
 pub use limits::Limits;
 pub use responses::ResponsesSettings;
+#[doc(hidden)]
+pub use responses::fuzzing;
 
 use error::ApiError;
 use responses::{Attended, Holders, WireError, is_ours};

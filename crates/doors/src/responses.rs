@@ -8,6 +8,7 @@ mod body;
 mod chain;
 mod create;
 mod error;
+pub mod fuzzing;
 mod items;
 mod join;
 mod left;

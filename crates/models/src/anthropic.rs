@@ -7,7 +7,7 @@ mod thinking;
 
 use windlass_ports::{Model, ModelRequest, ModelStream};
 
-use self::answer::Answer;
+pub(crate) use self::answer::Answer;
 use crate::remote::{ConfigError, Key, Protocol, Remote, RemoteConfig};
 
 const PROTOCOL: Protocol =

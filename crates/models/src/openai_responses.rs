@@ -8,7 +8,7 @@ mod request;
 
 use windlass_ports::{Model, ModelRequest, ModelStream};
 
-use self::answer::Answer;
+pub(crate) use self::answer::Answer;
 use crate::remote::{ConfigError, Key, Protocol, Remote, RemoteConfig};
 
 const PROTOCOL: Protocol = Protocol { path: &["responses"], key: Key::Bearer, headers: &[] };

@@ -16,7 +16,7 @@ use crate::{
 
 /// An answer in the making.
 #[derive(Debug, Default)]
-pub(super) struct Answer {
+pub(crate) struct Answer {
     iteration: u32,
     /// Blocks that are not text, by their place.
     blocks: BTreeMap<u64, Block>,
@@ -39,7 +39,7 @@ enum Block {
 
 impl Answer {
     /// An empty answer of this lap.
-    pub(super) fn new(iteration: u32) -> Self {
+    pub(crate) fn new(iteration: u32) -> Self {
         Answer { iteration, ..Answer::default() }
     }
 

@@ -13,7 +13,7 @@ use crate::{
 
 /// An answer in the making.
 #[derive(Debug, Default)]
-pub(super) struct Answer {
+pub(crate) struct Answer {
     iteration: u32,
     calls: Vec<Slot>,
     /// What the model thinks, until it says something.
@@ -34,7 +34,7 @@ struct Slot {
 
 impl Answer {
     /// An empty answer of this lap.
-    pub(super) fn new(iteration: u32) -> Self {
+    pub(crate) fn new(iteration: u32) -> Self {
         Answer { iteration, ..Answer::default() }
     }
 

@@ -16,7 +16,7 @@ use crate::{
 
 /// An answer in the making.
 #[derive(Debug, Default)]
-pub(super) struct Answer {
+pub(crate) struct Answer {
     iteration: u32,
     /// The calls by their place in the output.
     calls: BTreeMap<u64, RequestedCall>,
@@ -30,7 +30,7 @@ pub(super) struct Answer {
 
 impl Answer {
     /// An empty answer of this lap.
-    pub(super) fn new(iteration: u32) -> Self {
+    pub(crate) fn new(iteration: u32) -> Self {
         Answer { iteration, ..Answer::default() }
     }
 
