@@ -91,6 +91,7 @@ async fn begin(engine: &Engine) -> Responded {
         manifest: Manifest { announced: true, ..Manifest::plain("bench", budgets) },
         input: vec![(ItemKind::Instruction, content::encode(&content::Instruction::Text("speak".into())))],
         parent: None,
+        conversation: None,
         left: None,
         note: "{}".into(),
         erase_ms: None,

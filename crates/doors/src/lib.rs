@@ -9,6 +9,7 @@ mod answer;
 mod auth;
 mod error;
 mod limits;
+mod openapi;
 mod request;
 mod responses;
 mod spelling;
@@ -33,6 +34,8 @@ use windlass_ports::Sealing;
 pub use auth::{Scope, Token, Tokens, UnknownScope};
 pub use limits::Limits;
 pub use responses::ResponsesSettings;
+#[doc(hidden)]
+pub use responses::fuzzing;
 
 use error::ApiError;
 use responses::{Attended, Holders, WireError, is_ours};
@@ -71,6 +74,7 @@ pub fn router(state: DoorState) -> Router {
     Router::new()
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
+        .route("/openapi.json", get(openapi::openapi))
         .merge(agents::routes())
         .merge(responses::routes())
         .merge(windlass_api::routes())

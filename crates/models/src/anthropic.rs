@@ -8,7 +8,7 @@ mod thinking;
 use serde_json::Value;
 use windlass_ports::ModelRequest;
 
-use self::answer::Answer;
+pub(crate) use self::answer::Answer;
 use crate::remote::{Key, Protocol};
 
 /// Whose thoughts this provider takes back.

@@ -78,6 +78,7 @@ pub(crate) struct Exchange<A> {
 /// What comes next.
 enum Phase {
     Send(RequestBuilder),
+    Open(Response),
     Stream(Events),
     Whole(Response),
     Ended,
@@ -89,6 +90,15 @@ impl<A: Answer> Exchange<A> {
     /// The stream of a call. Nothing is sent before it is polled.
     pub(crate) fn start(upstream: Arc<Upstream>, http: RequestBuilder, answer: A) -> ModelStream {
         let phase = Phase::Send(http);
+        Self::from(upstream, phase, answer)
+    }
+
+    /// The stream of a call that was sent and has been answered with this.
+    pub(crate) fn answered(upstream: Arc<Upstream>, response: Response, answer: A) -> ModelStream {
+        Self::from(upstream, Phase::Open(response), answer)
+    }
+
+    fn from(upstream: Arc<Upstream>, phase: Phase, answer: A) -> ModelStream {
         let exchange = Exchange { upstream, phase, ready: VecDeque::new(), answer };
         Box::pin(stream::unfold(exchange, Exchange::next))
     }
@@ -99,7 +109,8 @@ impl<A: Answer> Exchange<A> {
                 return Some((Ok(event), self));
             }
             let advanced = match std::mem::replace(&mut self.phase, Phase::Ended) {
-                Phase::Send(http) => self.send(http).await,
+                Phase::Send(http) => self.send(http).await.map(Phase::Open),
+                Phase::Open(response) => self.open(response).await,
                 Phase::Stream(events) => self.read(events).await,
                 Phase::Whole(response) => self.read_whole(response).await,
                 Phase::Ended => return None,
@@ -111,9 +122,12 @@ impl<A: Answer> Exchange<A> {
         }
     }
 
-    async fn send(&mut self, http: RequestBuilder) -> Result<Phase, ModelError> {
+    async fn send(&mut self, http: RequestBuilder) -> Result<Response, ModelError> {
         let sent = timeout(self.upstream.idle, http.send()).await.map_err(|_| self.upstream.stalled())?;
-        let response = sent.map_err(|error| self.upstream.unreachable(error))?;
+        sent.map_err(|error| self.upstream.unreachable(error))
+    }
+
+    async fn open(&mut self, response: Response) -> Result<Phase, ModelError> {
         if !response.status().is_success() {
             return Err(self.upstream.refusal(response).await);
         }

@@ -13,6 +13,8 @@ mod arguments;
 mod cap;
 mod exchange;
 mod failure;
+#[doc(hidden)]
+pub mod fuzzing;
 mod item;
 pub mod limits;
 mod openai_chat;

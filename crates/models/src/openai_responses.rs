@@ -9,7 +9,7 @@ mod request;
 use serde_json::Value;
 use windlass_ports::ModelRequest;
 
-use self::answer::Answer;
+pub(crate) use self::answer::Answer;
 use crate::remote::{Key, Protocol};
 
 /// Whose thoughts this provider takes back.

@@ -109,6 +109,16 @@ impl Http {
         let had_session = session.is_some();
         let request = self.request(self.client.post(uri.as_ref()), session, extra).json(&message);
         let response = request.send().await.map_err(|error| Error::Client(error.into()))?;
+        self.answer(response, id, had_session).await
+    }
+
+    /// What an answer says, to a request of this id or to something that is none.
+    pub(crate) async fn answer(
+        &self,
+        response: Response,
+        id: Option<RequestId>,
+        had_session: bool,
+    ) -> Result<StreamableHttpPostResponse, Error> {
         if !response.status().is_success() {
             return self.refusal(response, id, had_session).await;
         }

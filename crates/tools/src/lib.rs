@@ -10,6 +10,8 @@
 
 mod egress;
 mod flight;
+#[doc(hidden)]
+pub mod fuzzing;
 mod headers;
 mod http;
 mod outcome;

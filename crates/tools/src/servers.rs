@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use reqwest::{ClientBuilder, Url, redirect};
-use rmcp::model::JsonObject;
+use rmcp::model::{JsonObject, Tool};
 use serde_json::Value;
 use windlass_kernel::{EffectClass, ServerSource, TaskStatus, Tenant, ToolServer};
 use windlass_ports::{Clock, DeclaredServer, OfferedTool, ServerError, ToolCall, ToolReport, ToolServers};
@@ -227,15 +227,7 @@ impl ToolServers for Servers {
             Key::Configured(label) => self.configured.get(label).map(|configured| &configured.effects),
             Key::Declared(_) => None,
         };
-        let offer = |tool: &rmcp::model::Tool| OfferedTool {
-            name: tool.name.to_string(),
-            description: tool.description.as_deref().unwrap_or_default().to_owned(),
-            parameters: Value::Object((*tool.input_schema).clone()),
-            annotations: tool.annotations.as_ref().and_then(|annotations| serde_json::to_value(annotations).ok()),
-            effect: effects
-                .and_then(|effects| effects.get(tool.name.as_ref()).copied())
-                .unwrap_or_else(|| outcome::effect(tool.annotations.as_ref())),
-        };
+        let offer = |tool: &Tool| offered(tool, effects.and_then(|effects| effects.get(tool.name.as_ref()).copied()));
         Ok(tools.map_err(fail)?.iter().map(offer).collect())
     }
 
@@ -254,6 +246,17 @@ impl ToolServers for Servers {
             tracing::warn!(server = server.label, tool = name, call = %call.key, reason, "a tool call failed");
         }
         report
+    }
+}
+
+/// A tool as runs know it. What a second start of it would do is the operator's to say, else the server's.
+pub(crate) fn offered(tool: &Tool, effect: Option<EffectClass>) -> OfferedTool {
+    OfferedTool {
+        name: tool.name.to_string(),
+        description: tool.description.as_deref().unwrap_or_default().to_owned(),
+        parameters: Value::Object((*tool.input_schema).clone()),
+        annotations: tool.annotations.as_ref().and_then(|annotations| serde_json::to_value(annotations).ok()),
+        effect: effect.unwrap_or_else(|| outcome::effect(tool.annotations.as_ref())),
     }
 }
 

@@ -18,7 +18,7 @@ use rmcp::{
         ClientCacheConfig, ClientInitializeError, ClientLifecycleMode, NotificationContext, RunningService, serve_client,
         serve_client_with_lifecycle,
     },
-    transport::streamable_http_client::{StreamableHttpClientTransport, StreamableHttpClientTransportConfig},
+    transport::streamable_http_client::{StreamableHttpClient, StreamableHttpClientTransport, StreamableHttpClientTransportConfig},
 };
 use serde_json::Value;
 use windlass_kernel::CallKey;
@@ -37,7 +37,7 @@ const CALL_ID: &str = "windlass/call_id";
 /// How many requests of one session are on their way at once; more wait their turn.
 const REQUESTS_MAX: usize = 128;
 
-type Service = RunningService<RoleClient, Listener>;
+pub(crate) type Service = RunningService<RoleClient, Listener>;
 
 /// How a server is reached.
 #[derive(Clone)]
@@ -72,10 +72,14 @@ impl Session {
         let opened = tokio::time::timeout(limits.connect, start(way, limits)).await;
         let (service, process) =
             opened.unwrap_or_else(|_| Err(Failure::Failed(format!("it did not open a session within {:?}", limits.connect))))?;
+        Ok(Arc::new(Self::of(service, process).await))
+    }
+
+    pub(crate) async fn of(service: Service, process: Option<Process>) -> Self {
         // What is kept, and for how long, is decided below.
         service.set_response_cache_config(ClientCacheConfig::disabled()).await;
         let tools_changed = service.service().tools_changed.clone();
-        Ok(Arc::new(Session { service, process, tools: Flight::new(), tools_changed, used: Mutex::new(Instant::now()) }))
+        Session { service, process, tools: Flight::new(), tools_changed, used: Mutex::new(Instant::now()) }
     }
 
     pub(crate) fn is_open(&self) -> bool {
@@ -185,7 +189,11 @@ async fn start(way: &Way, limits: &Limits) -> Result<(Service, Option<Process>),
     }
 }
 
-async fn over_http(http: &Http, url: &Arc<str>, lifecycle: ClientLifecycleMode) -> Result<Service, ClientInitializeError> {
+pub(crate) async fn over_http<C: StreamableHttpClient + Sync>(
+    http: &C,
+    url: &Arc<str>,
+    lifecycle: ClientLifecycleMode,
+) -> Result<Service, ClientInitializeError> {
     let config = StreamableHttpClientTransportConfig::with_uri(url.clone()).max_concurrent_requests(REQUESTS_MAX);
     let transport = StreamableHttpClientTransport::with_client(http.clone(), config);
     serve_client_with_lifecycle(Listener::default(), transport, lifecycle).await
@@ -193,7 +201,7 @@ async fn over_http(http: &Http, url: &Arc<str>, lifecycle: ClientLifecycleMode) 
 
 /// What a server may tell us on its own.
 #[derive(Debug, Default)]
-struct Listener {
+pub(crate) struct Listener {
     tools_changed: Arc<AtomicBool>,
 }
 

@@ -204,7 +204,7 @@ pub(super) async fn wait(reader: &mut Reader, mut rests: Watch) -> Result<(), Wi
 }
 
 /// What the response repeats of the request, with what holds where nothing was said.
-fn echo(create: &Create) -> Map<String, Value> {
+pub(super) fn echo(create: &Create) -> Map<String, Value> {
     let sampling = &create.sampling;
     let fields = json!({
         "previous_response_id": create.previous,

@@ -39,7 +39,7 @@ enum Block {
 
 impl Answer {
     /// An empty answer of this lap.
-    pub(super) fn new(iteration: u32) -> Self {
+    pub(crate) fn new(iteration: u32) -> Self {
         Answer { iteration, ..Answer::default() }
     }
 

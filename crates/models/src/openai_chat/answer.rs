@@ -34,7 +34,7 @@ struct Slot {
 
 impl Answer {
     /// An empty answer of this lap.
-    pub(super) fn new(iteration: u32) -> Self {
+    pub(crate) fn new(iteration: u32) -> Self {
         Answer { iteration, ..Answer::default() }
     }
 

@@ -30,7 +30,7 @@ pub struct Answer {
 
 impl Answer {
     /// An empty answer of this lap.
-    pub(super) fn new(iteration: u32) -> Self {
+    pub(crate) fn new(iteration: u32) -> Self {
         Answer { iteration, ..Answer::default() }
     }
 

@@ -1,0 +1,77 @@
+//! The document describes every route that is served, and no other.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+};
+
+use serde_json::Value;
+
+use crate::support::{World, request};
+
+const METHODS: [&str; 5] = ["get", "post", "put", "patch", "delete"];
+
+/// Paths with their methods.
+type Routes = BTreeMap<String, BTreeSet<String>>;
+
+fn described(document: &Value) -> Routes {
+    let methods = |item: &Value| METHODS.iter().filter(|method| item.get(method).is_some()).map(|method| (*method).to_owned()).collect();
+    document["paths"].as_object().unwrap().iter().map(|(path, item)| (path.clone(), methods(item))).collect()
+}
+
+/// The routes as the sources spell them: a router cannot be asked.
+fn spelled(folder: &Path, routes: &mut Routes) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            spelled(&path, routes);
+            continue;
+        }
+        let text = fs::read_to_string(&path).unwrap();
+        for rest in text.split(".route(").skip(1) {
+            let (route, handlers) = rest.trim_start().strip_prefix('"').and_then(|rest| rest.split_once('"')).expect("a route is a text");
+            let handlers = handlers.split(['\n', ';']).take_while(|line| !line.trim_start().starts_with('.')).collect::<String>();
+            let methods = METHODS.iter().filter(|method| handlers.contains(&format!("{method}("))).map(|method| (*method).to_owned());
+            routes.entry(route.replace("{*", "{")).or_default().extend(methods);
+        }
+    }
+}
+
+#[tokio::test]
+async fn every_route_is_described_and_nothing_else_is() {
+    let document = World::start().get("/openapi.json").await.expect(200);
+    let mut routes = Routes::new();
+    spelled(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut routes);
+    assert!(routes.len() > 20 && routes.values().all(|methods| !methods.is_empty()), "the sources are read: {routes:?}");
+    assert_eq!(described(&document), routes, "what is served (right) is what crates/doors/openapi describes (left)");
+}
+
+#[tokio::test]
+async fn what_is_described_is_served_and_takes_no_other_method() {
+    let world = World::start();
+    let document = world.get("/openapi.json").await.expect(200);
+    for (path, methods) in described(&document) {
+        // Names that nobody has.
+        let path: String =
+            path.split('{').map(|part| part.split_once('}').map_or(part.to_owned(), |(_, rest)| format!("none{rest}"))).collect();
+        for method in METHODS {
+            let body = axum::body::Body::empty();
+            let answer = world.router.clone();
+            let response =
+                tower::ServiceExt::oneshot(answer, request(&method.to_uppercase(), "all", &path).body(body).unwrap()).await.unwrap();
+            let is_refused = response.status() == 405;
+            // Over plain HTTP a socket cannot be opened, which is refused as a method.
+            let is_socket = method == "get" && path == "/v1/responses";
+            assert_eq!(is_refused, !methods.contains(method) || is_socket, "{method} {path}: {}", response.status());
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_document_is_for_those_with_a_token() {
+    let world = World::start();
+    let answer = world.send(axum::http::Request::get("/openapi.json").body(axum::body::Body::empty()).unwrap()).await;
+    assert_eq!(answer.refusal(), (401, "unauthorized".to_owned()));
+    assert_eq!(world.get_as("reader", "/openapi.json").await.expect(200)["openapi"], "3.1.0");
+}

@@ -1,0 +1,7 @@
+//! All doors, with the engine behind them.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    windlass_sim::hostile::door_requests(bytes);
+});

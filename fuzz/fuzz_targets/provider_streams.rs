@@ -1,0 +1,7 @@
+//! The providers of models.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    windlass_sim::hostile::provider_streams(bytes);
+});

@@ -1,0 +1,90 @@
+//! The real binary under Schemathesis: what is served is what the served document says, whatever is sent, and never our own fault.
+//!
+//! `scripts/clients` installs it. `WINDLASS_LONG=1` goes on for eleven minutes where the usual run takes about one.
+
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+use serde_json::Value;
+use windlass_tests::{Server, ServerBuilder};
+
+/// A model that answers by words, an agent, and a tool that nobody runs. `hooks.py` knows their names.
+const CONFIG: &str = "
+models: [ { name: offline, provider: scripted } ]
+tools: { external: [ { name: echo, description: gives the text back, parameters: { type: object }, effect: read } ] }
+agents: { alice: { instructions: be brief, tools: [echo] } }
+";
+
+/// An agent's events have no end, so that no answer of theirs can be looked at; tests/streams and tests/turns read them.
+const ENDLESS: &str = "events";
+
+/// A request can be right by its schema and name something that is not there, or contradict itself: then it is refused.
+const UNCHECKED: &str = "positive_data_acceptance";
+
+const SEED: &str = "5";
+/// Examples of each operation, besides those at the bounds of what the document allows.
+const EXAMPLES: &str = "8";
+const LONG_S: &str = "660";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whatever_is_sent_the_answer_is_as_described_and_never_a_fault() {
+    let server = ServerBuilder::new(CONFIG).start().await;
+    let document = server.folder().join("openapi.json");
+    std::fs::write(&document, server.get("/openapi.json").await.ok().to_string()).expect("the document can be written");
+    let checked = python(&server).args(["-m", "openapi_spec_validator"]).arg(&document).output().expect("Python runs");
+    assert!(checked.status.success(), "the document is no OpenAPI document:\n{}", words(&checked));
+
+    let report = server.folder().join("report.json");
+    let mut run = python(&server);
+    run.args(["-m", "schemathesis.cli", "run"]).arg(&document).args(["--url", server.base(), "--report-json-path"]).arg(&report);
+    run.args(["--header", "Authorization: Bearer test-token", "--seed", SEED, "--max-examples", EXAMPLES]);
+    run.args(["--phases", "coverage,fuzzing,stateful", "--exclude-operation-id", ENDLESS, "--exclude-checks", UNCHECKED]);
+    run.args(["--request-timeout", "120", "--suppress-health-check", "all", "--output-truncate", "false", "--warnings", "off"]);
+    if std::env::var_os("WINDLASS_LONG").is_some() {
+        run.args(["--max-time", LONG_S]);
+    }
+    let output = tokio::task::spawn_blocking(move || run.output().expect("Schemathesis runs")).await.expect("it is waited for");
+    check(&report, &output);
+    assert_eq!(server.get("/healthz").await.ok()["status"], "ok");
+    let log = server.log();
+    assert!(!log.contains("panicked") && !log.contains("by our own fault"), "{log}");
+}
+
+fn check(report: &Path, output: &Output) {
+    let said = words(output);
+    let report = std::fs::read(report).unwrap_or_else(|error| panic!("there is no report ({error}):\n{said}"));
+    let report: Value = serde_json::from_slice(&report).expect("a report is JSON");
+    assert!(output.status.success() && report["failures"] == Value::Array(Vec::new()), "{said}");
+    assert_eq!(report["errors"], Value::Array(Vec::new()), "{said}");
+    let count = |at: &str| report.pointer(at).and_then(Value::as_u64).unwrap_or(0);
+    let (operations, cases) = (count("/operations/tested"), count("/test_cases/generated"));
+    assert_eq!((operations, report["complete"].as_bool()), (count("/operations/selected"), Some(true)), "{said}");
+    // Else the hooks lead nowhere, and nothing but refusals was looked at.
+    let rates = report["valid_rates"].as_object().expect("rates are reported");
+    let accepted: u64 =
+        rates.values().flat_map(|phases| phases.as_object()).flatten().filter_map(|(_, rate)| rate["accepted"].as_u64()).sum();
+    assert!(cases > 1_000 && accepted > 50, "{cases} cases, {accepted} of them accepted:\n{said}");
+    println!("schema: {cases} requests over {operations} operations, {accepted} that were to be taken were, 0 answers of 5xx");
+}
+
+fn words(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+/// The Python that has Schemathesis.
+fn python(server: &Server) -> Command {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace is the parent folder");
+    let installed = Command::new(root.join("scripts/clients")).status();
+    assert!(installed.expect("bash runs").success(), "Schemathesis cannot be installed");
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |target| root.join(target));
+    let mut python = Command::new(target.join("clients/schemathesis/bin/python"));
+    // It keeps what it learns in the folder that it runs in.
+    python.current_dir(server.folder()).env("NO_COLOR", "1").env("PYTHONDONTWRITEBYTECODE", "1");
+    python.env("SCHEMATHESIS_HOOKS", PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("schema/hooks.py"));
+    for name in ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"] {
+        python.env_remove(name);
+    }
+    python
+}
