@@ -18,8 +18,11 @@ pub use providers::provider_streams;
 pub use requests::responses_request;
 pub use tool_servers::mcp_answers;
 
+/// Takes any bytes, and says whether they were taken for what they are meant to be.
+pub type Target = fn(&[u8]) -> bool;
+
 /// Everything that takes bytes, by the name of its target.
-pub const TARGETS: [(&str, fn(&[u8]) -> bool); 4] = [
+pub const TARGETS: [(&str, Target); 4] = [
     ("responses_request", responses_request),
     ("door_requests", door_requests),
     ("provider_streams", provider_streams),

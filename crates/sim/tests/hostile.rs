@@ -35,7 +35,7 @@ fn no_input_of_the_corpus_breaks_what_reads_it() {
             let is_taken = outcome.unwrap_or_else(|_| panic!("{} breaks {name}", input.display()));
             taken += usize::from(is_taken);
         }
-        assert!(taken >= 10, "the corpus of {name} leads nowhere: {taken} inputs were taken for what they are meant to be");
+        assert!(taken >= 5, "the corpus of {name} leads nowhere: {taken} inputs were taken for what they are meant to be");
         counts.push(format!("{} {name}", inputs.len()));
     }
     println!("hostile input: {} replayed", counts.join(", "));
