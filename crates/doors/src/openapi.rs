@@ -12,10 +12,11 @@ use serde_json::{Map, Value};
 use crate::error::ApiError;
 
 /// The parts, each an object of which those after the first have only more paths and more components.
-const PARTS: [&str; 5] = [
+const PARTS: [&str; 6] = [
     include_str!("../openapi/base.yaml"),
     include_str!("../openapi/responses.yaml"),
     include_str!("../openapi/requests.yaml"),
+    include_str!("../openapi/conversations.yaml"),
     include_str!("../openapi/agents.yaml"),
     include_str!("../openapi/windlass.yaml"),
 ];
