@@ -13,13 +13,13 @@
 //! | 8 | websocket-reconnect-store-false-recovery | `sockets.rs` `what_is_not_stored_can_be_gone_on_from_on_its_own_socket_and_nowhere_else` |
 //! | 9 | websocket-previous-response-not-found | `sockets.rs` `what_nobody_knows_cannot_be_gone_on_from` |
 //! | 10 | websocket-failed-continuation-evicts-cache | `sockets.rs` `whoever_fails_to_go_on_has_to_begin_anew` |
-//! | 11 | websocket-compact-new-chain | `compaction.rs` |
+//! | 11 | websocket-compact-new-chain | `compaction.rs` `a_new_chain_begins_on_a_socket_with_what_a_compaction_gave` |
 //! | 12 | system-prompt | `suite.rs` `what_the_suite_says_is_answered_in_every_mode` |
 //! | 13 | tool-calling | `laps.rs` `a_004_a_005_without_a_server_run_tool_calls_come_back_completed` |
 //! | 14 | image-input | `suite.rs` `what_the_suite_says_is_answered_in_every_mode` |
 //! | 15 | multi-turn | `suite.rs` `what_the_suite_says_is_answered_in_every_mode` |
-//! | 16 | compact-response | `compaction.rs` |
-//! | 17 | compact-missing-model | `compaction.rs` |
+//! | 16 | compact-response | `compaction.rs` `a_conversation_is_given_back_as_its_newest_words_and_a_sealed_summary` |
+//! | 17 | compact-missing-model | `compaction.rs` `a_request_for_a_compaction_is_checked_like_any_other` |
 //!
 //! The suite starts all of them at once, and loses events of a stream that are not written whole: `everybody_at_once_is_answered` here,
 //! and `a_026_every_event_is_written_whole` in `streams.rs`.
@@ -109,7 +109,7 @@ fn every_case_has_a_test() {
     assert_eq!(rows.len(), 17);
     for row in rows {
         let mut words = row[2].split_whitespace().map(|word| word.trim_matches('`'));
-        let (Some(file), Some(test)) = (words.next(), words.next()) else { continue };
+        let (Some(file), Some(test)) = (words.next(), words.next()) else { panic!("{}: no test is named", row[1]) };
         let source = std::fs::read_to_string(folder.join(file)).expect("the file is there");
         assert!(source.contains(&format!("async fn {test}()")), "{}: {file} has no test {test}", row[1]);
     }

@@ -24,6 +24,8 @@ mod remote;
 mod retry_after;
 mod room;
 mod scripted;
+#[cfg(test)]
+mod testing;
 mod upstream;
 
 pub use registry::{Entry, PASS_THROUGH, Registry};

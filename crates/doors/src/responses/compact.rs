@@ -33,8 +33,7 @@ pub(super) async fn compact(
     caller.needs(&Scope::Responses)?;
     let create = Create::read_compaction(&body)?;
     let identity = Identity::of_compaction(&headers, &body)?;
-    let from = create.previous.as_deref();
-    let asked = Asked { caller: &caller, headers: &headers, create: &create, identity, from, own: &[], kept_ms: 0 };
+    let asked = Asked::of(&caller, &headers, &create, identity);
     let Taken { known, rests, mut attendance, .. } = create::take(&state, &asked).await?;
     let mut reader = Reader::new(&state, known, false);
     create::wait(&mut reader, rests).await?;

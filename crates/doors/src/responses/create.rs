@@ -41,8 +41,7 @@ pub(super) async fn create(
     caller.needs(&Scope::Responses)?;
     let create = Create::read(&body)?;
     let identity = Identity::of_request(&headers, &body)?;
-    let from = create.previous.as_deref();
-    let asked = Asked { caller: &caller, headers: &headers, create: &create, identity, from, own: &[], kept_ms: 0 };
+    let asked = Asked::of(&caller, &headers, &create, identity);
     let taken = take(&state, &asked).await?;
     answer(&state, &create, taken).await
 }
@@ -59,6 +58,13 @@ pub(super) struct Asked<'a> {
     pub own: &'a [RunId],
     /// How long after its end it is kept for its connection's sake, if it is not stored.
     pub kept_ms: u64,
+}
+
+impl<'a> Asked<'a> {
+    /// A request by itself.
+    pub fn of(caller: &'a Caller, headers: &'a HeaderMap, create: &'a Create, identity: Identity) -> Self {
+        Asked { caller, headers, create, identity, from: create.previous.as_deref(), own: &[], kept_ms: 0 }
+    }
 }
 
 /// A request whose run is there, and whose client is about to read it.

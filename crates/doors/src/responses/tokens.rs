@@ -24,8 +24,7 @@ pub(super) async fn count(
 ) -> Result<Response, WireError> {
     caller.needs(&Scope::Responses)?;
     let create = Create::read(&body)?;
-    let from = create.previous.as_deref();
-    let asked = Asked { caller: &caller, headers: &headers, create: &create, identity: Identity::none(), from, own: &[], kept_ms: 0 };
+    let asked = Asked::of(&caller, &headers, &create, Identity::none());
     let Prepared { request, .. } = create::prepare(&state, &asked).await?;
     let tokens = state.engine.estimate(&request).await?;
     Ok(answer::ok(&json!({ "object": "response.input_tokens", "input_tokens": tokens })))

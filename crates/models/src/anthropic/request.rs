@@ -184,29 +184,8 @@ fn call_id(id: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use windlass_kernel::RunId;
-
     use super::*;
-    use crate::limits::ANSWER_TOKENS;
-
-    fn request(messages: Vec<ModelMessage>) -> ModelRequest {
-        let run = RunId(uuid::Uuid::from_u128(1));
-        let (instructions, tools) = (None, [].into());
-        let (choice, one_call, parameters) = (ToolChoice::Auto, false, None);
-        ModelRequest {
-            model: "m".into(),
-            run,
-            iteration: 1,
-            attempt: 1,
-            instructions,
-            messages,
-            tools,
-            choice,
-            one_call,
-            parameters,
-            prefill: None,
-        }
-    }
+    use crate::{limits::ANSWER_TOKENS, testing::request};
 
     fn thought(provider: &str, summary: &str, sealed: Option<&str>) -> Reasoning {
         let sealed = sealed.map(str::to_owned);

@@ -187,28 +187,8 @@ fn part(part: &Value) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use windlass_kernel::RunId;
-
     use super::*;
-
-    fn request(messages: Vec<ModelMessage>) -> ModelRequest {
-        let run = RunId(uuid::Uuid::from_u128(1));
-        let (instructions, tools) = (None, [].into());
-        let (choice, one_call, parameters) = (ToolChoice::Auto, false, None);
-        ModelRequest {
-            model: "m".into(),
-            run,
-            iteration: 1,
-            attempt: 1,
-            instructions,
-            messages,
-            tools,
-            choice,
-            one_call,
-            parameters,
-            prefill: None,
-        }
-    }
+    use crate::testing::request;
 
     fn mapped(messages: Vec<ModelMessage>) -> Value {
         body(&request(messages), "m")["messages"].take()

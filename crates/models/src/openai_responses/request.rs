@@ -126,28 +126,8 @@ fn part(part: &Value, said: bool) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use windlass_kernel::RunId;
-
     use super::*;
-
-    fn request(messages: Vec<ModelMessage>) -> ModelRequest {
-        let run = RunId(uuid::Uuid::from_u128(1));
-        let (instructions, tools) = (None, [].into());
-        let (choice, one_call, parameters) = (ToolChoice::Auto, false, None);
-        ModelRequest {
-            model: "m".into(),
-            run,
-            iteration: 1,
-            attempt: 1,
-            instructions,
-            messages,
-            tools,
-            choice,
-            one_call,
-            parameters,
-            prefill: None,
-        }
-    }
+    use crate::testing::request;
 
     fn thought_of(provider: &str, sealed: Option<&str>) -> Reasoning {
         let sealed = sealed.map(str::to_owned);
