@@ -81,6 +81,7 @@ enum Phase {
     Open(Response),
     Stream(Events),
     Whole(Response),
+    Failed(ModelError),
     Ended,
 }
 
@@ -113,12 +114,11 @@ impl<A: Answer> Exchange<A> {
                 Phase::Open(response) => self.open(response).await,
                 Phase::Stream(events) => self.read(events).await,
                 Phase::Whole(response) => self.read_whole(response).await,
+                Phase::Failed(error) => return Some((Err(error), self)),
                 Phase::Ended => return None,
             };
-            match advanced {
-                Ok(phase) => self.phase = phase,
-                Err(error) => return Some((Err(error), self)),
-            }
+            // What came before an error is told before it.
+            self.phase = advanced.unwrap_or_else(Phase::Failed);
         }
     }
 

@@ -20,6 +20,16 @@ fn described(document: &Value) -> Routes {
     document["paths"].as_object().unwrap().iter().map(|(path, item)| (path.clone(), methods(item))).collect()
 }
 
+/// What stands before the parenthesis that closes the one before it.
+fn within_parentheses(text: &str) -> &str {
+    let mut open = 1;
+    let end = text.find(|letter| {
+        open += i32::from(letter == '(') - i32::from(letter == ')');
+        open == 0
+    });
+    &text[..end.expect("what is opened is closed")]
+}
+
 /// The routes as the sources spell them: a router cannot be asked.
 fn spelled(folder: &Path, routes: &mut Routes) {
     for entry in fs::read_dir(folder).unwrap() {
@@ -31,7 +41,7 @@ fn spelled(folder: &Path, routes: &mut Routes) {
         let text = fs::read_to_string(&path).unwrap();
         for rest in text.split(".route(").skip(1) {
             let (route, handlers) = rest.trim_start().strip_prefix('"').and_then(|rest| rest.split_once('"')).expect("a route is a text");
-            let handlers = handlers.split(['\n', ';']).take_while(|line| !line.trim_start().starts_with('.')).collect::<String>();
+            let handlers = within_parentheses(handlers);
             let methods = METHODS.iter().filter(|method| handlers.contains(&format!("{method}("))).map(|method| (*method).to_owned());
             routes.entry(route.replace("{*", "{")).or_default().extend(methods);
         }
