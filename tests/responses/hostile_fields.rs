@@ -94,7 +94,9 @@ fn is_named(answer: &Answer, place: &str) -> bool {
     let Some(param) = answer.body["error"]["param"].as_str() else { return false };
     check_refusal(answer);
     let is_there = param.strip_prefix(place).is_some_and(|rest| place.is_empty() || rest.is_empty() || rest.starts_with(['.', '[']));
-    answer.status == 400 && is_there
+    // A text can be the name of a conversation, only that there is none of that name.
+    let is_refused = answer.status == 400 || (answer.status, param) == (404, "conversation");
+    is_refused && is_there
 }
 
 fn check_no_fault(server: &Server) {

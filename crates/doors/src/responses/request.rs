@@ -136,7 +136,6 @@ impl Create {
         let has_more = !server_tools.is_empty() || model.as_deref().and_then(agent_of).is_some();
         let Chosen { choice, allowed, echo: tool_choice } = choice::chosen(body, &tools, has_more)?;
         let sampling = Sampling::read(body)?;
-        let input = input_of(body, needs_input && previous.is_none() && conversation.is_none())?;
         let echo = Echo { tools: tools.echo, tool_choice, text: sampling.text_echo(), reasoning: sampling.reasoning_echo() };
         Ok(Create {
             model,
