@@ -60,7 +60,11 @@ async fn a_database_of_a_newer_version_is_refused_and_left_untouched() {
     server.ended(&run).await;
     server.kill();
     let database = server.database();
-    assert_eq!(database.execute("UPDATE schema_version SET version = version + 1"), Ok(1), "a later version");
+    assert_eq!(
+        database.execute("UPDATE schema_version SET version = version + 1 WHERE version = (SELECT max(version) FROM schema_version)"),
+        Ok(1),
+        "a later version"
+    );
     // Once with the change still in the log, once with everything in the file.
     let before = files(server.folder());
     let refused = serve_in(server.folder());

@@ -13,7 +13,11 @@ async fn a_database_of_a_newer_version_is_refused_and_its_rows_are_left_alone() 
     let database = server.database();
     database.all_published();
     server.kill();
-    assert_eq!(database.execute("UPDATE schema_version SET version = version + 1"), Ok(1), "a later version");
+    assert_eq!(
+        database.execute("UPDATE schema_version SET version = version + 1 WHERE version = (SELECT max(version) FROM schema_version)"),
+        Ok(1),
+        "a later version"
+    );
     let before = database.snapshot();
     let (status, said) = server.refuses();
     assert!(!status.success());
