@@ -275,6 +275,16 @@ async fn a_key_finds_the_response_again_however_far_the_conversation_is() {
 }
 
 #[tokio::test]
+async fn nobody_speaks_to_a_conversations_agent_behind_its_back() {
+    let (server, _tools) = scripted(ECHOES).await;
+    let id = begin(&server, json!({ "items": [says("one")] })).await;
+    let turn = server.post(&format!("/v1/agents/{id}/enqueue"), json!({ "input": "two" })).await;
+    assert_eq!((turn.status, turn.code()), (400, "bad_agent"), "{}", turn.body);
+    assert_eq!(server.respond(Mode::Plain, in_it(&id, "three")).await.status(), "completed");
+    assert_eq!(heard(&items(&server, &id).await), ["user: one", "user: three", "assistant: Heard you."]);
+}
+
+#[tokio::test]
 async fn a_conversation_of_somebody_else_is_unknown() {
     let auth = "\nauth: { tokens: [ { token: test-token, scopes: ['*'] }, { token: other, tenant: other, scopes: ['*'] } ] }\n";
     let (server, _tools) = crate::stage::scripted_with(ECHOES, auth).await;

@@ -3,6 +3,7 @@
 //! `scripts/clients` installs it. `WINDLASS_LONG=1` goes on for eleven minutes where the usual run takes about one.
 
 use std::{
+    io::Write,
     path::{Path, PathBuf},
     process::{Command, Output},
 };
@@ -66,7 +67,9 @@ fn check(report: &Path, output: &Output) {
     let accepted: u64 =
         rates.values().flat_map(|phases| phases.as_object()).flatten().filter_map(|(_, rate)| rate["accepted"].as_u64()).sum();
     assert!(cases > 1_000 && accepted > 50, "{cases} cases, {accepted} of them accepted:\n{said}");
-    println!("schema: {cases} requests over {operations} operations, {accepted} that were to be taken were, 0 answers of 5xx");
+    // Past the harness, which shows what a test prints only when it fails.
+    let line = format!("schema: {cases} requests over {operations} operations, {accepted} that were to be taken were, 0 answers of 5xx");
+    let _ = writeln!(std::io::stdout(), "{line}");
 }
 
 fn words(output: &Output) -> String {

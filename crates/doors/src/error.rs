@@ -114,6 +114,7 @@ impl From<EngineError> for ApiError {
             EngineError::UnknownConversation => Self::not_found("unknown_conversation", message),
             EngineError::ConversationBusy => Self::conflict("conversation_locked", message),
             EngineError::ConversationMoved => Self::conflict("conversation_moved", message),
+            EngineError::ConversationsAgent => Self::bad("bad_agent", message),
             EngineError::ConversationFull => Self::bad("conversation_full", message),
             EngineError::NotParked => Self::conflict("not_parked", message),
             EngineError::EpochAhead => Self::conflict("epoch_ahead", message),

@@ -184,6 +184,9 @@ pub enum EngineError {
     /// No such conversation.
     #[error("there is no such conversation")]
     UnknownConversation,
+    /// The agent is a conversation's own.
+    #[error("an agent of this name belongs to a conversation; send responses with that `conversation`")]
+    ConversationsAgent,
     /// A run of the conversation is going on.
     #[error("another response is being made in this conversation; try again when it is over")]
     ConversationBusy,

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
-use windlass_kernel::{AgentKey, AgentName, BoxId, BoxRange, Event, Input, NewItem, Opening, Origin, RunId, Tenant, Timestamp, apply};
+use windlass_kernel::{
+    AgentKey, AgentName, BoxId, BoxRange, ConversationId, Event, Input, NewItem, Opening, Origin, RunId, Tenant, Timestamp, apply,
+};
 use windlass_ports::{CommitKind, Enqueued as StoreEnqueued, InConversation, Lineage, MessageKind, NewBox, NewRun, PinnedManifest};
 
 use crate::{
@@ -46,6 +48,10 @@ impl Engine {
     pub(crate) async fn submit(&self, id: RunId, new: NewTurn, lineage: Lineage, opening: Opening) -> Result<StoreEnqueued, EngineError> {
         if self.is_draining() {
             return Err(EngineError::Draining);
+        }
+        // What its agent says is said in the conversation, and a turn that knows nothing of it would begin it anew.
+        if new.conversation.is_none() && new.agent.agent.as_str().parse::<ConversationId>().is_ok() {
+            return Err(EngineError::ConversationsAgent);
         }
         let inner = self.inner();
         let lineage = Lineage { depth: self.depth(&new.agent.tenant, &lineage).await?, ..lineage };
