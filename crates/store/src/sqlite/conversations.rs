@@ -6,6 +6,7 @@ use windlass_ports::Part;
 
 use super::{
     columns::{count, id, int, maybe_id, small, time, word},
+    prepared::Prepared,
     statements::SqliteRows,
 };
 use crate::rows::{BoxRow, ConversationReads, ConversationRow, ConversationRows, Outcome};
@@ -32,7 +33,7 @@ fn part(row: &Row<'_>) -> rusqlite::Result<Part> {
     }
 }
 
-impl ConversationReads for SqliteRows {
+impl<P: Prepared> ConversationReads for SqliteRows<P> {
     fn conversation(&self, id: ConversationId) -> Outcome<Option<ConversationRow>> {
         let sql = "SELECT conversation, tenant, created_at, metadata, version, items, tail, tail_length, gone FROM conversations
                    WHERE conversation = ?1";
@@ -44,7 +45,7 @@ impl ConversationReads for SqliteRows {
     }
 }
 
-impl ConversationRows for SqliteRows {
+impl<P: Prepared> ConversationRows for SqliteRows<P> {
     fn insert_conversation(&mut self, row: &ConversationRow) -> Outcome<()> {
         let sql = "INSERT INTO conversations (conversation, tenant, created_at, metadata, version, items, tail, tail_length, gone)
                    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";

@@ -18,6 +18,7 @@ use windlass_ports::{Announcement, StoreError};
 
 use super::{
     columns::{fault, id, int, small, text, word},
+    prepared::Prepared,
     statements::SqliteRows,
 };
 use crate::rows::{Announces, DeltaRow, Outcome, is_missing};
@@ -246,7 +247,7 @@ fn delta(row: &Row<'_>) -> rusqlite::Result<DeltaRow> {
     Ok(DeltaRow { first: small(row, 0)?, pieces: word(row, 1, Pieces::read)?, text: text(row, 2)? })
 }
 
-impl SqliteRows {
+impl<P: Prepared> SqliteRows<P> {
     pub(super) fn read_deltas(&self, run: RunId) -> Outcome<Vec<DeltaRow>> {
         for _ in 0..LOOKS_MAX {
             let Some(numbers) = self.deltas.rows(run) else {
@@ -295,7 +296,7 @@ impl SqliteRows {
     }
 }
 
-impl Announces for SqliteRows {
+impl<P: Prepared> Announces for SqliteRows<P> {
     fn is_active(&mut self, agent: &AgentKey, run: RunId, epoch: Epoch) -> Outcome<bool> {
         if self.deltas.fences.get(&run).is_some_and(|(owner, fence)| owner == agent && *fence == epoch) {
             return Ok(true);

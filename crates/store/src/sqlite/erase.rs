@@ -5,11 +5,12 @@ use windlass_kernel::{BoxId, RunId, Tenant, Timestamp};
 
 use super::{
     columns::{id, limit as as_limit, word},
+    prepared::Prepared,
     statements::SqliteRows,
 };
 use crate::rows::{Erasure, Outcome};
 
-impl SqliteRows {
+impl<P: Prepared> SqliteRows<P> {
     /// Runs whose time to be erased has come, oldest first.
     pub(super) fn erasable(&self, now: Timestamp, limit: usize) -> Outcome<Vec<(Tenant, RunId)>> {
         let sql = "SELECT tenant, run FROM runs INDEXED BY runs_erasable WHERE erase_at <= ?1 ORDER BY erase_at, run LIMIT ?2";

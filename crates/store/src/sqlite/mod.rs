@@ -5,7 +5,9 @@ mod conversations;
 mod deltas;
 mod erase;
 mod folding;
+mod gathering;
 mod open;
+mod prepared;
 mod readers;
 mod reads;
 mod statements;
@@ -29,7 +31,7 @@ use crate::{
 };
 use readers::Readers;
 use statements::{Manifests, SqliteRows};
-use writer::Writer;
+use writer::{Seat, Writer};
 
 pub use open::OpenError;
 pub use views::SqliteViews;
@@ -54,8 +56,10 @@ impl SqliteStore {
         let opened = open::open(path, READERS)?;
         let manifests = Manifests::default();
         let failed = |error| OpenError::File { path: path.to_owned(), error };
-        let rows = |connection| SqliteRows::new(connection, opened.node, manifests.clone(), Some(opened.index.clone()));
-        let writer = Writer::start(rows(opened.writer), opened.folding, opened.lock).map_err(failed)?;
+        let (kept, index) = (manifests.clone(), opened.index.clone());
+        let seat = Seat { connection: opened.writer, node: opened.node, manifests, index: opened.index, lock: opened.lock };
+        let writer = Writer::start(seat, opened.folding).map_err(failed)?;
+        let rows = |connection| SqliteRows::new(connection, opened.node, kept.clone(), Some(index.clone()));
         let readers = Readers::new(opened.readers.into_iter().map(rows).collect());
         Ok(SqliteStore { readers, writer, node: opened.node, options })
     }

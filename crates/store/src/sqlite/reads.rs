@@ -13,6 +13,7 @@ use super::{
     columns::{
         agent, bytes, count, id, int, limit as as_limit, maybe_call, maybe_epoch, maybe_id, maybe_time, maybe_word, small, time, word,
     },
+    prepared::Prepared,
     statements::SqliteRows,
 };
 use crate::{
@@ -172,7 +173,7 @@ fn packed(row: &Row<'_>) -> rusqlite::Result<(Stretch, String)> {
     Ok((stretch, row.get(4)?))
 }
 
-impl Reads for SqliteRows {
+impl<P: Prepared> Reads for SqliteRows<P> {
     fn head(&self, agent: &AgentKey) -> Outcome<Option<HeadRow>> {
         let sql = "SELECT status, epoch, seq, run, owner, waiting, deadline, wake_at, pending, queued, runs, local, quarantined
                    FROM heads WHERE tenant = ?1 AND agent = ?2";

@@ -1,4 +1,4 @@
-//! A connection that knows our statements: every SQL text is prepared once per connection.
+//! A connection that knows our statements.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,6 +13,7 @@ use super::{
     columns::fault,
     deltas::{Deltas, Index},
     folding::Folding,
+    prepared::Prepared,
 };
 use crate::rows::{Outcome, is_missing};
 
@@ -25,8 +26,8 @@ const KNOWN_MAX: usize = 4_096;
 /// Decoded manifests, shared by all connections.
 pub(super) type Manifests = Arc<Mutex<BTreeMap<[u8; 32], Arc<Manifest>>>>;
 
-pub(super) struct SqliteRows {
-    connection: Connection,
+pub(super) struct SqliteRows<P = Connection> {
+    prepared: P,
     /// This start of this process.
     pub(super) node: NodeId,
     manifests: Manifests,
@@ -40,37 +41,38 @@ pub(super) struct SqliteRows {
     pub(super) deltas: Deltas,
 }
 
-impl SqliteRows {
-    pub(super) fn new(connection: Connection, node: NodeId, manifests: Manifests, index: Option<Index>) -> Self {
+impl<P: Prepared> SqliteRows<P> {
+    pub(super) fn new(prepared: P, node: NodeId, manifests: Manifests, index: Option<Index>) -> Self {
         let (known, staged, opened) = (BTreeSet::new(), Vec::new(), BTreeMap::new());
-        SqliteRows { connection, node, manifests, known, staged, opened, deltas: Deltas::new(index) }
+        SqliteRows { prepared, node, manifests, known, staged, opened, deltas: Deltas::new(index) }
     }
 
     pub(super) fn begin(&self) -> rusqlite::Result<()> {
-        self.connection.prepare_cached("BEGIN IMMEDIATE")?.execute([]).map(drop)
+        self.execute("BEGIN IMMEDIATE", []).map(drop)
     }
 
     pub(super) fn begin_reading(&self) -> rusqlite::Result<()> {
-        self.connection.prepare_cached("BEGIN DEFERRED")?.execute([]).map(drop)
+        self.execute("BEGIN DEFERRED", []).map(drop)
     }
 
     /// Goes on reading, from what was committed by now. False for a writer: it sees everything there is.
     pub(super) fn look_anew(&self) -> rusqlite::Result<bool> {
-        if !self.connection.is_readonly("main")? {
+        if !self.connection().is_readonly("main")? {
             return Ok(false);
         }
-        self.connection.prepare_cached("COMMIT")?.execute([])?;
+        self.execute("COMMIT", [])?;
         self.begin_reading().map(|()| true)
     }
 
     pub(super) fn commit(&mut self) -> rusqlite::Result<()> {
         let count = "INSERT INTO tenants (tenant, open) VALUES (?1, max(?2, 0)) ON CONFLICT (tenant) DO UPDATE SET open = open + ?2";
         for (tenant, change) in self.opened.iter().filter(|(_, change)| **change != 0) {
-            self.connection.prepare_cached(count)?.execute(params![tenant.as_str(), change])?;
+            self.execute(count, params![tenant.as_str(), change])?;
         }
         self.sweep_deltas()?;
         self.deltas.withdraw();
-        self.connection.prepare_cached("COMMIT")?.execute([])?;
+        self.execute("COMMIT", [])?;
+        self.prepared.rest();
         if self.known.len() >= KNOWN_MAX {
             self.known.clear();
         }
@@ -82,7 +84,7 @@ impl SqliteRows {
 
     /// Has the log folded into the database if it is time for that.
     pub(super) fn fold(&self, folding: &mut Folding) {
-        folding.after_commit(&self.connection);
+        folding.after_commit(self.connection());
     }
 
     /// Ends the transaction without a trace, if SQLite has not done so itself.
@@ -90,38 +92,50 @@ impl SqliteRows {
         self.staged.clear();
         self.opened.clear();
         self.deltas.roll_back();
-        if self.connection.is_autocommit() {
+        self.prepared.rest();
+        if self.connection().is_autocommit() {
             return;
         }
-        let rolled_back = self.connection.prepare_cached("ROLLBACK").and_then(|mut statement| statement.execute([]));
-        if let Err(error) = rolled_back {
+        if let Err(error) = self.execute("ROLLBACK", []) {
             tracing::error!(%error, "a transaction could not be rolled back");
         }
     }
 
+    fn connection(&self) -> &Connection {
+        self.prepared.connection()
+    }
+
     /// The one row of a question, if there is one.
-    pub(super) fn one<T>(&self, sql: &str, params: impl Params, read: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>) -> Outcome<Option<T>> {
-        let answer = self.connection.prepare_cached(sql).and_then(|mut statement| statement.query_row(params, read).optional());
-        answer.map_err(fault)
+    pub(super) fn one<T>(
+        &self,
+        sql: &'static str,
+        params: impl Params,
+        read: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> Outcome<Option<T>> {
+        self.prepared.with(sql, |statement| statement.query_row(params, read).optional()).map_err(fault)
     }
 
     /// All rows of a question.
-    pub(super) fn all<T>(&self, sql: &str, params: impl Params, read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>) -> Outcome<Vec<T>> {
-        let answer = self.connection.prepare_cached(sql).and_then(|mut statement| statement.query_map(params, read)?.collect());
-        answer.map_err(fault)
+    pub(super) fn all<T>(
+        &self,
+        sql: &'static str,
+        params: impl Params,
+        read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> Outcome<Vec<T>> {
+        self.prepared.with(sql, |statement| statement.query_map(params, read)?.collect()).map_err(fault)
     }
 
     /// How many rows a change changed.
-    pub(super) fn change(&self, sql: &str, params: impl Params) -> Outcome<usize> {
+    pub(super) fn change(&self, sql: &'static str, params: impl Params) -> Outcome<usize> {
         self.execute(sql, params).map_err(fault)
     }
 
-    pub(super) fn execute(&self, sql: &str, params: impl Params) -> rusqlite::Result<usize> {
-        self.connection.prepare_cached(sql)?.execute(params)
+    pub(super) fn execute(&self, sql: &'static str, params: impl Params) -> rusqlite::Result<usize> {
+        self.prepared.with(sql, |statement| statement.execute(params))
     }
 
     /// A change that must find its row.
-    pub(super) fn change_one(&self, sql: &str, params: impl Params, what: &str) -> Outcome<()> {
+    pub(super) fn change_one(&self, sql: &'static str, params: impl Params, what: &str) -> Outcome<()> {
         match self.change(sql, params)? {
             0 => Err(is_missing(what)),
             _ => Ok(()),
@@ -130,11 +144,11 @@ impl SqliteRows {
 
     #[cfg(test)]
     pub(super) fn with_connection<T>(&self, ask: impl FnOnce(&Connection) -> T) -> T {
-        ask(&self.connection)
+        ask(self.connection())
     }
 
     pub(super) fn last_number(&self) -> u64 {
-        self.connection.last_insert_rowid().unsigned_abs()
+        self.connection().last_insert_rowid().unsigned_abs()
     }
 
     /// Whether a manifest has to be stored; from here on it counts as stored in this transaction.

@@ -4,13 +4,13 @@ use rusqlite::params;
 use windlass_kernel::{AgentKey, BoxId, CallNumber, Epoch, ItemId, NewItem, RunId, Tenant, Timestamp};
 use windlass_ports::{Guard, MessageId, NodeId, PinnedManifest, codec};
 
-use super::{columns::int, statements::SqliteRows};
+use super::{columns::int, prepared::Prepared, statements::SqliteRows};
 use crate::{
     rows::{BoxRow, CallMove, CallRow, Erasure, HeadRow, JournalRow, MessageRow, Outcome, Rows, RunChange, RunRow},
     spelling, stretch,
 };
 
-impl Rows for SqliteRows {
+impl<P: Prepared> Rows for SqliteRows<P> {
     fn insert_head(&mut self, agent: &AgentKey, head: &HeadRow) -> Outcome<()> {
         let sql = "INSERT INTO heads (tenant, agent, status, epoch, seq, run, owner, waiting, deadline, wake_at, pending, queued, runs,
                                       local, quarantined)

@@ -1,0 +1,196 @@
+//! How requests become groups: what came while the last group was written is the next one.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    thread::Thread,
+    time::{Duration, Instant},
+};
+
+use tokio::sync::mpsc;
+
+/// Requests that share a transaction at the most.
+pub(super) const GROUP_MAX: usize = 256;
+
+/// Words alone are not committed sooner after the last commit began. A thousand streams would have a commit each, of which one
+/// in a hundred and fifty does as well; and whoever reads along cannot tell.
+const DELTA_PAUSE: Duration = Duration::from_millis(3);
+
+/// So many requests at once are a crowd.
+const CROWD: usize = 8;
+
+/// A crowd that was just answered is back within less time than a flush takes. It is worth waiting for: otherwise those who came
+/// while the others were written and those who were written take turns for ever, and every page they share is written twice.
+const CROWD_PAUSE: Duration = Duration::from_micros(250);
+
+/// A request that may be able to wait for company.
+pub(super) trait Waits {
+    fn may_wait(&self) -> bool;
+}
+
+/// At which length of the queue a writer that sleeps wants to be woken.
+#[derive(Clone, Default)]
+pub(super) struct Wakes {
+    at: Arc<AtomicUsize>,
+}
+
+impl Wakes {
+    /// Wakes the writer if it wants to know that so many wait.
+    pub(super) fn wake(&self, writer: &Thread, waiting: usize) {
+        if waiting >= self.at.load(SeqCst) {
+            writer.unpark();
+        }
+    }
+}
+
+/// The queue, and what is known of those who will come.
+pub(super) struct Gathering<M> {
+    waiting: mpsc::Receiver<M>,
+    wakes: Wakes,
+    /// When words alone may be written again.
+    next_words: Instant,
+    /// How many may be back soon, and until when they are waited for.
+    crowd: (usize, Instant),
+}
+
+impl<M: Waits> Gathering<M> {
+    pub(super) fn new(waiting: mpsc::Receiver<M>, wakes: Wakes) -> Self {
+        let now = Instant::now();
+        Gathering { waiting, wakes, next_words: now, crowd: (0, now) }
+    }
+
+    /// The next group. False if none will come.
+    pub(super) fn gather(&mut self, group: &mut Vec<M>) -> bool {
+        let Some(first) = self.waiting.blocking_recv() else {
+            return false;
+        };
+        group.push(first);
+        self.fill(group);
+        self.next_words = Instant::now() + DELTA_PAUSE;
+        true
+    }
+
+    /// Takes whatever waits. Words are waited with until their time has come, or something else has; anything else only for a
+    /// crowd that was just answered.
+    fn fill(&mut self, group: &mut Vec<M>) {
+        loop {
+            while group.len() < GROUP_MAX
+                && let Ok(next) = self.waiting.try_recv()
+            {
+                group.push(next);
+            }
+            let is_words = group.iter().all(Waits::may_wait);
+            let (enough, until) = if is_words { (GROUP_MAX, self.next_words) } else { self.crowd };
+            let pause = until.saturating_duration_since(Instant::now());
+            if group.len() >= enough || pause.is_zero() || self.waiting.is_closed() {
+                return;
+            }
+            let missing = if is_words { 1 } else { enough - group.len() };
+            self.wakes.at.store(missing, SeqCst);
+            // Whoever came before it was told did not wake it.
+            if self.waiting.len() < missing {
+                std::thread::park_timeout(pause);
+            }
+        }
+    }
+
+    /// Those who are answered now may be back soon, with those who wait already.
+    pub(super) fn answered(&mut self, group: &[M]) {
+        let count = group.iter().filter(|member| !member.may_wait()).count() + self.waiting.len();
+        let pause = if count < CROWD { Duration::ZERO } else { CROWD_PAUSE };
+        self.crowd = (count.min(GROUP_MAX), Instant::now() + pause);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Words may wait, anything else may not.
+    const WORDS: bool = true;
+    const OTHER: bool = false;
+
+    impl Waits for bool {
+        fn may_wait(&self) -> bool {
+            *self
+        }
+    }
+
+    /// One that waits a second, be it for words' time to come or for a crowd of so many.
+    struct Patient {
+        group: Vec<bool>,
+        crowd: usize,
+    }
+
+    impl Patient {
+        /// How long it waits while others arrive, and how many it has then.
+        fn waits(mut self, arriving: impl FnOnce(&dyn Fn(bool)) + Send + 'static) -> (Duration, usize) {
+            let (queue, waiting) = mpsc::channel(2 * GROUP_MAX);
+            let (since, writer, wakes) = (Instant::now(), std::thread::current(), Wakes::default());
+            let mut gathering = Gathering::new(waiting, wakes.clone());
+            let until = since + Duration::from_secs(1);
+            (gathering.next_words, gathering.crowd) = (until, (self.crowd, until));
+            let sender = std::thread::spawn(move || {
+                arriving(&|may_wait| {
+                    queue.blocking_send(may_wait).unwrap();
+                    if !may_wait {
+                        wakes.wake(&writer, queue.max_capacity() - queue.capacity());
+                    }
+                });
+                // A closed queue ends every wait.
+                std::thread::sleep(Duration::from_millis(1_100));
+            });
+            gathering.fill(&mut self.group);
+            let waited = since.elapsed();
+            sender.join().unwrap();
+            (waited, self.group.len())
+        }
+    }
+
+    fn waits(group: &[bool], arriving: impl FnOnce(&dyn Fn(bool)) + Send + 'static) -> bool {
+        Patient { group: group.to_vec(), crowd: 0 }.waits(arriving).0 >= Duration::from_secs(1)
+    }
+
+    fn soon(may_wait: bool) -> impl FnOnce(&dyn Fn(bool)) + Send + 'static {
+        move |send| {
+            std::thread::sleep(Duration::from_millis(20));
+            send(may_wait);
+        }
+    }
+
+    #[test]
+    fn words_wait_for_company_and_transitions_for_nobody() {
+        assert!(waits(&[WORDS, WORDS], |_| ()));
+        assert!(!waits(&[WORDS, OTHER], |send| send(WORDS)));
+        assert!(!waits(&[WORDS], soon(OTHER)), "a transition ends the wait");
+        assert!(waits(&[WORDS], soon(WORDS)), "more words do not");
+        assert!(!waits(&[WORDS; GROUP_MAX], |_| ()), "a full group goes");
+    }
+
+    #[test]
+    fn a_crowd_that_was_just_answered_is_waited_for_until_it_is_back() {
+        let crowd = || Patient { group: vec![OTHER; 10], crowd: 20 };
+        let back = |count: usize| move |send: &dyn Fn(bool)| (0..count).for_each(|_| send(OTHER));
+        let (waited, count) = crowd().waits(back(10));
+        assert!(waited < Duration::from_millis(900), "{waited:?}");
+        assert_eq!(count, 20);
+        let (waited, count) = crowd().waits(back(9));
+        assert!(waited >= Duration::from_secs(1), "one is missing: {waited:?}");
+        assert_eq!(count, 19);
+    }
+
+    #[test]
+    fn a_few_are_no_crowd() {
+        let (_queue, waiting) = mpsc::channel(1);
+        let mut gathering = Gathering::new(waiting, Wakes::default());
+        let expects = |gathering: &Gathering<bool>| gathering.crowd.1 > Instant::now() + CROWD_PAUSE / 2;
+        gathering.answered(&[OTHER; CROWD - 1]);
+        assert!(!expects(&gathering));
+        gathering.answered(&[WORDS; 2 * CROWD]);
+        assert!(!expects(&gathering), "nobody is back soon with words");
+        gathering.answered(&[OTHER; CROWD]);
+        assert_eq!(gathering.crowd.0, CROWD);
+    }
+}
