@@ -249,3 +249,19 @@ async fn a_026_a_silence_is_filled_with_a_sign_of_life_that_shows_what_there_is(
     assert_eq!(made.text(), "Let me ask.|done");
     assert!(made.events.iter().any(|event| event.data == signs[1].data), "it has a number of its own, and stays");
 }
+
+#[tokio::test]
+async fn whoever_follows_from_the_beginning_costs_the_store_no_reads() {
+    let (server, _tools) = scripted(PLAYS).await;
+    let server = server.restart(&[("WINDLASS_LOG", "info,windlass_doors=trace")]).await;
+    let asked = |server: &Server| server.log().matches("the store is asked for what happened").count();
+    let made = server.post("/v1/responses", request("three")).await.ok();
+    assert_eq!((&made["status"], asked(&server)), (&json!("completed"), 0), "{}", server.log());
+    let streamed = with(request("three"), json!({ "stream": true }));
+    let answer =
+        server.request(reqwest::Method::POST, "/v1/responses").bearer_auth(server.token()).json(&streamed).send().await.expect("an answer");
+    let told = answer.text().await.expect("a whole stream");
+    assert_eq!((told.contains("response.completed"), asked(&server)), (true, 0), "{told}");
+    server.get(&format!("/v1/responses/{}", made["id"].as_str().expect("an id"))).await.ok();
+    assert_ne!(asked(&server), 0, "whoever comes later reads it from there");
+}

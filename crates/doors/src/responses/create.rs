@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use axum::{extract::State, http::HeaderMap, response::Response};
 use serde_json::{Map, Value, json};
-use windlass_engine::{EngineError, Respond, Responded, Watch};
+use windlass_engine::{Begun, EngineError, Respond, Responded, Watch};
 use windlass_kernel::{AgentName, RunId};
 use windlass_ports::{Lineage, StoreError};
 
@@ -96,7 +96,10 @@ pub(super) async fn take(state: &DoorState, asked: &Asked<'_>) -> Result<Taken, 
     let ((taken, _arrival), note) = start(state, asked).await?;
     let Responded { run: id, agent, begun } = taken;
     let followed = match begun {
-        Some(begun) => (Known { id, agent, note: Arc::new(note), manifest: begun.manifest, created_at: begun.at }, begun.rests),
+        Some(begun) => {
+            let Begun { manifest, at, rests, tail } = begun;
+            (Known { id, agent, note: Arc::new(note), manifest, created_at: at, tail: Some(tail) }, rests)
+        }
         None => earlier(state, caller, id, &identity.fingerprint).await?,
     };
     Ok(attend(state, followed, Unseen::default(), identity.trail()))

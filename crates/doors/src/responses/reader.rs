@@ -27,13 +27,15 @@ pub(super) struct Known {
     pub note: Arc<Note>,
     pub manifest: Arc<Manifest>,
     pub created_at: Timestamp,
+    /// What happened since it began, if it was begun here.
+    pub tail: Option<Tail>,
 }
 
 impl Known {
     /// A run's response. `None` if the run is another door's.
     pub fn of(view: RunView) -> Option<Self> {
         let note = Arc::new(Note::read(view.note.as_ref()?)?);
-        Some(Known { id: view.id, agent: view.agent, note, manifest: Arc::new(view.manifest), created_at: view.created_at })
+        Some(Known { id: view.id, agent: view.agent, note, manifest: Arc::new(view.manifest), created_at: view.created_at, tail: None })
     }
 }
 
@@ -43,8 +45,9 @@ impl Reader {
         let engine = &state.engine;
         let watch = engine.watch_agent(&known.agent);
         let sealer = Sealer::new(state, &known.agent.tenant);
+        let tail = known.tail.unwrap_or_else(|| engine.follow(known.id));
         let made = Projection::new(known.id, known.note, known.manifest, known.created_at, sealer, is_told);
-        Reader { engine: engine.clone(), agent: known.agent, watch, tail: engine.follow(known.id), made, is_up_to_date: false }
+        Reader { engine: engine.clone(), agent: known.agent, watch, tail, made, is_up_to_date: false }
     }
 
     /// Reads everything there is by now.
@@ -92,6 +95,7 @@ impl Reader {
             return Ok(found);
         }
         self.is_up_to_date = false;
+        tracing::trace!(run = %self.made.id, from = next, "the store is asked for what happened");
         self.engine.views().passages(&self.agent.tenant, self.made.id, self.made.run.clone(), EVENTS_PAGE).await
     }
 

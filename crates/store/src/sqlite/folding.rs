@@ -130,7 +130,10 @@ fn fold_most(connection: &Connection) {
 fn fold(connection: &Connection) -> Option<u32> {
     // What cannot be folded now, on a full disk say, stays in the log, where everybody finds it.
     let folded = connection.prepare_cached("PRAGMA wal_checkpoint(PASSIVE)").and_then(|mut fold| fold.query_row([], |row| row.get(2)));
-    folded.inspect_err(|error| tracing::warn!(%error, "the write-ahead log cannot be folded back into the database")).ok()
+    let folded: i64 =
+        folded.inspect_err(|error| tracing::warn!(%error, "the write-ahead log cannot be folded back into the database")).ok()?;
+    // Less than nothing: somebody else folds, a stranger's tool perhaps.
+    u32::try_from(folded).ok()
 }
 
 #[cfg(test)]
