@@ -40,6 +40,41 @@ pub fn resumed_after_us(result: &str) -> u64 {
     now_us().saturating_sub(posted)
 }
 
+/// Where a program keeps its data: the folder it was told, or one that goes with it.
+pub enum Place {
+    /// Somebody wants to look at it afterwards.
+    Told(PathBuf),
+    /// Nobody does.
+    Passing(tempfile::TempDir),
+}
+
+impl Place {
+    /// As the first argument says, if there is one.
+    pub fn told_or_passing() -> Self {
+        env::args().nth(1).map_or_else(Place::passing, |told| Place::Told(told.into()))
+    }
+
+    /// A folder that goes with the program.
+    pub fn passing() -> Self {
+        Place::Passing(tempfile::tempdir().expect("a folder for the data"))
+    }
+
+    /// The folder.
+    pub fn path(&self) -> &Path {
+        match self {
+            Place::Told(path) => path,
+            Place::Passing(folder) => folder.path(),
+        }
+    }
+
+    /// A folder below it.
+    pub fn below(&self, name: &str) -> PathBuf {
+        let path = self.path().join(name);
+        fs::create_dir_all(&path).expect("a folder for the data");
+        path
+    }
+}
+
 /// A setting from the environment.
 pub fn setting(name: &str, default: u64) -> u64 {
     env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)

@@ -1,9 +1,10 @@
 //! The durable tool loop driven through the engine, in the same run as the ceiling program, and what the two have to do with
 //! each other.
 //!
-//! `durable [DIR]` prints one JSON line for the ceiling, one for the engine with an in-process tool, one for the engine with a
-//! tool that is claimed, and one with the ratios. `durable postgres` does the same on a private PostgreSQL, each on a database
-//! that was made for it.
+//! `durable [DIR]` prints one JSON line for the ceiling and one for the engine with an in-process tool, in `ROUNDS` (3) rounds, for a
+//! shared machine is not equally fast from one minute to the next; then one for the engine with a tool that is claimed, and one with
+//! the ratios, each the median of its rounds. `durable postgres` does the same on a private PostgreSQL, each on a database that was
+//! made for it.
 
 use std::{
     ffi::OsStr,
@@ -21,7 +22,7 @@ use bytes::Bytes;
 use serde_json::{Map, Value, json};
 use tokio::sync::{mpsc, oneshot};
 use windlass_bench::{
-    ITERATIONS, Measured, Meter,
+    ITERATIONS, Measured, Meter, Place,
     engine::{self, TENANT},
     model_reply, resumed_after_us, round, setting, tool_result,
 };
@@ -232,14 +233,18 @@ fn sqlite_checks(ceiling: &Map<String, Value>, engine: &Map<String, Value>, clai
     checks
 }
 
-/// The engine in terms of the ceiling, and whether that is good enough.
-fn verdict(checks: Vec<Check>) -> Value {
+/// The engine in terms of the ceiling, and whether that is good enough: the same checks of every round, and their medians.
+fn verdict(rounds: &[Vec<Check>]) -> Value {
     let mut fields = Map::from_iter([("peer".to_owned(), json!("ratios"))]);
     let mut all_hold = true;
-    for (name, value, direction, bound) in checks {
+    for (index, (name, _, direction, bound)) in rounds[0].iter().copied().enumerate() {
+        let mut values: Vec<f64> = rounds.iter().map(|checks| checks[index].1).collect();
+        values.sort_by(f64::total_cmp);
+        let value = values[values.len() / 2];
         let holds = if direction == "min" { value >= bound } else { value <= bound };
         all_hold &= holds;
-        fields.insert(name.to_owned(), json!({ "value": round(value, 3), direction: round(bound, 3), "holds": holds }));
+        let rounded: Vec<f64> = values.iter().map(|value| round(*value, 3)).collect();
+        fields.insert(name.to_owned(), json!({ "value": round(value, 3), "rounds": rounded, direction: round(bound, 3), "holds": holds }));
     }
     fields.insert("all_hold".to_owned(), json!(all_hold));
     Value::Object(fields)
@@ -248,12 +253,16 @@ fn verdict(checks: Vec<Check>) -> Value {
 /// Each on a database of its own, made a moment before: what the planner believes of it is nothing.
 async fn on_postgres() {
     let server = postgres::Server::shared();
-    let (below, beside) = (server.database().await, server.database().await);
-    let ceiling_fields = if setting("CEILING", 1) == 0 { Map::new() } else { ceiling(below.url.as_ref()) };
-    let bench = Bench::connect(&beside.url, "job").await;
-    let engine_fields = bench.measure(Path::new("")).await.fields("windlass", "postgres/in-process tool");
-    println!("{}", Value::Object(engine_fields.clone()));
-    println!("{}", verdict(common_checks(&ceiling_fields, &engine_fields)));
+    let mut rounds = Vec::new();
+    for _ in 0..setting("ROUNDS", 3) {
+        let (below, beside) = (server.database().await, server.database().await);
+        let ceiling_fields = ceiling(below.url.as_ref());
+        let bench = Bench::connect(&beside.url, "job").await;
+        let engine_fields = bench.measure(Path::new("")).await.fields("windlass", "postgres/in-process tool");
+        println!("{}", Value::Object(engine_fields.clone()));
+        rounds.push(common_checks(&ceiling_fields, &engine_fields));
+    }
+    println!("{}", verdict(&rounds));
 }
 
 #[tokio::main]
@@ -261,23 +270,20 @@ async fn main() {
     if std::env::args().nth(1).as_deref() == Some("postgres") {
         return on_postgres().await;
     }
-    let folder = std::env::args().nth(1).map_or_else(|| tempfile::tempdir().expect("a folder for the data").keep(), Into::into);
-    let sub = |name: &str| {
-        let path = folder.join(name);
-        std::fs::create_dir_all(&path).expect("a folder for the data");
-        path
-    };
-    let ceiling_fields = ceiling(sub("ceiling").join("ceiling.db").as_ref());
-    let in_process = sub("in-process");
-    let engine_fields = Bench::open(&in_process, "job").measure(&in_process).await.fields("windlass", "sqlite/in-process tool");
-    println!("{}", Value::Object(engine_fields.clone()));
-    if setting("CLAIM", 1) == 0 {
-        return;
+    let place = Place::told_or_passing();
+    let mut rounds = Vec::new();
+    for nth in 1..=setting("ROUNDS", 3) {
+        let ceiling_fields = ceiling(place.below(&format!("ceiling-{nth}")).join("ceiling.db").as_ref());
+        let in_process = place.below(&format!("in-process-{nth}"));
+        let engine_fields = Bench::open(&in_process, "job").measure(&in_process).await.fields("windlass", "sqlite/in-process tool");
+        println!("{}", Value::Object(engine_fields.clone()));
+        rounds.push((ceiling_fields, engine_fields));
     }
-    let by_claim = sub("by-claim");
+    let by_claim = place.below("by-claim");
     let bench = Bench::open(&by_claim, "claimed");
     tokio::spawn(bench.clone().serve_claims());
     let claimed_fields = bench.measure(&by_claim).await.fields("windlass", "sqlite/tool by claim");
     println!("{}", Value::Object(claimed_fields.clone()));
-    println!("{}", verdict(sqlite_checks(&ceiling_fields, &engine_fields, &claimed_fields)));
+    let rounds: Vec<_> = rounds.iter().map(|(ceiling, engine)| sqlite_checks(ceiling, engine, &claimed_fields)).collect();
+    println!("{}", verdict(&rounds));
 }

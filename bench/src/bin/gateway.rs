@@ -105,9 +105,9 @@ fn bounded(value: f64, max: f64) -> Value {
 }
 
 async fn measure(binary: PathBuf) {
-    let folder = tempfile::tempdir().expect("a folder for the data").keep();
+    let folder = tempfile::tempdir().expect("a folder for the data");
     let backend = backend::start();
-    let mut server = start(&binary, &folder, &backend);
+    let mut server = start(&binary, folder.path(), &backend);
     let client = reqwest::Client::builder().no_proxy().tcp_nodelay(true).build().expect("a client is made");
     while client.get(format!("http://{ADDRESS}/healthz")).send().await.is_err() {
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -133,7 +133,7 @@ async fn measure(binary: PathBuf) {
         let mut times: Vec<u64> = load.run(1, |time, _| time >= phase).await.into_iter().map(|(first, _)| first).collect();
         first.push(percentile(&mut times, 0.50));
     }
-    let flush = flush_ms(&folder);
+    let flush = flush_ms(folder.path());
     let later = bounded(first[1] - first[0], 2.0 * flush + 1.0);
     println!(
         "{}",

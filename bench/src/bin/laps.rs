@@ -5,7 +5,7 @@ use std::{path::Path, sync::Arc, time::Instant};
 use async_trait::async_trait;
 use bytes::Bytes;
 use serde_json::json;
-use windlass_bench::{engine, model_reply, round};
+use windlass_bench::{Place, engine, model_reply, round};
 use windlass_engine::Engine;
 use windlass_kernel::{AgentKey, BoxRange, EffectClass, HeadStatus, RequestedCall, RunId, TaskStatus, ToolName};
 use windlass_ports::{Executor, Model, ModelEvent, ModelMessage, ModelRequest, ModelStream, ToolCall, ToolReport};
@@ -99,8 +99,8 @@ fn settled_bytes(folder: &Path) -> (rusqlite::Connection, u64) {
 
 #[tokio::main]
 async fn main() {
-    let folder = tempfile::tempdir().expect("a folder for the data");
-    let folder = std::env::args().nth(1).map_or_else(|| folder.keep(), Into::into);
+    let place = Place::told_or_passing();
+    let folder = place.path();
     let mut per_item = Vec::new();
     for laps in [50, 500] {
         let below = folder.join(laps.to_string());

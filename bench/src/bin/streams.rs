@@ -18,7 +18,7 @@ use futures_util::{StreamExt, stream};
 use serde_json::{Value, json};
 use tokio::time::{Instant, MissedTickBehavior};
 use windlass_bench::{
-    Meter,
+    Meter, Place,
     engine::{self, TENANT},
     now_us, percentile, round, setting, stat_cpu_s,
 };
@@ -180,6 +180,5 @@ async fn measure(folder: &Path) -> Value {
 
 #[tokio::main]
 async fn main() {
-    let folder = std::env::args().nth(1).map_or_else(|| tempfile::tempdir().expect("a folder for the data").keep(), Into::into);
-    println!("{}", measure(&folder).await);
+    println!("{}", measure(Place::told_or_passing().path()).await);
 }

@@ -14,6 +14,8 @@ impl Tasks {
     }
 
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
+        // Tasks have kilobytes of state, which the runtime would move about several times.
+        let task = Box::pin(task);
         match self.life.clone() {
             None => tokio::spawn(task).abort_handle(),
             Some(life) => tokio::spawn(async move {

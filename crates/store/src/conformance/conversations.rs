@@ -276,14 +276,16 @@ pub async fn a_change_that_is_made_again_changes_nothing(store: Arc<dyn Full>) {
     assert_eq!(talk.said().await, texts(&["b"]));
 }
 
-/// There is a limit, and what does not fit changes nothing.
+/// There is a limit, and what does not fit changes nothing. What was taken out counts: it is remembered for ever.
 pub async fn a_conversation_has_room_for_so_many_items(store: Arc<dyn Full>) {
     let talk = Talk::begin(store, &["a", "b"]).await;
     let add = |words: &[&str]| ConversationChange::Add { id: talk.kit.box_id(), items: talk.items(words), items_max: 3 };
     assert_eq!(talk.change(add(&["c", "d"])).await, Conversed::Full);
     assert!(matches!(talk.change(add(&["c"])).await, Conversed::Done(_)));
     assert_eq!(talk.change(add(&["d"])).await, Conversed::Full);
-    assert_eq!(talk.said().await, texts(&["a", "b", "c"]));
+    talk.change(ConversationChange::Remove { id: talk.kit.box_id(), items: vec![talk.first_item().await] }).await;
+    assert_eq!(talk.change(add(&["d"])).await, Conversed::Full);
+    assert_eq!(talk.said().await, texts(&["b", "c"]));
 }
 
 /// Responses outlive the conversation they were part of.

@@ -121,7 +121,9 @@ fn add<R: Rows + ?Sized>(
         return Ok(Some(row));
     }
     let count = items.len() as u32;
-    if row.items.saturating_add(count) > items_max {
+    // What was taken out is remembered, so it takes room as well.
+    let ever = row.items.saturating_add(row.gone_items().len() as u32);
+    if ever.saturating_add(count) > items_max {
         return Ok(None);
     }
     let version = row.version + 1;
