@@ -21,9 +21,9 @@ const DELTA_PAUSE: Duration = Duration::from_millis(3);
 /// So many requests at once are a crowd.
 const CROWD: usize = 8;
 
-/// A crowd that was just answered is back within less time than a flush takes. It is worth waiting for: otherwise those who came
+/// A crowd that was just answered is back within about the time of a flush or two. It is worth waiting for: otherwise those who came
 /// while the others were written and those who were written take turns for ever, and every page they share is written twice.
-const CROWD_PAUSE: Duration = Duration::from_micros(250);
+const CROWD_PAUSE: Duration = Duration::from_micros(600);
 
 /// A request that may be able to wait for company.
 pub(super) trait Waits {
