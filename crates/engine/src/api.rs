@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use windlass_kernel::{AfterExecution, AgentKey, BoxId, CallNumber, Epoch, ItemKind, ResultField, RunId, TaskStatus, ToolName};
-use windlass_ports::{Lineage, MessageId, ServerError, StoreError};
+use windlass_ports::{Lineage, MessageId, RequestKey, ServerError, StoreError};
 
 /// A request for a run.
 #[derive(Clone, Debug)]
@@ -22,7 +22,7 @@ pub struct Enqueue {
     /// What the deliverable should contain.
     pub result_fields: Vec<ResultField>,
     /// The same request with the same key is the same run.
-    pub idempotency_key: Option<String>,
+    pub key: Option<RequestKey>,
     /// Where it comes from.
     pub lineage: Lineage,
 }
@@ -72,6 +72,8 @@ pub struct ToolResult {
     pub after: Option<AfterExecution>,
     /// Who says so.
     pub source: Option<String>,
+    /// The same report with the same key is answered as before.
+    pub key: Option<RequestKey>,
 }
 
 /// A result that was taken.
@@ -96,6 +98,8 @@ pub struct Stop {
     pub epoch: Option<Epoch>,
     /// Who asks.
     pub source: Option<String>,
+    /// The same wish with the same key is answered as before.
+    pub key: Option<RequestKey>,
 }
 
 /// What a stop found.
@@ -118,6 +122,8 @@ pub struct Reconcile {
     pub verdict: Verdict,
     /// Who decides.
     pub source: Option<String>,
+    /// The same decision with the same key is applied once.
+    pub key: Option<RequestKey>,
 }
 
 /// What a person decides.
@@ -178,6 +184,9 @@ pub enum EngineError {
         /// How deep a run may be.
         limit: u32,
     },
+    /// The key was used for something else.
+    #[error("this Idempotency-Key was used for another request; use a fresh key for a new one")]
+    KeyReused,
     /// An action found the agent busy.
     #[error("the agent is busy with another turn")]
     Busy,

@@ -9,7 +9,8 @@ use windlass_kernel::{
     AgentKey, BoxId, BoxRange, CallNumber, ItemId, ItemKind, NewItem, Opening, ResultField, RunId, Tenant, ToolName, content,
 };
 use windlass_ports::{
-    Clock, CommitKind, Doorbell, Ids, MessageKind, Models, NodeId, Publisher, Ring, RunView, Store, ToolServers, Views, codec,
+    Clock, CommitKind, Doorbell, Ids, MessageKind, Models, NodeId, Publisher, Ring, RunView, Store, ToolServers,
+    Views, codec,
 };
 
 use crate::{
@@ -17,6 +18,7 @@ use crate::{
     bells,
     crash::CrashPoints,
     gate::Gates,
+    keys,
     lease::{self, Lease},
     live::Live,
     note::{Answer, Note},
@@ -139,20 +141,19 @@ impl Engine {
 
     /// Records a run. It is on disk when this returns, and begins at once if the agent is idle.
     pub async fn enqueue(&self, request: Enqueue) -> Result<Enqueued, EngineError> {
+        let key = keys::scoped("turn", &request.agent.agent, request.key);
         let input: Vec<NewItem> = request.input.into_iter().map(|(kind, content)| self.item(kind, content)).collect::<Result<_, _>>()?;
         let (parent, inherited) = self.context(&request.agent.tenant, request.context_box).await?;
         let result_fields = if request.result_fields.is_empty() { inherited } else { request.result_fields };
         let names = request.tools.as_deref().unwrap_or_else(|| self.inner.roster.tool_names(&request.agent.agent));
         let offers = self.offers(&request.agent.tenant, names).await?;
         let wishes = Wishes { model: request.model, instructions: request.instructions, tools: request.tools, offers, result_fields };
-        // A key is the agent's own: the same one elsewhere is another request.
-        let dedupe = request.idempotency_key.map(|key| format!("turn:{}/{key}", request.agent.agent));
         let manifest = self.pin(&request.agent.agent, wishes)?;
         let new = NewTurn {
             agent: request.agent,
             kind: MessageKind::Turn,
             manifest,
-            dedupe,
+            dedupe: key.as_ref().map(|request| request.key.clone()),
             input,
             parent,
             note: None,
@@ -185,8 +186,12 @@ impl Engine {
     }
 
     /// Takes a call's result. It is on disk when this returns; a repeated one is only acknowledged.
-    pub async fn report(&self, result: ToolResult) -> Result<Reported, EngineError> {
+    pub async fn report(&self, mut result: ToolResult) -> Result<Reported, EngineError> {
         self.inner.crash.after_effect("tool_start");
+        result.key = keys::scoped("report", &result.agent.agent, result.key);
+        if let Some(before) = self.inner.reported(&result.agent, result.key.as_ref()).await? {
+            return Ok(before);
+        }
         self.check_size(result.result.len())?;
         let run = self.run_of(&result.agent, result.run).await?;
         if result.call.0 == 0 || result.call.0 > run.state.calls_used {
@@ -206,7 +211,11 @@ impl Engine {
     }
 
     /// Ends a run, wherever it is. A model call in flight is called off.
-    pub async fn stop(&self, stop: Stop) -> Result<Stopped, EngineError> {
+    pub async fn stop(&self, mut stop: Stop) -> Result<Stopped, EngineError> {
+        stop.key = keys::scoped("stop", &stop.agent.agent, stop.key);
+        if self.inner.answered(&stop.agent.tenant, stop.key.as_ref()).await?.is_some() {
+            return Ok(Stopped::Now);
+        }
         let run = self.run_of(&stop.agent, stop.run).await?;
         if stop.epoch.is_some_and(|given| run.epoch.is_none_or(|epoch| given > epoch)) {
             return Err(EngineError::EpochAhead);
@@ -215,8 +224,12 @@ impl Engine {
         self.ask(&agent, |answer| Note::Stop(Box::new(stop), answer)).await
     }
 
-    /// Applies a person's decision about something parked.
-    pub async fn reconcile(&self, reconcile: Reconcile) -> Result<(), EngineError> {
+    /// Applies a person's decision about something parked. One that has a key is applied once, however often it is told.
+    pub async fn reconcile(&self, mut reconcile: Reconcile) -> Result<(), EngineError> {
+        reconcile.key = keys::scoped("reconcile", &reconcile.agent.agent, reconcile.key);
+        if self.inner.answered(&reconcile.agent.tenant, reconcile.key.as_ref()).await?.is_some() {
+            return Ok(());
+        }
         self.run_of(&reconcile.agent, reconcile.run).await?;
         let agent = reconcile.agent.clone();
         self.ask(&agent, |answer| Note::Reconcile(Box::new(reconcile), answer)).await

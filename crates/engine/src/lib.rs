@@ -17,6 +17,7 @@ mod failover;
 mod follow;
 mod gate;
 mod gather;
+mod keys;
 mod lease;
 mod live;
 pub mod messages;

@@ -59,7 +59,7 @@ pub trait Store: Send + Sync {
     /// Prolongs a worker's hold on calls; returns those it no longer holds.
     async fn renew_calls(&self, claim: CallClaim, calls: Vec<(RunId, CallNumber)>) -> Result<Vec<(RunId, CallNumber)>, StoreError>;
 
-    /// Gives calls back unstarted; returns those the worker no longer held.
+    /// Gives calls back unstarted; returns those the worker no longer held. A repeated request is told the same again.
     async fn release_calls(&self, claim: CallClaim, calls: Vec<(RunId, CallNumber)>) -> Result<Vec<(RunId, CallNumber)>, StoreError>;
 
     /// Makes a box out of others and of new items: how content is shared between agents. `None` if one of them is not there.
@@ -233,6 +233,28 @@ pub struct NewMessage {
     pub source: Option<String>,
     /// A word about why.
     pub reason: Option<String>,
+    /// Under which key the sender may ask again.
+    pub key: Option<RequestKey>,
+}
+
+/// What tells a request that may be made again: the key, and what was asked under it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestKey {
+    /// The key.
+    pub key: String,
+    /// A hash of the request. Another one under the same key is another request.
+    pub asked: [u8; 16],
+}
+
+/// What a request was told that has a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptAnswer {
+    /// A hash of the request.
+    pub asked: [u8; 16],
+    /// Its inbox row.
+    pub message: Option<MessageId>,
+    /// Calls that the asker did not hold any more.
+    pub lost: Vec<(RunId, CallNumber)>,
 }
 
 /// What a commit found.
@@ -366,6 +388,8 @@ pub struct CallClaim {
     pub until: Timestamp,
     /// A key under which the same calls are given again.
     pub key: Option<String>,
+    /// What calls are given back by, if that may be asked for again.
+    pub request: Option<RequestKey>,
     /// When.
     pub now: Timestamp,
 }

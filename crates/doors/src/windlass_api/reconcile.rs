@@ -1,6 +1,6 @@
 //! A person's word on something parked.
 
-use axum::{extract::State, response::Response};
+use axum::{extract::State, http::HeaderMap, response::Response};
 use bytes::Bytes;
 use serde_json::json;
 use windlass_engine::{EngineError, Reconcile, Verdict};
@@ -13,12 +13,17 @@ use crate::{
     answer,
     auth::{Caller, Scope},
     error::ApiError,
-    request::{Fields, JsonBody},
+    request::{Fields, JsonBody, request_key},
 };
 
-const KNOWN: [&str; 5] = ["run_id", "tool_call_id", "action", "status", "result"];
+const KNOWN: [&str; 6] = ["run_id", "tool_call_id", "action", "status", "result", "idempotency_key"];
 
-pub(super) async fn reconcile(State(state): State<DoorState>, caller: Caller, JsonBody(body): JsonBody) -> Result<Response, ApiError> {
+pub(super) async fn reconcile(
+    State(state): State<DoorState>,
+    caller: Caller,
+    headers: HeaderMap,
+    JsonBody(body): JsonBody,
+) -> Result<Response, ApiError> {
     caller.needs_one_of(&[Scope::ApprovalsAnswer, Scope::Admin])?;
     let fields = Fields::of_body(&body, &KNOWN)?;
     let action = fields.word("action", Action::parse, "record, release, tell, resume")?;
@@ -26,6 +31,7 @@ pub(super) async fn reconcile(State(state): State<DoorState>, caller: Caller, Js
     check_fit(&fields, action)?;
     let status = fields.word("status", TaskStatus::parse, STATUS_WORDS)?;
     let result = result(&fields, &body, state.engine.settings().item_bytes_max)?;
+    let key = request_key(&headers, &fields, &body)?;
     let run = run_of(&state, &caller, &fields).await?;
     let verdict = match action {
         Action::Record => Verdict::Record { call: call_of(&run, &fields)?, status: status.unwrap_or(TaskStatus::Success), result },
@@ -34,7 +40,7 @@ pub(super) async fn reconcile(State(state): State<DoorState>, caller: Caller, Js
         Action::Resume => Verdict::Unpark,
     };
     let id = run.id;
-    state.engine.reconcile(Reconcile { agent: run.agent, run: id, verdict, source: Some(caller.name()) }).await?;
+    state.engine.reconcile(Reconcile { agent: run.agent, run: id, verdict, source: Some(caller.name()), key }).await?;
     Ok(answer::ok(&json!({ "run_id": id, "tool_call_id": fields.text("tool_call_id")?, "status": "reconciled" })))
 }
 

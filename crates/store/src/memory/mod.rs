@@ -1,5 +1,6 @@
 //! The store without a disk: for tests, and for trying things out. It keeps every promise but survival.
 
+mod answers;
 mod conversations;
 mod erase;
 mod forget;
@@ -14,8 +15,8 @@ use tokio::time::Instant;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, ItemId, NewItem, Run, RunId, Said, Tenant, Timestamp};
 use windlass_ports::{
     Announcement, BoxView, CallClaim, CallView, ClaimedCall, Commit, Committed, ConversationChange, ConversationView, Conversed, Edge,
-    Enqueued, Guard, HeadView, InboxView, Item, JournalEntry, Loaded, MessageId, NewReport, NewRun, NodeId, OutboxRow, Page, Part, Passage,
-    RunView, Store, StoreError, Taken, Views, Withdrawn,
+    Enqueued, Guard, HeadView, InboxView, Item, JournalEntry, KeptAnswer, Loaded, MessageId, NewReport, NewRun, NodeId, OutboxRow, Page,
+    Part, Passage, RunView, Store, StoreError, Taken, Views, Withdrawn,
 };
 
 use crate::{
@@ -177,6 +178,10 @@ impl Views for MemoryStore {
 
     async fn run_by_key(&self, tenant: &Tenant, key: &str) -> Result<Option<RunId>, StoreError> {
         self.read(|rows| reading::run_by_key(rows, tenant, key))
+    }
+
+    async fn answered(&self, tenant: &Tenant, key: &str) -> Result<Option<KeptAnswer>, StoreError> {
+        self.read(|rows| reading::answered(rows, tenant, key))
     }
 
     async fn conversation(&self, tenant: &Tenant, id: ConversationId) -> Result<Option<ConversationView>, StoreError> {

@@ -4,6 +4,7 @@
 //! answers: what it asks is fetched for a whole group of verbs at a time, and what it writes is sent for the whole group with
 //! a few statements. An agent's head is the lock for everything of that agent: whoever changes anything holds its row.
 
+mod answers;
 mod clock;
 mod columns;
 mod conversations;

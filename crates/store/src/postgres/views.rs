@@ -4,7 +4,8 @@ use async_trait::async_trait;
 use futures_util::future::join_all;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, ItemId, Run, RunId, Said, Tenant};
 use windlass_ports::{
-    BoxView, CallView, ConversationView, Edge, HeadView, InboxView, Item, JournalEntry, Page, Part, Passage, RunView, StoreError, Views,
+    BoxView, CallView, ConversationView, Edge, HeadView, InboxView, Item, JournalEntry, KeptAnswer, Page, Part, Passage, RunView,
+    StoreError, Views,
 };
 
 use super::{
@@ -59,6 +60,10 @@ macro_rules! views_over_readers {
 
             async fn run_by_key(&self, tenant: &Tenant, key: &str) -> Result<Option<RunId>, StoreError> {
                 self.readers.read(|rows| reading::run_by_key(rows, tenant, key)).await
+            }
+
+            async fn answered(&self, tenant: &Tenant, key: &str) -> Result<Option<KeptAnswer>, StoreError> {
+                self.readers.read(|rows| reading::answered(rows, tenant, key)).await
             }
 
             async fn conversation(&self, tenant: &Tenant, id: ConversationId) -> Result<Option<ConversationView>, StoreError> {

@@ -1,5 +1,6 @@
 //! The store on disk: SQLite in WAL mode, flushed at every commit, with one writer and a few readers.
 
+mod answers;
 mod columns;
 mod conversations;
 mod deltas;

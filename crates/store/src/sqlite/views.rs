@@ -5,8 +5,8 @@ use std::path::Path;
 use async_trait::async_trait;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, ItemId, Run, RunId, Said, Tenant};
 use windlass_ports::{
-    BoxView, CallView, ConversationView, Edge, HeadView, InboxView, Item, JournalEntry, NodeId, Page, Part, Passage, RunView, StoreError,
-    Views,
+    BoxView, CallView, ConversationView, Edge, HeadView, InboxView, Item, JournalEntry, KeptAnswer, NodeId, Page, Part, Passage, RunView,
+    StoreError, Views,
 };
 
 use super::{
@@ -55,6 +55,11 @@ macro_rules! views_over_readers {
             async fn run_by_key(&self, tenant: &Tenant, key: &str) -> Result<Option<RunId>, StoreError> {
                 let (tenant, key) = (tenant.clone(), key.to_owned());
                 self.readers.read(move |rows| reading::run_by_key(rows, &tenant, &key)).await
+            }
+
+            async fn answered(&self, tenant: &Tenant, key: &str) -> Result<Option<KeptAnswer>, StoreError> {
+                let (tenant, key) = (tenant.clone(), key.to_owned());
+                self.readers.read(move |rows| reading::answered(rows, &tenant, &key)).await
             }
 
             async fn conversation(&self, tenant: &Tenant, id: ConversationId) -> Result<Option<ConversationView>, StoreError> {
