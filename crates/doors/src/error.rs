@@ -107,6 +107,10 @@ impl From<EngineError> for ApiError {
             EngineError::UnknownBox => Self::bad("unknown_box", message),
             EngineError::UnknownRun => Self::not_found("unknown_turn", message),
             EngineError::UnknownCall => Self::not_found("unknown_call", message),
+            EngineError::NotExternal => {
+                let hint = "if it is parked, decide with POST /v1/windlass/reconcile";
+                Self::conflict("not_external", message).hint(Some(hint.to_owned()))
+            }
             EngineError::ToolServer(_) => Self::new(StatusCode::FAILED_DEPENDENCY, "tool_server_failed", message),
             EngineError::TooDeep { .. } => Self::new(StatusCode::UNPROCESSABLE_ENTITY, "recursion_depth_exceeded", message),
             EngineError::TakenBefore(_) => Self::conflict("taken_before", message),

@@ -170,6 +170,9 @@ pub enum EngineError {
     /// The run never made such a call.
     #[error("the turn has made no such call")]
     UnknownCall,
+    /// The call is this server's own to run.
+    #[error("the server runs this call itself; its result is not to be reported")]
+    NotExternal,
     /// Another run took over the calls.
     #[error("the calls this would go on with were taken over by another turn")]
     TakenBefore(RunId),

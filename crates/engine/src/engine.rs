@@ -6,7 +6,7 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 use windlass_kernel::{
-    AgentKey, BoxId, BoxRange, CallNumber, ItemId, ItemKind, NewItem, Opening, ResultField, RunId, Tenant, ToolName, content,
+    AgentKey, BoxId, BoxRange, CallNumber, ItemId, ItemKind, NewItem, Opening, ResultField, Route, RunId, Tenant, ToolName, content,
 };
 use windlass_ports::{
     Clock, CommitKind, Doorbell, Ids, MessageKind, Models, NodeId, Publisher, Ring, RunView, Store, ToolServers,
@@ -196,6 +196,10 @@ impl Engine {
         let run = self.run_of(&result.agent, result.run).await?;
         if result.call.0 == 0 || result.call.0 > run.state.calls_used {
             return Err(EngineError::UnknownCall);
+        }
+        // Who runs a call knows its result. If that got lost, a person decides, and not whoever has a token.
+        if run.state.call(result.call).is_some_and(|open| open.route != Route::External) {
+            return Err(EngineError::NotExternal);
         }
         if run.state.has_ended() || *self.inner.draining.borrow() {
             return self.inner.record(result).await;
