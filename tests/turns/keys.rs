@@ -3,7 +3,7 @@
 use futures_util::future::join_all;
 use reqwest::Method;
 use serde_json::{Value, json};
-use windlass_tests::{Answer, Server, ServerBuilder, until};
+use windlass_tests::{Answer, McpServer, Server, ServerBuilder, until};
 
 const CONFIG: &str = "
 tools:
@@ -159,4 +159,45 @@ async fn a_decision_that_is_told_again_under_its_key_starts_nothing_a_second_tim
     let record = json!({ "run_id": run, "tool_call_id": call["tool_call_id"], "action": "record", "result": "paid" });
     keyed(&server, path, "another", &record).await.ok();
     assert_eq!(server.ended(&run).await["task_status"], "success");
+}
+
+#[tokio::test]
+async fn a_repeated_enqueue_finds_its_turn_though_nothing_it_needed_is_there_any_more() {
+    let mut server = server().await;
+    let path = "/v1/agents/ada/enqueue";
+    let body = json!({ "input": "call echo", "tools": ["echo"] });
+    let first = keyed(&server, path, "k", &body).await.ok();
+    let run = first["run_id"].as_str().expect("a run").to_owned();
+    server.suspended("ada", &run).await;
+    let action = json!({ "action_id": "click", "tool": "pay" });
+    let acted = server.post("/v1/agents/eve/actions", action.clone()).await.ok();
+    server.kill();
+    // The operator has taken both tools away.
+    let file = server.folder().join("windlass.yaml");
+    let config = std::fs::read_to_string(&file).expect("there is a configuration");
+    std::fs::write(&file, config.replace(CONFIG, "")).expect("the configuration can be written");
+    let server = server.restart(&[]).await;
+    let fresh = keyed(&server, path, "another", &body).await;
+    assert_eq!((fresh.status, fresh.code()), (400, "unknown_tool"));
+    assert_eq!(keyed(&server, path, "k", &body).await.ok()["run_id"], first["run_id"]);
+    assert_eq!(server.post("/v1/agents/eve/actions", action).await.ok()["run_id"], acted["run_id"]);
+    let reordered = r#"{ "tools": ["echo"], "input": "call echo" }"#;
+    let request = server.request(Method::POST, path).header("idempotency-key", "k").header("content-type", "application/json");
+    assert_eq!(server.send(request.body(reordered)).await.ok()["run_id"], first["run_id"], "the order of the fields says nothing");
+    reused(&server, path, json!({ "input": "something else" })).await;
+    assert_eq!(server.number("SELECT count(*) FROM runs"), 2);
+}
+
+#[tokio::test]
+async fn a_repeated_enqueue_finds_its_turn_though_its_tool_server_is_gone() {
+    let tools = McpServer::start().await;
+    let server = ServerBuilder::new(&format!("{}agents: {{ ada: {{ tools: [tools] }} }}\n", tools.config("tools"))).start().await;
+    let path = "/v1/agents/ada/enqueue";
+    let body = json!({ "input": "hello" });
+    let first = keyed(&server, path, "k", &body).await.ok();
+    server.ended(first["run_id"].as_str().expect("a run")).await;
+    drop(tools);
+    let server = server.restart(&[]).await;
+    assert_eq!(keyed(&server, path, "another", &body).await.code(), "tool_server_failed");
+    assert_eq!(keyed(&server, path, "k", &body).await.ok()["run_id"], first["run_id"]);
 }

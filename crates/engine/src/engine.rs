@@ -9,7 +9,7 @@ use windlass_kernel::{
     AgentKey, BoxId, BoxRange, CallNumber, ItemId, ItemKind, NewItem, Opening, ResultField, Route, RunId, Tenant, ToolName, content,
 };
 use windlass_ports::{
-    Clock, CommitKind, Doorbell, Ids, MessageKind, Models, NodeId, Publisher, Ring, RunView, Store, ToolServers,
+    Clock, CommitKind, Doorbell, Enqueued as StoreEnqueued, Ids, MessageKind, Models, NodeId, Publisher, Ring, RunView, Store, ToolServers,
     Views, codec,
 };
 
@@ -142,6 +142,11 @@ impl Engine {
     /// Records a run. It is on disk when this returns, and begins at once if the agent is idle.
     pub async fn enqueue(&self, request: Enqueue) -> Result<Enqueued, EngineError> {
         let key = keys::scoped("turn", &request.agent.agent, request.key);
+        let tenant = request.agent.tenant.clone();
+        // Before anything else: what a first try needed may not be there any more, and is not needed again.
+        if let Some(first) = self.first_run(&tenant, key.as_ref()).await? {
+            return Ok(first);
+        }
         let input: Vec<NewItem> = request.input.into_iter().map(|(kind, content)| self.item(kind, content)).collect::<Result<_, _>>()?;
         let (parent, inherited) = self.context(&request.agent.tenant, request.context_box).await?;
         let result_fields = if request.result_fields.is_empty() { inherited } else { request.result_fields };
@@ -156,18 +161,26 @@ impl Engine {
             dedupe: key.as_ref().map(|request| request.key.clone()),
             input,
             parent,
-            note: None,
+            note: key.as_ref().map(|request| bytes::Bytes::copy_from_slice(&request.asked)),
             erase_ms: None,
             takes: None,
             conversation: None,
             at: self.now(),
         };
         let id = RunId(self.inner.ids.fresh());
-        enqueued(id, self.submit(id, new, request.lineage, Opening::Ask).await?)
+        let outcome = self.submit(id, new, request.lineage, Opening::Ask).await?;
+        match self.first_run(&tenant, key.as_ref().filter(|_| matches!(outcome, StoreEnqueued::Duplicate { .. }))).await? {
+            Some(first) => Ok(first),
+            None => enqueued(id, outcome),
+        }
     }
 
     /// Records a person's action, if its agent is idle.
     pub async fn act(&self, action: Action) -> Result<Enqueued, EngineError> {
+        let dedupe = format!("action:{}/{}", action.agent.agent, action.action_id);
+        if let Some(first) = self.run_under(&action.agent.tenant, &dedupe, None).await? {
+            return Ok(first);
+        }
         let requested = windlass_kernel::RequestedCall {
             provider_id: action.action_id.clone(),
             tool: action.tool.to_string(),
@@ -175,7 +188,7 @@ impl Engine {
         };
         let input = vec![self.item(ItemKind::Call, content::call(CallNumber(1), &requested))?];
         let wishes = Wishes { tools: Some(vec![action.tool]), ..Wishes::default() };
-        let dedupe = Some(format!("action:{}/{}", action.agent.agent, action.action_id));
+        let dedupe = Some(dedupe);
         let manifest = self.pin(&action.agent.agent, wishes)?;
         let kind = MessageKind::UiAction;
         let (note, erase_ms, takes, at) = (None, None, None, self.now());
