@@ -122,6 +122,7 @@ impl From<EngineError> for ApiError {
             EngineError::ConversationsAgent => Self::bad("bad_agent", message),
             EngineError::ConversationFull => Self::bad("conversation_full", message),
             EngineError::NotParked => Self::conflict("not_parked", message),
+            EngineError::NotQuarantined => Self::conflict("not_quarantined", message),
             EngineError::EpochAhead => Self::conflict("epoch_ahead", message),
             EngineError::AgentFull => Self::new(StatusCode::TOO_MANY_REQUESTS, "queue_full", message).retry_after(FULL_RETRY_S),
             EngineError::TenantFull => Self::new(StatusCode::TOO_MANY_REQUESTS, "tenant_full", message).retry_after(FULL_RETRY_S),

@@ -152,6 +152,19 @@ pub enum Verdict {
     Unpark,
 }
 
+/// A person's word that a run which cannot be read is given up.
+#[derive(Clone, Debug)]
+pub struct Abandon {
+    /// Of which agent.
+    pub agent: AgentKey,
+    /// Which run.
+    pub run: RunId,
+    /// Who decides.
+    pub source: Option<String>,
+    /// The same decision with the same key is applied once.
+    pub key: Option<RequestKey>,
+}
+
 /// Why the engine does not do what it was asked. Nothing has changed.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
@@ -220,6 +233,9 @@ pub enum EngineError {
     /// There is nothing to decide.
     #[error("nothing of this turn waits for a decision")]
     NotParked,
+    /// There is nothing to give up.
+    #[error("the agent is not quarantined for this turn; a turn that can be read is stopped")]
+    NotQuarantined,
     /// The epoch is one the run never had.
     #[error("the turn has no such epoch yet")]
     EpochAhead,

@@ -68,6 +68,10 @@ pub trait Store: Send + Sync {
     /// Takes an agent out of the way whose stored state cannot be read: suspended, with nothing due, the reason on record.
     async fn quarantine(&self, agent: AgentKey, reason: String) -> Result<(), StoreError>;
 
+    /// Ends the run that an agent was quarantined for, as failed, and leases the agent to the next. Of what is stored of the run nothing
+    /// need be readable but that it is there.
+    async fn abandon(&self, agent: AgentKey, given_up: GivenUp) -> Result<Abandoned, StoreError>;
+
     /// Erases what a run was given and what it said, for good: content, journal and note. A skeleton stays: id, times, how it ended,
     /// what it used. Content that another run reads stays with that one. A run that has not ended is left alone.
     async fn erase(&self, tenant: Tenant, run: RunId) -> Result<(), StoreError>;
@@ -279,6 +283,33 @@ pub enum Withdrawn {
     Done,
     /// It is not queued (any more).
     NotQueued,
+}
+
+/// A run that a person gives up.
+#[derive(Clone, Debug)]
+pub struct GivenUp {
+    /// Which run.
+    pub run: RunId,
+    /// Who owns the head from here on.
+    pub node: NodeId,
+    /// Its deliverable.
+    pub deliverable: NewItem,
+    /// The person's word.
+    pub message: NewMessage,
+    /// When.
+    pub now: Timestamp,
+}
+
+/// What became of a wish to give a run up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Abandoned {
+    /// It is over.
+    Done {
+        /// Whether the agent is leased to another run now.
+        next_leased: bool,
+    },
+    /// Its agent is not quarantined for it.
+    NotQuarantined,
 }
 
 /// A result from outside the owner.

@@ -21,6 +21,8 @@ pub trait Views: Send + Sync {
     async fn head(&self, agent: &AgentKey) -> Result<Option<HeadView>, StoreError>;
     /// A run.
     async fn run(&self, tenant: &Tenant, run: RunId) -> Result<Option<RunView>, StoreError>;
+    /// Whose a run is, also of one that cannot be read.
+    async fn agent_of(&self, tenant: &Tenant, run: RunId) -> Result<Option<AgentKey>, StoreError>;
     /// The run that took over another's calls.
     async fn run_taking(&self, tenant: &Tenant, run: RunId) -> Result<Option<RunId>, StoreError>;
     /// The run that has a dedupe key.

@@ -83,6 +83,10 @@ pub(crate) fn run<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, run: RunId) -> O
     rows.run(run)?.filter(|row| row.brief.agent.tenant == *tenant).map(|row| run_view(rows, row)).transpose()
 }
 
+pub(crate) fn agent_of<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, run: RunId) -> Outcome<Option<AgentKey>> {
+    Ok(rows.run_brief(run)?.map(|run| run.agent).filter(|agent| agent.tenant == *tenant))
+}
+
 pub(crate) fn run_from<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, ordinal: u64) -> Outcome<Option<RunView>> {
     rows.run_from(agent, ordinal)?.map(|row| run_view(rows, row)).transpose()
 }

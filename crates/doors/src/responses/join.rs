@@ -144,7 +144,8 @@ async fn is_free(state: &DoorState, caller: &Caller, run: RunId) -> Result<bool,
 /// A client that comes back after a failure wants another try, and so does one that came too late. Anything else that is over is
 /// an end it has missed, as long as it is not erased.
 fn is_worth_it(view: &RunView) -> bool {
-    let is_lost = matches!(&view.state.phase, Phase::Ended { reason: EndReason::ModelFailed(_) | EndReason::Stopped, .. });
+    let is_lost =
+        matches!(&view.state.phase, Phase::Ended { reason: EndReason::ModelFailed(_) | EndReason::Stopped | EndReason::Abandoned, .. });
     view.note.is_some() && !is_lost
 }
 

@@ -19,6 +19,10 @@ impl Views for SimStore {
         self.read(self.data().run(tenant, run)).await
     }
 
+    async fn agent_of(&self, tenant: &Tenant, run: RunId) -> Result<Option<AgentKey>, StoreError> {
+        self.read(self.data().agent_of(tenant, run)).await
+    }
+
     async fn run_taking(&self, tenant: &Tenant, run: RunId) -> Result<Option<RunId>, StoreError> {
         self.read(self.data().run_taking(tenant, run)).await
     }

@@ -140,6 +140,7 @@ macro_rules! conformance {
             sweep::a_postponed_model_call_is_due;
             sweep::a_lost_owners_agents_are_orphans;
             sweep::a_quarantined_agent_is_left_alone;
+            sweep::a_quarantined_agent_goes_on_when_its_run_is_given_up;
             sweep::pending_messages_of_a_lost_owner_are_due;
             publishing::nothing_is_noted_unless_asked_for;
         }

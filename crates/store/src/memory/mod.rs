@@ -14,9 +14,9 @@ use async_trait::async_trait;
 use tokio::time::Instant;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, ItemId, NewItem, Run, RunId, Said, Tenant, Timestamp};
 use windlass_ports::{
-    Announcement, BoxView, CallClaim, CallView, ClaimedCall, Commit, Committed, ConversationChange, ConversationView, Conversed, Edge,
-    Enqueued, Guard, HeadView, InboxView, Item, JournalEntry, KeptAnswer, Loaded, MessageId, NewReport, NewRun, NodeId, OutboxRow, Page,
-    Part, Passage, RunView, Store, StoreError, Taken, Views, Withdrawn,
+    Abandoned, Announcement, BoxView, CallClaim, CallView, ClaimedCall, Commit, Committed, ConversationChange, ConversationView, Conversed,
+    Edge, Enqueued, GivenUp, Guard, HeadView, InboxView, Item, JournalEntry, KeptAnswer, Loaded, MessageId, NewReport, NewRun, NodeId,
+    OutboxRow, Page, Part, Passage, RunView, Store, StoreError, Taken, Views, Withdrawn,
 };
 
 use crate::{
@@ -131,6 +131,10 @@ impl Store for MemoryStore {
         self.write(|rows| verbs::quarantine(rows, &agent, &reason))
     }
 
+    async fn abandon(&self, agent: AgentKey, given_up: GivenUp) -> Result<Abandoned, StoreError> {
+        self.write(|rows| verbs::abandon(rows, self.options, &agent, &given_up))
+    }
+
     async fn erase(&self, tenant: Tenant, run: RunId) -> Result<(), StoreError> {
         self.write(|rows| verbs::erase(rows, &tenant, run))
     }
@@ -170,6 +174,10 @@ impl Views for MemoryStore {
 
     async fn run(&self, tenant: &Tenant, run: RunId) -> Result<Option<RunView>, StoreError> {
         self.read(|rows| reading::run(rows, tenant, run))
+    }
+
+    async fn agent_of(&self, tenant: &Tenant, run: RunId) -> Result<Option<AgentKey>, StoreError> {
+        self.read(|rows| reading::agent_of(rows, tenant, run))
     }
 
     async fn run_taking(&self, tenant: &Tenant, run: RunId) -> Result<Option<RunId>, StoreError> {

@@ -38,6 +38,10 @@ impl Views for PartedStore {
         self.views_of_run(run)?.run(tenant, run).await
     }
 
+    async fn agent_of(&self, tenant: &Tenant, run: RunId) -> Result<Option<AgentKey>, StoreError> {
+        self.views_of_run(run)?.agent_of(tenant, run).await
+    }
+
     async fn run_taking(&self, tenant: &Tenant, run: RunId) -> Result<Option<RunId>, StoreError> {
         match self.memory.taker(tenant, run)? {
             Some(taker) => Ok(Some(taker)),

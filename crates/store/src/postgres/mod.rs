@@ -36,8 +36,8 @@ use std::{
 use async_trait::async_trait;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, NewItem, RunId, Tenant, Timestamp};
 use windlass_ports::{
-    Announcement, CallClaim, ClaimedCall, Commit, Committed, ConversationChange, Conversed, Enqueued, Guard, Loaded, MessageId, NewReport,
-    NewRun, NodeId, OutboxRow, Store, StoreError, Taken, Withdrawn, conversation_agent,
+    Abandoned, Announcement, CallClaim, ClaimedCall, Commit, Committed, ConversationChange, Conversed, Enqueued, GivenUp, Guard, Loaded,
+    MessageId, NewReport, NewRun, NodeId, OutboxRow, Store, StoreError, Taken, Withdrawn, conversation_agent,
 };
 
 use crate::{StoreOptions, rows::Reads, verbs};
@@ -182,6 +182,12 @@ impl Store for PostgresStore {
 
     async fn quarantine(&self, agent: AgentKey, reason: String) -> Result<(), StoreError> {
         self.writer(&agent).write(Wants::of_agent(&agent), move |rows| verbs::quarantine(rows, &agent, &reason)).await
+    }
+
+    async fn abandon(&self, agent: AgentKey, given_up: GivenUp) -> Result<Abandoned, StoreError> {
+        let options = self.options;
+        let wants = Wants { numbers: 1, ..Wants::of_agent(&agent).with_items(std::slice::from_ref(&given_up.deliverable)) };
+        self.writer(&agent).write(wants, move |rows| verbs::abandon(rows, options, &agent, &given_up)).await
     }
 
     async fn erase(&self, tenant: Tenant, run: RunId) -> Result<(), StoreError> {

@@ -54,6 +54,10 @@ macro_rules! views_over_readers {
                 self.readers.read(|rows| reading::run(rows, tenant, run)).await
             }
 
+            async fn agent_of(&self, tenant: &Tenant, run: RunId) -> Result<Option<AgentKey>, StoreError> {
+                self.readers.read(|rows| reading::agent_of(rows, tenant, run)).await
+            }
+
             async fn run_taking(&self, tenant: &Tenant, run: RunId) -> Result<Option<RunId>, StoreError> {
                 self.readers.read(|rows| reading::run_taking(rows, tenant, run)).await
             }

@@ -47,6 +47,11 @@ macro_rules! views_over_readers {
                 self.readers.read(move |rows| reading::run(rows, &tenant, run)).await
             }
 
+            async fn agent_of(&self, tenant: &Tenant, run: RunId) -> Result<Option<AgentKey>, StoreError> {
+                let tenant = tenant.clone();
+                self.readers.read(move |rows| reading::agent_of(rows, &tenant, run)).await
+            }
+
             async fn run_taking(&self, tenant: &Tenant, run: RunId) -> Result<Option<RunId>, StoreError> {
                 let tenant = tenant.clone();
                 self.readers.read(move |rows| reading::run_taking(rows, &tenant, run)).await

@@ -39,7 +39,7 @@ pub(super) struct Left {
 }
 
 impl Left {
-    const EVERYTHING: Left = Left { calls: true, messages: true };
+    pub(super) const EVERYTHING: Left = Left { calls: true, messages: true };
 }
 
 /// Applies a transition if its guard holds. Applied already is success.
