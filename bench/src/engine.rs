@@ -119,7 +119,7 @@ pub async fn enqueue(engine: &Engine, agent: &AgentKey, tool: &str) -> RunId {
         tools: Some(vec![tool.into()]),
         context_box: None,
         result_fields: Vec::new(),
-        idempotency_key: None,
+        key: None,
         lineage: Lineage::default(),
     };
     engine.enqueue(request).await.expect("the engine takes the run").run

@@ -167,15 +167,15 @@ impl World {
         self.post(&format!("/v1/agents/{agent}/stop"), body).await;
     }
 
-    /// Decides about a parked call. A repeated decision may find that the first one was taken.
+    /// Decides about a parked call. Without an answer the decision is told again under its key.
     pub async fn reconcile(&mut self, run: &str, call: &str, action: &str) {
         let mut body = json!({ "run_id": run, "tool_call_id": call, "action": action });
         if action == "record" {
             body["result"] = json!({ "found": "in the books" });
         }
-        let (answer, is_repeated) = self.send(Method::POST, "/v1/windlass/reconcile", Some(&body), None).await;
-        let was_taken = is_repeated && answer.status == 409;
-        assert!(was_taken || answer.status == 200, "reconcile {action}: {} {}", answer.status, answer.body);
+        let key = format!("{call} {action}");
+        let (answer, _) = self.send(Method::POST, "/v1/windlass/reconcile", Some(&body), Some(&key)).await;
+        assert_eq!(answer.status, 200, "reconcile {action}: {}", answer.body);
     }
 
     /// Waits until a run has ended.

@@ -6,6 +6,7 @@ mod boxes;
 mod core;
 mod deliver;
 mod enqueue;
+mod keys;
 mod look;
 mod models;
 mod only_sqlite;

@@ -231,6 +231,39 @@ async fn f_006_one_corrupt_row_never_stops_the_sweep() {
     assert_eq!(server.ended(&fresh).await["task_status"], "success");
 }
 
+#[tokio::test]
+async fn f_006_an_agent_whose_turn_cannot_be_read_goes_on_when_a_person_gives_the_turn_up() {
+    for broken in ["UPDATE runs SET state = unhex('7b7d') WHERE agent = 'a'", "UPDATE stretches SET events = '[[\"nonsense\",{}]]'"] {
+        let mut server = server().await;
+        let run = server.enqueue("a", "call quick").await;
+        server.suspended("a", &run).await;
+        server.kill();
+        server.database().execute(broken).expect("it can be broken");
+        let server = server.restart(&[]).await;
+        until("it is taken out of the way", || async { (server.get("/v1/agents/a").await.body["quarantined"] == true).then_some(()) })
+            .await;
+        let body = json!({ "run_id": run, "action": "abandon" });
+        let next = server.post("/v1/agents/a/enqueue", json!({ "input": "still there?" })).await.ok();
+        assert_eq!(next["status"], "queued", "it waits behind what cannot be read");
+        let ask =
+            || server.send(server.request(reqwest::Method::POST, "/v1/windlass/reconcile").header("idempotency-key", "k").json(&body));
+        let first = ask().await.ok();
+        assert_eq!(ask().await.ok(), first, "under its key the same again");
+        let ended = server.ended(&run).await;
+        assert_eq!((&ended["task_status"], &ended["end_reason"]), (&json!("failed"), &json!("abandoned")));
+        let said = server.content(&ended["deliverable_item_id"]).await["text"].to_string();
+        assert!(said.contains("could not be read"), "{said}");
+        assert_eq!(server.calls(&run).await[0]["status"], "dropped");
+        let next = next["run_id"].as_str().expect("a run");
+        assert_eq!(server.ended(next).await["task_status"], "success", "the next one begins");
+        assert_eq!(server.agent_is("a", "idle").await["quarantined"], false);
+        for unmoved in [run.as_str(), next] {
+            let answer = server.post("/v1/windlass/reconcile", json!({ "run_id": unmoved, "action": "abandon" })).await;
+            assert_eq!((answer.status, answer.code()), (409, "not_quarantined"));
+        }
+    }
+}
+
 /// A worker takes a call for a second and is never heard of again.
 async fn die_with_a_call(server: &Server, tool: &str) -> Value {
     until("the call can be claimed", || async {

@@ -1,7 +1,7 @@
 //! Reports: what a tool's result, a deadline, a late or repeated result do to a turn.
 
 use serde_json::{Value, json};
-use windlass_tests::{FakeModel, Scene, Server, ServerBuilder, until};
+use windlass_tests::{FakeModel, McpServer, Scene, Server, ServerBuilder, until};
 
 const CONFIG: &str = "
 tools:
@@ -333,4 +333,35 @@ async fn f_010_no_result_is_ever_deferred() {
     assert_eq!(server.number("SELECT count(*) FROM inbox WHERE kind = 'tool_result' AND status <> 'consumed'"), 0);
     let waited = "SELECT max(processed_at - created_at) FROM inbox WHERE kind = 'tool_result'";
     assert!(server.number(waited) < 1000, "a deferred one would have waited a second");
+}
+
+#[tokio::test]
+async fn a_call_that_the_server_runs_itself_is_not_settled_by_a_report() {
+    let tools = McpServer::start().await;
+    let model = FakeModel::start(vec![Scene::Call(vec![("sleep_ms", json!({ "ms": 60_000 }))]), Scene::Say("done")]).await;
+    let mcp = format!("tools: {{ mcp: [ {{ label: tools, url: '{}', effects: {{ sleep_ms: write }} }} ] }}\n", tools.url);
+    let config = format!("{mcp}{}agents: {{ a: {{ tools: [tools] }} }}\nlimits: {{ sweep_interval: 20ms, lease: 2s }}\n", model.config());
+    let mut server = ServerBuilder::new(&config).start().await;
+    let run = server.enqueue("a", "go").await;
+    tools.runs("sleep_ms", 1).await;
+    let call = server.calls(&run).await.remove(0);
+    assert_eq!((&call["route"], &call["effect"]), (&json!("in_process"), &json!("write")));
+    let body = json!({ "agent_turn_id": run, "tool_call_id": call["tool_call_id"], "status": "success", "result": "made up" });
+    let refused = async |server: &Server| {
+        let before = server.journal(&run).await;
+        let answer = server.post("/v1/agents/a/report", body.clone()).await;
+        assert_eq!((answer.status, answer.code()), (409, "not_external"), "{}", answer.body);
+        assert_eq!(server.journal(&run).await, before, "nothing has changed");
+        assert_eq!(server.number("SELECT count(*) FROM inbox WHERE kind = 'tool_result'"), 0);
+    };
+    refused(&server).await;
+    assert_eq!(tools.running("sleep_ms"), 1, "it runs on");
+    server.kill();
+    let server = server.restart(&[]).await;
+    until("the cut write is parked", || async { (server.calls(&run).await[0]["status"] == "parked").then_some(()) }).await;
+    refused(&server).await;
+    let record = json!({ "run_id": run, "tool_call_id": call["tool_call_id"], "action": "record", "result": "a person looked" });
+    server.post("/v1/windlass/reconcile", record).await.ok();
+    assert_eq!(server.ended(&run).await["task_status"], "success");
+    assert_eq!(tools.starts("sleep_ms").len(), 1);
 }

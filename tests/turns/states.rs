@@ -1,5 +1,7 @@
 //! The states of a head, what each of them means, and what is told of them.
 
+use std::collections::BTreeSet;
+
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use windlass_tests::{Scene, until};
@@ -86,11 +88,30 @@ async fn c_011_under_load_no_other_edge_is_ever_taken() {
         server.all_ended(&enqueued).await;
     };
     tokio::select! { () = service => {}, () = all_end => {} }
+    let action = server.post("/v1/agents/ada/actions", json!({ "action_id": "click", "tool": "echo" })).await.ok();
+    serve(&server, "echo", 1).await;
+    server.ended(action["run_id"].as_str().expect("a run")).await;
     let within = [("dispatched", "running"), ("running", "suspended"), ("suspended", "running")];
+    // The lease and the first step after it are one commit where a worker is at hand. A turn begins with the model, an action with its
+    // call, for which it waits.
+    let begins = |kind: &str, to: &str| match kind {
+        "turn" => ["dispatched", "running"].contains(&to),
+        "ui_action" => ["dispatched", "suspended"].contains(&to),
+        other => panic!("{other} begins no turn"),
+    };
+    let kind = |run: &Option<String>| match run {
+        Some(run) if action["run_id"].as_str().map(hex) == Some(run.as_str()) => "ui_action",
+        Some(_) => "turn",
+        None => panic!("what is not idle has a turn"),
+    };
+    let mut begun = BTreeSet::new();
     for seen in moves(&server, "ada") {
         let is_legal = match (seen.is_same_run(), seen.edge()) {
             (true, (from, to)) => from == to || within.contains(&(from, to)),
-            (false, ("idle", to)) => to != "idle",
+            (false, ("idle", to)) => {
+                begun.insert((kind(&seen.new_run), to.to_owned()));
+                begins(kind(&seen.new_run), to)
+            }
             (false, (_, to)) => to == "idle" || to == "dispatched",
         };
         assert!(is_legal, "{seen:?}");
@@ -98,6 +119,7 @@ async fn c_011_under_load_no_other_edge_is_ever_taken() {
         let is_lease = !seen.is_same_run() && seen.new_run.is_some();
         assert!(if is_lease { seen.new_epoch > seen.old_epoch } else { seen.new_epoch >= seen.old_epoch }, "{seen:?}");
     }
+    assert!(begun.contains(&("turn", "running".to_owned())) && begun.contains(&("ui_action", "suspended".to_owned())), "{begun:?}");
 }
 
 #[tokio::test]

@@ -130,6 +130,22 @@ async fn c_033_a_refused_row_holds_up_nothing_behind_it() {
 }
 
 #[tokio::test]
+async fn c_033_a_row_without_an_epoch_is_taken_under_the_one_its_turn_was_leased_with() {
+    let (server, _model, run, calls, holder) = waiting_unattended(2).await;
+    let leased = head(&server, "ada").await["turn_epoch"].clone();
+    server.report(&calls[0], json!(1)).await.ok();
+    let mut body = json!({ "agent_turn_id": run, "tool_call_id": calls[1]["tool_call_id"], "status": "success", "result": 2 });
+    body["turn_epoch"] = json!(0);
+    server.post("/v1/agents/ada/report", body).await.ok();
+    let waiting = server.inbox_of("ada", "tool_result").await;
+    assert!(waiting.iter().all(|row| row["status"] == "pending" && row["turn_epoch"] == Value::Null), "{waiting:?}");
+    stop(&server, "holder", &holder).await;
+    assert_eq!(server.ended(&run).await["turn_epoch"], leased, "no epoch was made up for them");
+    let taken = server.inbox_of("ada", "tool_result").await;
+    assert!(taken.iter().all(|row| row["status"] == "consumed" && row["turn_epoch"] == leased), "{taken:?}");
+}
+
+#[tokio::test]
 async fn c_034_a_lease_raises_the_epoch_and_shows_where_the_turn_comes_from() {
     let server = office().await;
     for number in 1..=3_u64 {

@@ -15,6 +15,8 @@ mod core;
 mod deliver;
 #[path = "../turns/enqueue.rs"]
 mod enqueue;
+#[path = "../turns/keys.rs"]
+mod keys;
 #[path = "../turns/look.rs"]
 mod look;
 #[path = "../turns/models.rs"]

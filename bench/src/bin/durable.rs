@@ -135,8 +135,15 @@ impl Bench {
         let tool = ToolName::from("claimed");
         let mut news = self.engine.watch_tool(&TENANT.into(), &tool);
         loop {
-            let request =
-                ClaimRequest { tenant: TENANT.into(), tool: tool.clone(), worker: "w".into(), max: 64, lease_ms: 60_000, key: None };
+            let request = ClaimRequest {
+                tenant: TENANT.into(),
+                tool: tool.clone(),
+                worker: "w".into(),
+                max: 64,
+                lease_ms: 60_000,
+                key: None,
+                request: None,
+            };
             let calls = self.engine.claim(request).await.expect("the engine gives calls");
             if calls.is_empty() {
                 news.changed().await;
@@ -152,6 +159,7 @@ impl Bench {
                     result,
                     after: None,
                     source: None,
+                    key: None,
                 };
                 tokio::spawn(async move { engine.report(report).await.expect("the engine takes the result") });
             }

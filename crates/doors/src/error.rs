@@ -107,9 +107,14 @@ impl From<EngineError> for ApiError {
             EngineError::UnknownBox => Self::bad("unknown_box", message),
             EngineError::UnknownRun => Self::not_found("unknown_turn", message),
             EngineError::UnknownCall => Self::not_found("unknown_call", message),
+            EngineError::NotExternal => {
+                let hint = "if it is parked, decide with POST /v1/windlass/reconcile";
+                Self::conflict("not_external", message).hint(Some(hint.to_owned()))
+            }
             EngineError::ToolServer(_) => Self::new(StatusCode::FAILED_DEPENDENCY, "tool_server_failed", message),
             EngineError::TooDeep { .. } => Self::new(StatusCode::UNPROCESSABLE_ENTITY, "recursion_depth_exceeded", message),
             EngineError::TakenBefore(_) => Self::conflict("taken_before", message),
+            EngineError::KeyReused => Self::conflict("idempotency_key_reused", message),
             EngineError::Busy => Self::conflict("busy", message),
             EngineError::UnknownConversation => Self::not_found("unknown_conversation", message),
             EngineError::ConversationBusy => Self::conflict("conversation_locked", message),
@@ -117,6 +122,7 @@ impl From<EngineError> for ApiError {
             EngineError::ConversationsAgent => Self::bad("bad_agent", message),
             EngineError::ConversationFull => Self::bad("conversation_full", message),
             EngineError::NotParked => Self::conflict("not_parked", message),
+            EngineError::NotQuarantined => Self::conflict("not_quarantined", message),
             EngineError::EpochAhead => Self::conflict("epoch_ahead", message),
             EngineError::AgentFull => Self::new(StatusCode::TOO_MANY_REQUESTS, "queue_full", message).retry_after(FULL_RETRY_S),
             EngineError::TenantFull => Self::new(StatusCode::TOO_MANY_REQUESTS, "tenant_full", message).retry_after(FULL_RETRY_S),

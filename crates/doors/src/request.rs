@@ -2,6 +2,7 @@
 
 mod body;
 mod fields;
+mod fingerprint;
 mod headers;
 mod items;
 mod path;
@@ -9,7 +10,8 @@ mod query;
 
 pub(crate) use body::JsonBody;
 pub(crate) use fields::{Fields, text_of};
-pub(crate) use headers::{header_key, idempotency_key, last_event_id, trace};
+pub(crate) use fingerprint::fingerprint;
+pub(crate) use headers::{header_key, idempotency_key, last_event_id, request_key, trace};
 pub(crate) use items::{item_of, items_of};
 pub(crate) use path::{AgentPath, IdPath, ToolPath};
 pub(crate) use query::Query;

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use windlass_kernel::{AfterExecution, AgentKey, BoxId, CallNumber, Epoch, ItemKind, ResultField, RunId, TaskStatus, ToolName};
-use windlass_ports::{Lineage, MessageId, ServerError, StoreError};
+use windlass_ports::{Lineage, MessageId, RequestKey, ServerError, StoreError};
 
 /// A request for a run.
 #[derive(Clone, Debug)]
@@ -22,7 +22,7 @@ pub struct Enqueue {
     /// What the deliverable should contain.
     pub result_fields: Vec<ResultField>,
     /// The same request with the same key is the same run.
-    pub idempotency_key: Option<String>,
+    pub key: Option<RequestKey>,
     /// Where it comes from.
     pub lineage: Lineage,
 }
@@ -72,6 +72,8 @@ pub struct ToolResult {
     pub after: Option<AfterExecution>,
     /// Who says so.
     pub source: Option<String>,
+    /// The same report with the same key is answered as before.
+    pub key: Option<RequestKey>,
 }
 
 /// A result that was taken.
@@ -96,6 +98,8 @@ pub struct Stop {
     pub epoch: Option<Epoch>,
     /// Who asks.
     pub source: Option<String>,
+    /// The same wish with the same key is answered as before.
+    pub key: Option<RequestKey>,
 }
 
 /// What a stop found.
@@ -118,6 +122,8 @@ pub struct Reconcile {
     pub verdict: Verdict,
     /// Who decides.
     pub source: Option<String>,
+    /// The same decision with the same key is applied once.
+    pub key: Option<RequestKey>,
 }
 
 /// What a person decides.
@@ -146,6 +152,19 @@ pub enum Verdict {
     Unpark,
 }
 
+/// A person's word that a run which cannot be read is given up.
+#[derive(Clone, Debug)]
+pub struct Abandon {
+    /// Of which agent.
+    pub agent: AgentKey,
+    /// Which run.
+    pub run: RunId,
+    /// Who decides.
+    pub source: Option<String>,
+    /// The same decision with the same key is applied once.
+    pub key: Option<RequestKey>,
+}
+
 /// Why the engine does not do what it was asked. Nothing has changed.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
@@ -164,6 +183,9 @@ pub enum EngineError {
     /// The run never made such a call.
     #[error("the turn has made no such call")]
     UnknownCall,
+    /// The call is this server's own to run.
+    #[error("the server runs this call itself; its result is not to be reported")]
+    NotExternal,
     /// Another run took over the calls.
     #[error("the calls this would go on with were taken over by another turn")]
     TakenBefore(RunId),
@@ -178,6 +200,9 @@ pub enum EngineError {
         /// How deep a run may be.
         limit: u32,
     },
+    /// The key was used for something else.
+    #[error("this Idempotency-Key was used for another request; use a fresh key for a new one")]
+    KeyReused,
     /// An action found the agent busy.
     #[error("the agent is busy with another turn")]
     Busy,
@@ -208,6 +233,9 @@ pub enum EngineError {
     /// There is nothing to decide.
     #[error("nothing of this turn waits for a decision")]
     NotParked,
+    /// There is nothing to give up.
+    #[error("the agent is not quarantined for this turn; a turn that can be read is stopped")]
+    NotQuarantined,
     /// The epoch is one the run never had.
     #[error("the turn has no such epoch yet")]
     EpochAhead,

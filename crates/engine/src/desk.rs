@@ -112,6 +112,7 @@ impl Inner {
                 after: result.after,
                 source: result.source,
                 reason: None,
+                key: result.key,
             },
             now: self.clock.now(),
         })

@@ -6,10 +6,11 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 use windlass_kernel::{
-    AgentKey, BoxId, BoxRange, CallNumber, ItemId, ItemKind, NewItem, Opening, ResultField, RunId, Tenant, ToolName, content,
+    AgentKey, BoxId, BoxRange, CallNumber, ItemId, ItemKind, NewItem, Opening, ResultField, Route, RunId, Tenant, ToolName, content,
 };
 use windlass_ports::{
-    Clock, CommitKind, Doorbell, Ids, MessageKind, Models, NodeId, Publisher, Ring, RunView, Store, ToolServers, Views, codec,
+    Clock, CommitKind, Doorbell, Enqueued as StoreEnqueued, Ids, MessageKind, Models, NodeId, Publisher, Ring, RunView, Store, ToolServers,
+    Views, codec,
 };
 
 use crate::{
@@ -17,6 +18,7 @@ use crate::{
     bells,
     crash::CrashPoints,
     gate::Gates,
+    keys,
     lease::{self, Lease},
     live::Live,
     note::{Answer, Note},
@@ -139,34 +141,46 @@ impl Engine {
 
     /// Records a run. It is on disk when this returns, and begins at once if the agent is idle.
     pub async fn enqueue(&self, request: Enqueue) -> Result<Enqueued, EngineError> {
+        let key = keys::scoped("turn", &request.agent.agent, request.key);
+        let tenant = request.agent.tenant.clone();
+        // Before anything else: what a first try needed may not be there any more, and is not needed again.
+        if let Some(first) = self.first_run(&tenant, key.as_ref()).await? {
+            return Ok(first);
+        }
         let input: Vec<NewItem> = request.input.into_iter().map(|(kind, content)| self.item(kind, content)).collect::<Result<_, _>>()?;
         let (parent, inherited) = self.context(&request.agent.tenant, request.context_box).await?;
         let result_fields = if request.result_fields.is_empty() { inherited } else { request.result_fields };
         let names = request.tools.as_deref().unwrap_or_else(|| self.inner.roster.tool_names(&request.agent.agent));
         let offers = self.offers(&request.agent.tenant, names).await?;
         let wishes = Wishes { model: request.model, instructions: request.instructions, tools: request.tools, offers, result_fields };
-        // A key is the agent's own: the same one elsewhere is another request.
-        let dedupe = request.idempotency_key.map(|key| format!("turn:{}/{key}", request.agent.agent));
         let manifest = self.pin(&request.agent.agent, wishes)?;
         let new = NewTurn {
             agent: request.agent,
             kind: MessageKind::Turn,
             manifest,
-            dedupe,
+            dedupe: key.as_ref().map(|request| request.key.clone()),
             input,
             parent,
-            note: None,
+            note: key.as_ref().map(|request| bytes::Bytes::copy_from_slice(&request.asked)),
             erase_ms: None,
             takes: None,
             conversation: None,
             at: self.now(),
         };
         let id = RunId(self.inner.ids.fresh());
-        enqueued(id, self.submit(id, new, request.lineage, Opening::Ask).await?)
+        let outcome = self.submit(id, new, request.lineage, Opening::Ask).await?;
+        match self.first_run(&tenant, key.as_ref().filter(|_| matches!(outcome, StoreEnqueued::Duplicate { .. }))).await? {
+            Some(first) => Ok(first),
+            None => enqueued(id, outcome),
+        }
     }
 
     /// Records a person's action, if its agent is idle.
     pub async fn act(&self, action: Action) -> Result<Enqueued, EngineError> {
+        let dedupe = format!("action:{}/{}", action.agent.agent, action.action_id);
+        if let Some(first) = self.run_under(&action.agent.tenant, &dedupe, None).await? {
+            return Ok(first);
+        }
         let requested = windlass_kernel::RequestedCall {
             provider_id: action.action_id.clone(),
             tool: action.tool.to_string(),
@@ -174,7 +188,7 @@ impl Engine {
         };
         let input = vec![self.item(ItemKind::Call, content::call(CallNumber(1), &requested))?];
         let wishes = Wishes { tools: Some(vec![action.tool]), ..Wishes::default() };
-        let dedupe = Some(format!("action:{}/{}", action.agent.agent, action.action_id));
+        let dedupe = Some(dedupe);
         let manifest = self.pin(&action.agent.agent, wishes)?;
         let kind = MessageKind::UiAction;
         let (note, erase_ms, takes, at) = (None, None, None, self.now());
@@ -185,12 +199,20 @@ impl Engine {
     }
 
     /// Takes a call's result. It is on disk when this returns; a repeated one is only acknowledged.
-    pub async fn report(&self, result: ToolResult) -> Result<Reported, EngineError> {
+    pub async fn report(&self, mut result: ToolResult) -> Result<Reported, EngineError> {
         self.inner.crash.after_effect("tool_start");
+        result.key = keys::scoped("report", &result.agent.agent, result.key);
+        if let Some(before) = self.inner.reported(&result.agent, result.key.as_ref()).await? {
+            return Ok(before);
+        }
         self.check_size(result.result.len())?;
         let run = self.run_of(&result.agent, result.run).await?;
         if result.call.0 == 0 || result.call.0 > run.state.calls_used {
             return Err(EngineError::UnknownCall);
+        }
+        // Who runs a call knows its result. If that got lost, a person decides, and not whoever has a token.
+        if run.state.call(result.call).is_some_and(|open| open.route != Route::External) {
+            return Err(EngineError::NotExternal);
         }
         if run.state.has_ended() || *self.inner.draining.borrow() {
             return self.inner.record(result).await;
@@ -206,7 +228,11 @@ impl Engine {
     }
 
     /// Ends a run, wherever it is. A model call in flight is called off.
-    pub async fn stop(&self, stop: Stop) -> Result<Stopped, EngineError> {
+    pub async fn stop(&self, mut stop: Stop) -> Result<Stopped, EngineError> {
+        stop.key = keys::scoped("stop", &stop.agent.agent, stop.key);
+        if self.inner.answered(&stop.agent.tenant, stop.key.as_ref()).await?.is_some() {
+            return Ok(Stopped::Now);
+        }
         let run = self.run_of(&stop.agent, stop.run).await?;
         if stop.epoch.is_some_and(|given| run.epoch.is_none_or(|epoch| given > epoch)) {
             return Err(EngineError::EpochAhead);
@@ -215,8 +241,12 @@ impl Engine {
         self.ask(&agent, |answer| Note::Stop(Box::new(stop), answer)).await
     }
 
-    /// Applies a person's decision about something parked.
-    pub async fn reconcile(&self, reconcile: Reconcile) -> Result<(), EngineError> {
+    /// Applies a person's decision about something parked. One that has a key is applied once, however often it is told.
+    pub async fn reconcile(&self, mut reconcile: Reconcile) -> Result<(), EngineError> {
+        reconcile.key = keys::scoped("reconcile", &reconcile.agent.agent, reconcile.key);
+        if self.inner.answered(&reconcile.agent.tenant, reconcile.key.as_ref()).await?.is_some() {
+            return Ok(());
+        }
         self.run_of(&reconcile.agent, reconcile.run).await?;
         let agent = reconcile.agent.clone();
         self.ask(&agent, |answer| Note::Reconcile(Box::new(reconcile), answer)).await

@@ -3,6 +3,7 @@
 //! The engine never decides what a run does, that is the kernel's; it sees to it that what the kernel decided is committed,
 //! that effects start only from committed rows, and that nothing committed is ever left lying.
 
+mod abandon;
 mod api;
 mod bells;
 mod compaction;
@@ -17,6 +18,7 @@ mod failover;
 mod follow;
 mod gate;
 mod gather;
+mod keys;
 mod lease;
 mod live;
 pub mod messages;
@@ -36,7 +38,7 @@ mod watch;
 mod worker;
 mod workers;
 
-pub use api::{Action, EngineError, Enqueue, Enqueued, Reconcile, Reported, Stop, Stopped, ToolResult, Verdict};
+pub use api::{Abandon, Action, EngineError, Enqueue, Enqueued, Reconcile, Reported, Stop, Stopped, ToolResult, Verdict};
 pub use compaction::KEPT_BYTES_MAX;
 pub use crash::{CrashPoints, UnknownPoint};
 pub use engine::{Engine, Parts};

@@ -1,9 +1,9 @@
 //! Calls that services outside run: claimed, prolonged, given back. The result comes as a report.
 
 use windlass_kernel::{CallNumber, RunId, Tenant, ToolName};
-use windlass_ports::{CallClaim, ClaimedCall, CommitKind};
+use windlass_ports::{CallClaim, ClaimedCall, CommitKind, RequestKey};
 
-use crate::{api::EngineError, engine::Engine, watch::Watch};
+use crate::{api::EngineError, engine::Engine, keys, watch::Watch};
 
 /// A service's wish for calls.
 #[derive(Clone, Debug)]
@@ -20,6 +20,8 @@ pub struct ClaimRequest {
     pub lease_ms: u64,
     /// The same key gives the same calls.
     pub key: Option<String>,
+    /// What calls are given back by: the same request is answered as before.
+    pub request: Option<RequestKey>,
 }
 
 impl Engine {
@@ -47,8 +49,16 @@ impl Engine {
     }
 
     /// Gives calls back unstarted; returns what was no longer held.
-    pub async fn release(&self, request: ClaimRequest, calls: Vec<(RunId, CallNumber)>) -> Result<Vec<(RunId, CallNumber)>, EngineError> {
+    pub async fn release(
+        &self,
+        mut request: ClaimRequest,
+        calls: Vec<(RunId, CallNumber)>,
+    ) -> Result<Vec<(RunId, CallNumber)>, EngineError> {
         self.known_tool(&request.tool)?;
+        request.request = keys::scoped_to_worker("release", &request.tool, &request.worker, request.request);
+        if let Some(before) = self.inner().answered(&request.tenant, request.request.as_ref()).await? {
+            return Ok(before.lost);
+        }
         let (tenant, tool) = (request.tenant.clone(), request.tool.clone());
         let claim = self.hold(request);
         self.inner().crash.before_commit(CommitKind::Release);
@@ -79,6 +89,7 @@ impl Engine {
             max: request.max,
             until: now.plus_ms(request.lease_ms),
             key: request.key,
+            request: request.request,
             now,
         }
     }

@@ -228,6 +228,7 @@ impl Worker {
                 None => return self.settle_apart(told).await,
             },
         };
+        self.settle_answered(told).await?;
         if told.iter().any(Told::may_settle_words) {
             self.held.close_words().await;
         }

@@ -265,6 +265,8 @@ pub enum EndReason {
     ModelFailed(String),
     /// Somebody stopped it.
     Stopped,
+    /// What is stored of it could not be read, and a person gave it up.
+    Abandoned,
 }
 
 /// The kinds of input, for the record of an ignored one.

@@ -197,9 +197,12 @@ impl Run {
         let Phase::Ended { reason, .. } = &self.phase else { return None };
         let length = match reason {
             EndReason::Answered | EndReason::CutShort(_) => self.output.length,
-            EndReason::Terminated | EndReason::RequiresAction | EndReason::Budget(_) | EndReason::ModelFailed(_) | EndReason::Stopped => {
-                self.output.length.saturating_sub(1)
-            }
+            EndReason::Terminated
+            | EndReason::RequiresAction
+            | EndReason::Budget(_)
+            | EndReason::ModelFailed(_)
+            | EndReason::Stopped
+            | EndReason::Abandoned => self.output.length.saturating_sub(1),
         };
         Some(BoxRange { id: self.output.id, length })
     }

@@ -26,8 +26,8 @@ pub use request::{Admission, Enqueued, Lineage, NewBox, NewRun, PinnedManifest};
 pub use sealing::Sealing;
 pub use servers::{DeclaredServer, OfferedTool, ServerError, ToolServers};
 pub use store::{
-    Announcement, CallChange, CallClaim, ClaimedCall, Commit, Committed, Guard, Head, Loaded, LoadedRun, Message, MessageId, NewCall,
-    NewMessage, NewReport, NodeId, OutboxRow, Store, StoreError, Taken, Withdrawn,
+    Abandoned, Announcement, CallChange, CallClaim, ClaimedCall, Commit, Committed, GivenUp, Guard, Head, KeptAnswer, Loaded, LoadedRun,
+    Message, MessageId, NewCall, NewMessage, NewReport, NodeId, OutboxRow, RequestKey, Store, StoreError, Taken, Withdrawn,
 };
 pub use views::{BoxView, CallView, Edge, HeadView, InboxView, Item, JournalEntry, Page, Passage, RunStatus, RunView, Views};
 pub use words::{CallStatus, CommitKind, MessageKind, MessageStatus};

@@ -59,7 +59,7 @@ pub trait Store: Send + Sync {
     /// Prolongs a worker's hold on calls; returns those it no longer holds.
     async fn renew_calls(&self, claim: CallClaim, calls: Vec<(RunId, CallNumber)>) -> Result<Vec<(RunId, CallNumber)>, StoreError>;
 
-    /// Gives calls back unstarted; returns those the worker no longer held.
+    /// Gives calls back unstarted; returns those the worker no longer held. A repeated request is told the same again.
     async fn release_calls(&self, claim: CallClaim, calls: Vec<(RunId, CallNumber)>) -> Result<Vec<(RunId, CallNumber)>, StoreError>;
 
     /// Makes a box out of others and of new items: how content is shared between agents. `None` if one of them is not there.
@@ -67,6 +67,10 @@ pub trait Store: Send + Sync {
 
     /// Takes an agent out of the way whose stored state cannot be read: suspended, with nothing due, the reason on record.
     async fn quarantine(&self, agent: AgentKey, reason: String) -> Result<(), StoreError>;
+
+    /// Ends the run that an agent was quarantined for, as failed, and leases the agent to the next. Of what is stored of the run nothing
+    /// need be readable but that it is there.
+    async fn abandon(&self, agent: AgentKey, given_up: GivenUp) -> Result<Abandoned, StoreError>;
 
     /// Erases what a run was given and what it said, for good: content, journal and note. A skeleton stays: id, times, how it ended,
     /// what it used. Content that another run reads stays with that one. A run that has not ended is left alone.
@@ -233,6 +237,28 @@ pub struct NewMessage {
     pub source: Option<String>,
     /// A word about why.
     pub reason: Option<String>,
+    /// Under which key the sender may ask again.
+    pub key: Option<RequestKey>,
+}
+
+/// What tells a request that may be made again: the key, and what was asked under it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestKey {
+    /// The key.
+    pub key: String,
+    /// A hash of the request. Another one under the same key is another request.
+    pub asked: [u8; 16],
+}
+
+/// What a request was told that has a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptAnswer {
+    /// A hash of the request.
+    pub asked: [u8; 16],
+    /// Its inbox row.
+    pub message: Option<MessageId>,
+    /// Calls that the asker did not hold any more.
+    pub lost: Vec<(RunId, CallNumber)>,
 }
 
 /// What a commit found.
@@ -257,6 +283,33 @@ pub enum Withdrawn {
     Done,
     /// It is not queued (any more).
     NotQueued,
+}
+
+/// A run that a person gives up.
+#[derive(Clone, Debug)]
+pub struct GivenUp {
+    /// Which run.
+    pub run: RunId,
+    /// Who owns the head from here on.
+    pub node: NodeId,
+    /// Its deliverable.
+    pub deliverable: NewItem,
+    /// The person's word.
+    pub message: NewMessage,
+    /// When.
+    pub now: Timestamp,
+}
+
+/// What became of a wish to give a run up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Abandoned {
+    /// It is over.
+    Done {
+        /// Whether the agent is leased to another run now.
+        next_leased: bool,
+    },
+    /// Its agent is not quarantined for it.
+    NotQuarantined,
 }
 
 /// A result from outside the owner.
@@ -366,6 +419,8 @@ pub struct CallClaim {
     pub until: Timestamp,
     /// A key under which the same calls are given again.
     pub key: Option<String>,
+    /// What calls are given back by, if that may be asked for again.
+    pub request: Option<RequestKey>,
     /// When.
     pub now: Timestamp,
 }

@@ -10,7 +10,7 @@ use windlass_kernel::{
 use crate::{
     conversations::{ConversationView, Part},
     request::Lineage,
-    store::{MessageId, StoreError},
+    store::{KeptAnswer, MessageId, StoreError},
     words::{CallStatus, MessageKind, MessageStatus, spelled},
 };
 
@@ -21,10 +21,14 @@ pub trait Views: Send + Sync {
     async fn head(&self, agent: &AgentKey) -> Result<Option<HeadView>, StoreError>;
     /// A run.
     async fn run(&self, tenant: &Tenant, run: RunId) -> Result<Option<RunView>, StoreError>;
+    /// Whose a run is, also of one that cannot be read.
+    async fn agent_of(&self, tenant: &Tenant, run: RunId) -> Result<Option<AgentKey>, StoreError>;
     /// The run that took over another's calls.
     async fn run_taking(&self, tenant: &Tenant, run: RunId) -> Result<Option<RunId>, StoreError>;
     /// The run that has a dedupe key.
     async fn run_by_key(&self, tenant: &Tenant, key: &str) -> Result<Option<RunId>, StoreError>;
+    /// What the request was told that has a key.
+    async fn answered(&self, tenant: &Tenant, key: &str) -> Result<Option<KeptAnswer>, StoreError>;
     /// A conversation.
     async fn conversation(&self, tenant: &Tenant, id: ConversationId) -> Result<Option<ConversationView>, StoreError>;
     /// What a conversation is made of, oldest first.
@@ -104,6 +108,8 @@ pub struct RunView {
     pub id: RunId,
     /// Its agent.
     pub agent: AgentKey,
+    /// Its turn's inbox row.
+    pub message: MessageId,
     /// Its place among the agent's runs, from 1.
     pub ordinal: u64,
     /// Where it is.

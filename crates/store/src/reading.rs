@@ -2,8 +2,8 @@
 
 use windlass_kernel::{AgentKey, BoxId, CallNumber, Event, ItemId, Phase, Run, RunId, Said, Tenant, apply};
 use windlass_ports::{
-    BoxView, CallView, Head, HeadView, InboxView, Item, JournalEntry, Loaded, LoadedRun, Message, MessageId, Page, Passage, RunView,
-    StoreError, codec,
+    BoxView, CallView, Head, HeadView, InboxView, Item, JournalEntry, KeptAnswer, Loaded, LoadedRun, Message, MessageId, Page, Passage,
+    RunView, StoreError, codec,
 };
 
 use crate::{
@@ -83,6 +83,10 @@ pub(crate) fn run<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, run: RunId) -> O
     rows.run(run)?.filter(|row| row.brief.agent.tenant == *tenant).map(|row| run_view(rows, row)).transpose()
 }
 
+pub(crate) fn agent_of<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, run: RunId) -> Outcome<Option<AgentKey>> {
+    Ok(rows.run_brief(run)?.map(|run| run.agent).filter(|agent| agent.tenant == *tenant))
+}
+
 pub(crate) fn run_from<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, ordinal: u64) -> Outcome<Option<RunView>> {
     rows.run_from(agent, ordinal)?.map(|row| run_view(rows, row)).transpose()
 }
@@ -93,6 +97,7 @@ fn run_view<R: Reads + ?Sized>(rows: &R, row: RunRow) -> Outcome<RunView> {
     Ok(RunView {
         id: row.brief.run,
         agent: row.brief.agent,
+        message: row.brief.message,
         ordinal: row.brief.ordinal,
         status: row.brief.status,
         epoch: row.brief.epoch,
@@ -114,6 +119,11 @@ fn is_run_of<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, run: RunId) -> Outcom
 
 pub(crate) fn run_by_key<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, key: &str) -> Outcome<Option<RunId>> {
     Ok(rows.run_by_dedupe(tenant, key)?.map(|brief| brief.run))
+}
+
+pub(crate) fn answered<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, key: &str) -> Outcome<Option<KeptAnswer>> {
+    let kept = rows.answer(tenant, key)?;
+    Ok(kept.map(|row| KeptAnswer { asked: row.asked, message: row.message, lost: row.lost }))
 }
 
 pub(crate) fn run_taking<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, run: RunId) -> Outcome<Option<RunId>> {

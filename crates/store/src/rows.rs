@@ -3,6 +3,7 @@
 //! A statement reads or writes rows and decides nothing. A write whose key stands already, or that finds no row to change
 //! where one must be, is an error: the transaction around it is rolled back.
 
+mod answers;
 mod conversations;
 
 use std::{borrow::Cow, sync::Arc};
@@ -17,6 +18,7 @@ use windlass_ports::{
     StoreError,
 };
 
+pub use answers::{AnswerReads, AnswerRow, AnswerRows, pack_calls, unpack_calls};
 pub use conversations::{ConversationReads, ConversationRow, ConversationRows};
 
 /// What a statement returns.
@@ -336,7 +338,7 @@ pub struct BoxRow {
 }
 
 /// What a database can be asked.
-pub trait Reads: ConversationReads {
+pub trait Reads: ConversationReads + AnswerReads {
     /// An agent's head.
     fn head(&self, agent: &AgentKey) -> Outcome<Option<HeadRow>>;
     /// A run, whole.
@@ -409,7 +411,7 @@ pub trait Reads: ConversationReads {
 }
 
 /// What a database can be told, inside a transaction that somebody else begins and ends.
-pub trait Rows: Reads + ConversationRows {
+pub trait Rows: Reads + ConversationRows + AnswerRows {
     /// Stores the head of an agent that has none.
     fn insert_head(&mut self, agent: &AgentKey, head: &HeadRow) -> Outcome<()>;
     /// Replaces a head that still has the status, epoch, run and seq of `before`. False if it has not, and then nothing changes.
@@ -433,7 +435,7 @@ pub trait Rows: Reads + ConversationRows {
     fn append_journal(&mut self, run: RunId, rows: &[JournalRow]) -> Outcome<()>;
 
     /// Deletes a run's journal and calls, the boxes that go, and every item of the run that no box that stays has. Of its messages
-    /// the content is forgotten; of the run its note, its result and when it is erased. A box that goes is not shared.
+    /// the content is forgotten, and what was told to those that have a key; of the run its note, its result and when it is erased. A box that goes is not shared.
     fn erase_run(&mut self, erasure: &Erasure) -> Outcome<()>;
 
     /// Forgets a run's announced words.

@@ -10,11 +10,11 @@ use crate::{
     auth::{Caller, Scope},
     error::ApiError,
     limits::NAME_CHARS_MAX,
-    request::{AgentPath, Fields, JsonBody},
+    request::{AgentPath, Fields, JsonBody, idempotency_key},
     spelling::inbox_id,
 };
 
-const KNOWN: [&str; 4] = ["action_id", "tool", "args", "parent_step_id"];
+const KNOWN: [&str; 5] = ["action_id", "tool", "args", "idempotency_key", "parent_step_id"];
 
 pub(super) async fn act(
     State(state): State<DoorState>,
@@ -25,6 +25,8 @@ pub(super) async fn act(
 ) -> Result<Response, ApiError> {
     caller.needs(&Scope::AgentsWrite)?;
     let fields = Fields::of_body(&body, &KNOWN)?;
+    // The action's own id tells a repeated one already.
+    idempotency_key(&headers, &fields)?;
     let action_id = fields.required_name("action_id", NAME_CHARS_MAX)?;
     let action = Action {
         agent: agent.clone(),

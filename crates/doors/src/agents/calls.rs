@@ -15,7 +15,7 @@ use crate::{
     auth::{Caller, Scope},
     error::ApiError,
     limits::{CLAIM_MAX, CLAIM_WAIT_S_MAX, HELD_CALLS_MAX, LEASE_S, LEASE_S_MAX, NAME_CHARS_MAX},
-    request::{Fields, JsonBody, ToolPath, idempotency_key},
+    request::{Fields, JsonBody, ToolPath, idempotency_key, request_key},
     spelling::moment,
     waiting::news_or_time,
 };
@@ -73,6 +73,7 @@ fn hold(caller: &Caller, tool: ToolName, fields: &Fields<'_>) -> Result<ClaimReq
         max: 0,
         lease_ms: fields.whole("lease_s", 1..=LEASE_S_MAX)?.unwrap_or(LEASE_S) * 1000,
         key: None,
+        request: None,
     })
 }
 
@@ -126,10 +127,13 @@ pub(super) async fn renew(
     State(state): State<DoorState>,
     caller: Caller,
     ToolPath(tool): ToolPath,
+    headers: HeaderMap,
     JsonBody(body): JsonBody,
 ) -> Result<Response, ApiError> {
     caller.needs(&Scope::Tool(tool.clone()))?;
-    let fields = Fields::of_body(&body, &["worker", "lease_s", "calls"])?;
+    let fields = Fields::of_body(&body, &["worker", "lease_s", "calls", "idempotency_key"])?;
+    // Nothing hangs on how often a hold is prolonged.
+    idempotency_key(&headers, &fields)?;
     let request = hold(&caller, tool, &fields)?;
     let named = named_calls(&fields)?;
     let lost = state.engine.renew(request, known(&named)).await.map_err(about_path)?;
@@ -140,11 +144,12 @@ pub(super) async fn release(
     State(state): State<DoorState>,
     caller: Caller,
     ToolPath(tool): ToolPath,
+    headers: HeaderMap,
     JsonBody(body): JsonBody,
 ) -> Result<Response, ApiError> {
     caller.needs(&Scope::Tool(tool.clone()))?;
-    let fields = Fields::of_body(&body, &["worker", "calls"])?;
-    let request = hold(&caller, tool, &fields)?;
+    let fields = Fields::of_body(&body, &["worker", "calls", "idempotency_key"])?;
+    let request = ClaimRequest { request: request_key(&headers, &fields, &body)?, ..hold(&caller, tool, &fields)? };
     let named = named_calls(&fields)?;
     let lost = state.engine.release(request, known(&named)).await.map_err(about_path)?;
     Ok(answer::ok(&Lost::of(named, &lost)))

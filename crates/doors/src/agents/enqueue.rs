@@ -12,7 +12,7 @@ use crate::{
     auth::{Caller, Scope},
     error::ApiError,
     limits::{NAME_CHARS_MAX, RESULT_FIELDS_MAX, TOOLS_MAX},
-    request::{AgentPath, Fields, JsonBody, idempotency_key, item_of, items_of, trace},
+    request::{AgentPath, Fields, JsonBody, item_of, items_of, request_key, trace},
     spelling::inbox_id,
 };
 
@@ -42,7 +42,7 @@ pub(super) async fn enqueue(
         tools: tools.map(|names| names.iter().map(|name| ToolName::from(name.as_str())).collect()),
         context_box: context_box(&fields)?,
         result_fields,
-        idempotency_key: idempotency_key(&headers, &fields)?,
+        key: request_key(&headers, &fields, &body)?,
         lineage: lineage(&caller, &headers, &fields)?,
         agent,
     };

@@ -1,6 +1,10 @@
 //! A call's result from outside.
 
-use axum::{extract::State, http::StatusCode, response::Response};
+use axum::{
+    extract::State,
+    http::{HeaderMap, StatusCode},
+    response::Response,
+};
 use serde_json::json;
 use windlass_engine::ToolResult;
 use windlass_kernel::{AfterExecution, CallKey, TaskStatus, content};
@@ -11,11 +15,11 @@ use crate::{
     DoorState, answer,
     auth::{Caller, Scope},
     error::ApiError,
-    request::{AgentPath, Fields, JsonBody},
+    request::{AgentPath, Fields, JsonBody, request_key},
     spelling::inbox_id,
 };
 
-const KNOWN: [&str; 6] = ["agent_turn_id", "tool_call_id", "status", "result", "after_execution", "turn_epoch"];
+const KNOWN: [&str; 7] = ["agent_turn_id", "tool_call_id", "status", "result", "after_execution", "turn_epoch", "idempotency_key"];
 /// The words a result's status may be.
 pub(crate) const STATUS_WORDS: &str = "success, failed, canceled, timeout, partial";
 
@@ -23,6 +27,7 @@ pub(super) async fn report(
     State(state): State<DoorState>,
     caller: Caller,
     AgentPath(agent): AgentPath,
+    headers: HeaderMap,
     JsonBody(body): JsonBody,
 ) -> Result<Response, ApiError> {
     if !caller.serves_tools() {
@@ -34,6 +39,7 @@ pub(super) async fn report(
     let after = fields.word("after_execution", after_execution, "suspend, terminate")?;
     // It is checked and then set aside: a takeover raises the epoch while tools work, and must not cost their results.
     fields.epoch()?;
+    let request = request_key(&headers, &fields, &body)?;
     let key = named_call(&fields)?;
     may_report(&state, &caller, key).await?;
     let wished = fields.raw("result").and_then(content::wished_after);
@@ -47,6 +53,7 @@ pub(super) async fn report(
             after: wished.or(after),
             result: fields.kept("result", &body),
             source: Some(caller.name()),
+            key: request,
         })
         .await?;
     Ok(answer::accepted(&json!({ "inbox_id": inbox_id(reported.message), "duplicate": reported.is_duplicate })))

@@ -2,7 +2,9 @@
 
 use axum::http::{HeaderMap, HeaderName};
 
-use super::Fields;
+use windlass_ports::RequestKey;
+
+use super::{Fields, fingerprint};
 use crate::{error::ApiError, limits::KEY_CHARS_MAX};
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -20,6 +22,11 @@ pub(crate) fn idempotency_key(headers: &HeaderMap, fields: &Fields<'_>) -> Resul
         (Some(key), _) | (None, Some(key)) => Ok(Some(key)),
         (None, None) => Ok(None),
     }
+}
+
+/// The same with what is asked under it, so that the key is not taken for another request's.
+pub(crate) fn request_key(headers: &HeaderMap, fields: &Fields<'_>, body: &[u8]) -> Result<Option<RequestKey>, ApiError> {
+    Ok(idempotency_key(headers, fields)?.map(|key| RequestKey { key, asked: fingerprint(body) }))
 }
 
 /// The key of the header alone.

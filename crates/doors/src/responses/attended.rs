@@ -131,7 +131,7 @@ impl Drop for Attendance {
             if !attended.is_given_up(run, leaves) {
                 return;
             }
-            let stop = Stop { agent, run, reason: "its client went away".into(), epoch: None, source: None };
+            let stop = Stop { agent, run, reason: "its client went away".into(), epoch: None, source: None, key: None };
             if let Err(error) = engine.stop(stop).await {
                 tracing::debug!(%run, %error, "a response without a reader was over before it could be stopped");
             }

@@ -5,7 +5,6 @@
 
 use axum::http::HeaderMap;
 use serde_json::{Map, Value, value::RawValue};
-use sha2::{Digest, Sha256};
 use windlass_engine::{Respond, Responded};
 use windlass_kernel::{EndReason, Phase, RunId};
 use windlass_ports::RunView;
@@ -96,13 +95,7 @@ fn turn_of(metadata: &[u8]) -> Option<String> {
 
 /// What tells one request from another under a key: what it says, in whatever order.
 fn fingerprint(body: &[u8]) -> String {
-    // An object of this kind keeps its keys sorted, so that the order they came in says nothing. What cannot be read as one counts
-    // byte for byte.
-    let hash = match serde_json::from_slice::<Value>(body) {
-        Ok(value) => Sha256::digest(value.to_string()),
-        Err(_) => Sha256::digest(body),
-    };
-    hash.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+    crate::request::fingerprint(body).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Starts a run for a request, or finds the one it joins. What comes with it says that the request is on its way to its reader.
@@ -151,7 +144,8 @@ async fn is_free(state: &DoorState, caller: &Caller, run: RunId) -> Result<bool,
 /// A client that comes back after a failure wants another try, and so does one that came too late. Anything else that is over is
 /// an end it has missed, as long as it is not erased.
 fn is_worth_it(view: &RunView) -> bool {
-    let is_lost = matches!(&view.state.phase, Phase::Ended { reason: EndReason::ModelFailed(_) | EndReason::Stopped, .. });
+    let is_lost =
+        matches!(&view.state.phase, Phase::Ended { reason: EndReason::ModelFailed(_) | EndReason::Stopped | EndReason::Abandoned, .. });
     view.note.is_some() && !is_lost
 }
 

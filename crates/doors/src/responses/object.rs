@@ -35,6 +35,9 @@ impl Ending {
                 let event = if spelling.lifecycle { "response.cancelled" } else { "response.incomplete" };
                 plain("cancelled", event, Some("cancelled"))
             }
+            EndReason::Abandoned => {
+                Ending { error: Some(("server_error".to_owned(), words.to_owned())), ..plain("failed", "response.failed", None) }
+            }
             EndReason::ModelFailed(code) => {
                 Ending { error: Some((wire_code(code), words.to_owned())), ..plain("failed", "response.failed", None) }
             }

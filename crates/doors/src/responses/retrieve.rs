@@ -81,7 +81,8 @@ async fn check_after(state: &DoorState, caller: &Caller, id: &str, after: Option
 pub(super) async fn cancel(State(state): State<DoorState>, caller: Caller, WireId(id): WireId) -> Result<Response, WireError> {
     caller.needs(&Scope::Responses)?;
     let known = known(&state, &caller, &id).await?;
-    let stop = Stop { agent: known.agent.clone(), run: known.id, reason: "cancelled".into(), epoch: None, source: Some(caller.name()) };
+    let stop =
+        Stop { agent: known.agent.clone(), run: known.id, reason: "cancelled".into(), epoch: None, source: Some(caller.name()), key: None };
     let mut reader = Reader::new(&state, known, false);
     reader.catch_up().await?;
     if !reader.made.is_over() {
@@ -94,7 +95,8 @@ pub(super) async fn cancel(State(state): State<DoorState>, caller: Caller, WireI
 pub(super) async fn delete(State(state): State<DoorState>, caller: Caller, WireId(id): WireId) -> Result<Response, WireError> {
     caller.needs(&Scope::Responses)?;
     let known = known(&state, &caller, &id).await?;
-    let stop = Stop { agent: known.agent.clone(), run: known.id, reason: "deleted".into(), epoch: None, source: Some(caller.name()) };
+    let stop =
+        Stop { agent: known.agent.clone(), run: known.id, reason: "deleted".into(), epoch: None, source: Some(caller.name()), key: None };
     state.engine.stop(stop).await?;
     state.engine.erase(caller.tenant(), known.id).await?;
     Ok(answer::ok(&json!({ "id": id, "object": "response", "deleted": true })))

@@ -1,11 +1,11 @@
 //! A person's word on something parked.
 
-use axum::{extract::State, response::Response};
+use axum::{extract::State, http::HeaderMap, response::Response};
 use bytes::Bytes;
 use serde_json::json;
-use windlass_engine::{EngineError, Reconcile, Verdict};
+use windlass_engine::{Abandon, EngineError, Reconcile, Verdict};
 use windlass_kernel::{CallKey, CallNumber, RunId, TaskStatus};
-use windlass_ports::RunView;
+use windlass_ports::{RequestKey, RunView};
 
 use crate::{
     DoorState,
@@ -13,28 +13,37 @@ use crate::{
     answer,
     auth::{Caller, Scope},
     error::ApiError,
-    request::{Fields, JsonBody},
+    request::{Fields, JsonBody, request_key},
 };
 
-const KNOWN: [&str; 5] = ["run_id", "tool_call_id", "action", "status", "result"];
+const KNOWN: [&str; 6] = ["run_id", "tool_call_id", "action", "status", "result", "idempotency_key"];
 
-pub(super) async fn reconcile(State(state): State<DoorState>, caller: Caller, JsonBody(body): JsonBody) -> Result<Response, ApiError> {
+pub(super) async fn reconcile(
+    State(state): State<DoorState>,
+    caller: Caller,
+    headers: HeaderMap,
+    JsonBody(body): JsonBody,
+) -> Result<Response, ApiError> {
     caller.needs_one_of(&[Scope::ApprovalsAnswer, Scope::Admin])?;
     let fields = Fields::of_body(&body, &KNOWN)?;
-    let action = fields.word("action", Action::parse, "record, release, tell, resume")?;
+    let action = fields.word("action", Action::parse, "record, release, tell, resume, abandon")?;
     let action = action.ok_or_else(|| ApiError::bad("missing_field", "`action` is missing"))?;
     check_fit(&fields, action)?;
     let status = fields.word("status", TaskStatus::parse, STATUS_WORDS)?;
     let result = result(&fields, &body, state.engine.settings().item_bytes_max)?;
+    let key = request_key(&headers, &fields, &body)?;
+    if action == Action::Abandon {
+        return abandon(&state, &caller, &fields, key).await;
+    }
     let run = run_of(&state, &caller, &fields).await?;
     let verdict = match action {
         Action::Record => Verdict::Record { call: call_of(&run, &fields)?, status: status.unwrap_or(TaskStatus::Success), result },
         Action::Release => Verdict::Release { call: call_of(&run, &fields)? },
         Action::Tell => Verdict::Tell { call: call_of(&run, &fields)? },
-        Action::Resume => Verdict::Unpark,
+        Action::Resume | Action::Abandon => Verdict::Unpark,
     };
     let id = run.id;
-    state.engine.reconcile(Reconcile { agent: run.agent, run: id, verdict, source: Some(caller.name()) }).await?;
+    state.engine.reconcile(Reconcile { agent: run.agent, run: id, verdict, source: Some(caller.name()), key }).await?;
     Ok(answer::ok(&json!({ "run_id": id, "tool_call_id": fields.text("tool_call_id")?, "status": "reconciled" })))
 }
 
@@ -44,6 +53,7 @@ enum Action {
     Release,
     Tell,
     Resume,
+    Abandon,
 }
 
 impl Action {
@@ -53,6 +63,7 @@ impl Action {
             "release" => Some(Action::Release),
             "tell" => Some(Action::Tell),
             "resume" => Some(Action::Resume),
+            "abandon" => Some(Action::Abandon),
             _ => None,
         }
     }
@@ -64,9 +75,11 @@ fn check_fit(fields: &Fields<'_>, action: Action) -> Result<(), ApiError> {
         return Err(ApiError::bad("bad_field", "`status` and `result` go with the action record only"));
     }
     match (action, fields.given("tool_call_id").is_some()) {
-        (Action::Resume, true) => Err(ApiError::bad("bad_field", "the action resume is about a whole run, without `tool_call_id`")),
+        (Action::Resume | Action::Abandon, true) => {
+            Err(ApiError::bad("bad_field", "the actions resume and abandon are about a whole run, without `tool_call_id`"))
+        }
         (Action::Record | Action::Release | Action::Tell, false) => Err(ApiError::bad("missing_field", "`tool_call_id` is missing")),
-        (Action::Resume, false) | (Action::Record | Action::Release | Action::Tell, true) => Ok(()),
+        (Action::Resume | Action::Abandon, false) | (Action::Record | Action::Release | Action::Tell, true) => Ok(()),
     }
 }
 
@@ -78,8 +91,20 @@ fn result(fields: &Fields<'_>, body: &Bytes, limit: usize) -> Result<Bytes, ApiE
     }
 }
 
+/// The run cannot be read, so nothing of it is looked at here but whose it is.
+async fn abandon(state: &DoorState, caller: &Caller, fields: &Fields<'_>, key: Option<RequestKey>) -> Result<Response, ApiError> {
+    let run = named_run(fields)?;
+    let agent = state.engine.views().agent_of(caller.tenant(), run).await?.ok_or_else(ApiError::unknown_run)?;
+    state.engine.abandon(Abandon { agent, run, source: Some(caller.name()), key }).await?;
+    Ok(answer::ok(&json!({ "run_id": run, "tool_call_id": null, "status": "reconciled" })))
+}
+
+fn named_run(fields: &Fields<'_>) -> Result<RunId, ApiError> {
+    fields.required_text("run_id")?.parse().map_err(|_| ApiError::unknown_run())
+}
+
 async fn run_of(state: &DoorState, caller: &Caller, fields: &Fields<'_>) -> Result<RunView, ApiError> {
-    let id: RunId = fields.required_text("run_id")?.parse().map_err(|_| ApiError::unknown_run())?;
+    let id = named_run(fields)?;
     state.engine.views().run(caller.tenant(), id).await?.ok_or_else(ApiError::unknown_run)
 }
 

@@ -140,6 +140,7 @@ impl Worker {
             after: None,
             source: None,
             reason: None,
+            key: None,
         });
         let report = Report { call, cause: ReportCause::Deadline, status: TaskStatus::Timeout, item, after: None };
         draft.step(&run.manifest, Input::Reported(report), now, self.inner.ids.as_ref());

@@ -3,7 +3,7 @@
 use windlass_kernel::{
     Decision, Failure, Input, ItemId, ItemKind, NewItem, Phase, Progress, Report, ReportCause, RunId, Said, TaskStatus, Timestamp, Usage,
 };
-use windlass_ports::{MessageId, MessageKind, ModelError, NewMessage, Retry, RunStatus, StoreError, Withdrawn};
+use windlass_ports::{KeptAnswer, MessageId, MessageKind, ModelError, NewMessage, RequestKey, Retry, RunStatus, StoreError, Withdrawn};
 
 use super::{Advanced, Worker, held::Held};
 use crate::{
@@ -28,6 +28,8 @@ pub(super) enum Settled {
     Committed(Option<MessageId>),
     /// It was taken before.
     Reported(Reported),
+    /// It was done before, for the same request.
+    Answered(KeptAnswer),
     /// The run was over before, or is over now.
     Stopped(Stopped),
     /// It was refused.
@@ -85,6 +87,16 @@ impl Told {
         matches!(self.note, Some(Note::Stop(..) | Note::Reconcile(..)))
     }
 
+    /// Under which key its asker may come again.
+    fn key(&self) -> Option<&RequestKey> {
+        match self.note.as_ref()? {
+            Note::Report(result, _) => result.key.as_ref(),
+            Note::Stop(stop, _) => stop.key.as_ref(),
+            Note::Reconcile(reconcile, _) => reconcile.key.as_ref(),
+            Note::Look | Note::Enqueue(..) | Note::Quiet(..) | Note::Reasoned(_) | Note::Thought(_) | Note::Tool(_) => None,
+        }
+    }
+
     pub fn is_settled(&self) -> bool {
         self.note.is_none()
     }
@@ -102,6 +114,13 @@ impl Told {
     /// Lets the note happen in the draft, if it is about the held run and fits where the run is.
     pub fn draft(&mut self, draft: &mut Draft, held: &Held, inner: &Inner, now: Timestamp) {
         let (Some(run), Some(note)) = (held.run(), &self.note) else { return };
+        // The same request twice at once: the second is told what the first was, when that is on disk.
+        let is_taken =
+            |key: &RequestKey| draft.messages.iter().any(|message| message.key.as_ref().is_some_and(|other| other.key == key.key));
+        if self.key().is_some_and(is_taken) {
+            self.is_drafted = false;
+            return;
+        }
         // Another note of the same commit may have settled them.
         let said = if draft.settles { Said::default() } else { held.said() };
         let mut drafting = Drafting { draft, inner, run: run.id, manifest: &run.manifest, said, now, messages: 0 };
@@ -126,13 +145,16 @@ impl Told {
                 let _ = answer.send(match settled {
                     Settled::Committed(Some(message)) => Ok(Reported { message, is_duplicate: false }),
                     Settled::Reported(reported) => Ok(reported),
+                    Settled::Answered(kept) => {
+                        kept.message.map(|message| Reported { message, is_duplicate: false }).ok_or(EngineError::Internal)
+                    }
                     Settled::Refused(error) => Err(error),
                     Settled::Committed(None) | Settled::Stopped(_) => Err(EngineError::Internal),
                 });
             }
             Some(Note::Stop(_, answer)) => {
                 let _ = answer.send(match settled {
-                    Settled::Committed(_) => Ok(Stopped::Now),
+                    Settled::Committed(_) | Settled::Answered(_) => Ok(Stopped::Now),
                     Settled::Stopped(stopped) => Ok(stopped),
                     Settled::Refused(error) => Err(error),
                     Settled::Reported(_) => Err(EngineError::Internal),
@@ -140,7 +162,7 @@ impl Told {
             }
             Some(Note::Reconcile(_, answer)) => {
                 let _ = answer.send(match settled {
-                    Settled::Committed(_) => Ok(()),
+                    Settled::Committed(_) | Settled::Answered(_) => Ok(()),
                     Settled::Refused(error) => Err(error),
                     Settled::Reported(_) | Settled::Stopped(_) => Err(EngineError::Internal),
                 });
@@ -266,7 +288,13 @@ impl Drafting<'_> {
             return false;
         }
         match result_content(result) {
-            Ok(content) => self.take_result(result.call, result.status, content, result.after, result.source.clone()),
+            Ok(content) => {
+                let taken = self.take_result(result.call, result.status, content, result.after, result.source.clone());
+                if let Some(message) = self.draft.messages.last_mut() {
+                    message.key = result.key.clone();
+                }
+                taken
+            }
             Err(_) => false,
         }
     }
@@ -290,6 +318,7 @@ impl Drafting<'_> {
             after,
             source,
             reason: None,
+            key: None,
         });
         self.step(Input::Reported(Report { call, cause: ReportCause::Tool, status, item, after }))
     }
@@ -333,8 +362,8 @@ impl Drafting<'_> {
             Verdict::Unpark => Decision::Unpark,
         };
         // An answer may come again for the same call, so its row does not carry the call as a report's does.
-        let source = reconcile.source.clone();
-        self.message(NewMessage { kind: MessageKind::Answer, call: None, item, outcome: None, after: None, source, reason: None });
+        let (source, key) = (reconcile.source.clone(), reconcile.key.clone());
+        self.message(NewMessage { kind: MessageKind::Answer, call: None, item, outcome: None, after: None, source, reason: None, key });
         self.step(Input::Answered(decision))
     }
 
@@ -359,12 +388,14 @@ fn stop_message(stop: &Stop) -> NewMessage {
         after: None,
         source: stop.source.clone(),
         reason: Some(stop.reason.clone()),
+        key: stop.key.clone(),
     }
 }
 
 impl Worker {
     /// Settles notes that are not about the active run, or no longer fit where it is.
     pub(super) async fn settle_apart(&mut self, told: &mut Vec<Told>) -> Result<Advanced, StoreError> {
+        self.settle_answered(told).await?;
         let mut more = Advanced::Done;
         for note in told.iter_mut() {
             let settled = match &note.note {
@@ -395,6 +426,21 @@ impl Worker {
         }
         told.retain(|note| !note.is_settled());
         Ok(more)
+    }
+
+    /// Settles notes whose request was answered before: since it came in, by this process or by another.
+    pub(super) async fn settle_answered(&self, told: &mut Vec<Told>) -> Result<(), StoreError> {
+        for note in told.iter_mut() {
+            let Some(key) = note.key().cloned() else { continue };
+            match self.inner.answered(&self.agent.tenant, Some(&key)).await {
+                Ok(None) => {}
+                Ok(Some(kept)) => note.settle(Settled::Answered(kept)),
+                Err(EngineError::Store(error)) => return Err(error),
+                Err(error) => note.settle(Settled::Refused(error)),
+            }
+        }
+        told.retain(|note| !note.is_settled());
+        Ok(())
     }
 
     /// Ends a run that is not the active one. `None` if it has become active since.

@@ -53,6 +53,7 @@ async fn a_call_that_is_given_back_here_wakes_those_who_wait_for_it_there() {
         max: 1,
         lease_ms: 1000,
         key: None,
+        request: None,
     };
     let claimed = here.claim(request.clone()).await.unwrap();
     settle().await;

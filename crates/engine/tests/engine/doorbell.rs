@@ -200,6 +200,7 @@ async fn an_agent_that_stays_due_hides_nobody() {
             after: None,
             source: None,
             reason: None,
+            key: None,
         },
         content: windlass_kernel::NewItem { id: item, kind: windlass_kernel::ItemKind::Result, content: "1".into() },
         now: engine.now(),

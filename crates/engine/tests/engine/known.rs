@@ -95,7 +95,7 @@ async fn a_stop_whose_answer_was_lost_has_stopped_the_run() {
     let run = engine.begin(&a, "go").await.run;
     settle().await;
     stage.store.fault(|faults| faults.lose_answers = 1);
-    let _ = engine.stop(Stop { agent: a.clone(), run, reason: String::new(), epoch: None, source: None }).await;
+    let _ = engine.stop(Stop { agent: a.clone(), run, reason: String::new(), epoch: None, source: None, key: None }).await;
     pass_ms(10_000).await;
     assert_eq!(stage.ended(&a, run).await, "stopped");
     assert_eq!(stage.story(&a, run).await.iter().filter(|kind| **kind == "ended").count(), 1);

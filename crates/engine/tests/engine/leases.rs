@@ -120,7 +120,7 @@ async fn results_and_stops_reach_a_run_through_any_process() {
     pass_ms(1000).await;
     assert_eq!(stage.run(&a, run).await.state.takeovers, 0, "its own tool call is still the owner's");
     assert_eq!(stage.tools.starts_of(LOOK), 1);
-    let stop = Stop { agent: a.clone(), run, reason: "enough".into(), epoch: None, source: None };
+    let stop = Stop { agent: a.clone(), run, reason: "enough".into(), epoch: None, source: None, key: None };
     assert!(matches!(other.stop(stop).await, Ok(Stopped::Now)));
     assert!(stage.run(&a, run).await.state.has_ended());
 }

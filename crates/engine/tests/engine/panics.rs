@@ -9,7 +9,7 @@ use windlass_ports::CallStatus;
 use crate::support::*;
 
 async fn decide(engine: &Engine, agent: &AgentKey, run: RunId, verdict: Verdict) -> Result<(), EngineError> {
-    engine.reconcile(Reconcile { agent: agent.clone(), run, verdict, source: Some("ann".into()) }).await
+    engine.reconcile(Reconcile { agent: agent.clone(), run, verdict, source: Some("ann".into()), key: None }).await
 }
 
 async fn is_parked(stage: &Stage, agent: &AgentKey, run: RunId) {

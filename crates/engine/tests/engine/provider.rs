@@ -51,7 +51,7 @@ async fn a_stopped_run_gives_its_place_in_the_line_back() {
     settle().await;
     let third = engine.begin(&last, "last").await.run;
     settle().await;
-    let stop = |agent, run| windlass_engine::Stop { agent, run, reason: String::new(), epoch: None, source: None };
+    let stop = |agent, run| windlass_engine::Stop { agent, run, reason: String::new(), epoch: None, source: None, key: None };
     engine.stop(stop(gone, second)).await.unwrap();
     engine.stop(stop(inside, first)).await.unwrap();
     settle().await;

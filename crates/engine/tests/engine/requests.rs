@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use futures_util::future::join_all;
 use windlass_engine::{Action, EngineError, Enqueue};
 use windlass_kernel::AgentKey;
-use windlass_ports::Lineage;
+use windlass_ports::{Lineage, RequestKey};
 
 use crate::support::*;
 
 fn keyed(agent: &AgentKey, key: &str) -> Enqueue {
-    Enqueue { idempotency_key: Some(key.into()), ..request(agent, "go") }
+    Enqueue { key: Some(RequestKey { key: key.into(), asked: [0; 16] }), ..request(agent, "go") }
 }
 
 #[tokio::test(start_paused = true)]

@@ -7,7 +7,7 @@ use windlass_ports::CallStatus;
 use crate::support::*;
 
 async fn stop(engine: &Engine, agent: &AgentKey, run: RunId) -> Stopped {
-    engine.stop(Stop { agent: agent.clone(), run, reason: "enough".into(), epoch: None, source: None }).await.unwrap()
+    engine.stop(Stop { agent: agent.clone(), run, reason: "enough".into(), epoch: None, source: None, key: None }).await.unwrap()
 }
 
 async fn was_stopped(stage: &Stage, agent: &AgentKey, run: RunId) {
@@ -99,7 +99,7 @@ async fn a_stop_with_an_epoch_of_the_future_or_of_an_unknown_run_is_refused() {
     let engine = stage.engine(1);
     let a = agent("a");
     let enqueued = engine.begin(&a, "go").await;
-    let wish = |agent: &AgentKey, run, epoch| Stop { agent: agent.clone(), run, reason: String::new(), epoch, source: None };
+    let wish = |agent: &AgentKey, run, epoch| Stop { agent: agent.clone(), run, reason: String::new(), epoch, source: None, key: None };
     let ahead = Epoch(enqueued.epoch.unwrap().0 + 1);
     assert!(matches!(engine.stop(wish(&a, enqueued.run, Some(ahead))).await, Err(EngineError::EpochAhead)));
     assert!(matches!(engine.stop(wish(&agent("b"), enqueued.run, None)).await, Err(EngineError::UnknownRun)));

@@ -95,7 +95,7 @@ async fn an_enqueue_whose_answer_was_lost_runs_all_the_same_and_once() {
     let engine = stage.engine(1);
     let a = agent("a");
     stage.store.fault(|faults| faults.lose_enqueues = 1);
-    let keyed = windlass_engine::Enqueue { idempotency_key: Some("k".into()), ..request(&a, "go") };
+    let keyed = windlass_engine::Enqueue { key: Some(windlass_ports::RequestKey { key: "k".into(), asked: [0; 16] }), ..request(&a, "go") };
     assert!(is_unavailable(engine.enqueue(keyed.clone()).await));
     pass_ms(10_000).await;
     assert_eq!(stage.model.count("go"), 1, "nobody has to ask again for it to run");
@@ -114,7 +114,7 @@ async fn whoever_asks_while_the_store_is_down_is_told_so() {
     stage.store.fault(|faults| faults.is_down = true);
     assert!(is_unavailable(engine.enqueue(request(&agent("b"), "go")).await));
     assert!(is_unavailable(engine.report(result_of(&a, run, 1, "1")).await));
-    let stop = Stop { agent: a.clone(), run, reason: String::new(), epoch: None, source: None };
+    let stop = Stop { agent: a.clone(), run, reason: String::new(), epoch: None, source: None, key: None };
     assert!(is_unavailable(engine.stop(stop).await));
     assert!(is_unavailable(engine.claim(claim(LOOKUP)).await));
     stage.store.fault(|faults| faults.is_down = false);

@@ -74,7 +74,7 @@ fn a_read_cut_by_a_crash_starts_again_with_the_same_key_and_a_write_waits_for_a_
         assert_eq!(looks[0], looks[1], "the same idempotency key");
         let call = stage.calls(&a, run).await[1].call;
         let verdict = Verdict::Record { call, status: windlass_kernel::TaskStatus::Success, result: "\"by hand\"".into() };
-        second.engine.reconcile(Reconcile { agent: a.clone(), run, verdict, source: None }).await.unwrap();
+        second.engine.reconcile(Reconcile { agent: a.clone(), run, verdict, source: None, key: None }).await.unwrap();
         assert_eq!(stage.ended(&a, run).await, "look,by hand");
     });
     assert_eq!(stage.tools.starts_of(WRITE), 1);
@@ -195,7 +195,7 @@ fn five_owners_lost_without_progress_park_the_run() {
     seventh.does(async {
         pass_ms(60_000).await;
         assert_eq!(stage.model.count("go"), 5);
-        seventh.engine.reconcile(Reconcile { agent: a.clone(), run, verdict: Verdict::Unpark, source: None }).await.unwrap();
+        seventh.engine.reconcile(Reconcile { agent: a.clone(), run, verdict: Verdict::Unpark, source: None, key: None }).await.unwrap();
         settle().await;
         assert_eq!(stage.model.count("go"), 6, "a person lets it try again");
     });
@@ -293,7 +293,7 @@ fn what_was_committed_on_disk_goes_on_in_the_next_process() {
         }
         assert_eq!(stage.tools.starts(), [starts[0].clone()], "the read alone, with its old key");
         let call = stage.calls(&a, run).await[1].call;
-        engine.reconcile(Reconcile { agent: a.clone(), run, verdict: Verdict::Release { call }, source: None }).await.unwrap();
+        engine.reconcile(Reconcile { agent: a.clone(), run, verdict: Verdict::Release { call }, source: None, key: None }).await.unwrap();
         sqlite_ended(&engine, &a, run).await;
         assert_eq!(stage.ended(&a, run).await, "1,1");
     });

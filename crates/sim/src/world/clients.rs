@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
 
 use windlass_engine::{Action, Engine, EngineError, Enqueue, Stop};
 use windlass_kernel::{AgentKey, ItemKind, RunId, content};
-use windlass_ports::{JournalEntry, Lineage, StoreError};
+use windlass_ports::{JournalEntry, Lineage, RequestKey, StoreError};
 
 use super::{Fact, World, node::Node, pass_ms, tools};
 
@@ -131,7 +131,7 @@ async fn stop_later(world: Arc<World>, agent: AgentKey, run: RunId) {
     pass_ms(world.between(0, 10_000)).await;
     for _ in 0..5 {
         let (node, engine) = any_node(&world).await;
-        let stop = Stop { agent: agent.clone(), run, reason: "enough".into(), epoch: None, source: None };
+        let stop = Stop { agent: agent.clone(), run, reason: "enough".into(), epoch: None, source: None, key: None };
         match ask(&world, &node, engine.stop(stop)).await {
             Ok(stopped) => return is_over(&world, run, &format!("{stopped:?}")),
             Err(Unanswered::Lost) => {}
@@ -158,7 +158,7 @@ fn enqueue(agent: &AgentKey, key: &str) -> Enqueue {
         tools: Some(tools::NAMES.map(Into::into).into()),
         context_box: None,
         result_fields: Vec::new(),
-        idempotency_key: Some(key.to_owned()),
+        key: Some(RequestKey { key: key.to_owned(), asked: [0; 16] }),
         lineage: Lineage::default(),
     }
 }

@@ -44,6 +44,7 @@ async fn serve(world: Arc<World>, tenant: Tenant, tool: &'static str, effect: Ef
             max: world.between(1, 3) as usize,
             lease_ms: HOLD_MS,
             key,
+            request: None,
         };
         let asked_ms = world.elapsed_ms();
         for call in claim_calls(&world, &claim).await {
@@ -154,6 +155,7 @@ fn result(agent: &AgentKey, run: RunId, call: CallNumber) -> ToolResult {
         result: Bytes::from_static(b"\"served\""),
         after: None,
         source: Some("service".into()),
+        key: None,
     }
 }
 
@@ -197,6 +199,7 @@ fn early(world: &World, agent: &AgentKey, run: RunId, call: CallNumber, item: It
             after: None,
             source: None,
             reason: None,
+            key: None,
         },
         content: NewItem { id: item, kind: ItemKind::Result, content: content::result(call, TaskStatus::Success, &raw) },
         now: Timestamp(1_700_000_000_000 + world.elapsed_ms() as i64),

@@ -8,8 +8,8 @@ use futures_util::FutureExt;
 use tokio::{sync::oneshot, time::Instant};
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, Epoch, NewItem, RunId, Seq, Tenant, Timestamp};
 use windlass_ports::{
-    Announcement, CallClaim, ClaimedCall, Commit, Committed, ConversationChange, Conversed, Enqueued, Guard, Loaded, MessageId, NewReport,
-    NewRun, NodeId, OutboxRow, Store, StoreError, Taken, Withdrawn,
+    Abandoned, Announcement, CallClaim, ClaimedCall, Commit, Committed, ConversationChange, Conversed, Enqueued, GivenUp, Guard, Loaded,
+    MessageId, NewReport, NewRun, NodeId, OutboxRow, Store, StoreError, Taken, Withdrawn,
 };
 use windlass_store::MemoryStore;
 
@@ -163,6 +163,11 @@ impl Store for SimStore {
     async fn announce(&self, words: Announcement) -> Result<(), StoreError> {
         let world = self.world.clone();
         self.write(async move { world.data.announce(words).await }).await
+    }
+
+    async fn abandon(&self, agent: AgentKey, given_up: GivenUp) -> Result<Abandoned, StoreError> {
+        let world = self.world.clone();
+        self.write(async move { world.data.abandon(agent, given_up).await }).await
     }
 
     async fn erase(&self, tenant: Tenant, run: RunId) -> Result<(), StoreError> {

@@ -3,7 +3,8 @@
 use async_trait::async_trait;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, ItemId, Run, RunId, Said, Tenant};
 use windlass_ports::{
-    BoxView, CallView, ConversationView, Edge, HeadView, InboxView, Item, JournalEntry, Page, Part, Passage, RunView, StoreError, Views,
+    BoxView, CallView, ConversationView, Edge, HeadView, InboxView, Item, JournalEntry, KeptAnswer, Page, Part, Passage, RunView,
+    StoreError, Views,
 };
 
 use super::store::SimStore;
@@ -18,12 +19,20 @@ impl Views for SimStore {
         self.read(self.data().run(tenant, run)).await
     }
 
+    async fn agent_of(&self, tenant: &Tenant, run: RunId) -> Result<Option<AgentKey>, StoreError> {
+        self.read(self.data().agent_of(tenant, run)).await
+    }
+
     async fn run_taking(&self, tenant: &Tenant, run: RunId) -> Result<Option<RunId>, StoreError> {
         self.read(self.data().run_taking(tenant, run)).await
     }
 
     async fn run_by_key(&self, tenant: &Tenant, key: &str) -> Result<Option<RunId>, StoreError> {
         self.read(self.data().run_by_key(tenant, key)).await
+    }
+
+    async fn answered(&self, tenant: &Tenant, key: &str) -> Result<Option<KeptAnswer>, StoreError> {
+        self.read(self.data().answered(tenant, key)).await
     }
 
     async fn conversation(&self, tenant: &Tenant, id: ConversationId) -> Result<Option<ConversationView>, StoreError> {

@@ -290,6 +290,7 @@ impl Kit {
                 after: None,
                 source: Some("service".into()),
                 reason: None,
+                key: None,
             },
             content,
             now,
@@ -303,7 +304,16 @@ impl Kit {
 
     /// A worker's claim on calls of a tool, for ten seconds.
     pub fn claim(&self, tool: &str, worker: &str, max: usize, now: Timestamp) -> CallClaim {
-        CallClaim { tenant: "acme".into(), tool: tool.into(), worker: worker.to_owned(), max, until: now.plus_ms(10_000), key: None, now }
+        CallClaim {
+            tenant: "acme".into(),
+            tool: tool.into(),
+            worker: worker.to_owned(),
+            max,
+            until: now.plus_ms(10_000),
+            key: None,
+            request: None,
+            now,
+        }
     }
 }
 

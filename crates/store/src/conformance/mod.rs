@@ -10,6 +10,7 @@ pub mod conversations;
 pub mod erasing;
 pub mod fencing;
 pub mod fixtures;
+pub mod keys;
 pub mod own_heads;
 pub mod publishing;
 pub mod races;
@@ -99,6 +100,11 @@ macro_rules! conformance {
             claims::only_the_holder_keeps_a_call;
             claims::a_call_past_its_deadline_is_not_given;
             claims::calls_of_an_ended_run_are_dropped;
+            keys::a_commit_and_its_answer_are_one;
+            keys::a_fenced_commit_answers_nothing;
+            keys::a_report_is_answered_the_same_under_its_key;
+            keys::calls_are_given_back_once_under_a_key;
+            keys::answers_are_erased_with_their_run;
             content::bytes_come_back_as_they_came;
             content::megabytes_share_a_group_with_others;
             content::a_conversation_is_read_through_all_its_boxes;
@@ -134,6 +140,7 @@ macro_rules! conformance {
             sweep::a_postponed_model_call_is_due;
             sweep::a_lost_owners_agents_are_orphans;
             sweep::a_quarantined_agent_is_left_alone;
+            sweep::a_quarantined_agent_goes_on_when_its_run_is_given_up;
             sweep::pending_messages_of_a_lost_owner_are_due;
             publishing::nothing_is_noted_unless_asked_for;
         }

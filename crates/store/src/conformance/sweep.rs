@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use windlass_kernel::{AgentKey, Failure, HeadStatus, Input, Said, Usage};
-use windlass_ports::{Enqueued, NodeId};
+use windlass_kernel::{AgentKey, CallNumber, EndReason, Failure, HeadStatus, Input, ItemKind, Phase, Said, TaskStatus, Usage};
+use windlass_ports::{Abandoned, CallStatus, Enqueued, GivenUp, MessageKind, NewMessage, NodeId};
 
 use super::{
     Full,
@@ -89,6 +89,35 @@ pub async fn a_quarantined_agent_is_left_alone(store: Arc<dyn Full>) {
     let committed = kit.advance(&agent, Input::Stopped { reason: String::new(), said: Said::default() }, START).await;
     assert!(committed.next_leased);
     assert_eq!(store.head(&agent).await.unwrap().unwrap().quarantined, None);
+}
+
+/// A run that is given up ends with its deliverable, leaves nothing open, and makes room for the next. One that nobody was quarantined
+/// for is left alone.
+pub async fn a_quarantined_agent_goes_on_when_its_run_is_given_up(store: Arc<dyn Full>) {
+    let (kit, agent) = (Kit::new(&store), agent("a"));
+    let (run, _) = kit.begin(&agent, START).await;
+    kit.advance(&agent, calls(&[LOOKUP, LOCAL]), START).await;
+    kit.report(&agent, run, 1, START).await;
+    let (next, _) = kit.begin(&agent, START).await;
+    let give_up = |run| {
+        let (call, item, outcome, after, source, reason, key) = (None, None, None, None, None, None, None);
+        let message = NewMessage { kind: MessageKind::Answer, call, item, outcome, after, source, reason, key };
+        let deliverable = kit.item(ItemKind::Deliverable, b"{\"text\":\"given up\"}");
+        store.abandon(agent.clone(), GivenUp { run, node: NODE, deliverable, message, now: START })
+    };
+    assert_eq!(give_up(run).await.unwrap(), Abandoned::NotQuarantined);
+    store.quarantine(agent.clone(), "unreadable".into()).await.unwrap();
+    assert_eq!(give_up(next).await.unwrap(), Abandoned::NotQuarantined, "it is another one's");
+    assert_eq!(give_up(run).await.unwrap(), Abandoned::Done { next_leased: true });
+    let view = store.run(&agent.tenant, run).await.unwrap().unwrap();
+    assert_eq!(view.state.phase, Phase::Ended { status: TaskStatus::Failed, reason: EndReason::Abandoned });
+    let items = store.box_items(&agent.tenant, view.state.output.id, 0, 10).await.unwrap();
+    assert_eq!((items.len() as u32, items.last().map(|item| item.id)), (view.state.output.length, view.deliverable));
+    let calls = store.calls(&agent.tenant, run, CallNumber(1), 10).await.unwrap();
+    assert!(calls.iter().all(|call| call.status == CallStatus::Dropped), "{calls:?}");
+    let head = store.head(&agent).await.unwrap().unwrap();
+    assert_eq!((head.status, head.run, head.quarantined, head.pending), (HeadStatus::Dispatched, Some(next), None, 0));
+    assert_eq!(give_up(run).await.unwrap(), Abandoned::NotQuarantined, "once is enough");
 }
 
 /// A message that came while the owner ran, and was not taken before the owner was lost, makes the agent due.

@@ -24,6 +24,7 @@ impl MemoryRows {
         items.difference(&kept).for_each(|item| self.remove_item(item));
         let numbers: Vec<_> = self.journal.range((run, 0)..=(run, u64::MAX)).map(|(key, _)| *key).collect();
         numbers.iter().for_each(|key| self.journal.remove(key));
+        self.erase_answers(run, &erasure.agent.tenant);
         self.change_run(run, |row| (row.note, row.deliverable, row.erase_ms) = (None, None, None))
     }
 

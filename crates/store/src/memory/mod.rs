@@ -1,5 +1,6 @@
 //! The store without a disk: for tests, and for trying things out. It keeps every promise but survival.
 
+mod answers;
 mod conversations;
 mod erase;
 mod forget;
@@ -13,9 +14,9 @@ use async_trait::async_trait;
 use tokio::time::Instant;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, ItemId, NewItem, Run, RunId, Said, Tenant, Timestamp};
 use windlass_ports::{
-    Announcement, BoxView, CallClaim, CallView, ClaimedCall, Commit, Committed, ConversationChange, ConversationView, Conversed, Edge,
-    Enqueued, Guard, HeadView, InboxView, Item, JournalEntry, Loaded, MessageId, NewReport, NewRun, NodeId, OutboxRow, Page, Part, Passage,
-    RunView, Store, StoreError, Taken, Views, Withdrawn,
+    Abandoned, Announcement, BoxView, CallClaim, CallView, ClaimedCall, Commit, Committed, ConversationChange, ConversationView, Conversed,
+    Edge, Enqueued, GivenUp, Guard, HeadView, InboxView, Item, JournalEntry, KeptAnswer, Loaded, MessageId, NewReport, NewRun, NodeId,
+    OutboxRow, Page, Part, Passage, RunView, Store, StoreError, Taken, Views, Withdrawn,
 };
 
 use crate::{
@@ -130,6 +131,10 @@ impl Store for MemoryStore {
         self.write(|rows| verbs::quarantine(rows, &agent, &reason))
     }
 
+    async fn abandon(&self, agent: AgentKey, given_up: GivenUp) -> Result<Abandoned, StoreError> {
+        self.write(|rows| verbs::abandon(rows, self.options, &agent, &given_up))
+    }
+
     async fn erase(&self, tenant: Tenant, run: RunId) -> Result<(), StoreError> {
         self.write(|rows| verbs::erase(rows, &tenant, run))
     }
@@ -171,12 +176,20 @@ impl Views for MemoryStore {
         self.read(|rows| reading::run(rows, tenant, run))
     }
 
+    async fn agent_of(&self, tenant: &Tenant, run: RunId) -> Result<Option<AgentKey>, StoreError> {
+        self.read(|rows| reading::agent_of(rows, tenant, run))
+    }
+
     async fn run_taking(&self, tenant: &Tenant, run: RunId) -> Result<Option<RunId>, StoreError> {
         self.read(|rows| reading::run_taking(rows, tenant, run))
     }
 
     async fn run_by_key(&self, tenant: &Tenant, key: &str) -> Result<Option<RunId>, StoreError> {
         self.read(|rows| reading::run_by_key(rows, tenant, key))
+    }
+
+    async fn answered(&self, tenant: &Tenant, key: &str) -> Result<Option<KeptAnswer>, StoreError> {
+        self.read(|rows| reading::answered(rows, tenant, key))
     }
 
     async fn conversation(&self, tenant: &Tenant, id: ConversationId) -> Result<Option<ConversationView>, StoreError> {

@@ -13,8 +13,8 @@ use windlass_ports::{
 
 use super::table::Table;
 use crate::rows::{
-    Announces, BoxRow, CallMove, CallRow, ConversationRow, DeltaRow, Erasure, HeadRow, ItemRow, JournalRow, MessageRow, Outcome, Rows,
-    RunChange, RunRow, is_missing, is_report, stands_already,
+    Announces, AnswerRow, BoxRow, CallMove, CallRow, ConversationRow, DeltaRow, Erasure, HeadRow, ItemRow, JournalRow, MessageRow, Outcome,
+    Rows, RunChange, RunRow, is_missing, is_report, stands_already,
 };
 
 /// Where a waiting call stands in line: whose, of which tool, since when.
@@ -49,6 +49,9 @@ pub(super) struct MemoryRows {
     pub(super) box_rows: Table<(BoxId, i64), ItemId>,
     pub(super) conversations: Table<ConversationId, ConversationRow>,
     pub(super) conversation_parts: Table<(ConversationId, u64), Part>,
+    pub(super) answers: Table<(Tenant, String), AnswerRow>,
+    /// Which of them are about a run.
+    pub(super) answers_of: Table<(RunId, Tenant, String), ()>,
     pub(super) outbox: Table<u64, OutboxRow>,
     /// Until when each node lives. No verb writes it.
     pub(super) nodes: BTreeMap<NodeId, Instant>,
@@ -88,6 +91,8 @@ impl MemoryRows {
             box_rows: Table::new(),
             conversations: Table::new(),
             conversation_parts: Table::new(),
+            answers: Table::new(),
+            answers_of: Table::new(),
             outbox: Table::new(),
             nodes: BTreeMap::new(),
             last_message: 0,
@@ -101,7 +106,7 @@ impl MemoryRows {
 /// The same for every table, so that none is forgotten in one place only.
 macro_rules! each_table {
     ($rows:ident, |$table:ident| $visit:expr) => {
-        each_table!(@ $rows, $table, $visit, heads, runs, ordinals, dedupes, takers, erasable, manifests, pinned, open_runs, journal, deltas, inbox, pending, reports, calls, waiting, claimed, claim_keys, items, boxes, children, ownerless, box_rows, conversations, conversation_parts, outbox);
+        each_table!(@ $rows, $table, $visit, heads, runs, ordinals, dedupes, takers, erasable, manifests, pinned, open_runs, journal, deltas, inbox, pending, reports, calls, waiting, claimed, claim_keys, items, boxes, children, ownerless, box_rows, conversations, conversation_parts, answers, answers_of, outbox);
     };
     (@ $rows:ident, $table:ident, $visit:expr, $($name:ident),+) => {
         $(

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, NewItem, RunId, Tenant, Timestamp};
 use windlass_ports::{
-    Announcement, CallClaim, ClaimedCall, Commit, Committed, ConversationChange, Conversed, Enqueued, Guard, Loaded, MessageId, NewReport,
-    NewRun, NodeId, OutboxRow, Store, StoreError, Taken, Views, Withdrawn,
+    Abandoned, Announcement, CallClaim, ClaimedCall, Commit, Committed, ConversationChange, Conversed, Enqueued, GivenUp, Guard, Loaded,
+    MessageId, NewReport, NewRun, NodeId, OutboxRow, Store, StoreError, Taken, Views, Withdrawn,
 };
 
 use crate::{StoreOptions, memory::MemoryStore, rows::Outcome, verbs::is_own_head};
@@ -196,6 +196,10 @@ impl Store for PartedStore {
 
     async fn quarantine(&self, agent: AgentKey, reason: String) -> Result<(), StoreError> {
         self.of(&agent)?.quarantine(agent, reason).await
+    }
+
+    async fn abandon(&self, agent: AgentKey, given_up: GivenUp) -> Result<Abandoned, StoreError> {
+        self.of(&agent)?.abandon(agent, given_up).await
     }
 
     async fn erase(&self, tenant: Tenant, run: RunId) -> Result<(), StoreError> {

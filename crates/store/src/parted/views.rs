@@ -3,7 +3,8 @@
 use async_trait::async_trait;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, ItemId, Run, RunId, Said, Tenant};
 use windlass_ports::{
-    BoxView, CallView, ConversationView, Edge, HeadView, InboxView, Item, JournalEntry, Page, Part, Passage, RunView, StoreError, Views,
+    BoxView, CallView, ConversationView, Edge, HeadView, InboxView, Item, JournalEntry, KeptAnswer, Page, Part, Passage, RunView,
+    StoreError, Views,
 };
 
 use super::PartedStore;
@@ -37,6 +38,10 @@ impl Views for PartedStore {
         self.views_of_run(run)?.run(tenant, run).await
     }
 
+    async fn agent_of(&self, tenant: &Tenant, run: RunId) -> Result<Option<AgentKey>, StoreError> {
+        self.views_of_run(run)?.agent_of(tenant, run).await
+    }
+
     async fn run_taking(&self, tenant: &Tenant, run: RunId) -> Result<Option<RunId>, StoreError> {
         match self.memory.taker(tenant, run)? {
             Some(taker) => Ok(Some(taker)),
@@ -49,6 +54,18 @@ impl Views for PartedStore {
             Some(run) => Ok(Some(run)),
             None => self.views.run_by_key(tenant, key).await,
         }
+    }
+
+    async fn answered(&self, tenant: &Tenant, key: &str) -> Result<Option<KeptAnswer>, StoreError> {
+        let (here, there) = (self.memory.answered(tenant, key).await?, self.views.answered(tenant, key).await?);
+        // Calls of both kinds may have been given back with one request, and each part knows of its own.
+        Ok(match (here, there) {
+            (Some(here), Some(mut there)) if here.asked == there.asked => {
+                there.lost.extend(here.lost);
+                Some(there)
+            }
+            (here, there) => there.or(here),
+        })
     }
 
     async fn conversation(&self, tenant: &Tenant, id: ConversationId) -> Result<Option<ConversationView>, StoreError> {

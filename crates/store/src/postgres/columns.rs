@@ -15,7 +15,10 @@ use windlass_kernel::{
 use windlass_ports::{CallStatus, Lineage, MessageId, MessageKind, MessageStatus, NodeId, OutboxRow, Part, RunStatus, StoreError};
 
 use crate::{
-    rows::{BoxRow, CallRow, ConversationRow, DeltaRow, HeadRow, ItemRow, JournalRow, MessageRow, Outcome, RunBrief, RunRow},
+    rows::{
+        AnswerRow, BoxRow, CallRow, ConversationRow, DeltaRow, HeadRow, ItemRow, JournalRow, MessageRow, Outcome, RunBrief, RunRow,
+        unpack_calls,
+    },
     spelling,
     stretch::{self, Stretch},
 };
@@ -297,6 +300,14 @@ impl Columns {
         let length = self.get::<Option<i64>>()?.map(u32::try_from).transpose().map_err(|_| nonsense("a box's length is not one"))?;
         let tail = tail.zip(length).map(|(id, length)| BoxRange { id, length });
         Ok(ConversationRow { id, tenant: tenant.as_str().into(), created_at, metadata, version, items, tail, gone: self.content()? })
+    }
+
+    pub(super) fn answer(&self) -> Outcome<AnswerRow> {
+        let (tenant, key) = (self.text()?, self.text()?);
+        let asked = self.bytes()?;
+        let run = self.id(RunId::from_slice)?;
+        let message = self.get::<Option<i64>>()?.map(|number| MessageId(number.unsigned_abs()));
+        Ok(AnswerRow { tenant: tenant.as_str().into(), key, asked, run, message, lost: unpack_calls(&self.content()?) })
     }
 
     pub(super) fn part(&self) -> Outcome<Part> {

@@ -11,6 +11,7 @@ use windlass_kernel::{BoxId, ItemId, Manifest, RunId};
 use windlass_ports::{MessageId, NodeId, OutboxRow, codec};
 
 use super::{
+    answers,
     columns::{Columns, Text, int, limit as as_limit},
     conversations,
     question::{Answer, Question},
@@ -105,6 +106,7 @@ async fn answer(session: &Session, kind: Vec<Question>, depth: Depth) -> Answere
         Question::Outbox(_) => outbox(session, kind).await,
         Question::Conversation(_) => conversations::rows(session, kind).await,
         Question::ConversationParts(_) => conversations::parts(session, kind).await,
+        Question::Kept(..) => answers::rows(session, kind).await,
     }
 }
 

@@ -9,7 +9,7 @@ use windlass_ports::{Guard, MessageId, MessageStatus, NodeId, PinnedManifest, Ru
 use super::{conversations::ConversationWrites, question::Question, sheet::Sheet};
 use crate::{
     rows::{
-        BoxRow, CallMove, CallRow, Erasure, HeadRow, JournalRow, MessageRow, Outcome, Reads, Rows, RunBrief, RunChange, RunRow,
+        AnswerRow, BoxRow, CallMove, CallRow, Erasure, HeadRow, JournalRow, MessageRow, Outcome, Reads, Rows, RunBrief, RunChange, RunRow,
         stands_already,
     },
     stretch::{self, Stretch},
@@ -36,6 +36,7 @@ pub(super) struct Log {
     pub(super) shared: BTreeSet<BoxId>,
     pub(super) erased: Vec<Erasure>,
     pub(super) conversations: ConversationWrites,
+    pub(super) answers: Vec<AnswerRow>,
 }
 
 /// A head as it shall be.
@@ -157,11 +158,18 @@ impl Log {
             shared,
             erased,
             conversations,
+            answers,
         } = self;
         let sets = heads.is_empty() && gone_heads.is_empty() && new_runs.is_empty() && runs.is_empty() && open_runs.is_empty();
         let maps = messages.is_empty() && calls.is_empty() && shared.is_empty() && erased.is_empty();
         let lists = manifests.is_empty() && stretches.is_empty() && settled.is_empty() && items.is_empty() && boxes.is_empty();
-        sets && maps && lists && box_rows.is_empty() && outbox.is_empty() && published.is_empty() && conversations.is_empty()
+        sets && maps
+            && lists
+            && box_rows.is_empty()
+            && outbox.is_empty()
+            && published.is_empty()
+            && conversations.is_empty()
+            && answers.is_empty()
     }
 
     /// The writes on a run's calls.

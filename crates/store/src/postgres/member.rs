@@ -50,13 +50,13 @@ impl Wants {
         wants.questions.extend(new.conversation.map(|asked| Question::Conversation(asked.id)));
         wants.numbers = 1;
         match &new.enter {
-            Some(enter) => wants.with_commit(enter),
+            Some(enter) => wants.with_commit(&new.agent, enter),
             None => wants,
         }
     }
 
     pub(super) fn of_commit(agent: &AgentKey, commit: &Commit) -> Self {
-        let mut wants = Wants::of_agent(agent).with_commit(commit);
+        let mut wants = Wants::of_agent(agent).with_commit(agent, commit);
         wants.questions.extend(commit.consumed.iter().map(|id| Question::Message(agent.clone(), *id)));
         if !commit.state.has_ended() && verbs::may_be_held(commit) {
             wants.questions.push(Question::Claims(commit.run));
@@ -65,7 +65,7 @@ impl Wants {
     }
 
     pub(super) fn of_withdraw(agent: &AgentKey, commit: &Commit) -> Self {
-        let mut wants = Wants::of_agent(agent).with_commit(commit);
+        let mut wants = Wants::of_agent(agent).with_commit(agent, commit);
         wants.questions.extend([Question::RunBrief(commit.run), Question::OpenCalls(commit.run), Question::Pending(agent.clone())]);
         wants
     }
@@ -103,8 +103,10 @@ impl Wants {
         self
     }
 
-    fn with_commit(self, commit: &Commit) -> Self {
+    fn with_commit(self, agent: &AgentKey, commit: &Commit) -> Self {
         let mut wants = self.with_items(&commit.items);
+        let requests = commit.messages.iter().filter_map(|message| message.key.as_ref());
+        wants.questions.extend(requests.map(|request| Question::Kept(agent.tenant.clone(), request.key.clone())));
         wants.assumed.extend(reports(commit.run, commit).map(|report| (report, Answer::Number(None))));
         wants.numbers += commit.messages.len();
         wants

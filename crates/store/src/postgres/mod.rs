@@ -4,6 +4,7 @@
 //! answers: what it asks is fetched for a whole group of verbs at a time, and what it writes is sent for the whole group with
 //! a few statements. An agent's head is the lock for everything of that agent: whoever changes anything holds its row.
 
+mod answers;
 mod clock;
 mod columns;
 mod conversations;
@@ -35,8 +36,8 @@ use std::{
 use async_trait::async_trait;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, NewItem, RunId, Tenant, Timestamp};
 use windlass_ports::{
-    Announcement, CallClaim, ClaimedCall, Commit, Committed, ConversationChange, Conversed, Enqueued, Guard, Loaded, MessageId, NewReport,
-    NewRun, NodeId, OutboxRow, Store, StoreError, Taken, Withdrawn, conversation_agent,
+    Abandoned, Announcement, CallClaim, ClaimedCall, Commit, Committed, ConversationChange, Conversed, Enqueued, GivenUp, Guard, Loaded,
+    MessageId, NewReport, NewRun, NodeId, OutboxRow, Store, StoreError, Taken, Withdrawn, conversation_agent,
 };
 
 use crate::{StoreOptions, rows::Reads, verbs};
@@ -181,6 +182,12 @@ impl Store for PostgresStore {
 
     async fn quarantine(&self, agent: AgentKey, reason: String) -> Result<(), StoreError> {
         self.writer(&agent).write(Wants::of_agent(&agent), move |rows| verbs::quarantine(rows, &agent, &reason)).await
+    }
+
+    async fn abandon(&self, agent: AgentKey, given_up: GivenUp) -> Result<Abandoned, StoreError> {
+        let options = self.options;
+        let wants = Wants { numbers: 1, ..Wants::of_agent(&agent).with_items(std::slice::from_ref(&given_up.deliverable)) };
+        self.writer(&agent).write(wants, move |rows| verbs::abandon(rows, options, &agent, &given_up)).await
     }
 
     async fn erase(&self, tenant: Tenant, run: RunId) -> Result<(), StoreError> {

@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// Tables that grow without end.
-const GROWING: [&str; 12] = [
+const GROWING: [&str; 13] = [
     "heads",
     "runs",
     "inbox",
@@ -25,6 +25,7 @@ const GROWING: [&str; 12] = [
     "tenants",
     "conversations",
     "conversation_parts",
+    "answers",
 ];
 
 /// Statements that read a list page by page, from its beginning: walking an index is what they are for.

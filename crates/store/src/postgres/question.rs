@@ -5,7 +5,9 @@ use std::sync::Arc;
 use windlass_kernel::{AgentKey, BoxId, CallNumber, ConversationId, ItemId, Manifest, RunId, Tenant, Timestamp, ToolName};
 use windlass_ports::{Lineage, MessageId, MessageKind, NodeId, OutboxRow, Part, StoreError};
 
-use crate::rows::{BoxRow, CallRow, ConversationRow, DeltaRow, HeadRow, ItemRow, JournalRow, MessageRow, Outcome, RunBrief, RunRow};
+use crate::rows::{
+    AnswerRow, BoxRow, CallRow, ConversationRow, DeltaRow, HeadRow, ItemRow, JournalRow, MessageRow, Outcome, RunBrief, RunRow,
+};
 
 /// One question of [`Reads`](crate::rows::Reads), with what it is about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -44,6 +46,7 @@ pub(super) enum Question {
     Outbox(usize),
     Conversation(ConversationId),
     ConversationParts(ConversationId),
+    Kept(Tenant, String),
 }
 
 /// What the database said. Sets of calls and messages come whole, so that what a verb has written itself can be laid over them.
@@ -70,6 +73,7 @@ pub(super) enum Answer {
     Outbox(Vec<OutboxRow>),
     Conversation(Option<Box<ConversationRow>>),
     Parts(Vec<Part>),
+    Kept(Option<Box<AnswerRow>>),
 }
 
 /// Reads an answer as the kind its question has; another kind is a fault of this code.
@@ -105,6 +109,7 @@ taking! {
     outbox: Outbox => Vec<OutboxRow>;
     conversation: Conversation => Option<Box<ConversationRow>>;
     parts: Parts => Vec<Part>;
+    kept: Kept => Option<Box<AnswerRow>>;
 }
 
 fn mixed_up() -> StoreError {

@@ -333,6 +333,11 @@ statements! {
             unnest($4::bigint[]) AS depth, unnest($5::bigint[]) AS inherited) AS q
         CROSS JOIN LATERAL (SELECT t.ctid FROM boxes t WHERE t.box = q.box LIMIT 1) AS found WHERE b.ctid = found.ctid");
 
+    answers: each!(by!("text", "text"), "SELECT a.tenant, a.key, a.asked, a.run, a.message, a.lost FROM answers a
+        WHERE a.tenant = q.a AND a.key = q.b LIMIT 1");
+    insert_answers: "INSERT INTO answers (tenant, key, asked, run, message, lost)
+        SELECT unnest($1::text[]), unnest($2::text[]), unnest($3::bytea[]), unnest($4::bytea[]), unnest($5::bigint[]), unnest($6::bytea[])";
+
     erasable: "SELECT r.tenant, r.agent, r.run FROM runs r WHERE r.erase_at <= $1 ORDER BY r.erase_at, r.run LIMIT $2";
     /// An end that a follow-up may need makes the time longer, if there is one.
     keep_runs: "UPDATE runs r SET erase_ms = q.ms FROM unnest($1::bytea[], $2::bigint[]) AS q(run, ms)
@@ -352,6 +357,7 @@ statements! {
         ), gone_rows AS (DELETE FROM box_rows b WHERE b.box = ANY($2)
         ), gone_journal AS (DELETE FROM stretches s WHERE s.run = $1
         ), gone_calls AS (DELETE FROM calls c WHERE c.run = $1
+        ), gone_answers AS (DELETE FROM answers a WHERE a.run = $1
         ), emptied AS (UPDATE inbox m SET item = NULL, reason = NULL WHERE m.run = $1
         ), skeleton AS (UPDATE runs r SET note = NULL, deliverable = NULL, erase_ms = NULL WHERE r.run = $1
         ), gone_boxes AS (DELETE FROM boxes b WHERE b.box = ANY($2) AND NOT b.shared RETURNING 1

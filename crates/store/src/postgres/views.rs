@@ -4,7 +4,8 @@ use async_trait::async_trait;
 use futures_util::future::join_all;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, ItemId, Run, RunId, Said, Tenant};
 use windlass_ports::{
-    BoxView, CallView, ConversationView, Edge, HeadView, InboxView, Item, JournalEntry, Page, Part, Passage, RunView, StoreError, Views,
+    BoxView, CallView, ConversationView, Edge, HeadView, InboxView, Item, JournalEntry, KeptAnswer, Page, Part, Passage, RunView,
+    StoreError, Views,
 };
 
 use super::{
@@ -53,12 +54,20 @@ macro_rules! views_over_readers {
                 self.readers.read(|rows| reading::run(rows, tenant, run)).await
             }
 
+            async fn agent_of(&self, tenant: &Tenant, run: RunId) -> Result<Option<AgentKey>, StoreError> {
+                self.readers.read(|rows| reading::agent_of(rows, tenant, run)).await
+            }
+
             async fn run_taking(&self, tenant: &Tenant, run: RunId) -> Result<Option<RunId>, StoreError> {
                 self.readers.read(|rows| reading::run_taking(rows, tenant, run)).await
             }
 
             async fn run_by_key(&self, tenant: &Tenant, key: &str) -> Result<Option<RunId>, StoreError> {
                 self.readers.read(|rows| reading::run_by_key(rows, tenant, key)).await
+            }
+
+            async fn answered(&self, tenant: &Tenant, key: &str) -> Result<Option<KeptAnswer>, StoreError> {
+                self.readers.read(|rows| reading::answered(rows, tenant, key)).await
             }
 
             async fn conversation(&self, tenant: &Tenant, id: ConversationId) -> Result<Option<ConversationView>, StoreError> {

@@ -1,5 +1,6 @@
 //! The store on disk: SQLite in WAL mode, flushed at every commit, with one writer and a few readers.
 
+mod answers;
 mod columns;
 mod conversations;
 mod deltas;
@@ -20,8 +21,8 @@ use std::path::Path;
 use async_trait::async_trait;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, NewItem, RunId, Tenant, Timestamp};
 use windlass_ports::{
-    Announcement, CallClaim, ClaimedCall, Commit, Committed, ConversationChange, Conversed, Enqueued, Guard, Loaded, MessageId, NewReport,
-    NewRun, NodeId, OutboxRow, Store, StoreError, Taken, Withdrawn,
+    Abandoned, Announcement, CallClaim, ClaimedCall, Commit, Committed, ConversationChange, Conversed, Enqueued, GivenUp, Guard, Loaded,
+    MessageId, NewReport, NewRun, NodeId, OutboxRow, Store, StoreError, Taken, Withdrawn,
 };
 
 use crate::{
@@ -135,6 +136,11 @@ impl Store for SqliteStore {
 
     async fn quarantine(&self, agent: AgentKey, reason: String) -> Result<(), StoreError> {
         self.writer.write(move |rows| verbs::quarantine(rows, &agent, &reason)).await
+    }
+
+    async fn abandon(&self, agent: AgentKey, given_up: GivenUp) -> Result<Abandoned, StoreError> {
+        let options = self.options;
+        self.writer.write(move |rows| verbs::abandon(rows, options, &agent, &given_up)).await
     }
 
     async fn erase(&self, tenant: Tenant, run: RunId) -> Result<(), StoreError> {

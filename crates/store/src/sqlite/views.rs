@@ -5,8 +5,8 @@ use std::path::Path;
 use async_trait::async_trait;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, ItemId, Run, RunId, Said, Tenant};
 use windlass_ports::{
-    BoxView, CallView, ConversationView, Edge, HeadView, InboxView, Item, JournalEntry, NodeId, Page, Part, Passage, RunView, StoreError,
-    Views,
+    BoxView, CallView, ConversationView, Edge, HeadView, InboxView, Item, JournalEntry, KeptAnswer, NodeId, Page, Part, Passage, RunView,
+    StoreError, Views,
 };
 
 use super::{
@@ -47,6 +47,11 @@ macro_rules! views_over_readers {
                 self.readers.read(move |rows| reading::run(rows, &tenant, run)).await
             }
 
+            async fn agent_of(&self, tenant: &Tenant, run: RunId) -> Result<Option<AgentKey>, StoreError> {
+                let tenant = tenant.clone();
+                self.readers.read(move |rows| reading::agent_of(rows, &tenant, run)).await
+            }
+
             async fn run_taking(&self, tenant: &Tenant, run: RunId) -> Result<Option<RunId>, StoreError> {
                 let tenant = tenant.clone();
                 self.readers.read(move |rows| reading::run_taking(rows, &tenant, run)).await
@@ -55,6 +60,11 @@ macro_rules! views_over_readers {
             async fn run_by_key(&self, tenant: &Tenant, key: &str) -> Result<Option<RunId>, StoreError> {
                 let (tenant, key) = (tenant.clone(), key.to_owned());
                 self.readers.read(move |rows| reading::run_by_key(rows, &tenant, &key)).await
+            }
+
+            async fn answered(&self, tenant: &Tenant, key: &str) -> Result<Option<KeptAnswer>, StoreError> {
+                let (tenant, key) = (tenant.clone(), key.to_owned());
+                self.readers.read(move |rows| reading::answered(rows, &tenant, &key)).await
             }
 
             async fn conversation(&self, tenant: &Tenant, id: ConversationId) -> Result<Option<ConversationView>, StoreError> {

@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 
 use windlass_kernel::{AgentKey, CallNumber, Epoch, RunId, Timestamp};
-use windlass_ports::{CallClaim, CallStatus, ClaimedCall};
+use windlass_ports::{CallClaim, CallStatus, ClaimedCall, StoreError};
 
 use super::heads::rearm;
 use crate::{
     reading::verified,
-    rows::{CallRow, Outcome, Reads, Rows, is_missing},
+    rows::{AnswerRow, CallRow, Outcome, Reads, Rows, is_missing},
 };
 
 /// Gives waiting calls to a worker. A key that still holds calls gives those again.
@@ -39,18 +39,30 @@ pub(crate) fn renew_calls<R: Rows + ?Sized>(
     change_held(rows, claim, calls, |call| call.lease_until = Some(claim.until.min(call.deadline)))
 }
 
-/// Lets go of calls; returns those the worker did not hold any more.
+/// Lets go of calls; returns those the worker did not hold any more. A request that was answered before is told the same again.
 pub(crate) fn release_calls<R: Rows + ?Sized>(
     rows: &mut R,
     claim: &CallClaim,
     calls: &[(RunId, CallNumber)],
 ) -> Outcome<Vec<(RunId, CallNumber)>> {
-    change_held(rows, claim, calls, |call| {
+    if let Some(request) = &claim.request
+        && let Some(kept) = rows.answer(&claim.tenant, &request.key)?
+    {
+        // Under the same key something else can only have come at the same time: whoever asks again finds it.
+        return if kept.asked == request.asked { Ok(kept.lost) } else { Err(StoreError::Fenced) };
+    }
+    let lost = change_held(rows, claim, calls, |call| {
         call.status = CallStatus::Waiting;
         call.worker = None;
         call.lease_until = None;
         call.claim_key = None;
-    })
+    })?;
+    // A request that names no call has done nothing, and can be made again as it is.
+    if let (Some(request), Some((run, _))) = (&claim.request, calls.first()) {
+        let (tenant, key, asked) = (claim.tenant.clone(), request.key.clone(), request.asked);
+        rows.insert_answer(&AnswerRow { tenant, key, asked, run: *run, message: None, lost: lost.clone() })?;
+    }
+    Ok(lost)
 }
 
 fn change_held<R: Rows + ?Sized>(

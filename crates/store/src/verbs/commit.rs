@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use windlass_kernel::{AgentKey, CallNumber, Epoch, Event, HeadStatus, RunId, Seq, Timestamp};
 use windlass_ports::{
-    CallChange, CallStatus, Commit, CommitKind, Committed, Guard, MessageId, MessageStatus, NewCall, NewMessage, RunStatus, StoreError,
-    Withdrawn, codec,
+    CallChange, CallStatus, Commit, CommitKind, Committed, Guard, MessageId, MessageStatus, NewCall, NewMessage, RequestKey, RunStatus,
+    StoreError, Withdrawn, codec,
 };
 
 use super::conversations;
@@ -14,7 +14,7 @@ use super::erase::kept_ms;
 use super::heads::{is_counted, is_own_head, lease, leases_after, may_be_held, show, show_idle};
 use crate::{
     StoreOptions,
-    rows::{CallMove, CallRow, HeadRow, JournalRow, MessageRow, Outcome, Reads, Rows, RunBrief, RunChange, RunRow, is_missing},
+    rows::{AnswerRow, CallMove, CallRow, HeadRow, JournalRow, MessageRow, Outcome, Reads, Rows, RunBrief, RunChange, RunRow, is_missing},
 };
 
 /// What a transition makes of a head, decided before anything is written.
@@ -39,12 +39,19 @@ pub(super) struct Left {
 }
 
 impl Left {
-    const EVERYTHING: Left = Left { calls: true, messages: true };
+    pub(super) const EVERYTHING: Left = Left { calls: true, messages: true };
 }
 
 /// Applies a transition if its guard holds. Applied already is success.
 pub(crate) fn commit<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, guard: &Guard, commit: &Commit) -> Outcome<Committed> {
     let agent = &guard.agent;
+    if has_answered(rows, agent, commit)? {
+        // Either this very commit is asked for again, or what it would do was done for the same request before.
+        return match rows.head(agent)? {
+            None => ended_already(rows, guard, commit),
+            Some(head) => applied_already(rows, &head, guard, commit),
+        };
+    }
     if let Some(passed) = pass(rows, options, guard, commit)? {
         return Ok(passed);
     }
@@ -101,6 +108,9 @@ pub(crate) fn withdraw<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, ag
     let Some(run) = rows.run_brief(commit.run)?.filter(is_queued) else {
         return Ok(Withdrawn::NotQueued);
     };
+    if has_answered(rows, agent, commit)? {
+        return Err(StoreError::Fenced);
+    }
     let before = rows.head(agent)?.ok_or_else(|| is_missing("the head of a queued run"))?;
     let after = HeadRow { queued: before.queued.saturating_sub(1), ..before.clone() };
     rows.update_head(agent, &before, &after)?;
@@ -110,6 +120,16 @@ pub(crate) fn withdraw<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, ag
     let_go(rows, agent, commit.run, Left::EVERYTHING, commit.now)?;
     note(rows, options, agent, commit, 0)?;
     Ok(Withdrawn::Done)
+}
+
+/// Whether a request that the commit answers was answered before. Asked before anything is written.
+fn has_answered<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, commit: &Commit) -> Outcome<bool> {
+    for request in commit.messages.iter().filter_map(|message| message.key.as_ref()) {
+        if rows.answer(&agent.tenant, &request.key)?.is_some() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn holds(head: &HeadRow, guard: &Guard) -> bool {
@@ -246,10 +266,14 @@ pub(super) fn write<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, commit: &C
     let mut messages = Vec::with_capacity(commit.messages.len());
     for message in &commit.messages {
         // Somebody outside may have reported the same: then that row is the record of it.
-        messages.push(match rows.insert_message(agent, &consumed(commit, message, epoch))? {
+        let stored = match rows.insert_message(agent, &consumed(commit, message, epoch))? {
             Some(stored) => stored,
             None => standing_message(rows, agent, commit, message)?,
-        });
+        };
+        if let Some(request) = &message.key {
+            rows.insert_answer(&told(agent, commit.run, request, stored))?;
+        }
+        messages.push(stored);
     }
     for message in &commit.consumed {
         rows.consume_message(agent, *message, epoch.unwrap_or_default(), commit.now)?;
@@ -258,6 +282,12 @@ pub(super) fn write<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, commit: &C
     let events: Vec<JournalRow> = events.map(|(number, event)| journal_row(number, epoch, commit.now, event)).collect();
     rows.append_journal(commit.run, &events)?;
     Ok(messages)
+}
+
+/// What a request with a key is told: its inbox row.
+pub(super) fn told(agent: &AgentKey, run: RunId, request: &RequestKey, message: MessageId) -> AnswerRow {
+    let (key, asked) = (request.key.clone(), request.asked);
+    AnswerRow { tenant: agent.tenant.clone(), key, asked, run, message: Some(message), lost: Vec::new() }
 }
 
 /// Changes of one call stand one after the other, and become one statement.

@@ -196,7 +196,8 @@ pub(super) fn refusal<R: Reads + ?Sized>(rows: &R, new: &NewRun, asked: InConver
 
 /// A run that is over has said something, unless it failed or was stopped: who asks again then says the same once more.
 pub(super) fn heard<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, run: RunId, state: &Run) -> Outcome<()> {
-    let is_lost = matches!(&state.phase, Phase::Ended { reason: EndReason::ModelFailed(_) | EndReason::Stopped, .. });
+    let is_lost =
+        matches!(&state.phase, Phase::Ended { reason: EndReason::ModelFailed(_) | EndReason::Stopped | EndReason::Abandoned, .. });
     let Some(tail) = state.said().filter(|_| !is_lost) else { return Ok(()) };
     let Some(row) = conversation_of(rows, agent)? else { return Ok(()) };
     let version = row.version + 1;

@@ -3,6 +3,7 @@
 //! A verb first reads and decides, then changes the head under its guard, then makes the other writes. An error in the
 //! middle is answered by whoever holds the transaction: it rolls back.
 
+mod abandon;
 mod announce;
 mod boxes;
 mod claims;
@@ -13,6 +14,7 @@ mod erase;
 mod heads;
 mod report;
 
+pub(crate) use abandon::abandon;
 pub(crate) use announce::{announce, check_pieces, check_same, said};
 pub(crate) use boxes::{Segment, chain, pack};
 pub(crate) use claims::{claim_calls, release_calls, renew_calls};

@@ -1,9 +1,9 @@
 //! Results from outside the owner: recorded once, applied by the owner later.
 
 use windlass_kernel::{HeadStatus, RunId};
-use windlass_ports::{MessageStatus, NewReport, RunStatus, Taken};
+use windlass_ports::{MessageStatus, NewReport, RunStatus, StoreError, Taken};
 
-use super::erase::is_erased;
+use super::{commit::told, erase::is_erased};
 use crate::rows::{HeadRow, MessageRow, Outcome, Rows, RunBrief, is_report, stands_already};
 
 /// Records a report. Whether the run wants it is the owner's to say; only what can never matter is told apart here.
@@ -11,6 +11,13 @@ pub(crate) fn report<R: Rows + ?Sized>(rows: &mut R, report: &NewReport) -> Outc
     let Some(run) = rows.run_brief(report.run)?.filter(|run| run.agent == report.agent) else {
         return Ok(Taken::UnknownRun);
     };
+    if let Some(request) = &report.message.key
+        && let Some(kept) = rows.answer(&report.agent.tenant, &request.key)?
+    {
+        // Under the same key something else can only have come at the same time: whoever asks again finds it.
+        let first = kept.message.filter(|_| kept.asked == request.asked);
+        return first.map(Taken::Recorded).ok_or(StoreError::Fenced);
+    }
     if let Some(call) = report.message.call.filter(|_| is_report(report.message.kind))
         && let Some(first) = rows.report(report.run, call, report.message.kind)?
     {
@@ -25,6 +32,9 @@ pub(crate) fn report<R: Rows + ?Sized>(rows: &mut R, report: &NewReport) -> Outc
         rows.insert_item(&report.agent.tenant, &report.content)?;
     }
     let id = rows.insert_message(&report.agent, &row)?.ok_or_else(|| stands_already("the report"))?;
+    if let Some(request) = &report.message.key {
+        rows.insert_answer(&told(&report.agent, run.run, request, id))?;
+    }
     if is_late {
         return Ok(Taken::Late(id));
     }

@@ -260,7 +260,7 @@ impl Doors for Engine {
 }
 
 pub fn claim(tool: &str) -> ClaimRequest {
-    ClaimRequest { tenant: "acme".into(), tool: tool.into(), worker: "w".into(), max: 1000, lease_ms: 10_000, key: None }
+    ClaimRequest { tenant: "acme".into(), tool: tool.into(), worker: "w".into(), max: 1000, lease_ms: 10_000, key: None, request: None }
 }
 
 pub fn request(agent: &AgentKey, task: &str) -> Enqueue {
@@ -273,7 +273,7 @@ pub fn request(agent: &AgentKey, task: &str) -> Enqueue {
         tools: Some([LOOK, TOUCH, WRITE, LOOKUP, CHARGE].map(Into::into).into()),
         context_box: None,
         result_fields: Vec::new(),
-        idempotency_key: None,
+        key: None,
         lineage: Lineage::default(),
     }
 }
@@ -287,5 +287,6 @@ pub fn result_of(agent: &AgentKey, run: RunId, call: u32, result: &str) -> ToolR
         result: result.to_owned().into(),
         after: None,
         source: Some("service".into()),
+        key: None,
     }
 }

@@ -8,8 +8,8 @@ use std::sync::{
 use async_trait::async_trait;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, Event, NewItem, RunId, Tenant, Timestamp};
 use windlass_ports::{
-    Announcement, CallClaim, ClaimedCall, Commit, CommitKind, Committed, ConversationChange, Conversed, Enqueued, Guard, Loaded, MessageId,
-    NewReport, NewRun, NodeId, OutboxRow, Store, StoreError, Taken, Withdrawn,
+    Abandoned, Announcement, CallClaim, ClaimedCall, Commit, CommitKind, Committed, ConversationChange, Conversed, Enqueued, GivenUp,
+    Guard, Loaded, MessageId, NewReport, NewRun, NodeId, OutboxRow, Store, StoreError, Taken, Withdrawn,
 };
 use windlass_store::conformance::Full;
 
@@ -136,6 +136,11 @@ impl Store for Faulty {
     async fn announce(&self, words: Announcement) -> Result<(), StoreError> {
         self.up()?;
         self.inner.announce(words).await
+    }
+
+    async fn abandon(&self, agent: AgentKey, given_up: GivenUp) -> Result<Abandoned, StoreError> {
+        self.up()?;
+        self.inner.abandon(agent, given_up).await
     }
 
     async fn erase(&self, tenant: Tenant, run: RunId) -> Result<(), StoreError> {

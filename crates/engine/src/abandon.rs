@@ -1,0 +1,53 @@
+//! Giving up a run that cannot be read. No worker can do it: a worker would have to read it.
+
+use windlass_kernel::{ItemKind, content};
+use windlass_ports::{Abandoned, CommitKind, GivenUp, MessageKind, NewMessage};
+
+use crate::{
+    api::{Abandon, EngineError},
+    engine::Engine,
+    keys,
+};
+
+impl Engine {
+    /// Ends the run that its agent was quarantined for, and lets the next one begin.
+    pub async fn abandon(&self, abandon: Abandon) -> Result<(), EngineError> {
+        let inner = self.inner();
+        let (agent, run) = (abandon.agent, abandon.run);
+        let key = keys::scoped("reconcile", &agent.agent, abandon.key);
+        if inner.answered(&agent.tenant, key.as_ref()).await?.is_some() {
+            return Ok(());
+        }
+        let words = "what was stored of this turn could not be read, and it was given up";
+        let given_up = GivenUp {
+            run,
+            node: inner.node,
+            deliverable: self.item(ItemKind::Deliverable, content::deliverable_text(words.into()))?,
+            message: NewMessage {
+                kind: MessageKind::Answer,
+                call: None,
+                item: None,
+                outcome: None,
+                after: None,
+                source: abandon.source,
+                reason: None,
+                key: key.clone(),
+            },
+            now: inner.clock.now(),
+        };
+        inner.crash.before_commit(CommitKind::End);
+        let outcome = inner.store.abandon(agent.clone(), given_up).await?;
+        let Abandoned::Done { next_leased } = outcome else {
+            // The same decision may have come twice at once.
+            return inner.answered(&agent.tenant, key.as_ref()).await?.map(drop).ok_or(EngineError::NotQuarantined);
+        };
+        inner.crash.after_commit(CommitKind::End);
+        tracing::warn!(agent = %agent.agent, %run, "a turn that could not be read was given up");
+        inner.live.forget(run);
+        inner.tell_watchers(&agent, true);
+        if next_leased && !inner.look(&agent) {
+            inner.ring(&agent);
+        }
+        Ok(())
+    }
+}

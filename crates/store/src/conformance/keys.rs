@@ -1,0 +1,105 @@
+//! Requests with a key: what they were told is kept with what they did, and both are there once.
+
+use std::sync::Arc;
+
+use windlass_kernel::{AgentKey, CallNumber, Input, RunId, Said};
+use windlass_ports::{CallClaim, Commit, Guard, KeptAnswer, MessageKind, NewMessage, RequestKey, StoreError, Taken};
+
+use super::{
+    Full,
+    fixtures::{Kit, LOOKUP, START, agent, calls},
+};
+
+fn request(key: &str, asked: u8) -> RequestKey {
+    RequestKey { key: key.into(), asked: [asked; 16] }
+}
+
+async fn kept(store: &Arc<dyn Full>, key: &str) -> Option<KeptAnswer> {
+    store.answered(&agent("a").tenant, key).await.unwrap()
+}
+
+/// A commit that takes a wish which has a key.
+async fn wished(kit: &Kit, agent: &AgentKey, key: RequestKey) -> (Guard, Commit) {
+    let stopped = Input::Stopped { reason: "enough".into(), said: Said::default() };
+    let (guard, mut commit) = kit.prepare(agent, stopped, START).await;
+    let (call, item, outcome, after, source, reason) = (None, None, None, None, None, None);
+    commit.messages.push(NewMessage { kind: MessageKind::Stop, call, item, outcome, after, source, reason, key: Some(key) });
+    (guard, commit)
+}
+
+async fn waiting(kit: &Kit, name: &str) -> RunId {
+    let (run, _) = kit.begin(&agent(name), START).await;
+    kit.advance(&agent(name), calls(&[LOOKUP, LOOKUP]), START).await;
+    run
+}
+
+/// What a commit answered stands with it, for its tenant alone; a lost answer is no second request, and the key is not taken twice.
+pub async fn a_commit_and_its_answer_are_one(store: Arc<dyn Full>) {
+    let kit = Kit::new(&store);
+    waiting(&kit, "a").await;
+    waiting(&kit, "b").await;
+    assert_eq!(kept(&store, "k").await, None);
+    let (guard, commit) = wished(&kit, &agent("a"), request("k", 1)).await;
+    let done = store.commit(guard.clone(), commit.clone()).await.unwrap();
+    let told = KeptAnswer { asked: [1; 16], message: Some(done.messages[0]), lost: Vec::new() };
+    assert_eq!(kept(&store, "k").await, Some(told.clone()));
+    assert_eq!(store.answered(&"other".into(), "k").await.unwrap(), None);
+    assert_eq!(store.commit(guard, commit).await.unwrap().messages, done.messages, "the same commit once more");
+    let (guard, commit) = wished(&kit, &agent("b"), request("k", 1)).await;
+    assert!(matches!(store.commit(guard, commit).await, Err(StoreError::Fenced)), "another one under the key");
+    assert!(!kit.load(&agent("b")).await.run.unwrap().state.has_ended(), "and nothing of it was done");
+    assert_eq!(kept(&store, "k").await, Some(told));
+}
+
+/// A fenced commit answers nothing.
+pub async fn a_fenced_commit_answers_nothing(store: Arc<dyn Full>) {
+    let kit = Kit::new(&store);
+    let run = waiting(&kit, "a").await;
+    let (mut guard, commit) = wished(&kit, &agent("a"), request("k", 1)).await;
+    guard.seq.0 += 1;
+    assert!(matches!(store.commit(guard, commit).await, Err(StoreError::Fenced)));
+    assert_eq!(kept(&store, "k").await, None);
+    assert_eq!(kit.load(&agent("a")).await.run.unwrap().id, run);
+}
+
+/// A report under its key is recorded once and is not called a duplicate of itself; something else under the key is not recorded.
+pub async fn a_report_is_answered_the_same_under_its_key(store: Arc<dyn Full>) {
+    let kit = Kit::new(&store);
+    let run = waiting(&kit, "a").await;
+    let report = |call, asked| {
+        let mut report = kit.new_report(&agent("a"), run, call, START);
+        report.message.key = Some(request("k", asked));
+        report
+    };
+    let first = store.report(report(1, 1)).await.unwrap();
+    assert!(matches!(first, Taken::Recorded(_)));
+    assert_eq!(store.report(report(1, 1)).await.unwrap(), first);
+    assert!(matches!(store.report(report(2, 2)).await, Err(StoreError::Fenced)));
+    assert_eq!(kit.load(&agent("a")).await.pending.len(), 1);
+}
+
+/// Calls are given back once: whoever has them by the time the request is made again keeps them.
+pub async fn calls_are_given_back_once_under_a_key(store: Arc<dyn Full>) {
+    let kit = Kit::new(&store);
+    let run = waiting(&kit, "a").await;
+    let held = store.claim_calls(kit.claim(LOOKUP, "w", 1, START)).await.unwrap();
+    let named = vec![(held[0].run, held[0].call), (run, CallNumber(9))];
+    let give_back = |asked| CallClaim { request: Some(request("k", asked)), ..kit.claim(LOOKUP, "w", 1, START) };
+    let lost = [(run, CallNumber(9))];
+    assert_eq!(store.release_calls(give_back(1), named.clone()).await.unwrap(), lost);
+    assert_eq!(store.claim_calls(kit.claim(LOOKUP, "w", 1, START)).await.unwrap()[0].attempt, 2);
+    assert_eq!(store.release_calls(give_back(1), named.clone()).await.unwrap(), lost, "told the same");
+    assert!(matches!(store.release_calls(give_back(2), named).await, Err(StoreError::Fenced)));
+    assert_eq!(kit.load(&agent("a")).await.run.unwrap().claims.len(), 1, "and held still");
+    assert_eq!(kept(&store, "k").await, Some(KeptAnswer { asked: [1; 16], message: None, lost: lost.to_vec() }));
+}
+
+/// What was asked about a run is erased with it.
+pub async fn answers_are_erased_with_their_run(store: Arc<dyn Full>) {
+    let kit = Kit::new(&store);
+    let run = waiting(&kit, "a").await;
+    let (guard, commit) = wished(&kit, &agent("a"), request("k", 1)).await;
+    store.commit(guard, commit).await.unwrap();
+    store.erase(agent("a").tenant, run).await.unwrap();
+    assert_eq!(kept(&store, "k").await, None);
+}

@@ -1,0 +1,62 @@
+//! What requests with a key were told, in PostgreSQL: what is asked, what is written on a sheet, and what is sent of it.
+
+use windlass_kernel::Tenant;
+
+use super::{
+    columns::{Columns, Text, int},
+    fetch::{Answered, first, keyed},
+    flush::{Part, Sent, Writes, column},
+    question::{Answer, Question},
+    session::Session,
+    sheet::Sheet,
+};
+use crate::rows::{AnswerReads, AnswerRow, AnswerRows, Outcome, pack_calls};
+
+pub(super) async fn rows(session: &Session, kind: Vec<Question>) -> Answered {
+    let (mut tenants, mut keys) = (Vec::with_capacity(kind.len()), Vec::with_capacity(kind.len()));
+    for question in &kind {
+        if let Question::Kept(tenant, key) = question {
+            tenants.push(Text(tenant.as_str()));
+            keys.push(Text(key));
+        }
+    }
+    let found = keyed(session, &session.statements.answers, &[&tenants, &keys], kind.len(), Columns::answer).await?;
+    first(kind, found, |row| Answer::Kept(row.map(Box::new)))
+}
+
+impl AnswerReads for Sheet<'_> {
+    fn answer(&self, tenant: &Tenant, key: &str) -> Outcome<Option<AnswerRow>> {
+        Ok(self.ask(Question::Kept(tenant.clone(), key.to_owned()))?.kept()?.map(|row| *row))
+    }
+}
+
+impl AnswerRows for Sheet<'_> {
+    fn insert_answer(&mut self, row: &AnswerRow) -> Outcome<()> {
+        self.log.answers.push(row.clone());
+        Ok(())
+    }
+}
+
+impl Writes<'_> {
+    /// The statement that only requests with a key need.
+    pub(super) fn answering(&self) -> Option<Sent<'_>> {
+        let mut rows: Vec<&AnswerRow> = self.all(|log| &log.answers);
+        if rows.is_empty() {
+            return None;
+        }
+        // In one order for everybody, so that servers which take the same keys at once never wait in a circle.
+        rows.sort_unstable_by_key(|row| (&row.tenant, &row.key));
+        let part = Part::of(
+            &rows,
+            [
+                column(&rows, |row| Text(row.tenant.as_str())),
+                column(&rows, |row| Text(&row.key)),
+                column(&rows, |row| row.asked.as_slice()),
+                column(&rows, |row| row.run.as_bytes().as_slice()),
+                column(&rows, |row| row.message.map(|message| int(message.0))),
+                column(&rows, |row| pack_calls(&row.lost)),
+            ],
+        );
+        Some(self.send(&self.session.statements.insert_answers, [part], None))
+    }
+}

@@ -1,0 +1,94 @@
+//! A run that cannot be read is given up: its agent was taken out of the way for it, and goes on with the next.
+
+use windlass_kernel::{AgentKey, BoxRange, EndReason, Event, Origin, Phase, Progress, Run, TaskStatus, apply};
+use windlass_ports::{Abandoned, Commit, CommitKind, GivenUp, MessageKind, RunStatus, StoreError, codec};
+
+use super::commit::{Left, finish, plan, run_change, write};
+use crate::{
+    StoreOptions,
+    rows::{HeadRow, Outcome, Reads, Rows, RunRow, is_missing},
+};
+
+/// Events read at once.
+const EVENTS_PAGE: usize = 64;
+
+/// Ends the run that an agent is quarantined for.
+pub(crate) fn abandon<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, agent: &AgentKey, given_up: &GivenUp) -> Outcome<Abandoned> {
+    let is_its = |head: &HeadRow| head.quarantined.is_some() && head.run == Some(given_up.run);
+    let Some(before) = rows.head(agent)?.filter(is_its) else {
+        return Ok(Abandoned::NotQuarantined);
+    };
+    let row = rows.run(given_up.run)?.ok_or_else(|| is_missing("a head's run"))?;
+    let commit = ending(last_known(rows, &row)?, given_up)?;
+    let mut plan = plan(rows, agent, &before, &commit)?;
+    // What its head says of calls and messages may be as wrong as the rest.
+    plan.left = Left::EVERYTHING;
+    let is_ours = if plan.is_last { rows.delete_head(agent, &before)? } else { rows.update_head(agent, &before, &plan.head)? };
+    if !is_ours {
+        return Err(StoreError::Fenced);
+    }
+    write(rows, agent, &commit, Some(plan.epoch))?;
+    rows.update_run(&run_change(&commit, RunStatus::Active, Some(plan.epoch)))?;
+    finish(rows, options, agent, &commit, &plan)?;
+    Ok(Abandoned::Done { next_leased: plan.next.is_some() })
+}
+
+fn ending(state: Run, given_up: &GivenUp) -> Outcome<Commit> {
+    let results = state.calls().iter().filter_map(|call| match call.progress {
+        Progress::Received { item, .. } => Some(item),
+        Progress::Open | Progress::Parked => None,
+    });
+    let appended = results.chain([given_up.deliverable.id]).collect();
+    let ended = Event::Ended { status: TaskStatus::Failed, reason: EndReason::Abandoned };
+    let state = apply(Some(state), &ended).ok_or_else(|| is_missing("a run's state"))?;
+    Ok(Commit {
+        kind: CommitKind::End,
+        run: given_up.run,
+        node: given_up.node,
+        raise_epoch: true,
+        state,
+        events: vec![ended],
+        items: vec![given_up.deliverable.clone()],
+        appended,
+        calls: Vec::new(),
+        messages: vec![given_up.message.clone()],
+        consumed: Vec::new(),
+        settles: true,
+        now: given_up.now,
+    })
+}
+
+/// The run as its journal tells it. Where that cannot be read either, what came after counts for nothing but its place.
+fn last_known<R: Reads + ?Sized>(rows: &R, row: &RunRow) -> Outcome<Run> {
+    let (mut known, mut next, mut is_whole) = (None, 0, true);
+    loop {
+        let page = rows.journal(row.brief.run, next, EVENTS_PAGE)?;
+        for entry in &page {
+            next = entry.number + 1;
+            let event = codec::decode_event(&entry.kind, entry.version, &entry.body).ok().filter(|_| is_whole);
+            match event.and_then(|event| apply(known.clone(), &event)) {
+                Some(run) => known = Some(run),
+                None => is_whole = false,
+            }
+        }
+        if page.len() < EVENTS_PAGE {
+            break;
+        }
+    }
+    match known {
+        Some(run) if is_whole => Ok(run),
+        known => {
+            let run = known.map_or_else(|| begun(rows, row), Ok)?;
+            let output = BoxRange { id: row.output, length: rows.box_length(row.output)? };
+            Ok(Run { phase: Phase::Accepted, next_number: next, output, ..run })
+        }
+    }
+}
+
+/// The run as it began.
+fn begun<R: Reads + ?Sized>(rows: &R, row: &RunRow) -> Outcome<Run> {
+    let origin = if row.kind == MessageKind::UiAction { Origin::Action } else { Origin::Turn };
+    let context = BoxRange { id: row.context, length: rows.box_length(row.context)? };
+    let accepted = Event::Accepted { origin, context, output: BoxRange { id: row.output, length: 0 } };
+    apply(None, &accepted).ok_or_else(|| is_missing("a run's state"))
+}
