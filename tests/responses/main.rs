@@ -18,6 +18,7 @@ mod laps;
 mod left_calls;
 mod limits;
 mod providers;
+mod put_back;
 mod reasoning;
 mod socket_cuts;
 mod sockets;

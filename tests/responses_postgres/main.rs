@@ -33,6 +33,8 @@ mod left_calls;
 mod limits;
 #[path = "../responses/providers.rs"]
 mod providers;
+#[path = "../responses/put_back.rs"]
+mod put_back;
 #[path = "../responses/reasoning.rs"]
 mod reasoning;
 #[path = "../responses/socket_cuts.rs"]
