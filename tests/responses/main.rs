@@ -14,6 +14,7 @@ mod hostile_bodies;
 mod hostile_fields;
 mod hostile_peers;
 mod joining;
+mod keys;
 mod laps;
 mod left_calls;
 mod limits;

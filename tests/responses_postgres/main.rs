@@ -25,6 +25,8 @@ mod history;
 mod hostile_fields;
 #[path = "../responses/joining.rs"]
 mod joining;
+#[path = "../responses/keys.rs"]
+mod keys;
 #[path = "../responses/laps.rs"]
 mod laps;
 #[path = "../responses/left_calls.rs"]
