@@ -1,6 +1,7 @@
 //! What the Responses door promises, over the real binary: the loop behind `POST /v1/responses`, in every way a client can ask.
 
 mod bad_input;
+mod budgets;
 mod choice;
 mod client_calls;
 mod compaction;

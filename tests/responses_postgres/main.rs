@@ -3,6 +3,8 @@
 
 #[path = "../responses/bad_input.rs"]
 mod bad_input;
+#[path = "../responses/budgets.rs"]
+mod budgets;
 #[path = "../responses/choice.rs"]
 mod choice;
 #[path = "../responses/client_calls.rs"]

@@ -1,0 +1,28 @@
+//! Whose word counts where several have one: limits of a request and of its agent, deadlines of tools, names of tools, and the spelling of
+//! a status.
+
+use serde_json::json;
+use windlass_tests::{Mode, Scene};
+
+use crate::stage::{ask_with, function, mcp, offered, theatre, with};
+
+#[tokio::test]
+async fn a_clients_function_stays_the_clients_wherever_a_server_offers_its_name() {
+    for tools in [[mcp(), function("echo")], [function("echo"), mcp()]] {
+        let scenes = vec![Scene::Call(vec![("tools__echo", json!({ "text": "ours" }))]), Scene::Call(vec![("echo", json!({}))])];
+        let (server, model, servers) = theatre(scenes).await;
+        let made = server.respond(Mode::Streamed, ask_with("go", &tools)).await;
+        assert_eq!((made.status(), made.shape()), ("requires_action", vec!["mcp_call".to_owned(), "function_call".to_owned()]));
+        assert_eq!((&made.items("mcp_call")[0]["name"], &made.items("function_call")[0]["name"]), (&json!("echo"), &json!("echo")));
+        assert_eq!(servers.starts("echo").len(), 1);
+        let names = offered(&model.asked()[0]);
+        assert_eq!(names.iter().filter(|name| *name == "echo" || *name == "tools__echo").count(), 2, "{names:?}");
+    }
+    // What a request names is ours, and a name that has a label already can be taken too.
+    let (server, model, servers) =
+        theatre(vec![Scene::Call(vec![("tools__tools__echo", json!({ "text": "ours" }))]), Scene::Say("done")]).await;
+    let named = [mcp(), function("echo"), function("tools__echo"), function("look_up")];
+    let made = server.respond(Mode::Streamed, with(ask_with("go", &named), json!({ "windlass": { "tools": ["look_up"] } }))).await;
+    assert_eq!((made.text().as_str(), servers.starts("echo").len()), ("done", 1));
+    assert_eq!(offered(&model.asked()[0]).iter().filter(|name| *name == "look_up").count(), 1);
+}
