@@ -4,7 +4,21 @@
 use serde_json::json;
 use windlass_tests::{Mode, Scene};
 
-use crate::stage::{ask_with, function, mcp, offered, theatre, with};
+use crate::stage::{ask_with, function, mcp, offered, scripted_with, theatre, with};
+
+#[tokio::test]
+async fn a_016_a_request_cannot_have_more_turns_than_its_agent() {
+    let for_ever = "rules: [ { reply: { calls: [{ tool: echo, arguments: { text: again } }] } } ]";
+    let (server, tools) = scripted_with(for_ever, "agents: { short: { tools: [tools], budgets: { iterations: 3 } } }").await;
+    for (turns, more) in
+        [(3, json!({})), (3, json!({ "max_turns": 5 })), (3, json!({ "windlass": { "max_turns": 5 } })), (2, json!({ "max_turns": 2 }))]
+    {
+        let before = tools.starts("echo").len();
+        let made = server.respond(Mode::Plain, with(json!({ "model": "agent/short", "input": "go" }), more.clone())).await;
+        assert_eq!((made.status(), &made.object["incomplete_details"]["reason"]), ("incomplete", &json!("max_turns")), "{more}");
+        assert_eq!(tools.starts("echo").len() - before, turns, "{more}");
+    }
+}
 
 #[tokio::test]
 async fn a_clients_function_stays_the_clients_wherever_a_server_offers_its_name() {

@@ -47,8 +47,10 @@ pub(super) async fn pin(state: &DoorState, caller: &Caller, create: &Create) -> 
         allowed = tools.allowed(&create.allowed);
     }
     let base = spec.map_or(Budgets { iterations: settings.iterations_max, calls: None, tokens: None, wall_ms: None }, |spec| spec.budgets);
+    // Where there is no agent, what the configuration says is what holds for requests that say nothing.
+    let turns_max = spec.map_or(u32::MAX, |spec| spec.budgets.iterations);
     let budgets = Budgets {
-        iterations: create.max_turns.unwrap_or(base.iterations),
+        iterations: create.max_turns.map_or(base.iterations, |turns| turns.min(turns_max)),
         calls: base.calls,
         tokens: smaller(base.tokens, create.budget_tokens),
         wall_ms: smaller(base.wall_ms, create.budget_wall_ms),
