@@ -4,7 +4,7 @@
 use serde_json::json;
 use windlass_tests::{Mode, Scene};
 
-use crate::stage::{ask_with, function, mcp, offered, scripted_with, theatre, with};
+use crate::stage::{ask_with, function, mcp, offered, scripted_with, theatre, theatre_with, with};
 
 #[tokio::test]
 async fn a_016_a_request_cannot_have_more_turns_than_its_agent() {
@@ -39,4 +39,29 @@ async fn a_clients_function_stays_the_clients_wherever_a_server_offers_its_name(
     let made = server.respond(Mode::Streamed, with(ask_with("go", &named), json!({ "windlass": { "tools": ["look_up"] } }))).await;
     assert_eq!((made.text().as_str(), servers.starts("echo").len()), ("done", 1));
     assert_eq!(offered(&model.asked()[0]).iter().filter(|name| *name == "look_up").count(), 1);
+}
+
+#[tokio::test]
+async fn the_header_counts_before_the_token_and_the_token_before_the_configuration() {
+    let auth = "
+auth:
+  tokens:
+    - { token: test-token, scopes: ['*'] }
+    - { token: closed, scopes: ['*'], status: standard }
+    - { token: open, scopes: ['*'], status: hybrid }
+";
+    for (everybody, of_none) in [("hybrid", "requires_action"), ("standard", "completed")] {
+        let more = format!("responses: {{ status: {everybody} }}{auth}");
+        let (mut server, _model, _tools) = theatre_with(vec![Scene::Call(vec![("mine", json!({}))])], &more).await;
+        for (token, status) in [("test-token", of_none), ("closed", "completed"), ("open", "requires_action")] {
+            server = server.with_token(token);
+            let body = ask_with("go", &[mcp(), function("mine")]);
+            let made = server.respond(Mode::Plain, body.clone()).await;
+            assert_eq!((made.status(), &made.object["windlass"]["status"]), (status, &json!("requires_action")), "{everybody} {token}");
+            for (word, status) in [("standard", "completed"), ("hybrid", "requires_action")] {
+                let made = server.ask_with(Mode::Plain, body.clone(), &[("windlass-status", word)]).made(&server).await;
+                assert_eq!(made.status(), status, "{everybody} {token} {word}");
+            }
+        }
+    }
 }

@@ -144,7 +144,7 @@ pub(super) async fn prepare(state: &DoorState, asked: &Asked<'_>) -> Result<Prep
     let note = Note {
         store: create.store,
         background: create.background,
-        spelling: spelling(state, headers, create),
+        spelling: spelling(state, caller, headers, create),
         names: create.namespaced.clone(),
         fingerprint: asked.identity.fingerprint.clone(),
         ..Note::new(create.model.clone().unwrap_or_else(|| manifest.model.clone()), echo(create))
@@ -252,12 +252,12 @@ pub(super) fn echo(create: &Create) -> Map<String, Value> {
 }
 
 /// How the client wants it spelled.
-fn spelling(state: &DoorState, headers: &HeaderMap, create: &Create) -> Spelling {
+fn spelling(state: &DoorState, caller: &Caller, headers: &HeaderMap, create: &Create) -> Spelling {
     let header = |name: &str, value: &str| headers.get(name).is_some_and(|given| given.as_bytes().eq_ignore_ascii_case(value.as_bytes()));
     let included = |value: &str| create.include.iter().any(|given| given == value);
     let standard = match headers.get("windlass-status") {
         Some(value) => value.as_bytes().eq_ignore_ascii_case(b"standard"),
-        None => state.responses.standard_status,
+        None => caller.standard_status().unwrap_or(state.responses.standard_status),
     };
     Spelling {
         pairs: header("windlass-items", "pairs") || included("windlass:function_pairs"),
