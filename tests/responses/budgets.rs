@@ -2,7 +2,7 @@
 //! a status.
 
 use serde_json::json;
-use windlass_tests::{Mode, Scene};
+use windlass_tests::{Mode, Scene, ServerBuilder};
 
 use crate::stage::{ask_with, function, mcp, offered, scripted_with, theatre, theatre_with, with};
 
@@ -17,6 +17,22 @@ async fn a_016_a_request_cannot_have_more_turns_than_its_agent() {
         let made = server.respond(Mode::Plain, with(json!({ "model": "agent/short", "input": "go" }), more.clone())).await;
         assert_eq!((made.status(), &made.object["incomplete_details"]["reason"]), ("incomplete", &json!("max_turns")), "{more}");
         assert_eq!(tools.starts("echo").len() - before, turns, "{more}");
+    }
+}
+
+#[tokio::test]
+async fn a_040_an_external_tool_waits_no_longer_than_every_call_may() {
+    for (every, own) in [("300ms", "1h"), ("1h", "300ms")] {
+        let config = format!(
+            "models: [ {{ name: m, provider: scripted, script: script.yaml }} ]\nlimits: {{ sweep_interval: 50ms, call_deadline: {every} }}
+tools: {{ external: [ {{ name: look_up, effect: read, deadline: {own} }} ] }}\n"
+        );
+        let script = "laps: [ { calls: [{ tool: look_up, arguments: {} }] }, { text: done } ]";
+        let server = ServerBuilder::new(&config).file("script.yaml", script).start().await;
+        let body = json!({ "model": "m", "input": "go", "windlass": { "tools": ["look_up"] } });
+        let made = server.respond(Mode::Plain, body).await;
+        assert_eq!((made.status(), made.text().as_str()), ("completed", "done"));
+        assert_eq!(made.items("mcp_call")[0]["status"], "failed", "nobody answered in time, and the model went on");
     }
 }
 

@@ -204,7 +204,7 @@ fn roster(config: &Config) -> Roster {
             route: Route::External,
             effect: tool.effect,
             after_execution: tool.after_execution,
-            deadline_ms: millis(tool.deadline),
+            deadline_ms: millis(tool.deadline.min(config.limits.call_deadline)),
             remote: None,
             strict: None,
         };
