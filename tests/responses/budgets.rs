@@ -2,9 +2,9 @@
 //! a status.
 
 use serde_json::json;
-use windlass_tests::{Mode, Scene, ServerBuilder};
+use windlass_tests::{FakeModel, McpServer, Mode, Scene, ServerBuilder};
 
-use crate::stage::{ask_with, function, mcp, offered, scripted_with, theatre, theatre_with, with};
+use crate::stage::{ask_with, function, mcp, offered, on_stage, scripted_with, theatre, theatre_with, with};
 
 #[tokio::test]
 async fn a_016_a_request_cannot_have_more_turns_than_its_agent() {
@@ -79,5 +79,27 @@ auth:
                 assert_eq!(made.status(), status, "{everybody} {token} {word}");
             }
         }
+    }
+}
+
+/// The lists that a tool server gives are asked for before a run begins, so that a tool which must be called is there then. What becomes of
+/// its server later is for the model to deal with.
+#[tokio::test]
+async fn a_036_a_required_tool_whose_server_is_gone_is_an_error_that_the_model_is_told() {
+    let choices = [json!("required"), json!({ "type": "mcp", "server_label": "tools", "name": "echo" })];
+    for choice in choices {
+        let scenes = vec![Scene::Call(vec![("echo", json!({ "text": "one" }))]), Scene::Say("I could not.")];
+        let (model, tools) = (FakeModel::held_back(scenes).await, McpServer::start().await);
+        let server = on_stage(&model, &tools, "").await;
+        let asked = server.ask(Mode::Streamed, with(ask_with("go", &[mcp()]), json!({ "tool_choice": choice })));
+        model.asked_times(1).await;
+        tools.behave(|manners| manners.authorization = Some("nobody has it".into()));
+        tools.forget_sessions();
+        (0..2).for_each(|_| model.let_answer());
+        let made = asked.made(&server).await;
+        assert_eq!((made.status(), made.text().as_str()), ("completed", "I could not."), "{choice}");
+        let call = &made.items("mcp_call")[0];
+        assert!(call["status"] == "failed" && call["error"].is_string(), "{call}");
+        assert_eq!((model.asked().len(), tools.starts("echo").len()), (2, 0), "the model is asked what to do now");
     }
 }
