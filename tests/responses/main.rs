@@ -1,6 +1,7 @@
 //! What the Responses door promises, over the real binary: the loop behind `POST /v1/responses`, in every way a client can ask.
 
 mod bad_input;
+mod budgets;
 mod choice;
 mod client_calls;
 mod compaction;
@@ -14,10 +15,12 @@ mod hostile_bodies;
 mod hostile_fields;
 mod hostile_peers;
 mod joining;
+mod keys;
 mod laps;
 mod left_calls;
 mod limits;
 mod providers;
+mod put_back;
 mod reasoning;
 mod socket_cuts;
 mod sockets;

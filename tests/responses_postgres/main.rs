@@ -3,6 +3,8 @@
 
 #[path = "../responses/bad_input.rs"]
 mod bad_input;
+#[path = "../responses/budgets.rs"]
+mod budgets;
 #[path = "../responses/choice.rs"]
 mod choice;
 #[path = "../responses/client_calls.rs"]
@@ -25,6 +27,8 @@ mod history;
 mod hostile_fields;
 #[path = "../responses/joining.rs"]
 mod joining;
+#[path = "../responses/keys.rs"]
+mod keys;
 #[path = "../responses/laps.rs"]
 mod laps;
 #[path = "../responses/left_calls.rs"]
@@ -33,6 +37,8 @@ mod left_calls;
 mod limits;
 #[path = "../responses/providers.rs"]
 mod providers;
+#[path = "../responses/put_back.rs"]
+mod put_back;
 #[path = "../responses/reasoning.rs"]
 mod reasoning;
 #[path = "../responses/socket_cuts.rs"]

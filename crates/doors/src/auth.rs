@@ -72,6 +72,11 @@ impl Caller {
         self.0.name.clone()
     }
 
+    /// How a response is called that waits for this token's holder, if that is decided for the token.
+    pub fn standard_status(&self) -> Option<bool> {
+        self.0.standard_status
+    }
+
     /// A worker of this token's, as a hold on calls names it: another token's worker of the same name is another worker.
     pub fn worker(&self, name: &str) -> String {
         format!("{}/{name}", self.mark())

@@ -53,6 +53,8 @@ pub(crate) const CONTENT_ROWS: usize = 16;
 pub(crate) const PAGE_BYTES_MAX: usize = 8 << 20;
 /// Journal entries an event stream reads at a time.
 pub(crate) const EVENTS_PAGE: usize = 64;
+/// What one request may bring back of earlier responses, in bodies.
+pub(crate) const RECALLED_BODIES_MAX: usize = 4;
 /// How often a waiting reader looks by itself.
 pub(crate) const LOOK_MS: u64 = 1000;
 /// How often a silent event stream says that it is there.

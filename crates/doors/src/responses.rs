@@ -21,6 +21,7 @@ mod note;
 mod object;
 mod project;
 mod reader;
+mod recall;
 mod request;
 mod retrieve;
 mod said;

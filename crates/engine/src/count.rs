@@ -26,7 +26,7 @@ impl Engine {
             let item = self.item(*kind, content.clone())?;
             items.push(Item { id: item.id, kind: item.kind, content: item.content });
         }
-        Ok(tokens(&request.manifest, &prompt::messages(&items, KEPT_BYTES_MAX), &prompt::tools(&request.manifest)))
+        Ok(tokens(&request.manifest, &prompt::messages(&items, &request.manifest, KEPT_BYTES_MAX), &prompt::tools(&request.manifest)))
     }
 }
 

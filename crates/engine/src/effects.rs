@@ -70,7 +70,7 @@ async fn ask(
         None => inner.views.range_items(&call.agent.tenant, call.output).await.map_err(|error| Broken::Failed(unreadable(&error)))?,
     };
     let reading = call.reading;
-    let mut messages = prompt::messages(&items, reading.kept_bytes_max());
+    let mut messages = prompt::messages(&items, &call.manifest, reading.kept_bytes_max());
     *context = Some(items);
     let attempts_max = inner.settings.attempts_max;
     let Some(Turn { model, .. }) = Turn::of(inner.models.as_ref(), &call.manifest.model, call.attempt, attempts_max) else {

@@ -21,7 +21,10 @@ impl Engine {
         let offered = servers.list(tenant, server).await?.into_iter().filter(|tool| is_wanted(tool));
         let deadline_ms = self.settings().call_deadline_ms;
         let spec = |tool: OfferedTool| {
-            let name = if taken.contains(&tool.name) { format!("{}__{}", server.label, tool.name) } else { tool.name.clone() };
+            let mut name = tool.name.clone();
+            while taken.contains(&name) {
+                name = format!("{}__{name}", server.label);
+            }
             taken.insert(name.clone());
             ToolSpec {
                 name: name.as_str().into(),

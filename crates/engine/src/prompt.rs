@@ -2,9 +2,9 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use serde_json::{Value, json, value::RawValue};
+use serde_json::{Value, json};
 use windlass_kernel::{
-    CallKey, CallNumber, ItemKind, Manifest, RequestedCall, SUBMIT_RESULT, TaskStatus,
+    CallKey, CallNumber, ItemKind, Manifest, Remote, RequestedCall, SUBMIT_RESULT,
     content::{Call, CallResult, Deliverable, Instruction, Reasoning, Thought},
     submit_result_schema,
 };
@@ -13,9 +13,10 @@ use windlass_ports::{Item, ModelMessage, ModelTool};
 use crate::compaction;
 
 /// The messages that the items of a context amount to. An item that cannot be read is passed on as text rather than lost. Where it
-/// was summed up, the newest words of its people stay beside the summary, up to so many bytes.
-pub(crate) fn messages(items: &[Item], kept_bytes_max: usize) -> Vec<ModelMessage> {
-    let mut prompt = Prompt { kept_bytes_max, ..Prompt::default() };
+/// was summed up, the newest words of its people stay beside the summary, up to so many bytes. Tools have the names that the manifest
+/// gives them.
+pub(crate) fn messages(items: &[Item], manifest: &Manifest, kept_bytes_max: usize) -> Vec<ModelMessage> {
+    let mut prompt = Prompt::new(manifest, kept_bytes_max);
     for item in items {
         prompt.add(item);
     }
@@ -42,8 +43,8 @@ pub(crate) fn tools(manifest: &Manifest) -> Arc<[ModelTool]> {
 /// What a call is told that nobody answered.
 const NO_OUTPUT: &str = "error: no output given for this call";
 
-#[derive(Default)]
-struct Prompt {
+struct Prompt<'a> {
+    manifest: &'a Manifest,
     turns: Vec<Turn>,
     /// Thoughts of the turn that is about to come. Those that nothing came of are not told: providers refuse them.
     thoughts: Vec<Reasoning>,
@@ -51,6 +52,10 @@ struct Prompt {
     numbered: BTreeMap<CallNumber, Place>,
     /// Where calls are that a client repeats, by the id it knows.
     named: BTreeMap<String, Place>,
+    /// The turns of laps whose calls a client repeats, by what the calls of one lap have in common.
+    laps: BTreeMap<String, usize>,
+    /// The turn of a server's call that nobody knows the lap of, if such a one was the last item.
+    served: Option<usize>,
     /// How much of what people said stays beside a summary.
     kept_bytes_max: usize,
 }
@@ -69,20 +74,37 @@ struct Place {
     call: usize,
 }
 
-impl Prompt {
+impl<'a> Prompt<'a> {
+    fn new(manifest: &'a Manifest, kept_bytes_max: usize) -> Self {
+        Prompt {
+            manifest,
+            turns: Vec::new(),
+            thoughts: Vec::new(),
+            numbered: BTreeMap::new(),
+            named: BTreeMap::new(),
+            laps: BTreeMap::new(),
+            served: None,
+            kept_bytes_max,
+        }
+    }
+
     fn add(&mut self, item: &Item) {
-        if self.add_known(item).is_none() {
+        let served = self.served.take();
+        if self.add_known(item, served).is_none() {
             self.other(ModelMessage::User(String::from_utf8_lossy(&item.content).into_owned()));
         }
     }
 
     /// `None` if the content is not of the shape its kind says.
-    fn add_known(&mut self, item: &Item) -> Option<()> {
+    fn add_known(&mut self, item: &Item, served: Option<usize>) -> Option<()> {
         let bytes = &item.content;
         match item.kind {
             ItemKind::Instruction => match serde_json::from_slice(bytes).ok()? {
                 Instruction::Text(text) => self.other(ModelMessage::User(text)),
-                Instruction::Item(raw) => self.wire_item(serde_json::from_str(raw.get()).ok()?),
+                Instruction::Item(raw) => self.wire_item(serde_json::from_str(raw.get()).ok()?, served),
+                Instruction::Made { item, tool, lap, told } => {
+                    self.made(&serde_json::from_str(item.get()).ok()?, &tool, lap, told);
+                }
                 Instruction::Aside(_) => {}
                 Instruction::Compaction { summary, .. } => self.turn(Turn::Summary(summary)),
                 Instruction::Summary(summary) => self.sum_up(summary),
@@ -107,7 +129,7 @@ impl Prompt {
     }
 
     /// An item of the caller's own. What speaks of calls is put where calls are.
-    fn wire_item(&mut self, item: Value) {
+    fn wire_item(&mut self, item: Value, served: Option<usize>) {
         let text = |key: &str| item.get(key).and_then(Value::as_str);
         match text("type") {
             Some("function_call" | "custom_tool_call") => {
@@ -127,11 +149,10 @@ impl Prompt {
                 }
             }
             Some("mcp_call") => {
-                let (Some(id), Some(tool)) = (text("id"), text("name")) else { return };
-                let output = text("error").map(|error| format!("error: {error}")).or_else(|| text("output").map(str::to_owned));
-                let requested = requested(id, tool, text("arguments").unwrap_or_default());
-                let place = self.call(requested);
-                self.answer(place, output.unwrap_or_else(|| NO_OUTPUT.to_owned()));
+                let Some(name) = text("name") else { return };
+                let tool = self.known_as(text("server_label").unwrap_or_default(), name);
+                // Nobody knows its lap: calls that stand together were made together.
+                self.served = self.served_call(&item, &tool, None, served);
             }
             Some("reasoning") => self.thoughts.extend(reasoning_of(&item)),
             Some("message") | None => match assistant_text(&item) {
@@ -140,6 +161,35 @@ impl Prompt {
             },
             Some(_) => self.other(ModelMessage::UserItem(item)),
         }
+    }
+
+    /// A call that an earlier run made: beside the others of its lap, whatever stands between.
+    fn made(&mut self, item: &Value, tool: &str, lap: String, told: Option<String>) {
+        let beside = self.laps.get(&lap).copied();
+        if let Some(turn) = self.served_call(item, tool, told, beside) {
+            self.laps.insert(lap, turn);
+        }
+    }
+
+    /// A call and its result in one, in a turn of others if it belongs there. Returns the turn.
+    fn served_call(&mut self, item: &Value, tool: &str, told: Option<String>, beside: Option<usize>) -> Option<usize> {
+        let text = |key: &str| item.get(key).and_then(Value::as_str);
+        let said = || text("error").map(|error| format!("error: {error}")).or_else(|| text("output").map(str::to_owned));
+        let output = told.or_else(said).unwrap_or_else(|| NO_OUTPUT.to_owned());
+        let requested = requested(text("id")?, tool, text("arguments").unwrap_or_default());
+        let place = match beside {
+            Some(turn) => self.call_in(turn, requested),
+            None => self.call(requested),
+        };
+        self.answer(place, output);
+        Some(place.turn)
+    }
+
+    /// The name that the run's model knows a server's tool by.
+    fn known_as(&self, label: &str, name: &str) -> String {
+        let is_it = |remote: &Remote| remote.server == label && remote.name == name;
+        let tool = self.manifest.tools.iter().find(|tool| tool.remote.as_ref().is_some_and(is_it));
+        tool.map_or_else(|| name.to_owned(), |tool| tool.name.to_string())
     }
 
     fn other(&mut self, message: ModelMessage) {
@@ -171,6 +221,7 @@ impl Prompt {
         self.turns = kept;
         self.numbered.clear();
         self.named.clear();
+        self.laps.clear();
         self.turn(Turn::Summary(summary));
     }
 
@@ -195,15 +246,18 @@ impl Prompt {
         if !self.thoughts.is_empty() || !self.turns.last().is_some_and(is_open) {
             self.say(String::new());
         }
-        let turn = self.turns.len() - 1;
-        let Some(Turn::Assistant { calls, outputs, .. }) = self.turns.last_mut() else { return Place { turn, call: 0 } };
+        self.call_in(self.turns.len() - 1, requested)
+    }
+
+    fn call_in(&mut self, turn: usize, requested: RequestedCall) -> Place {
+        let Some(Turn::Assistant { calls, outputs, .. }) = self.turns.get_mut(turn) else { return Place { turn, call: 0 } };
         calls.push(requested);
         outputs.push(None);
         Place { turn, call: calls.len() - 1 }
     }
 
     fn own_result(&mut self, result: &CallResult<'_>) {
-        let output = outcome_text(result);
+        let output = result.told();
         match self.numbered.get(&result.call).copied() {
             Some(place) => self.answer(place, output),
             None => self.other(ModelMessage::User(output)),
@@ -283,20 +337,4 @@ fn wire_text(output: &Value) -> String {
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => output.to_string(),
     }
-}
-
-/// What a call brought. A model has no other way to know an error from a result than to read it.
-fn outcome_text(result: &CallResult<'_>) -> String {
-    let text = as_text(result.result);
-    let says_so = || serde_json::from_str::<Value>(result.result.get()).is_ok_and(|value| value.get("error").is_some());
-    match result.status {
-        TaskStatus::Success | TaskStatus::Partial => text,
-        TaskStatus::Failed | TaskStatus::Canceled | TaskStatus::Timeout if says_so() => text,
-        TaskStatus::Failed | TaskStatus::Canceled | TaskStatus::Timeout => format!("error: {text}"),
-    }
-}
-
-/// A string's words, anything else as JSON. What is no valid text, such as half a surrogate pair, stays as it is spelled.
-fn as_text(raw: &RawValue) -> String {
-    serde_json::from_str(raw.get()).unwrap_or_else(|_| raw.get().to_owned())
 }

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
+use serde_json::{Value, value::RawValue};
 
 use crate::{event::TaskStatus, ids::CallNumber, ids::ItemId, input::RequestedCall, manifest::AfterExecution, manifest::ResultField};
 
@@ -71,6 +71,19 @@ pub enum Instruction<'a> {
         item: &'a RawValue,
         /// What it says.
         summary: String,
+    },
+    /// A call that an earlier run made, as the caller was shown it.
+    Made {
+        /// The caller's item.
+        #[serde(borrow)]
+        item: &'a RawValue,
+        /// The tool's name for models.
+        tool: String,
+        /// What the calls of one lap have in common, and others have not.
+        lap: String,
+        /// What the run's model was told of the result, where that is not what the item says.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        told: Option<String>,
     },
     /// What was said before, in short, made by the run itself: it stands for all of that.
     Summary(String),
@@ -141,6 +154,20 @@ pub struct CallResult<'a> {
     /// What came back, byte for byte.
     #[serde(borrow)]
     pub result: &'a RawValue,
+}
+
+impl CallResult<'_> {
+    /// What models are told of it. They have no other way to know an error from a result than to read it.
+    pub fn told(&self) -> String {
+        // What is no valid text, such as half a surrogate pair, stays as it is spelled.
+        let text = serde_json::from_str(self.result.get()).unwrap_or_else(|_| self.result.get().to_owned());
+        let says_so = || serde_json::from_str::<Value>(self.result.get()).is_ok_and(|value| value.get("error").is_some());
+        match self.status {
+            TaskStatus::Success | TaskStatus::Partial => text,
+            TaskStatus::Failed | TaskStatus::Canceled | TaskStatus::Timeout if says_so() => text,
+            TaskStatus::Failed | TaskStatus::Canceled | TaskStatus::Timeout => format!("error: {text}"),
+        }
+    }
 }
 
 /// The fields a deliverable should have, wrapped as the turn machine wraps them.

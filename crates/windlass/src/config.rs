@@ -209,6 +209,8 @@ pub struct Token {
     pub scopes: Vec<Scope>,
     /// What logs call it.
     pub name: Option<String>,
+    /// `status`: what `responses.status` says, for this token alone.
+    pub standard_status: Option<bool>,
 }
 
 /// One model.

@@ -204,7 +204,7 @@ fn roster(config: &Config) -> Roster {
             route: Route::External,
             effect: tool.effect,
             after_execution: tool.after_execution,
-            deadline_ms: millis(tool.deadline),
+            deadline_ms: millis(tool.deadline.min(config.limits.call_deadline)),
             remote: None,
             strict: None,
         };
@@ -237,7 +237,7 @@ fn tokens(config: &Config, data: &Path) -> anyhow::Result<(Tokens, Option<String
         let (token, path) = token::own_token(data)?;
         tracing::info!(file = %path.display(), "no tokens are configured: the one in this file may do everything");
         let hash = *TokenHash::of(&token).as_bytes();
-        let own = Token { hash, tenant: "default".into(), scopes: vec![config::Scope::All], name: "own".to_owned() };
+        let own = Token { hash, tenant: "default".into(), scopes: vec![config::Scope::All], name: "own".to_owned(), standard_status: None };
         return Ok((Tokens::new(vec![own]), Some(token)));
     }
     let configured = config.auth.tokens.iter().map(|token| Token {
@@ -245,6 +245,7 @@ fn tokens(config: &Config, data: &Path) -> anyhow::Result<(Tokens, Option<String
         tenant: token.tenant.as_str().into(),
         scopes: token.scopes.clone(),
         name: token.name.clone().unwrap_or_else(|| token.tenant.clone()),
+        standard_status: token.standard_status,
     });
     Ok((Tokens::new(configured.collect()), None))
 }

@@ -18,6 +18,8 @@ pub struct Token {
     pub scopes: Vec<Scope>,
     /// What its holder is called on record.
     pub name: String,
+    /// Whether its holder is told `completed` of a response that waits for it, if that is decided for this token.
+    pub standard_status: Option<bool>,
 }
 
 impl fmt::Debug for Token {
@@ -64,6 +66,7 @@ mod tests {
             tenant: "t".into(),
             scopes: vec![Scope::All],
             name: name.to_owned(),
+            standard_status: None,
         };
         let tokens = Tokens::new(vec![token("one", "first"), token("two", "second")]);
         assert_eq!(tokens.find(b"two").map(|token| token.name.clone()).as_deref(), Some("second"));

@@ -1,9 +1,6 @@
 //! What a request stands on: the response before it, items it refers to, and what clients forget.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use serde_json::{
@@ -16,17 +13,12 @@ use windlass_kernel::{BoxRange, CallKey, CallNumber, ItemKind, RunId, content};
 use super::{
     compaction::Sealer,
     error::WireError,
-    items::place_of,
     left::{self, Lap, Placed},
-    note::{Note, Spelling},
-    object::{object, run_of},
-    reader::{Known, Reader},
-    retrieve::wire_input,
+    note::Note,
+    object::run_of,
+    recall::{self, MadeCall},
 };
 use crate::{DoorState, auth::Caller};
-
-/// Earlier responses that one request may bring back: each is read whole.
-const RECALLED_MAX: usize = 64;
 
 /// What stands before a request's own input.
 #[derive(Default)]
@@ -67,38 +59,33 @@ pub(super) async fn input(
     before: &mut Before,
     given: &[Box<RawValue>],
 ) -> Result<Vec<(ItemKind, Bytes)>, WireError> {
-    let mut recalled = Recalled { state, caller, runs: BTreeMap::new() };
     let mut items: Vec<Value> = Vec::with_capacity(given.len());
-    let mut origins: Vec<Origin<'_>> = Vec::with_capacity(given.len());
     for (index, raw) in given.iter().enumerate() {
-        let item: Value =
-            serde_json::from_str(raw.get()).map_err(|error| WireError::invalid(format!("input[{index}]"), error.to_string()))?;
-        let referred = reference(&item);
-        origins.push(Origin { sent: referred.is_none().then_some(raw), place: Some(index) });
-        items.push(match referred {
-            Some(id) => recalled.item(id).await?.ok_or_else(|| {
-                let message = format!("Item with id '{id}' not found. Only items of stored responses can be referred to.");
-                WireError::invalid(format!("input[{index}].id"), message).named("item_not_found")
-            })?,
-            None => item,
-        });
+        items.push(serde_json::from_str(raw.get()).map_err(|error| WireError::invalid(format!("input[{index}]"), error.to_string()))?);
     }
+    let is_sent: Vec<bool> = items.iter().map(|item| reference(item).is_none()).collect();
+    let recalled = recall::recall(state, caller, before.run, &mut items).await?;
     check_outputs(before, &items)?;
-    for (index, dropped) in dropped(&mut recalled, before, &items).await? {
-        origins.splice(index..index, dropped.iter().map(|_| Origin::default()));
-        items.splice(index..index, dropped);
-    }
-    let sealer = Sealer::new(state, caller.tenant());
-    let kept = items.iter().zip(origins).map(|(item, origin)| Ok((ItemKind::Instruction, encode(item, origin, &sealer)?)));
-    let mut input = kept.collect::<Result<Vec<(ItemKind, Bytes)>, WireError>>()?;
-    let runs: Vec<RunId> = firsts(before, &items).into_iter().map(|(_, run)| run).collect();
-    let laps: Vec<(RunId, &Lap)> = runs.iter().filter_map(|run| Some((*run, recalled.known(*run)?.lap.as_ref()?))).collect();
     // A request that names the response it goes on from takes over that one's calls and no other's.
-    let next = runs.last().copied().filter(|_| before.run.is_none());
-    let Placed { left, places } = left::place(state, caller, &laps, next, &items).await?;
-    for (index, placed) in places {
-        input.splice(index..index, placed);
+    let next = recalled.last.filter(|_| before.run.is_none());
+    let Placed { left, takers, mut places } = left::place(state, caller, &recalled.laps, next, &items).await?;
+    let sealer = Sealer::new(state, caller.tenant());
+    // Calls that were taken over stand where they were left behind.
+    for dropped in recalled.dropped.iter().filter(|dropped| !(dropped.is_taken && takers.contains(&dropped.run))) {
+        let content = encode(&dropped.item, Origin { made: Some(&dropped.made), ..Origin::default() }, &sealer)?;
+        places.push((dropped.spot, vec![(ItemKind::Instruction, content)]));
     }
+    places.sort_by_key(|(spot, _)| *spot);
+    let mut places = places.into_iter().peekable();
+    let mut input = Vec::with_capacity(items.len());
+    for (index, item) in items.iter().enumerate() {
+        while let Some((_, placed)) = places.next_if(|(spot, _)| spot.index <= index) {
+            input.extend(placed);
+        }
+        let origin = Origin { sent: is_sent[index].then(|| &*given[index]), place: Some(index), made: recalled.made.get(&index) };
+        input.push((ItemKind::Instruction, encode(item, origin, &sealer)?));
+    }
+    input.extend(places.flat_map(|(_, placed)| placed));
     before.left = before.left.take().or(left);
     Ok(input)
 }
@@ -114,6 +101,8 @@ struct Origin<'a> {
     sent: Option<&'a RawValue>,
     /// Its place in the request, if it has one.
     place: Option<usize>,
+    /// What is known of it, if it is a call that an earlier response made.
+    made: Option<&'a MadeCall>,
 }
 
 /// What came from the client is kept byte for byte.
@@ -133,6 +122,10 @@ fn encode(item: &Value, origin: Origin<'_>, sealer: &Sealer) -> Result<Bytes, Wi
         })?;
         return Ok(content::encode(&content::Instruction::Compaction { item: raw, summary }));
     }
+    if let Some(MadeCall { tool, lap, told }) = origin.made {
+        let (tool, lap, told) = (tool.clone(), lap.clone(), told.clone());
+        return Ok(content::encode(&content::Instruction::Made { item: raw, tool, lap, told }));
+    }
     let is_read = match item.get("type").and_then(Value::as_str) {
         // A thought belongs to the provider that had it, which takes it back if it is sealed.
         Some("reasoning") => item.get("encrypted_content").is_some_and(Value::is_string),
@@ -144,7 +137,7 @@ fn encode(item: &Value, origin: Origin<'_>, sealer: &Sealer) -> Result<Bytes, Wi
 }
 
 /// The id an item refers to, if it is nothing but a reference.
-fn reference(item: &Value) -> Option<&str> {
+pub(super) fn reference(item: &Value) -> Option<&str> {
     let kind = item.get("type").and_then(Value::as_str);
     let is_bare = kind.is_none() && item.get("role").is_none();
     (kind == Some("item_reference") || is_bare).then(|| item.get("id")?.as_str()).flatten()
@@ -193,116 +186,4 @@ pub(super) async fn named(state: &DoorState, caller: &Caller, before: &mut Befor
     });
     before.named = told.collect();
     Ok(())
-}
-
-/// Some clients leave out what the server did when they send the conversation again: what belongs where, the last place first. It
-/// stands where their own part of the same response begins.
-async fn dropped(recalled: &mut Recalled<'_>, before: &Before, items: &[Value]) -> Result<Vec<(usize, Vec<Value>)>, WireError> {
-    let firsts = firsts(before, items);
-    let given: BTreeSet<String> = items.iter().filter_map(|item| item.get("id")?.as_str().map(str::to_owned)).collect();
-    let mut places = Vec::with_capacity(firsts.len());
-    for (index, run) in firsts.into_iter().rev() {
-        // A conversation may be of any length: what is longest ago is left as the client sent it.
-        if !recalled.has_room_for(run) {
-            break;
-        }
-        let Some(output) = recalled.output(run, false).await? else { continue };
-        let is_dropped = |item: &&Value| item["type"] == "mcp_call" && !item["id"].as_str().is_some_and(|id| given.contains(id));
-        places.push((index, output.iter().filter(is_dropped).cloned().collect()));
-    }
-    Ok(places)
-}
-
-/// The responses that calls in an input are of, each with the place of its first one.
-fn firsts(before: &Before, items: &[Value]) -> Vec<(usize, RunId)> {
-    let mut firsts: Vec<(usize, RunId)> = Vec::new();
-    for (index, item) in items.iter().enumerate() {
-        let Some(run) = run_of_item(item).filter(|run| Some(*run) != before.run) else { continue };
-        if !firsts.iter().any(|(_, known)| *known == run) {
-            firsts.push((index, run));
-        }
-    }
-    firsts
-}
-
-/// The run whose output an item is, by its call's id.
-fn run_of_item(item: &Value) -> Option<RunId> {
-    let is_output = matches!(item.get("type")?.as_str()?, "function_call" | "custom_tool_call");
-    let call = item.get("call_id").and_then(Value::as_str).filter(|_| is_output);
-    call.and_then(|id| id.parse::<CallKey>().ok()).map(|key| key.run)
-}
-
-/// Responses that were read again for this request.
-struct Recalled<'a> {
-    state: &'a DoorState,
-    caller: &'a Caller,
-    runs: BTreeMap<RunId, Option<Past>>,
-}
-
-/// A response that was read again.
-struct Past {
-    is_stored: bool,
-    output: Vec<Value>,
-    lap: Option<Lap>,
-}
-
-impl Recalled<'_> {
-    fn has_room_for(&self, run: RunId) -> bool {
-        self.runs.len() < RECALLED_MAX || self.runs.contains_key(&run)
-    }
-
-    /// One that was read before.
-    fn known(&self, run: RunId) -> Option<&Past> {
-        self.runs.get(&run)?.as_ref()
-    }
-
-    /// An item of a stored response, output or input.
-    async fn item(&mut self, id: &str) -> Result<Option<Value>, WireError> {
-        let Some((run, index)) = place_of(id) else { return Ok(None) };
-        if id.starts_with("in_") {
-            return self.input_item(run, index).await;
-        }
-        Ok(self.output(run, true).await?.and_then(|output| output.get(index).filter(|item| item["id"] == id).cloned()))
-    }
-
-    async fn input_item(&self, run: RunId, index: usize) -> Result<Option<Value>, WireError> {
-        let views = self.state.engine.views();
-        let Some(view) = views.run(self.caller.tenant(), run).await? else { return Ok(None) };
-        let is_stored = view.note.as_ref().and_then(|note| Note::read(note)).is_some_and(|note| note.store);
-        let position = u32::try_from(index).unwrap_or(u32::MAX);
-        if !is_stored || position >= view.state.context.length {
-            return Ok(None);
-        }
-        let items = views.box_items(self.caller.tenant(), view.state.context.id, position, 1).await?;
-        Ok(items.first().and_then(|item| wire_input(run, index, item)))
-    }
-
-    /// The output of a response; only of one that was stored, if that is asked.
-    async fn output(&mut self, run: RunId, stored: bool) -> Result<Option<&Vec<Value>>, WireError> {
-        if !self.runs.contains_key(&run) {
-            if !self.has_room_for(run) {
-                let message =
-                    format!("the input speaks of more than {RECALLED_MAX} earlier responses; send `previous_response_id` instead");
-                return Err(WireError::invalid("input", message));
-            }
-            let read = self.read(run).await?;
-            self.runs.insert(run, read);
-        }
-        Ok(self.known(run).filter(|past| past.is_stored || !stored).map(|past| &past.output))
-    }
-
-    async fn read(&self, run: RunId) -> Result<Option<Past>, WireError> {
-        let Some(view) = self.state.engine.views().run(self.caller.tenant(), run).await? else { return Ok(None) };
-        let lap = Lap::of(self.state, self.caller, &view).await?;
-        let Some(known) = Known::of(view) else { return Ok(None) };
-        let is_stored = known.note.store;
-        // What is put back is for the provider, whatever the client wanted to see.
-        let spelling = Spelling { sealed: true, ..known.note.spelling };
-        let known = Known { note: Arc::new(Note { spelling, ..(*known.note).clone() }), ..known };
-        let mut reader = Reader::new(self.state, known, false);
-        reader.catch_up().await?;
-        let mut read = object(&reader.made);
-        let output = read["output"].as_array_mut().map(std::mem::take).unwrap_or_default();
-        Ok(Some(Past { is_stored, output, lap }))
-    }
 }

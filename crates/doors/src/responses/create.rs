@@ -13,7 +13,7 @@ use super::{
     body::WireBody,
     chain, conversations,
     error::WireError,
-    join::{self, Identity},
+    join::{self, Found, Identity},
     manifest::{self, Pinned},
     note::{Note, Spelling},
     object::object,
@@ -85,15 +85,15 @@ pub(super) async fn take(state: &DoorState, asked: &Asked<'_>) -> Result<Taken, 
         let followed = earlier(state, caller, rest.run, &rest.fingerprint).await?;
         return Ok(attend(state, followed, rest.unseen, rest.trail));
     }
-    // A conversation goes on: what was right when it was first asked may be wrong when it is asked again.
-    if create.conversation.is_some()
-        && let Some(run) = join::known(state, caller, identity).await?
-    {
-        let followed = earlier(state, caller, run, &identity.fingerprint).await?;
-        return Ok(attend(state, followed, Unseen::default(), identity.trail()));
-    }
-    // Until the answer has its reader, the arrival stands for it.
-    let ((taken, _arrival), note) = start(state, asked).await?;
+    let looked = match join::find(state, caller, identity).await? {
+        // Until the answer has its reader, the arrival stands for it.
+        Found::Run(run, _arrival) => {
+            let followed = earlier(state, caller, run, &identity.fingerprint).await?;
+            return Ok(attend(state, followed, Unseen::default(), identity.trail()));
+        }
+        Found::Nothing(looked) => looked,
+    };
+    let ((taken, _arrival), note) = start(state, asked, looked).await?;
     let Responded { run: id, agent, begun } = taken;
     let followed = match begun {
         Some(begun) => {
@@ -108,11 +108,11 @@ pub(super) async fn take(state: &DoorState, asked: &Asked<'_>) -> Result<Taken, 
 /// How often a request is put together anew because its conversation went on meanwhile.
 const TRIES_MAX: usize = 8;
 
-/// Puts a request together and starts its run. A conversation may go on between the two.
-async fn start(state: &DoorState, asked: &Asked<'_>) -> Result<((Responded, Option<Arrival>), Note), WireError> {
+/// Puts a request together and starts its run. A conversation may go on between the two. Of a turn, so many runs were looked at.
+async fn start(state: &DoorState, asked: &Asked<'_>, looked: usize) -> Result<((Responded, Option<Arrival>), Note), WireError> {
     for _ in 0..TRIES_MAX {
         let Prepared { request, note } = prepare(state, asked).await?;
-        match join::take(state, asked.caller, &asked.identity, request).await {
+        match join::take(state, asked.caller, &asked.identity, looked, request).await {
             Err(error) if error.code() == "conversation_moved" => {}
             taken => return Ok((taken?, note)),
         }
@@ -144,7 +144,7 @@ pub(super) async fn prepare(state: &DoorState, asked: &Asked<'_>) -> Result<Prep
     let note = Note {
         store: create.store,
         background: create.background,
-        spelling: spelling(state, headers, create),
+        spelling: spelling(state, caller, headers, create),
         names: create.namespaced.clone(),
         fingerprint: asked.identity.fingerprint.clone(),
         ..Note::new(create.model.clone().unwrap_or_else(|| manifest.model.clone()), echo(create))
@@ -187,10 +187,14 @@ async fn answer(state: &DoorState, create: &Create, taken: Taken) -> Result<Resp
     Ok(answer::ok(&object(&reader.made)))
 }
 
-/// The run that a key found again, if this is the request that it was for.
+/// The run that a key found again, if this is the request that it was for. One that is gone is not made anew: its calls may have been
+/// writes.
 async fn earlier(state: &DoorState, caller: &Caller, id: RunId, fingerprint: &str) -> Result<(Known, Watch), WireError> {
-    let view = state.engine.views().run(caller.tenant(), id).await?.ok_or(EngineError::UnknownRun)?;
-    let known = Known::of(view).ok_or(EngineError::UnknownRun)?;
+    let view = state.engine.views().run(caller.tenant(), id).await?;
+    let known = view.and_then(Known::of).ok_or_else(|| {
+        let message = "the response that this Idempotency-Key was used for was deleted or erased; use a fresh key for a new one";
+        WireError::conflict("idempotency_key_spent", message).at("Idempotency-Key")
+    })?;
     if known.note.fingerprint == fingerprint {
         let rests = state.engine.watch_rests(&known.agent).from_before();
         return Ok((known, rests));
@@ -248,12 +252,12 @@ pub(super) fn echo(create: &Create) -> Map<String, Value> {
 }
 
 /// How the client wants it spelled.
-fn spelling(state: &DoorState, headers: &HeaderMap, create: &Create) -> Spelling {
+fn spelling(state: &DoorState, caller: &Caller, headers: &HeaderMap, create: &Create) -> Spelling {
     let header = |name: &str, value: &str| headers.get(name).is_some_and(|given| given.as_bytes().eq_ignore_ascii_case(value.as_bytes()));
     let included = |value: &str| create.include.iter().any(|given| given == value);
     let standard = match headers.get("windlass-status") {
         Some(value) => value.as_bytes().eq_ignore_ascii_case(b"standard"),
-        None => state.responses.standard_status,
+        None => caller.standard_status().unwrap_or(state.responses.standard_status),
     };
     Spelling {
         pairs: header("windlass-items", "pairs") || included("windlass:function_pairs"),

@@ -98,11 +98,45 @@ fn fingerprint(body: &[u8]) -> String {
     crate::request::fingerprint(body).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Starts a run for a request, or finds the one it joins. What comes with it says that the request is on its way to its reader.
+/// What is there of a request that was sent before.
+pub(super) enum Found {
+    /// The run that it joins. What comes with it says that the request is on its way to its reader.
+    Run(RunId, Option<Arrival>),
+    /// Nothing that it could join. Runs of its turn up to this number were looked at.
+    Nothing(usize),
+}
+
+/// Looks for the run that a request joins, before anything is prepared for it: what was right when it was first asked may be wrong when it
+/// is asked again.
+pub(super) async fn find(state: &DoorState, caller: &Caller, identity: &Identity) -> Result<Found, WireError> {
+    let views = state.engine.views();
+    match &identity.by {
+        By::Nothing => Ok(Found::Nothing(0)),
+        By::Key(key) => {
+            let run = views.run_by_key(caller.tenant(), &dedupe_key(key)).await?;
+            Ok(run.map_or(Found::Nothing(0), |run| Found::Run(run, None)))
+        }
+        By::Turn(_) => {
+            for number in 0..RUNS_MAX {
+                let key = turn_key(identity, number);
+                let Some(arrival) = state.attended.arrive(caller.tenant(), &key) else { continue };
+                let Some(run) = views.run_by_key(caller.tenant(), &key).await? else { return Ok(Found::Nothing(number)) };
+                if is_free(state, caller, run).await? {
+                    return Ok(Found::Run(run, Some(arrival)));
+                }
+            }
+            Ok(Found::Nothing(RUNS_MAX))
+        }
+    }
+}
+
+/// Starts a run for a request, or finds the one it joins that was begun meanwhile. Of a turn, runs below a number were looked at. What comes
+/// with it says that the request is on its way to its reader.
 pub(super) async fn take(
     state: &DoorState,
     caller: &Caller,
     identity: &Identity,
+    from: usize,
     request: Respond,
 ) -> Result<(Responded, Option<Arrival>), WireError> {
     match &identity.by {
@@ -112,8 +146,8 @@ pub(super) async fn take(
             Ok((left::start(state, caller, request).await?, None))
         }
         By::Turn(_) => {
-            for number in 0..RUNS_MAX {
-                let key = format!("turn:{}:{number}", identity.fingerprint);
+            for number in from..RUNS_MAX {
+                let key = turn_key(identity, number);
                 let Some(arrival) = state.attended.arrive(caller.tenant(), &key) else { continue };
                 let taken = left::start(state, caller, Respond { dedupe: Some(key), ..request.clone() }).await?;
                 if taken.begun.is_some() || is_free(state, caller, taken.run).await? {
@@ -125,10 +159,9 @@ pub(super) async fn take(
     }
 }
 
-/// The run that the client's own key was used for.
-pub(super) async fn known(state: &DoorState, caller: &Caller, identity: &Identity) -> Result<Option<RunId>, WireError> {
-    let By::Key(key) = &identity.by else { return Ok(None) };
-    Ok(state.engine.views().run_by_key(caller.tenant(), &dedupe_key(key)).await?)
+/// The key of one of the runs that the same request of a turn can have.
+fn turn_key(identity: &Identity, number: usize) -> String {
+    format!("turn:{}:{number}", identity.fingerprint)
 }
 
 fn dedupe_key(key: &str) -> String {

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use bytes::Bytes;
 use serde_json::Value;
 use windlass_engine::{EngineError, LeftCalls, Respond, Responded};
-use windlass_kernel::{CallKey, CallNumber, EndReason, ItemKind, Phase, RequestedCall, Route, RunId, ToolChoice, content};
+use windlass_kernel::{BoxRange, CallKey, CallNumber, EndReason, ItemKind, Phase, RequestedCall, Route, RunId, ToolChoice, content};
 use windlass_ports::{Item, RunStatus, RunView};
 
 use super::{error::WireError, items::place_of};
@@ -29,11 +29,7 @@ impl Lap {
         if *reason != EndReason::RequiresAction && !is_forbidden {
             return Ok(None);
         }
-        let output = view.state.output;
-        let items = state.engine.views().box_items(caller.tenant(), output.id, 0, output.length as usize).await?;
-        let made = items.iter().rev().skip(1).take_while(|item| item.kind == ItemKind::Call);
-        let mut calls: Vec<content::Call> = made.filter_map(|item| serde_json::from_slice(&item.content).ok()).collect();
-        calls.reverse();
+        let calls = last_calls(state, caller, view.state.output).await?;
         let is_clients =
             |call: &content::Call| is_forbidden || view.manifest.tool(&call.tool).is_some_and(|tool| tool.route == Route::Client);
         let (clients, ours): (Vec<_>, Vec<_>) = calls.into_iter().partition(is_clients);
@@ -43,15 +39,54 @@ impl Lap {
     }
 }
 
+/// Items of an output that are read at a time: most laps are short.
+const TAIL_ITEMS: u32 = 32;
+
+/// The calls at the end of an output, before its deliverable.
+async fn last_calls(state: &DoorState, caller: &Caller, output: BoxRange) -> Result<Vec<content::Call>, WireError> {
+    let mut calls: Vec<content::Call> = Vec::new();
+    let mut end = output.length.saturating_sub(1);
+    while end > 0 {
+        let from = end.saturating_sub(TAIL_ITEMS);
+        let items = state.engine.views().box_items(caller.tenant(), output.id, from, (end - from) as usize).await?;
+        let made = items.iter().rev().take_while(|item| item.kind == ItemKind::Call);
+        let count = made.clone().count();
+        calls.extend(made.filter_map(|item| serde_json::from_slice(&item.content).ok()));
+        end = if count == items.len() { from } else { 0 };
+    }
+    calls.reverse();
+    Ok(calls)
+}
+
 /// Items that belong into a context.
 type Items = Vec<(ItemKind, Bytes)>;
+
+/// Where something belongs among the items of an input: before the one of that index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Spot {
+    pub index: usize,
+    pub order: Order,
+}
+
+/// Several things may belong to one place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Order {
+    /// Behind what stands before.
+    Behind,
+    /// A lap of its own in between.
+    Between,
+    /// In one lap with what comes next.
+    Beside,
+}
 
 /// What a conversation gets that its client sent again without what we know of it.
 pub(super) struct Placed {
     /// The calls that the run has to make first.
     pub left: Option<LeftCalls>,
-    /// What belongs where, the last place first.
-    pub places: Vec<(usize, Items)>,
+    /// Runs whose calls stand where they were left behind for them.
+    pub takers: BTreeSet<RunId>,
+    /// What belongs where.
+    pub places: Vec<(Spot, Items)>,
 }
 
 /// Puts calls that were left behind beside the client's of the same lap. Those of the response that is gone on from (`next`) are to
@@ -59,28 +94,31 @@ pub(super) struct Placed {
 pub(super) async fn place(
     state: &DoorState,
     caller: &Caller,
-    laps: &[(RunId, &Lap)],
+    laps: &[(RunId, Lap)],
     next: Option<RunId>,
     items: &[Value],
 ) -> Result<Placed, WireError> {
-    let mut placed = Placed { left: None, places: Vec::new() };
+    let mut placed = Placed { left: None, takers: BTreeSet::new(), places: Vec::new() };
     for (run, lap) in laps.iter().filter(|(_, lap)| !lap.ours.is_empty()) {
+        let clients = clients_of(*run, lap, items);
+        if clients.is_empty() {
+            continue;
+        }
         let is_next = Some(*run) == next;
         let mut results = Vec::new();
         if is_next {
             placed.left = Some(LeftCalls { run: *run, calls: lap.ours.clone(), is_placed: true });
         } else {
             let taker = state.engine.views().run_taking(caller.tenant(), *run).await?;
-            let is_there = |taker: RunId| laps.iter().any(|(run, _)| *run == taker) || has_calls_of(items, taker);
-            let Some(taker) = taker.filter(|taker| !is_there(*taker)) else { continue };
+            let Some(taker) = taker.filter(|taker| !has_calls_of(items, *taker)) else { continue };
             results = match taken_results(state, caller, taker).await? {
                 Some(results) if !results.is_empty() => results,
                 Some(_) | None => continue,
             };
+            placed.takers.insert(taker);
         }
-        placed.places.extend(beside(*run, lap, items, is_next, results));
+        placed.places.extend(beside(lap, &clients, is_next, results));
     }
-    placed.places.sort_by_key(|(index, _)| std::cmp::Reverse(*index));
     Ok(placed)
 }
 
@@ -90,17 +128,22 @@ fn has_calls_of(items: &[Value], run: RunId) -> bool {
     items.iter().any(is_its)
 }
 
-/// Where the calls of a lap belong: each before the client's call that follows it, the others and the results after the last.
-fn beside(run: RunId, lap: &Lap, items: &[Value], is_next: bool, results: Items) -> Vec<(usize, Items)> {
+/// The client's calls of a lap that stand among the items.
+fn clients_of(run: RunId, lap: &Lap, items: &[Value]) -> Vec<(usize, CallNumber)> {
     let number = |item: &Value| {
         let is_call = item["type"] == "function_call" || item["type"] == "custom_tool_call";
         let key: CallKey = item["call_id"].as_str().filter(|_| is_call)?.parse().ok()?;
         (key.run == run && lap.clients.contains(&key.call)).then_some(key.call)
     };
-    let clients: Vec<(usize, CallNumber)> = items.iter().enumerate().filter_map(|(index, item)| Some((index, number(item)?))).collect();
+    items.iter().enumerate().filter_map(|(index, item)| Some((index, number(item)?))).collect()
+}
+
+/// Where the calls of a lap belong: each before the client's call that follows it, the others and the results after the last.
+fn beside(lap: &Lap, clients: &[(usize, CallNumber)], is_next: bool, results: Items) -> Vec<(Spot, Items)> {
     let Some((last, _)) = clients.last() else { return Vec::new() };
-    let mut places: Vec<(usize, Items)> = clients.iter().map(|(index, _)| (*index, Vec::new())).collect();
-    places.push((last + 1, Vec::new()));
+    let spot = |index: &usize| Spot { index: *index, order: Order::Beside };
+    let mut places: Vec<(Spot, Items)> = clients.iter().map(|(index, _)| (spot(index), Vec::new())).collect();
+    places.push((Spot { index: last + 1, order: Order::Behind }, Vec::new()));
     for (ours, requested) in &lap.ours {
         let place = clients.iter().position(|(_, theirs)| theirs > ours).unwrap_or(clients.len());
         let call = content::taken_call(*ours, requested, is_next.then_some(*ours));
@@ -138,7 +181,7 @@ pub(super) async fn start(state: &DoorState, caller: &Caller, mut request: Respo
 fn wire_items(input: &[(ItemKind, Bytes)]) -> Vec<Value> {
     let sent = input.iter().filter(|(kind, _)| *kind == ItemKind::Instruction);
     let item = |content: &Bytes| match serde_json::from_slice(content).ok()? {
-        content::Instruction::Item(raw) => serde_json::from_str(raw.get()).ok(),
+        content::Instruction::Item(raw) | content::Instruction::Made { item: raw, .. } => serde_json::from_str(raw.get()).ok(),
         content::Instruction::Text(_)
         | content::Instruction::Aside(_)
         | content::Instruction::Compaction { .. }

@@ -47,8 +47,10 @@ pub(super) async fn pin(state: &DoorState, caller: &Caller, create: &Create) -> 
         allowed = tools.allowed(&create.allowed);
     }
     let base = spec.map_or(Budgets { iterations: settings.iterations_max, calls: None, tokens: None, wall_ms: None }, |spec| spec.budgets);
+    // Where there is no agent, what the configuration says is what holds for requests that say nothing.
+    let turns_max = spec.map_or(u32::MAX, |spec| spec.budgets.iterations);
     let budgets = Budgets {
-        iterations: create.max_turns.unwrap_or(base.iterations),
+        iterations: create.max_turns.map_or(base.iterations, |turns| turns.min(turns_max)),
         calls: base.calls,
         tokens: smaller(base.tokens, create.budget_tokens),
         wall_ms: smaller(base.wall_ms, create.budget_wall_ms),
@@ -124,6 +126,7 @@ struct Tools {
     specs: Vec<ToolSpec>,
     servers: Vec<ToolServer>,
     names: BTreeMap<String, Namespaced>,
+    /// Names that no tool of a server can have.
     taken: BTreeSet<String>,
     deadline_ms: u64,
 }
@@ -136,8 +139,13 @@ impl Tools {
     /// Takes what the request asks for, and what its agent has.
     async fn take(&mut self, state: &DoorState, caller: &Caller, create: &Create, agents: &[ToolName]) -> Result<(), WireError> {
         let named = create.server_tools.iter().map(|name| ToolName::from(name.as_str()));
-        for name in named.chain(agents.iter().cloned()) {
-            self.attach(state, caller, &name).await?;
+        let named: Vec<ToolName> = named.chain(agents.iter().cloned()).collect();
+        // Names that somebody gave hold, wherever they stand: what a server offers gets its label before it.
+        self.taken.extend(named.iter().filter(|name| state.engine.tool(name).is_some()).map(ToString::to_string));
+        self.taken
+            .extend(create.tools.iter().filter_map(|tool| if let Tool::Function(own) = tool { Some(own.called.clone()) } else { None }));
+        for name in &named {
+            self.attach(state, caller, name).await?;
         }
         for tool in &create.tools {
             match tool {
@@ -152,18 +160,17 @@ impl Tools {
         }
     }
 
-    fn add(&mut self, spec: ToolSpec) {
-        self.taken.insert(spec.name.to_string());
-        self.specs.push(spec);
+    fn has(&self, name: &str) -> bool {
+        self.specs.iter().any(|spec| spec.name.as_str() == name)
     }
 
     /// A tool of the configuration, or all tools of a configured server.
     async fn attach(&mut self, state: &DoorState, caller: &Caller, name: &ToolName) -> Result<(), WireError> {
-        if self.taken.contains(name.as_str()) {
+        if self.has(name.as_str()) {
             return Ok(());
         }
         if let Some(spec) = state.engine.tool(name) {
-            self.add(spec);
+            self.specs.push(spec);
             return Ok(());
         }
         let server = state.engine.configured_server(name).ok_or_else(|| {
@@ -176,10 +183,10 @@ impl Tools {
     /// A function is the client's, unless the request or its agent names a tool of ours so.
     fn add_function(&mut self, function: &Function) {
         let name = function.called.as_str();
-        if self.taken.contains(name) {
+        if self.has(name) {
             return;
         }
-        self.add(ToolSpec {
+        self.specs.push(ToolSpec {
             name: name.into(),
             description: function.description.clone().unwrap_or_default(),
             parameters: function.parameters.clone().unwrap_or_else(|| Value::Object(Map::new())),

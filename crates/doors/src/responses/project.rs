@@ -103,6 +103,11 @@ impl Projection {
         self.ending.is_some()
     }
 
+    /// Where an open call of the server's stands in the output.
+    pub fn shown_at(&self, call: CallNumber) -> Option<usize> {
+        self.calls.get(&call).copied()
+    }
+
     /// The output as a snapshot shows it: open items with what they have so far.
     pub fn snapshot(&self) -> Vec<Value> {
         let mut output = self.output.clone();
@@ -414,7 +419,7 @@ fn thoughts_of(item: &Item) -> Option<Vec<Reasoning>> {
     read_thought(item).map(|thought| thought.reasoning)
 }
 
-fn made_call(item: &Item) -> Option<Call> {
+pub(super) fn made_call(item: &Item) -> Option<Call> {
     (item.kind == windlass_kernel::ItemKind::Call).then(|| serde_json::from_slice(&item.content).ok()).flatten()
 }
 

@@ -187,9 +187,10 @@ pub(super) fn wire_input(run: RunId, index: usize, item: &Item) -> Option<Value>
         return None;
     }
     let mut value = match serde_json::from_slice(&item.content).ok()? {
-        content::Instruction::Item(raw) | content::Instruction::Aside(raw) | content::Instruction::Compaction { item: raw, .. } => {
-            serde_json::from_str::<Value>(raw.get()).ok()?
-        }
+        content::Instruction::Item(raw)
+        | content::Instruction::Aside(raw)
+        | content::Instruction::Made { item: raw, .. }
+        | content::Instruction::Compaction { item: raw, .. } => serde_json::from_str::<Value>(raw.get()).ok()?,
         content::Instruction::Text(text) | content::Instruction::Summary(text) => {
             json!({ "role": "user", "content": [{ "type": "input_text", "text": text }] })
         }

@@ -86,6 +86,7 @@ fn token(text: &str, tenant: &str, scopes: &[&str]) -> Token {
         tenant: tenant.into(),
         scopes: scopes.iter().map(|scope| Scope::parse(scope).unwrap()).collect(),
         name: format!("{text}-name"),
+        standard_status: None,
     }
 }
 

@@ -176,7 +176,7 @@ fn doors() -> Router {
         life: None,
     });
     let scopes = vec![Scope::parse("*").expect("a scope")];
-    let all = Token { hash: Sha256::digest(b"all").into(), tenant: "t".into(), scopes, name: "all".into() };
+    let all = Token { hash: Sha256::digest(b"all").into(), tenant: "t".into(), scopes, name: "all".into(), standard_status: None };
     let seal = Seal::from_hex(&"5e".repeat(32)).expect("a key");
     router(DoorState::new(engine, Tokens::new(vec![all]), Limits::default(), Arc::new(seal)))
 }

@@ -32,7 +32,7 @@ const SERVER: Keys = Keys { known: &["listen", "behind_proxy", "drain_s", "head"
 const STORE: Keys = Keys { known: &["url"], later: &[] };
 const DOORBELL: Keys = Keys { known: &["url", "prefix"], later: &[] };
 const AUTH: Keys = Keys { known: &["tokens"], later: &[] };
-const TOKEN: Keys = Keys { known: &["token", "tenant", "scopes", "name"], later: &[] };
+const TOKEN: Keys = Keys { known: &["token", "tenant", "scopes", "name", "status"], later: &[] };
 const MODEL: Keys = Keys {
     known: &[
         "name",
@@ -149,8 +149,7 @@ fn read_responses(mut section: Section) -> Result<Responses, ConfigError> {
     let default = Responses::default();
     let is_in_memory = section.read_or("store_false", false, |field| field.choice("way", &[("journal", false), ("memory", true)], &[]))?;
     let memory_bytes = section.read_or("memory_bytes", 256 << 20, |field| field.whole(1))?;
-    let words = [("hybrid", false), ("standard", true)];
-    let standard_status = section.read_or("status", default.standard_status, |field| field.choice("spelling", &words, &[]))?;
+    let standard_status = section.read("status", read_status)?.unwrap_or(default.standard_status);
     let join_s: u32 = section.read_or("join_s", 60, |field| field.whole(0))?;
     let erase_s: u32 = section.read_or("erase_s", 60, |field| field.whole(0))?;
     let heartbeat = section.read_or("heartbeat", default.heartbeat, Field::duration)?;
@@ -263,7 +262,13 @@ fn read_token(mut section: Section) -> Result<Token, ConfigError> {
         return Err(none);
     }
     let tenant = section.read_or("tenant", "default".to_owned(), Field::name)?;
-    Ok(Token { hash, tenant, scopes, name: section.read("name", Field::name)? })
+    let standard_status = section.read("status", read_status)?;
+    Ok(Token { hash, tenant, scopes, name: section.read("name", Field::name)?, standard_status })
+}
+
+/// Whether a response that waits for its client is called `completed`.
+fn read_status(field: &Field) -> Result<bool, ConfigError> {
+    field.choice("spelling", &[("hybrid", false), ("standard", true)], &[])
 }
 
 fn read_scope(field: &Field) -> Result<Scope, ConfigError> {

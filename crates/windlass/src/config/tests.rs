@@ -107,7 +107,13 @@ fn a_full_file_is_read_to_the_last_key() {
     let scopes: Vec<String> = config.auth.tokens[1].scopes.iter().map(Scope::to_string).collect();
     assert_eq!(
         config.auth.tokens[0],
-        Token { hash: TokenHash::of("s3cret"), tenant: "default".into(), scopes: vec![Scope::All], name: Some("operator".into()) }
+        Token {
+            hash: TokenHash::of("s3cret"),
+            tenant: "default".into(),
+            scopes: vec![Scope::All],
+            name: Some("operator".into()),
+            standard_status: None
+        }
     );
     assert_eq!((config.auth.tokens[1].hash, config.auth.tokens[1].tenant.as_str()), (secret, "acme"));
     assert_eq!(scopes.join(" "), "agents:read agents:write agents:stop tools:echo tools:* responses runs:read approvals:answer admin");
