@@ -1,6 +1,6 @@
 //! The pass that makes doorbells a matter of speed alone: it finds what is due, stranded or owned by nobody, and has it looked at.
 //!
-//! One agent that cannot be read never stops a pass: each is looked at by a worker of its own.
+//! One bad row never stops a pass: each agent is looked at by a worker of its own, and a run that cannot be erased is passed over.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -31,7 +31,7 @@ async fn look_around(inner: &Arc<Inner>) {
             tracing::warn!(%error, "a pass of the sweep failed; the next one tries again");
         }
         if let Err(error) = erase(inner).await {
-            tracing::warn!(%error, "runs that are not kept could not be erased; the next pass tries again");
+            tracing::warn!(%error, "runs that are not kept could not be listed; the next pass tries again");
         }
     }
 }
@@ -60,14 +60,33 @@ async fn pass(inner: &Arc<Inner>, round: &mut BTreeSet<AgentKey>) -> Result<(), 
     }
 }
 
-/// Erases what was not to be kept, a page of it.
+/// Erases what was not to be kept, a page of it. Runs that cannot be erased stay the oldest there are: a pass looks past them, so
+/// that they keep nobody else's content.
 async fn erase(inner: &Arc<Inner>) -> Result<(), StoreError> {
-    for (tenant, run) in inner.store.erasable(inner.clock.now(), inner.settings.sweep_page).await? {
-        inner.crash.before_commit(CommitKind::Erase);
-        inner.store.erase(tenant, run).await?;
-        inner.crash.after_commit(CommitKind::Erase);
+    let now = inner.clock.now();
+    let mut page = inner.settings.sweep_page.max(1);
+    let mut failed = BTreeSet::new();
+    loop {
+        let due = inner.store.erasable(now, page).await?;
+        let is_last = due.len() < page;
+        let fresh: Vec<_> = due.into_iter().filter(|run| !failed.contains(run)).collect();
+        let tried = fresh.len();
+        let failed_before = failed.len();
+        for (tenant, run) in fresh {
+            inner.crash.before_commit(CommitKind::Erase);
+            match inner.store.erase(tenant.clone(), run).await {
+                Ok(()) => inner.crash.after_commit(CommitKind::Erase),
+                Err(error) => {
+                    tracing::warn!(%tenant, %run, %error, "a run that is not kept could not be erased; the next pass tries again");
+                    failed.insert((tenant, run));
+                }
+            }
+        }
+        if is_last || failed.len() - failed_before < tried {
+            return Ok(());
+        }
+        page = page.saturating_mul(2);
     }
-    Ok(())
 }
 
 async fn adopt_until_draining(inner: &Arc<Inner>) {
