@@ -118,13 +118,16 @@ pub struct ModelTool {
 /// One piece of an answer.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ModelEvent {
+    /// The provider took the request, and has begun to answer it: what it reads counts from here on. Said once at the most, before
+    /// everything else; whatever else comes says so too.
+    Taken,
     /// A thought, whole.
     Reasoning(Reasoning),
     /// More words.
     Text(String),
     /// A call, whole.
     Call(RequestedCall),
-    /// Tokens used; the last one counts.
+    /// Tokens used so far, told as soon as they are known; the last one counts.
     Usage(Usage),
     /// Why it stopped, unless it was done.
     Finish(Finish),

@@ -169,7 +169,7 @@ impl Projection {
             | Event::AttemptFailed { .. }
             | Event::Compacting { .. }
             | Event::LeaseEnded { .. }
-            | Event::TakenOver
+            | Event::TakenOver { .. }
             | Event::Ignored { .. }
             | Event::BudgetBreached { .. } => {}
         }

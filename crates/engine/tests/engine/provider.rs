@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use windlass_kernel::{EndReason, HeadStatus, Phase, TaskStatus};
+use windlass_kernel::{BudgetKind, Budgets, EndReason, Event, HeadStatus, Phase, TaskStatus, Usage};
 use windlass_ports::Retry;
 
 use crate::support::*;
@@ -171,4 +171,87 @@ async fn waiting_for_a_place_does_not_count_as_a_try() {
     assert_eq!(stage.ended(&patient, run).await, "done");
     let story = stage.story(&patient, run).await;
     assert!(!story.contains(&"attempt_failed"), "{story:?}");
+}
+
+/// Tokens that count against a run's budget, and those of them that a provider told.
+async fn tokens(stage: &Stage, agent: &windlass_kernel::AgentKey, run: windlass_kernel::RunId) -> (u64, u64) {
+    let state = stage.run(agent, run).await.state;
+    (state.tokens(), state.usage.total())
+}
+
+/// A provider that breaks off in the middle is paid all the same: the run ends by its budget, however many tries it has left.
+#[tokio::test(start_paused = true)]
+async fn tries_that_break_off_use_up_the_tokens_of_the_run() {
+    let budgets = Budgets { iterations: 10, calls: None, tokens: Some(1000), wall_ms: None };
+    let told = Usage { tokens_in: 300, tokens_out: 1, ..Usage::default() };
+    for (told, tries, usage) in [(None, 7, 0), (Some(told), 3, 903)] {
+        let stage = Stage::new(move |_| Turn::BreakOff { told, text: "x".repeat(400) })
+            .with_budgets("a", budgets)
+            .with_settings(|settings| settings.attempts_max = 1000);
+        let engine = stage.engine(1);
+        let a = agent("a");
+        let run = engine.begin(&a, &"go ".repeat(10)).await.run;
+        stage.ended(&a, run).await;
+        let Phase::Ended { reason, .. } = stage.run(&a, run).await.state.phase else { panic!("it has ended") };
+        assert_eq!(reason, EndReason::Budget(BudgetKind::Tokens));
+        assert_eq!((stage.model.asked().len(), tokens(&stage, &a, run).await.1), (tries, usage));
+        let breached = stage
+            .journal(&a, run)
+            .await
+            .iter()
+            .any(|entry| matches!(entry.event, Event::BudgetBreached { breach } if breach.observed >= 1000));
+        assert!(breached, "the breach says what was counted");
+    }
+}
+
+/// A refusal is free: nothing was read.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_was_not_taken_counts_for_nothing() {
+    let stage = Stage::new(|request| if request.attempt < 4 { Turn::Fail("overloaded", Retry::Backoff) } else { say("done") });
+    let engine = stage.engine(1);
+    let a = agent("a");
+    let run = engine.begin(&a, "go").await.run;
+    assert_eq!(stage.ended(&a, run).await, "done");
+    assert_eq!(tokens(&stage, &a, run).await, (0, 0));
+}
+
+/// A model that takes too long has read what it was given.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_called_off_counts() {
+    let stage = Stage::new(|request| if request.attempt == 1 { Turn::Stall } else { say("done") });
+    let engine = stage.engine(1);
+    let a = agent("a");
+    let run = engine.begin(&a, &"x".repeat(4000)).await.run;
+    assert_eq!(stage.ended(&a, run).await, "done");
+    let (counted, told) = tokens(&stage, &a, run).await;
+    assert!(counted >= 1000 && told == 0, "{counted}, {told}");
+}
+
+/// Nobody knows whether a lost owner's call was made, so it counts, and the next owner does not ask for ever.
+#[test]
+fn tokens_lost_with_an_owner_count() {
+    let budgets = Budgets { iterations: 10, calls: None, tokens: Some(3000), wall_ms: None };
+    let stage = Stage::new(|_| Turn::Hang).with_budgets("a", budgets);
+    let a = agent("a");
+    let first = Process::start(&stage, 1);
+    let run = first.does(async {
+        let run = first.engine.begin(&a, &"x".repeat(8000)).await.run;
+        settle().await;
+        run
+    });
+    first.kill();
+    let second = Process::start(&stage, 2);
+    let counted = second.does(async {
+        settle().await;
+        tokens(&stage, &a, run).await
+    });
+    assert!((2000..3000).contains(&counted.0) && counted.1 == 0, "{counted:?}");
+    second.kill();
+    let third = Process::start(&stage, 3);
+    third.does(async {
+        stage.ended(&a, run).await;
+        let Phase::Ended { reason, .. } = stage.run(&a, run).await.state.phase else { panic!("it has ended") };
+        assert_eq!(reason, EndReason::Budget(BudgetKind::Tokens));
+    });
+    assert_eq!(stage.model.asked().len(), 2, "the third owner asks nobody");
 }
