@@ -101,7 +101,7 @@ async fn ask(inner: &Arc<Inner>, call: ModelCall, heard: &mut Heard, notes: &mps
     if reading.is_summary {
         messages = reading.to_sum_up(messages);
     }
-    let _place = inner.gates.of(model.provider(), model.concurrency()).enter(&call.agent.tenant).await;
+    let _place = inner.gates.of(model.line(), model.concurrency()).enter(&call.agent.tenant).await;
     // Reading and waiting for a place may have taken long.
     if !inner.lease.holds() {
         return Err(Broken::NotStarted);

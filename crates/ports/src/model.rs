@@ -11,10 +11,15 @@ pub trait Model: Send + Sync {
     /// Starts one call. The stream ends after the whole answer, or with one error; dropping it calls the request off.
     fn call(&self, request: ModelRequest) -> ModelStream;
 
-    /// Calls to the same provider share its concurrency: this names the provider.
+    /// What messages and the journal call it by.
     fn provider(&self) -> &str;
 
-    /// How many calls the provider takes at once.
+    /// Where its calls wait for a place: models of the same line share their places, whatever they are called. Never shown to anybody.
+    fn line(&self) -> &str {
+        self.provider()
+    }
+
+    /// How many calls there may be at once. Where models of one line differ, the least holds.
     fn concurrency(&self) -> usize;
 
     /// Whether it goes on from these words, if a request gives them to it as the beginning of its answer.

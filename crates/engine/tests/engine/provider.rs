@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use windlass_engine::Enqueue;
 use windlass_kernel::{BudgetKind, Budgets, EndReason, Event, HeadStatus, Phase, TaskStatus, Usage};
 use windlass_ports::Retry;
 
@@ -171,6 +172,23 @@ async fn waiting_for_a_place_does_not_count_as_a_try() {
     assert_eq!(stage.ended(&patient, run).await, "done");
     let story = stage.story(&patient, run).await;
     assert!(!story.contains(&"attempt_failed"), "{story:?}");
+}
+
+/// Two names of one provider are one provider.
+#[tokio::test(start_paused = true)]
+async fn models_of_one_line_share_its_places() {
+    let hold = Latch::shut();
+    let shut = hold.clone();
+    let model = Script::new(1, move |_| Turn::After(shut.clone(), Box::new(say("done"))));
+    let stage = Stage { model: Arc::new(model), ..Stage::new(|_| Turn::Hang) };
+    let engine = stage.engine(1);
+    let (a, b) = (agent("a"), agent("b"));
+    let first = engine.begin(&a, "go").await.run;
+    let second = engine.enqueue(Enqueue { model: Some("namesake".into()), ..request(&b, "go") }).await.unwrap().run;
+    settle().await;
+    assert_eq!(stage.model.asked().len(), 1, "there is one place, whatever name is asked for");
+    hold.open();
+    assert_eq!((stage.ended(&a, first).await, stage.ended(&b, second).await), ("done".into(), "done".into()));
 }
 
 /// Tokens that count against a run's budget, and those of them that a provider told.

@@ -134,12 +134,37 @@ fn requested(index: usize, (tool, arguments): (&str, &str)) -> ModelEvent {
     ModelEvent::Call(RequestedCall { provider_id: format!("call_{index}"), tool: tool.to_owned(), arguments: arguments.to_owned() })
 }
 
-/// A configuration with this model alone.
+/// A configuration with this model alone, under two names.
 pub struct Only(pub Arc<Script>);
+
+/// The same model under another name.
+struct Namesake(Arc<Script>);
+
+impl Model for Namesake {
+    fn call(&self, request: ModelRequest) -> ModelStream {
+        self.0.call(request)
+    }
+
+    fn provider(&self) -> &str {
+        "namesake"
+    }
+
+    fn line(&self) -> &str {
+        self.0.line()
+    }
+
+    fn concurrency(&self) -> usize {
+        self.0.concurrency()
+    }
+}
 
 impl Models for Only {
     fn resolve(&self, name: &str) -> Option<Arc<dyn Model>> {
-        (name == "script").then(|| self.0.clone() as Arc<dyn Model>)
+        match name {
+            "script" => Some(self.0.clone()),
+            "namesake" => Some(Arc::new(Namesake(self.0.clone()))),
+            _ => None,
+        }
     }
 
     fn names(&self) -> Vec<String> {
