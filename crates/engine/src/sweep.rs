@@ -4,7 +4,7 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use windlass_kernel::AgentKey;
+use windlass_kernel::{AgentKey, Tenant};
 use windlass_ports::{CommitKind, StoreError};
 
 use crate::{engine::Inner, note::Note};
@@ -19,6 +19,7 @@ async fn look_around(inner: &Arc<Inner>) {
     let mut draining = inner.draining.subscribe();
     let pause = Duration::from_millis(inner.settings.sweep_ms);
     let mut round = BTreeSet::new();
+    let mut all_at = tokio::time::Instant::now();
     loop {
         // In this order whenever several are ready: a simulation of the engine is the same every time.
         tokio::select! {
@@ -27,7 +28,12 @@ async fn look_around(inner: &Arc<Inner>) {
             () = inner.room.notified() => {}
             () = tokio::time::sleep(pause) => {}
         }
-        if let Err(error) = pass(inner, &mut round).await {
+        let now = tokio::time::Instant::now();
+        let looks_at_all = now >= all_at;
+        if looks_at_all {
+            all_at = now + pause;
+        }
+        if let Err(error) = pass(inner, &mut round, looks_at_all).await {
             tracing::warn!(%error, "a pass of the sweep failed; the next one tries again");
         }
         if let Err(error) = erase(inner).await {
@@ -39,21 +45,30 @@ async fn look_around(inner: &Arc<Inner>) {
 /// Has everything looked at that is due. Some agents stay due, such as one whose retried model call takes its time; a pass
 /// looks past them, so that they hide nobody. A round takes several passes if there is no room for all: the next one goes on with
 /// those who were turned away.
-async fn pass(inner: &Arc<Inner>, round: &mut BTreeSet<AgentKey>) -> Result<(), StoreError> {
+///
+/// A tenant that has as many workers as it may have hides no other tenant. To look past it costs a look at everything it has
+/// waiting, so that is done with every pause of the sweep, and not whenever a worker leaves.
+async fn pass(inner: &Arc<Inner>, round: &mut BTreeSet<AgentKey>, looks_at_all: bool) -> Result<(), StoreError> {
     let now = inner.clock.now();
     let mut page = inner.settings.sweep_page.max(1);
+    let mut full: BTreeSet<Tenant> = BTreeSet::new();
     loop {
         let due = inner.store.due(now, page).await?;
         let is_last = due.len() < page;
         for agent in due {
-            // Without room the rest stays due, and the next worker to leave brings the sweep back.
-            if !round.contains(&agent) && !inner.look(&agent) {
-                return Ok(());
+            if round.contains(&agent) || full.contains(&agent.tenant) {
+                continue;
             }
-            round.insert(agent);
+            // Without room the rest stays due, and the next worker to leave brings the sweep back.
+            match inner.look(&agent) {
+                true => drop(round.insert(agent)),
+                false if looks_at_all && inner.workers.count() < inner.settings.workers_max => drop(full.insert(agent.tenant)),
+                false => return Ok(()),
+            }
         }
         if is_last {
-            round.clear();
+            // Who has been turned away goes on with its round; the others begin anew.
+            round.retain(|agent| full.contains(&agent.tenant));
             return Ok(());
         }
         page = page.saturating_mul(2);

@@ -174,6 +174,46 @@ async fn waiting_for_a_place_does_not_count_as_a_try() {
     assert!(!story.contains(&"attempt_failed"), "{story:?}");
 }
 
+/// A tenant's crowd that waits for its provider holds no worker that another tenant needs: places for workers and places at the
+/// provider are both shared.
+#[tokio::test(start_paused = true)]
+async fn a_crowd_that_waits_for_its_provider_shuts_nobody_out() {
+    let (first, rest) = (Latch::shut(), Latch::shut());
+    let (one, others) = (first.clone(), rest.clone());
+    let model = Script::new(2, move |request| match request.task() {
+        "first" => Turn::After(one.clone(), Box::new(say("done"))),
+        "crowd" => Turn::After(others.clone(), Box::new(say("done"))),
+        _ => say("quick"),
+    });
+    let stage = Stage { model: Arc::new(model), ..Stage::new(|_| Turn::Hang) }.with_settings(|settings| settings.workers_max = 6);
+    let engine = stage.engine(1);
+    let mut crowd = Vec::new();
+    for n in 0..50 {
+        let agent = of_tenant("crowd", &format!("a{n:02}"));
+        let run = engine.begin(&agent, if n == 0 { "first" } else { "crowd" }).await.run;
+        crowd.push((agent, run));
+    }
+    settle().await;
+    let (other, third) = (of_tenant("other", "b"), of_tenant("third", "c"));
+    let second_run = engine.begin(&other, "quick").await.run;
+    // The last place for a worker is the other tenant's; this one waits in the store, behind the whole crowd.
+    let third_run = engine.begin(&third, "quick").await.run;
+    pass_ms(500).await;
+    assert_eq!(stage.model.asked().len(), 2, "both places at the provider are the crowd's");
+    first.open();
+    assert_eq!(stage.ended(&other, second_run).await, "quick", "the next place at the provider is the other tenant's");
+    assert_eq!(stage.ended(&third, third_run).await, "quick", "and the next worker the third one's");
+    let mut over = 0;
+    for (agent, run) in &crowd {
+        over += usize::from(stage.run(agent, *run).await.state.has_ended());
+    }
+    assert_eq!(over, 1, "the crowd still waits");
+    rest.open();
+    for (agent, run) in &crowd {
+        assert_eq!(stage.ended(agent, *run).await, "done");
+    }
+}
+
 /// Two names of one provider are one provider.
 #[tokio::test(start_paused = true)]
 async fn models_of_one_line_share_its_places() {
