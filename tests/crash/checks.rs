@@ -20,8 +20,10 @@ pub struct Outcome {
     pub iterations: u64,
     /// Its calls.
     pub calls: u64,
-    /// Tokens it used.
+    /// Tokens it used, as its provider told them.
     pub usage: Value,
+    /// Tokens of model calls that were lost: none if nobody died.
+    pub lost: u64,
     /// Failed tries of its model calls.
     pub failed_tries: usize,
     /// Its output box: kind and content of every item.
@@ -29,6 +31,11 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// Whether it is what the run comes to when nobody dies. Only tokens that nobody told may be more.
+    pub fn is_as(&self, uninterrupted: &Outcome) -> bool {
+        self.lost >= uninterrupted.lost && Outcome { lost: uninterrupted.lost, ..self.clone() } == *uninterrupted
+    }
+
     /// The deliverable's words.
     pub fn delivered(&self) -> Option<&str> {
         self.output.last().and_then(|(_, content)| content["text"].as_str())
@@ -97,6 +104,7 @@ impl Export<'_> {
             iterations: self.state()["iteration"].as_u64().unwrap_or_default(),
             calls: self.state()["calls_used"].as_u64().unwrap_or_default(),
             usage: self.state()["usage"].clone(),
+            lost: self.state()["lost"].as_u64().unwrap_or_default(),
             failed_tries: self.events("attempt_failed").count(),
             output: self
                 .of_type("item")
@@ -124,6 +132,25 @@ impl Export<'_> {
         must(deliverables == 1, "S4: a run has one deliverable");
         self.check_calls(&mut must);
         self.check_writes(ledger, &mut must);
+        self.check_tokens(&mut must);
+    }
+
+    /// A model call that may have been under way when its owner was lost counts against the budget, and nothing else is estimated.
+    fn check_tokens(&self, must: &mut impl FnMut(bool, &str)) {
+        let mut is_asking = false;
+        let mut lost = 0;
+        for event in self.of_type("event").map(|line| &line["event"]) {
+            let counted = event["lost"].as_u64().unwrap_or_default();
+            lost += counted;
+            match event["kind"].as_str().unwrap_or_default() {
+                "lap_started" => is_asking = true,
+                // A try that waits for its time may be under way, or not yet.
+                "replied" | "attempt_failed" | "ended" => is_asking = false,
+                "taken_over" => must(!is_asking || counted > 0, "S10: the tokens of a lost model call do not count"),
+                _ => {}
+            }
+        }
+        must(self.state()["lost"].as_u64().unwrap_or_default() == lost, "S8: lost tokens are not those of the journal");
     }
 
     /// A call is made once, its result is taken once and stands in the output box once.

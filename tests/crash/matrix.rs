@@ -127,7 +127,7 @@ async fn die_and_go_on(cell: &Cell) -> (bool, u32, Vec<String>) {
     world.close().await;
     let outcomes = checks::outcomes(&mut world).await;
     for (name, wanted) in cell.reference.iter() {
-        if outcomes.get(name) != Some(wanted) {
+        if !outcomes.get(name).is_some_and(|outcome| outcome.is_as(wanted)) {
             world.violations.push(format!("{name} came to {:?}, uninterrupted to {wanted:?}", outcomes.get(name)));
         }
     }

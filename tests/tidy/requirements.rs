@@ -22,14 +22,38 @@ fn tests_by_requirement() -> BTreeMap<String, BTreeSet<String>> {
     let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for (path, text) in sources(&root()) {
         let file = path.strip_prefix(root()).expect("sources are below the root").display().to_string();
-        for line in text.lines() {
-            let Some(name) = function(line) else { continue };
+        for name in tests_in(&text) {
             for number in numbers_of(name) {
                 found.entry(number).or_default().insert(format!("`{name}` in {file}"));
             }
         }
     }
     found
+}
+
+/// The names of functions that are run as tests: those that an attribute above them says so of.
+fn tests_in(text: &str) -> Vec<&str> {
+    let mut names = Vec::new();
+    let mut is_test = false;
+    for line in text.lines() {
+        let trimmed = line.trim_start();
+        if let Some(name) = function(line) {
+            names.extend(is_test.then_some(name));
+            is_test = false;
+        } else if let Some(attribute) = trimmed.strip_prefix("#[") {
+            is_test |= attribute.split(['(', ']']).next().is_some_and(|path| path == "test" || path.ends_with("::test"));
+        } else if !trimmed.starts_with("//") && !trimmed.is_empty() {
+            is_test = false;
+        }
+    }
+    names
+}
+
+#[test]
+fn only_what_is_run_shows_a_requirement() {
+    let text = "#[test]\nfn c_001_a() {}\nfn c_002_b() {}\n#[tokio::test(flavor = \"multi_thread\")]\n/// Why.\nasync fn c_003_c() {}\n\
+        #[test]\nconst A: u8 = 1;\nfn c_004_d() {}\n#[expect(dead_code, reason = \"test\")]\nfn c_005_e() {}\n";
+    assert_eq!(tests_in(text), ["c_001_a", "c_003_c"]);
 }
 
 /// The requirements at the beginning of a name, of which there may be several: `a_026_a_027_…`.

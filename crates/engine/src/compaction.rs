@@ -2,9 +2,12 @@
 
 use serde_json::Value;
 use windlass_kernel::{Compaction, Manifest, Run};
-use windlass_ports::{ModelMessage, ModelTool};
+use windlass_ports::{Item, ModelMessage, ModelTool};
 
-use crate::count::{self, BYTES_PER_TOKEN};
+use crate::{
+    count::{self, BYTES_PER_TOKEN},
+    prompt,
+};
 
 /// How much of what people said stays beside a summary, at the most.
 pub const KEPT_BYTES_MAX: usize = 64 << 10;
@@ -48,6 +51,15 @@ impl Reading {
     pub fn kept_bytes_max(&self) -> usize {
         let quarter = self.context.map_or(u64::MAX, |tokens| tokens.saturating_mul(BYTES_PER_TOKEN) / 4);
         KEPT_BYTES_MAX.min(usize::try_from(quarter).unwrap_or(usize::MAX))
+    }
+
+    /// Tokens of all that is read, about.
+    pub fn tokens(&self, manifest: &Manifest, items: &[Item], tools: &[ModelTool]) -> u64 {
+        let messages = prompt::messages(items, self.kept_bytes_max());
+        match self.is_summary {
+            true => count::tokens(manifest, &self.to_sum_up(messages), &[]),
+            false => count::tokens(manifest, &messages, tools),
+        }
     }
 
     /// By how many tokens it is too much, if it is to be summed up first: what there is, and what fits.

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use windlass_kernel::{Manifest, RequestedCall};
-use windlass_ports::{Item, ModelMessage, ModelTool};
+use windlass_ports::{Item, ModelEvent, ModelMessage, ModelTool};
 
 use crate::{api::EngineError, compaction::KEPT_BYTES_MAX, engine::Engine, prompt, respond::Respond};
 
@@ -39,7 +39,8 @@ pub(crate) fn tokens(manifest: &Manifest, messages: &[ModelMessage], tools: &[Mo
     messages + tools.sum::<u64>() + instructions + format
 }
 
-fn text(words: &str) -> u64 {
+/// Tokens of words, about.
+pub(crate) fn text(words: &str) -> u64 {
     (words.len() as u64).div_ceil(BYTES_PER_TOKEN)
 }
 
@@ -60,6 +61,17 @@ fn message(message: &ModelMessage) -> u64 {
             }
             ModelMessage::ToolResult { output, .. } => text(output),
         }
+}
+
+/// Bytes that a model wrote.
+pub(crate) fn bytes(event: &ModelEvent) -> u64 {
+    let bytes = match event {
+        ModelEvent::Reasoning(thought) => thought.bytes(),
+        ModelEvent::Text(text) => text.len(),
+        ModelEvent::Call(call) => call.tool.len() + call.arguments.len(),
+        ModelEvent::Taken | ModelEvent::Usage(_) | ModelEvent::Finish(_) => 0,
+    };
+    bytes as u64
 }
 
 fn call(call: &RequestedCall) -> u64 {

@@ -154,7 +154,7 @@ fn call_changes(before: &Run, transition: &Transition) -> Vec<(CallNumber, CallC
             | Event::Quiet
             | Event::Parked { .. }
             | Event::Unparked
-            | Event::TakenOver
+            | Event::TakenOver { .. }
             | Event::Ignored { .. }
             | Event::BudgetBreached { .. } => {}
         }
@@ -220,7 +220,7 @@ fn kind_of(events: &[Event]) -> CommitKind {
             Event::Ended { reason: windlass_kernel::EndReason::Stopped, .. } => CommitKind::Stop,
             Event::Ended { .. } => CommitKind::End,
             Event::CallParked { .. } | Event::Parked { .. } => CommitKind::Park,
-            Event::TakenOver => CommitKind::TakeOver,
+            Event::TakenOver { .. } => CommitKind::TakeOver,
             Event::CallReleased { .. } | Event::Unparked => CommitKind::Answer,
             Event::Leased => CommitKind::Enter,
             Event::Replied { .. } | Event::CallsTaken { .. } => CommitKind::Suspend,

@@ -6,7 +6,8 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use tokio::{sync::mpsc, task::AbortHandle};
 use windlass_kernel::{
-    AgentKey, BoxRange, CallKey, Epoch, Manifest, Remote, Reply, RunId, Tenant, Timestamp, ToolChoice, ToolName, ToolServer, content::Call,
+    AgentKey, BoxRange, CallKey, Epoch, Manifest, Remote, Reply, RunId, Spent, Tenant, Timestamp, ToolChoice, ToolName, ToolServer,
+    content::Call,
 };
 use windlass_ports::{Executor, Item, Model, ModelError, ModelRequest, ModelTool, Retry, StoreError, ToolCall, ToolReport, ToolServers};
 
@@ -18,6 +19,7 @@ use crate::{
     live::Words,
     note::{Broken, Note, Thought, ToolDone},
     prompt,
+    tally::Tally,
 };
 
 /// A model call about to be made.
@@ -47,31 +49,47 @@ pub(crate) fn start_model(inner: Arc<Inner>, call: ModelCall, notes: mpsc::Sende
     let engine = inner.clone();
     let task = async move {
         let (run, iteration, attempt, patience) = (call.run, call.iteration, call.attempt, call.patience);
-        let mut context = None;
-        let asked = AssertUnwindSafe(ask(&inner, call, &mut context, &notes)).catch_unwind();
-        let outcome = match tokio::time::timeout(patience, asked).await {
+        let (manifest, tools, reading) = (call.manifest.clone(), call.tools.clone(), call.reading);
+        let mut heard = Heard::default();
+        let asked = AssertUnwindSafe(ask(&inner, call, &mut heard, &notes)).catch_unwind();
+        let mut outcome = match tokio::time::timeout(patience, asked).await {
             Ok(Ok(result)) => result,
             Ok(Err(_)) => Err(Broken::Panicked),
             Err(_) => Err(Broken::Failed(too_slow())),
         };
-        let _ = notes.send(Note::Thought(Box::new(Thought { run, iteration, attempt, context, outcome }))).await;
+        let Heard { context, tally } = heard;
+        let prompt = || context.as_ref().map_or(0, |items| reading.tokens(&manifest, items, &tools));
+        let spent = match &mut outcome {
+            Ok(reply) => {
+                let earlier = tally.spent_earlier(prompt);
+                reply.usage.add(earlier.usage);
+                reply.lost = earlier.lost;
+                Spent::default()
+            }
+            Err(_) => tally.spent(prompt),
+        };
+        let _ = notes.send(Note::Thought(Box::new(Thought { run, iteration, attempt, context, spent, outcome }))).await;
     };
     engine.tasks.spawn(task)
 }
 
-async fn ask(
-    inner: &Arc<Inner>,
-    call: ModelCall,
-    context: &mut Option<Vec<Item>>,
-    notes: &mpsc::Sender<Note>,
-) -> Result<Reply, Broken<ModelError>> {
+/// What is known of a model call, whatever becomes of it.
+#[derive(Default)]
+struct Heard {
+    /// What the model reads.
+    context: Option<Vec<Item>>,
+    tally: Tally,
+}
+
+async fn ask(inner: &Arc<Inner>, call: ModelCall, heard: &mut Heard, notes: &mpsc::Sender<Note>) -> Result<Reply, Broken<ModelError>> {
     let items = match call.context {
         Some(items) => items,
         None => inner.views.range_items(&call.agent.tenant, call.output).await.map_err(|error| Broken::Failed(unreadable(&error)))?,
     };
     let reading = call.reading;
     let mut messages = prompt::messages(&items, &call.manifest, reading.kept_bytes_max());
-    *context = Some(items);
+    heard.context = Some(items);
+    let tally = &mut heard.tally;
     let attempts_max = inner.settings.attempts_max;
     let Some(Turn { model, .. }) = Turn::of(inner.models.as_ref(), &call.manifest.model, call.attempt, attempts_max) else {
         return Err(Broken::Failed(failure("unknown_model", "the model is no longer configured", Retry::Never)));
@@ -83,7 +101,7 @@ async fn ask(
     if reading.is_summary {
         messages = reading.to_sum_up(messages);
     }
-    let _place = inner.gates.of(model.provider(), model.concurrency()).enter(&call.agent.tenant).await;
+    let _place = inner.gates.of(model.line(), model.concurrency()).enter(&call.agent.tenant).await;
     // Reading and waiting for a place may have taken long.
     if !inner.lease.holds() {
         return Err(Broken::NotStarted);
@@ -121,8 +139,8 @@ async fn ask(
     });
     let reply = async {
         match announcer {
-            Some(announcer) => announce(model.as_ref(), request, limits, announcer).await,
-            None => gather::gather(model.call(request), limits).await,
+            Some(announcer) => announce(model.as_ref(), request, limits, announcer, tally).await,
+            None => gather::gather(model.call(request), limits, tally).await,
         }
     };
     let reply = tokio::time::timeout(call.deadline, reply).await;
@@ -135,17 +153,24 @@ async fn ask(
 }
 
 /// Has an answer announced. A model that does not repeat what it said is given its words to go on from, if it takes such.
-async fn announce(model: &dyn Model, request: ModelRequest, limits: Limits, announcer: Announcer) -> Result<Reply, NoReply> {
+async fn announce(
+    model: &dyn Model,
+    request: ModelRequest,
+    limits: Limits,
+    announcer: Announcer,
+    tally: &mut Tally,
+) -> Result<Reply, NoReply> {
     let words = announcer.words.said().text;
     if words.is_empty() || !model.takes_prefill(&words) {
-        return gather::announce(model.call(request), Begins::Anew, limits, announcer).await;
+        return gather::announce(model.call(request), Begins::Anew, limits, announcer, tally).await;
     }
-    match gather::announce(model.call(request.clone()), Begins::Anew, limits, announcer.clone()).await {
+    match gather::announce(model.call(request.clone()), Begins::Anew, limits, announcer.clone(), tally).await {
         Err(NoReply::Diverged) => {}
         reply => return reply,
     }
+    tally.begin_again();
     let request = ModelRequest { prefill: Some(words), ..request };
-    gather::announce(model.call(request), Begins::Behind, limits, announcer).await.map_err(|why| match why {
+    gather::announce(model.call(request), Begins::Behind, limits, announcer, tally).await.map_err(|why| match why {
         // One that refuses to be told its words has gone on otherwise.
         NoReply::Failed(ModelError { retry: Retry::Never, .. }) => NoReply::Diverged,
         NoReply::Failed(_) | NoReply::Diverged | NoReply::Closed => why,

@@ -2,35 +2,39 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use tokio::sync::oneshot;
 use windlass_kernel::Tenant;
 
-/// One gate per provider.
+/// One gate per line of models.
 #[derive(Debug, Default)]
 pub(crate) struct Gates {
     gates: Mutex<BTreeMap<String, Arc<Gate>>>,
 }
 
 impl Gates {
-    /// The gate of a provider, made with its limit on first use.
-    pub fn of(&self, provider: &str, limit: usize) -> Arc<Gate> {
+    /// The gate of a line. The least of the limits that it was asked for with is its own.
+    pub fn of(&self, line: &str, limit: usize) -> Arc<Gate> {
         let mut gates = self.gates.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(gate) = gates.get(provider) {
+        if let Some(gate) = gates.get(line) {
+            gate.limit.fetch_min(limit.max(1), Ordering::Relaxed);
             return gate.clone();
         }
-        let gate = Arc::new(Gate { limit: limit.max(1), state: Mutex::default() });
-        gates.insert(provider.to_owned(), gate.clone());
+        let gate = Arc::new(Gate { limit: AtomicUsize::new(limit.max(1)), state: Mutex::default() });
+        gates.insert(line.to_owned(), gate.clone());
         gate
     }
 }
 
-/// A provider's places and who waits for one.
+/// A line's places and who waits for one.
 #[derive(Debug)]
 pub(crate) struct Gate {
-    limit: usize,
+    limit: AtomicUsize,
     state: Mutex<State>,
 }
 
@@ -54,7 +58,7 @@ impl Gate {
     pub async fn enter(self: &Arc<Self>, tenant: &Tenant) -> Place {
         let waiting = {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-            if state.taken < self.limit {
+            if state.taken < self.limit.load(Ordering::Relaxed) {
                 state.taken += 1;
                 return Place { gate: Some(self.clone()) };
             }
@@ -74,7 +78,9 @@ impl Gate {
         loop {
             let next = {
                 let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-                let Some(next) = state.next() else {
+                // The limit may have become less since the place was taken.
+                let next = if state.taken > self.limit.load(Ordering::Relaxed) { None } else { state.next() };
+                let Some(next) = next else {
                     state.taken -= 1;
                     return;
                 };
@@ -134,6 +140,24 @@ mod tests {
             task.await.unwrap();
         }
         assert_eq!(*order.lock().unwrap(), ["a1", "b1", "a2", "a3"]);
+    }
+
+    #[tokio::test]
+    async fn of_different_limits_the_least_holds() {
+        let gates = Gates::default();
+        let gate = gates.of("p", 2);
+        let places = [gate.enter(&"a".into()).await, gate.enter(&"a".into()).await];
+        let narrow = gates.of("p", 1);
+        let waiting = narrow.clone();
+        let third = tokio::spawn(async move { waiting.enter(&"a".into()).await });
+        tokio::task::yield_now().await;
+        let [first, second] = places;
+        drop(first);
+        tokio::task::yield_now().await;
+        assert!(!third.is_finished(), "one is still inside");
+        drop(second);
+        let _place = third.await.unwrap();
+        assert_eq!(narrow.state.lock().unwrap().taken, 1);
     }
 
     #[tokio::test]

@@ -11,6 +11,7 @@ use crate::{
     engine::Inner,
     live::Words,
     note::{Note, Reasoned},
+    tally::Tally,
 };
 
 /// The pause before words are offered to the store again that could not take them.
@@ -56,10 +57,12 @@ pub(crate) struct Announcer {
 type Keeping<'a> = Pin<Box<dyn Future<Output = Result<(), NoReply>> + Send + 'a>>;
 
 /// Puts an answer together. Nobody hears of it before it is whole.
-pub(crate) async fn gather(mut stream: ModelStream, limits: Limits) -> Result<Reply, NoReply> {
+pub(crate) async fn gather(mut stream: ModelStream, limits: Limits, tally: &mut Tally) -> Result<Reply, NoReply> {
     let mut answer = Answer::new(limits);
     while let Some(event) = stream.next().await {
-        answer.take(event.map_err(NoReply::Failed)?)?;
+        let event = event.map_err(NoReply::Failed)?;
+        tally.hear(&event);
+        answer.take(event)?;
     }
     Ok(answer.reply)
 }
@@ -74,7 +77,13 @@ pub(crate) enum Begins {
 }
 
 /// Puts an answer together and announces its words as they come, in the pieces they come in.
-pub(crate) async fn announce(mut stream: ModelStream, begins: Begins, limits: Limits, announcer: Announcer) -> Result<Reply, NoReply> {
+pub(crate) async fn announce(
+    mut stream: ModelStream,
+    begins: Begins,
+    limits: Limits,
+    announcer: Announcer,
+    tally: &mut Tally,
+) -> Result<Reply, NoReply> {
     let announced = announcer.words.said().text;
     let mut answer = Answer::new(limits);
     if begins == Begins::Behind {
@@ -111,7 +120,9 @@ pub(crate) async fn announce(mut stream: ModelStream, begins: Begins, limits: Li
             }
         };
         let Some(event) = event else { break };
-        match event.map_err(NoReply::Failed)? {
+        let event = event.map_err(NoReply::Failed)?;
+        tally.hear(&event);
+        match event {
             ModelEvent::Text(text) if announcer.is_mute => answer.take(ModelEvent::Text(text))?,
             ModelEvent::Text(text) => {
                 let fresh = repeated.swallow(&text)?.to_owned();
@@ -123,7 +134,7 @@ pub(crate) async fn announce(mut stream: ModelStream, begins: Begins, limits: Li
             }
             // The words that another try announced have its thoughts before them.
             ModelEvent::Reasoning(_) if has_spoken && answer.reply.text.len() == begun => {}
-            event @ (ModelEvent::Reasoning(_) | ModelEvent::Call(_) | ModelEvent::Usage(_) | ModelEvent::Finish(_)) => {
+            event @ (ModelEvent::Taken | ModelEvent::Reasoning(_) | ModelEvent::Call(_) | ModelEvent::Usage(_) | ModelEvent::Finish(_)) => {
                 answer.take(event)?
             }
         }
@@ -239,6 +250,7 @@ impl Answer {
                 self.bytes += call.arguments.len();
                 self.reply.calls.push(call);
             }
+            ModelEvent::Taken => {}
             ModelEvent::Usage(usage) => self.reply.usage = usage,
             ModelEvent::Finish(finish) => self.reply.finish = finish,
         }

@@ -32,6 +32,7 @@ mod settings;
 mod submit;
 mod sweep;
 mod tail;
+mod tally;
 mod tasks;
 mod tools;
 mod watch;

@@ -74,7 +74,7 @@ impl Projection<'_> {
             | Event::Compacted { .. }
             | Event::Quiet
             | Event::Unparked
-            | Event::TakenOver
+            | Event::TakenOver { .. }
             | Event::Ignored { .. }
             | Event::BudgetBreached { .. } => {}
         }

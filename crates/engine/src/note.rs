@@ -1,7 +1,7 @@
 //! What a worker is told: by doors, by its own effects, and by the sweep.
 
 use tokio::sync::oneshot;
-use windlass_kernel::{CallNumber, Reply, RunId, content::Reasoning};
+use windlass_kernel::{CallNumber, Reply, RunId, Spent, content::Reasoning};
 use windlass_ports::{Enqueued, Item, ModelError, NewRun, ToolReport};
 
 use crate::api::{EngineError, Reconcile, Reported, Stop, Stopped, ToolResult};
@@ -50,6 +50,8 @@ pub(crate) struct Thought {
     pub attempt: u32,
     /// What the model read, so that it need not be read from the store again.
     pub context: Option<Vec<Item>>,
+    /// What was used up, if there is no answer.
+    pub spent: Spent,
     pub outcome: Result<Reply, Broken<ModelError>>,
 }
 

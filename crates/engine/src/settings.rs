@@ -5,7 +5,7 @@ use windlass_ports::Admission;
 /// The engine's limits and times.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Agents worked on at the same time; what comes beyond waits in the store.
+    /// Agents worked on at the same time; what comes beyond waits in the store. The last places are for tenants that have none.
     pub workers_max: usize,
     /// How often the sweep looks for due deadlines and stranded work.
     pub sweep_ms: u64,

@@ -1,10 +1,10 @@
 //! The pass that makes doorbells a matter of speed alone: it finds what is due, stranded or owned by nobody, and has it looked at.
 //!
-//! One agent that cannot be read never stops a pass: each is looked at by a worker of its own.
+//! One bad row never stops a pass: each agent is looked at by a worker of its own, and a run that cannot be erased is passed over.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use windlass_kernel::AgentKey;
+use windlass_kernel::{AgentKey, Tenant};
 use windlass_ports::{CommitKind, StoreError};
 
 use crate::{engine::Inner, note::Note};
@@ -19,6 +19,7 @@ async fn look_around(inner: &Arc<Inner>) {
     let mut draining = inner.draining.subscribe();
     let pause = Duration::from_millis(inner.settings.sweep_ms);
     let mut round = BTreeSet::new();
+    let mut all_at = tokio::time::Instant::now();
     loop {
         // In this order whenever several are ready: a simulation of the engine is the same every time.
         tokio::select! {
@@ -27,11 +28,16 @@ async fn look_around(inner: &Arc<Inner>) {
             () = inner.room.notified() => {}
             () = tokio::time::sleep(pause) => {}
         }
-        if let Err(error) = pass(inner, &mut round).await {
+        let now = tokio::time::Instant::now();
+        let looks_at_all = now >= all_at;
+        if looks_at_all {
+            all_at = now + pause;
+        }
+        if let Err(error) = pass(inner, &mut round, looks_at_all).await {
             tracing::warn!(%error, "a pass of the sweep failed; the next one tries again");
         }
         if let Err(error) = erase(inner).await {
-            tracing::warn!(%error, "runs that are not kept could not be erased; the next pass tries again");
+            tracing::warn!(%error, "runs that are not kept could not be listed; the next pass tries again");
         }
     }
 }
@@ -39,35 +45,63 @@ async fn look_around(inner: &Arc<Inner>) {
 /// Has everything looked at that is due. Some agents stay due, such as one whose retried model call takes its time; a pass
 /// looks past them, so that they hide nobody. A round takes several passes if there is no room for all: the next one goes on with
 /// those who were turned away.
-async fn pass(inner: &Arc<Inner>, round: &mut BTreeSet<AgentKey>) -> Result<(), StoreError> {
+///
+/// A tenant that has as many workers as it may have hides no other tenant. To look past it costs a look at everything it has
+/// waiting, so that is done with every pause of the sweep, and not whenever a worker leaves.
+async fn pass(inner: &Arc<Inner>, round: &mut BTreeSet<AgentKey>, looks_at_all: bool) -> Result<(), StoreError> {
     let now = inner.clock.now();
     let mut page = inner.settings.sweep_page.max(1);
+    let mut full: BTreeSet<Tenant> = BTreeSet::new();
     loop {
         let due = inner.store.due(now, page).await?;
         let is_last = due.len() < page;
         for agent in due {
-            // Without room the rest stays due, and the next worker to leave brings the sweep back.
-            if !round.contains(&agent) && !inner.look(&agent) {
-                return Ok(());
+            if round.contains(&agent) || full.contains(&agent.tenant) {
+                continue;
             }
-            round.insert(agent);
+            // Without room the rest stays due, and the next worker to leave brings the sweep back.
+            match inner.look(&agent) {
+                true => drop(round.insert(agent)),
+                false if looks_at_all && inner.workers.count() < inner.settings.workers_max => drop(full.insert(agent.tenant)),
+                false => return Ok(()),
+            }
         }
         if is_last {
-            round.clear();
+            // Who has been turned away goes on with its round; the others begin anew.
+            round.retain(|agent| full.contains(&agent.tenant));
             return Ok(());
         }
         page = page.saturating_mul(2);
     }
 }
 
-/// Erases what was not to be kept, a page of it.
+/// Erases what was not to be kept, a page of it. Runs that cannot be erased stay the oldest there are: a pass looks past them, so
+/// that they keep nobody else's content.
 async fn erase(inner: &Arc<Inner>) -> Result<(), StoreError> {
-    for (tenant, run) in inner.store.erasable(inner.clock.now(), inner.settings.sweep_page).await? {
-        inner.crash.before_commit(CommitKind::Erase);
-        inner.store.erase(tenant, run).await?;
-        inner.crash.after_commit(CommitKind::Erase);
+    let now = inner.clock.now();
+    let mut page = inner.settings.sweep_page.max(1);
+    let mut failed = BTreeSet::new();
+    loop {
+        let due = inner.store.erasable(now, page).await?;
+        let is_last = due.len() < page;
+        let fresh: Vec<_> = due.into_iter().filter(|run| !failed.contains(run)).collect();
+        let tried = fresh.len();
+        let failed_before = failed.len();
+        for (tenant, run) in fresh {
+            inner.crash.before_commit(CommitKind::Erase);
+            match inner.store.erase(tenant.clone(), run).await {
+                Ok(()) => inner.crash.after_commit(CommitKind::Erase),
+                Err(error) => {
+                    tracing::warn!(%tenant, %run, %error, "a run that is not kept could not be erased; the next pass tries again");
+                    failed.insert((tenant, run));
+                }
+            }
+        }
+        if is_last || failed.len() - failed_before < tried {
+            return Ok(());
+        }
+        page = page.saturating_mul(2);
     }
-    Ok(())
 }
 
 async fn adopt_until_draining(inner: &Arc<Inner>) {

@@ -1,6 +1,7 @@
 //! The only way a run changes: one event at a time.
 
 use crate::{
+    budget::Usage,
     event::{EndReason, Event, TaskStatus},
     ids::{CallNumber, Timestamp},
     run::{OpenCall, Phase, Progress, Run},
@@ -43,14 +44,15 @@ pub(crate) fn apply_to(run: &mut Run, event: &Event) {
             run.started_at.get_or_insert(*at);
             make_calls(run, calls.len() as u32, calls);
         }
-        Event::Cut { items, resumes, .. } => {
+        Event::Cut { items, resumes, usage, lost, .. } => {
             run.output.length += items;
+            count(run, *usage, *lost);
             if *resumes {
                 ask_again(run, None);
             }
         }
-        Event::AttemptFailed { retry_at, usage, .. } => {
-            run.usage.add(*usage);
+        Event::AttemptFailed { retry_at, usage, lost, .. } => {
+            count(run, *usage, *lost);
             if retry_at.is_some() {
                 ask_again(run, *retry_at);
             }
@@ -65,9 +67,9 @@ pub(crate) fn apply_to(run: &mut Run, event: &Event) {
             (run.compacting, run.compacted_in) = (0, *iteration);
             ask_again(run, None);
         }
-        Event::Replied { items, usage, calls, .. } => {
+        Event::Replied { items, usage, lost, calls, .. } => {
             run.takeovers = 0;
-            run.usage.add(*usage);
+            count(run, *usage, *lost);
             make_calls(run, *items, calls);
         }
         Event::Reported { call, status, item, after } => {
@@ -86,9 +88,17 @@ pub(crate) fn apply_to(run: &mut Run, event: &Event) {
             run.parked = None;
             run.takeovers = 0;
         }
-        Event::TakenOver => run.takeovers += 1,
+        Event::TakenOver { lost } => {
+            run.takeovers += 1;
+            run.lost = run.lost.saturating_add(*lost);
+        }
         Event::Ended { status, reason } => end(run, *status, reason.clone()),
     }
+}
+
+fn count(run: &mut Run, usage: Usage, lost: u64) {
+    run.usage.add(usage);
+    run.lost = run.lost.saturating_add(lost);
 }
 
 /// Another try of the lap's model call is owed.
@@ -131,7 +141,8 @@ fn begin(event: &Event) -> Option<Run> {
         calls_used: 0,
         context: *context,
         output: *output,
-        usage: crate::budget::Usage::default(),
+        usage: Usage::default(),
+        lost: 0,
         started_at: None,
         takeovers: 0,
         compacting: 0,

@@ -12,7 +12,7 @@ pub struct Budgets {
     /// Tool calls over the whole run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calls: Option<u32>,
-    /// Tokens in and out, attempts that failed included.
+    /// Tokens in and out, attempts that failed or were lost included.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens: Option<u64>,
     /// Milliseconds from the first lap on.
@@ -57,8 +57,30 @@ impl Usage {
     }
 }
 
-fn is_zero(n: &u64) -> bool {
+pub(crate) fn is_zero(n: &u64) -> bool {
     *n == 0
+}
+
+/// What a try used up that gave no answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spent {
+    /// Tokens that the provider told.
+    pub usage: Usage,
+    /// Tokens that nobody told, estimated.
+    pub lost: u64,
+}
+
+impl Spent {
+    /// Adds what another call used up.
+    pub fn add(&mut self, other: Spent) {
+        self.usage.add(other.usage);
+        self.lost = self.lost.saturating_add(other.lost);
+    }
+
+    /// Tokens in and out together.
+    pub fn total(&self) -> u64 {
+        self.usage.total().saturating_add(self.lost)
+    }
 }
 
 /// A limit that would be passed by going on.
@@ -105,27 +127,24 @@ pub fn before_lap(run: &Run, budgets: &Budgets, now: Timestamp) -> Option<Breach
     if next > u64::from(budgets.iterations) {
         return Some(Breach { kind: BudgetKind::Iterations, limit: budgets.iterations.into(), observed: next });
     }
-    used_up(run, budgets, run.usage, now)
+    used_up(run, budgets, run.tokens(), now)
 }
 
 /// What stands against one more try of the lap's model call, which would start then.
 pub fn before_attempt(run: &Run, budgets: &Budgets, starts_at: Timestamp) -> Option<Breach> {
-    used_up(run, budgets, run.usage, starts_at)
+    used_up(run, budgets, run.tokens(), starts_at)
 }
 
-/// What stands against starting so many calls, which a reply that used these tokens asks for.
-pub fn before_calls(run: &Run, budgets: &Budgets, reply: Usage, wanted: usize, now: Timestamp) -> Option<Breach> {
+/// What stands against starting so many calls, which a reply that used so many tokens asks for.
+pub fn before_calls(run: &Run, budgets: &Budgets, reply: u64, wanted: usize, now: Timestamp) -> Option<Breach> {
     let observed = u64::from(run.calls_used).saturating_add(wanted as u64);
-    let mut usage = run.usage;
-    usage.add(reply);
     match budgets.calls {
         Some(limit) if observed > u64::from(limit) => Some(Breach { kind: BudgetKind::Calls, limit: limit.into(), observed }),
-        Some(_) | None => used_up(run, budgets, usage, now),
+        Some(_) | None => used_up(run, budgets, run.tokens().saturating_add(reply), now),
     }
 }
 
-fn used_up(run: &Run, budgets: &Budgets, usage: Usage, now: Timestamp) -> Option<Breach> {
-    let tokens = usage.total();
+fn used_up(run: &Run, budgets: &Budgets, tokens: u64, now: Timestamp) -> Option<Breach> {
     if let Some(limit) = budgets.tokens.filter(|limit| tokens >= *limit) {
         return Some(Breach { kind: BudgetKind::Tokens, limit, observed: tokens });
     }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    budget::{Breach, BudgetKind, Usage},
+    budget::{Breach, BudgetKind, Usage, is_zero},
     ids::{CallNumber, ItemId, Timestamp},
     input::Finish,
     manifest::AfterExecution,
@@ -58,6 +58,12 @@ pub enum Event {
         pieces: Pieces,
         /// Whether the model is asked to go on in another message.
         resumes: bool,
+        /// Tokens of the try that did not go on with them.
+        #[serde(default, skip_serializing_if = "Usage::is_zero")]
+        usage: Usage,
+        /// Its tokens that nobody told, estimated.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        lost: u64,
     },
     /// Nothing happened for a while, and somebody reads along.
     Quiet,
@@ -71,6 +77,9 @@ pub enum Event {
         /// Tokens the try used up all the same.
         #[serde(default, skip_serializing_if = "Usage::is_zero")]
         usage: Usage,
+        /// Its tokens that nobody told, estimated.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        lost: u64,
         /// The model that the next try turns to, if it is another one of the same name.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         fallback: Option<String>,
@@ -108,6 +117,9 @@ pub enum Event {
         /// Tokens of the call.
         #[serde(default, skip_serializing_if = "Usage::is_zero")]
         usage: Usage,
+        /// Tokens that nobody told, estimated: of a call that did not go on with what was announced, before the one that did.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        lost: u64,
         /// The pieces in which its words were announced.
         #[serde(default, skip_serializing_if = "Pieces::is_empty")]
         pieces: Pieces,
@@ -155,7 +167,11 @@ pub enum Event {
     /// A person let the run go on.
     Unparked,
     /// Another owner goes on where one was lost.
-    TakenOver,
+    TakenOver {
+        /// Tokens of the model call that was lost with it, estimated.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        lost: u64,
+    },
     /// An input changed nothing, and that is on record.
     Ignored {
         /// Which kind of input.
@@ -203,7 +219,7 @@ impl Event {
             Event::CallReleased { .. } => "call_released",
             Event::Parked { .. } => "parked",
             Event::Unparked => "unparked",
-            Event::TakenOver => "taken_over",
+            Event::TakenOver { .. } => "taken_over",
             Event::Ignored { .. } => "ignored",
             Event::BudgetBreached { .. } => "budget_breached",
             Event::Ended { .. } => "ended",

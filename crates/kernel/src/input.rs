@@ -4,7 +4,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    budget::Usage,
+    budget::{Spent, Usage},
     content::Reasoning,
     event::{InputKind, TaskStatus},
     ids::{CallNumber, ItemId, Timestamp},
@@ -33,7 +33,12 @@ pub enum Input {
     /// A claimed call's lease ended without a result.
     LeaseEnded(CallNumber),
     /// The model does not repeat what was announced of an earlier try: what stands, stands, and it goes on in another message.
-    Cut(Said),
+    Cut {
+        /// What was announced.
+        said: Said,
+        /// What the try used up that did not repeat it.
+        spent: Spent,
+    },
     /// Somebody who reads along is owed a sign of life.
     Quiet,
     /// Somebody wants the run to end.
@@ -44,7 +49,7 @@ pub enum Input {
         said: Said,
     },
     /// The run has another owner than before.
-    TakenOver,
+    TakenOver(LeftBehind),
     /// A step or an executor of the run panicked.
     Panicked,
     /// A person decided about something parked.
@@ -52,6 +57,11 @@ pub enum Input {
 }
 
 impl Input {
+    /// A takeover from an owner that was not in the middle of a model call.
+    pub fn taken_over() -> Self {
+        Input::TakenOver(LeftBehind::default())
+    }
+
     /// The kind, for the record of an ignored input.
     pub fn kind(&self) -> InputKind {
         match self {
@@ -62,10 +72,10 @@ impl Input {
             Input::Reported(Report { cause: ReportCause::Tool, .. }) => InputKind::ToolResult,
             Input::Reported(Report { cause: ReportCause::Deadline, .. }) => InputKind::Timeout,
             Input::LeaseEnded(_) => InputKind::LeaseEnded,
-            Input::Cut(_) => InputKind::Cut,
+            Input::Cut { .. } => InputKind::Cut,
             Input::Quiet => InputKind::Quiet,
             Input::Stopped { .. } => InputKind::Stop,
-            Input::TakenOver => InputKind::TakenOver,
+            Input::TakenOver(_) => InputKind::TakenOver,
             Input::Panicked => InputKind::Panicked,
             Input::Answered(_) => InputKind::Answer,
         }
@@ -81,10 +91,10 @@ impl Input {
             | Input::Reasoned { .. }
             | Input::Replied(_)
             | Input::AttemptFailed(_)
-            | Input::Cut(_)
+            | Input::Cut { .. }
             | Input::Quiet
             | Input::Stopped { .. }
-            | Input::TakenOver
+            | Input::TakenOver(_)
             | Input::Panicked => None,
         }
     }
@@ -116,6 +126,15 @@ impl Said {
     pub fn is_empty(&self) -> bool {
         self.text.is_empty() && self.pieces.is_empty()
     }
+}
+
+/// What a lost owner left of a model call. Nothing, if it was not in the middle of one.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LeftBehind {
+    /// What was announced and stands in no item yet.
+    pub said: Said,
+    /// Tokens of the call, estimated.
+    pub lost: u64,
 }
 
 /// Why the model stopped.
@@ -154,6 +173,15 @@ pub struct Reply {
     pub calls: Vec<RequestedCall>,
     /// Tokens used.
     pub usage: Usage,
+    /// Tokens that nobody told, estimated: of a call of the same try that came to nothing.
+    pub lost: u64,
+}
+
+impl Reply {
+    /// What it used up.
+    pub fn spent(&self) -> Spent {
+        Spent { usage: self.usage, lost: self.lost }
+    }
 }
 
 /// A call as the model wrote it: nothing of it is trusted yet.
@@ -179,7 +207,7 @@ pub struct Failure {
     /// The model that the next try turns to, if it is another one of the same name.
     pub fallback: Option<String>,
     /// Tokens used up all the same.
-    pub usage: Usage,
+    pub spent: Spent,
     /// What was announced so far and stands in no item yet.
     pub said: Said,
 }

@@ -21,13 +21,13 @@ mod step;
 mod submit;
 
 pub use apply::{apply, fold};
-pub use budget::{Breach, BudgetKind, Budgets, Usage};
+pub use budget::{Breach, BudgetKind, Budgets, Spent, Usage};
 pub use content::ItemKind;
 pub use event::{EndReason, Event, IgnoreReason, InputKind, TaskStatus};
 pub use ids::{
     AgentKey, AgentName, BadId, BoxId, CallKey, CallNumber, ConversationId, Epoch, ItemId, RunId, Seq, Tenant, Timestamp, ToolName,
 };
-pub use input::{Decision, Failure, Finish, Input, NewItem, Opening, Reply, Report, ReportCause, RequestedCall, Said};
+pub use input::{Decision, Failure, Finish, Input, LeftBehind, NewItem, Opening, Reply, Report, ReportCause, RequestedCall, Said};
 pub use manifest::{
     AfterExecution, Compaction, EffectClass, Manifest, PolicyName, Remote, ResultField, Route, ServerSource, ToolChoice, ToolServer,
     ToolSpec,

@@ -26,9 +26,12 @@ pub struct Run {
     pub context: BoxRange,
     /// Where the run writes, and how much stands there.
     pub output: BoxRange,
-    /// Tokens used, failed attempts included.
+    /// Tokens used, as providers told them, failed attempts included.
     #[serde(default, skip_serializing_if = "Usage::is_zero")]
     pub usage: Usage,
+    /// Tokens of attempts that failed or were lost before their provider had told them, estimated. They count against the budget.
+    #[serde(default, skip_serializing_if = "crate::budget::is_zero")]
+    pub lost: u64,
     /// When the first lap began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Timestamp>,
@@ -205,6 +208,11 @@ impl Run {
             | EndReason::Abandoned => self.output.length.saturating_sub(1),
         };
         Some(BoxRange { id: self.output.id, length })
+    }
+
+    /// Tokens that count against the budget.
+    pub fn tokens(&self) -> u64 {
+        self.usage.total().saturating_add(self.lost)
     }
 
     /// Whether the run is over.

@@ -12,15 +12,16 @@
 
 mod calls;
 mod compaction;
+mod lost;
 
 use crate::{
     apply::apply_to,
-    budget::{self, Usage},
+    budget::{self, Spent},
     content::{self, ItemKind, Reasoning},
     event::{EndReason, Event, IgnoreReason, TaskStatus},
     ids::{CallNumber, ItemId, Timestamp},
     input::{Decision, Failure, Finish, Input, NewItem, Opening, Reply, Report, RequestedCall, Said},
-    manifest::{EffectClass, Manifest, Route},
+    manifest::{EffectClass, Manifest},
     pieces::Pieces,
     policy::{self, Delivery, Ending, Move, Planned, Policy},
     run::{OpenCall, Origin, ParkReason, Phase, Progress, Run},
@@ -67,18 +68,18 @@ pub fn step(run: &Run, manifest: &Manifest, input: Input, moment: &mut Moment<'_
     let refused = match (&run.phase, input) {
         (Phase::Ended { .. }, _) => Some(IgnoreReason::AlreadyEnded),
         (_, Input::Stopped { reason, said }) => draft.stop(&reason, said),
-        (_, Input::TakenOver) => draft.taken_over(),
+        (_, Input::TakenOver(left)) => draft.taken_over(left),
         (_, Input::Panicked) => draft.park(ParkReason::Panicked),
         (_, Input::Answered(decision)) => draft.answered(decision),
         (Phase::Accepted, Input::Entered(opening)) => draft.entered(opening),
         // Only a person or a stop moves a parked run; results of its calls are kept for when it goes on.
-        (Phase::Thinking { .. }, Input::Reasoned { .. } | Input::Replied(_) | Input::AttemptFailed(_) | Input::Cut(_))
+        (Phase::Thinking { .. }, Input::Reasoned { .. } | Input::Replied(_) | Input::AttemptFailed(_) | Input::Cut { .. })
             if run.parked.is_some() =>
         {
             Some(IgnoreReason::OutOfPhase)
         }
         (_, Input::Quiet) => draft.quiet(),
-        (Phase::Thinking { .. }, Input::Cut(said)) => draft.cut_off(said),
+        (Phase::Thinking { .. }, Input::Cut { said, spent }) => draft.cut_off(said, spent),
         (Phase::Thinking { .. }, Input::Reasoned { reasoning, pieces }) => draft.reasoned(reasoning, pieces),
         (Phase::Thinking { .. }, Input::Replied(reply)) => draft.replied(reply),
         (Phase::Thinking { .. }, Input::AttemptFailed(failure)) => draft.attempt_failed(failure),
@@ -86,9 +87,10 @@ pub fn step(run: &Run, manifest: &Manifest, input: Input, moment: &mut Moment<'_
         (Phase::Waiting { .. }, Input::LeaseEnded(call)) => draft.lease_ended(call),
         (Phase::Accepted | Phase::Thinking { .. }, Input::Reported(_) | Input::LeaseEnded(_)) => Some(IgnoreReason::NotWaiting),
         (Phase::Thinking { .. } | Phase::Waiting { .. }, Input::Entered(_))
-        | (Phase::Accepted | Phase::Waiting { .. }, Input::Reasoned { .. } | Input::Replied(_) | Input::AttemptFailed(_) | Input::Cut(_)) => {
-            Some(IgnoreReason::OutOfPhase)
-        }
+        | (
+            Phase::Accepted | Phase::Waiting { .. },
+            Input::Reasoned { .. } | Input::Replied(_) | Input::AttemptFailed(_) | Input::Cut { .. },
+        ) => Some(IgnoreReason::OutOfPhase),
     };
     if let Some(reason) = refused {
         draft.record(Event::Ignored { input: kind, call, reason });
@@ -171,33 +173,6 @@ impl<'a, 'm> Draft<'a, 'm> {
         self.resume_if_answered();
     }
 
-    /// The model is asked to go on, if the run may ask once more.
-    fn cut_off(&mut self, said: Said) -> Refused {
-        match budget::before_attempt(self.run(), &self.manifest.budgets, self.moment.now) {
-            None => self.cut(said, true),
-            Some(breach) => {
-                self.cut(said, false);
-                self.breach(breach);
-            }
-        }
-        None
-    }
-
-    /// Words that were announced stay, whatever becomes of the run.
-    fn cut(&mut self, said: Said, resumes: bool) {
-        let mut items = 0;
-        if !said.text.is_empty() {
-            self.append_new(ItemKind::Thought, content::thought(said.text));
-            items += 1;
-        }
-        if resumes {
-            let words = "your last message was cut off in the middle; go on from where it ends, without repeating it";
-            self.append_new(ItemKind::Instruction, content::encode(&content::Instruction::Text(words.into())));
-            items += 1;
-        }
-        self.record(Event::Cut { iteration: self.run().iteration, items, pieces: said.pieces, resumes });
-    }
-
     fn quiet(&mut self) -> Refused {
         self.record(Event::Quiet);
         None
@@ -253,17 +228,19 @@ impl<'a, 'm> Draft<'a, 'm> {
 
     /// The model stopped short of what was asked: its words stay, it is told what is missing, and another lap begins.
     fn remind(&mut self, reply: Reply, words: String) {
+        let spent = reply.spent();
         self.append_new(ItemKind::Thought, content::thought(reply.text));
         self.append_new(ItemKind::Instruction, content::encode(&content::Instruction::Text(words)));
-        self.record_reply(2, reply.usage, reply.pieces, reply.finish, Vec::new());
+        self.record_reply(2, spent, reply.pieces, reply.finish, Vec::new());
         self.start_lap();
     }
 
     /// The reply ends the run. Its words are the deliverable, stored once; calls it leaves to the client stay readable.
     fn answer(&mut self, reply: Reply, ending: Ending) {
+        let spent = reply.spent();
         let mut items = 0;
         if reply.calls.is_empty() {
-            self.record_reply(items, reply.usage, reply.pieces, reply.finish, Vec::new());
+            self.record_reply(items, spent, reply.pieces, reply.finish, Vec::new());
             return self.end(ending.reason, ending.status, ending.deliverable);
         }
         if !reply.text.is_empty() {
@@ -276,7 +253,7 @@ impl<'a, 'm> Draft<'a, 'm> {
             self.append_new(ItemKind::Call, content::call(number, requested));
             items += 1;
         }
-        self.record_reply(items, reply.usage, reply.pieces, reply.finish, Vec::new());
+        self.record_reply(items, spent, reply.pieces, reply.finish, Vec::new());
         self.end(ending.reason, ending.status, ending.deliverable);
     }
 
@@ -289,13 +266,15 @@ impl<'a, 'm> Draft<'a, 'm> {
         1
     }
 
-    fn record_reply(&mut self, items: u32, usage: Usage, pieces: Pieces, finish: Finish, calls: Vec<OpenCall>) {
-        self.record(Event::Replied { iteration: self.run().iteration, items, usage, pieces, finish, calls });
+    fn record_reply(&mut self, items: u32, spent: Spent, pieces: Pieces, finish: Finish, calls: Vec<OpenCall>) {
+        let Spent { usage, lost } = spent;
+        self.record(Event::Replied { iteration: self.run().iteration, items, usage, lost, pieces, finish, calls });
     }
 
     fn act(&mut self, reply: Reply, planned: Vec<Planned>) {
+        let spent = reply.spent();
         let may_start = planned.iter().filter(|plan| plan.refused.is_none()).count();
-        let breach = budget::before_calls(self.run(), &self.manifest.budgets, reply.usage, may_start, self.moment.now);
+        let breach = budget::before_calls(self.run(), &self.manifest.budgets, spent.total(), may_start, self.moment.now);
         let mut items = planned.len() as u32;
         if !reply.text.is_empty() {
             self.append_new(ItemKind::Thought, content::thought(reply.text));
@@ -310,10 +289,10 @@ impl<'a, 'm> Draft<'a, 'm> {
         }
         if let Some(breach) = breach {
             // Nothing of the lap is started; what the model wanted is on record.
-            self.record_reply(items, reply.usage, reply.pieces, reply.finish, Vec::new());
+            self.record_reply(items, spent, reply.pieces, reply.finish, Vec::new());
             return self.breach(breach);
         }
-        self.record_reply(items, reply.usage, reply.pieces, reply.finish, calls.clone());
+        self.record_reply(items, spent, reply.pieces, reply.finish, calls.clone());
         self.refuse_planned(&calls, planned);
         self.resume_if_answered();
     }
@@ -328,18 +307,17 @@ impl<'a, 'm> Draft<'a, 'm> {
     }
 
     fn attempt_failed(&mut self, failure: Failure) -> Refused {
-        let Failure { code, message, retry_at, fallback, usage, said } = failure;
+        let Failure { code, message, retry_at, fallback, spent, said } = failure;
         let compacts = retry_at.is_none() && self.can_compact(&code, &said);
         let retry_at = if compacts { Some(self.moment.now) } else { retry_at };
         let starts_at = retry_at.map(|at| at.max(self.moment.now));
-        let mut used = self.run().clone();
-        used.usage.add(usage);
-        let breach = starts_at.and_then(|at| budget::before_attempt(&used, &self.manifest.budgets, at));
+        let breach = starts_at.and_then(|at| self.breached_by(spent, at));
         if !said.is_empty() && (starts_at.is_none() || breach.is_some()) {
             // The run is about to end, and readers have seen these words.
-            self.cut(said, false);
+            self.cut(said, false, Spent::default());
         }
-        self.record(Event::AttemptFailed { code: code.clone(), retry_at, usage, fallback });
+        let Spent { usage, lost } = spent;
+        self.record(Event::AttemptFailed { code: code.clone(), retry_at, usage, lost, fallback });
         if retry_at.is_none() {
             let words = format!("the model could not be called: {message}");
             self.end(EndReason::ModelFailed(code), TaskStatus::Failed, Delivery::Text(words));
@@ -396,30 +374,6 @@ impl<'a, 'm> Draft<'a, 'm> {
         None
     }
 
-    /// A lost owner may have been in the middle of anything it had started: a write waits for a person, the rest is owed again.
-    fn taken_over(&mut self) -> Refused {
-        self.record(Event::TakenOver);
-        self.park_cut_writes();
-        if self.run().takeovers >= TAKEOVERS_MAX && self.run().parked.is_none() {
-            self.record(Event::Parked { reason: ParkReason::OwnersLost });
-        }
-        None
-    }
-
-    /// Parks the writes that had been started in this process: nobody knows how far they got.
-    fn park_cut_writes(&mut self) {
-        let cut: Vec<CallNumber> = self
-            .run()
-            .calls()
-            .iter()
-            .filter(|call| call.route == Route::InProcess && call.progress == Progress::Open && call.effect == EffectClass::Write)
-            .map(|call| call.call)
-            .collect();
-        for call in cut {
-            self.record(Event::CallParked { call });
-        }
-    }
-
     fn park(&mut self, reason: ParkReason) -> Refused {
         if self.run().parked.is_some() {
             return Some(IgnoreReason::OutOfPhase);
@@ -463,7 +417,7 @@ impl<'a, 'm> Draft<'a, 'm> {
 
     fn stop(&mut self, reason: &str, said: Said) -> Refused {
         if !said.is_empty() && matches!(self.run().phase, Phase::Thinking { .. }) {
-            self.cut(said, false);
+            self.cut(said, false, Spent::default());
         }
         let words = if reason.is_empty() { "stopped".to_owned() } else { format!("stopped: {reason}") };
         self.end(EndReason::Stopped, TaskStatus::Canceled, Delivery::Text(words));

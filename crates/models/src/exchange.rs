@@ -8,6 +8,7 @@ use reqwest::{RequestBuilder, Response, header::CONTENT_TYPE};
 use serde_json::Value;
 use sse_stream::{Sse, SseByteStream};
 use tokio::time::timeout;
+use windlass_kernel::Usage;
 use windlass_ports::{ModelError, ModelEvent, ModelStream};
 
 use crate::{
@@ -33,6 +34,11 @@ pub trait Answer: Send + 'static {
 
     /// How far it is.
     fn progress(&self) -> Progress;
+
+    /// What an answer that was broken off has used, if its upstream told that with the error.
+    fn used(&self) -> Option<Usage> {
+        None
+    }
 
     /// What was held back until the end.
     fn end(&mut self) -> Result<Vec<ModelEvent>, ModelError>;
@@ -72,6 +78,8 @@ pub(crate) struct Exchange<A> {
     upstream: Arc<Upstream>,
     phase: Phase,
     ready: VecDeque<ModelEvent>,
+    /// Whether anything of the answer has come.
+    is_taken: bool,
     answer: A,
 }
 
@@ -100,7 +108,7 @@ impl<A: Answer> Exchange<A> {
     }
 
     fn from(upstream: Arc<Upstream>, phase: Phase, answer: A) -> ModelStream {
-        let exchange = Exchange { upstream, phase, ready: VecDeque::new(), answer };
+        let exchange = Exchange { upstream, phase, ready: VecDeque::new(), is_taken: false, answer };
         Box::pin(stream::unfold(exchange, Exchange::next))
     }
 
@@ -186,10 +194,18 @@ impl<A: Answer> Exchange<A> {
     }
 
     fn keep(&mut self, taken: Result<Vec<ModelEvent>, Refused>) -> Result<(), ModelError> {
-        let events = taken.map_err(|refused| match refused {
-            Refused::Ours(error) => error,
-            Refused::Theirs(error) => self.upstream.error_object(&error),
+        let events = taken.map_err(|refused| {
+            self.ready.extend(self.answer.used().map(ModelEvent::Usage));
+            match refused {
+                Refused::Ours(error) => error,
+                Refused::Theirs(error) => self.upstream.error_object(&error),
+            }
         })?;
+        // What can be told says as much.
+        let is_first = !std::mem::replace(&mut self.is_taken, true);
+        if is_first && events.is_empty() {
+            self.ready.push_back(ModelEvent::Taken);
+        }
         self.ready.extend(events);
         Ok(())
     }

@@ -21,7 +21,7 @@ use crate::{
 /// How one server is reached.
 #[derive(Clone)]
 pub struct RemoteConfig {
-    /// The provider's name, which its calls share their concurrency by.
+    /// The provider's name, for messages.
     pub name: String,
     /// The address up to and without what the protocol puts behind it.
     pub base_url: String,
@@ -29,7 +29,7 @@ pub struct RemoteConfig {
     pub api_key: Option<String>,
     /// The model's name there. `None` sends the name the run asked for.
     pub model: Option<String>,
-    /// How many calls the server takes at once.
+    /// How many calls the server takes at once, from all who have the same address and protocol.
     pub concurrency: usize,
     /// How long connecting may take.
     pub connect_timeout_ms: u64,
@@ -182,6 +182,10 @@ impl<P: Protocol> Model for Remote<P> {
 
     fn provider(&self) -> &str {
         &self.upstream.name
+    }
+
+    fn line(&self) -> &str {
+        self.endpoint.as_str()
     }
 
     fn concurrency(&self) -> usize {

@@ -11,10 +11,15 @@ pub trait Model: Send + Sync {
     /// Starts one call. The stream ends after the whole answer, or with one error; dropping it calls the request off.
     fn call(&self, request: ModelRequest) -> ModelStream;
 
-    /// Calls to the same provider share its concurrency: this names the provider.
+    /// What messages and the journal call it by.
     fn provider(&self) -> &str;
 
-    /// How many calls the provider takes at once.
+    /// Where its calls wait for a place: models of the same line share their places, whatever they are called. Never shown to anybody.
+    fn line(&self) -> &str {
+        self.provider()
+    }
+
+    /// How many calls there may be at once. Where models of one line differ, the least holds.
     fn concurrency(&self) -> usize;
 
     /// Whether it goes on from these words, if a request gives them to it as the beginning of its answer.
@@ -118,13 +123,16 @@ pub struct ModelTool {
 /// One piece of an answer.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ModelEvent {
+    /// The provider took the request, and has begun to answer it: what it reads counts from here on. Said once at the most, before
+    /// everything else; whatever else comes says so too.
+    Taken,
     /// A thought, whole.
     Reasoning(Reasoning),
     /// More words.
     Text(String),
     /// A call, whole.
     Call(RequestedCall),
-    /// Tokens used; the last one counts.
+    /// Tokens used so far, told as soon as they are known; the last one counts.
     Usage(Usage),
     /// Why it stopped, unless it was done.
     Finish(Finish),

@@ -220,7 +220,7 @@ pub struct Model {
     pub name: String,
     /// Who answers.
     pub provider: Provider,
-    /// How many calls may be open at once.
+    /// How many calls may be open at once, from all models of the same server. Where they differ, the least holds.
     pub concurrency: usize,
     /// How long a connection may take.
     pub connect_timeout: Duration,

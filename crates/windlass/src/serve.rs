@@ -126,7 +126,7 @@ fn registry(models: &[config::Model]) -> anyhow::Result<Registry> {
     Registry::new(entries).context("no models are configured")
 }
 
-/// What calls share their concurrency by, and what messages speak of: models of one name are told apart by their place.
+/// What messages speak of: models of one name are told apart by their place.
 fn provider_name(before: &[config::Model], name: &str) -> String {
     match before.iter().filter(|model| model.name == name).count() {
         0 => name.to_owned(),

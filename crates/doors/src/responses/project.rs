@@ -174,7 +174,7 @@ impl Projection {
             | Event::AttemptFailed { .. }
             | Event::Compacting { .. }
             | Event::LeaseEnded { .. }
-            | Event::TakenOver
+            | Event::TakenOver { .. }
             | Event::Ignored { .. }
             | Event::BudgetBreached { .. } => {}
         }

@@ -78,7 +78,7 @@ fn described(run: &RunView) -> Value {
         "ordinal": run.ordinal,
         "turn_epoch": run.epoch,
         "iteration": state.iteration,
-        "usage": { "tokens_in": state.usage.tokens_in, "tokens_out": state.usage.tokens_out },
+        "usage": { "tokens_in": state.usage.tokens_in, "tokens_out": state.usage.tokens_out, "lost": state.lost },
         "context_box_id": state.context.id,
         "output_box_id": state.output.id,
         "output_length": state.output.length,

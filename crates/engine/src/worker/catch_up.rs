@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use windlass_kernel::{
-    CallNumber, HeadStatus, Input, ItemId, ItemKind, NewItem, Opening, Origin, Phase, Report, ReportCause, RequestedCall, RunId,
-    TaskStatus, Timestamp, content, outstanding,
+    CallNumber, HeadStatus, Input, ItemId, ItemKind, LeftBehind, NewItem, Opening, Origin, Phase, Report, ReportCause, RequestedCall,
+    RunId, TaskStatus, Timestamp, content, outstanding,
 };
-use windlass_ports::{CommitKind, Head, LoadedRun, Message, MessageKind, NewMessage, StoreError};
+use windlass_ports::{CommitKind, Head, Item, LoadedRun, Message, MessageKind, NewMessage, StoreError};
 
 use super::Worker;
-use crate::{draft::Draft, live::Words};
+use crate::{compaction::Reading, count, draft::Draft, live::Words, prompt};
 
 impl Worker {
     /// Reads the agent. Returns a draft of what its active run has to catch up with; `None` if no run is active, or if another
@@ -32,12 +32,15 @@ impl Worker {
             self.held.close_words().await;
         }
         let mut draft = Draft::new(&run.state);
+        let mut context = None;
         let never_started = entered_unheard.contains(&run.id) && loaded.head.owner == Some(self.inner.node);
         if !never_started && self.has_lost_work(&loaded.head, &run) {
-            draft.step(&run.manifest, Input::TakenOver, now, self.inner.ids.as_ref());
+            let (left, read) = self.left_behind(&loaded.head, &run, now).await?;
+            context = read;
+            draft.step(&run.manifest, Input::TakenOver(left), now, self.inner.ids.as_ref());
         }
         let refused = self.catch_up(&mut draft, &loaded.head, &run, &loaded.pending, opening, now);
-        self.held.hold(&loaded.head, run);
+        self.held.hold(&loaded.head, run, context);
         for message in refused {
             // A row that names no turn cannot have come from us; it must not stop what waits behind it.
             self.inner.crash.before_commit(CommitKind::Note);
@@ -98,6 +101,25 @@ impl Worker {
             true => self.held.has_lost_calls(run.id, &run.state) && !self.held.held_back(run.id, head.seq),
             false => !outstanding(&run.state).is_empty(),
         }
+    }
+
+    /// What a lost owner left of a model call, and what the model reads. Whether the call was made nobody knows, and a budget is
+    /// kept only by counting it.
+    async fn left_behind(&self, head: &Head, run: &LoadedRun, now: Timestamp) -> Result<(LeftBehind, Option<Vec<Item>>), StoreError> {
+        let is_due = matches!(run.state.phase, Phase::Thinking { not_before, .. } if not_before.is_none_or(|at| at <= now));
+        if !is_due || head.owner == Some(self.inner.node) {
+            return Ok((LeftBehind::default(), None));
+        }
+        let items = match self.inner.views.range_items(&self.agent.tenant, run.state.output).await {
+            Ok(items) => items,
+            // The call that is made again finds out, and fails as it would have without a takeover.
+            Err(StoreError::Corrupt(_)) => return Ok((LeftBehind::default(), None)),
+            Err(error @ (StoreError::Fenced | StoreError::Unavailable(_))) => return Err(error),
+        };
+        let said = self.held.said();
+        let reading = Reading::of(&run.state, &run.manifest, self.inner.models.context(&run.manifest.model));
+        let lost = reading.tokens(&run.manifest, &items, &prompt::tools(&run.manifest)) + count::text(&said.text);
+        Ok((LeftBehind { said, lost }, Some(items)))
     }
 
     /// Takes a waiting message. A result for a call that is not made yet stays where it is.

@@ -130,8 +130,8 @@ impl Held {
         *self = other;
     }
 
-    /// Holds what was read from the store. What is in flight for it stays in flight.
-    pub fn hold(&mut self, head: &Head, loaded: LoadedRun) {
+    /// Holds what was read from the store, with what the model reads if that was read too. What is in flight for it stays in flight.
+    pub fn hold(&mut self, head: &Head, loaded: LoadedRun, context: Option<Vec<Item>>) {
         self.run = Some(HeldRun {
             id: loaded.id,
             tools: prompt::tools(&loaded.manifest),
@@ -140,7 +140,7 @@ impl Held {
             status: head.status,
             epoch: head.epoch,
             seq: head.seq,
-            context: None,
+            context,
         });
     }
 

@@ -1,7 +1,7 @@
 //! Notes on their way through a worker: drafted into a commit, or settled apart from it.
 
 use windlass_kernel::{
-    Decision, Failure, Input, ItemId, ItemKind, NewItem, Phase, Progress, Report, ReportCause, RunId, Said, TaskStatus, Timestamp, Usage,
+    Decision, Failure, Input, ItemId, ItemKind, NewItem, Phase, Progress, Report, ReportCause, RunId, Said, Spent, TaskStatus, Timestamp,
 };
 use windlass_ports::{KeptAnswer, MessageId, MessageKind, ModelError, NewMessage, RequestKey, Retry, RunStatus, StoreError, Withdrawn};
 
@@ -207,9 +207,9 @@ impl Drafting<'_> {
         }
         let input = match &thought.outcome {
             Ok(reply) => Input::Replied(reply.clone()),
-            Err(Broken::Failed(error)) => Input::AttemptFailed(self.failure(error, attempt)),
-            Err(Broken::Diverged) if is_structured(self.manifest) => Input::AttemptFailed(self.unfinished()),
-            Err(Broken::Diverged) => Input::Cut(self.said.clone()),
+            Err(Broken::Failed(error)) => Input::AttemptFailed(self.failure(error, attempt, thought.spent)),
+            Err(Broken::Diverged) if is_structured(self.manifest) => Input::AttemptFailed(self.unfinished(thought.spent)),
+            Err(Broken::Diverged) => Input::Cut { said: self.said.clone(), spent: thought.spent },
             Err(Broken::Panicked) => Input::Panicked,
             Err(Broken::NotStarted) => return false,
         };
@@ -217,10 +217,10 @@ impl Drafting<'_> {
     }
 
     /// Half an object cannot be gone on with in another message.
-    fn unfinished(&self) -> Failure {
+    fn unfinished(&self, spent: Spent) -> Failure {
         let message = "the answer was cut off in the middle, and the model did not say the same again".to_owned();
         let code = "stream_cut".to_owned();
-        Failure { code, message, retry_at: None, fallback: None, usage: Usage::default(), said: self.said.clone() }
+        Failure { code, message, retry_at: None, fallback: None, spent, said: self.said.clone() }
     }
 
     /// A sign of life, unless something happened in the meantime.
@@ -229,7 +229,7 @@ impl Drafting<'_> {
         is_quiet && !self.draft.run.has_ended() && self.step(Input::Quiet)
     }
 
-    fn failure(&self, error: &ModelError, attempt: u32) -> Failure {
+    fn failure(&self, error: &ModelError, attempt: u32, spent: Spent) -> Failure {
         let settings = &self.inner.settings;
         let turn = Turn::of(self.inner.models.as_ref(), &self.manifest.model, attempt, settings.attempts_max);
         let (own_try, next) = turn.map_or((attempt, None), |turn| (turn.own_try, turn.next));
@@ -247,7 +247,7 @@ impl Drafting<'_> {
         };
         let fallback = next.map(|next| next.provider().to_owned());
         let (code, message) = (error.code.clone(), error.message.clone());
-        Failure { code, message, retry_at, fallback, usage: Usage::default(), said: self.said.clone() }
+        Failure { code, message, retry_at, fallback, spent, said: self.said.clone() }
     }
 
     fn tool(&mut self, done: &ToolDone) -> bool {

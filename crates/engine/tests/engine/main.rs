@@ -6,6 +6,7 @@
 mod bells;
 mod doorbell;
 mod drain;
+mod erase;
 mod known;
 mod laps;
 mod leases;

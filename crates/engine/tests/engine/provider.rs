@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use windlass_kernel::{EndReason, HeadStatus, Phase, TaskStatus};
+use windlass_engine::Enqueue;
+use windlass_kernel::{BudgetKind, Budgets, EndReason, Event, HeadStatus, Phase, TaskStatus, Usage};
 use windlass_ports::Retry;
 
 use crate::support::*;
@@ -171,4 +172,144 @@ async fn waiting_for_a_place_does_not_count_as_a_try() {
     assert_eq!(stage.ended(&patient, run).await, "done");
     let story = stage.story(&patient, run).await;
     assert!(!story.contains(&"attempt_failed"), "{story:?}");
+}
+
+/// A tenant's crowd that waits for its provider holds no worker that another tenant needs: places for workers and places at the
+/// provider are both shared.
+#[tokio::test(start_paused = true)]
+async fn a_crowd_that_waits_for_its_provider_shuts_nobody_out() {
+    let (first, rest) = (Latch::shut(), Latch::shut());
+    let (one, others) = (first.clone(), rest.clone());
+    let model = Script::new(2, move |request| match request.task() {
+        "first" => Turn::After(one.clone(), Box::new(say("done"))),
+        "crowd" => Turn::After(others.clone(), Box::new(say("done"))),
+        _ => say("quick"),
+    });
+    let stage = Stage { model: Arc::new(model), ..Stage::new(|_| Turn::Hang) }.with_settings(|settings| settings.workers_max = 6);
+    let engine = stage.engine(1);
+    let mut crowd = Vec::new();
+    for n in 0..50 {
+        let agent = of_tenant("crowd", &format!("a{n:02}"));
+        let run = engine.begin(&agent, if n == 0 { "first" } else { "crowd" }).await.run;
+        crowd.push((agent, run));
+    }
+    settle().await;
+    let (other, third) = (of_tenant("other", "b"), of_tenant("third", "c"));
+    let second_run = engine.begin(&other, "quick").await.run;
+    // The last place for a worker is the other tenant's; this one waits in the store, behind the whole crowd.
+    let third_run = engine.begin(&third, "quick").await.run;
+    pass_ms(500).await;
+    assert_eq!(stage.model.asked().len(), 2, "both places at the provider are the crowd's");
+    first.open();
+    assert_eq!(stage.ended(&other, second_run).await, "quick", "the next place at the provider is the other tenant's");
+    assert_eq!(stage.ended(&third, third_run).await, "quick", "and the next worker the third one's");
+    let mut over = 0;
+    for (agent, run) in &crowd {
+        over += usize::from(stage.run(agent, *run).await.state.has_ended());
+    }
+    assert_eq!(over, 1, "the crowd still waits");
+    rest.open();
+    for (agent, run) in &crowd {
+        assert_eq!(stage.ended(agent, *run).await, "done");
+    }
+}
+
+/// Two names of one provider are one provider.
+#[tokio::test(start_paused = true)]
+async fn models_of_one_line_share_its_places() {
+    let hold = Latch::shut();
+    let shut = hold.clone();
+    let model = Script::new(1, move |_| Turn::After(shut.clone(), Box::new(say("done"))));
+    let stage = Stage { model: Arc::new(model), ..Stage::new(|_| Turn::Hang) };
+    let engine = stage.engine(1);
+    let (a, b) = (agent("a"), agent("b"));
+    let first = engine.begin(&a, "go").await.run;
+    let second = engine.enqueue(Enqueue { model: Some("namesake".into()), ..request(&b, "go") }).await.unwrap().run;
+    settle().await;
+    assert_eq!(stage.model.asked().len(), 1, "there is one place, whatever name is asked for");
+    hold.open();
+    assert_eq!((stage.ended(&a, first).await, stage.ended(&b, second).await), ("done".into(), "done".into()));
+}
+
+/// Tokens that count against a run's budget, and those of them that a provider told.
+async fn tokens(stage: &Stage, agent: &windlass_kernel::AgentKey, run: windlass_kernel::RunId) -> (u64, u64) {
+    let state = stage.run(agent, run).await.state;
+    (state.tokens(), state.usage.total())
+}
+
+/// A provider that breaks off in the middle is paid all the same: the run ends by its budget, however many tries it has left.
+#[tokio::test(start_paused = true)]
+async fn tries_that_break_off_use_up_the_tokens_of_the_run() {
+    let budgets = Budgets { iterations: 10, calls: None, tokens: Some(1000), wall_ms: None };
+    let told = Usage { tokens_in: 300, tokens_out: 1, ..Usage::default() };
+    for (told, tries, usage) in [(None, 7, 0), (Some(told), 3, 903)] {
+        let stage = Stage::new(move |_| Turn::BreakOff { told, text: "x".repeat(400) })
+            .with_budgets("a", budgets)
+            .with_settings(|settings| settings.attempts_max = 1000);
+        let engine = stage.engine(1);
+        let a = agent("a");
+        let run = engine.begin(&a, &"go ".repeat(10)).await.run;
+        stage.ended(&a, run).await;
+        let Phase::Ended { reason, .. } = stage.run(&a, run).await.state.phase else { panic!("it has ended") };
+        assert_eq!(reason, EndReason::Budget(BudgetKind::Tokens));
+        assert_eq!((stage.model.asked().len(), tokens(&stage, &a, run).await.1), (tries, usage));
+        let breached = stage
+            .journal(&a, run)
+            .await
+            .iter()
+            .any(|entry| matches!(entry.event, Event::BudgetBreached { breach } if breach.observed >= 1000));
+        assert!(breached, "the breach says what was counted");
+    }
+}
+
+/// A refusal is free: nothing was read.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_was_not_taken_counts_for_nothing() {
+    let stage = Stage::new(|request| if request.attempt < 4 { Turn::Fail("overloaded", Retry::Backoff) } else { say("done") });
+    let engine = stage.engine(1);
+    let a = agent("a");
+    let run = engine.begin(&a, "go").await.run;
+    assert_eq!(stage.ended(&a, run).await, "done");
+    assert_eq!(tokens(&stage, &a, run).await, (0, 0));
+}
+
+/// A model that takes too long has read what it was given.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_called_off_counts() {
+    let stage = Stage::new(|request| if request.attempt == 1 { Turn::Stall } else { say("done") });
+    let engine = stage.engine(1);
+    let a = agent("a");
+    let run = engine.begin(&a, &"x".repeat(4000)).await.run;
+    assert_eq!(stage.ended(&a, run).await, "done");
+    let (counted, told) = tokens(&stage, &a, run).await;
+    assert!(counted >= 1000 && told == 0, "{counted}, {told}");
+}
+
+/// Nobody knows whether a lost owner's call was made, so it counts, and the next owner does not ask for ever.
+#[test]
+fn tokens_lost_with_an_owner_count() {
+    let budgets = Budgets { iterations: 10, calls: None, tokens: Some(3000), wall_ms: None };
+    let stage = Stage::new(|_| Turn::Hang).with_budgets("a", budgets);
+    let a = agent("a");
+    let first = Process::start(&stage, 1);
+    let run = first.does(async {
+        let run = first.engine.begin(&a, &"x".repeat(8000)).await.run;
+        settle().await;
+        run
+    });
+    first.kill();
+    let second = Process::start(&stage, 2);
+    let counted = second.does(async {
+        settle().await;
+        tokens(&stage, &a, run).await
+    });
+    assert!((2000..3000).contains(&counted.0) && counted.1 == 0, "{counted:?}");
+    second.kill();
+    let third = Process::start(&stage, 3);
+    third.does(async {
+        stage.ended(&a, run).await;
+        let Phase::Ended { reason, .. } = stage.run(&a, run).await.state.phase else { panic!("it has ended") };
+        assert_eq!(reason, EndReason::Budget(BudgetKind::Tokens));
+    });
+    assert_eq!(stage.model.asked().len(), 2, "the third owner asks nobody");
 }

@@ -36,14 +36,15 @@ impl Draft<'_, '_> {
 
     /// The model was asked for nothing but words: whatever else it gave is left out.
     pub(super) fn summed_up(&mut self, reply: Reply) -> Refused {
+        let spent = reply.spent();
         let Reply { text, pieces, usage, finish, .. } = reply;
         if text.trim().is_empty() {
             let (code, message) = ("no_summary".to_owned(), "it gave no summary of the conversation".to_owned());
             let said = Said { text: String::new(), pieces };
-            return self.attempt_failed(Failure { code, message, retry_at: None, fallback: None, usage, said });
+            return self.attempt_failed(Failure { code, message, retry_at: None, fallback: None, spent, said });
         }
         if self.manifest.compaction == Compaction::Only {
-            self.record_reply(0, usage, pieces, finish, Vec::new());
+            self.record_reply(0, spent, pieces, finish, Vec::new());
             self.end(EndReason::Answered, TaskStatus::Success, Delivery::Encoded(content::deliverable_summary(text)));
             return None;
         }

@@ -202,6 +202,88 @@ usage?
     );
 }
 
+/// Usage is what providers told; the budget counts the rest, too.
+#[test]
+fn tokens_that_nobody_told_count_and_are_no_usage() {
+    check(
+        "budgets: 100 tokens",
+        "
+entered
+failed cut retry 10 using 20+1 losing 30
+cut half a losing 40
+usage?
+reply: a using 9+0
+",
+        expect![[r#"
+            entered -> leased, lap_started(1) [call_model 1] = running
+            failed cut retry 10 using 20+1 losing 30 -> attempt_failed(cut) [call_model 1 try 2 at 10] = running
+            cut half a losing 40 -> cut(resumes) [call_model 1 try 3] +thought "half a" +reminder "your last message was cut off in the middle; go on from where it ends, without repeating it" = running
+            usage? 20+1, 70 lost
+            reply: a using 9+0 -> replied, budget_breached(tokens 100 of 100), ended(partial budget tokens) +call 1 +deliverable {"text":"stopped by the budget: tokens would be 100, 100 allowed"} = idle
+        "#]],
+    );
+}
+
+#[test]
+fn a_try_that_is_not_gone_on_with_may_be_the_last() {
+    check(
+        "budgets: 100 tokens",
+        "
+entered
+cut half a losing 100
+",
+        expect![[r#"
+            entered -> leased, lap_started(1) [call_model 1] = running
+            cut half a losing 100 -> cut(ends), budget_breached(tokens 100 of 100), ended(partial budget tokens) +thought "half a" +deliverable {"text":"stopped by the budget: tokens would be 100, 100 allowed"} = idle
+        "#]],
+    );
+}
+
+/// The model is asked again after a takeover, so the budgets are asked before.
+#[test]
+fn tokens_lost_with_an_owner_count_and_words_that_were_announced_stay() {
+    check(
+        "budgets: 100 tokens",
+        "
+entered
+taken over losing 60
+usage?
+taken over losing 60 saying half a
+usage?
+",
+        expect![[r#"
+            entered -> leased, lap_started(1) [call_model 1] = running
+            taken over losing 60 -> taken_over = running
+            usage? 0+0, 60 lost
+            taken over losing 60 saying half a -> taken_over, cut(ends), budget_breached(tokens 120 of 100), ended(partial budget tokens) +thought "half a" +deliverable {"text":"stopped by the budget: tokens would be 120, 100 allowed"} = idle
+            usage? 0+0, 120 lost
+        "#]],
+    );
+}
+
+/// A run that waits loses no model call with its owner.
+#[test]
+fn a_waiting_run_is_not_ended_by_a_takeover() {
+    check(
+        "
+tools: look
+budgets: 100 tokens
+",
+        "
+entered
+reply: look using 50+0
+taken over losing 60
+usage?
+",
+        expect![[r#"
+            entered -> leased, lap_started(1) [call_model 1] = running
+            reply: look using 50+0 -> replied(1 look) [start_tool 1] +call 1 = suspended, waits for 1 until 60000
+            taken over losing 60 -> taken_over = suspended, waits for 1 until 60000
+            usage? 50+0, 60 lost
+        "#]],
+    );
+}
+
 #[test]
 fn tokens_of_the_last_failed_try_are_on_record() {
     check(

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use windlass_kernel::{
     AfterExecution, Budgets, CallNumber, EffectClass, Event, Input, ItemId, ItemKind, Manifest, NewItem, Origin, Phase, Progress, Report,
-    ReportCause, ResultField, Route, Run, SUBMIT_RESULT, TaskStatus, Timestamp, ToolSpec, Usage, fold,
+    ReportCause, ResultField, Route, Run, SUBMIT_RESULT, Spent, TaskStatus, Timestamp, ToolSpec, Usage, fold,
 };
 
 use crate::support::{
@@ -118,7 +118,7 @@ fn sensible(
                 Progress::Open | Progress::Received { .. } => Asked::Report { call: call.call, status, after },
             }
         }
-        Phase::Ended { .. } => Asked::TakenOver,
+        Phase::Ended { .. } => Asked::TakenOver { lost: 0, said: None },
     }
 }
 
@@ -206,9 +206,11 @@ fn any_asked() -> impl Strategy<Value = Asked> {
     prop_oneof![
         2 => prop::option::of(any_wanted()).prop_map(Asked::Entered),
         3 => ("[a-z]{0,3}", prop::collection::vec(any_wanted(), 0..4), any_usage()).prop_map(|(text, calls, usage)| Asked::Reply { text, calls, usage }),
-        2 => (retry_ms, any_usage()).prop_map(|(retry_ms, usage)| Asked::Failed { code: "busy".into(), retry_ms, usage, said: None }),
-        1 => Just(Asked::Failed { code: "gone".into(), retry_ms: None, usage: Usage::default(), said: Some("half a".into()) }),
-        1 => Just(Asked::Cut("half a word".into())),
+        2 => (retry_ms, any_usage(), any_lost()).prop_map(|(retry_ms, usage, lost)| {
+            Asked::Failed { code: "busy".into(), retry_ms, spent: Spent { usage, lost }, said: None }
+        }),
+        1 => Just(Asked::Failed { code: "gone".into(), retry_ms: None, spent: Spent::default(), said: Some("half a".into()) }),
+        1 => any_lost().prop_map(|lost| Asked::Cut { words: "half a word".into(), lost }),
         1 => Just(Asked::Quiet),
         1 => Just(Asked::Reasoned("hm".into())),
         1 => prop::collection::vec(any_wanted(), 0..4).prop_map(|calls| Asked::Thoughtful {
@@ -220,7 +222,7 @@ fn any_asked() -> impl Strategy<Value = Asked> {
         4 => (call(), any_status(), any_after()).prop_map(|(call, status, after)| Asked::Report { call, status, after }),
         2 => call().prop_map(Asked::Timeout),
         2 => call().prop_map(Asked::LeaseEnded),
-        4 => Just(Asked::TakenOver),
+        4 => (any_lost(), prop::option::of(Just("half".to_owned()))).prop_map(|(lost, said)| Asked::TakenOver { lost, said }),
         2 => Just(Asked::Panicked),
         2 => (call(), any_status()).prop_map(|(call, status)| Asked::Record { call, status }),
         2 => call().prop_map(Asked::Release),
@@ -243,6 +245,10 @@ fn any_status() -> impl Strategy<Value = TaskStatus> {
 
 fn any_after() -> impl Strategy<Value = Option<AfterExecution>> {
     prop_oneof![6 => Just(None), 2 => Just(Some(AfterExecution::Suspend)), 1 => Just(Some(AfterExecution::Terminate))]
+}
+
+fn any_lost() -> impl Strategy<Value = u64> {
+    prop_oneof![4 => Just(0), 4 => 1..40_u64, 1 => Just(u64::MAX)]
 }
 
 fn any_usage() -> impl Strategy<Value = Usage> {

@@ -129,7 +129,8 @@ impl exchange::Answer for Answer {
         let events = match event.kind.as_deref() {
             Some("message_start") => {
                 self.count(event.message.and_then(|message| message.usage));
-                Vec::new()
+                // What was read is known from the beginning, and paid for whatever becomes of the answer.
+                self.is_counted.then(|| ModelEvent::Usage(self.tokens.usage())).into_iter().collect()
             }
             Some("content_block_start") => self.start(index()?, piece(event.content_block)?)?,
             Some("content_block_delta") => self.grow(index()?, piece(event.delta)?)?,

@@ -26,6 +26,8 @@ pub struct Answer {
     done: BTreeSet<u64>,
     room: Room,
     progress: Progress,
+    /// What an answer that failed has used.
+    used: Option<Usage>,
 }
 
 impl Answer {
@@ -123,6 +125,8 @@ impl exchange::Answer for Answer {
                 self.whole(field("response").ok_or_else(|| not_of_the_protocol("the response is not there"))?)?
             }
             Some("response.failed") => {
+                let tokens = field("response").and_then(|response| Tokens::deserialize(response.get("usage")?).ok());
+                self.used = tokens.map(Usage::from);
                 let error = field("response").and_then(|response| response.get("error")).unwrap_or(&event);
                 return Err(Refused::Theirs(error.clone()));
             }
@@ -147,6 +151,10 @@ impl exchange::Answer for Answer {
             None if !response.get("output").is_some_and(Value::is_array) => Ok(Vec::new()),
             None => Ok(self.whole(&response)?),
         }
+    }
+
+    fn used(&self) -> Option<Usage> {
+        self.used
     }
 
     fn progress(&self) -> Progress {

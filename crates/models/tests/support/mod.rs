@@ -192,8 +192,20 @@ pub async fn outcome(play: Play) -> (Vec<ModelEvent>, Option<ModelError>) {
     Protocol::Chat.outcome(play).await
 }
 
-/// All events of a call, and the error it ended with. Nothing may follow an error.
+/// What a call came to, and the error it ended with: of its tokens only the last that was told, as whoever gathers an answer has it.
 pub async fn collect(model: &dyn Model, request: ModelRequest) -> (Vec<ModelEvent>, Option<ModelError>) {
+    let (events, error) = collect_all(model, request).await;
+    let last = events.iter().rposition(|event| matches!(event, ModelEvent::Usage(_)));
+    let counts = |(place, event): &(usize, ModelEvent)| match event {
+        ModelEvent::Taken => false,
+        ModelEvent::Usage(_) => Some(*place) == last,
+        ModelEvent::Reasoning(_) | ModelEvent::Text(_) | ModelEvent::Call(_) | ModelEvent::Finish(_) => true,
+    };
+    (events.into_iter().enumerate().filter(counts).map(|(_, event)| event).collect(), error)
+}
+
+/// All events of a call, and the error it ended with. Nothing may follow an error.
+pub async fn collect_all(model: &dyn Model, request: ModelRequest) -> (Vec<ModelEvent>, Option<ModelError>) {
     let mut stream = model.call(request);
     let mut events = Vec::new();
     while let Some(item) = stream.next().await {

@@ -160,6 +160,7 @@ fn hash_run(run: &Run, standing: u64, mixer: &mut Mixer) {
         context: _,
         output: _,
         usage: _,
+        lost: _,
         started_at: _,
         takeovers: _,
         compacting,

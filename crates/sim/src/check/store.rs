@@ -232,7 +232,7 @@ impl Store {
             | Event::CallReleased { .. }
             | Event::Parked { .. }
             | Event::Unparked
-            | Event::TakenOver
+            | Event::TakenOver { .. }
             | Event::Ignored { .. }
             | Event::BudgetBreached { .. } => {}
         }
@@ -407,7 +407,7 @@ fn judge(seen: &mut Seen, standing: &Run, event: &Event) {
             let is_local = standing.call(*call).is_some_and(|open| open.route == Route::InProcess && open.progress == Progress::Open);
             seen.fact(if is_local { Fact::WriteParked } else { Fact::HeldWriteParked });
         }
-        Event::TakenOver => seen.fact(Fact::TakenOver),
+        Event::TakenOver { .. } => seen.fact(Fact::TakenOver),
         Event::LeaseEnded { .. } => seen.fact(Fact::HoldEnded),
         Event::BudgetBreached { .. } => seen.fact(Fact::BudgetEnded),
         Event::AttemptFailed { .. } => seen.fact(Fact::Retried),

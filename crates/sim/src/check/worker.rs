@@ -5,7 +5,7 @@ use std::sync::Arc;
 use uuid::Uuid;
 use windlass_kernel::{
     CallNumber, Effect, Event, Failure, HeadStatus, Input, ItemId, Manifest, Moment, Opening, Phase, Progress, Reply, Report, ReportCause,
-    RequestedCall, Run, Said, TaskStatus, Timestamp, Usage, outstanding, step,
+    RequestedCall, Run, Said, Spent, TaskStatus, Timestamp, outstanding, step,
 };
 
 use super::{
@@ -147,7 +147,7 @@ impl Scene<'_> {
         if head.status == HeadStatus::Dispatched {
             draft.step(self.rules, Input::Entered(Opening::Ask), self.state.clock);
         } else if self.has_lost_work(index, run, &state, told, is_foreign) {
-            draft.step(self.rules, Input::TakenOver, self.state.clock);
+            draft.step(self.rules, Input::taken_over(), self.state.clock);
             // A run that is stopped in the same commit asks nobody for anything.
             if !stops {
                 self.judge_parking(index, run, &draft.events, !is_foreign);
@@ -467,7 +467,7 @@ fn thought(config: &Config, run: RunNo, iteration: u32, attempt: u32, is_reply: 
             message: String::new(),
             retry_at,
             fallback: None,
-            usage: Usage::default(),
+            spent: Spent::default(),
             said: Said::default(),
         });
     }

@@ -88,7 +88,7 @@ fn check((events, error): &Outcome, came: usize) {
                 calls += 1;
                 call.provider_id.len() + call.tool.len() + call.arguments.len()
             }
-            ModelEvent::Usage(_) | ModelEvent::Finish(_) => 0,
+            ModelEvent::Taken | ModelEvent::Usage(_) | ModelEvent::Finish(_) => 0,
         };
     }
     assert!(calls <= CALLS_MAX, "{calls} calls");

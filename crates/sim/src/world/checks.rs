@@ -86,7 +86,7 @@ pub(super) async fn committed(
             }
             // S6, the other way round: a process that lives does not take its own calls for lost, and parks no write that runs well.
             let is_own = before.as_ref().is_some_and(|before| before.head.owner == Some(node.id));
-            if is_own && commit.events.contains(&Event::TakenOver) && !node.is_drained.load(SeqCst) {
+            if is_own && commit.events.iter().any(|event| matches!(event, Event::TakenOver { .. })) && !node.is_drained.load(SeqCst) {
                 world.break_promise("S6", format_args!("{} takes {} over from itself: {:?}", node.name, commit.run, commit.events));
             }
             let kinds: Vec<&str> = commit.events.iter().map(Event::kind).collect();
@@ -218,7 +218,7 @@ impl Track {
             }
             Event::Parked { reason: ParkReason::Panicked } => return Err(("S8", format!("{run}: something panicked"))),
             Event::Parked { reason: ParkReason::OwnersLost } => world.saw(Fact::RunParked),
-            Event::TakenOver => world.saw(Fact::Takeover),
+            Event::TakenOver { .. } => world.saw(Fact::Takeover),
             Event::CallParked { .. } => world.saw(Fact::WriteParked),
             Event::LeaseEnded { .. } => world.saw(Fact::ClaimEnded),
             Event::BudgetBreached { .. } => world.saw(Fact::BudgetBreached),
@@ -251,7 +251,7 @@ impl Track {
             return Err(("S8", format!("{run}: its journal begins with {}", event.kind())));
         };
         let Event::LapStarted { iteration, .. } = event else { return Ok(()) };
-        let is_over = *iteration > budgets.iterations || budgets.tokens.is_some_and(|limit| state.usage.total() >= limit);
+        let is_over = *iteration > budgets.iterations || budgets.tokens.is_some_and(|limit| state.tokens() >= limit);
         if is_over { Err(("S10", format!("{run}: {} beyond {budgets:?}", event.kind()))) } else { Ok(()) }
     }
 }

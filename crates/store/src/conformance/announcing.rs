@@ -71,7 +71,7 @@ pub async fn words_of_another_owner_are_fenced(store: Arc<dyn Full>) {
         let outcome = store.announce(stale.clone()).await;
         assert!(matches!(outcome, Err(StoreError::Fenced)), "{stale:?}: {outcome:?}");
     }
-    let (guard, mut takeover) = kit.prepare(&a, Input::TakenOver, START).await;
+    let (guard, mut takeover) = kit.prepare(&a, Input::taken_over(), START).await;
     takeover.node = NodeId(2);
     store.commit(guard, takeover).await.unwrap();
     assert!(matches!(store.announce(words(&a, run, 1, 1, &["x"])).await, Err(StoreError::Fenced)));
@@ -119,7 +119,7 @@ pub async fn a_commit_settles_words(store: Arc<dyn Full>) {
         store.announce(words(&a, run, 1, first, &["x"])).await.unwrap();
         store.announce(words(&b, other, 1, first, &["y"])).await.unwrap();
     }
-    kit.advance(&a, Input::TakenOver, START).await;
+    kit.advance(&a, Input::taken_over(), START).await;
     assert_eq!(said(&store, &a, run).await.pieces.0.len(), 5, "a commit that does not settle leaves them");
     let (guard, mut commit) = kit.prepare(&a, calls(&[LOOKUP]), START).await;
     commit.settles = true;
@@ -145,7 +145,7 @@ pub async fn a_fenced_commit_settles_nothing(store: Arc<dyn Full>) {
     store.announce(words(&agent, run, 1, 0, &["still", " here"])).await.unwrap();
     let (stale, mut commit) = kit.prepare(&agent, says("done"), START).await;
     commit.settles = true;
-    let (guard, mut takeover) = kit.prepare(&agent, Input::TakenOver, START).await;
+    let (guard, mut takeover) = kit.prepare(&agent, Input::taken_over(), START).await;
     takeover.node = NodeId(2);
     store.commit(guard, takeover).await.unwrap();
     assert!(matches!(store.commit(stale, commit).await, Err(StoreError::Fenced)));

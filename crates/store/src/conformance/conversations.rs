@@ -156,7 +156,7 @@ pub async fn a_run_that_failed_or_was_stopped_is_not_heard(store: Arc<dyn Full>)
         message: "no".into(),
         retry_at: None,
         fallback: None,
-        usage: Default::default(),
+        spent: Default::default(),
         said: Default::default(),
     };
     for end in [Input::AttemptFailed(failure), stop()] {

@@ -60,9 +60,9 @@ pub async fn a_lost_answer_is_success_once(store: Arc<dyn Full>) {
     assert_eq!(traces(&store, run).await, before);
     let another = Commit { node: NodeId(9), ..commit.clone() };
     assert!(matches!(store.commit(guard.clone(), another).await, Err(StoreError::Fenced)), "another node's is not ours");
-    let (_, other) = kit.prepare(&agent, Input::TakenOver, START).await;
+    let (_, other) = kit.prepare(&agent, Input::taken_over(), START).await;
     assert!(matches!(store.commit(guard.clone(), other).await, Err(StoreError::Fenced)), "other events are not these");
-    kit.advance(&agent, Input::TakenOver, START).await;
+    kit.advance(&agent, Input::taken_over(), START).await;
     assert!(matches!(store.commit(guard, commit).await, Err(StoreError::Fenced)), "the run has moved on");
 }
 
@@ -85,7 +85,7 @@ pub async fn another_owner_raises_the_epoch(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     let (run, _) = kit.begin(&agent, START).await;
     let (old, reply) = kit.prepare(&agent, calls(&[LOOKUP]), START).await;
-    let (guard, mut takeover) = kit.prepare(&agent, Input::TakenOver, START).await;
+    let (guard, mut takeover) = kit.prepare(&agent, Input::taken_over(), START).await;
     takeover.node = NodeId(2);
     let committed = store.commit(guard, takeover).await.unwrap();
     assert_eq!(committed.epoch, Epoch(2));

@@ -351,7 +351,7 @@ pub fn call_changes(before: &Run, made: &Transition) -> Vec<(CallNumber, CallCha
             | Event::AttemptFailed { .. }
             | Event::Parked { .. }
             | Event::Unparked
-            | Event::TakenOver
+            | Event::TakenOver { .. }
             | Event::Ignored { .. }
             | Event::BudgetBreached { .. } => {}
         }

@@ -139,7 +139,7 @@ pub async fn a_head_that_others_wait_for_stays(store: Arc<dyn Full>) {
 pub async fn a_name_that_is_used_again_goes_on(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     let (own, first) = begin(&store, &kit).await;
-    let (guard, mut takeover) = kit.prepare(&own, Input::TakenOver, START).await;
+    let (guard, mut takeover) = kit.prepare(&own, Input::taken_over(), START).await;
     takeover.node = NodeId(2);
     store.commit(guard, takeover).await.unwrap();
     let queued = kit.new_run(&own, START);

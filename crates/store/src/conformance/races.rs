@@ -61,7 +61,7 @@ pub async fn a_journal_number_is_given_once(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     let (run, _) = kit.begin(&agent, START).await;
     let (_, old) = kit.prepare(&agent, calls(&[LOOKUP]), START).await;
-    kit.advance(&agent, Input::TakenOver, START).await;
+    kit.advance(&agent, Input::taken_over(), START).await;
     let (now, _) = kit.prepare(&agent, says("done"), START).await;
     let before = (store.head(&agent).await.unwrap(), events(&store, &agent, run).await);
     let outcome = store.commit(now, old).await;
@@ -78,7 +78,7 @@ pub async fn of_racing_owners_one_wins(store: Arc<dyn Full>) {
         let (run, _) = kit.begin(&agent, START).await;
         let mut asked = Vec::new();
         for node in 1..=RACERS {
-            let (guard, mut commit) = kit.prepare(&agent, Input::TakenOver, START).await;
+            let (guard, mut commit) = kit.prepare(&agent, Input::taken_over(), START).await;
             commit.node = NodeId(node);
             let store = store.clone();
             asked.push(async move { store.commit(guard, commit).await.map(|done| (node, done)) });
@@ -188,7 +188,7 @@ pub async fn words_that_race_a_takeover_are_kept_or_fenced(store: Arc<dyn Full>)
         let agent = racer(round);
         let (run, _) = kit.begin(&agent, START).await;
         store.announce(words(&agent, run, 1, 0, &["a"])).await.unwrap();
-        let (guard, mut takeover) = kit.prepare(&agent, Input::TakenOver, START).await;
+        let (guard, mut takeover) = kit.prepare(&agent, Input::taken_over(), START).await;
         takeover.node = NodeId(2);
         let (one, two, late) = (store.clone(), store.clone(), words(&agent, run, 1, 1, &["b"]));
         let tenant = agent.tenant.clone();
@@ -235,7 +235,7 @@ pub async fn words_are_whole_whenever_they_are_read(store: Arc<dyn Full>) {
             store.announce(words(&agent, run, 1, index, &[&format!("{lap}.{index} ")])).await.unwrap();
         }
         if lap < ROUNDS {
-            let (guard, mut commit) = kit.prepare(&agent, Input::TakenOver, START).await;
+            let (guard, mut commit) = kit.prepare(&agent, Input::taken_over(), START).await;
             commit.settles = true;
             store.commit(guard, commit).await.unwrap();
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use windlass_kernel::{AgentKey, CallNumber, EndReason, Failure, HeadStatus, Input, ItemKind, Phase, Said, TaskStatus, Usage};
+use windlass_kernel::{AgentKey, CallNumber, EndReason, Failure, HeadStatus, Input, ItemKind, Phase, Said, Spent, TaskStatus};
 use windlass_ports::{Abandoned, CallStatus, Enqueued, GivenUp, MessageKind, NewMessage, NodeId};
 
 use super::{
@@ -36,7 +36,7 @@ pub async fn a_postponed_model_call_is_due(store: Arc<dyn Full>) {
         message: String::new(),
         retry_at: Some(retry_at),
         fallback: None,
-        usage: Usage::default(),
+        spent: Spent::default(),
         said: Said::default(),
     };
     kit.advance(&agent, Input::AttemptFailed(failure), START).await;
@@ -64,7 +64,7 @@ pub async fn a_lost_owners_agents_are_orphans(store: Arc<dyn Full>) {
         paged.push(found);
     }
     assert_eq!(paged, expected);
-    let (guard, mut takeover) = kit.prepare(&agent("running"), Input::TakenOver, START).await;
+    let (guard, mut takeover) = kit.prepare(&agent("running"), Input::taken_over(), START).await;
     takeover.node = NodeId(2);
     store.commit(guard, takeover).await.unwrap();
     assert_eq!(store.orphans(NodeId(2), None, 10).await.unwrap().len(), 3);
@@ -75,7 +75,7 @@ pub async fn a_quarantined_agent_is_left_alone(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     let (run, _) = kit.begin(&agent, START).await;
     kit.advance(&agent, calls(&[LOOKUP, LOCAL]), START).await;
-    let (stale, commit) = kit.prepare(&agent, Input::TakenOver, START).await;
+    let (stale, commit) = kit.prepare(&agent, Input::taken_over(), START).await;
     store.quarantine(super::fixtures::agent("nobody"), "no such agent".into()).await.unwrap();
     store.quarantine(agent.clone(), "unreadable".into()).await.unwrap();
     let head = store.head(&agent).await.unwrap().unwrap();

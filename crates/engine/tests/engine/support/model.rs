@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use futures_util::{StreamExt, stream};
-use windlass_kernel::RequestedCall;
+use windlass_kernel::{RequestedCall, Usage};
 use windlass_ports::{Model, ModelError, ModelEvent, ModelMessage, ModelRequest, ModelStream, Models, Retry};
 
 use super::gauge::{Gauge, Latch};
@@ -14,7 +14,14 @@ pub enum Turn {
     /// Calls of these tools with these arguments.
     Call(Vec<(&'static str, &'static str)>),
     Fail(&'static str, Retry),
+    /// Says something, and tells what it has used so far if it does, then fails.
+    BreakOff {
+        told: Option<Usage>,
+        text: String,
+    },
     Hang,
+    /// Takes the request, and says nothing.
+    Stall,
     Panic,
     /// Waits first.
     After(Latch, Box<Turn>),
@@ -86,12 +93,13 @@ impl Model for Script {
         let turn = (self.play)(&request);
         self.asked.lock().unwrap().push(request);
         let place = self.gauge.enter();
+        let taken = matches!(turn, Turn::Stall).then_some(Ok(ModelEvent::Taken));
         let answer = async move {
             let pieces = perform(turn).await;
             place.leave();
             stream::iter(pieces)
         };
-        Box::pin(stream::once(answer).flatten())
+        Box::pin(stream::iter(taken).chain(stream::once(answer).flatten()))
     }
 
     fn provider(&self) -> &str {
@@ -112,7 +120,12 @@ async fn perform(mut turn: Turn) -> Vec<Result<ModelEvent, ModelError>> {
         Turn::Say(text) => vec![Ok(ModelEvent::Text(text))],
         Turn::Call(calls) => calls.into_iter().enumerate().map(|(index, call)| Ok(requested(index, call))).collect(),
         Turn::Fail(code, retry) => vec![Err(ModelError { code: code.into(), message: "it did not work".into(), retry })],
-        Turn::Hang => std::future::pending().await,
+        Turn::BreakOff { told, text } => {
+            let told = told.map(|usage| Ok(ModelEvent::Usage(usage)));
+            let error = ModelError { code: "stream_cut".into(), message: "it broke off".into(), retry: Retry::Backoff };
+            told.into_iter().chain([Ok(ModelEvent::Text(text)), Err(error)]).collect()
+        }
+        Turn::Hang | Turn::Stall => std::future::pending().await,
         Turn::Panic | Turn::After(..) => panic!("the model panics because the test says so"),
     }
 }
@@ -121,12 +134,37 @@ fn requested(index: usize, (tool, arguments): (&str, &str)) -> ModelEvent {
     ModelEvent::Call(RequestedCall { provider_id: format!("call_{index}"), tool: tool.to_owned(), arguments: arguments.to_owned() })
 }
 
-/// A configuration with this model alone.
+/// A configuration with this model alone, under two names.
 pub struct Only(pub Arc<Script>);
+
+/// The same model under another name.
+struct Namesake(Arc<Script>);
+
+impl Model for Namesake {
+    fn call(&self, request: ModelRequest) -> ModelStream {
+        self.0.call(request)
+    }
+
+    fn provider(&self) -> &str {
+        "namesake"
+    }
+
+    fn line(&self) -> &str {
+        self.0.line()
+    }
+
+    fn concurrency(&self) -> usize {
+        self.0.concurrency()
+    }
+}
 
 impl Models for Only {
     fn resolve(&self, name: &str) -> Option<Arc<dyn Model>> {
-        (name == "script").then(|| self.0.clone() as Arc<dyn Model>)
+        match name {
+            "script" => Some(self.0.clone()),
+            "namesake" => Some(Arc::new(Namesake(self.0.clone()))),
+            _ => None,
+        }
     }
 
     fn names(&self) -> Vec<String> {

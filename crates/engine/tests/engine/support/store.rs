@@ -26,6 +26,8 @@ pub struct Faults {
     pub lose_enqueues: usize,
     /// So many times an agent is not read.
     pub refuse_loads: usize,
+    /// These runs cannot be erased.
+    pub keep: Vec<RunId>,
     /// Nothing is read or written.
     pub is_down: bool,
     /// No sign of life gets through.
@@ -145,6 +147,9 @@ impl Store for Faulty {
 
     async fn erase(&self, tenant: Tenant, run: RunId) -> Result<(), StoreError> {
         self.up()?;
+        if self.faults.lock().unwrap().keep.contains(&run) {
+            return Err(StoreError::Corrupt("the test says so".into()));
+        }
         self.inner.erase(tenant, run).await
     }
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use windlass_kernel::{
-    AfterExecution, BoxId, BoxRange, CallNumber, Decision, Event, Failure, Input, ItemId, ItemKind, Manifest, Moment, Opening, Pieces,
-    Reply, Report, ReportCause, RequestedCall, Run, Said, TaskStatus, Timestamp, Transition, content::Reasoning, fold, step,
+    AfterExecution, BoxId, BoxRange, CallNumber, Decision, Event, Failure, Input, ItemId, ItemKind, LeftBehind, Manifest, Moment, Opening,
+    Pieces, Reply, Report, ReportCause, RequestedCall, Run, Said, Spent, TaskStatus, Timestamp, Transition, content::Reasoning, fold, step,
 };
 
 use super::{
@@ -79,12 +79,12 @@ impl Driver {
             Asked::Reply { text, calls, usage } => {
                 Input::Replied(Reply { text, calls: calls.into_iter().map(requested).collect(), usage, ..Reply::default() })
             }
-            Asked::Failed { code, retry_ms, usage, said } => Input::AttemptFailed(Failure {
+            Asked::Failed { code, retry_ms, spent, said } => Input::AttemptFailed(Failure {
                 message: format!("{code} it was"),
                 code,
                 retry_at: retry_ms.map(|ms| self.now.plus_ms(ms)),
                 fallback: None,
-                usage,
+                spent,
                 said: self::said(said),
             }),
             Asked::Report { call, status, after } => report(call, ReportCause::Tool, status, stored(self, call), after),
@@ -100,13 +100,13 @@ impl Driver {
                 calls: calls.into_iter().map(requested).collect(),
                 ..Reply::default()
             }),
-            Asked::Cut(words) => Input::Cut(said(Some(words))),
+            Asked::Cut { words, lost } => Input::Cut { said: said(Some(words)), spent: Spent { lost, ..Spent::default() } },
             Asked::Quiet => Input::Quiet,
             Asked::TakeOver(left) => {
                 let calls = left.into_iter().enumerate().map(|(index, call)| (CallNumber(index as u32 + 3), requested(call)));
                 Input::Entered(Opening::TakeOver(calls.collect()))
             }
-            Asked::TakenOver => Input::TakenOver,
+            Asked::TakenOver { lost, said } => Input::TakenOver(LeftBehind { said: self::said(said), lost }),
             Asked::Panicked => Input::Panicked,
             Asked::Record { call, status } => Input::Answered(Decision::Record { call, status, item: stored(self, call) }),
             Asked::Release(call) => Input::Answered(Decision::Release { call }),

@@ -86,7 +86,7 @@ fn laps_count_one_by_one(before: &Run, made: &Transition) {
             | Event::CallReleased { .. }
             | Event::Parked { .. }
             | Event::Unparked
-            | Event::TakenOver
+            | Event::TakenOver { .. }
             | Event::Ignored { .. }
             | Event::BudgetBreached { .. }
             | Event::Ended { .. } => {}
@@ -114,7 +114,7 @@ fn calls_are_numbered_densely(before: &Run, made: &Transition) {
         | Event::CallReleased { .. }
         | Event::Parked { .. }
         | Event::Unparked
-        | Event::TakenOver
+        | Event::TakenOver { .. }
         | Event::Ignored { .. }
         | Event::BudgetBreached { .. }
         | Event::Ended { .. } => Vec::new(),
@@ -170,8 +170,12 @@ fn effects_follow_from_the_state(before: &Run, after: &Run) {
 
 /// S10. A person who lets something go on, and an owner who takes over, owe again what had been allowed before.
 fn nothing_starts_past_a_budget(driver: &Driver, before: &Run, input: &Input, made: &Transition) {
-    let again = matches!(input, Input::TakenOver | Input::Answered(Decision::Unpark | Decision::Release { .. }));
+    let again = matches!(input, Input::TakenOver(_) | Input::Answered(Decision::Unpark | Decision::Release { .. }));
     let run = &made.run;
+    if matches!(input, Input::TakenOver(left) if left.lost > 0) && !outstanding(run).is_empty() && run.calls().is_empty() {
+        let limit = driver.manifest.budgets.tokens;
+        assert!(limit.is_none_or(|limit| run.tokens() < limit), "the model is not asked again once what was lost has used up the tokens");
+    }
     let opened: Vec<CallNumber> =
         run.calls().iter().filter(|call| call.call.0 > before.calls_used && !call.is_received()).map(|call| call.call).collect();
     let owed = newly_owed(before, run);
@@ -187,7 +191,7 @@ fn nothing_starts_past_a_budget(driver: &Driver, before: &Run, input: &Input, ma
         let used = u64::from(before.calls_used) + opened.len() as u64;
         assert!(budgets.calls.is_none_or(|limit| used <= u64::from(limit)), "no call past the limit");
     }
-    assert!(budgets.tokens.is_none_or(|limit| run.usage.total() < limit), "nothing starts once the tokens are used up");
+    assert!(budgets.tokens.is_none_or(|limit| run.tokens() < limit), "nothing starts once the tokens are used up");
     let starts_at = |effect: &Effect| match effect {
         Effect::CallModel { not_before, .. } => not_before.map_or(driver.now, |at| at.max(driver.now)),
         Effect::StartTool { .. } => driver.now,
@@ -200,7 +204,7 @@ fn nothing_starts_past_a_budget(driver: &Driver, before: &Run, input: &Input, ma
 
 /// S6: the engine starts what is newly owed, and a new owner everything that is owed.
 fn no_write_starts_twice(driver: &mut Driver, before: &Run, input: &Input) {
-    let started = if *input == Input::TakenOver { outstanding(&driver.run) } else { newly_owed(before, &driver.run) };
+    let started = if matches!(input, Input::TakenOver(_)) { outstanding(&driver.run) } else { newly_owed(before, &driver.run) };
     for effect in started {
         let Effect::StartTool { call } = effect else { continue };
         *driver.starts.entry(call).or_default() += 1;

@@ -9,6 +9,7 @@
 //! thoughtful a / text / b / look            it answered, with thoughts before its words and between them and its calls
 //! failed rate_limited retry 500             a try failed and is worth another, in 500 ms
 //! failed refused never using 7+0            … or not
+//! failed cut retry 500 losing 9             … and nobody told its tokens; a cut and a takeover may lose some, too
 //! report 1 success                          a tool's result
 //! report 2 failed terminate                 … which says what should follow
 //! timeout 1                                 the deadline of a call
@@ -21,7 +22,7 @@
 //! owed? expired? usage? lap? head?              asks the run something
 //! ```
 
-use windlass_kernel::{AfterExecution, CallNumber, TaskStatus, Timestamp, Usage};
+use windlass_kernel::{AfterExecution, CallNumber, Spent, TaskStatus, Timestamp, Usage};
 
 use super::setup::number;
 
@@ -46,17 +47,17 @@ pub enum Question {
 pub enum Asked {
     Entered(Option<Wanted>),
     Reply { text: String, calls: Vec<Wanted>, usage: Usage },
-    Failed { code: String, retry_ms: Option<u64>, usage: Usage, said: Option<String> },
+    Failed { code: String, retry_ms: Option<u64>, spent: Spent, said: Option<String> },
     Report { call: CallNumber, status: TaskStatus, after: Option<AfterExecution> },
     Timeout(CallNumber),
     LeaseEnded(CallNumber),
     Stop { reason: String, said: Option<String> },
     Reasoned(String),
     Thoughtful { before: String, text: String, between: String, calls: Vec<Wanted> },
-    Cut(String),
+    Cut { words: String, lost: u64 },
     Quiet,
     TakeOver(Vec<Wanted>),
-    TakenOver,
+    TakenOver { lost: u64, said: Option<String> },
     Panicked,
     Record { call: CallNumber, status: TaskStatus },
     Release(CallNumber),
@@ -93,10 +94,16 @@ pub fn parse(line: &str) -> Line {
         }
         "reasoned" => Line::Happens(Asked::Reasoned(rest.to_owned())),
         "thoughtful" => Line::Happens(thoughtful(rest)),
-        "cut" => Line::Happens(Asked::Cut(rest.to_owned())),
+        "cut" => {
+            let (words, lost) = split_lost(rest);
+            Line::Happens(Asked::Cut { words: words.to_owned(), lost })
+        }
         "quiet" => Line::Happens(Asked::Quiet),
         "takes" => Line::Happens(Asked::TakeOver(calls(rest))),
-        "taken" => Line::Happens(Asked::TakenOver),
+        "taken" => {
+            let (body, said) = split_said(rest);
+            Line::Happens(Asked::TakenOver { lost: split_lost(body).1, said })
+        }
         "panicked" => Line::Happens(Asked::Panicked),
         "answer" => Line::Happens(decision(&words)),
         other => panic!("unknown line {other:?}"),
@@ -121,9 +128,10 @@ fn thoughtful(rest: &str) -> Asked {
 
 fn failed(rest: &str) -> Asked {
     let (body, said) = split_said(rest);
+    let (body, lost) = split_lost(body);
     let (body, usage) = split_usage(body);
     let (code, again) = body.split_once(' ').expect("failed CODE retry MS, or failed CODE never");
-    Asked::Failed { code: code.to_owned(), retry_ms: again.strip_prefix("retry ").map(number), usage, said }
+    Asked::Failed { code: code.to_owned(), retry_ms: again.strip_prefix("retry ").map(number), spent: Spent { usage, lost }, said }
 }
 
 /// `… saying WORDS`: words that were announced and stand in no item yet.
@@ -132,6 +140,11 @@ fn split_said(text: &str) -> (&str, Option<String>) {
         Some((before, said)) => (before.trim_end(), Some(said.to_owned())),
         None => (text, None),
     }
+}
+
+/// `… losing TOKENS`: tokens that nobody told.
+fn split_lost(text: &str) -> (&str, u64) {
+    text.rsplit_once(" losing ").map_or((text, 0), |(body, tokens)| (body, number(tokens)))
 }
 
 fn split_usage(text: &str) -> (&str, Usage) {

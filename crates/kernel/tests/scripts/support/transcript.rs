@@ -91,7 +91,11 @@ pub fn answer(question: Question, driver: &Driver) -> String {
     match question {
         Question::Owed => effects(&outstanding(&driver.run)),
         Question::Expired => list(driver.run.expired(driver.now).iter().map(|call| call.0.to_string())),
-        Question::Usage => format!("{}+{}", driver.run.usage.tokens_in, driver.run.usage.tokens_out),
+        Question::Usage => {
+            let Run { usage, lost, .. } = &driver.run;
+            let lost = if *lost > 0 { format!(", {lost} lost") } else { String::new() };
+            format!("{}+{}{lost}", usage.tokens_in, usage.tokens_out)
+        }
         Question::Head => driver.run.head_status().as_str().to_owned(),
         Question::Lap => driver.run.iteration.to_string(),
     }
@@ -100,7 +104,7 @@ pub fn answer(question: Question, driver: &Driver) -> String {
 fn event(event: &Event) -> String {
     let detail = match event {
         Event::Reasoned { pieces, .. } => format!("after {} signs", pieces.0.len()),
-        Event::Leased | Event::Quiet | Event::Unparked | Event::TakenOver => return event.kind().to_owned(),
+        Event::Leased | Event::Quiet | Event::Unparked | Event::TakenOver { .. } => return event.kind().to_owned(),
         Event::Accepted { origin, .. } => spell(origin),
         Event::LapStarted { iteration, .. } | Event::Compacting { iteration } | Event::Compacted { iteration, .. } => iteration.to_string(),
         Event::ActionStarted { call, .. } => numbered(call),

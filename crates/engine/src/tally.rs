@@ -1,0 +1,101 @@
+//! What a model call used up, as far as anybody knows: its provider told it, or it is estimated from what was read and written.
+
+use windlass_kernel::{Spent, Usage};
+use windlass_ports::ModelEvent;
+
+use crate::count::{BYTES_PER_TOKEN, bytes};
+
+/// The calls of one try: there are two if a model that takes its words back is given them.
+#[derive(Default)]
+pub(crate) struct Tally {
+    now: OneCall,
+    earlier: Option<OneCall>,
+}
+
+#[derive(Default)]
+struct OneCall {
+    /// Whether the provider took the request: it has read it then.
+    is_taken: bool,
+    told: Option<Usage>,
+    bytes: u64,
+}
+
+impl Tally {
+    /// Something came from the provider.
+    pub fn hear(&mut self, event: &ModelEvent) {
+        self.now.is_taken = true;
+        self.now.bytes += bytes(event);
+        if let ModelEvent::Usage(usage) = event {
+            self.now.told = Some(*usage);
+        }
+    }
+
+    /// The call is over and came to nothing; another one of the same try follows.
+    pub fn begin_again(&mut self) {
+        self.earlier = Some(std::mem::take(&mut self.now));
+    }
+
+    /// What a try used up that gave no answer, if what it read is worth so many tokens.
+    pub fn spent(&self, prompt: impl Fn() -> u64) -> Spent {
+        let mut spent = self.spent_earlier(&prompt);
+        spent.add(self.now.spent(prompt));
+        spent
+    }
+
+    /// What was used up before the call that gave the answer.
+    pub fn spent_earlier(&self, prompt: impl Fn() -> u64) -> Spent {
+        self.earlier.as_ref().map_or_else(Spent::default, |call| call.spent(prompt))
+    }
+}
+
+impl OneCall {
+    fn spent(&self, prompt: impl Fn() -> u64) -> Spent {
+        let written = self.bytes.div_ceil(BYTES_PER_TOKEN);
+        match self.told {
+            // Some tell what they have written so far only with the end of it.
+            Some(usage) => Spent { usage, lost: written.saturating_sub(usage.tokens_out) },
+            None if self.is_taken => Spent { usage: Usage::default(), lost: prompt().saturating_add(written) },
+            None => Spent::default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TOLD: Usage = Usage { tokens_in: 50, tokens_out: 1, cached: 0, reasoning: 0 };
+
+    fn heard(events: &[ModelEvent]) -> Tally {
+        let mut tally = Tally::default();
+        events.iter().for_each(|event| tally.hear(event));
+        tally
+    }
+
+    fn words() -> ModelEvent {
+        ModelEvent::Text("x".repeat(40))
+    }
+
+    #[test]
+    fn a_request_that_nobody_took_costs_nothing() {
+        assert_eq!(heard(&[]).spent(|| 100), Spent::default());
+    }
+
+    #[test]
+    fn what_is_told_is_exact_and_the_rest_is_estimated() {
+        assert_eq!(heard(&[ModelEvent::Taken]).spent(|| 100), Spent { usage: Usage::default(), lost: 100 });
+        assert_eq!(heard(&[words()]).spent(|| 100), Spent { usage: Usage::default(), lost: 110 });
+        assert_eq!(heard(&[ModelEvent::Usage(TOLD), words()]).spent(|| 100), Spent { usage: TOLD, lost: 9 });
+        let whole = Usage { tokens_out: 12, ..TOLD };
+        assert_eq!(heard(&[ModelEvent::Usage(TOLD), words(), ModelEvent::Usage(whole)]).spent(|| 100), Spent { usage: whole, lost: 0 });
+    }
+
+    #[test]
+    fn both_calls_of_a_try_count() {
+        let mut tally = heard(&[words()]);
+        tally.begin_again();
+        tally.hear(&ModelEvent::Usage(TOLD));
+        assert_eq!(tally.spent_earlier(|| 100), Spent { usage: Usage::default(), lost: 110 });
+        assert_eq!(tally.spent(|| 100), Spent { usage: TOLD, lost: 110 });
+    }
+}

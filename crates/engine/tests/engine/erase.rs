@@ -1,0 +1,53 @@
+//! What is not to be kept goes away when its time has come, whatever stands in the way of others.
+
+use windlass_engine::{Engine, Respond};
+use windlass_kernel::{AgentKey, Budgets, ItemKind, Manifest, RunId, Timestamp, content};
+use windlass_ports::Lineage;
+
+use crate::support::*;
+
+/// A run that is erased as soon as it is over.
+async fn unkept(engine: &Engine, task: &str) -> (AgentKey, RunId) {
+    let manifest = Manifest::plain("script", Budgets { iterations: 1, calls: None, tokens: None, wall_ms: None });
+    let text = content::encode(&content::Instruction::Text(task.to_owned()));
+    let request = Respond {
+        tenant: "acme".into(),
+        agent: Some(task.into()),
+        manifest,
+        input: vec![(ItemKind::Instruction, text)],
+        parent: None,
+        conversation: None,
+        left: None,
+        note: bytes::Bytes::new(),
+        erase_ms: Some(1000),
+        dedupe: None,
+        lineage: Lineage::default(),
+    };
+    let responded = engine.respond(request).await.unwrap();
+    (responded.agent, responded.run)
+}
+
+/// The oldest cannot be erased, more of them than a pass lists at once: those behind them are erased all the same, and the others
+/// as soon as they can be.
+#[tokio::test(start_paused = true)]
+async fn a_run_that_cannot_be_erased_keeps_nobody_elses_content() {
+    let stage = Stage::new(|_| say("done")).with_settings(|settings| settings.sweep_page = 2);
+    let engine = stage.engine(1);
+    let mut runs = Vec::new();
+    for n in 0..6 {
+        let (agent, run) = unkept(&engine, &format!("task {n}")).await;
+        stage.ended(&agent, run).await;
+        runs.push(run);
+    }
+    let bad = runs[..4].to_vec();
+    stage.store.fault(|faults| faults.keep.clone_from(&bad));
+    pass_ms(2000).await;
+    let left = || async {
+        let listed = stage.data.erasable(Timestamp(i64::MAX), 100).await.unwrap();
+        listed.into_iter().map(|(_, run)| run).collect::<Vec<_>>()
+    };
+    assert_eq!(left().await, bad);
+    stage.store.fault(|faults| faults.keep.clear());
+    pass_ms(2000).await;
+    assert_eq!(left().await, []);
+}

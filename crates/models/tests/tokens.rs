@@ -1,0 +1,48 @@
+//! What a call is told to have used is known before its end, so that an answer that is broken off is paid for.
+#![expect(clippy::unwrap_used, reason = "these are tests: a panic is how they fail")]
+
+mod support;
+
+use serde_json::{Value, json};
+use support::{Play, Protocol, collect_all, config, request, serve, text, usage};
+use windlass_ports::ModelEvent;
+
+/// Everything that is told of a stream which is cut after these events.
+async fn told(protocol: Protocol, events: &[Value]) -> Vec<ModelEvent> {
+    let server = serve(Play::events(&events.iter().map(Value::to_string).collect::<Vec<_>>())).await;
+    let (events, error) = collect_all(&*protocol.model(config(&server)), request("hi")).await;
+    assert!(error.is_some(), "{events:?}");
+    events
+}
+
+#[tokio::test]
+async fn what_a_message_reads_is_told_with_its_beginning() {
+    let begun = json!({"type": "message_start", "message": {"usage": {"input_tokens": 12, "output_tokens": 1}}});
+    assert_eq!(told(Protocol::Messages, &[begun]).await, [usage(12, 1)]);
+}
+
+#[tokio::test]
+async fn what_chunks_tell_is_told_before_the_stream_breaks() {
+    let chunk = json!({"choices": [{"index": 0, "delta": {"content": "a"}}], "usage": {"prompt_tokens": 12, "completion_tokens": 1}});
+    assert_eq!(told(Protocol::Chat, &[chunk]).await, [text("a"), usage(12, 1)]);
+}
+
+#[tokio::test]
+async fn what_a_failed_response_has_used_is_told_before_its_error() {
+    let response = json!({"error": {"code": "server_error", "message": "no"}, "usage": {"input_tokens": 12, "output_tokens": 3}});
+    let failed = json!({"type": "response.failed", "response": response});
+    assert_eq!(told(Protocol::Responses, std::slice::from_ref(&failed)).await, [usage(12, 3)]);
+}
+
+/// An upstream that takes a request has read it, whatever else it says; one that refuses it has not.
+#[tokio::test]
+async fn a_request_that_was_taken_is_told_from_one_that_was_not() {
+    let created = json!({"type": "response.created", "response": {"id": "resp_1"}});
+    assert_eq!(told(Protocol::Responses, &[created]).await, [ModelEvent::Taken]);
+    let role = json!({"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]});
+    assert_eq!(told(Protocol::Chat, &[role.clone(), role]).await, [ModelEvent::Taken], "once");
+    for protocol in [Protocol::Chat, Protocol::Responses, Protocol::Messages] {
+        assert_eq!(told(protocol, &[]).await, []);
+        assert_eq!(told(protocol, &[json!({"type": "error", "error": {"message": "overloaded"}})]).await, []);
+    }
+}
