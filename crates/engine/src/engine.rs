@@ -158,6 +158,7 @@ impl Engine {
             note: None,
             erase_ms: None,
             takes: None,
+            follows: None,
             conversation: None,
             at: self.now(),
         };
@@ -176,10 +177,20 @@ impl Engine {
         let wishes = Wishes { tools: Some(vec![action.tool]), ..Wishes::default() };
         let dedupe = Some(format!("action:{}/{}", action.agent.agent, action.action_id));
         let manifest = self.pin(&action.agent.agent, wishes)?;
-        let kind = MessageKind::UiAction;
-        let (note, erase_ms, takes, at) = (None, None, None, self.now());
-        let new =
-            NewTurn { agent: action.agent, kind, manifest, dedupe, input, parent: None, note, erase_ms, takes, conversation: None, at };
+        let new = NewTurn {
+            agent: action.agent,
+            kind: MessageKind::UiAction,
+            manifest,
+            dedupe,
+            input,
+            parent: None,
+            note: None,
+            erase_ms: None,
+            takes: None,
+            follows: None,
+            conversation: None,
+            at: self.now(),
+        };
         let id = RunId(self.inner.ids.fresh());
         enqueued(id, self.submit(id, new, action.lineage, Opening::Act(requested)).await?)
     }

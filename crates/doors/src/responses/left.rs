@@ -48,7 +48,7 @@ type Items = Vec<(ItemKind, Bytes)>;
 
 /// What a conversation gets that its client sent again without what we know of it.
 pub(super) struct Placed {
-    /// The calls that the run has to make first.
+    /// The response that is gone on from, with the calls that the run has to make first.
     pub left: Option<LeftCalls>,
     /// What belongs where, the last place first.
     pub places: Vec<(usize, Items)>,
@@ -64,12 +64,17 @@ pub(super) async fn place(
     items: &[Value],
 ) -> Result<Placed, WireError> {
     let mut placed = Placed { left: None, places: Vec::new() };
-    for (run, lap) in laps.iter().filter(|(_, lap)| !lap.ours.is_empty()) {
+    for (run, lap) in laps {
         let is_next = Some(*run) == next;
-        let mut results = Vec::new();
         if is_next {
+            // Also one that left nothing behind has waited for this.
             placed.left = Some(LeftCalls { run: *run, calls: lap.ours.clone(), is_placed: true });
-        } else {
+        }
+        if lap.ours.is_empty() {
+            continue;
+        }
+        let mut results = Vec::new();
+        if !is_next {
             let taker = state.engine.views().run_taking(caller.tenant(), *run).await?;
             let is_there = |taker: RunId| laps.iter().any(|(run, _)| *run == taker) || has_calls_of(items, taker);
             let Some(taker) = taker.filter(|taker| !is_there(*taker)) else { continue };
@@ -112,13 +117,14 @@ fn beside(run: RunId, lap: &Lap, items: &[Value], is_next: bool, results: Items)
 
 /// Starts a run, with the calls that the response before it left behind.
 pub(super) async fn start(state: &DoorState, caller: &Caller, mut request: Respond) -> Result<Responded, WireError> {
-    if request.left.is_none() {
+    let Some(left) = request.left.clone().filter(|left| !left.calls.is_empty()) else {
         return Ok(state.engine.respond(request).await?);
-    }
+    };
     match state.engine.respond(request.clone()).await {
         Err(EngineError::TakenBefore(by)) => {
             // The other branch ran the calls that were left behind: this one gets what they brought.
-            let is_placed = request.left.take().is_some_and(|left| left.is_placed);
+            let is_placed = left.is_placed;
+            request.left = Some(LeftCalls { calls: Vec::new(), ..left });
             let results = taken_results(state, caller, by).await?.ok_or_else(|| {
                 let message = "another follow-up of the same response is running its tool calls; try again when they are done";
                 WireError::conflict("tool_calls_running", message).at(if is_placed { "input" } else { "previous_response_id" })

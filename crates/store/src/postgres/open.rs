@@ -8,8 +8,11 @@ use windlass_ports::NodeId;
 use super::{clock::DatabaseClock, session::Connector, trouble::said};
 
 /// Migrations in order; the number of the last one is the schema's version.
-const MIGRATIONS: &[&str] =
-    &[include_str!("../../migrations/postgres/0001_init.sql"), include_str!("../../migrations/postgres/0002_conversations.sql")];
+const MIGRATIONS: &[&str] = &[
+    include_str!("../../migrations/postgres/0001_init.sql"),
+    include_str!("../../migrations/postgres/0002_conversations.sql"),
+    include_str!("../../migrations/postgres/0003_follow_ups.sql"),
+];
 
 /// The oldest server that has what our statements use.
 const VERSION_MIN: i64 = 15;

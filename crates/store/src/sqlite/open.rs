@@ -16,7 +16,11 @@ use super::{
 };
 
 /// Migrations in order; the number of the last one is the schema's version.
-const MIGRATIONS: &[&str] = &[include_str!("../../migrations/0001_init.sql"), include_str!("../../migrations/0002_conversations.sql")];
+const MIGRATIONS: &[&str] = &[
+    include_str!("../../migrations/0001_init.sql"),
+    include_str!("../../migrations/0002_conversations.sql"),
+    include_str!("../../migrations/0003_follow_ups.sql"),
+];
 
 /// The writer's page cache. What is not in it is in the system's, so a large one would only be counted twice.
 const CACHE_KB: u32 = 4_096;
