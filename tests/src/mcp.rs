@@ -44,6 +44,8 @@ pub struct McpManners {
     pub redirect: Option<String>,
     /// Whether it has a stream for what it says on its own.
     pub announces: bool,
+    /// The start of a tool that gets no answer for as long as this stands, counted from 1.
+    pub holds: Option<(&'static str, usize)>,
 }
 
 impl Default for McpManners {
@@ -59,6 +61,7 @@ impl Default for McpManners {
             loses_badly: false,
             redirect: None,
             announces: true,
+            holds: None,
         }
     }
 }
@@ -385,8 +388,15 @@ async fn call(desk: &Arc<Desk>, manners: &McpManners, id: Value, params: &Value)
     let tool = params["name"].as_str().unwrap_or_default().to_owned();
     let arguments = params["arguments"].clone();
     let call_id = params["_meta"]["windlass/call_id"].as_str().map(str::to_owned);
-    desk.book().starts.push(McpStart { tool: tool.clone(), arguments: arguments.clone(), call_id });
+    let nth = {
+        let mut book = desk.book();
+        book.starts.push(McpStart { tool: tool.clone(), arguments: arguments.clone(), call_id });
+        book.starts.iter().filter(|start| start.tool == tool).count()
+    };
     let running = Running::new(desk, &tool);
+    while desk.manners().holds == Some((tool.as_str(), nth)) {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
     let text = |text: String| json!({ "content": [{ "type": "text", "text": text }] });
     let result = match tool.as_str() {
         "echo" => text(arguments["text"].as_str().unwrap_or_default().to_owned()),

@@ -23,6 +23,11 @@ async fn s_06_a_write_in_a_stream_starts_once_wherever_the_server_dies() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn s_06_a_write_in_a_stream_starts_once_whenever_the_server_dies() {
+    deaths::at_random_moments(&story::WRITES).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn s_07_a_sign_of_life_is_told_once_whatever_happens_to_the_server() {
     rare::signs_of_life().await;
 }
