@@ -2,6 +2,7 @@
 
 #[path = "../streams/deaths.rs"]
 mod deaths;
+mod nodes;
 #[path = "../streams/rare.rs"]
 mod rare;
 #[path = "../streams/story.rs"]
