@@ -13,6 +13,7 @@ use windlass_ports::{
 };
 
 use crate::{
+    adopted::Adopted,
     api::{Action, EngineError, Enqueue, Enqueued, Reconcile, Reported, Stop, Stopped, ToolResult},
     bells,
     crash::CrashPoints,
@@ -82,6 +83,7 @@ pub(crate) struct Inner {
     pub workers: Workers,
     pub tasks: Tasks,
     pub lease: Lease,
+    pub adopted: Adopted,
     /// Rings when there is room for a worker again and somebody was turned away.
     pub room: Notify,
     /// Rings after commits, for the publisher.
@@ -117,6 +119,7 @@ impl Engine {
             tasks: Tasks::new(parts.life),
             lease: Lease::new(parts.settings.lease_ms),
             settings: parts.settings,
+            adopted: Adopted::default(),
             gates: Gates::default(),
             workers: Workers::default(),
             room: Notify::new(),
@@ -315,6 +318,11 @@ impl Engine {
                 () = tokio::time::sleep(Duration::from_millis(20)) => {}
             }
         }
+    }
+
+    /// Runs as this process takes them from one that is gone, some of them more than once. For one listener, from the engine's start.
+    pub fn adopted(&self) -> Option<mpsc::Receiver<(AgentKey, RunId)>> {
+        self.inner.adopted.listen()
     }
 
     /// Whether the engine takes no new work any more.

@@ -3,6 +3,7 @@
 //! The engine never decides what a run does, that is the kernel's; it sees to it that what the kernel decided is committed,
 //! that effects start only from committed rows, and that nothing committed is ever left lying.
 
+mod adopted;
 mod api;
 mod bells;
 mod compaction;
