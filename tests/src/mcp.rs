@@ -32,6 +32,8 @@ pub struct McpManners {
     pub more_tools: usize,
     /// How long it takes to list its tools.
     pub list_ms: u64,
+    /// How many megabytes its list of tools has beyond them.
+    pub list_megabytes: usize,
     /// How long it takes to open a session.
     pub open_ms: u64,
     /// Who does not show this as `Authorization` is turned away, with what was shown repeated.
@@ -55,6 +57,7 @@ impl Default for McpManners {
             page: None,
             more_tools: 0,
             list_ms: 0,
+            list_megabytes: 0,
             open_ms: 0,
             authorization: None,
             only_newest: false,
@@ -285,6 +288,9 @@ async fn ask(State(desk): State<Arc<Desk>>, headers: HeaderMap, axum::Json(messa
         "tools/list" => {
             desk.book().lists += 1;
             tokio::time::sleep(Duration::from_millis(manners.list_ms)).await;
+            if manners.list_megabytes > 0 {
+                return flood(Running::new(&desk, method), &id, manners.list_megabytes);
+            }
             answer(&manners, id, list(&manners, &message["params"]["cursor"]))
         }
         "tools/call" => call(&desk, &manners, id, &message["params"]).await,
