@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::program::{Sdk, builder, killed, story};
+use windlass_tests::{McpServer, Server};
+
+use crate::program::{Sdk, builder, builder_with, killed, story};
 
 /// Each case as a test of each SDK.
 macro_rules! with_both {
@@ -22,6 +24,7 @@ with_both! {
     a_stream_satisfies_the_helper,
     a_function_of_the_clients_is_called_and_answered,
     a_function_is_called_through_the_helper_without_storing_anything,
+    a_tool_of_the_servers_is_called_and_shown,
     a_response_in_the_background_is_asked_after,
     a_response_is_cancelled,
     a_stream_is_read_on_after_a_kill,
@@ -76,6 +79,35 @@ async fn a_function_is_called_through_the_helper_without_storing_anything(sdk: S
     assert_eq!(saw["arguments"], json!([arguments]));
     assert_eq!(serde_json::from_str::<Value>(arguments).ok(), Some(json!({ "city": "Oslo" })));
     assert_eq!((&saw["laps"], &saw["status"], &saw["text"]), (&json!(2), &json!("completed"), &json!("It is sunny in Oslo.")));
+}
+
+/// A server with tools of its own to call.
+async fn with_tools() -> (Server, McpServer) {
+    let tools = McpServer::start().await;
+    (builder_with(&tools.config("tools")).start().await, tools)
+}
+
+async fn a_tool_of_the_servers_is_called_and_shown(sdk: Sdk) {
+    let (server, tools) = with_tools().await;
+    let saw = sdk.run("served", &server).await;
+    let offers = json!(["echo", "add"]);
+    let call = |text: &str| json!([["tools", "echo", { "text": text }, text, null, "completed"]]);
+    let expected = json!([
+        {
+            "status": "completed", "items": ["mcp_list_tools", "message", "mcp_call", "message"], "offers": offers,
+            "calls": call("from the server"), "text": "I have it echoed.The server has said it.",
+        },
+        // Nothing of a lap is run in which the client has something to do.
+        { "status": "requires_action", "items": ["mcp_list_tools", "function_call"], "offers": offers, "calls": [], "text": "" },
+        {
+            "status": "completed", "items": ["mcp_list_tools", "mcp_call", "message"], "offers": offers, "calls": call("beside it"),
+            "text": "Both are known.",
+        },
+    ]);
+    for way in ["plain", "helper"] {
+        assert_eq!(saw[way], expected, "{way}");
+    }
+    assert_eq!(tools.starts("echo").len(), 4, "each once in each way");
 }
 
 async fn a_response_in_the_background_is_asked_after(sdk: Sdk) {
@@ -172,8 +204,12 @@ async fn a_conversation_is_gone_on_with_and_its_tokens_are_counted(sdk: Sdk) {
 #[tokio::test]
 async fn everything_is_of_the_type_the_sdk_declares() {
     // The SDK for JavaScript has no such check.
-    let server = builder().start().await;
+    let (server, _tools) = with_tools().await;
     let saw = Sdk::Python.run("strict", &server).await;
-    let events = json!(["response.completed", "response.completed"]);
-    assert_eq!(saw, json!({ "answer": "completed", "call": "completed", "events": events, "items": 1, "models": 1 }));
+    let events = json!(["response.completed", "response.completed", "response.completed", "response.completed"]);
+    let expected = json!({
+        "answer": "completed", "call": "completed", "events": events, "items": 1, "models": 1,
+        "served": ["completed", ["mcp_list_tools", "message", "mcp_call", "message"]], "mixed": ["completed", ["mcp_list_tools", "function_call"]],
+    });
+    assert_eq!(saw, expected);
 }

@@ -157,6 +157,22 @@ async fn a_010_a_011_a_call_outside_of_the_allowed_tools_is_told_to_the_model_an
 }
 
 #[tokio::test]
+async fn a_010_a_limit_with_a_call_that_is_required_reaches_the_model_as_both() {
+    in_every_mode(async |mode| {
+        let scenes = vec![Scene::Call(vec![("echo", json!({ "text": "hi" }))]), Scene::Say("done")];
+        let (server, model, tools) = theatre(scenes).await;
+        let allowed = json!([{ "type": "mcp", "server_label": "tools", "name": "add" }]);
+        let choice = json!({ "type": "allowed_tools", "mode": "required", "tools": allowed });
+        let made = server.respond(mode, with(ask_with("go", &[mcp()]), json!({ "tool_choice": choice }))).await;
+        assert_eq!((made.status(), &made.object["tool_choice"]), ("completed", &choice), "the echo");
+        assert_eq!(model.asked()[0]["tool_choice"], "required");
+        assert!(told(&model.asked()[1])[2].contains("may not be called"), "{:?}", told(&model.asked()[1]));
+        assert_eq!((&made.items("mcp_call")[0]["status"], tools.starts("echo").len()), (&json!("failed"), 0));
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_011_a_client_call_outside_of_the_allowed_tools_does_not_go_to_the_client() {
     let script = "laps: [ { calls: [{ tool: mine, arguments: {} }] }, { text: done } ]";
     let (server, _tools) = scripted(script).await;

@@ -113,6 +113,45 @@ async fn a_044_a_read_that_was_cut_starts_again_with_its_key() {
 }
 
 #[tokio::test]
+async fn a_044_an_idempotent_call_that_was_cut_starts_again_with_its_key() {
+    let model = FakeModel::start(vec![Scene::Call(vec![("put_note", json!({ "text": "once" }))]), Scene::Say("done")]).await;
+    let tools = McpServer::start().await;
+    tools.behave(|manners| manners.holds = Some(("put_note", 1)));
+    let mut server = shop(&model, &tools, "").await;
+    let (mut reading, stream) = Reading::begin(&server, ask_with("go", &[mcp()])).await;
+    tools.runs("put_note", 1).await;
+    server.kill();
+    reading.broken(stream).await;
+    let server = server.restart(&[]).await;
+    let response = reading.resumed(&server).await;
+    assert_eq!((&response["status"], &response["output"][1]["output"]), (&json!("completed"), &json!("written")));
+    let starts = tools.starts("put_note");
+    assert_eq!(starts.len(), 2);
+    assert!(starts[0].call_id.is_some() && starts[0] == starts[1], "the same key and the same arguments: {starts:?}");
+}
+
+/// Whoever reads cannot take it for a whole answer, and gets the rest from the server that comes after. With a heartbeat the stream is
+/// awake in time to be broken off by the server; without one it breaks with it.
+#[tokio::test]
+async fn a_server_that_stops_breaks_its_streams_off() {
+    for heartbeat in ["50ms", "15s"] {
+        let model = FakeModel::start(vec![Scene::Hang, Scene::Say("done")]).await;
+        let config = format!(
+            "{}server: {{ drain_s: 1 }}\nlimits: {{ sweep_interval: 50ms }}\nresponses: {{ heartbeat: {heartbeat} }}\n",
+            model.config()
+        );
+        let mut server = ServerBuilder::new(&config).start().await;
+        let (mut reading, stream) = Reading::begin(&server, json!({ "model": "fake", "input": "go" })).await;
+        model.asked_times(1).await;
+        server.signal(rustix::process::Signal::TERM);
+        reading.broken(stream).await;
+        assert!(server.gone().await.success());
+        let server = server.restart(&[]).await;
+        assert_eq!(reading.resumed(&server).await["status"], "completed");
+    }
+}
+
+#[tokio::test]
 async fn a_044_a_crash_at_every_step_loses_nothing_and_applies_nothing_twice() {
     let points = [
         "commit.enqueue.after",
@@ -227,6 +266,23 @@ async fn a_044_a_write_that_was_cut_is_told_to_the_model_if_a_person_says_so() {
     assert_eq!((&response["status"], &response["output"][1]["status"]), (&json!("completed"), &json!("failed")));
     assert_eq!(tools.starts("sleep_ms").len(), 1);
     assert!(told(&model.asked()[1]).len() == 3, "{:?}", told(&model.asked()[1]));
+}
+
+#[tokio::test]
+async fn a_parked_response_gives_signs_of_life() {
+    let model = FakeModel::start(vec![Scene::Call(vec![("sleep_ms", json!({ "ms": 60_000 }))]), Scene::Say("done")]).await;
+    let tools = McpServer::start().await;
+    let (server, mut reading) = parked(&model, &tools).await;
+    let server = server.restart(&[("WINDLASS_RESPONSES__HEARTBEAT", "50ms")]).await;
+    let mut stream = server.follow(&reading.id, reading.events.last().and_then(|event| event.data["sequence_number"].as_u64())).await;
+    let is_sign = |event: &&Told| event.kind() == "response.in_progress" && event.data["response"]["windlass"]["status"] == "parked";
+    while reading.events.iter().filter(is_sign).count() < 3 {
+        let next = stream.next().await;
+        let Next::Event(event) = next else { panic!("{next:?} is no sign of life") };
+        reading.events.push(event);
+    }
+    reconcile(&server, &reading, json!({ "action": "record", "result": "slept" })).await;
+    assert_eq!(reading.resumed(&server).await["status"], "completed");
 }
 
 #[tokio::test]

@@ -22,9 +22,12 @@ async fn ten_thousand_items_reach_the_model_in_their_order() {
     let (server, model, _tools) = theatre(vec![Scene::Say("counted")]).await;
     let items =
         |count: usize| -> Vec<Value> { (0..count).map(|number| json!({ "role": "user", "content": format!("n{number}") })).collect() };
-    let began = Instant::now();
+    let (began, before) = (Instant::now(), server.peak_bytes());
     let made = server.respond(Mode::Streamed, json!({ "model": "m", "input": items(10_000) })).await;
     assert_eq!(made.text(), "counted");
+    let grown = server.grown_since(before);
+    // Every item some times over: as it came, as it is stored, and as the model is told.
+    assert!(grown < 64 * MEGABYTE as u64, "{grown}");
     assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
     let heard = told(&model.asked()[0]);
     assert_eq!(heard, (0..10_000).map(|number| format!("user: n{number}")).collect::<Vec<_>>());
@@ -44,6 +47,7 @@ async fn a_megabyte_of_arguments_and_of_output_goes_through_whole() {
         vec![Scene::CallAsWritten("echo", arguments.clone()), Scene::CallAsWritten("f", arguments.clone()), Scene::Say("all of it")];
     let (server, model, tools) = theatre(scenes).await;
     let offers = [mcp(), function("f")];
+    let before = server.peak_bytes();
     let first = server.respond(Mode::Streamed, ask_with("go", &offers)).await;
     assert_eq!(first.status(), "requires_action", "{}", first.object["error"]);
     assert_eq!(tools.starts("echo")[0].arguments["text"], large);
@@ -52,6 +56,9 @@ async fn a_megabyte_of_arguments_and_of_output_goes_through_whole() {
     let second = server.respond(Mode::Streamed, after(&first, json!([output(theirs, &large)]), &offers)).await;
     assert_eq!(second.text(), "all of it");
     assert_eq!(told(&model.asked()[2]).last(), Some(&format!("tool: {large}")));
+    let grown = server.grown_since(before);
+    // Four such texts, each some times over.
+    assert!(grown < 96 * MEGABYTE as u64, "{grown}");
     check_unharmed(&server);
 }
 
@@ -281,6 +288,35 @@ async fn behind_a_wire(scenes: Vec<Scene>, limits: &str) -> (Server, FakeModel, 
         + &format!("tools: {{ mcp: [ {{ label: tools, url: 'http://{}/mcp' }} ] }}\n", wire.address())
         + limits;
     (ServerBuilder::new(&config).start().await, model, tools, wire)
+}
+
+/// Before the model is asked anything: whoever asks is told which server it was, and the next one is served.
+#[tokio::test]
+async fn a_tool_server_that_cannot_list_its_tools_is_named() {
+    let agent = "agents: { helper: { tools: [tools] } }";
+    let (server, model, tools, wire) = behind_a_wire(vec![Scene::Say("fine")], agent).await;
+    let before = server.peak_bytes();
+    let check = async |words: &str| {
+        for body in [ask_with("go", &[mcp()]), json!({ "model": "agent/helper", "input": "go" })] {
+            for mode in [Mode::Plain, Mode::Streamed] {
+                let answer = server.refusal(mode, body.clone()).await;
+                let message = answer.body["error"]["message"].as_str().unwrap_or_default();
+                assert!(answer.status == 424 && message.contains("tools") && message.contains(words), "{}: {}", answer.status, answer.body);
+            }
+        }
+    };
+    wire.refuse(true);
+    check("").await;
+    wire.refuse(false);
+    tools.behave(|manners| manners.list_megabytes = 100);
+    check("larger than 4194304 bytes").await;
+    let grown = server.grown_since(before);
+    assert!(grown < 60 * MEGABYTE as u64, "{grown}");
+    assert_eq!(model.asked().len(), 0);
+    tools.behave(|manners| manners.list_megabytes = 0);
+    model.let_answer();
+    assert_eq!(server.respond(Mode::Streamed, json!({ "model": "agent/helper", "input": "go" })).await.text(), "fine");
+    check_unharmed(&server);
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use windlass_tests::{McpServer, Mode, Scene, ServerBuilder, in_every_mode};
 
 use crate::stage::{ask, ask_with, fate, function, mcp, offered, response_of, scripted, theatre, told, with};
@@ -62,7 +62,7 @@ rules:
             (&json!("windlass"), &json!("look_up"), &json!("sunny")),
             "a tool that is no MCP server's"
         );
-        let keys = |item: &serde_json::Value| item.as_object().map(|item| item.keys().cloned().collect::<Vec<_>>());
+        let keys = |item: &Value| item.as_object().map(|item| item.keys().cloned().collect::<Vec<_>>());
         assert_eq!(keys(&calls[0]), keys(&calls[1]), "one shape for every kind of executor");
         // A client's function is no executor: it ends the run.
         let ended = server.respond(mode, with(body, json!({ "input": "do yours" }))).await;
@@ -89,7 +89,7 @@ tools: {{ mcp: [ {{ label: first, url: '{}' }}, {{ label: second, url: '{}' }} ]
         let calls = made.items("mcp_call");
         assert_eq!((&calls[0]["server_label"], &calls[0]["name"], &calls[0]["output"]), (&json!("first"), &json!("echo"), &json!("one")));
         assert_eq!((&calls[1]["server_label"], &calls[1]["name"], &calls[1]["output"]), (&json!("second"), &json!("echo"), &json!("two")));
-        let listed: Vec<&serde_json::Value> = made.object["output"].as_array().expect("an output").iter().take(2).collect();
+        let listed: Vec<&Value> = made.object["output"].as_array().expect("an output").iter().take(2).collect();
         assert_eq!((&listed[0]["server_label"], &listed[1]["server_label"]), (&json!("first"), &json!("second")), "each declares its own");
     })
     .await;
@@ -164,6 +164,12 @@ async fn a_013_results_are_fed_back_and_the_model_is_asked_again() {
     .await;
 }
 
+/// The time of day of a moment.
+fn milliseconds(at: &Value) -> i64 {
+    let digits = |from: usize, to: usize| at.as_str().and_then(|text| text.get(from..to)?.parse::<i64>().ok()).expect("a moment");
+    ((digits(11, 13) * 60 + digits(14, 16)) * 60 + digits(17, 19)) * 1_000 + digits(20, 23)
+}
+
 #[tokio::test]
 async fn a_018_calls_of_one_lap_run_at_the_same_time() {
     let nap = "{ tool: sleep_ms, arguments: { ms: 300 } }";
@@ -187,6 +193,27 @@ async fn a_018_calls_of_one_lap_run_at_the_same_time() {
             }
         }
         assert!(fastest < Duration::from_millis(400), "four naps of 300 ms took {fastest:?}");
+    }
+    // Whoever waits for the object sees nothing of it in between: the journal has when the calls were made and the last one was done.
+    for mode in Mode::every().iter().filter(|mode| !mode.streams()) {
+        let mut fastest = i64::MAX;
+        for _ in 0..5 {
+            let made = server.respond(*mode, ask_with("go", &[mcp()])).await;
+            assert_eq!(made.text(), "rested");
+            let journal = server.journal(made.object["windlass"]["run_id"].as_str().expect("a run")).await;
+            let times = |kind: &str| -> Vec<i64> {
+                journal.iter().filter(|entry| entry["event"]["kind"] == kind).map(|entry| milliseconds(&entry["at"])).collect()
+            };
+            let (made, done) = (times("replied")[0], times("reported"));
+            assert_eq!(done.len(), 4, "{journal:?}");
+            let took = (done[3] - made).rem_euclid(24 * 3_600_000);
+            assert!(took >= 290, "{took}");
+            fastest = fastest.min(took);
+            if fastest < 400 {
+                break;
+            }
+        }
+        assert!(fastest < 400, "four naps of 300 ms took {fastest} ms");
     }
     let runs = tools.starts("sleep_ms").len();
     assert_eq!(runs % 4, 0);

@@ -216,6 +216,23 @@ async fn a_017_a_response_that_is_not_stored_ends_after_its_client_went_away() {
     }
 }
 
+/// The time begins anew with the server that has the run then, and the tool that it started again is called off with it.
+#[tokio::test]
+async fn a_017_a_kill_does_not_let_it_run_to_its_end() {
+    let script = "laps: [ { calls: [{ tool: sleep_ms, arguments: { ms: 60000 } }] }, { text: all done } ]";
+    let (mut server, tools) = scripted_with(script, "responses: { join_s: 1 }").await;
+    let asked = server.ask(Mode::Streamed, with(ask_with("go", &[mcp()]), json!({ "store": false })));
+    tools.runs("sleep_ms", 1).await;
+    let key = tools.starts("sleep_ms")[0].call_id.clone().expect("a call has a key");
+    let run = key.replace("call_", "run_").trim_end_matches("_1").to_owned();
+    server.kill();
+    asked.hang_up();
+    let server = server.restart(&[]).await;
+    until("the call starts again", || async { (tools.starts("sleep_ms").len() == 2).then_some(()) }).await;
+    until("it is stopped", || async { is_stopped(&server, &run).await.then_some(()) }).await;
+    tools.runs("sleep_ms", 0).await;
+}
+
 #[tokio::test]
 async fn a_040_the_deadline_of_the_request_bounds_every_tool() {
     let nap = "{ tool: sleep_ms, arguments: { ms: 60000 } }";

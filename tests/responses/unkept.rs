@@ -101,3 +101,24 @@ async fn memory_that_is_full_is_told_and_loses_nothing() {
     model.let_answer();
     assert_eq!(server.respond(Mode::Streamed, unkept(ask(&"x".repeat(3_000)))).await.status(), "completed", "what is over makes room");
 }
+
+/// A client that sends the whole conversation again with every lap, and names no earlier response, as Codex does.
+#[tokio::test]
+async fn calls_handed_back_wait_for_their_follow_up_and_not_for_an_hour() {
+    let calls = || Scene::Call(vec![("mine", json!({}))]);
+    let scenes = vec![calls(), calls(), Scene::Say("done")];
+    let (server, _model, _tools) = theatre_with(scenes, "responses: { erase_s: 0 }").await;
+    let erased = || server.number("SELECT count(*) FROM runs WHERE note IS NULL");
+    let offered = [function("mine")];
+    let mut input = vec![json!({ "role": "user", "content": "go" })];
+    for lap in 0..2 {
+        let made = server.respond(Mode::Streamed, unkept(with(ask_with("", &offered), json!({ "input": input })))).await;
+        until("only what was gone on from is erased", || async { (erased() == lap).then_some(()) }).await;
+        let call = made.items("function_call")[0].clone();
+        let result = output(&call, "seen");
+        input.extend([call, result]);
+    }
+    let made = server.respond(Mode::Streamed, unkept(with(ask_with("", &offered), json!({ "input": input })))).await;
+    assert_eq!((made.status(), made.text().as_str()), ("completed", "done"));
+    until("nothing waits any more", || async { (erased() == 3).then_some(()) }).await;
+}

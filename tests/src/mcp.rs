@@ -32,6 +32,8 @@ pub struct McpManners {
     pub more_tools: usize,
     /// How long it takes to list its tools.
     pub list_ms: u64,
+    /// How many megabytes its list of tools has beyond them.
+    pub list_megabytes: usize,
     /// How long it takes to open a session.
     pub open_ms: u64,
     /// Who does not show this as `Authorization` is turned away, with what was shown repeated.
@@ -44,6 +46,8 @@ pub struct McpManners {
     pub redirect: Option<String>,
     /// Whether it has a stream for what it says on its own.
     pub announces: bool,
+    /// The start of a tool that gets no answer for as long as this stands, counted from 1.
+    pub holds: Option<(&'static str, usize)>,
 }
 
 impl Default for McpManners {
@@ -53,12 +57,14 @@ impl Default for McpManners {
             page: None,
             more_tools: 0,
             list_ms: 0,
+            list_megabytes: 0,
             open_ms: 0,
             authorization: None,
             only_newest: false,
             loses_badly: false,
             redirect: None,
             announces: true,
+            holds: None,
         }
     }
 }
@@ -282,6 +288,9 @@ async fn ask(State(desk): State<Arc<Desk>>, headers: HeaderMap, axum::Json(messa
         "tools/list" => {
             desk.book().lists += 1;
             tokio::time::sleep(Duration::from_millis(manners.list_ms)).await;
+            if manners.list_megabytes > 0 {
+                return flood(Running::new(&desk, method), &id, manners.list_megabytes);
+            }
             answer(&manners, id, list(&manners, &message["params"]["cursor"]))
         }
         "tools/call" => call(&desk, &manners, id, &message["params"]).await,
@@ -385,8 +394,15 @@ async fn call(desk: &Arc<Desk>, manners: &McpManners, id: Value, params: &Value)
     let tool = params["name"].as_str().unwrap_or_default().to_owned();
     let arguments = params["arguments"].clone();
     let call_id = params["_meta"]["windlass/call_id"].as_str().map(str::to_owned);
-    desk.book().starts.push(McpStart { tool: tool.clone(), arguments: arguments.clone(), call_id });
+    let nth = {
+        let mut book = desk.book();
+        book.starts.push(McpStart { tool: tool.clone(), arguments: arguments.clone(), call_id });
+        book.starts.iter().filter(|start| start.tool == tool).count()
+    };
     let running = Running::new(desk, &tool);
+    while desk.manners().holds == Some((tool.as_str(), nth)) {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
     let text = |text: String| json!({ "content": [{ "type": "text", "text": text }] });
     let result = match tool.as_str() {
         "echo" => text(arguments["text"].as_str().unwrap_or_default().to_owned()),

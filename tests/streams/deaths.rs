@@ -4,9 +4,9 @@ use std::{collections::BTreeSet, fmt::Write as _, io::Write as _, process::Comma
 
 use futures_util::StreamExt;
 use serde_json::Value;
-use windlass_tests::{Store, binary, responses::Grammar};
+use windlass_tests::{Store, Told, binary, responses::Grammar};
 
-use crate::story::{Death, Story, Telling, essence};
+use crate::story::{Death, Decision, Story, Telling, essence};
 
 /// Servers that run at the same time.
 const AT_ONCE: usize = 4;
@@ -22,32 +22,58 @@ const MOMENTS_LONG: u64 = 200;
 const PASSED: [&str; 7] =
     ["commit.enqueue", "commit.announce", "commit.suspend", "commit.resume", "commit.end", "effect.model_call", "effect.tool_start"];
 
+/// What a person may wish for a write that was cut while it was at it, the first one or the second.
+const IN_WRITES: [(usize, &str); 4] = [(1, "tell"), (2, "record"), (1, "release"), (2, "release")];
+
+/// What came of all tellings.
+#[derive(Default)]
+struct Table {
+    died: BTreeSet<String>,
+    /// Tellings in which a call waited for a person.
+    parked: usize,
+    violations: Vec<String>,
+}
+
+impl Table {
+    fn add(&mut self, more: Table) {
+        self.died.extend(more.died);
+        self.parked += more.parked;
+        self.violations.extend(more.violations);
+    }
+
+    /// The end of a table's line, and whether it is what it must be.
+    fn check(&self, story: &Story) {
+        assert!(self.violations.is_empty(), "{}", self.violations.join("\n"));
+        assert_eq!(self.parked > 0, story.writes, "{} tellings parked", self.parked);
+    }
+}
+
 /// Dies at every point there is.
 pub async fn at_every_point(story: &'static Story) {
     let points = points();
     let deaths =
         |points: &[String], nth: u32| points.iter().map(|point| (point.clone(), Death::AtPoint(format!("{point}:{nth}")))).collect();
-    let (mut died, mut violations) = die(story, deaths(&points, 1)).await;
-    let passed: Vec<String> = died.iter().cloned().collect();
+    let mut table = die(story, deaths(&points, 1)).await;
+    let passed: Vec<String> = table.died.iter().cloned().collect();
     for nth in LATER {
-        let (again, more) = die(story, deaths(&passed, nth)).await;
-        died.extend(again);
-        violations.extend(more);
+        table.add(die(story, deaths(&passed, nth)).await);
     }
+    let died = &table.died;
     for kind in PASSED {
         for when in ["before", "after"] {
             assert!(died.contains(&format!("{kind}.{when}")), "no telling died {when} {kind}");
         }
     }
     say(&format!(
-        "stream deaths ({}, {}): {} points, reached: {}, violations: {}",
+        "stream deaths ({}, {}): {} points, reached: {}, parked: {}, violations: {}",
         story.name,
         store(),
         points.len(),
         died.len(),
-        violations.len()
+        table.parked,
+        table.violations.len()
     ));
-    assert!(violations.is_empty(), "{}", violations.join("\n"));
+    table.check(story);
 }
 
 /// Dies at moments that nothing is known of but that they are spread over the whole telling.
@@ -60,20 +86,29 @@ pub async fn at_random_moments(story: &'static Story) {
     let step = (length / moments).max(1);
     let after = |n: u64| (n * length / moments) + scramble(seed ^ n) % step;
     let deaths = (0..moments).map(|n| (format!("moment {n}"), Death::After(after(n)))).collect();
-    let (died, violations) = die(story, deaths).await;
+    let mut table = die(story, deaths).await;
+    let in_the_middle = table.died.len();
+    // A write is over in no time, so that hardly a moment falls into one: some are waited for.
+    let in_writes = IN_WRITES.iter().filter(|_| story.writes);
+    let cut = die(story, in_writes.map(|(nth, wish)| (format!("in write {nth}, {wish}"), Death::InWrite(*nth, wish))).collect()).await;
+    let is_each_cut = cut.parked == cut.died.len();
+    let in_a_write = cut.died.len();
+    table.add(cut);
     say(&format!(
-        "stream deaths ({}, {}): {moments} moments of seed {seed}, in the middle: {}, violations: {}",
+        "stream deaths ({}, {}): {moments} moments of seed {seed}, in the middle: {in_the_middle}, in a write: {in_a_write}, parked: {}, \
+         violations: {}",
         story.name,
         store(),
-        died.len(),
-        violations.len()
+        table.parked,
+        table.violations.len()
     ));
-    assert!(violations.is_empty(), "{}", violations.join("\n"));
-    assert!(died.len() as u64 * 2 > moments, "most moments fall into the telling");
+    table.check(story);
+    assert!(is_each_cut && in_a_write == if story.writes { IN_WRITES.len() } else { 0 }, "what is cut is parked");
+    assert!(in_the_middle as u64 * 2 > moments, "most moments fall into the telling");
 }
 
 /// Tells the story once for every death. Returns the deaths that happened, and what was wrong.
-async fn die(story: &'static Story, deaths: Vec<(String, Death)>) -> (BTreeSet<String>, Vec<String>) {
+async fn die(story: &'static Story, deaths: Vec<(String, Death)>) -> Table {
     let whole = story.tell(Death::Never).await;
     let reference = Arc::new(essence(&whole.events));
     assert_eq!(faults(story, &whole, &reference), Vec::<String>::new(), "the telling that nobody interrupts");
@@ -82,23 +117,24 @@ async fn die(story: &'static Story, deaths: Vec<(String, Death)>) -> (BTreeSet<S
         tokio::spawn(async move {
             let told = story.tell(death.clone()).await;
             let wrong = faults(story, &told, &reference).into_iter().map(|fault| format!("{death:?}: {fault}")).collect::<Vec<_>>();
-            (name, told.deaths, wrong)
+            (name, told.deaths, !told.decisions.is_empty(), wrong)
         })
     });
     let outcomes: Vec<_> = tellings.buffer_unordered(AT_ONCE).collect().await;
-    let (mut died, mut violations) = (BTreeSet::new(), Vec::new());
+    let mut table = Table::default();
     for outcome in outcomes {
         match outcome {
-            Ok((name, deaths, wrong)) => {
+            Ok((name, deaths, is_parked, wrong)) => {
                 if deaths > 0 {
-                    died.insert(name);
+                    table.died.insert(name);
                 }
-                violations.extend(wrong);
+                table.parked += usize::from(is_parked);
+                table.violations.extend(wrong);
             }
-            Err(panic) => violations.push(format!("a telling panicked: {panic}")),
+            Err(panic) => table.violations.push(format!("a telling panicked: {panic}")),
         }
     }
-    (died, violations)
+    table
 }
 
 fn faults(story: &Story, told: &Telling, reference: &[Value]) -> Vec<String> {
@@ -110,11 +146,18 @@ fn faults(story: &Story, told: &Telling, reference: &[Value]) -> Vec<String> {
     if grammar.ended().is_none() {
         faults.push("it has no end".to_owned());
     }
-    let keys: BTreeSet<_> = told.writes.iter().map(|start| &start.call_id).collect();
-    if keys.len() != told.writes.len() {
-        faults.push(format!("a write started twice: {:?}", told.writes));
+    let data = |events: &[Told]| events.iter().map(|event| event.data.clone()).collect::<Vec<_>>();
+    if data(&told.events) != data(&told.replayed) {
+        faults.push(format!("it is told otherwise afterwards: {}", difference(&data(&told.events), &data(&told.replayed))));
     }
-    if told.decisions == 0 {
+    for start in &told.writes {
+        let starts = told.writes.iter().filter(|other| other.call_id == start.call_id).count();
+        let is_let_run = |decision: &&Decision| decision.wish == "release" && Some(&decision.call_id) == start.call_id.as_ref();
+        if starts > 1 + told.decisions.iter().filter(is_let_run).count() {
+            faults.push(format!("a write started too often: {:?}", told.writes));
+        }
+    }
+    if told.decisions.is_empty() {
         let essence = essence(&told.events);
         if essence != reference {
             faults.push(difference(&essence, reference));

@@ -2,7 +2,7 @@
 
 use reqwest::Method;
 use serde_json::{Value, json};
-use windlass_tests::{EventStream, McpServer, McpStart, Next, Server, ServerBuilder, Told};
+use windlass_tests::{EventStream, McpServer, McpStart, Next, Server, ServerBuilder, Told, until};
 
 /// A story, and what must hold of it.
 pub struct Story {
@@ -20,16 +20,29 @@ pub const READS: Story = Story { name: "reads", calls: ["echo", "add", "echo"], 
 /// Tools of which one writes: cut by a death it waits for a person.
 pub const WRITES: Story = Story { name: "writes", calls: ["write_note", "add", "write_note"], writes: true };
 
+/// The tool that writes.
+const WRITE: &str = "write_note";
+
 /// What came of a telling.
 pub struct Telling {
     /// The events over all connections, in the order they came.
     pub events: Vec<Told>,
     /// How often the server died.
     pub deaths: u32,
-    /// How often a person had to decide.
-    pub decisions: u32,
+    /// The calls that a person had to decide about.
+    pub decisions: Vec<Decision>,
     /// Every start of the tool that writes.
     pub writes: Vec<McpStart>,
+    /// The stream once more from its beginning, to somebody who comes when all is over.
+    pub replayed: Vec<Told>,
+}
+
+/// What a person decided about a call that a death had cut.
+pub struct Decision {
+    /// The call's key.
+    pub call_id: String,
+    /// What is to be done with it.
+    pub wish: &'static str,
 }
 
 /// How the server dies.
@@ -41,6 +54,17 @@ pub enum Death {
     AtPoint(String),
     /// So many milliseconds after it was asked.
     After(u64),
+    /// While the tool that writes is at it for this time, counted from 1. What a person then wishes.
+    InWrite(usize, &'static str),
+}
+
+impl Death {
+    fn wish(&self) -> &'static str {
+        match self {
+            Death::InWrite(_, wish) => wish,
+            Death::Never | Death::AtPoint(_) | Death::After(_) => "tell",
+        }
+    }
 }
 
 impl Story {
@@ -69,18 +93,39 @@ impl Story {
         if let Death::AtPoint(point) = &death {
             builder = builder.env("WINDLASS_CRASH_AT", point);
         }
-        let client = Client { server: builder.start().await, events: Vec::new(), id: None, deaths: 0, decisions: 0 };
-        if let Death::After(ms) = death {
-            let pid = client.server.pid();
-            tokio::spawn(async move {
-                tokio::time::sleep(std::time::Duration::from_millis(ms)).await;
-                let pid = rustix::process::Pid::from_raw(pid as i32).expect("a process id");
-                let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
-            });
-        }
-        let client = client.follow_to_the_end().await;
-        Telling { events: client.events, deaths: client.deaths, decisions: client.decisions, writes: tools.starts("write_note") }
+        let wish = death.wish();
+        let client = Client { server: builder.start().await, events: Vec::new(), id: None, deaths: 0, decisions: Vec::new(), wish };
+        let pid = client.server.pid();
+        let following = client.follow_to_the_end();
+        let client = match death {
+            Death::Never | Death::AtPoint(_) => following.await,
+            Death::After(ms) => {
+                let kills = async {
+                    tokio::time::sleep(std::time::Duration::from_millis(ms)).await;
+                    kill(pid);
+                };
+                tokio::join!(following, kills).0
+            }
+            Death::InWrite(nth, _) => {
+                tools.behave(|manners| manners.holds = Some((WRITE, nth)));
+                let kills = async {
+                    tools.runs(WRITE, 1).await;
+                    until("that write is at it", || async { (tools.starts(WRITE).len() == nth).then_some(()) }).await;
+                    kill(pid);
+                    tools.behave(|manners| manners.holds = None);
+                };
+                tokio::join!(following, kills).0
+            }
+        };
+        let replayed = client.server.replay(client.id.as_deref().expect("a response has an id")).await;
+        let Client { events, deaths, decisions, .. } = client;
+        Telling { events, deaths, decisions, writes: tools.starts(WRITE), replayed }
     }
+}
+
+fn kill(pid: u32) {
+    let pid = rustix::process::Pid::from_raw(pid as i32).expect("a process id");
+    let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
 }
 
 struct Client {
@@ -88,7 +133,8 @@ struct Client {
     events: Vec<Told>,
     id: Option<String>,
     deaths: u32,
-    decisions: u32,
+    decisions: Vec<Decision>,
+    wish: &'static str,
 }
 
 impl Client {
@@ -143,16 +189,22 @@ impl Client {
         }
     }
 
-    /// A person tells the model that nobody knows. False if the server died meanwhile.
+    /// A person does as they wish with every parked call. False if the server died meanwhile.
     async fn decide(&mut self) -> bool {
         let run = self.id.as_ref().expect("a parked response has an id").replace("resp_", "run_");
         let Some(view) = self.server.try_get(&format!("/v1/windlass/runs/{run}")).await else { return false };
         let open = view.ok()["calls"]["open"].as_array().expect("open calls are a list").clone();
         for call in open.iter().filter(|call| call["progress"] == "parked") {
-            let body = json!({ "run_id": run, "tool_call_id": call["tool_call_id"], "action": "tell" });
+            let mut body = json!({ "run_id": run, "tool_call_id": call["tool_call_id"], "action": self.wish });
+            if self.wish == "record" {
+                body["result"] = json!("written");
+            }
             let Some(answer) = self.server.try_post("/v1/windlass/reconcile", body).await else { return false };
             assert!(answer.status == 200 || answer.code() == "not_parked", "{answer:?}");
-            self.decisions += u32::from(answer.status == 200);
+            if answer.status == 200 {
+                let call_id = call["tool_call_id"].as_str().expect("a call has a key").to_owned();
+                self.decisions.push(Decision { call_id, wish: self.wish });
+            }
         }
         true
     }

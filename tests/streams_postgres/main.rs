@@ -2,6 +2,7 @@
 
 #[path = "../streams/deaths.rs"]
 mod deaths;
+mod nodes;
 #[path = "../streams/rare.rs"]
 mod rare;
 #[path = "../streams/story.rs"]
@@ -20,6 +21,11 @@ async fn s_07_a_stream_goes_on_where_it_broke_off_whenever_the_server_dies() {
 #[tokio::test(flavor = "multi_thread")]
 async fn s_06_a_write_in_a_stream_starts_once_wherever_the_server_dies() {
     deaths::at_every_point(&story::WRITES).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s_06_a_write_in_a_stream_starts_once_whenever_the_server_dies() {
+    deaths::at_random_moments(&story::WRITES).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -38,7 +38,7 @@ pub use responses::ResponsesSettings;
 pub use responses::fuzzing;
 
 use error::ApiError;
-use responses::{Attended, Holders, WireError, is_ours};
+use responses::{Attended, Holders, WireError, expect_readers, is_ours};
 
 /// What every handler has at hand. Cheap to clone.
 #[derive(Clone)]
@@ -71,6 +71,7 @@ impl DoorState {
 
 /// All doors as one service. Everything but `/healthz` and `/readyz` needs a token, unknown paths included.
 pub fn router(state: DoorState) -> Router {
+    expect_readers(&state);
     Router::new()
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))

@@ -35,7 +35,7 @@ use axum::{
     routing::{get, post},
 };
 
-pub(crate) use attended::Attended;
+pub(crate) use attended::{Attended, expect_readers};
 pub(crate) use error::WireError;
 pub(crate) use socket::Holders;
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tokio::sync::mpsc;
-use windlass_kernel::{AgentKey, Tenant, ToolName};
+use windlass_kernel::{AgentKey, RunId, Tenant, ToolName};
 use windlass_ports::Ring;
 
 use crate::engine::Inner;
@@ -40,6 +40,13 @@ impl Inner {
                 self.look(agent);
             }
             Ring::Tool(tenant, tool) => self.tool_news.tell(&(tenant.clone(), tool.clone())),
+            Ring::Quiet(agent, run, events) => {
+                // Whoever rang has looked itself whether it is anybody's.
+                if self.workers.has(agent) {
+                    let (inner, agent, run, events) = (self.clone(), agent.clone(), *run, *events);
+                    self.tasks.spawn(async move { inner.quiet(&agent, run, events).await });
+                }
+            }
         }
     }
 
@@ -79,6 +86,11 @@ impl Inner {
         self.crash.before_effect("ring");
         self.ring_elsewhere(|| Ring::Work(agent.clone()));
         self.crash.after_effect("ring");
+    }
+
+    /// A run that may be worked on elsewhere should give a sign of life.
+    pub fn ask_elsewhere(&self, agent: &AgentKey, run: RunId, events: u64) {
+        self.ring_elsewhere(|| Ring::Quiet(agent.clone(), run, events));
     }
 
     fn ring_elsewhere(&self, ring: impl FnOnce() -> Ring) {

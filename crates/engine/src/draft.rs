@@ -83,8 +83,8 @@ impl Draft {
         }
     }
 
-    /// The commit of everything gathered.
-    pub fn into_commit(self, id: RunId, node: NodeId, now: Timestamp) -> Commit {
+    /// The commit of everything gathered, for a run that goes on from another or not.
+    pub fn into_commit(self, id: RunId, follows: Option<RunId>, node: NodeId, now: Timestamp) -> Commit {
         Commit {
             kind: self.kind.unwrap_or(CommitKind::Note),
             run: id,
@@ -98,6 +98,7 @@ impl Draft {
             messages: self.messages,
             consumed: self.consumed,
             settles: self.settles,
+            follows,
             now,
         }
     }

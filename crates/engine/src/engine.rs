@@ -14,6 +14,7 @@ use windlass_ports::{
 };
 
 use crate::{
+    adopted::Adopted,
     api::{Action, EngineError, Enqueue, Enqueued, Reconcile, Reported, Stop, Stopped, ToolResult},
     bells,
     crash::CrashPoints,
@@ -84,6 +85,7 @@ pub(crate) struct Inner {
     pub workers: Workers,
     pub tasks: Tasks,
     pub lease: Lease,
+    pub adopted: Adopted,
     /// Rings when there is room for a worker again and somebody was turned away.
     pub room: Notify,
     /// Rings after commits, for the publisher.
@@ -119,6 +121,7 @@ impl Engine {
             tasks: Tasks::new(parts.life),
             lease: Lease::new(parts.settings.lease_ms),
             settings: parts.settings,
+            adopted: Adopted::default(),
             gates: Gates::default(),
             workers: Workers::default(),
             room: Notify::new(),
@@ -164,6 +167,7 @@ impl Engine {
             note: key.as_ref().map(|request| bytes::Bytes::copy_from_slice(&request.asked)),
             erase_ms: None,
             takes: None,
+            follows: None,
             conversation: None,
             at: self.now(),
         };
@@ -190,10 +194,20 @@ impl Engine {
         let wishes = Wishes { tools: Some(vec![action.tool]), ..Wishes::default() };
         let dedupe = Some(dedupe);
         let manifest = self.pin(&action.agent.agent, wishes)?;
-        let kind = MessageKind::UiAction;
-        let (note, erase_ms, takes, at) = (None, None, None, self.now());
-        let new =
-            NewTurn { agent: action.agent, kind, manifest, dedupe, input, parent: None, note, erase_ms, takes, conversation: None, at };
+        let new = NewTurn {
+            agent: action.agent,
+            kind: MessageKind::UiAction,
+            manifest,
+            dedupe,
+            input,
+            parent: None,
+            note: None,
+            erase_ms: None,
+            takes: None,
+            follows: None,
+            conversation: None,
+            at: self.now(),
+        };
         let id = RunId(self.inner.ids.fresh());
         enqueued(id, self.submit(id, new, action.lineage, Opening::Act(requested)).await?)
     }
@@ -334,6 +348,11 @@ impl Engine {
                 () = tokio::time::sleep(Duration::from_millis(20)) => {}
             }
         }
+    }
+
+    /// Runs as this process takes them from one that is gone, some of them more than once. For one listener, from the engine's start.
+    pub fn adopted(&self) -> Option<mpsc::Receiver<(AgentKey, RunId)>> {
+        self.inner.adopted.listen()
     }
 
     /// Whether the engine takes no new work any more.

@@ -1,9 +1,14 @@
 //! Reading along with a run while it goes on.
 
+use std::sync::Arc;
+
 use windlass_kernel::{AgentKey, RunId, Tenant};
 use windlass_ports::StoreError;
 
-use crate::{engine::Engine, note::Note};
+use crate::{
+    engine::{Engine, Inner},
+    note::Note,
+};
 
 /// Words that were announced and stand in no item yet, in their pieces.
 #[derive(Debug, Default)]
@@ -33,11 +38,21 @@ impl Engine {
     /// unless something has happened since.
     pub async fn quiet(&self, agent: &AgentKey, run: RunId, events: u64) {
         let inner = self.inner();
-        match inner.live.find(run) {
+        inner.quiet(agent, run, events).await;
+        if inner.live.find(run).is_none() {
+            inner.ask_elsewhere(agent, run, events);
+        }
+    }
+}
+
+impl Inner {
+    /// Has the run give a sign of life, if it is this process's or nobody's.
+    pub async fn quiet(self: &Arc<Self>, agent: &AgentKey, run: RunId, events: u64) {
+        match self.live.find(run) {
             // While the model speaks, its words are the stream, and the sign of life is one of them.
             Some(words) => words.quiet.notify_one(),
             None => {
-                if let Some(desk) = inner.desk(agent, inner.settings.workers_max) {
+                if let Some(desk) = self.desk(agent, self.settings.workers_max) {
                     desk.leave(Note::Quiet(run, events)).await;
                 }
             }

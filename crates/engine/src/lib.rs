@@ -4,6 +4,7 @@
 //! that effects start only from committed rows, and that nothing committed is ever left lying.
 
 mod abandon;
+mod adopted;
 mod api;
 mod bells;
 mod compaction;

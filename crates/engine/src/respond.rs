@@ -32,7 +32,7 @@ pub struct Respond {
     pub parent: Option<BoxRange>,
     /// The conversation it is said in, whose agent it has then.
     pub conversation: Option<InConversation>,
-    /// Calls that an earlier run left behind, which this one makes first.
+    /// The earlier run that this one goes on from, with the calls that it left behind: this one makes them first.
     pub left: Option<LeftCalls>,
     /// What the door wants to know again.
     pub note: Bytes,
@@ -44,7 +44,7 @@ pub struct Respond {
     pub lineage: Lineage,
 }
 
-/// Calls that a run left behind.
+/// Calls that a run left behind, if any, when it waited for its client.
 #[derive(Clone, Debug)]
 pub struct LeftCalls {
     /// Which run.
@@ -89,14 +89,17 @@ impl Engine {
         let id = RunId(inner.ids.fresh());
         let mut input = request.input.into_iter().map(|(kind, content)| self.item(kind, content)).collect::<Result<Vec<_>, _>>()?;
         let mut opening = Opening::Ask;
-        let mut takes = None;
+        let (mut takes, mut follows) = (None, None);
         if let Some(left) = request.left {
+            follows = Some(left.run);
+            takes = follows.filter(|_| !left.calls.is_empty());
             // The calls stand in the context too: whoever enters the run later finds them there.
             for (number, call) in left.calls.iter().filter(|_| !left.is_placed) {
                 input.push(self.item(ItemKind::Call, content::taken_call(*number, call, Some(*number)))?);
             }
-            takes = Some(left.run);
-            opening = Opening::TakeOver(left.calls);
+            if takes.is_some() {
+                opening = Opening::TakeOver(left.calls);
+            }
         }
         let agent = match request.conversation {
             Some(asked) => conversation_agent(&request.tenant, asked.id),
@@ -116,6 +119,7 @@ impl Engine {
             note: Some(request.note),
             erase_ms: request.erase_ms,
             takes,
+            follows,
             conversation: request.conversation,
             at: inner.clock.now(),
         };

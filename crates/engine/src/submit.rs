@@ -31,6 +31,8 @@ pub(crate) struct NewTurn {
     pub erase_ms: Option<u64>,
     /// The run whose calls it takes over.
     pub takes: Option<RunId>,
+    /// The run that it goes on from, if that one waited for it.
+    pub follows: Option<RunId>,
     /// The conversation it is said in.
     pub conversation: Option<InConversation>,
     /// When it was asked for.
@@ -103,11 +105,12 @@ impl Engine {
             agent: new.agent,
             dedupe: new.dedupe,
             lineage,
-            enter: Some(draft.into_commit(id, inner.node, now)),
+            enter: Some(draft.into_commit(id, new.follows, inner.node, now)),
             manifest: new.manifest,
             note: new.note,
             erase_ms: new.erase_ms,
             takes: new.takes,
+            follows: new.follows,
             conversation: new.conversation,
             context,
             output,

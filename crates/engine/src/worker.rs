@@ -266,7 +266,7 @@ impl Worker {
     async fn commit(&mut self, draft: Draft, now: Timestamp) -> Result<Committed, StoreError> {
         let run = self.held.run().expect("a draft is made from a held run");
         let guard = run.guard(&self.agent);
-        let commit = draft.into_commit(run.id, self.inner.node, now);
+        let commit = draft.into_commit(run.id, run.follows, self.inner.node, now);
         self.send(guard, commit).await
     }
 

@@ -1,6 +1,6 @@
 //! A hint that there is work. It carries no meaning: losing every ring costs latency, never work.
 
-use windlass_kernel::{AgentKey, Tenant, ToolName};
+use windlass_kernel::{AgentKey, RunId, Tenant, ToolName};
 
 /// What one process tells the others. Equal rings say no more than one of them.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -11,6 +11,9 @@ pub enum Ring {
     Work(AgentKey),
     /// A call of the tool may have become claimable.
     Tool(Tenant, ToolName),
+    /// Somebody who follows the agent's run has heard nothing for a while, since its journal had so many events: whoever works on it
+    /// should give a sign of life.
+    Quiet(AgentKey, RunId, u64),
 }
 
 /// Reaches the other processes that share this one's store.

@@ -30,6 +30,8 @@ pub struct NewRun {
     pub erase_ms: Option<u64>,
     /// The earlier run whose calls it takes over. Only one run ever does.
     pub takes: Option<RunId>,
+    /// The earlier run that waited for its client, and that this one goes on from. When this one is over, that one need not wait.
+    pub follows: Option<RunId>,
     /// The conversation it is part of, whose agent it has. It begins after what was said there, and what it says is said there.
     pub conversation: Option<InConversation>,
     /// What it reads.

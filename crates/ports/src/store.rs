@@ -162,6 +162,8 @@ pub struct Commit {
     pub consumed: Vec<MessageId>,
     /// Whether announced words are settled: they stand in an item now, or are forgotten.
     pub settles: bool,
+    /// The run that this one goes on from: with this one's end it need not wait for a follow-up any more.
+    pub follows: Option<RunId>,
     /// When.
     pub now: Timestamp,
 }
@@ -377,6 +379,8 @@ pub struct LoadedRun {
     pub state: Run,
     /// What it may do.
     pub manifest: Arc<Manifest>,
+    /// The run that it goes on from, if that one waited for it.
+    pub follows: Option<RunId>,
     /// The turn's own inbox row, until it is entered.
     pub turn: Option<MessageId>,
     /// Calls a service holds, and until when.

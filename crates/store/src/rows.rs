@@ -91,8 +91,12 @@ pub struct RunRow {
     pub note: Option<Bytes>,
     /// How long after its end it is erased.
     pub erase_ms: Option<u64>,
+    /// How long after its end it is kept at the least, though its time would have come.
+    pub held_ms: u64,
     /// The earlier run whose calls it takes over.
     pub takes: Option<RunId>,
+    /// The earlier run that it goes on from, if that one waited for it.
+    pub follows: Option<RunId>,
     /// What it reads.
     pub context: BoxId,
     /// Where it writes.
@@ -148,7 +152,7 @@ pub struct RunChange {
     /// When it was over.
     pub ended_at: Option<Timestamp>,
     /// How long after its end it is kept at the least; nothing to a run that is never erased.
-    pub kept_ms: u64,
+    pub held_ms: u64,
 }
 
 /// What is erased of a run that has ended.
@@ -425,6 +429,9 @@ pub trait Rows: Reads + ConversationRows + AnswerRows {
     fn insert_run(&mut self, run: &RunRow) -> Outcome<()>;
     /// Changes a run. One that ends is to be erased its time later, if it has one.
     fn update_run(&mut self, change: &RunChange) -> Outcome<()>;
+    /// The follow-up of a run is over: the run is kept for its own time from now on, and no longer than it was to be. One that is
+    /// not there, not the tenant's or never erased is left alone.
+    fn release_run(&mut self, tenant: &Tenant, run: RunId, now: Timestamp) -> Outcome<()>;
     /// Makes a queued run the active one; its state is untouched.
     fn activate_run(&mut self, run: RunId, epoch: Epoch) -> Outcome<()>;
     /// Stores a manifest unless its hash is known.

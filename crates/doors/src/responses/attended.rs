@@ -1,13 +1,16 @@
 //! Who reads which response in this process. A response that is not kept ends when nobody is left who could want it.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, btree_map::Entry},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use windlass_engine::{Engine, Stop};
 use windlass_kernel::{AgentKey, RunId, Tenant};
+
+use super::note::Note;
+use crate::DoorState;
 
 /// How long a reader is waited for that may be gone already: a connection that broke is noticed a moment later.
 const GRACE: Duration = Duration::from_secs(1);
@@ -57,6 +60,32 @@ impl Attended {
     pub(super) fn attend(&self, engine: &Engine, agent: &AgentKey, run: RunId, patience: Option<Duration>) -> Attendance {
         self.lock().entry(run).or_default().count += 1;
         Attendance { attended: self.clone(), engine: engine.clone(), agent: agent.clone(), run, patience }
+    }
+
+    /// A run was read at a process that is gone, if it was read at all: its reader may come back here.
+    pub(super) fn expect(&self, engine: &Engine, agent: &AgentKey, run: RunId, patience: Duration) {
+        match self.lock().entry(run) {
+            // It is here, or waited for already.
+            Entry::Occupied(_) => return,
+            Entry::Vacant(unread) => drop(unread.insert(Readers { leaves: 1, ..Readers::default() })),
+        }
+        self.give_up_later(engine, agent, run, 1, patience);
+    }
+
+    /// Stops a run in a while, unless somebody comes back.
+    fn give_up_later(&self, engine: &Engine, agent: &AgentKey, run: RunId, leaves: u64, patience: Duration) {
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let (attended, engine, agent) = (self.clone(), engine.clone(), agent.clone());
+        runtime.spawn(async move {
+            tokio::time::sleep(patience).await;
+            if !attended.is_given_up(run, leaves) {
+                return;
+            }
+            let stop = Stop { agent, run, reason: "its client went away".into(), epoch: None, source: None, key: None };
+            if let Err(error) = engine.stop(stop).await {
+                tracing::debug!(%run, %error, "a response without a reader was over before it could be stopped");
+            }
+        });
     }
 
     /// A request is on its way to a reader. `None` if another of that key is.
@@ -116,25 +145,34 @@ impl Drop for Attendance {
         if left.count > 0 {
             return;
         }
-        if self.patience.is_none() || left.served {
+        let Some(patience) = self.patience.filter(|_| !left.served) else {
             readers.remove(&self.run);
             return;
-        }
+        };
         left.leaves += 1;
         let leaves = left.leaves;
         drop(readers);
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        let (attended, engine, agent, run) = (self.attended.clone(), self.engine.clone(), self.agent.clone(), self.run);
-        let patience = self.patience.unwrap_or_default();
-        runtime.spawn(async move {
-            tokio::time::sleep(patience).await;
-            if !attended.is_given_up(run, leaves) {
-                return;
-            }
-            let stop = Stop { agent, run, reason: "its client went away".into(), epoch: None, source: None, key: None };
-            if let Err(error) = engine.stop(stop).await {
-                tracing::debug!(%run, %error, "a response without a reader was over before it could be stopped");
-            }
-        });
+        self.attended.give_up_later(&self.engine, &self.agent, self.run, leaves, patience);
     }
+}
+
+/// Waits for the readers of responses that are not kept, and whose process is gone, as if they had just left.
+pub(crate) fn expect_readers(state: &DoorState) {
+    let (Ok(runtime), Some(mut adopted)) = (tokio::runtime::Handle::try_current(), state.engine.adopted()) else { return };
+    let state = state.clone();
+    runtime.spawn(async move {
+        while let Some((agent, run)) = adopted.recv().await {
+            let view = match state.engine.views().run(&agent.tenant, run).await {
+                Ok(view) => view,
+                Err(error) => {
+                    tracing::warn!(%run, %error, "nobody knows whether a response is kept; it goes on");
+                    continue;
+                }
+            };
+            let note = view.and_then(|view| Note::read(&view.note?));
+            if note.is_some_and(|note| !note.store) {
+                state.attended.expect(&state.engine, &agent, run, Duration::from_millis(state.responses.join_ms));
+            }
+        }
+    });
 }

@@ -81,7 +81,7 @@ pub(super) enum Order {
 
 /// What a conversation gets that its client sent again without what we know of it.
 pub(super) struct Placed {
-    /// The calls that the run has to make first.
+    /// The response that is gone on from, with the calls that the run has to make first.
     pub left: Option<LeftCalls>,
     /// Runs whose calls stand where they were left behind for them.
     pub takers: BTreeSet<RunId>,
@@ -99,16 +99,21 @@ pub(super) async fn place(
     items: &[Value],
 ) -> Result<Placed, WireError> {
     let mut placed = Placed { left: None, takers: BTreeSet::new(), places: Vec::new() };
-    for (run, lap) in laps.iter().filter(|(_, lap)| !lap.ours.is_empty()) {
+    for (run, lap) in laps {
         let clients = clients_of(*run, lap, items);
-        if clients.is_empty() {
+        if clients.is_empty() && !lap.ours.is_empty() {
             continue;
         }
         let is_next = Some(*run) == next;
-        let mut results = Vec::new();
         if is_next {
+            // Also one that left nothing behind has waited for this.
             placed.left = Some(LeftCalls { run: *run, calls: lap.ours.clone(), is_placed: true });
-        } else {
+        }
+        if lap.ours.is_empty() {
+            continue;
+        }
+        let mut results = Vec::new();
+        if !is_next {
             let taker = state.engine.views().run_taking(caller.tenant(), *run).await?;
             let Some(taker) = taker.filter(|taker| !has_calls_of(items, *taker)) else { continue };
             results = match taken_results(state, caller, taker).await? {
@@ -155,13 +160,14 @@ fn beside(lap: &Lap, clients: &[(usize, CallNumber)], is_next: bool, results: It
 
 /// Starts a run, with the calls that the response before it left behind.
 pub(super) async fn start(state: &DoorState, caller: &Caller, mut request: Respond) -> Result<Responded, WireError> {
-    if request.left.is_none() {
+    let Some(left) = request.left.clone().filter(|left| !left.calls.is_empty()) else {
         return Ok(state.engine.respond(request).await?);
-    }
+    };
     match state.engine.respond(request.clone()).await {
         Err(EngineError::TakenBefore(by)) => {
             // The other branch ran the calls that were left behind: this one gets what they brought.
-            let is_placed = request.left.take().is_some_and(|left| left.is_placed);
+            let is_placed = left.is_placed;
+            request.left = Some(LeftCalls { calls: Vec::new(), ..left });
             let results = taken_results(state, caller, by).await?.ok_or_else(|| {
                 let message = "another follow-up of the same response is running its tool calls; try again when they are done";
                 WireError::conflict("tool_calls_running", message).at(if is_placed { "input" } else { "previous_response_id" })

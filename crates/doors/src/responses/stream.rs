@@ -135,7 +135,7 @@ impl Events {
     }
 
     /// Waits for news. After a while without any, the run is asked for a sign of life that every reader of the stream gets; should
-    /// that fail too, because another process has the run, the connection has to be kept open without an event.
+    /// that fail too, because a process that cannot be reached has the run, the connection has to be kept open without an event.
     async fn is_silent(&mut self) -> bool {
         let quiet = self.quiet_since.elapsed();
         let limit = if self.nudged { self.heartbeat + Duration::from_millis(PATIENCE_MS) } else { self.heartbeat };

@@ -26,6 +26,9 @@ impl Worker {
             self.held.abandon();
             return Ok(None);
         }
+        if loaded.head.owner != Some(self.inner.node) && !loaded.head.owner_lives {
+            self.inner.adopted.tell(&self.agent, run.id);
+        }
         let opening = self.opening(&run).await?;
         self.held.follow_words(self.open_words(&run).await?);
         if loaded.pending.iter().any(|message| message.kind == MessageKind::Stop) {

@@ -457,7 +457,7 @@ impl Worker {
                 draft.messages.push(stop_message(stop));
                 let stopped = Input::Stopped { reason: stop.reason.clone(), said: Said::default() };
                 draft.step(&view.manifest, stopped, now, self.inner.ids.as_ref());
-                let commit = draft.into_commit(stop.run, self.inner.node, now);
+                let commit = draft.into_commit(stop.run, None, self.inner.node, now);
                 self.inner.crash.before_commit(commit.kind);
                 let kind = commit.kind;
                 let outcome = self.inner.store.withdraw(self.agent.clone(), commit).await?;

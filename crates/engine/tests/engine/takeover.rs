@@ -109,6 +109,7 @@ fn c_002_a_commit_of_an_old_owner_is_fenced() {
             messages: Vec::new(),
             consumed: Vec::new(),
             settles: false,
+            follows: None,
             now: second.engine.now(),
         };
         let current = Guard { agent: a.clone(), status: after.head.status, epoch: after.head.epoch, run, seq: after.head.seq };

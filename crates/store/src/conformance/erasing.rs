@@ -95,7 +95,7 @@ pub async fn every_way_to_end_counts(store: Arc<dyn Full>) {
     assert_eq!(erasable(&store, START.plus_ms(61)).await, [queued.run, at_once.run, unentered.run]);
 }
 
-/// Where the next move is the client's, the content waits for it.
+/// Where the next move is the client's, the content waits for it; if nobody comes, for an hour.
 pub async fn a_follow_up_has_an_hour(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     let mut runs = Vec::new();
@@ -110,6 +110,83 @@ pub async fn a_follow_up_has_an_hour(store: Arc<dyn Full>) {
     assert_eq!(erasable(&store, START.plus_ms(FOLLOW_UP_MS - 1)).await, []);
     assert_eq!(erasable(&store, START.plus_ms(FOLLOW_UP_MS)).await, [runs[0]]);
     assert_eq!(erasable(&store, START.plus_ms(FOLLOW_UP_MS * 9)).await, runs[..2]);
+}
+
+/// A run that is erased a minute after its end, and goes on from another or from none.
+async fn follow(store: &Arc<dyn Full>, kit: &Kit, agent: &AgentKey, follows: Option<RunId>, at: Timestamp) -> RunId {
+    let mut new = kit.new_run(agent, at);
+    (new.erase_ms, new.follows) = (Some(60_000), follows);
+    let new = kit.entering(new);
+    let run = new.run;
+    assert!(matches!(store.enqueue(new).await.unwrap(), Enqueued::Entered { .. }));
+    run
+}
+
+/// Each of a chain waits for the one behind it and for no other, whatever that one ends with.
+pub async fn nobody_waits_once_the_follow_up_is_over(store: Arc<dyn Full>) {
+    let kit = Kit::new(&store);
+    let (a, b, c) = (agent("a"), agent("b"), agent("c"));
+    let first = follow(&store, &kit, &a, None, START).await;
+    kit.advance(&a, calls(&[HANDED_BACK]), START).await;
+    let second = follow(&store, &kit, &b, Some(first), START.plus_ms(500)).await;
+    assert_eq!(erasable(&store, START.plus_ms(FOLLOW_UP_MS - 1)).await, [], "it may still be needed");
+    kit.advance(&b, calls(&[HANDED_BACK]), START.plus_ms(1_000)).await;
+    assert_eq!(erasable(&store, START.plus_ms(60_999)).await, []);
+    assert_eq!(erasable(&store, START.plus_ms(FOLLOW_UP_MS)).await, [first]);
+    let third = follow(&store, &kit, &c, Some(second), START.plus_ms(1_500)).await;
+    kit.advance(&c, calls(&[LOOKUP]), START.plus_ms(1_600)).await;
+    assert_eq!(erasable(&store, START.plus_ms(FOLLOW_UP_MS)).await, [first], "a lap is no end");
+    kit.advance(&c, Input::Stopped { reason: String::new(), said: Said::default() }, START.plus_ms(2_000)).await;
+    assert_eq!(erasable(&store, START.plus_ms(61_000)).await, [first]);
+    assert_eq!(erasable(&store, START.plus_ms(61_999)).await, [first]);
+    let mut rest = erasable(&store, START.plus_ms(62_000)).await;
+    rest.sort_unstable();
+    let mut all = vec![first, second, third];
+    all.sort_unstable();
+    assert_eq!(rest, all);
+}
+
+/// The first end counts, an end after the hour nothing, and so does a stranger's. A queued one that is withdrawn is over too.
+pub async fn a_wait_is_never_made_longer(store: Arc<dyn Full>) {
+    let kit = Kit::new(&store);
+    let (a, late, kept, busy) = (agent("a"), agent("late"), agent("kept"), agent("busy"));
+    let mut waiting = Vec::new();
+    for agent in [&a, &late, &busy] {
+        waiting.push(follow(&store, &kit, agent, None, START).await);
+        kit.advance(agent, calls(&[HANDED_BACK]), START).await;
+    }
+    let [first, forgotten, withdrawn] = waiting[..] else { panic!("three runs") };
+    let unerased = kit.begin(&kept, START).await.0;
+    kit.advance(&kept, calls(&[HANDED_BACK]), START).await;
+    let hour = START.plus_ms(FOLLOW_UP_MS);
+    let ends = [
+        (&a, first, 10),
+        (&a, first, 900_000),
+        (&late, forgotten, FOLLOW_UP_MS - 30_000),
+        (&kept, unerased, 20),
+        (&kept, kit.run_id(), 30),
+    ];
+    for (agent, follows, ms) in ends {
+        follow(&store, &kit, agent, Some(follows), START).await;
+        kit.advance(agent, says("done"), START.plus_ms(ms)).await;
+    }
+    follow(&store, &kit, &foreign("a"), Some(withdrawn), START).await;
+    kit.advance(&foreign("a"), says("done"), START.plus_ms(40)).await;
+    let earlier = |found: Vec<RunId>| found.into_iter().filter(|run| waiting.contains(run)).collect::<Vec<_>>();
+    assert_eq!(earlier(erasable(&store, START.plus_ms(60_009)).await), []);
+    assert_eq!(earlier(erasable(&store, START.plus_ms(FOLLOW_UP_MS - 1)).await), [first]);
+    let mut all = earlier(erasable(&store, hour).await);
+    all.sort_unstable();
+    waiting.sort_unstable();
+    assert_eq!(all, waiting);
+    assert!(!erasable(&store, hour.plus_ms(FOLLOW_UP_MS)).await.contains(&unerased));
+    kit.begin(&busy, START).await;
+    let mut queued = kit.new_run(&busy, START);
+    queued.follows = Some(withdrawn);
+    assert!(matches!(store.enqueue(queued.clone()).await.unwrap(), Enqueued::Queued { .. }));
+    let stop = Input::Stopped { reason: String::new(), said: Said::default() };
+    store.withdraw(busy, kit.commit(queued.run, &queued.state, stop, START.plus_ms(50))).await.unwrap();
+    assert!(erasable(&store, START.plus_ms(60_050)).await.contains(&withdrawn));
 }
 
 /// Everything it was given and said, also what came late and what was never applied. That it was, and how it ended, stays.

@@ -195,6 +195,7 @@ impl Kit {
             note: None,
             erase_ms: None,
             takes: None,
+            follows: None,
             conversation: None,
             context,
             output,
@@ -237,6 +238,7 @@ impl Kit {
             messages: Vec::new(),
             consumed: Vec::new(),
             settles: false,
+            follows: None,
             now,
         }
     }
@@ -252,6 +254,7 @@ impl Kit {
         let run = loaded.run.as_ref().unwrap();
         let mut commit = self.commit(run.id, &run.state, input, now);
         commit.consumed.extend(run.turn);
+        commit.follows = run.follows;
         (guard(agent, &loaded), commit)
     }
 

@@ -128,6 +128,8 @@ macro_rules! conformance {
             erasing::a_run_is_erased_its_time_after_its_end;
             erasing::every_way_to_end_counts;
             erasing::a_follow_up_has_an_hour;
+            erasing::nobody_waits_once_the_follow_up_is_over;
+            erasing::a_wait_is_never_made_longer;
             erasing::what_a_run_said_is_gone;
             erasing::only_an_ended_run_of_the_tenant_is_erased;
             erasing::what_a_follow_up_reads_stays;

@@ -1,4 +1,6 @@
-//! Rings as text: `[<node>,[["agent","<tenant>","<agent>"],["tool","<tenant>","<tool>"]]]`.
+//! Rings as text: `[<node>,[["agent","<tenant>","<agent>"],["quiet","<tenant>","<run> <events> <agent>"]]]`.
+
+use std::borrow::Cow;
 
 use windlass_kernel::{AgentKey, AgentName, Tenant, ToolName};
 use windlass_ports::{NodeId, Ring};
@@ -11,9 +13,10 @@ const NAME_BYTES_MAX: usize = 1024;
 /// One ring. It becomes part of a message.
 pub(super) fn encode(ring: &Ring) -> String {
     let (kind, tenant, name) = match ring {
-        Ring::Agent(key) => ("agent", &key.tenant, key.agent.as_str()),
-        Ring::Work(key) => ("work", &key.tenant, key.agent.as_str()),
-        Ring::Tool(tenant, tool) => ("tool", tenant, tool.as_str()),
+        Ring::Agent(key) => ("agent", &key.tenant, Cow::Borrowed(key.agent.as_str())),
+        Ring::Work(key) => ("work", &key.tenant, key.agent.as_str().into()),
+        Ring::Tool(tenant, tool) => ("tool", tenant, tool.as_str().into()),
+        Ring::Quiet(key, run, events) => ("quiet", &key.tenant, format!("{run} {events} {}", key.agent).into()),
     };
     serde_json::json!([kind, tenant.as_str(), name]).to_string()
 }
@@ -63,10 +66,15 @@ fn ring(kind: &str, tenant: &str, name: &str) -> Option<Ring> {
     if tenant.is_empty() || name.is_empty() || tenant.len().max(name.len()) > NAME_BYTES_MAX {
         return None;
     }
-    let agent = || AgentKey { tenant: tenant.into(), agent: AgentName::from(name) };
+    let agent = |name: &str| AgentKey { tenant: tenant.into(), agent: AgentName::from(name) };
     match kind {
-        "agent" => Some(Ring::Agent(agent())),
-        "work" => Some(Ring::Work(agent())),
+        "agent" => Some(Ring::Agent(agent(name))),
+        "work" => Some(Ring::Work(agent(name))),
+        "quiet" => {
+            let (run, rest) = name.split_once(' ')?;
+            let (events, name) = rest.split_once(' ').filter(|(_, name)| !name.is_empty())?;
+            Some(Ring::Quiet(agent(name), run.parse().ok()?, events.parse().ok()?))
+        }
         "tool" => Some(Ring::Tool(Tenant::from(tenant), ToolName::from(name))),
         _ => None,
     }
@@ -74,11 +82,15 @@ fn ring(kind: &str, tenant: &str, name: &str) -> Option<Ring> {
 
 #[cfg(test)]
 mod tests {
+    use windlass_kernel::RunId;
+
     use super::*;
 
     fn rings() -> Vec<Ring> {
         let key = |agent: &str| AgentKey { tenant: "acme".into(), agent: agent.into() };
-        vec![Ring::Agent(key("a\"b\\c\u{0}é.d")), Ring::Work(key("w")), Ring::Tool("acme".into(), "t".into())]
+        let run = RunId::from_slice(&[7; 16]).unwrap();
+        let quiet = Ring::Quiet(key("a b  c"), run, u64::MAX);
+        vec![Ring::Agent(key("a\"b\\c\u{0}é.d")), Ring::Work(key("w")), Ring::Tool("acme".into(), "t".into()), quiet]
     }
 
     #[test]
@@ -109,7 +121,14 @@ mod tests {
         }
         assert_eq!(decode(&[0xff, 0xfe]), None);
         assert_eq!(decode("[".repeat(5000).as_bytes()), None);
-        for text in ["[1,[]]", "[1,[[\"later\",\"t\",\"a\"]]]", "[1,[[\"agent\",\"\",\"a\"],[\"work\",\"t\",\"\"]]]", &long] {
+        let hasty = ["", "run_1", "x 1 a", "run_00000000000000000000000000000000 x a", "run_00000000000000000000000000000000 1 "];
+        let hasty = hasty.map(|name| format!("[1,[[\"quiet\",\"t\",\"{name}\"]]]"));
+        for text in hasty.iter().map(String::as_str).chain([
+            "[1,[]]",
+            "[1,[[\"later\",\"t\",\"a\"]]]",
+            "[1,[[\"agent\",\"\",\"a\"],[\"work\",\"t\",\"\"]]]",
+            &long,
+        ]) {
             assert_eq!(decode(text.as_bytes()), Some((NodeId(1), Vec::new())), "{text:.40}");
         }
     }

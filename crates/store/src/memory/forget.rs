@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use windlass_kernel::{AgentKey, BoxId, ItemId, RunId, Tenant};
+use windlass_kernel::{AgentKey, BoxId, ItemId, RunId, Tenant, Timestamp};
 use windlass_ports::{MessageId, RunStatus};
 
 use super::{
     MemoryStore,
     writes::{MemoryRows, count},
 };
-use crate::rows::{Outcome, RunRow};
+use crate::rows::{Outcome, Rows, RunRow};
 
 impl MemoryStore {
     /// Forgets a run that has ended, with its skeleton. What other runs read stays until they are forgotten too.
@@ -67,6 +67,11 @@ impl MemoryStore {
             rows.takers.remove(&(tenant.clone(), left));
             Ok(())
         })
+    }
+
+    /// The follow-up of a run is over, here or elsewhere.
+    pub(crate) fn release(&self, tenant: &Tenant, run: RunId, now: Timestamp) -> Outcome<()> {
+        self.write(|rows| rows.release_run(tenant, run, now))
     }
 
     /// Who takes over a run's calls, here or elsewhere.

@@ -216,7 +216,7 @@ pub(super) fn count<K: Ord + Clone>(table: &mut Table<K, u32>, key: K, change: i
 }
 
 fn erase_at(row: &RunRow) -> Option<Timestamp> {
-    Some(row.ended_at?.plus_ms(row.erase_ms?))
+    Some(row.ended_at?.plus_ms(row.erase_ms?.max(row.held_ms)))
 }
 
 pub(super) fn must(is_new: bool, what: &str) -> Outcome<()> {
@@ -281,8 +281,15 @@ impl Rows for MemoryRows {
             row.iteration = change.iteration;
             row.deliverable = change.deliverable;
             row.ended_at = change.ended_at;
-            row.erase_ms = row.erase_ms.map(|ms| ms.max(change.kept_ms));
+            row.held_ms = change.held_ms;
         })
+    }
+
+    fn release_run(&mut self, tenant: &Tenant, run: RunId, now: Timestamp) -> Outcome<()> {
+        let found = self.runs.get(&run).filter(|row| row.brief.agent.tenant == *tenant);
+        let Some((ended_at, erase_ms)) = found.and_then(|row| row.ended_at.zip(row.erase_ms)) else { return Ok(()) };
+        let held_ms = u64::try_from(now.0 - ended_at.0).unwrap_or_default().saturating_add(erase_ms);
+        self.change_run(run, |row| row.held_ms = row.held_ms.min(held_ms))
     }
 
     fn activate_run(&mut self, run: RunId, epoch: Epoch) -> Outcome<()> {

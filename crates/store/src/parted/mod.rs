@@ -132,7 +132,14 @@ impl Store for PartedStore {
     }
 
     async fn commit(&self, guard: Guard, commit: Commit) -> Result<Committed, StoreError> {
-        self.of(&guard.agent)?.commit(guard, commit).await
+        let (tenant, now) = (guard.agent.tenant.clone(), commit.now);
+        let elsewhere = commit.follows.filter(|_| commit.state.has_ended());
+        let committed = self.of(&guard.agent)?.commit(guard, commit).await?;
+        if let Some(earlier) = elsewhere {
+            // A kept run may go on from one that is not: its end is not to be missed there.
+            self.memory.release(&tenant, earlier, now)?;
+        }
+        Ok(committed)
     }
 
     async fn announce(&self, words: Announcement) -> Result<(), StoreError> {

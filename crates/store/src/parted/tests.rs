@@ -142,6 +142,18 @@ async fn calls_are_taken_over_once_wherever_the_taker_is() {
 }
 
 #[tokio::test]
+async fn a_kept_follow_up_ends_the_wait_of_one_that_is_not() {
+    let all = parts(1 << 20);
+    let (own, run) = all.begin(all.unkept()).await;
+    all.kit.advance(&own, calls(&[HANDED_BACK]), START).await;
+    let follow_up = NewRun { follows: Some(run), ..all.kit.own_run(START) };
+    let (kept, _) = all.begin(all.kit.entering(follow_up)).await;
+    assert_eq!(all.parted.erasable(START.plus_ms(1_000), 9).await.unwrap(), []);
+    all.kit.advance(&kept, says("done"), START.plus_ms(200)).await;
+    assert_eq!(all.parted.erasable(START.plus_ms(300), 9).await.unwrap(), [(own.tenant, run)]);
+}
+
+#[tokio::test]
 async fn memory_is_bounded_and_what_has_ended_goes_first() {
     let all = parts(1_100);
     let large = |bytes: usize| {

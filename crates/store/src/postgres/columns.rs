@@ -212,6 +212,8 @@ impl Columns {
             note: self.get::<Option<&[u8]>>()?.map(Bytes::copy_from_slice),
             takes: self.maybe_id(RunId::from_slice)?,
             erase_ms: self.get::<Option<i64>>()?.map(i64::unsigned_abs),
+            held_ms: self.count()?,
+            follows: self.maybe_id(RunId::from_slice)?,
         })
     }
 

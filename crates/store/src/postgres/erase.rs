@@ -4,7 +4,7 @@
 //! box that is shared must be there, a box that goes must not be shared. Then the transaction is rolled back, and the verb looks
 //! again.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tokio_postgres::{Statement, types::ToSql};
 use windlass_kernel::{BoxId, RunId, Tenant, Timestamp};
@@ -28,7 +28,7 @@ pub(super) async fn erasable(session: &Session, now: Timestamp, limit: usize) ->
 impl Writes<'_> {
     /// Statements that few transactions need. Behind the others: they change what those have written.
     pub(super) fn erasing(&self) -> Vec<Sent<'_>> {
-        let mut sent: Vec<Sent<'_>> = vec![Box::pin(self.share_boxes()), Box::pin(self.keep_runs())];
+        let mut sent: Vec<Sent<'_>> = vec![Box::pin(self.share_boxes()), Box::pin(self.keep_runs()), Box::pin(self.release_runs())];
         for erasure in self.logs.iter().flat_map(|log| &log.erased) {
             sent.push(Box::pin(self.erase_run(erasure)));
         }
@@ -52,11 +52,24 @@ impl Writes<'_> {
     async fn keep_runs(&self) -> Result<(), Failure> {
         let changes = self.logs.iter().flat_map(|log| log.runs.values().filter_map(RunWrite::changed));
         let (runs, times): (Vec<&[u8]>, Vec<i64>) =
-            changes.filter(|change| change.kept_ms > 0).map(|change| (change.run.as_bytes().as_slice(), int(change.kept_ms))).unzip();
+            changes.filter(|change| change.held_ms > 0).map(|change| (change.run.as_bytes().as_slice(), int(change.held_ms))).unzip();
         if runs.is_empty() {
             return Ok(());
         }
         self.change(&self.session.statements.keep_runs, &[&runs, &times]).await
+    }
+
+    async fn release_runs(&self) -> Result<(), Failure> {
+        // In one order for everybody: whose run it is says nothing about who has it locked.
+        let released: BTreeMap<RunId, &(Tenant, Timestamp)> =
+            self.logs.iter().flat_map(|log| &log.released).map(|(run, by)| (*run, by)).collect();
+        if released.is_empty() {
+            return Ok(());
+        }
+        let runs: Vec<&[u8]> = released.keys().map(|run| run.as_bytes().as_slice()).collect();
+        let tenants: Vec<&str> = released.values().map(|(tenant, _)| tenant.as_str()).collect();
+        let times: Vec<i64> = released.values().map(|(_, now)| now.0).collect();
+        self.change(&self.session.statements.release_runs, &[&runs, &tenants, &times]).await
     }
 
     async fn erase_run(&self, erasure: &Erasure) -> Result<(), Failure> {

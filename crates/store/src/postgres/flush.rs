@@ -192,6 +192,8 @@ impl Writes<'_> {
                 column(&rows, |row| row.note.as_deref()),
                 column(&rows, |row| row.takes.as_ref().map(|run| run.as_bytes().as_slice())),
                 column(&rows, |row| row.erase_ms.map(int)),
+                column(&rows, |row| int(row.held_ms)),
+                column(&rows, |row| row.follows.as_ref().map(|run| run.as_bytes().as_slice())),
             ],
         )
     }

@@ -35,6 +35,8 @@ pub(super) struct Log {
     pub(super) published: Vec<u64>,
     pub(super) shared: BTreeSet<BoxId>,
     pub(super) erased: Vec<Erasure>,
+    /// Runs whose follow-up is over, each with whose it is and when that was.
+    pub(super) released: BTreeMap<RunId, (Tenant, Timestamp)>,
     pub(super) conversations: ConversationWrites,
     pub(super) answers: Vec<AnswerRow>,
 }
@@ -82,7 +84,7 @@ impl RunWrite {
             row.iteration = change.iteration;
             row.deliverable = change.deliverable;
             row.ended_at = change.ended_at;
-            row.erase_ms = row.erase_ms.map(|ms| ms.max(change.kept_ms));
+            row.held_ms = change.held_ms;
         }
     }
 
@@ -157,11 +159,12 @@ impl Log {
             published,
             shared,
             erased,
+            released,
             conversations,
             answers,
         } = self;
         let sets = heads.is_empty() && gone_heads.is_empty() && new_runs.is_empty() && runs.is_empty() && open_runs.is_empty();
-        let maps = messages.is_empty() && calls.is_empty() && shared.is_empty() && erased.is_empty();
+        let maps = messages.is_empty() && calls.is_empty() && shared.is_empty() && erased.is_empty() && released.is_empty();
         let lists = manifests.is_empty() && stretches.is_empty() && settled.is_empty() && items.is_empty() && boxes.is_empty();
         sets && maps
             && lists
@@ -263,6 +266,11 @@ impl Rows for Sheet<'_> {
             Some(row) => write.apply(row),
             None => drop(self.log.runs.insert(change.run, write)),
         }
+        Ok(())
+    }
+
+    fn release_run(&mut self, tenant: &Tenant, run: RunId, now: Timestamp) -> Outcome<()> {
+        self.log.released.insert(run, (tenant.clone(), now));
         Ok(())
     }
 

@@ -66,7 +66,7 @@ impl Wants {
 
     pub(super) fn of_withdraw(agent: &AgentKey, commit: &Commit) -> Self {
         let mut wants = Wants::of_agent(agent).with_commit(agent, commit);
-        wants.questions.extend([Question::RunBrief(commit.run), Question::OpenCalls(commit.run), Question::Pending(agent.clone())]);
+        wants.questions.extend([Question::Run(commit.run), Question::OpenCalls(commit.run), Question::Pending(agent.clone())]);
         wants
     }
 

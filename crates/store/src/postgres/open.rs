@@ -12,6 +12,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/postgres/0001_init.sql"),
     include_str!("../../migrations/postgres/0002_conversations.sql"),
     include_str!("../../migrations/postgres/0003_answers.sql"),
+    include_str!("../../migrations/postgres/0004_follow_ups.sql"),
 ];
 
 /// The oldest server that has what our statements use.

@@ -31,7 +31,8 @@ macro_rules! run_columns {
         concat!(
             brief_columns!(),
             ", r.kind, r.dedupe, r.manifest, r.context, r.output, r.state_version, r.state, r.iteration, r.trace, r.parent_step, r.source,
-               r.depth, r.deliverable, r.created_at, r.ended_at, r.note, r.takes, r.erase_ms"
+               r.depth, r.deliverable, r.created_at, r.ended_at, r.note, r.takes, r.erase_ms,
+               r.held_ms, r.follows"
         )
     };
 }
@@ -208,27 +209,28 @@ statements! {
     write_ends: "WITH
         begun AS (INSERT INTO runs (run, tenant, agent, ordinal, status, epoch, message, kind, dedupe, manifest, context, output,
             state_version, state, iteration, trace, parent_step, source, depth, deliverable, created_at, ended_at, note, takes,
-            erase_ms)
+            erase_ms, held_ms, follows)
             SELECT unnest($1::bytea[]), unnest($2::text[]), unnest($3::text[]), unnest($4::bigint[]), unnest($5::text[]),
                 unnest($6::bigint[]), unnest($7::bigint[]), unnest($8::text[]), unnest($9::text[]), unnest($10::bytea[]),
                 unnest($11::bytea[]), unnest($12::bytea[]), unnest($13::bigint[]), unnest($14::bytea[]), unnest($15::bigint[]),
                 unnest($16::bytea[]), unnest($17::text[]), unnest($18::text[]), unnest($19::bigint[]), unnest($20::bytea[]),
-                unnest($21::bigint[]), unnest($22::bigint[]), unnest($23::bytea[]), unnest($24::bytea[]), unnest($25::bigint[])
+                unnest($21::bigint[]), unnest($22::bigint[]), unnest($23::bytea[]), unnest($24::bytea[]), unnest($25::bigint[]),
+                unnest($26::bigint[]), unnest($27::bytea[])
             RETURNING 1),
         changed AS (UPDATE runs r SET status = q.status, epoch = q.epoch, state_version = q.state_version, state = q.state,
                 iteration = q.iteration, deliverable = q.deliverable, ended_at = q.ended_at
-            FROM (SELECT unnest($26::bytea[]) AS run, unnest($27::text[]) AS status, unnest($28::bigint[]) AS epoch,
-                unnest($29::bigint[]) AS state_version, unnest($30::bytea[]) AS state, unnest($31::bigint[]) AS iteration,
-                unnest($32::bytea[]) AS deliverable, unnest($33::bigint[]) AS ended_at) AS q
+            FROM (SELECT unnest($28::bytea[]) AS run, unnest($29::text[]) AS status, unnest($30::bigint[]) AS epoch,
+                unnest($31::bigint[]) AS state_version, unnest($32::bytea[]) AS state, unnest($33::bigint[]) AS iteration,
+                unnest($34::bytea[]) AS deliverable, unnest($35::bigint[]) AS ended_at) AS q
             CROSS JOIN LATERAL (SELECT t.ctid FROM runs t WHERE t.run = q.run LIMIT 1) AS found WHERE r.ctid = found.ctid RETURNING 1),
         made AS (INSERT INTO boxes (box, tenant, parent, parent_length, depth, inherited)
-            SELECT unnest($34::bytea[]), unnest($35::text[]), unnest($36::bytea[]), unnest($37::bigint[]), unnest($38::bigint[]),
-                unnest($39::bigint[])),
+            SELECT unnest($36::bytea[]), unnest($37::text[]), unnest($38::bytea[]), unnest($39::bigint[]), unnest($40::bigint[]),
+                unnest($41::bigint[])),
         counted AS (INSERT INTO tenants (tenant, slot, open)
-            SELECT q.tenant, $42::bigint, q.change FROM (SELECT unnest($40::text[]) AS tenant, unnest($41::bigint[]) AS change) AS q
+            SELECT q.tenant, $44::bigint, q.change FROM (SELECT unnest($42::text[]) AS tenant, unnest($43::bigint[]) AS change) AS q
             WHERE (SELECT count(*) FROM begun) >= 0
             ON CONFLICT (tenant, slot) DO UPDATE SET open = tenants.open + excluded.open)
-        SELECT 1 / ((SELECT count(*) FROM changed) = cardinality($26::bytea[]))::int";
+        SELECT 1 / ((SELECT count(*) FROM changed) = cardinality($28::bytea[]))::int";
     /// What almost every commit writes, whatever else it does. The heads stand and are locked; they are said as an insert, because
     /// that looks each one up without any plan to go wrong.
     write_laps: concat!("WITH
@@ -340,9 +342,13 @@ statements! {
 
     erasable: "SELECT r.tenant, r.agent, r.run FROM runs r WHERE r.erase_at <= $1 ORDER BY r.erase_at, r.run LIMIT $2";
     /// An end that a follow-up may need makes the time longer, if there is one.
-    keep_runs: "UPDATE runs r SET erase_ms = q.ms FROM unnest($1::bytea[], $2::bigint[]) AS q(run, ms)
+    keep_runs: "UPDATE runs r SET held_ms = q.ms FROM unnest($1::bytea[], $2::bigint[]) AS q(run, ms)
         CROSS JOIN LATERAL (SELECT t.ctid FROM runs t WHERE t.run = q.run AND t.erase_ms < q.ms LIMIT 1) AS found
         WHERE r.ctid = found.ctid";
+    /// And the end of the follow-up makes it shorter again. Whoever erases one of them meanwhile leaves nothing to be changed.
+    release_runs: "UPDATE runs r SET held_ms = least(r.held_ms, greatest(q.now - r.ended_at, 0) + r.erase_ms)
+        FROM unnest($1::bytea[], $2::text[], $3::bigint[]) AS q(run, tenant, now)
+        WHERE r.run = q.run AND r.tenant = q.tenant AND r.ended_at IS NOT NULL AND r.erase_ms IS NOT NULL";
     share_boxes: all_of!("bytea", "UPDATE boxes b SET shared = true WHERE b.box = ANY($1::bytea[])");
     /// All of it sees the run as it was. Items at positions below zero are copies of what parents have, and not its own.
     erase_run: "WITH own AS MATERIALIZED (

@@ -33,7 +33,7 @@ macro_rules! run_columns {
         concat!(
             brief_columns!(),
             ", kind, dedupe, manifest, context, output, state_version, state, iteration, trace, parent_step, source, depth,
-              deliverable, created_at, ended_at, note, takes, erase_ms"
+              deliverable, created_at, ended_at, note, takes, erase_ms, held_ms, follows"
         )
     };
 }
@@ -98,6 +98,8 @@ fn run(row: &Row<'_>) -> rusqlite::Result<RunRow> {
         note: row.get::<_, Option<Vec<u8>>>(22)?.map(Into::into),
         takes: maybe_id(row, 23, RunId::from_slice)?,
         erase_ms: row.get::<_, Option<i64>>(24)?.map(i64::unsigned_abs),
+        held_ms: count(row, 25)?,
+        follows: maybe_id(row, 26, RunId::from_slice)?,
     })
 }
 

@@ -104,9 +104,9 @@ impl<P: Prepared> Rows for SqliteRows<P> {
     fn insert_run(&mut self, run: &RunRow) -> Outcome<()> {
         let sql = "INSERT INTO runs (run, tenant, agent, ordinal, status, epoch, message, kind, dedupe, manifest, context, output,
                                      state_version, state, iteration, trace, parent_step, source, depth, deliverable, created_at, ended_at,
-                                     note, takes, erase_ms)
+                                     note, takes, erase_ms, held_ms, follows)
                    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24,
-                           ?25)";
+                           ?25, ?26, ?27)";
         let params = params![
             run.brief.run.as_bytes(),
             run.brief.agent.tenant.as_str(),
@@ -133,6 +133,8 @@ impl<P: Prepared> Rows for SqliteRows<P> {
             run.note.as_deref(),
             run.takes.as_ref().map(RunId::as_bytes),
             run.erase_ms.map(int),
+            int(run.held_ms),
+            run.follows.as_ref().map(RunId::as_bytes),
         ];
         self.change(sql, params).map(drop)
     }
@@ -140,7 +142,7 @@ impl<P: Prepared> Rows for SqliteRows<P> {
     fn update_run(&mut self, change: &RunChange) -> Outcome<()> {
         let sql =
             "UPDATE runs SET status = ?2, epoch = ?3, state_version = ?4, state = ?5, iteration = ?6, deliverable = ?7, ended_at = ?8,
-                          erase_ms = max(erase_ms, ?9)
+                          held_ms = ?9
                    WHERE run = ?1";
         let params = params![
             change.run.as_bytes(),
@@ -151,9 +153,15 @@ impl<P: Prepared> Rows for SqliteRows<P> {
             change.iteration,
             change.deliverable.as_ref().map(ItemId::as_bytes),
             change.ended_at.map(|at| at.0),
-            int(change.kept_ms),
+            int(change.held_ms),
         ];
         self.change_one(sql, params, "a run that changes")
+    }
+
+    fn release_run(&mut self, tenant: &Tenant, run: RunId, now: Timestamp) -> Outcome<()> {
+        let sql = "UPDATE runs SET held_ms = min(held_ms, max(?3 - ended_at, 0) + erase_ms)
+                   WHERE run = ?1 AND tenant = ?2 AND ended_at IS NOT NULL AND erase_ms IS NOT NULL";
+        self.change(sql, params![run.as_bytes(), tenant.as_str(), now.0]).map(drop)
     }
 
     fn activate_run(&mut self, run: RunId, epoch: Epoch) -> Outcome<()> {

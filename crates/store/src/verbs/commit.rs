@@ -10,7 +10,7 @@ use windlass_ports::{
 };
 
 use super::conversations;
-use super::erase::kept_ms;
+use super::erase::held_ms;
 use super::heads::{is_counted, is_own_head, lease, leases_after, may_be_held, show, show_idle};
 use crate::{
     StoreOptions,
@@ -104,8 +104,8 @@ fn stores_state(commit: &Commit) -> bool {
 
 /// Ends a run that waits its turn: no head is asked, for no head shows it.
 pub(crate) fn withdraw<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, agent: &AgentKey, commit: &Commit) -> Outcome<Withdrawn> {
-    let is_queued = |run: &RunBrief| run.agent == *agent && run.status == RunStatus::Queued;
-    let Some(run) = rows.run_brief(commit.run)?.filter(is_queued) else {
+    let is_queued = |run: &RunRow| run.brief.agent == *agent && run.brief.status == RunStatus::Queued;
+    let Some(run) = rows.run(commit.run)?.filter(is_queued) else {
         return Ok(Withdrawn::NotQueued);
     };
     if has_answered(rows, agent, commit)? {
@@ -116,8 +116,9 @@ pub(crate) fn withdraw<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, ag
     rows.update_head(agent, &before, &after)?;
     write(rows, agent, commit, None)?;
     rows.update_run(&run_change(commit, RunStatus::Queued, None))?;
-    rows.skip_message(agent, run.message, commit.now)?;
+    rows.skip_message(agent, run.brief.message, commit.now)?;
     let_go(rows, agent, commit.run, Left::EVERYTHING, commit.now)?;
+    release(rows, agent, run.follows, commit.now)?;
     note(rows, options, agent, commit, 0)?;
     Ok(Withdrawn::Done)
 }
@@ -324,10 +325,16 @@ fn let_go<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, run: RunId, left: Le
     rows.add_open_runs(&agent.tenant, -1)
 }
 
+/// Nobody else is waited for on behalf of the run that the ended one went on from. That one did the same for its own.
+fn release<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, follows: Option<RunId>, now: Timestamp) -> Outcome<()> {
+    follows.map_or(Ok(()), |earlier| rows.release_run(&agent.tenant, earlier, now))
+}
+
 /// What follows when a run has ended, and the note for whoever publishes.
 pub(super) fn finish<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, agent: &AgentKey, commit: &Commit, plan: &Plan) -> Outcome<()> {
     if commit.state.has_ended() {
         let_go(rows, agent, commit.run, plan.left, commit.now)?;
+        release(rows, agent, commit.follows, commit.now)?;
         conversations::heard(rows, agent, commit.run, &commit.state)?;
     }
     if let Some(next) = &plan.next {
@@ -358,7 +365,7 @@ pub(super) fn run_change(commit: &Commit, going_on: RunStatus, epoch: Option<Epo
         iteration: commit.state.iteration,
         deliverable: commit.appended.last().copied().filter(|_| has_ended),
         ended_at: has_ended.then_some(commit.now),
-        kept_ms: kept_ms(&commit.state),
+        held_ms: held_ms(&commit.state),
     }
 }
 

@@ -209,7 +209,7 @@ fn unentered(new: &NewRun, status: RunStatus, epoch: Option<Epoch>) -> RunChange
         iteration: new.state.iteration,
         deliverable: None,
         ended_at: None,
-        kept_ms: 0,
+        held_ms: 0,
     }
 }
 
@@ -220,8 +220,10 @@ fn run_row(new: &NewRun, message: MessageId, ordinal: u64, change: RunChange) ->
         dedupe: new.dedupe.clone(),
         manifest: new.manifest.hash,
         note: new.note.clone(),
-        erase_ms: erase_ms(new.erase_ms, change.kept_ms),
+        erase_ms: erase_ms(new.erase_ms),
+        held_ms: change.held_ms,
         takes: new.takes,
+        follows: new.follows,
         context: new.context.id,
         output: new.output,
         state_version: codec::VERSION,

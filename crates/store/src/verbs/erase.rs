@@ -5,14 +5,15 @@ use windlass_ports::RunStatus;
 
 use crate::rows::{Erasure, Outcome, Reads, Rows, RunRow};
 
-/// A run whose next move is the client's is kept for so long at the least: its follow-up may still need the content.
+/// A run whose next move is the client's is kept for so long: its follow-up may still need the content. The end of the follow-up
+/// makes it shorter.
 pub(crate) const FOLLOW_UP_MS: u64 = 60 * 60 * 1_000;
 
 /// The longest time until a run is erased; a longer one could not be added to a time.
 const ERASE_MS_MAX: u64 = 1 << 50;
 
 /// How long after its end a run is kept at the least.
-pub(super) fn kept_ms(state: &Run) -> u64 {
+pub(super) fn held_ms(state: &Run) -> u64 {
     match &state.phase {
         Phase::Ended { reason: EndReason::RequiresAction, .. } => FOLLOW_UP_MS,
         Phase::Accepted | Phase::Thinking { .. } | Phase::Waiting { .. } | Phase::Ended { .. } => 0,
@@ -20,8 +21,8 @@ pub(super) fn kept_ms(state: &Run) -> u64 {
 }
 
 /// How long after its end a new run is erased.
-pub(super) fn erase_ms(asked: Option<u64>, kept_ms: u64) -> Option<u64> {
-    asked.map(|ms| ms.clamp(kept_ms, ERASE_MS_MAX))
+pub(super) fn erase_ms(asked: Option<u64>) -> Option<u64> {
+    asked.map(|ms| ms.min(ERASE_MS_MAX))
 }
 
 /// Erases a run that has ended. Anything else is left alone, also what was erased before.

@@ -7,7 +7,7 @@ mod notify;
 use std::{collections::BTreeSet, time::Duration};
 
 use tokio::sync::mpsc;
-use windlass_kernel::AgentKey;
+use windlass_kernel::{AgentKey, RunId};
 use windlass_ports::{Doorbell, Ring};
 
 /// How long something may take that should happen at once. It only bounds a failure.
@@ -20,7 +20,8 @@ fn agent(name: &str) -> Ring {
 /// One of each kind.
 fn rings() -> Vec<Ring> {
     let key = AgentKey { tenant: "acme".into(), agent: "a.b".into() };
-    vec![Ring::Agent(key.clone()), Ring::Work(key), Ring::Tool("acme".into(), "echo".into())]
+    let quiet = Ring::Quiet(key.clone(), RunId::from_slice(&[7; 16]).unwrap(), 12);
+    vec![Ring::Agent(key.clone()), Ring::Work(key), Ring::Tool("acme".into(), "echo".into()), quiet]
 }
 
 async fn next(heard: &mut mpsc::Receiver<Ring>) -> Ring {
