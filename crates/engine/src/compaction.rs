@@ -55,7 +55,7 @@ impl Reading {
 
     /// Tokens of all that is read, about.
     pub fn tokens(&self, manifest: &Manifest, items: &[Item], tools: &[ModelTool]) -> u64 {
-        let messages = prompt::messages(items, self.kept_bytes_max());
+        let messages = prompt::messages(items, manifest, self.kept_bytes_max());
         match self.is_summary {
             true => count::tokens(manifest, &self.to_sum_up(messages), &[]),
             false => count::tokens(manifest, &messages, tools),

@@ -77,12 +77,7 @@ pub(crate) fn apply_to(run: &mut Run, event: &Event) {
             set_progress(run, *call, Progress::Received { item: *item, status: *status, after: *after });
         }
         Event::CallParked { call } => set_progress(run, *call, Progress::Parked),
-        Event::CallReleased { call, deadline } => {
-            set_progress(run, *call, Progress::Open);
-            if let Some(open) = open_call(run, *call) {
-                open.deadline = *deadline;
-            }
-        }
+        Event::CallReleased { call, deadline } => release(run, *call, *deadline),
         Event::Parked { reason } => run.parked = Some(*reason),
         Event::Unparked => {
             run.parked = None;
@@ -122,6 +117,14 @@ fn make_calls(run: &mut Run, items: u32, calls: &[OpenCall]) {
     run.output.length += items;
     run.calls_used += calls.len() as u32;
     run.phase = Phase::Waiting { calls: calls.to_vec() };
+}
+
+/// A parked call may run after all.
+fn release(run: &mut Run, call: CallNumber, deadline: Timestamp) {
+    set_progress(run, call, Progress::Open);
+    if let Some(open) = open_call(run, call) {
+        open.deadline = deadline;
+    }
 }
 
 /// Folds a whole journal. `None` if it does not begin with `Accepted`.

@@ -1,6 +1,6 @@
 //! A run that cannot be read is given up: its agent was taken out of the way for it, and goes on with the next.
 
-use windlass_kernel::{AgentKey, BoxRange, EndReason, Event, Origin, Phase, Progress, Run, TaskStatus, apply};
+use windlass_kernel::{AgentKey, BoxRange, EndReason, Event, Origin, Phase, Progress, Run, RunId, TaskStatus, apply};
 use windlass_ports::{Abandoned, Commit, CommitKind, GivenUp, MessageKind, RunStatus, StoreError, codec};
 
 use super::commit::{Left, finish, plan, run_change, write};
@@ -19,7 +19,7 @@ pub(crate) fn abandon<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, age
         return Ok(Abandoned::NotQuarantined);
     };
     let row = rows.run(given_up.run)?.ok_or_else(|| is_missing("a head's run"))?;
-    let commit = ending(last_known(rows, &row)?, given_up)?;
+    let commit = ending(last_known(rows, &row)?, row.follows, given_up)?;
     let mut plan = plan(rows, agent, &before, &commit)?;
     // What its head says of calls and messages may be as wrong as the rest.
     plan.left = Left::EVERYTHING;
@@ -33,7 +33,7 @@ pub(crate) fn abandon<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, age
     Ok(Abandoned::Done { next_leased: plan.next.is_some() })
 }
 
-fn ending(state: Run, given_up: &GivenUp) -> Outcome<Commit> {
+fn ending(state: Run, follows: Option<RunId>, given_up: &GivenUp) -> Outcome<Commit> {
     let results = state.calls().iter().filter_map(|call| match call.progress {
         Progress::Received { item, .. } => Some(item),
         Progress::Open | Progress::Parked => None,
@@ -54,6 +54,7 @@ fn ending(state: Run, given_up: &GivenUp) -> Outcome<Commit> {
         messages: vec![given_up.message.clone()],
         consumed: Vec::new(),
         settles: true,
+        follows,
         now: given_up.now,
     })
 }
