@@ -170,3 +170,26 @@ async fn a_call_of_this_process_that_takes_too_long_is_called_off() {
     let inbox = stage.data.inbox(&a, windlass_ports::Page { after: 0, limit: 10 }).await.unwrap();
     assert_eq!(inbox.iter().filter(|row| row.kind == MessageKind::Timeout).count(), 1);
 }
+
+/// Three laps with a call each: the enqueue is entered at once, every lap suspends and resumes, the last reply ends. A claim is a durable
+/// write of its own, and nothing else is.
+#[tokio::test(start_paused = true)]
+async fn a_run_of_three_laps_takes_eight_writes_and_eleven_by_claim() {
+    for (tool, is_claimed) in [(LOOK, false), (LOOKUP, true)] {
+        let stage = Stage::new(move |request| if request.iteration <= 3 { call(&[tool]) } else { say("done") });
+        let engine = stage.engine(1);
+        let a = agent("a");
+        let run = engine.begin(&a, "go").await.run;
+        for _ in 0..3 {
+            settle().await;
+            let served = engine.serve(LOOKUP, "1").await;
+            assert_eq!(served, usize::from(is_claimed));
+        }
+        assert_eq!(stage.ended(&a, run).await, "done");
+        let writes = stage.store.writes();
+        let lap: &[&str] = if is_claimed { &["commit", "claim_calls", "commit"] } else { &["commit", "commit"] };
+        let expected: Vec<&str> = [&["enqueue"][..], lap, lap, lap, &["commit"]].concat();
+        assert_eq!(writes, expected);
+        assert_eq!(writes.len(), if is_claimed { 11 } else { 8 });
+    }
+}

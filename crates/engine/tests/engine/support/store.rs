@@ -55,11 +55,22 @@ pub struct Faulty {
     /// Whether beats reach the store.
     pub keeps_leases: AtomicBool,
     seen: Mutex<Vec<Seen>>,
+    /// What was written, in order: each is a durable write of its own.
+    writes: Mutex<Vec<&'static str>>,
 }
 
 impl Faulty {
     pub fn new(inner: Arc<dyn Full>) -> Self {
-        Faulty { inner, faults: Mutex::default(), keeps_leases: AtomicBool::new(false), seen: Mutex::default() }
+        Faulty { inner, faults: Mutex::default(), keeps_leases: AtomicBool::new(false), seen: Mutex::default(), writes: Mutex::default() }
+    }
+
+    /// Every durable write so far, signs of life aside. A claim that finds nothing writes nothing.
+    pub fn writes(&self) -> Vec<&'static str> {
+        self.writes.lock().unwrap().clone()
+    }
+
+    fn wrote(&self, what: &'static str) {
+        self.writes.lock().unwrap().push(what);
     }
 
     /// Every commit asked for so far.
@@ -110,6 +121,7 @@ impl Store for Faulty {
     async fn enqueue(&self, run: NewRun) -> Result<Enqueued, StoreError> {
         self.up()?;
         let done = self.inner.enqueue(run).await?;
+        self.wrote("enqueue");
         if self.take(|faults| &mut faults.lose_enqueues) { Err(unavailable()) } else { Ok(done) }
     }
 
@@ -130,6 +142,7 @@ impl Store for Faulty {
         }
         let (agent, node, kind, events) = (guard.agent.clone(), commit.node, commit.kind, commit.events.clone());
         let done = self.inner.commit(guard, commit).await;
+        self.wrote("commit");
         let is_fenced = matches!(done, Err(StoreError::Fenced));
         self.seen.lock().unwrap().push(Seen { agent, node, kind, events, done: done.as_ref().ok().cloned(), is_fenced });
         if done.is_ok() && self.take(|faults| &mut faults.lose_answers) { Err(unavailable()) } else { done }
@@ -137,6 +150,7 @@ impl Store for Faulty {
 
     async fn announce(&self, words: Announcement) -> Result<(), StoreError> {
         self.up()?;
+        self.wrote("announce");
         self.inner.announce(words).await
     }
 
@@ -150,6 +164,7 @@ impl Store for Faulty {
         if self.faults.lock().unwrap().keep.contains(&run) {
             return Err(StoreError::Corrupt("the test says so".into()));
         }
+        self.wrote("erase");
         self.inner.erase(tenant, run).await
     }
 
@@ -160,11 +175,13 @@ impl Store for Faulty {
 
     async fn withdraw(&self, agent: AgentKey, commit: Commit) -> Result<Withdrawn, StoreError> {
         self.up()?;
+        self.wrote("withdraw");
         self.inner.withdraw(agent, commit).await
     }
 
     async fn report(&self, report: NewReport) -> Result<Taken, StoreError> {
         self.up()?;
+        self.wrote("report");
         self.inner.report(report).await
     }
 
@@ -184,6 +201,7 @@ impl Store for Faulty {
 
     async fn bury(&self, nodes: Vec<NodeId>) -> Result<(), StoreError> {
         self.up()?;
+        self.wrote("bury");
         self.inner.bury(nodes).await
     }
 
@@ -194,26 +212,34 @@ impl Store for Faulty {
 
     async fn claim_calls(&self, claim: CallClaim) -> Result<Vec<ClaimedCall>, StoreError> {
         self.up()?;
-        self.inner.claim_calls(claim).await
+        let claimed = self.inner.claim_calls(claim).await?;
+        if !claimed.is_empty() {
+            self.wrote("claim_calls");
+        }
+        Ok(claimed)
     }
 
     async fn renew_calls(&self, claim: CallClaim, calls: Vec<(RunId, CallNumber)>) -> Result<Vec<(RunId, CallNumber)>, StoreError> {
         self.up()?;
+        self.wrote("renew_calls");
         self.inner.renew_calls(claim, calls).await
     }
 
     async fn release_calls(&self, claim: CallClaim, calls: Vec<(RunId, CallNumber)>) -> Result<Vec<(RunId, CallNumber)>, StoreError> {
         self.up()?;
+        self.wrote("release_calls");
         self.inner.release_calls(claim, calls).await
     }
 
     async fn pack(&self, tenant: Tenant, id: BoxId, from: Vec<BoxRange>, items: Vec<NewItem>) -> Result<Option<BoxRange>, StoreError> {
         self.up()?;
+        self.wrote("pack");
         self.inner.pack(tenant, id, from, items).await
     }
 
     async fn quarantine(&self, agent: AgentKey, reason: String) -> Result<(), StoreError> {
         self.up()?;
+        self.wrote("quarantine");
         self.inner.quarantine(agent, reason).await
     }
 
@@ -225,11 +251,13 @@ impl Store for Faulty {
         now: Timestamp,
     ) -> Result<Conversed, StoreError> {
         self.up()?;
+        self.wrote("converse");
         self.inner.converse(tenant, id, change, now).await
     }
 
     async fn refuse(&self, agent: AgentKey, message: MessageId, reason: String) -> Result<(), StoreError> {
         self.up()?;
+        self.wrote("refuse");
         self.inner.refuse(agent, message, reason).await
     }
 
@@ -240,6 +268,7 @@ impl Store for Faulty {
 
     async fn published(&self, rows: Vec<u64>) -> Result<(), StoreError> {
         self.up()?;
+        self.wrote("published");
         self.inner.published(rows).await
     }
 }
