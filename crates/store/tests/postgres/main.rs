@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking, like tests")]
 
 mod answers;
+mod deadlocks;
 mod faults;
 mod nodes;
 mod opening;
