@@ -1,6 +1,9 @@
 //! Reads the histories when all is over: nothing lost, nothing twice, one task event per turn, laps dense.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::atomic::Ordering,
+};
 
 use futures_util::{StreamExt, stream};
 use serde_json::Value;
@@ -27,6 +30,18 @@ pub async fn check(roads: &Roads, load: &Load) -> Vec<String> {
     wrong.extend(load.wrong.lock().expect("nobody panics with it").clone());
     wrong.extend(roads.odd.lock().expect("nobody panics with it").clone());
     wrong
+}
+
+/// Everything that the servers did because somebody seemed lost or a time over, where nothing of the kind was so.
+pub async fn false_alarms(roads: &Roads, load: &Load) -> Vec<String> {
+    let turns = load.turns.lock().expect("nobody panics with it").clone();
+    let read = stream::iter(&turns).map(|turn| async move { History::read(roads, turn).await.alarms() });
+    let mut alarms = read.buffer_unordered(READERS).collect::<Vec<_>>().await.concat();
+    let decided = load.decided.load(Ordering::Relaxed);
+    if decided > 0 {
+        alarms.push(format!("a person was asked {decided} times"));
+    }
+    alarms
 }
 
 async fn check_agent(roads: &Roads, ledger: &BTreeMap<String, u32>, agent: &str, turns: &[Turn]) -> Vec<String> {
@@ -77,6 +92,15 @@ impl<'a> History<'a> {
 
     fn events<'b>(&'b self, kind: &'b str) -> impl Iterator<Item = &'b Value> {
         self.journal.iter().map(|entry| &entry["event"]).filter(move |event| event["kind"] == kind)
+    }
+
+    /// What happens to a run only if somebody counts as lost, or a time as over.
+    fn alarms(&self) -> Vec<String> {
+        let alarming = ["taken_over", "lease_ended", "call_parked", "parked"];
+        let is_late = |event: &&Value| event["kind"] == "reported" && event["status"] != "success";
+        let events = self.journal.iter().map(|entry| &entry["event"]);
+        let found = events.filter(|event| alarming.iter().any(|kind| event["kind"] == *kind) || is_late(event));
+        found.map(|event| format!("{} ({}): nobody was lost, and yet: {event}", self.turn.run, self.turn.key)).collect()
     }
 
     fn epochs(&self) -> Vec<u64> {

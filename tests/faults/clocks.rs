@@ -2,15 +2,16 @@
 
 use std::{
     path::{Path, PathBuf},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
+use serde_json::{Value, json};
 use tempfile::TempDir;
-use windlass_tests::{NatsServer, postgres::Server as Postgres};
+use windlass_tests::{NatsServer, Server, postgres::Server as Postgres, until};
 
 use crate::{
-    Trial,
-    cluster::{Cluster, builder},
+    Trial, checker,
+    cluster::{Cluster, builder, limited},
     load::Load,
 };
 
@@ -92,6 +93,7 @@ async fn jumps(trial: &mut Trial, clock: &Clock) {
     }
 }
 
+/// Nobody dies here, and no jump is as short as a lease or a deadline: who goes by the machine's clock gives up what is well.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_whose_clock_jumps() {
     let mut trial = Trial::begin("a clock that jumps, of one in three").await;
@@ -101,10 +103,73 @@ async fn a_server_whose_clock_jumps() {
     let listener = nats.listen().await;
     let database = Postgres::shared().database_alone().await;
     let config = format!("store: {{ url: '{}' }}\n{}", database.url, nats.config());
-    let cluster = Cluster::start(clocks.iter().map(|clock| (builder(&config), clock.env())).collect()).await;
+    let builder = || limited("lease: 30s, call_deadline: 10m", &config);
+    let cluster = Cluster::start(clocks.iter().map(|clock| (builder(), clock.env())).collect()).await;
     let load = Load::start(&cluster.roads, 0);
     load.ask_beside(AGENTS, PAUSE, jumps(&mut trial, &clocks[1])).await;
+    let alarms = checker::false_alarms(&cluster.roads, &load).await;
+    load.wrong.lock().expect("nobody panics with it").extend(alarms);
     trial.judge(&cluster, &load, Some((&listener, true))).await;
+}
+
+/// How long the one call below may take, how long a service holds it, and how well two clocks agree that were never compared.
+const DEADLINE: Duration = Duration::from_secs(4);
+const HOLD: Duration = Duration::from_secs(2);
+const BLUR: Duration = Duration::from_millis(600);
+
+/// A call that is made and claimed at one server is given out again, and at last given up, by the clock of the database: not by
+/// that of the server that made it, and not by that of the one that looks. The one that looks is there from the beginning, or is
+/// the only one left.
+async fn ends_by_the_database(makes: &mut Server, looks: &Server, survives: bool) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let mut must = |holds: bool, what: String| {
+        if !holds {
+            wrong.push(what);
+        }
+    };
+    let asked = Instant::now();
+    let agent = if survives { "early" } else { "late" };
+    let run = makes.enqueue_body(agent, json!({ "input": "wait", "tools": ["echo"] })).await;
+    let claim = async |server: &Server| {
+        let body = json!({ "worker": "w", "max": 1, "lease_s": HOLD.as_secs() });
+        let answer = server.post("/v1/tools/echo/claim", body).await.ok();
+        answer["calls"].as_array().and_then(|calls| calls.first().cloned())
+    };
+    until("the call is made", || claim(makes)).await;
+    let made = Instant::now();
+    if !survives {
+        makes.kill();
+    }
+    until("the call is given out again", || claim(looks)).await;
+    must(made.elapsed() + BLUR >= HOLD, format!("a hold of {HOLD:?} was over after {:?}", made.elapsed()));
+    let view = looks.ended(&run).await;
+    must(asked.elapsed() + BLUR >= DEADLINE, format!("a deadline of {DEADLINE:?} was over after {:?}", asked.elapsed()));
+    let journal = looks.journal(&run).await;
+    let kinds: Vec<(&Value, &Value)> = journal.iter().map(|entry| (&entry["event"]["kind"], &entry["event"]["status"])).collect();
+    let count = |kind: &str| kinds.iter().filter(|(found, _)| *found == kind).count();
+    let is_given_up = kinds.iter().any(|(kind, status)| *kind == "reported" && *status == "timeout");
+    must(is_given_up && count("lease_ended") >= 1 && view["task_status"] == "success", format!("{run} ended as {view}: {kinds:?}"));
+    wrong
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn deadlines_and_holds_end_by_the_clock_of_the_database() {
+    let mut trial = Trial::begin("deadlines and holds with clocks an hour off").await;
+    let folder = TempDir::new().expect("a folder for clocks");
+    let clocks = [Clock::new(&folder, "ahead", "+3600s"), Clock::new(&folder, "behind", "-3600s")];
+    let database = Postgres::shared().database_alone().await;
+    let config = format!("store: {{ url: '{}' }}\n", database.url);
+    let start = async |clock: &Clock| {
+        let builder = limited(&format!("lease: 5s, call_deadline: {}s", DEADLINE.as_secs()), &config);
+        clock.env().iter().fold(builder, |builder, (name, value)| builder.env(name, value)).start().await
+    };
+    let (mut ahead, mut behind) = (start(&clocks[0]).await, start(&clocks[1]).await);
+    trial.faults += 2;
+    // By the clock of the one behind the call would be an hour late before it is made.
+    let mut wrong = ends_by_the_database(&mut behind, &ahead, true).await;
+    // By the clock of the one ahead there would be an hour to wait.
+    wrong.extend(ends_by_the_database(&mut ahead, &behind, false).await);
+    trial.close("2 calls", &wrong);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -13,16 +13,17 @@ use rustix::process::Signal;
 use serde_json::Value;
 use windlass_tests::{Answer, Server, ServerBuilder, SseStream};
 
-/// What every server is told, besides its store. A lease of a second, so that the dead are missed soon; deadlines of a day, so
-/// that a clock an hour ahead ends nobody's call.
+/// What every server is told, besides its store and its limits. Another line of `tools` may follow.
 pub const CONFIG: &str = "
 models: [ { name: script, provider: scripted, script: script.yaml, concurrency: 1000 } ]
-limits: { sweep_interval: 250ms, lease: 1s, call_deadline: 24h, backoff: 100ms }
 tools:
   external:
     - { name: echo, effect: read }
     - { name: write, effect: write }
 ";
+
+/// A lease of a second, so that the dead are missed soon; deadlines of a day, which no fault takes.
+const LIMITS: &str = "lease: 1s, call_deadline: 24h";
 
 /// Three laps: two calls at once, a thought and one more call, the end.
 pub const SCRIPT: &str = "
@@ -32,6 +33,10 @@ rules:
   - when: { input: work, iteration: 2 }
     reply: { delay_ms: 40, calls: [ { tool: echo, arguments: { n: 3 } } ] }
   - when: { input: work, iteration: 3 }
+    reply: { text: done }
+  - when: { input: wait, iteration: 1 }
+    reply: { calls: [ { tool: echo, arguments: { n: 1 } } ] }
+  - when: { input: wait, iteration: 2 }
     reply: { text: done }
 ";
 
@@ -237,5 +242,11 @@ impl Cluster {
 
 /// A server with this configuration besides the usual.
 pub fn builder(config: &str) -> ServerBuilder {
-    ServerBuilder::new(&format!("{CONFIG}{config}")).file("script.yaml", SCRIPT)
+    limited(LIMITS, config)
+}
+
+/// The same with another lease and other deadlines.
+pub fn limited(limits: &str, config: &str) -> ServerBuilder {
+    let limits = format!("limits: {{ sweep_interval: 250ms, backoff: 100ms, {limits} }}\n");
+    ServerBuilder::new(&format!("{CONFIG}{config}{limits}")).file("script.yaml", SCRIPT)
 }

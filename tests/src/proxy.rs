@@ -1,6 +1,12 @@
 //! A wire that can be cut: a proxy in front of any server that speaks over TCP.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+};
 
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -19,10 +25,30 @@ struct Wire {
     refuses: bool,
 }
 
+/// How PostgreSQL says that a transaction is committed.
+const COMMITTED: &[u8] = b"C\0\0\0\x0bCOMMIT\0";
+
+/// Answers to commits that do not come through: how many are still to be kept back, and how many were.
+#[derive(Default)]
+struct Kept {
+    left: AtomicU32,
+    done: AtomicU32,
+}
+
+impl Kept {
+    /// Whether one more is kept back.
+    fn take(&self) -> bool {
+        let is_kept = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok();
+        self.done.fetch_add(u32::from(is_kept), Ordering::Relaxed);
+        is_kept
+    }
+}
+
 /// A proxy on a port of its own, in front of one address.
 pub struct Proxy {
     address: SocketAddr,
     wire: Arc<watch::Sender<Wire>>,
+    kept: Arc<Kept>,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -32,8 +58,9 @@ impl Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("it has an address");
         let wire = Arc::new(watch::Sender::new(Wire { cuts: 0, in_reply: false, refuses: false }));
-        let task = tokio::spawn(accept(listener, target.to_owned(), wire.clone()));
-        Proxy { address, wire, task }
+        let kept = Arc::new(Kept::default());
+        let task = tokio::spawn(accept(listener, target.to_owned(), wire.clone(), kept.clone()));
+        Proxy { address, wire, kept, task }
     }
 
     /// Where it listens.
@@ -51,6 +78,16 @@ impl Proxy {
         self.wire.send_modify(|wire| *wire = Wire { cuts: wire.cuts + 1, in_reply: true, ..*wire });
     }
 
+    /// The next so many answers of PostgreSQL that something is committed do not come through: their connections are dropped.
+    pub fn keep_back_commits(&self, count: u32) {
+        self.kept.left.store(count, Ordering::Relaxed);
+    }
+
+    /// How many such answers were kept back so far.
+    pub fn kept_back(&self) -> u32 {
+        self.kept.done.load(Ordering::Relaxed)
+    }
+
     /// From now on new connections are closed at once, or no longer.
     pub fn refuse(&self, refuses: bool) {
         self.wire.send_modify(|wire| wire.refuses = refuses);
@@ -64,23 +101,23 @@ impl Drop for Proxy {
     }
 }
 
-async fn accept(listener: TcpListener, target: String, wire: Arc<watch::Sender<Wire>>) {
+async fn accept(listener: TcpListener, target: String, wire: Arc<watch::Sender<Wire>>, kept: Arc<Kept>) {
     while let Ok((client, _)) = listener.accept().await {
         let wire = wire.subscribe();
         if wire.borrow().refuses {
             continue;
         }
-        let target = target.clone();
+        let (target, kept) = (target.clone(), kept.clone());
         tokio::spawn(async move {
             let Ok(server) = TcpStream::connect(&target).await else { return };
             let _ = (client.set_nodelay(true), server.set_nodelay(true));
-            carry(client, server, wire).await;
+            carry(client, server, wire, &kept).await;
         });
     }
 }
 
 /// Carries bytes until one side is done or the wire is cut. Whatever is dropped here is closed.
-async fn carry(client: TcpStream, server: TcpStream, mut wire: watch::Receiver<Wire>) {
+async fn carry(client: TcpStream, server: TcpStream, mut wire: watch::Receiver<Wire>, kept: &Kept) {
     let before = wire.borrow_and_update().cuts;
     let ((mut from_client, mut to_client), (mut from_server, mut to_server)) = (client.into_split(), server.into_split());
     let is_cut = {
@@ -90,7 +127,7 @@ async fn carry(client: TcpStream, server: TcpStream, mut wire: watch::Receiver<W
     let in_reply = tokio::select! {
         in_reply = is_cut => in_reply,
         () = copy(&mut from_client, &mut to_server) => return,
-        () = copy(&mut from_server, &mut to_client) => return,
+        () = answer(&mut from_server, &mut to_client, kept) => return,
     };
     if in_reply {
         tokio::select! {
@@ -107,6 +144,24 @@ async fn copy(from: &mut OwnedReadHalf, to: &mut OwnedWriteHalf) {
             Ok(0) | Err(_) => return,
             Ok(length) if to.write_all(&piece[..length]).await.is_err() => return,
             Ok(_) => {}
+        }
+    }
+}
+
+/// Carries what the server says, until a commit that is to be kept back.
+async fn answer(from: &mut OwnedReadHalf, to: &mut OwnedWriteHalf, kept: &Kept) {
+    let mut piece = vec![0; 64 << 10];
+    // What was said last, for an answer may come in two pieces.
+    let mut said = Vec::new();
+    loop {
+        let Ok(length @ 1..) = from.read(&mut piece).await else { return };
+        said.extend_from_slice(&piece[..length]);
+        if said.windows(COMMITTED.len()).any(|words| words == COMMITTED) && kept.take() {
+            return;
+        }
+        said.drain(..said.len().saturating_sub(COMMITTED.len() - 1));
+        if to.write_all(&piece[..length]).await.is_err() {
+            return;
         }
     }
 }

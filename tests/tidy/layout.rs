@@ -211,8 +211,12 @@ fn both_stores_are_asked_the_same() {
     let crash = ["flush", "trace"];
     // How much memory a server takes, and for how long it is kept waiting, is the doors' and not the store's.
     let responses = ["hostile_bodies", "hostile_peers"];
-    let pairs: [(&str, &str, &[&str]); 3] =
-        [("turns", "turns_postgres", &turns), ("crash", "crash_postgres", &crash), ("responses", "responses_postgres", &responses)];
+    let pairs: [(&str, &str, &[&str]); 4] = [
+        ("turns", "turns_postgres", &turns),
+        ("crash", "crash_postgres", &crash),
+        ("responses", "responses_postgres", &responses),
+        ("streams", "streams_postgres", &[]),
+    ];
     for (sqlite, postgres, alone) in pairs {
         let (here, there) = (modules(sqlite), modules(postgres));
         let differ: BTreeSet<&str> = here.symmetric_difference(&there).map(String::as_str).collect();

@@ -1,11 +1,12 @@
 //! Every state, breadth first: the first broken promise found is one with the shortest story.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, hash_map::Entry};
 
 use super::{
     actions::{Action, judge_end, perform, possible},
     configs::Config,
     fingerprint::fingerprint,
+    graph::Graph,
     guards::Guards,
     promises::{Facts, Promise, Seen},
     state::State,
@@ -30,6 +31,18 @@ pub struct Explored {
     pub broken: Option<Broken>,
     /// Other promises that were broken.
     pub also: Vec<Promise>,
+    /// A way to go on for ever without coming to an end, if nothing was broken.
+    pub livelock: Option<Livelock>,
+}
+
+/// Steps that lead back to where they began. Only states without a next one are asked whether anything is stuck, so that whoever
+/// goes round is never asked.
+#[derive(Debug)]
+pub struct Livelock {
+    /// How it came to that.
+    pub story: Vec<Action>,
+    /// What happens over and over.
+    pub round: Vec<Action>,
 }
 
 /// A broken promise and how it came to that.
@@ -56,9 +69,10 @@ pub fn explore(config: &Config, guards: Guards, wanted: Option<Promise>) -> Expl
     let rules = Rules { config, manifest: &manifest, guards };
     let first = State::first(config);
     let mut search = Search {
-        known: HashSet::from([fingerprint(&first)]),
+        known: HashMap::from([(fingerprint(&first), 0)]),
         origins: vec![Origin { parent: 0, action: Action::Tick }],
-        found: Explored { states: 1, steps: 0, depth: 0, facts: Facts::default(), broken: None, also: Vec::new() },
+        graph: Graph::default(),
+        found: Explored { states: 1, steps: 0, depth: 0, facts: Facts::default(), broken: None, also: Vec::new(), livelock: None },
         wanted,
     };
     let mut level = vec![(0u32, first)];
@@ -74,12 +88,17 @@ pub fn explore(config: &Config, guards: Guards, wanted: Option<Promise>) -> Expl
         search.found.depth += 1;
     }
     assert!(search.found.states < STATES_MAX, "{} has no end in sight", config.name);
+    if search.found.broken.is_none() {
+        search.found.livelock = search.livelock();
+    }
     search.found
 }
 
 struct Search {
-    known: HashSet<u128>,
+    /// The places of all states.
+    known: HashMap<u128, u32>,
     origins: Vec<Origin>,
+    graph: Graph,
     found: Explored,
     wanted: Option<Promise>,
 }
@@ -87,6 +106,7 @@ struct Search {
 impl Search {
     fn expand(&mut self, place: u32, state: &State, rules: &Rules<'_>, next: &mut Vec<(u32, State)>) {
         let own = fingerprint(state);
+        self.graph.expand();
         let mut is_last = true;
         for action in possible(state, rules) {
             let (after, seen) = perform(state, action, rules);
@@ -102,11 +122,17 @@ impl Search {
                 self.broke(promise, how, place, Some(action));
                 continue;
             }
-            if self.known.insert(print) {
-                self.found.states += 1;
-                next.push((self.origins.len() as u32, after));
-                self.origins.push(Origin { parent: place, action });
-            }
+            let to = match self.known.entry(print) {
+                Entry::Occupied(known) => *known.get(),
+                Entry::Vacant(new) => {
+                    let to = *new.insert(self.origins.len() as u32);
+                    self.found.states += 1;
+                    next.push((to, after));
+                    self.origins.push(Origin { parent: place, action });
+                    to
+                }
+            };
+            self.graph.step(to, action);
         }
         if is_last {
             let mut seen = Seen::default();
@@ -116,6 +142,11 @@ impl Search {
                 self.broke(promise, how, place, None);
             }
         }
+    }
+
+    fn livelock(&self) -> Option<Livelock> {
+        let round = self.graph.round()?;
+        Some(Livelock { story: self.story(round.place, None), round: round.steps })
     }
 
     fn broke(&mut self, promise: Promise, how: String, place: u32, last: Option<Action>) {

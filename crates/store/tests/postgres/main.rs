@@ -1,6 +1,8 @@
 //! The store that several servers share, against a real PostgreSQL: the whole suite, and what only it can get wrong.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking, like tests")]
 
+mod answers;
+mod deadlocks;
 mod faults;
 mod nodes;
 mod opening;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use windlass_kernel::Epoch;
-use windlass_ports::{Admission, Commit, NodeId};
+use windlass_ports::{Admission, Clock, Commit, NodeId};
 
 use super::*;
 
@@ -177,29 +177,57 @@ async fn one_server_publishes_and_no_row_is_lost() {
     panic!("nobody publishes any more");
 }
 
+/// A database whose clock is moved by hand: its sessions find this clock before the real one.
+async fn with_a_clock() -> Database {
+    let mut database = Server::shared().database().await;
+    let clock = "CREATE TABLE clock AS SELECT interval '0' AS ahead;
+                 CREATE FUNCTION clock_timestamp() RETURNS timestamptz VOLATILE LANGUAGE sql
+                 AS 'SELECT pg_catalog.clock_timestamp() + ahead FROM clock'";
+    database.client().await.batch_execute(clock).await.unwrap();
+    database.url.push_str(",pg_catalog");
+    database
+}
+
+async fn move_clock(database: &Database, ahead: &str) {
+    database.client().await.execute(&format!("UPDATE clock SET ahead = interval '{ahead}'"), &[]).await.unwrap();
+}
+
 #[tokio::test]
 async fn a_lease_ends_by_the_database_clock() {
-    let database = Server::shared().database().await;
-    let (one, two) = (node(&database).await, node(&database).await);
+    let database = with_a_clock().await;
+    let open = async || Arc::new(PostgresStore::open(&database.url, StoreOptions::default()).await.unwrap());
+    let (here, there) = (open().await, open().await);
+    let (clock, one, two): (_, Arc<dyn Full>, Arc<dyn Full>) = (here.clock(), here, there);
     let (first, second) = (NodeId(1), NodeId(2));
     let kit = Kit::new(&one);
     kit.begin(&agent("a"), START).await;
     assert!(kit.load(&agent("a")).await.head.owner_lives, "a server lives from when it opened the store");
-    assert!(two.beat(second, 60_000).await.unwrap().is_empty());
+    let hour = 3_600_000;
+    assert!(one.beat(first, hour).await.unwrap().is_empty());
+    let before = clock.now();
+    move_clock(&database, "59 minutes").await;
+    assert!(two.beat(second, 2 * hour).await.unwrap().is_empty());
     assert!(two.orphans(second, None, 10).await.unwrap().is_empty());
     two.bury(vec![first]).await.unwrap();
     assert!(kit.load(&agent("a")).await.head.owner_lives, "nobody is buried alive");
-    one.beat(first, 0).await.unwrap();
-    assert_eq!(two.beat(second, 60_000).await.unwrap(), [first]);
+    // An hour passes in the database, and nowhere else.
+    move_clock(&database, "61 minutes").await;
     assert!(!kit.load(&agent("a")).await.head.owner_lives);
     assert_eq!(two.orphans(second, None, 10).await.unwrap(), [agent("a")]);
     assert!(two.orphans(first, None, 10).await.unwrap().is_empty(), "nobody's own agents are orphans");
+    assert_eq!(two.beat(second, 2 * hour).await.unwrap(), [first]);
     two.bury(vec![first]).await.unwrap();
-    assert!(two.beat(second, 60_000).await.unwrap().is_empty());
+    assert!(two.beat(second, 2 * hour).await.unwrap().is_empty());
     assert_eq!(two.orphans(second, None, 10).await.unwrap(), [agent("a")], "what it owed is still found");
-    one.beat(first, 60_000).await.unwrap();
+    one.beat(first, hour).await.unwrap();
+    assert!(clock.now().0 - before.0 >= 3_600_000, "who beats hears what time it is");
     assert!(kit.load(&agent("a")).await.head.owner_lives, "who beats again is as good as new");
     assert!(two.orphans(second, None, 10).await.unwrap().is_empty());
+    // And back: the machine's clock would have ended it.
+    move_clock(&database, "-1 hour").await;
+    one.beat(first, 1).await.unwrap();
+    move_clock(&database, "-2 hours").await;
+    assert!(kit.load(&agent("a")).await.head.owner_lives, "by the database it is not over yet");
 }
 
 #[tokio::test]

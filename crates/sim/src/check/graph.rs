@@ -1,0 +1,106 @@
+//! The steps between states, and whether one can go round in them for ever.
+
+use super::actions::Action;
+
+/// Every step of an exploration. States are named by their places, and expanded in that order.
+#[derive(Default)]
+pub(super) struct Graph {
+    /// Where the steps of each state begin.
+    first: Vec<u32>,
+    /// Where each step leads, and what it was.
+    steps: Vec<(u32, Action)>,
+}
+
+/// A way round: a state on it, and the steps that lead back to it.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Round {
+    pub(super) place: u32,
+    pub(super) steps: Vec<Action>,
+}
+
+impl Graph {
+    /// The next state is expanded: what follows are its steps.
+    pub(super) fn expand(&mut self) {
+        self.first.push(self.steps.len() as u32);
+    }
+
+    /// A step of the state that is being expanded.
+    pub(super) fn step(&mut self, to: u32, action: Action) {
+        self.steps.push((to, action));
+    }
+
+    /// A way round, if there is one: depth first, on a path of our own, for the graph is deeper than a stack.
+    pub(super) fn round(&self) -> Option<Round> {
+        let mut standing = vec![Standing::New; self.first.len()];
+        for root in 0..self.first.len() {
+            if standing[root] == Standing::New
+                && let Some(round) = self.round_from(root, &mut standing)
+            {
+                return Some(round);
+            }
+        }
+        None
+    }
+
+    fn round_from(&self, root: usize, standing: &mut [Standing]) -> Option<Round> {
+        // Each state of the path, with the step that is tried next.
+        let mut path = vec![(root, self.first[root] as usize)];
+        standing[root] = Standing::OnPath;
+        while let Some((place, next)) = path.last_mut() {
+            let end = self.first.get(*place + 1).map_or(self.steps.len(), |end| *end as usize);
+            if *next == end {
+                standing[*place] = Standing::Done;
+                path.pop();
+                continue;
+            }
+            let to = self.steps[*next].0 as usize;
+            *next += 1;
+            match standing[to] {
+                Standing::Done => {}
+                Standing::New => {
+                    standing[to] = Standing::OnPath;
+                    path.push((to, self.first[to] as usize));
+                }
+                Standing::OnPath => {
+                    let round = path.iter().skip_while(|(place, _)| *place != to);
+                    return Some(Round { place: to as u32, steps: round.map(|(_, next)| self.steps[next - 1].1).collect() });
+                }
+            }
+        }
+        None
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    New,
+    OnPath,
+    Done,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn graph(all: &[&[(u32, Action)]]) -> Graph {
+        let mut graph = Graph::default();
+        for steps in all {
+            graph.expand();
+            steps.iter().for_each(|(to, action)| graph.step(*to, *action));
+        }
+        graph
+    }
+
+    #[test]
+    fn ways_that_meet_again_are_no_way_round() {
+        let met =
+            graph(&[&[(1, Action::Tick), (2, Action::Arrive)], &[(3, Action::Arrive)], &[(1, Action::Early), (3, Action::Tick)], &[]]);
+        assert_eq!(met.round(), None);
+    }
+
+    #[test]
+    fn two_states_that_lead_to_each_other_are_found() {
+        let round = graph(&[&[(1, Action::Tick)], &[(3, Action::Arrive), (2, Action::Pause(0))], &[(1, Action::Wake(0))], &[]]);
+        assert_eq!(round.round(), Some(Round { place: 1, steps: vec![Action::Pause(0), Action::Wake(0)] }));
+    }
+}
