@@ -348,7 +348,8 @@ statements! {
     /// And the end of the follow-up makes it shorter again. Whoever erases one of them meanwhile leaves nothing to be changed.
     release_runs: "UPDATE runs r SET held_ms = least(r.held_ms, greatest(q.now - r.ended_at, 0) + r.erase_ms)
         FROM unnest($1::bytea[], $2::text[], $3::bigint[]) AS q(run, tenant, now)
-        WHERE r.run = q.run AND r.tenant = q.tenant AND r.ended_at IS NOT NULL AND r.erase_ms IS NOT NULL";
+        CROSS JOIN LATERAL (SELECT t.ctid FROM runs t WHERE t.run = q.run AND t.tenant = q.tenant AND t.ended_at IS NOT NULL
+            AND t.erase_ms IS NOT NULL LIMIT 1) AS found WHERE r.ctid = found.ctid";
     share_boxes: all_of!("bytea", "UPDATE boxes b SET shared = true WHERE b.box = ANY($1::bytea[])");
     /// All of it sees the run as it was. Items at positions below zero are copies of what parents have, and not its own.
     erase_run: "WITH own AS MATERIALIZED (
