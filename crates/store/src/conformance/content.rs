@@ -26,6 +26,27 @@ pub async fn bytes_come_back_as_they_came(store: Arc<dyn Full>) {
     }
 }
 
+/// What one database takes and another does not, beside commits of others in one group: all land as they came, and nobody's refusal
+/// is anybody else's.
+pub async fn odd_bytes_share_a_group_with_others(store: Arc<dyn Full>) {
+    let kit = Arc::new(Kit::new(&store));
+    let odd: [&[u8]; 4] = [b"\"a\\u0000b\"", b"a\0b\0", br#""\ud800""#, b"\xff\xfe\x80"];
+    let mut tasks = tokio::task::JoinSet::new();
+    for number in 0..40usize {
+        let bytes = if number % 2 == 0 { odd[number / 2 % odd.len()] } else { b"\"plain\"" };
+        let items = vec![kit.item(ItemKind::Instruction, bytes)];
+        let (id, agent) = (items[0].id, agent(&format!("a{number}")));
+        let new = kit.entering(kit.new_run_after(&agent, None, items, START));
+        let store = Arc::clone(&store);
+        tasks.spawn(async move { (id, bytes, agent, store.enqueue(new).await) });
+    }
+    while let Some(done) = tasks.join_next().await {
+        let (id, bytes, agent, outcome) = done.unwrap();
+        assert!(matches!(outcome.unwrap(), Enqueued::Entered { .. }));
+        assert_eq!(store.item(&agent.tenant, id).await.unwrap().unwrap().content, bytes);
+    }
+}
+
 /// Large content beside small commits: all land, whole.
 pub async fn megabytes_share_a_group_with_others(store: Arc<dyn Full>) {
     let kit = Arc::new(Kit::new(&store));

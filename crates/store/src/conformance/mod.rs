@@ -106,6 +106,7 @@ macro_rules! conformance {
             keys::calls_are_given_back_once_under_a_key;
             keys::answers_are_erased_with_their_run;
             content::bytes_come_back_as_they_came;
+            content::odd_bytes_share_a_group_with_others;
             content::megabytes_share_a_group_with_others;
             content::a_conversation_is_read_through_all_its_boxes;
             content::a_range_is_a_prefix;
