@@ -70,6 +70,18 @@ async fn one_of_three_servers_killed_every_two_seconds_with_nats_never_there() {
     trial.judge(&cluster, &load, None).await;
 }
 
+/// The bell that every PostgreSQL has: nothing is said of another.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_of_three_servers_killed_every_two_seconds_with_the_bell_of_the_database() {
+    let mut trial = Trial::begin("a server killed every 2 s, with LISTEN and NOTIFY").await;
+    let database = Postgres::shared().database_alone().await;
+    let mut cluster = Cluster::three(&format!("store: {{ url: '{}' }}\n", database.url)).await;
+    let load = Load::start(&cluster.roads, ABANDON_ONE_IN);
+    let until = Instant::now() + how_long() / 3;
+    tokio::join!(load.ask_until(AGENTS, until, PAUSE), massacre(&mut trial, &mut cluster, until));
+    trial.judge(&cluster, &load, None).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_on_sqlite_killed_under_load_loses_and_doubles_nothing() {
     let mut trial = Trial::begin("a server on SQLite killed").await;
