@@ -111,9 +111,8 @@ async fn calls_handed_back_wait_for_their_follow_up_and_not_for_an_hour() {
     let erased = || server.number("SELECT count(*) FROM runs WHERE note IS NULL");
     let offered = [function("mine")];
     let mut input = vec![json!({ "role": "user", "content": "go" })];
-    for lap in 0..2 {
+    for _ in 0..2 {
         let made = server.respond(Mode::Streamed, unkept(with(ask_with("", &offered), json!({ "input": input })))).await;
-        until("only what was gone on from is erased", || async { (erased() == lap).then_some(()) }).await;
         let call = made.items("function_call")[0].clone();
         let result = output(&call, "seen");
         input.extend([call, result]);

@@ -325,7 +325,7 @@ fn let_go<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, run: RunId, left: Le
     rows.add_open_runs(&agent.tenant, -1)
 }
 
-/// Nobody else is waited for on behalf of the run that the ended one went on from. That one did the same for its own.
+/// Nobody is waited for any more on behalf of the run that the ended one went on from.
 fn release<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, follows: Option<RunId>, now: Timestamp) -> Outcome<()> {
     follows.map_or(Ok(()), |earlier| rows.release_run(&agent.tenant, earlier, now))
 }
@@ -334,7 +334,8 @@ fn release<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, follows: Option<Run
 pub(super) fn finish<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, agent: &AgentKey, commit: &Commit, plan: &Plan) -> Outcome<()> {
     if commit.state.has_ended() {
         let_go(rows, agent, commit.run, plan.left, commit.now)?;
-        release(rows, agent, commit.follows, commit.now)?;
+        // A client that was handed calls again may send all that came before with their results.
+        release(rows, agent, commit.follows.filter(|_| held_ms(&commit.state) == 0), commit.now)?;
         conversations::heard(rows, agent, commit.run, &commit.state)?;
     }
     if let Some(next) = &plan.next {

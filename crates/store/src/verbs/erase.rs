@@ -33,6 +33,10 @@ pub(crate) fn erase<R: Rows + ?Sized>(rows: &mut R, tenant: &Tenant, run: RunId)
     };
     let (gone, kept) = sort_out(rows, &row)?;
     rows.forget_deltas(run)?;
+    // Whoever could have gone on from both can go on from neither: so a conversation goes from its end to its beginning.
+    if let (Some(earlier), Some(ended_at)) = (row.follows, row.ended_at) {
+        rows.release_run(tenant, earlier, ended_at)?;
+    }
     rows.erase_run(&Erasure { run, agent: row.brief.agent, gone, kept })
 }
 
