@@ -263,7 +263,7 @@ async fn on_postgres() {
     let server = postgres::Server::shared();
     let mut rounds = Vec::new();
     for _ in 0..setting("ROUNDS", 3) {
-        let (below, beside) = (server.database().await, server.database().await);
+        let (below, beside) = (server.database_alone().await, server.database_alone().await);
         let ceiling_fields = ceiling(below.url.as_ref());
         let bench = Bench::connect(&beside.url, "job").await;
         let engine_fields = bench.measure(Path::new("")).await.fields("windlass", "postgres/in-process tool");
