@@ -136,7 +136,8 @@ async fn an_error_in_the_middle_keeps_its_meaning() {
         let error = json!({"type": "error", "error": {"type": kind, "message": "no"}});
         let (events, error) = outcome(&[begun(), said(0, "a"), error]).await;
         let error = error.unwrap();
-        assert_eq!((events, error.code.as_str(), error.retry), (vec![text("a")], code, retry), "{kind}");
+        let read = ModelEvent::Usage(Usage { tokens_in: 20, tokens_out: 1, cached: 5, reasoning: 0 });
+        assert_eq!((events, error.code.as_str(), error.retry), (vec![read, text("a")], code, retry), "{kind}");
     }
 }
 
