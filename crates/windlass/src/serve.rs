@@ -79,9 +79,10 @@ pub(crate) async fn serve(config: Config, data: &Path, ready: impl FnOnce(&Ready
     let limits = DoorLimits { body_bytes_max: config.limits.body_bytes };
     let state = DoorState::new(engine.clone(), tokens, limits, Arc::new(seal)).with_responses(responses);
     let router = windlass_doors::router(state);
+    // Whoever is told that it serves may end it in the same moment.
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     tracing::info!(%address, store = %place, model = %config.models[0].name, "serving");
     ready(&Ready { address, place: &place, config: &config, own_token: own_token.as_deref() });
-    let mut terminate = signal(SignalKind::terminate())?;
     let stopped = Arc::new(tokio::sync::Notify::new());
     let told = stopped.clone();
     let server = connections::serve(listener, router, config.server.head, async move { told.notified().await });
@@ -90,7 +91,7 @@ pub(crate) async fn serve(config: Config, data: &Path, ready: impl FnOnce(&Ready
         () = async {
             tokio::select! {
                 _ = terminate.recv() => {}
-                _ = tokio::signal::ctrl_c() => {}
+                _ = interrupt.recv() => {}
             }
             tracing::info!("stopping: no new work, running calls may finish");
             engine.drain().await;
