@@ -1,13 +1,36 @@
 //! What a process did, as `strace -f -y` writes it down, and whether it flushed before it spoke.
 //!
 //! An announcement is a write to a socket that tells somebody outside of a commit: the answer to a POST, an event of a stream, a
-//! request to the model, a call handed to a service. When it begins, everything written to the database's log must have been
-//! flushed: by an fsync or fdatasync of the log which began after the last of these writes had ended, and which has ended.
+//! request to the model, a call handed to a service, the start of a tool. A write to the database's log is flushed when an fsync
+//! or fdatasync of the log which began after the write had ended has ended.
+//!
+//! When an announcement begins, everything written to the log must have been flushed. Where much goes on at once, that would be too
+//! much to ask: the log is being written for others. There the words that are told say which writes must have been flushed, if
+//! each of them is a mark that is made once: those in which they stand for the first time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-/// Words that ask the server to commit something, as the last part of a path.
-pub const ASKED: [&str; 8] = ["enqueue", "actions", "claim", "renew", "release", "report", "stop", "reconcile"];
+/// What is told when the server is asked to commit something: mostly the last part of the path.
+pub const ASKED: [&str; 11] =
+    ["enqueue", "actions", "claim", "renew", "release", "report", "report under a key", "stop", "reconcile", "boxes", "responses"];
+
+/// What is told without being asked.
+pub const UNASKED: [&str; 4] = ["event", "response event", "model", "tool"];
+
+/// How a mark begins. So many digits follow.
+const MARK: &str = "mark-";
+const DIGITS: usize = 4;
+
+/// A word that can be found again in a trace. Nobody else says it.
+pub fn mark(number: usize) -> String {
+    format!("{MARK}{number:0DIGITS$}")
+}
+
+/// The marks in a text.
+fn marks(text: &str) -> BTreeSet<String> {
+    let number = |rest: &str| rest.get(..DIGITS).filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit())).map(str::to_owned);
+    text.split(MARK).skip(1).filter_map(number).map(|digits| format!("{MARK}{digits}")).collect()
+}
 
 /// One system call.
 #[derive(Clone, Debug)]
@@ -47,6 +70,12 @@ impl Call {
     /// Whether an answer says that something was committed. A claim that finds nothing commits nothing.
     fn commits(&self) -> bool {
         self.text.contains("\"HTTP/1.1 2") && !self.text.contains("{\\\"calls\\\":[]}")
+    }
+
+    /// What it tells without being asked, if it does.
+    fn tells(&self) -> Option<&'static str> {
+        let signs = ["event: evt.", "event: response.", "\"POST /v1/chat/completions", "tools/call"];
+        signs.into_iter().zip(UNASKED).find_map(|(sign, what)| self.text.contains(sign).then_some(what))
     }
 
     fn writes(&self) -> bool {
@@ -94,8 +123,10 @@ pub fn parse(trace: &str) -> Vec<Call> {
 /// Something that was told to the outside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Announcement {
-    /// What: one of `ASKED`, `event` or `model`.
+    /// What: one of `ASKED` or `UNASKED`.
     pub what: String,
+    /// The marks in it, and in what it answers.
+    pub marks: BTreeSet<String>,
     /// The line on which it began.
     begin: usize,
     /// The line on which the request was read, if it answers one that commits.
@@ -116,10 +147,12 @@ impl Request {
         self.since.get_or_insert(call.end);
     }
 
-    /// The last part of the path of a POST.
+    /// The last part of the path of a POST. A report may have a key.
     fn what(&self) -> Option<String> {
-        let (path, _) = self.text.strip_prefix("POST ")?.split_once(" HTTP")?;
-        path.rsplit('/').next().map(str::to_owned)
+        let (path, rest) = self.text.strip_prefix("POST ")?.split_once(" HTTP")?;
+        let what = path.rsplit('/').next()?;
+        let has_key = what == "report" && rest.contains("\\r\\nidempotency-key: ");
+        Some(if has_key { format!("{what} under a key") } else { what.to_owned() })
     }
 }
 
@@ -131,28 +164,58 @@ pub fn announcements(calls: &[Call]) -> Vec<Announcement> {
         if call.reads() {
             requests.entry(call.file()).or_default().take(call);
         } else if call.writes() {
-            let event = call.text.contains("event: evt.").then(|| ("event".to_owned(), None));
-            let model = call.text.contains("\"POST /v1/chat/completions").then(|| ("model".to_owned(), None));
             let is_answer = call.text.contains("\"HTTP/1.1 ");
             let request = if is_answer { requests.remove(call.file()) } else { None };
-            let answer = request.filter(|_| call.commits()).and_then(|request| Some((request.what()?, Some(request.since?))));
-            told.extend(event.or(model).or(answer).map(|(what, since)| Announcement { what, begin: call.begin, since }));
+            let request = request.filter(|_| call.commits());
+            let asked = request.as_ref().map(|request| marks(&request.text)).unwrap_or_default();
+            let answer = request.and_then(|request| Some((request.what()?, Some(request.since?))));
+            let unasked = call.tells().map(|what| (what.to_owned(), None));
+            let marks = &marks(&call.text) | &asked;
+            told.extend(unasked.or(answer).map(|(what, since)| Announcement { what, marks, begin: call.begin, since }));
         }
     }
     told
 }
 
-/// What was told before it was on disk.
+/// The log as it was written and flushed.
+struct Log<'a> {
+    writes: Vec<&'a Call>,
+    flushes: Vec<&'a Call>,
+}
+
+impl<'a> Log<'a> {
+    fn of(calls: &'a [Call]) -> Self {
+        let writes = calls.iter().filter(|call| call.is_log() && call.writes()).collect();
+        Log { writes, flushes: calls.iter().filter(|call| call.is_flush()).collect() }
+    }
+
+    /// Whether a write was flushed before a line.
+    fn is_flushed(&self, write: &Call, line: usize) -> bool {
+        self.flushes.iter().any(|flush| flush.begin > write.end && flush.end < line)
+    }
+
+    /// The write in which each mark stands for the first time.
+    fn marked(&self) -> BTreeMap<String, &'a Call> {
+        let mut first = BTreeMap::new();
+        for write in &self.writes {
+            for mark in marks(&write.text) {
+                first.entry(mark).or_insert(*write);
+            }
+        }
+        first
+    }
+}
+
+/// What was told before it was on disk, in a trace of one thing after another.
 pub fn violations(calls: &[Call], told: &[Announcement]) -> Vec<String> {
-    let log: Vec<&Call> = calls.iter().filter(|call| call.is_log() && call.writes()).collect();
-    let flushes: Vec<&Call> = calls.iter().filter(|call| call.is_flush()).collect();
+    let log = Log::of(calls);
     let mut wrong = Vec::new();
-    for Announcement { what, begin, since } in told {
-        let Some(last) = log.iter().rev().find(|write| write.begin < *begin) else {
+    for Announcement { what, begin, since, .. } in told {
+        let Some(last) = log.writes.iter().rev().find(|write| write.begin < *begin) else {
             wrong.push(format!("line {begin}: {what} was told though nothing had been written"));
             continue;
         };
-        if !flushes.iter().any(|flush| flush.begin > last.end && flush.end < *begin) {
+        if !log.is_flushed(last, *begin) {
             wrong.push(format!("line {begin}: {what} was told before the log written on line {} was flushed", last.end));
         }
         if since.is_some_and(|read| last.begin < read) {
@@ -160,6 +223,32 @@ pub fn violations(calls: &[Call], told: &[Announcement]) -> Vec<String> {
         }
     }
     wrong
+}
+
+/// What was told before its marks were on disk, in any trace: one line for an announcement, whatever is wrong with it.
+pub fn early_marks(calls: &[Call], told: &[Announcement]) -> Vec<String> {
+    let log = Log::of(calls);
+    let written = log.marked();
+    let fault = |Announcement { what, marks, begin, .. }: &Announcement| {
+        marks.iter().find_map(|mark| match written.get(mark) {
+            None => Some(format!("line {begin}: {what} tells {mark}, which was never written")),
+            Some(write) if log.is_flushed(write, *begin) => None,
+            Some(write) => Some(format!("line {begin}: {what} tells {mark} before the log written on line {} was flushed", write.end)),
+        })
+    };
+    told.iter().filter_map(fault).collect()
+}
+
+/// The most marks that one flush put on disk.
+pub fn marks_at_once(calls: &[Call]) -> usize {
+    let log = Log::of(calls);
+    let mut groups: BTreeMap<usize, usize> = BTreeMap::new();
+    for write in log.marked().values() {
+        if let Some(flush) = log.flushes.iter().find(|flush| flush.begin > write.end) {
+            *groups.entry(flush.begin).or_default() += 1;
+        }
+    }
+    groups.into_values().max().unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -203,6 +292,23 @@ mod tests {
     fn a_flush_that_failed_or_of_another_file_is_none() {
         assert_eq!(found(&TOLD.replace("<... fdatasync resumed>) = 0", "<... fdatasync resumed>) = -1 EIO (Input/output error)")), (1, 1));
         assert_eq!(found(&TOLD.replace("fdatasync(5</x/windlass.db-wal>", "fdatasync(6</x/windlass.db>")), (1, 1));
+    }
+
+    #[test]
+    fn a_mark_is_told_after_the_flush_of_the_write_it_is_in_whatever_is_written_meanwhile() {
+        let meanwhile = r#"8  1.65 pwrite64(5</x/windlass.db-wal>, "mark-0002", 9, 41) = 9"#;
+        let marked =
+            TOLD.replace("\"...\"..., 4120", "\"\\0mark-0001\"..., 4120").replace("queue HTTP/1.1\\r\\n", "queue HTTP/1.1\\r\\nmark-0001");
+        let busy = marked.replace("7  1.7", &format!("{meanwhile}\n7  1.7"));
+        let early = |trace: &str| {
+            let calls = parse(trace);
+            early_marks(&calls, &announcements(&calls)).len()
+        };
+        assert_eq!((found(&busy), early(&busy)), ((1, 1), 0));
+        assert_eq!(early(&busy.replace("mark-0001", "mark-0002")), 0, "the first write of a mark counts");
+        assert_eq!(early(&busy.replace("nmark-0001", "nmark-0003")), 1, "a mark that was never written");
+        assert_eq!(early(&busy.replace("nmark-0001", "nmark-0002")), 1, "a mark that is not flushed");
+        assert_eq!(early(&busy.replace("fdatasync(5</x/windlass.db-wal>", "fdatasync(6</x/windlass.db>")), 1);
     }
 
     #[test]

@@ -52,6 +52,8 @@ pub enum Scene {
     SayLetters(usize, usize),
     /// These bytes of a stream again and again with a pause between, until the client goes away.
     Forever(String, Duration),
+    /// Everything that an answer can have, of which one event is let go at a time; of a model that is held back.
+    Stepwise(Speech),
 }
 
 impl Scene {
@@ -89,7 +91,7 @@ impl FakeModel {
         Self::on(Stage { scenes: scenes.into(), permits: Some(Arc::new(Semaphore::new(0))), ..Stage::default() }).await
     }
 
-    /// Lets one held back answer go.
+    /// Lets one held back answer go, or one event of it.
     pub fn let_answer(&self) {
         let stage = self.stage.lock().expect("nobody panics on stage");
         stage.permits.as_ref().expect("its answers are held back").add_permits(1);
@@ -162,7 +164,7 @@ async fn answer(stage: Arc<Mutex<Stage>>, body: Value, dialect: Dialect) -> Resp
         }
         (next, open.permits.clone())
     };
-    if let Some(permits) = permits {
+    if let Some(permits) = &permits {
         permits.acquire().await.expect("the gate is never closed").forget();
     }
     let call = |(tool, arguments): &(&'static str, Value)| (*tool, arguments.to_string());
@@ -198,6 +200,7 @@ async fn answer(stage: Arc<Mutex<Stage>>, body: Value, dialect: Dialect) -> Resp
             ([("content-type", "text/event-stream")], Body::from_stream(futures_util::stream::iter(pieces))).into_response()
         }
         Scene::Forever(bytes, pause) => forever(&stage, bytes, pause),
+        Scene::Stepwise(speech) => stepwise(dialect.events(&speech), permits.expect("its answers are held back")),
     }
 }
 
@@ -230,6 +233,20 @@ fn slowly(events: Vec<String>, pause: Duration) -> Response {
     let pieces = futures_util::StreamExt::then(futures_util::stream::iter(events), move |event| async move {
         tokio::time::sleep(pause).await;
         Ok::<_, Infallible>(event)
+    });
+    ([("content-type", "text/event-stream")], Body::from_stream(pieces)).into_response()
+}
+
+/// These events, each but the first when it may go.
+fn stepwise(events: Vec<String>, permits: Arc<Semaphore>) -> Response {
+    let pieces = futures_util::StreamExt::then(futures_util::stream::iter(events.into_iter().enumerate()), move |(place, event)| {
+        let permits = permits.clone();
+        async move {
+            if place > 0 {
+                permits.acquire().await.expect("the gate is never closed").forget();
+            }
+            Ok::<_, Infallible>(event)
+        }
     });
     ([("content-type", "text/event-stream")], Body::from_stream(pieces)).into_response()
 }

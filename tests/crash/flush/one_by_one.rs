@@ -1,0 +1,185 @@
+//! One thing after another: the model and the tools are held back, so that no commit is under way while another is announced.
+
+use reqwest::Method;
+use serde_json::{Value, json};
+use windlass_tests::{EventStream, FakeModel, McpManners, McpServer, Next, Scene, Server, Speech, SseEvent, SseStream};
+
+use super::Traced;
+use crate::trace::mark;
+
+/// How many words of a response come one by one.
+const WORDS: usize = 3;
+
+/// The trace of a server that was asked for everything.
+pub async fn trace() -> String {
+    let calls = vec![("lookup", json!({ "item": 1 })), ("charge", json!({ "cents": 100 }))];
+    let words = Speech { words: (0..WORDS).map(mark).collect(), ..Speech::default() };
+    let scenes = [
+        vec![Scene::Call(calls), Scene::Say("done")],
+        vec![Scene::Call(vec![("echo", json!({ "text": "here" }))]), Scene::Say("done")],
+        vec![Scene::Say("done"), Scene::Stepwise(words)],
+        vec![Scene::Say("never")],
+    ];
+    let model = FakeModel::held_back(scenes.concat()).await;
+    let tools = McpServer::with(McpManners { holds: Some(("echo", 1)), ..McpManners::default() }).await;
+    let config = format!(
+        "{}server: {{ drain_s: 0 }}\nlimits: {{ sweep_interval: 50ms }}
+tools:
+  external: [ {{ name: lookup, effect: read }}, {{ name: charge, effect: write }} ]
+  mcp: [ {{ label: served, url: '{}' }} ]
+agents: {{ agent: {{ tools: [lookup, charge, served] }} }}\n",
+        model.config(),
+        tools.url
+    );
+    let traced = Traced::start(&config).await;
+    let events = traced.server.events("agent", None).await;
+    let mut story = Story { server: &traced.server, model: &model, tools: &tools, events, asked: 0 };
+    story.whole_turn().await;
+    story.actions().await;
+    story.served_tool().await;
+    story.responses().await;
+    story.stops().await;
+    traced.stop().await
+}
+
+/// One thing after another: the next is asked when everybody has heard of the last.
+struct Story<'a> {
+    server: &'a Server,
+    model: &'a FakeModel,
+    tools: &'a McpServer,
+    events: SseStream,
+    asked: usize,
+}
+
+impl Story<'_> {
+    async fn post(&self, path: &str, body: Value) -> Value {
+        self.server.post(path, body).await.ok()
+    }
+
+    /// Waits until the reader has heard of an activity, or of a status.
+    async fn heard(&mut self, word: &str) {
+        self.events.read_until(|event| is_about(event, word)).await;
+    }
+
+    /// Waits until the model is asked once more.
+    async fn model_is_asked(&mut self) {
+        self.asked += 1;
+        self.model.asked_times(self.asked).await;
+    }
+
+    /// Waits until the model is asked once more and everybody knows.
+    async fn thinking(&mut self) {
+        self.model_is_asked().await;
+        self.heard("thinking").await;
+    }
+
+    async fn enqueue(&mut self) -> String {
+        self.server.enqueue("agent", "go on").await
+    }
+
+    async fn whole_turn(&mut self) {
+        let run = self.enqueue().await;
+        self.thinking().await;
+        self.model.let_answer();
+        self.heard("awaiting_tool_result").await;
+        let lookup = self.server.claim("lookup").await;
+        let named = json!([{ "agent_turn_id": lookup["agent_turn_id"], "tool_call_id": lookup["tool_call_id"] }]);
+        self.post("/v1/tools/lookup/renew", json!({ "worker": "w1", "lease_s": 90, "calls": named })).await;
+        self.post("/v1/tools/lookup/release", json!({ "worker": "w1", "calls": named })).await;
+        let lookup = self.server.claim("lookup").await;
+        self.server.report(&lookup, json!({ "seen": true })).await.ok();
+        self.heard("awaiting_tool_result").await;
+        // A worker dies with a write in its hands, and a person lets it run again.
+        let cut = self.post("/v1/tools/charge/claim", json!({ "worker": "doomed", "max": 1, "lease_s": 1 })).await;
+        self.heard("parked_tool_call_id").await;
+        let call = &cut["calls"][0]["tool_call_id"];
+        self.post("/v1/windlass/reconcile", json!({ "run_id": run, "tool_call_id": call, "action": "release" })).await;
+        self.heard("awaiting_tool_result").await;
+        let charge = self.server.claim("charge").await;
+        self.server.report(&charge, json!({ "paid": true })).await.ok();
+        self.thinking().await;
+        self.model.let_answer();
+        self.heard("idle").await;
+    }
+
+    /// One whose result is reported as it is, and one whose result has a key; and a box between them.
+    async fn actions(&mut self) {
+        let lookup = self.action("a1").await;
+        self.server.report(&lookup, json!({ "seen": true })).await.ok();
+        self.heard("idle").await;
+        self.post("/v1/windlass/boxes", json!({ "items": ["a card"] })).await;
+        let lookup = self.action("a2").await;
+        super::report_under_a_key(self.server, &lookup, "seen").await;
+        self.heard("idle").await;
+    }
+
+    /// Begins one; returns its call.
+    async fn action(&mut self, id: &str) -> Value {
+        self.post("/v1/agents/agent/actions", json!({ "action_id": id, "tool": "lookup", "args": {} })).await;
+        self.heard("awaiting_tool_result").await;
+        self.server.claim("lookup").await
+    }
+
+    /// A tool that the server starts by itself is at it until everybody knows.
+    async fn served_tool(&mut self) {
+        self.enqueue().await;
+        self.thinking().await;
+        self.model.let_answer();
+        self.tools.runs("echo", 1).await;
+        self.heard("executing_tool").await;
+        self.tools.behave(|manners| manners.holds = None);
+        self.thinking().await;
+        self.model.let_answer();
+        self.heard("idle").await;
+    }
+
+    /// One in the background, and one as a stream to a reader who has each word before the next is said.
+    async fn responses(&mut self) {
+        let begun = self.post("/v1/responses", json!({ "model": "fake", "input": "go on", "background": true })).await;
+        self.model_is_asked().await;
+        self.model.let_answer();
+        self.server.over(begun["id"].as_str().expect("a response has an id")).await;
+
+        let body = json!({ "model": "fake", "input": "go on", "stream": true });
+        let request = self.server.authorized(Method::POST, "/v1/responses").json(&body);
+        let mut stream = EventStream::new(request.send().await.expect("the server answers"));
+        read_until(&mut stream, "response.in_progress", "").await;
+        self.model_is_asked().await;
+        for word in 0..WORDS {
+            self.model.let_answer();
+            read_until(&mut stream, "response.output_text.delta", &mark(word)).await;
+        }
+        // Why it ends, and that it does.
+        self.model.let_answer();
+        self.model.let_answer();
+        assert!(stream.rest().await.1, "the stream ends properly");
+    }
+
+    /// A run is stopped while it waits its turn, another while it thinks.
+    async fn stops(&mut self) {
+        let thinking = self.enqueue().await;
+        self.thinking().await;
+        let queued = self.enqueue().await;
+        for run in [queued, thinking] {
+            self.post("/v1/agents/agent/stop", json!({ "agent_turn_id": run, "reason": "enough" })).await;
+        }
+        self.heard("idle").await;
+        self.heard("idle").await;
+    }
+}
+
+fn is_about(event: &SseEvent, word: &str) -> bool {
+    let metadata = &event.data["metadata"];
+    event.event.ends_with(".state") && (event.data["status"] == word || metadata["activity"] == word || metadata.get(word).is_some())
+}
+
+/// Reads until an event of that type says that.
+async fn read_until(stream: &mut EventStream, kind: &str, word: &str) {
+    loop {
+        match stream.next().await {
+            Next::Event(told) if told.kind() == kind && told.data["delta"].as_str().unwrap_or_default().contains(word) => return,
+            Next::Event(_) | Next::Comment => {}
+            end @ (Next::Done | Next::Closed | Next::Broken) => panic!("{kind} {word} was never told: {end:?}"),
+        }
+    }
+}
