@@ -11,6 +11,7 @@ mod damage;
 mod disks;
 mod kills;
 mod load;
+mod notes;
 mod outages;
 
 use std::{
