@@ -52,13 +52,7 @@ async fn check_agent(roads: &Roads, ledger: &BTreeMap<String, u32>, agent: &str,
         history.check(ledger, &mut wrong);
         histories.push(history);
     }
-    histories.sort_by_key(|history| history.run["ordinal"].as_u64());
-    for pair in histories.windows(2) {
-        let (before, after) = (pair[0].epochs(), pair[1].epochs());
-        if before.last() >= after.first() {
-            wrong.push(format!("{agent}: a later turn has the epochs {after:?}, the one before had {before:?}"));
-        }
-    }
+    check_order(agent, &mut histories, &mut wrong);
     let asked: BTreeSet<&str> = turns.iter().map(|turn| turn.run.as_str()).collect();
     if asked.len() != turns.len() {
         wrong.push(format!("{agent}: {} keys became {} runs", turns.len(), asked.len()));
@@ -70,17 +64,33 @@ async fn check_agent(roads: &Roads, ledger: &BTreeMap<String, u32>, agent: &str,
     wrong
 }
 
+/// Whatever a turn was held under is over for the turns behind it.
+pub fn check_order(agent: &str, histories: &mut [History], wrong: &mut Vec<String>) {
+    histories.sort_by_key(|history| history.run["ordinal"].as_u64());
+    for pair in histories.windows(2) {
+        let (before, after) = (pair[0].epochs(), pair[1].epochs());
+        if before.last() >= after.first() {
+            wrong.push(format!("{agent}: a later turn has the epochs {after:?}, the one before had {before:?}"));
+        }
+    }
+}
+
 /// All that is on record of one turn.
-struct History<'a> {
+#[derive(Clone)]
+pub struct History<'a> {
     turn: &'a Turn,
-    run: Value,
-    journal: Vec<Value>,
+    /// The run as it is shown.
+    pub run: Value,
+    /// Its journal.
+    pub journal: Vec<Value>,
     calls: Vec<Value>,
-    output: Vec<Value>,
+    /// What stands in its output.
+    pub output: Vec<Value>,
 }
 
 impl<'a> History<'a> {
-    async fn read(roads: &Roads, turn: &'a Turn) -> Self {
+    /// Reads it.
+    pub async fn read(roads: &Roads, turn: &'a Turn) -> Self {
         let path = format!("/v1/windlass/runs/{}", turn.run);
         let run = roads.get(&path).await;
         let journal = rows(&roads.get(&format!("{path}/journal?limit=1000")).await, "entries");
@@ -107,7 +117,8 @@ impl<'a> History<'a> {
         self.journal.iter().filter_map(|entry| entry["turn_epoch"].as_u64()).collect()
     }
 
-    fn check(&self, ledger: &BTreeMap<String, u32>, wrong: &mut Vec<String>) {
+    /// Everything that is wrong with it.
+    pub fn check(&self, ledger: &BTreeMap<String, u32>, wrong: &mut Vec<String>) {
         let name = format!("{} ({})", self.turn.run, self.turn.key);
         let mut must = |holds: bool, what: String| {
             if !holds {

@@ -34,6 +34,10 @@ rules:
     reply: { delay_ms: 40, calls: [ { tool: echo, arguments: { n: 3 } } ] }
   - when: { input: work, iteration: 3 }
     reply: { text: done }
+  - when: { input: note, iteration: 1 }
+    reply: { calls: [ { tool: write_note, arguments: { text: a note } } ] }
+  - when: { input: note, iteration: 2 }
+    reply: { text: noted }
   - when: { input: wait, iteration: 1 }
     reply: { calls: [ { tool: echo, arguments: { n: 1 } } ] }
   - when: { input: wait, iteration: 2 }

@@ -1,9 +1,13 @@
-//! A broken promise would be noticed: the checker is shown histories that do not fit what was asked and done.
+//! A broken promise would be noticed: the checker is shown histories that do not fit what was asked and done, and histories that
+//! do not fit together.
 
 use std::time::Duration;
 
+use serde_json::{Value, json};
+
 use crate::{
-    Trial, checker,
+    Trial,
+    checker::{self, History},
     cluster::{Cluster, builder},
     load::{Load, Turn},
 };
@@ -44,4 +48,64 @@ async fn a_loss_and_a_double_start_would_be_noticed() {
     load.turns.lock().expect("nobody panics with it").clone_from(&[turns.clone(), vec![swallowed]].concat());
     expect(found().await, "keys became");
     trial.close("5 lies told", &missed);
+}
+
+/// Makes the record of a turn wrong.
+type Lie = fn(&mut History);
+
+/// What could be wrong with the record of one turn, and the words that it would be noticed with.
+const LIES: [(&str, Lie); 10] = [
+    ("the journal is not dense", |history| drop(history.journal.remove(3))),
+    ("the journal is not dense", |history| history.journal.insert(3, history.journal[3].clone())),
+    ("an old epoch wrote", |history| history.journal.last_mut().expect("a journal has an end")["turn_epoch"] = json!(0)),
+    ("its laps are [1, 3]", |history| history.journal.retain(|entry| !is_second_lap(entry))),
+    ("its laps are [1, 1, 3]", |history| {
+        history.journal.iter_mut().filter(|entry| is_second_lap(entry)).for_each(|entry| entry["event"]["iteration"] = json!(1));
+    }),
+    ("it counts 4 laps", |history| history.run["iteration"] = json!(4)),
+    ("it has 0 deliverables", |history| history.output.retain(|item| item["kind"] != "task.deliverable")),
+    ("it has 2 deliverables", |history| history.output.extend(history.output.last().cloned())),
+    ("its deliverable is not the last of its output", |history| history.output.rotate_right(1)),
+    ("it is \"ended\" with \"failed\"", |history| history.run["task_status"] = json!("failed")),
+];
+
+fn is_second_lap(entry: &Value) -> bool {
+    entry["event"]["kind"] == "lap_started" && entry["event"]["iteration"] == 2
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lies_about_laps_journals_epochs_and_deliverables_would_be_noticed() {
+    let mut trial = Trial::begin("the checker itself, of single turns").await;
+    let cluster = Cluster::start(vec![(builder(""), Vec::new())]).await;
+    let load = Load::start(&cluster.roads, 0);
+    load.ask(1, 2, Duration::ZERO).await;
+    load.end();
+    let ledger = load.ledger.lock().expect("nobody panics with it").clone();
+    let turns = load.turns.lock().expect("nobody panics with it").clone();
+    let honest = [History::read(&cluster.roads, &turns[0]).await, History::read(&cluster.roads, &turns[1]).await];
+    let found = |histories: &mut [History]| {
+        let mut wrong = Vec::new();
+        histories.iter().for_each(|history| history.check(&ledger, &mut wrong));
+        checker::check_order("agent-0", histories, &mut wrong);
+        wrong.join("\n")
+    };
+    let truth = found(&mut honest.clone());
+    assert!(truth.is_empty(), "{truth}");
+    let mut missed = Vec::new();
+    let mut expect = |found: String, words: &str| {
+        if !found.contains(words) {
+            missed.push(format!("{words:?} was to be found in {found:?}"));
+        }
+    };
+    for (words, lie) in LIES {
+        let mut told = honest.clone();
+        lie(&mut told[0]);
+        expect(found(&mut told), words);
+    }
+    // The later turn under the epochs of the one before.
+    let mut told = honest.clone();
+    let epoch = told[0].journal.last().expect("a journal has an end")["turn_epoch"].clone();
+    told[1].journal.iter_mut().for_each(|entry| entry["turn_epoch"] = epoch.clone());
+    expect(found(&mut told), "a later turn has the epochs");
+    trial.close(&format!("{} lies told", LIES.len() + 1), &missed);
 }

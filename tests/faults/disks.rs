@@ -10,6 +10,7 @@ use std::{
 
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use tempfile::TempDir;
+use windlass_tests::ServerBuilder;
 
 use crate::{
     Trial,
@@ -58,59 +59,92 @@ async fn sqlite_files_that_must_not_grow() {
     squeeze(&mut trial, &cluster, &load, || limit(Some(64 << 10)), || limit(None)).await;
 }
 
-/// A small disk of one's own. Dropping it takes it away.
+/// A small disk of one's own, which a server has its database on. Dropping it takes it away.
 struct Disk {
     folder: TempDir,
+    /// Whether this process has mounted it. If not, the server does, where nobody else sees it.
+    is_mounted: bool,
 }
 
+/// Large enough that only the ballast fills it: the log alone may grow to 64 MB before it is folded back.
+const SIZE: &str = "256m";
+
+/// Mounts the disk on the folder and goes on as the server.
+const MOUNT_AND_SERVE: &str = "mount -t tmpfs -o size=\"$0\" tmpfs \"$1\" && shift && exec \"$@\"";
+/// A namespace of its own, in which every user may mount.
+const ALONE: [&str; 6] = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"];
+
 impl Disk {
-    /// `None` where this user may mount nothing.
-    fn new(size: &str) -> Option<Self> {
+    fn new() -> Self {
         let folder = TempDir::new().expect("a folder for the disk");
         let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"]).arg(folder.path());
-        let is_mounted = mount.output().is_ok_and(|output| output.status.success());
-        is_mounted.then_some(Disk { folder })
+        mount.args(["-t", "tmpfs", "-o", &format!("size={SIZE}"), "tmpfs"]).arg(folder.path());
+        let is_mounted = succeeds(&mut mount);
+        let disk = Disk { folder, is_mounted };
+        if !is_mounted {
+            let mut tried = Command::new(ALONE[0]);
+            tried.args(&ALONE[1..]).args([MOUNT_AND_SERVE, SIZE]).arg(disk.path()).arg("true");
+            assert!(
+                succeeds(&mut tried),
+                "no disk can be filled: this needs a user who may mount a tmpfs, or user namespaces that every user may make (`unshare -rm`)"
+            );
+        }
+        disk
     }
 
     fn path(&self) -> &Path {
         self.folder.path()
     }
 
-    fn ballast(&self) -> PathBuf {
-        self.path().join("ballast")
+    /// The server with its database on the disk.
+    fn builder(&self) -> ServerBuilder {
+        let builder = builder(&format!("store: {{ url: 'sqlite:{}' }}\n", self.path().join("windlass.db").display()));
+        if self.is_mounted {
+            return builder;
+        }
+        let path = self.path().to_str().expect("a folder has a plain name");
+        builder.under(&[&ALONE[..], &[MOUNT_AND_SERVE, SIZE, path]].concat())
+    }
+
+    /// What takes the room, by the way that the server's process has to it.
+    fn ballast(&self, server: u32) -> PathBuf {
+        let path = self.path().strip_prefix("/").expect("a folder has a whole path");
+        Path::new(&format!("/proc/{server}/root")).join(path).join("ballast")
     }
 
     /// Fills it to the last byte.
-    fn fill(&self) {
+    fn fill(&self, server: u32) {
         use std::io::Write;
-        let mut file = std::fs::File::create(self.ballast()).expect("a file can be made");
+        let mut file = std::fs::File::create(self.ballast(server)).expect("a file can be made");
         for piece in [1 << 20, 4 << 10, 1] {
             while file.write_all(&vec![0; piece]).is_ok() {}
         }
     }
 
     /// Makes room again.
-    fn clear(&self) {
-        std::fs::remove_file(self.ballast()).expect("the ballast was there");
+    fn clear(&self, server: u32) {
+        std::fs::remove_file(self.ballast(server)).expect("the ballast was there");
     }
 }
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        let _ = Command::new("umount").arg("--lazy").arg(self.path()).output();
+        if self.is_mounted {
+            let _ = Command::new("umount").arg("--lazy").arg(self.path()).output();
+        }
     }
+}
+
+fn succeeds(command: &mut Command) -> bool {
+    command.output().is_ok_and(|output| output.status.success())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sqlite_on_a_full_disk() {
     let mut trial = Trial::begin("SQLite on a full disk").await;
-    // Large enough that only the ballast fills it: the log alone may grow to 64 MB before it is folded back.
-    let Some(disk) = Disk::new("256m") else {
-        return trial.close("left out, for this user may mount no disk; files at their limit stand for it", &[]);
-    };
-    let config = format!("store: {{ url: 'sqlite:{}' }}\n", disk.path().join("windlass.db").display());
-    let cluster = Cluster::start(vec![(builder(&config), Vec::new())]).await;
+    let disk = Disk::new();
+    let cluster = Cluster::start(vec![(disk.builder(), Vec::new())]).await;
     let load = Load::start(&cluster.roads, 0);
-    squeeze(&mut trial, &cluster, &load, || disk.fill(), || disk.clear()).await;
+    let server = cluster.server(0).pid();
+    squeeze(&mut trial, &cluster, &load, || disk.fill(server), || disk.clear(server)).await;
 }

@@ -8,6 +8,7 @@ use crate::{
     Trial,
     cluster::{Cluster, builder},
     load::Load,
+    notes::Notes,
 };
 
 /// Agents that have turns all the time.
@@ -50,10 +51,16 @@ async fn one_of_three_servers_killed_every_two_seconds_loses_and_doubles_nothing
     let nats = NatsServer::start().await;
     let listener = nats.listen().await;
     let database = Postgres::shared().database_alone().await;
-    let mut cluster = Cluster::three(&format!("store: {{ url: '{}' }}\n{}", database.url, nats.config())).await;
+    let notes = Notes::start().await;
+    let config = format!("{}store: {{ url: '{}' }}\n{}", notes.config(), database.url, nats.config());
+    let mut cluster = Cluster::three(&config).await;
+    let roads = cluster.roads.clone();
     let load = Load::start(&cluster.roads, ABANDON_ONE_IN);
     let until = Instant::now() + how_long();
-    tokio::join!(load.ask_until(AGENTS, until, PAUSE), massacre(&mut trial, &mut cluster, until));
+    let killing = massacre(&mut trial, &mut cluster, until);
+    tokio::join!(load.ask_until(AGENTS, until, PAUSE), notes.ask_until(&roads, until), killing);
+    let wrong = notes.check(&roads).await;
+    load.wrong.lock().expect("nobody panics with it").extend(wrong);
     trial.judge(&cluster, &load, Some((&listener, true))).await;
 }
 
@@ -109,7 +116,9 @@ async fn a_server_stopped_past_its_lease_doubles_nothing_afterwards() {
     let nats = NatsServer::start().await;
     let listener = nats.listen().await;
     let database = Postgres::shared().database_alone().await;
-    let cluster = Cluster::three(&format!("store: {{ url: '{}' }}\n{}", database.url, nats.config())).await;
+    let notes = Notes::start().await;
+    let config = format!("{}store: {{ url: '{}' }}\n{}", notes.config(), database.url, nats.config());
+    let cluster = Cluster::three(&config).await;
     let load = Load::start(&cluster.roads, ABANDON_ONE_IN);
     let until = Instant::now() + Duration::from_secs(14);
     let stops = async {
@@ -118,12 +127,15 @@ async fn a_server_stopped_past_its_lease_doubles_nothing_afterwards() {
                 break;
             }
             tokio::time::sleep(Duration::from_millis(700)).await;
+            notes.busy(until).await;
             cluster.freeze(victim);
             trial.faults += 1;
             tokio::time::sleep(Duration::from_secs(3)).await;
             cluster.thaw(victim);
         }
     };
-    tokio::join!(load.ask_until(AGENTS, until, PAUSE), stops);
+    tokio::join!(load.ask_until(AGENTS, until, PAUSE), notes.ask_until(&cluster.roads, until), stops);
+    let wrong = notes.check(&cluster.roads).await;
+    load.wrong.lock().expect("nobody panics with it").extend(wrong);
     trial.judge(&cluster, &load, Some((&listener, true))).await;
 }

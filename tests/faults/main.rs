@@ -11,6 +11,7 @@ mod damage;
 mod disks;
 mod kills;
 mod load;
+mod notes;
 mod outages;
 
 use std::{
@@ -29,7 +30,7 @@ use cluster::Cluster;
 use load::Load;
 
 /// How many tests there are: behind the last of them stands the sum.
-const TESTS: u32 = 18;
+const TESTS: u32 = 19;
 
 static ALONE: Mutex<()> = Mutex::const_new(());
 static FAULTS: AtomicU32 = AtomicU32::new(0);

@@ -157,3 +157,41 @@ async fn a_password_lets_us_in_and_is_never_printed() {
     let (status, log) = ServerBuilder::new(CONFIG).env("WINDLASS_DOORBELL__URL", "nats://ann:s3cret@host:nowhere").refuses();
     assert!(!status.success() && log.contains("doorbell.url") && !log.contains("s3cret"), "{log}");
 }
+
+/// Two users of a NATS server, of whom ours may not publish on some subjects; who has no name is the other one.
+fn users(denied: &str) -> String {
+    let ours = format!("{{ user: ours, password: p, permissions: {{ publish: {{ deny: [{denied}] }} }} }}");
+    format!("no_auth_user: other\nauthorization {{ users: [ {ours}, {{ user: other, password: p }} ] }}\n")
+}
+
+/// A refusal comes later than what it is about, and names no message: what was refused is not forgotten for that.
+#[tokio::test]
+async fn what_nats_refuses_stays_and_is_sent_once_it_is_let() {
+    let folder = tempfile::TempDir::new().expect("a folder for a configuration");
+    let file = folder.path().join("nats.conf");
+    std::fs::write(&file, users("\"windlass.*.evt.>\", \"windlass.bell\"")).expect("a configuration can be written");
+    let nats = NatsServer::with(&["-c", file.to_str().expect("a plain name")]).await;
+    let listener = nats.listen().await;
+    let url = nats.url().replace("nats://", "nats://ours:p@");
+    let server = ServerBuilder::new(&format!("{CONFIG}doorbell: {{ url: '{url}' }}\n")).start().await;
+    let run = whole_run(&server, "a").await;
+    until("a page was refused", || async { (lines(&server, "publishing stopped") == 1).then_some(()) }).await;
+    assert!(waiting(&server) > 0);
+    // By its name and its body; where a page is let in the middle, what comes first is not what was first.
+    let events = || -> BTreeMap<String, String> {
+        let all = listener.once().into_iter().filter(|message| message.subject.contains(".evt."));
+        all.map(|message| (message.id, format!("{} {}", message.subject, message.body))).collect()
+    };
+    assert!(events().is_empty(), "NATS takes none of them");
+    // Rings are refused still: that one is lost stops nothing.
+    std::fs::write(&file, users("\"windlass.bell\"")).expect("a configuration can be written");
+    nats.reload();
+    until("everything is published", || async { (waiting(&server) == 0).then_some(()) }).await;
+    listener.told_end(&run).await;
+    let streamed = server.events_until_end("a", &run).await;
+    let mut owed: Vec<String> = streamed.iter().map(|event| format!("windlass.default.{} {}", event.event, event.data)).collect();
+    let mut told: Vec<String> = events().into_values().collect();
+    owed.sort();
+    told.sort();
+    assert_eq!(told, owed);
+}

@@ -46,6 +46,8 @@ pub struct McpManners {
     pub redirect: Option<String>,
     /// Whether it has a stream for what it says on its own.
     pub announces: bool,
+    /// How long it takes to write a note down.
+    pub write_ms: u64,
     /// The start of a tool that gets no answer for as long as this stands, counted from 1.
     pub holds: Option<(&'static str, usize)>,
 }
@@ -64,6 +66,7 @@ impl Default for McpManners {
             loses_badly: false,
             redirect: None,
             announces: true,
+            write_ms: 0,
             holds: None,
         }
     }
@@ -411,7 +414,10 @@ async fn call(desk: &Arc<Desk>, manners: &McpManners, id: Value, params: &Value)
             tokio::time::sleep(Duration::from_millis(arguments["ms"].as_u64().unwrap_or(0))).await;
             text("slept".to_owned())
         }
-        "write_note" | "put_note" => text("written".to_owned()),
+        "write_note" | "put_note" => {
+            tokio::time::sleep(Duration::from_millis(manners.write_ms)).await;
+            text("written".to_owned())
+        }
         "fail" => json!({ "content": [{ "type": "text", "text": "it did not work" }], "isError": true }),
         "big" => text("x".repeat(usize::try_from(arguments["bytes"].as_u64().unwrap_or(0)).unwrap_or(0))),
         "endless" => return endless(running),

@@ -71,6 +71,13 @@ impl NatsServer {
         until("nats-server is up", || async { TcpStream::connect(("127.0.0.1", self.port)).ok() }).await;
     }
 
+    /// Has it read its configuration again.
+    pub fn reload(&self) {
+        let pid = self.child.as_ref().expect("the server is up").id().cast_signed();
+        let pid = rustix::process::Pid::from_raw(pid).expect("a process id");
+        rustix::process::kill_process(pid, rustix::process::Signal::HUP).expect("the server is there");
+    }
+
     /// Kills it without warning.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {

@@ -1,7 +1,7 @@
 //! NATS, core only: rings between processes on `<prefix>.bell`, and the outbox on `<prefix>.<tenant>.<subject>`.
 //!
 //! NATS need not be there when the server starts, nor stay: the client goes on trying. A page counts as published only when a
-//! message sent behind it, on the same connection, has come back.
+//! message sent behind it, on the same connection, has come back, and nothing was refused meanwhile.
 
 mod address;
 mod message;
@@ -14,12 +14,12 @@ use std::{
     time::Duration,
 };
 
-use async_nats::{Client, ConnectOptions, Event, Subscriber, connection::State};
+use async_nats::{Client, ConnectOptions, Event, ServerAddr, Subscriber, connection::State};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use tokio::{
-    sync::{Mutex, mpsc, watch},
+    sync::{Mutex, mpsc, oneshot, watch},
     task::JoinHandle,
 };
 use windlass_ports::{Doorbell, NodeId, Published, Publisher, Ring};
@@ -35,6 +35,8 @@ const PING_PAUSE: Duration = Duration::from_secs(10);
 const TRY_PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Messages of others that wait to be read; more are dropped.
 const MESSAGES_MAX: usize = 1024;
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 const LOST: &str = "the connection to NATS was lost on the way";
 
@@ -57,6 +59,8 @@ pub struct Nats {
     pages: Mutex<Pages>,
     connection: Arc<Connection>,
     tasks: [JoinHandle<()>; 2],
+    /// The client's thread runs until this is dropped.
+    _thread: oneshot::Sender<()>,
 }
 
 /// Confirms pages, one at a time.
@@ -64,27 +68,45 @@ struct Pages {
     /// Where this connection hears itself.
     echo: Subscriber,
     subject: String,
-    /// The number of the last page, so that an echo that comes late confirms no other page.
+    /// The number of the last echo, so that one that comes late confirms no other page.
     last: u64,
+}
+
+impl Pages {
+    /// Waits until the server has handled everything that was sent so far.
+    async fn handled(&mut self, client: &Client, broken: &mut watch::Receiver<()>) -> Result<(), String> {
+        self.last += 1;
+        let number = Bytes::copy_from_slice(&self.last.to_be_bytes());
+        client.publish(self.subject.clone(), number.clone()).await.map_err(|error| error.to_string())?;
+        loop {
+            let echo = tokio::select! {
+                echo = self.echo.next() => echo.ok_or("the NATS client has ended")?,
+                _ = broken.changed() => return Err(LOST.to_owned()),
+            };
+            if echo.payload == number {
+                return Ok(());
+            }
+        }
+    }
 }
 
 impl Nats {
     /// Connects in the background. What other nodes ring comes out of the receiver.
     pub async fn connect(url: &str, prefix: &str, node: NodeId) -> Result<(Arc<Self>, mpsc::Receiver<Ring>), NatsError> {
         let address = Address::parse(url).map_err(NatsError::Address)?;
-        let connection = Arc::new(Connection::new());
+        let bell = format!("{prefix}.bell");
+        let connection = Arc::new(Connection::new(&bell));
         let options = address.authorize(options(prefix, connection.clone()));
         let failed = |error: &dyn std::fmt::Display| NatsError::Client(error.to_string());
-        let client = options.connect(address.servers).await.map_err(|error| failed(&error))?;
+        let (client, thread) = connect_alone(options, address.servers).await.map_err(|error| failed(&error))?;
         let subject = client.new_inbox();
         let echo = client.subscribe(subject.clone()).await.map_err(|error| failed(&error))?;
-        let bell = format!("{prefix}.bell");
         let bells = client.subscribe(bell.clone()).await.map_err(|error| failed(&error))?;
         let waiting = Arc::new(Waiting::default());
         let (heard, rings) = Heard::new(node);
         let tasks = [tokio::spawn(listen(bells, heard)), tokio::spawn(ring(client.clone(), bell, node, waiting.clone()))];
         let pages = Mutex::new(Pages { echo, subject, last: 0 });
-        Ok((Arc::new(Nats { client, prefix: prefix.to_owned(), waiting, pages, connection, tasks }), rings))
+        Ok((Arc::new(Nats { client, prefix: prefix.to_owned(), waiting, pages, connection, tasks, _thread: thread }), rings))
     }
 
     /// How often a connection was made. While it stays the same, nothing that was sent can have been lost on the way.
@@ -95,6 +117,7 @@ impl Nats {
     async fn send(&self, messages: &[Published]) -> Result<(), String> {
         let mut pages = self.pages.lock().await;
         let mut broken = self.connection.broken.subscribe();
+        let refused = self.connection.refused.subscribe();
         let connects = self.connects();
         if self.client.connection_state() != State::Connected {
             return Err("NATS is not connected".to_owned());
@@ -105,18 +128,19 @@ impl Nats {
                 message::check(published, &error)?;
             }
         }
-        pages.last += 1;
-        let number = Bytes::copy_from_slice(&pages.last.to_be_bytes());
-        self.client.publish(pages.subject.clone(), number.clone()).await.map_err(|error| error.to_string())?;
-        loop {
-            let echo = tokio::select! {
-                echo = pages.echo.next() => echo.ok_or("the NATS client has ended")?,
-                _ = broken.changed() => return Err(LOST.to_owned()),
-            };
-            if echo.payload == number {
-                // An echo over a new connection says nothing of what went into the old one.
-                return if self.connects() == connects { Ok(()) } else { Err(LOST.to_owned()) };
-            }
+        // The server says what it refuses before it handles what comes behind it, but the client hands a refusal to another task
+        // than it is itself. That one has run before the client reads again, which it must for the second echo.
+        for _ in 0..2 {
+            pages.handled(&self.client, &mut broken).await?;
+        }
+        // An echo over a new connection says nothing of what went into the old one.
+        if self.connects() != connects {
+            return Err(LOST.to_owned());
+        }
+        // Nobody says which message of a page was refused in the end, so that the whole page stays.
+        match refused.has_changed() {
+            Ok(false) => Ok(()),
+            _ => Err(format!("NATS refuses something: {}", *refused.borrow())),
         }
     }
 }
@@ -147,6 +171,20 @@ impl Publisher for Nats {
     }
 }
 
+/// Connects on a thread of its own, where the client's tasks run one at a time, in the order in which they were woken.
+async fn connect_alone(options: ConnectOptions, servers: Vec<ServerAddr>) -> Result<(Client, oneshot::Sender<()>), BoxError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let (tell, told) = oneshot::channel();
+    let (life, over) = oneshot::channel();
+    let run = async move {
+        // Nobody hears of it if nobody waits any more; then it is over, too.
+        let _ = tell.send(options.connect(servers).await);
+        let _ = over.await;
+    };
+    std::thread::Builder::new().name("nats".to_owned()).spawn(move || runtime.block_on(run))?;
+    Ok((told.await??, life))
+}
+
 fn options(prefix: &str, connection: Arc<Connection>) -> ConnectOptions {
     ConnectOptions::new()
         .name("windlass")
@@ -165,17 +203,27 @@ fn options(prefix: &str, connection: Arc<Connection>) -> ConnectOptions {
 /// What the client tells of its connection.
 struct Connection {
     link: std::sync::Mutex<Link>,
+    /// The subject of rings as the server quotes it.
+    bell: String,
     refusals: AtomicU64,
+    /// The last refusal of anything but a ring.
+    refused: watch::Sender<String>,
     /// Whoever waits for an answer over a connection that broke need not wait for long.
     broken: watch::Sender<()>,
 }
 
 impl Connection {
-    fn new() -> Self {
-        Connection { link: std::sync::Mutex::new(Link::new("NATS")), refusals: AtomicU64::new(0), broken: watch::Sender::new(()) }
+    fn new(bell: &str) -> Self {
+        Connection {
+            link: std::sync::Mutex::new(Link::new("NATS")),
+            bell: format!("\"{bell}\""),
+            refusals: AtomicU64::new(0),
+            refused: watch::Sender::new(String::new()),
+            broken: watch::Sender::new(()),
+        }
     }
 
-    /// Writes the log: a server that is gone for hours is worth two lines.
+    /// Writes the log: a server that is gone for hours is worth two lines. Tells whoever waits.
     fn tell(&self, event: &Event) {
         let mut link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
         match event {
@@ -188,11 +236,18 @@ impl Connection {
                 link.down("the connection broke");
             }
             Event::ClientError(error) => link.down(error),
-            // A user without a permission would get one for every message.
-            Event::ServerError(error) if self.refusals.fetch_add(1, Ordering::Relaxed) == 0 => {
-                tracing::warn!(%error, "NATS refuses something");
+            Event::ServerError(error) => {
+                // A user without a permission would get one for every message.
+                if self.refusals.fetch_add(1, Ordering::Relaxed) == 0 {
+                    tracing::warn!(%error, "NATS refuses something");
+                }
+                // A ring is for now or for nobody: that one was refused says nothing of a page.
+                let words = error.to_string();
+                if !words.contains(&self.bell) {
+                    self.refused.send_replace(words);
+                }
             }
-            Event::ServerError(_) | Event::LameDuckMode | Event::Draining | Event::Closed | Event::SlowConsumer(_) => {}
+            Event::LameDuckMode | Event::Draining | Event::Closed | Event::SlowConsumer(_) => {}
         }
     }
 }

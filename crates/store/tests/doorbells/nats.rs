@@ -4,11 +4,11 @@ use std::{collections::BTreeSet, time::Duration};
 
 use futures_util::StreamExt;
 use windlass_kernel::{RunId, Tenant};
-use windlass_ports::{NodeId, Published, Publisher, Subject};
+use windlass_ports::{Doorbell, NodeId, Published, Publisher, Subject};
 use windlass_store::Nats;
 use windlass_tests::NatsServer;
 
-use crate::{ring_until_heard, talk};
+use crate::{agent, ring_until_heard, talk};
 
 fn page(numbers: std::ops::Range<u32>) -> Vec<Published> {
     let message = |number: u32| Published {
@@ -115,5 +115,31 @@ async fn no_page_is_confirmed_that_the_server_never_had() {
         for page in pages.iter().rev().skip(1) {
             assert!(page.iter().all(|message| got.contains(&message.id)), "round {round}: a confirmed page is missing");
         }
+    }
+}
+
+/// A server that refuses rings takes pages; one that refuses a message confirms no page with it.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_page_is_confirmed_of_which_something_was_refused() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let file = folder.path().join("nats.conf");
+    let denied = r#"["windlass.bell", "windlass.refused.>"]"#;
+    let users = format!("{{ user: ours, password: p, permissions: {{ publish: {{ deny: {denied} }} }} }}");
+    std::fs::write(&file, format!("authorization {{ users: [ {users} ] }}\n")).unwrap();
+    let server = NatsServer::with(&["-c", file.to_str().unwrap()]).await;
+    let url = server.url().replace("nats://", "nats://ours:p@");
+    let (nats, _bells) = Nats::connect(&url, "windlass", NodeId(1)).await.unwrap();
+    let began = std::time::Instant::now();
+    while nats.publish(&page(0..1)).await.is_err() {
+        assert!(began.elapsed() < crate::PATIENCE);
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    for round in 0..200 {
+        nats.ring(agent(&format!("agent-{round}")));
+        let mut messages = page(0..10);
+        nats.publish(&messages).await.unwrap();
+        messages[round % 10].tenant = Tenant::from("refused");
+        let refused = nats.publish(&messages).await;
+        assert!(refused.is_err_and(|words| words.contains("Permissions Violation")), "round {round}");
     }
 }
