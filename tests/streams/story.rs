@@ -1,5 +1,7 @@
 //! One response of three laps, told to a client that never gives up: what it saw over all its connections, and what the tools saw.
 
+use std::mem::take;
+
 use reqwest::Method;
 use serde_json::{Value, json};
 use windlass_tests::{EventStream, McpServer, McpStart, Next, Server, ServerBuilder, Told, until};
@@ -97,7 +99,7 @@ impl Story {
         let client = Client { server: builder.start().await, events: Vec::new(), id: None, deaths: 0, decisions: Vec::new(), wish };
         let pid = client.server.pid();
         let following = client.follow_to_the_end();
-        let client = match death {
+        let mut client = match death {
             Death::Never | Death::AtPoint(_) => following.await,
             Death::After(ms) => {
                 let kills = async {
@@ -117,8 +119,9 @@ impl Story {
                 tokio::join!(following, kills).0
             }
         };
-        let replayed = client.server.replay(client.id.as_deref().expect("a response has an id")).await;
-        let Client { events, deaths, decisions, .. } = client;
+        let (events, decisions, deaths) = (take(&mut client.events), take(&mut client.decisions), client.deaths);
+        // From its beginning, and also if the server died after its end.
+        let replayed = client.follow_to_the_end().await.events;
         Telling { events, deaths, decisions, writes: tools.starts(WRITE), replayed }
     }
 }
