@@ -13,7 +13,7 @@ use std::{collections::BTreeSet, panic::AssertUnwindSafe, sync::Arc, time::Durat
 use futures_util::FutureExt;
 use tokio::sync::mpsc;
 use windlass_kernel::{AgentKey, Event, Input, RunId, Timestamp, ToolName};
-use windlass_ports::{Commit, CommitKind, Committed, Enqueued, Guard, NewRun, Passage, StoreError};
+use windlass_ports::{Commit, CommitKind, Committed, Enqueued, Guard, HeadView, NewRun, Passage, StoreError};
 
 use crate::{
     api::EngineError,
@@ -152,8 +152,14 @@ impl Worker {
                     pause_ms = (pause_ms * 2).min(STORE_PAUSE_MS_MAX);
                 }
                 Err(StoreError::Corrupt(why)) => {
-                    self.quarantine(&why).await;
-                    return fail(told, || EngineError::Store(StoreError::Corrupt(why.clone())));
+                    if let Some(run) = self.unreadable_run().await {
+                        self.quarantine(run, &why).await;
+                        return fail(told, || EngineError::Store(StoreError::Corrupt(why.clone())));
+                    }
+                    fenced += 1;
+                    if fenced >= FENCED_MAX {
+                        return fail(told, || EngineError::Store(StoreError::Fenced));
+                    }
                 }
             }
         }
@@ -346,11 +352,21 @@ impl Worker {
         self.inner.tell_watchers(&self.agent, has_come_to_rest);
     }
 
-    async fn quarantine(&mut self, why: &str) {
+    /// The run that something is wrong with, if that is so still: a person may have given it up while it was read.
+    async fn unreadable_run(&self) -> Option<RunId> {
+        if let Some(run) = self.held.run() {
+            return Some(run.id);
+        }
+        let run = self.inner.views.head(&self.agent).await.ok()??.run?;
+        let loaded = self.inner.store.load(&self.agent).await;
+        matches!(loaded, Err(StoreError::Corrupt(_))).then_some(run)
+    }
+
+    async fn quarantine(&mut self, run: RunId, why: &str) {
         self.held.abandon();
         tracing::error!(agent = %self.agent.agent, why, "an agent's stored state cannot be read; it is taken out of the way");
         self.inner.crash.before_commit(CommitKind::Park);
-        match self.inner.store.quarantine(self.agent.clone(), why.to_owned()).await {
+        match self.inner.store.quarantine(self.agent.clone(), run, why.to_owned()).await {
             Ok(()) => {
                 self.inner.crash.after_commit(CommitKind::Park);
                 self.tell_watchers(true);
@@ -378,7 +394,11 @@ impl Worker {
         match parked {
             Ok(Ok(())) => tracing::error!(agent = %self.agent.agent, "a step panicked; its run is parked"),
             Ok(Err(error)) => tracing::error!(agent = %self.agent.agent, %error, "a step panicked, and its run could not be parked"),
-            Err(_) => self.quarantine("a step of its run panics every time").await,
+            Err(_) => {
+                if let Ok(Some(HeadView { run: Some(run), .. })) = self.inner.views.head(&self.agent).await {
+                    self.quarantine(run, "a step of its run panics every time").await;
+                }
+            }
         }
     }
 }

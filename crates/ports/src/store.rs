@@ -65,8 +65,9 @@ pub trait Store: Send + Sync {
     /// Makes a box out of others and of new items: how content is shared between agents. `None` if one of them is not there.
     async fn pack(&self, tenant: Tenant, id: BoxId, from: Vec<BoxRange>, items: Vec<NewItem>) -> Result<Option<BoxRange>, StoreError>;
 
-    /// Takes an agent out of the way whose stored state cannot be read: suspended, with nothing due, the reason on record.
-    async fn quarantine(&self, agent: AgentKey, reason: String) -> Result<(), StoreError>;
+    /// Takes an agent out of the way whose run cannot be read: suspended, with nothing due, the reason on record. An agent that has
+    /// another run by now is left alone.
+    async fn quarantine(&self, agent: AgentKey, run: RunId, reason: String) -> Result<(), StoreError>;
 
     /// Ends the run that an agent was quarantined for, as failed, and leases the agent to the next. Of what is stored of the run nothing
     /// need be readable but that it is there.

@@ -262,10 +262,10 @@ impl Store for SimStore {
         self.write(async move { world.data.pack(tenant, id, from, items).await }).await
     }
 
-    async fn quarantine(&self, agent: AgentKey, reason: String) -> Result<(), StoreError> {
+    async fn quarantine(&self, agent: AgentKey, run: RunId, reason: String) -> Result<(), StoreError> {
         let world = self.world.clone();
         world.break_promise("S8", format_args!("{} is quarantined, though nothing was corrupted: {reason}", agent.agent));
-        self.write(async move { world.data.quarantine(agent, reason).await }).await
+        self.write(async move { world.data.quarantine(agent, run, reason).await }).await
     }
 
     async fn converse(

@@ -76,8 +76,8 @@ pub async fn a_quarantined_agent_is_left_alone(store: Arc<dyn Full>) {
     let (run, _) = kit.begin(&agent, START).await;
     kit.advance(&agent, calls(&[LOOKUP, LOCAL]), START).await;
     let (stale, commit) = kit.prepare(&agent, Input::taken_over(), START).await;
-    store.quarantine(super::fixtures::agent("nobody"), "no such agent".into()).await.unwrap();
-    store.quarantine(agent.clone(), "unreadable".into()).await.unwrap();
+    store.quarantine(super::fixtures::agent("nobody"), run, "no such agent".into()).await.unwrap();
+    store.quarantine(agent.clone(), run, "unreadable".into()).await.unwrap();
     let head = store.head(&agent).await.unwrap().unwrap();
     assert_eq!((head.status, head.run, head.quarantined.as_deref()), (HeadStatus::Suspended, Some(run), Some("unreadable")));
     assert!(store.commit(stale, commit).await.is_err(), "whoever worked on it is fenced");
@@ -106,9 +106,11 @@ pub async fn a_quarantined_agent_goes_on_when_its_run_is_given_up(store: Arc<dyn
         store.abandon(agent.clone(), GivenUp { run, node: NODE, deliverable, message, now: START })
     };
     assert_eq!(give_up(run).await.unwrap(), Abandoned::NotQuarantined);
-    store.quarantine(agent.clone(), "unreadable".into()).await.unwrap();
+    store.quarantine(agent.clone(), run, "unreadable".into()).await.unwrap();
     assert_eq!(give_up(next).await.unwrap(), Abandoned::NotQuarantined, "it is another one's");
     assert_eq!(give_up(run).await.unwrap(), Abandoned::Done { next_leased: true });
+    store.quarantine(agent.clone(), run, "found too late".into()).await.unwrap();
+    assert_eq!(store.head(&agent).await.unwrap().unwrap().quarantined, None, "the next one is not the one that cannot be read");
     let view = store.run(&agent.tenant, run).await.unwrap().unwrap();
     assert_eq!(view.state.phase, Phase::Ended { status: TaskStatus::Failed, reason: EndReason::Abandoned });
     let items = store.box_items(&agent.tenant, view.state.output.id, 0, 10).await.unwrap();

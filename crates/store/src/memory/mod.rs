@@ -127,8 +127,8 @@ impl Store for MemoryStore {
         self.write(|rows| verbs::pack(rows, &tenant, id, &from, &items))
     }
 
-    async fn quarantine(&self, agent: AgentKey, reason: String) -> Result<(), StoreError> {
-        self.write(|rows| verbs::quarantine(rows, &agent, &reason))
+    async fn quarantine(&self, agent: AgentKey, run: RunId, reason: String) -> Result<(), StoreError> {
+        self.write(|rows| verbs::quarantine(rows, &agent, run, &reason))
     }
 
     async fn abandon(&self, agent: AgentKey, given_up: GivenUp) -> Result<Abandoned, StoreError> {

@@ -201,8 +201,8 @@ impl Store for PartedStore {
         self.kept.pack(tenant, id, from, items).await
     }
 
-    async fn quarantine(&self, agent: AgentKey, reason: String) -> Result<(), StoreError> {
-        self.of(&agent)?.quarantine(agent, reason).await
+    async fn quarantine(&self, agent: AgentKey, run: RunId, reason: String) -> Result<(), StoreError> {
+        self.of(&agent)?.quarantine(agent, run, reason).await
     }
 
     async fn abandon(&self, agent: AgentKey, given_up: GivenUp) -> Result<Abandoned, StoreError> {

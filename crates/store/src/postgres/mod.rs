@@ -180,8 +180,8 @@ impl Store for PostgresStore {
         self.roamer.write(wants, move |rows| verbs::pack(rows, &tenant, id, &from, &items)).await
     }
 
-    async fn quarantine(&self, agent: AgentKey, reason: String) -> Result<(), StoreError> {
-        self.writer(&agent).write(Wants::of_agent(&agent), move |rows| verbs::quarantine(rows, &agent, &reason)).await
+    async fn quarantine(&self, agent: AgentKey, run: RunId, reason: String) -> Result<(), StoreError> {
+        self.writer(&agent).write(Wants::of_agent(&agent), move |rows| verbs::quarantine(rows, &agent, run, &reason)).await
     }
 
     async fn abandon(&self, agent: AgentKey, given_up: GivenUp) -> Result<Abandoned, StoreError> {

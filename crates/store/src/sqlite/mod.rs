@@ -134,8 +134,8 @@ impl Store for SqliteStore {
         self.writer.write(move |rows| verbs::pack(rows, &tenant, id, &from, &items)).await
     }
 
-    async fn quarantine(&self, agent: AgentKey, reason: String) -> Result<(), StoreError> {
-        self.writer.write(move |rows| verbs::quarantine(rows, &agent, &reason)).await
+    async fn quarantine(&self, agent: AgentKey, run: RunId, reason: String) -> Result<(), StoreError> {
+        self.writer.write(move |rows| verbs::quarantine(rows, &agent, run, &reason)).await
     }
 
     async fn abandon(&self, agent: AgentKey, given_up: GivenUp) -> Result<Abandoned, StoreError> {

@@ -87,9 +87,9 @@ pub(super) fn is_counted(head: &HeadRow, message: &MessageRow) -> bool {
     !begins_run(message.kind) && (message.run.is_none() || message.run == head.run)
 }
 
-/// Takes an agent out of the way. An idle one is in nobody's way and stays as it is.
-pub(crate) fn quarantine<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, reason: &str) -> Outcome<()> {
-    let Some(before) = rows.head(agent)?.filter(|head| head.run.is_some()) else {
+/// Takes an agent out of the way. One that has gone on from the run is in nobody's way and stays as it is.
+pub(crate) fn quarantine<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, run: RunId, reason: &str) -> Outcome<()> {
+    let Some(before) = rows.head(agent)?.filter(|head| head.run == Some(run)) else {
         return Ok(());
     };
     let after = HeadRow {

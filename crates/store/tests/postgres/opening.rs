@@ -78,7 +78,7 @@ async fn nuls_and_backslashes_come_back_wherever_they_were() {
     store.refuse(agent.clone(), message, format!("refused {ODD}")).await.unwrap();
     let inbox = store.inbox(&agent, Page { after: 0, limit: 10 }).await.unwrap();
     assert_eq!((inbox[1].source.as_deref(), inbox[1].reason.as_deref()), (Some(ODD), Some("refused a\0b\\0c\\")));
-    store.quarantine(agent.clone(), ODD.into()).await.unwrap();
+    store.quarantine(agent.clone(), run, ODD.into()).await.unwrap();
     assert_eq!(store.head(&agent).await.unwrap().unwrap().quarantined.as_deref(), Some(ODD));
     store.beat(windlass_ports::NodeId(1), 0).await.unwrap();
     kit.begin(&windlass_store::conformance::fixtures::agent("a\\"), START).await;

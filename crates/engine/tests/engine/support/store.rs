@@ -237,10 +237,10 @@ impl Store for Faulty {
         self.inner.pack(tenant, id, from, items).await
     }
 
-    async fn quarantine(&self, agent: AgentKey, reason: String) -> Result<(), StoreError> {
+    async fn quarantine(&self, agent: AgentKey, run: RunId, reason: String) -> Result<(), StoreError> {
         self.up()?;
         self.wrote("quarantine");
-        self.inner.quarantine(agent, reason).await
+        self.inner.quarantine(agent, run, reason).await
     }
 
     async fn converse(
