@@ -1,4 +1,5 @@
-//! How requests become groups: what came while the last group was written is the next one.
+//! How requests become groups: what came while the last group was written is the next one, and whoever comes while it is applied
+//! joins it as long as somebody is waited for.
 
 use std::{
     sync::{
@@ -61,39 +62,51 @@ impl<M: Waits> Gathering<M> {
         Gathering { waiting, wakes, next_words: now, crowd: (0, now) }
     }
 
-    /// The next group. False if none will come.
-    pub(super) fn gather(&mut self, group: &mut Vec<M>) -> bool {
-        let Some(first) = self.waiting.blocking_recv() else {
-            return false;
-        };
-        group.push(first);
-        self.fill(group);
-        self.next_words = Instant::now() + DELTA_PAUSE;
-        true
+    /// Begins the next group with whoever waits, or is the next to come. False if none will.
+    pub(super) fn begin(&mut self, group: &mut Vec<M>) -> bool {
+        let first = self.waiting.blocking_recv();
+        group.extend(first);
+        self.take(group);
+        !group.is_empty()
     }
 
-    /// Takes whatever waits. Words are waited with until their time has come, or something else has; anything else only for a
-    /// crowd that was just answered.
-    fn fill(&mut self, group: &mut Vec<M>) {
+    /// Waits until somebody joins the group; those it has already may be applied meanwhile. False once it is to be committed: words
+    /// wait until their time has come, or something else has; anything else only for a crowd that was just answered.
+    pub(super) fn is_joined(&mut self, group: &mut Vec<M>) -> bool {
         loop {
-            while group.len() < GROUP_MAX
-                && let Ok(next) = self.waiting.try_recv()
-            {
-                group.push(next);
-            }
             let is_words = group.iter().all(Waits::may_wait);
             let (enough, until) = if is_words { (GROUP_MAX, self.next_words) } else { self.crowd };
-            let pause = until.saturating_duration_since(Instant::now());
+            let now = Instant::now();
+            let pause = until.saturating_duration_since(now);
             if group.len() >= enough || pause.is_zero() || self.waiting.is_closed() {
-                return;
+                self.next_words = now + DELTA_PAUSE;
+                return false;
             }
-            let missing = if is_words { 1 } else { enough - group.len() };
+            if self.take(group) {
+                return true;
+            }
+            // Half of those who are missing are worth waking up for.
+            let missing = if is_words { 1 } else { (enough - group.len()).div_ceil(2) };
             self.wakes.at.store(missing, SeqCst);
             // Whoever came before it was told did not wake it.
             if self.waiting.len() < missing {
                 std::thread::park_timeout(pause);
             }
+            if self.take(group) {
+                return true;
+            }
         }
+    }
+
+    /// Takes whatever waits. False if nothing does.
+    fn take(&mut self, group: &mut Vec<M>) -> bool {
+        let before = group.len();
+        while group.len() < GROUP_MAX
+            && let Ok(next) = self.waiting.try_recv()
+        {
+            group.push(next);
+        }
+        group.len() > before
     }
 
     /// Those who are answered now may be back soon, with those who wait already.
@@ -142,7 +155,7 @@ mod tests {
                 // A closed queue would end every wait.
                 queue
             });
-            gathering.fill(&mut self.group);
+            while gathering.is_joined(&mut self.group) {}
             let waited = since.elapsed();
             sender.join().unwrap();
             (waited, self.group.len())

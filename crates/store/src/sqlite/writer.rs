@@ -167,28 +167,37 @@ impl<T: Send, F: Fn(&mut Written<'_>) -> Outcome<T> + Send> Member for Request<T
 
 fn write_all(rows: &mut Written<'_>, folding: &mut Folding, gathering: &mut Gathering<Box<dyn Member>>) {
     let mut group = Vec::with_capacity(GROUP_MAX);
-    while gathering.gather(&mut group) {
-        apply_group(rows, &mut group);
+    while gathering.begin(&mut group) {
+        apply_group(rows, &mut group, |group| gathering.is_joined(group));
         gathering.answered(&group);
         group.drain(..).for_each(|member| member.answer());
         rows.fold(folding);
     }
 }
 
-/// Applies a group in one transaction; if that fails, each member in one of its own, so that none can hurt another.
-pub(super) fn apply_group(rows: &mut Written<'_>, group: &mut [Box<dyn Member>]) {
-    let is_done = group.len() > 1 && apply_together(rows, group);
-    if !is_done {
+type Group = Vec<Box<dyn Member>>;
+
+/// Applies a group in one transaction, with those who join it on the way; if that fails, each member in one of its own, so that
+/// none can hurt another.
+fn apply_group(rows: &mut Written<'_>, group: &mut Group, is_joined: impl FnMut(&mut Group) -> bool) {
+    if !apply_together(rows, group, is_joined) {
+        rows.roll_back();
         group.iter_mut().for_each(|member| apply_alone(rows, member.as_mut()));
     }
 }
 
-fn apply_together(rows: &mut Written<'_>, group: &mut [Box<dyn Member>]) -> bool {
-    let is_written = rows.begin().is_ok() && group.iter_mut().all(|member| member.apply(rows)) && rows.commit().is_ok();
-    if !is_written {
-        rows.roll_back();
+fn apply_together(rows: &mut Written<'_>, group: &mut Group, mut is_joined: impl FnMut(&mut Group) -> bool) -> bool {
+    let mut applied = 0;
+    if rows.begin().is_err() {
+        return false;
     }
-    is_written
+    while group.iter_mut().skip(applied).all(|member| member.apply(rows)) {
+        applied = group.len();
+        if !is_joined(group) {
+            return rows.commit().is_ok();
+        }
+    }
+    false
 }
 
 fn apply_alone(rows: &mut Written<'_>, member: &mut dyn Member) {
@@ -206,7 +215,7 @@ fn apply_alone(rows: &mut Written<'_>, member: &mut dyn Member) {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::{collections::VecDeque, sync::Arc};
 
     use windlass_kernel::{ItemId, ItemKind, NewItem, Tenant};
 
@@ -247,9 +256,12 @@ mod tests {
     }
 
     fn apply(rows: &mut Written<'_>, members: Vec<(Box<dyn Member>, Answer)>) -> Vec<Outcome<()>> {
-        let (mut group, answers): (Vec<_>, Vec<_>) = members.into_iter().unzip();
-        apply_group(rows, &mut group);
-        group.into_iter().for_each(|member| member.answer());
+        let (mut waiting, answers): (VecDeque<_>, Vec<_>) = members.into_iter().unzip();
+        while let Some(first) = waiting.pop_front() {
+            let mut group = vec![first];
+            apply_group(rows, &mut group, |group| waiting.pop_front().map(|next| group.push(next)).is_some());
+            group.into_iter().for_each(|member| member.answer());
+        }
         answers.into_iter().map(|answer| answer.blocking_recv().unwrap()).collect()
     }
 
