@@ -28,10 +28,14 @@ impl DatabaseClock {
         DatabaseClock { heard: Mutex::new(Heard::new(asked, told_ms)) }
     }
 
-    /// It said so again.
+    /// It said so again. What agrees with the time we have changes nothing: a guess by every answer would go back and forth by half
+    /// its way, and with it the order of what happens here.
     pub(super) fn hear(&self, asked: Instant, told_ms: i64) {
-        if asked.elapsed() <= ROUND_TRIP_MAX {
-            *self.heard.lock().unwrap_or_else(PoisonError::into_inner) = Heard::new(asked, told_ms);
+        let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        let round_trip = asked.elapsed();
+        let latest = told_ms + millis(round_trip) + 1;
+        if round_trip <= ROUND_TRIP_MAX && !(told_ms..=latest).contains(&heard.now_ms()) {
+            *heard = Heard::new(asked, told_ms);
         }
     }
 }
@@ -41,12 +45,19 @@ impl Heard {
     fn new(asked: Instant, told_ms: i64) -> Self {
         Heard { at: asked + asked.elapsed() / 2, told_ms }
     }
+
+    fn now_ms(&self) -> i64 {
+        self.told_ms + millis(self.at.elapsed())
+    }
+}
+
+fn millis(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX / 2)
 }
 
 impl Clock for DatabaseClock {
     fn now(&self) -> Timestamp {
-        let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
-        Timestamp(heard.told_ms + i64::try_from(heard.at.elapsed().as_millis()).unwrap_or(i64::MAX / 2))
+        Timestamp(self.heard.lock().unwrap_or_else(PoisonError::into_inner).now_ms())
     }
 }
 
@@ -66,8 +77,24 @@ mod tests {
     #[test]
     fn a_slow_answer_is_not_believed() {
         let clock = DatabaseClock::new(Instant::now(), 1_000_000);
-        let long_ago = Instant::now().checked_sub(ROUND_TRIP_MAX * 2).expect("the machine has run for a second");
-        clock.hear(long_ago, 5_000_000);
+        clock.hear(ago(ROUND_TRIP_MAX * 2), 5_000_000);
         assert!(clock.now().0 < 2_000_000);
+    }
+
+    #[test]
+    fn an_answer_that_agrees_does_not_turn_it_back() {
+        let clock = DatabaseClock::new(Instant::now(), 1_000_000);
+        let way = ROUND_TRIP_MAX / 2;
+        // Said just after the question or just before now: halfway would be an eighth of a second off.
+        clock.hear(ago(way), 1_000_000);
+        assert!(clock.now().0 < 1_000_050, "{:?}", clock.now());
+        clock.hear(ago(way), 1_000_000 - millis(way));
+        assert!(clock.now().0 >= 1_000_000, "{:?}", clock.now());
+        clock.hear(Instant::now(), 900_000);
+        assert!(clock.now().0 < 900_400, "what does not agree is believed");
+    }
+
+    fn ago(duration: Duration) -> Instant {
+        Instant::now().checked_sub(duration).expect("the machine has run for a second")
     }
 }
