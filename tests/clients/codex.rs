@@ -114,7 +114,7 @@ async fn a_kill_during_any_of_its_requests_is_not_noticed() {
         let folder = workplace();
         let program = codex(TASK, folder.path(), &server);
         server.gone().await;
-        let server = server.restart_at_its_address(&[]).await;
+        let server = server.restart(&[]).await;
         let events = told(program, &server).await;
         did_it_once(&folder, &events);
         assert_eq!(server.number("SELECT count(*) FROM runs"), 3, "{point}: a request that was cut joins its run");
@@ -143,7 +143,7 @@ async fn a_kill_during_any_of_its_requests_over_a_socket_is_not_noticed() {
         let folder = workplace();
         let program = codex_on_a_socket("offline", TASK, folder.path(), &server);
         server.gone().await;
-        let server = server.restart_at_its_address(&[]).await;
+        let server = server.restart(&[]).await;
         let events = told(program, &server).await;
         did_it_once(&folder, &events);
         assert_eq!(server.number("SELECT count(*) FROM runs"), 3, "{point}: a request that was cut joins its run");
@@ -163,7 +163,7 @@ async fn a_kill_after_words_repeats_neither_the_words_nor_the_call_that_follows(
         while finished(&events).is_empty() {
             events.push(program.line().await.expect("Codex hears the words"));
         }
-        let server = server.restart_at_its_address(&[]).await;
+        let server = server.restart(&[]).await;
         let call = server.claim("look_up").await;
         server.report(&call, json!("deep blue")).await.ok();
         events.extend(told(program, &server).await);
@@ -207,7 +207,7 @@ async fn a_kill_during_a_compaction_is_not_noticed() {
         let folder = workplace();
         let program = codex_compacting(1000, is_on_a_socket, "Read much and tell it.", folder.path(), &server);
         server.gone().await;
-        let server = server.restart_at_its_address(&[]).await;
+        let server = server.restart(&[]).await;
         let events = told(program, &server).await;
         went_on(&folder, &events);
         assert_eq!(

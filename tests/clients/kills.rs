@@ -74,7 +74,7 @@ async fn under_kills(mut program: Program, mut server: Server) -> (Vec<Value>, S
                 None => break,
             },
             () = tokio::time::sleep_until(end) => {
-                server = server.restart_at_its_address(&[]).await;
+                server = server.restart(&[]).await;
                 kills += 1;
                 assert!(kills < 5 * LAPS, "Codex does not get on: {events:#?}\nthe server's log:\n{}", server.log());
                 end = tokio::time::Instant::now() + LIFE;

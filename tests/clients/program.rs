@@ -45,7 +45,7 @@ pub fn builder_with(more: &str) -> ServerBuilder {
 pub async fn killed(server: Server) -> Server {
     let fast = script().replace("chunk_delay_ms: 1000", "chunk_delay_ms: 5");
     std::fs::write(server.folder().join("script.yaml"), fast).expect("the script can be written");
-    server.restart_at_its_address(&[]).await
+    server.restart(&[]).await
 }
 
 /// The SDKs.

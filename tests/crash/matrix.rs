@@ -153,11 +153,19 @@ fn report(points: &[String], verdicts: &[Verdict]) {
         }
     }
     let reached: BTreeSet<&String> = verdicts.iter().filter(|verdict| verdict.is_reached).map(|verdict| &verdict.point).collect();
-    let violations: usize = verdicts.iter().map(|verdict| verdict.violations.len()).sum();
+    let told = |verdict: &Verdict| {
+        let Verdict { scenario, point, nth, violations, .. } = verdict;
+        violations.iter().map(|violation| format!("{point}, the {nth}. time in {scenario}: {violation}")).collect::<Vec<_>>()
+    };
+    let violations: Vec<String> = verdicts.iter().flat_map(told).collect();
     let deaths = verdicts.iter().filter(|verdict| verdict.is_reached).count();
     let (store, all) = (Store::of_this_program().name(), points.len());
-    table.push_str(&format!("crash points ({store}): {all}, reached: {}, deaths: {deaths}, violations: {violations}\n", reached.len()));
+    table.push_str(&format!(
+        "crash points ({store}): {all}, reached: {}, deaths: {deaths}, violations: {}\n",
+        reached.len(),
+        violations.len()
+    ));
     std::io::stderr().lock().write_all(table.as_bytes()).expect("the table is printed");
-    assert_eq!(violations, 0, "the table above has violations");
+    assert_eq!(violations, Vec::<String>::new(), "the table above has violations");
     assert_eq!(reached.len(), points.len(), "every point is reached");
 }

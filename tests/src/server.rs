@@ -3,6 +3,7 @@
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
     io::{BufRead, BufReader},
+    net::{Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     sync::{Arc, Mutex, OnceLock},
@@ -11,6 +12,7 @@ use std::{
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::net::TcpSocket;
 
 use crate::{Database, PATIENCE, Place, SseStream, until};
 
@@ -56,7 +58,7 @@ pub struct ServerBuilder {
     folder: Arc<TempDir>,
     place: Place,
     config: String,
-    listen: String,
+    address: Address,
     env: Vec<(String, String)>,
     wrapper: Vec<String>,
 }
@@ -75,7 +77,7 @@ impl ServerBuilder {
         if !config.contains("doorbell:") {
             config.push_str(&place.doorbell());
         }
-        ServerBuilder { folder, place, config, listen: "127.0.0.1:0".to_owned(), env: Vec::new(), wrapper: Vec::new() }
+        ServerBuilder { folder, place, config, address: Address::new(), env: Vec::new(), wrapper: Vec::new() }
     }
 
     /// Adds an environment variable.
@@ -126,7 +128,7 @@ impl ServerBuilder {
         let mut command = Command::new(&words[0]);
         command
             .args(&words[1..])
-            .args(["serve", "--listen", &self.listen])
+            .args(["serve", "--listen", &self.address.at.to_string()])
             .current_dir(self.folder.path())
             .env_remove("WINDLASS_CRASH_AT")
             .env("WINDLASS_LOG", "info")
@@ -136,6 +138,24 @@ impl ServerBuilder {
             .stdout(Stdio::null())
             .stderr(Stdio::piped());
         command
+    }
+}
+
+/// Where a server listens, and nobody else: the system gives the port away to no other, also while no server runs. Whoever goes on
+/// knocking at a dead server's door would come in at the next one that got its port, and there it would be taken for that one's client.
+struct Address {
+    at: SocketAddr,
+    /// Bound, but deaf.
+    _held: TcpSocket,
+}
+
+impl Address {
+    fn new() -> Self {
+        let held = TcpSocket::new_v4().expect("a socket");
+        // The server asks for the same, and so they can both have it.
+        held.set_reuseaddr(true).expect("an address can be shared");
+        held.bind((Ipv4Addr::LOCALHOST, 0).into()).expect("a free port");
+        Address { at: held.local_addr().expect("it has an address"), _held: held }
     }
 }
 
@@ -403,17 +423,11 @@ impl Server {
         self.child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None)))
     }
 
-    /// Starts it again in the same folder, with these variables instead of the earlier ones.
+    /// Starts it again in the same folder and at the same address, with these variables instead of the earlier ones.
     pub async fn restart(mut self, env: &[(&str, &str)]) -> Server {
         self.kill();
         self.setup.env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         self.started().await
-    }
-
-    /// The same at the address it had, for clients that hold on to it.
-    pub async fn restart_at_its_address(mut self, env: &[(&str, &str)]) -> Server {
-        self.base.trim_start_matches("http://").clone_into(&mut self.setup.listen);
-        self.restart(env).await
     }
 
     /// The same for a server that may die before it serves; then it comes back with how it died, and can be started again.
