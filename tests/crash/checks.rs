@@ -61,7 +61,7 @@ pub async fn outcomes(world: &mut World) -> BTreeMap<String, Outcome> {
 pub fn stored(remains: &Remains, asked: &[Asked], ledger: &[Start]) -> (BTreeMap<String, Outcome>, Vec<String>) {
     let mut found = BTreeMap::new();
     let mut wrong = Vec::new();
-    for asked in asked {
+    for asked in asked.iter().filter(|asked| !asked.is_spoiled) {
         match wreck::export(remains, &asked.run) {
             Err(why) => wrong.push(why),
             Ok(lines) => {
@@ -241,7 +241,11 @@ async fn inbox(world: &mut World, agent: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     let inbox = world.get(&format!("/v1/agents/{agent}/inbox?limit=1000")).await;
     let rows = inbox["inbox"].as_array().cloned().unwrap_or_default();
-    for row in rows.iter().filter(|row| row["status"] != "consumed" && row["status"] != "skipped") {
+    let (refused, taken): (Vec<&Value>, Vec<&Value>) = rows.iter().partition(|row| row["status"] == "error");
+    if refused.len() != world.strays {
+        wrong.push(format!("S4: {} messages of {agent} were refused, {} should be: {refused:?}", refused.len(), world.strays));
+    }
+    for row in taken.into_iter().filter(|row| row["status"] != "consumed" && row["status"] != "skipped") {
         wrong.push(format!("L1: a message of {agent} is still {}: {row}", row["status"]));
     }
     let edges = world.get(&format!("/v1/agents/{agent}/edges?limit=1000")).await;

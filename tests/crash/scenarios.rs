@@ -1,8 +1,10 @@
-//! What happens around the server while it dies: eight small stories which together pass every point that can be reached.
+//! What happens around the server while it dies: eleven small stories which together pass every point that can be reached.
 //!
 //! A story is told by one teller, step after step, so that the n-th time a point is reached is always the same moment.
 
 use std::{future::Future, pin::Pin};
+
+use serde_json::{Value, json};
 
 use crate::world::World;
 
@@ -37,6 +39,10 @@ agents:
   owner_1: { tools: [] }
   owner_2: { tools: [] }
   owner_3: { tools: [] }
+  host: { tools: [lookup] }
+  lost_1: { tools: [slow_a] }
+  lost_2: { tools: [slow_a] }
+  lost_3: { tools: [slow_a] }
 ";
 
 /// What the model says in every scenario.
@@ -56,6 +62,8 @@ rules:
     reply: { calls: [ { tool: lookup } ] }
   - when: { input: look first, iteration: 2 }
     reply: { text: seen }
+  - when: { input: look slowly }
+    reply: { calls: [ { tool: slow_a } ] }
   - when: { input: only say }
     reply: { text: said }
   - when: { input: think for long }
@@ -106,7 +114,7 @@ pub struct Scenario {
 }
 
 /// All of them.
-pub const ALL: [Scenario; 8] = [
+pub const ALL: [Scenario; 11] = [
     Scenario {
         name: "laps",
         passes: &[
@@ -172,6 +180,27 @@ pub const ALL: [Scenario; 8] = [
         delivers: &[("owner_1", "thought"), ("owner_2", "thought"), ("owner_3", "thought")],
         is_second_start: true,
         tell: |world| Box::pin(owners(world)),
+    },
+    Scenario {
+        name: "strays",
+        passes: &[("commit.refuse", 3)],
+        delivers: &[("host", "seen")],
+        is_second_start: false,
+        tell: |world| Box::pin(strays(world)),
+    },
+    Scenario {
+        name: "lost",
+        passes: &[("commit.quarantine", 3), ("commit.abandon", 3)],
+        delivers: &[("lost_1 again", "said"), ("lost_2 again", "said"), ("lost_3 again", "said")],
+        is_second_start: true,
+        tell: |world| Box::pin(lost(world)),
+    },
+    Scenario {
+        name: "shelf",
+        passes: &[("commit.pack", 3), ("commit.converse", 3)],
+        delivers: &[],
+        is_second_start: false,
+        tell: |world| Box::pin(shelf(world)),
     },
 ];
 
@@ -308,5 +337,72 @@ async fn owners(world: &mut World) {
     world.kill().await;
     for run in runs {
         world.ended(&run).await;
+    }
+}
+
+/// Messages that are no run's lie in an agent's inbox, one after the other, while it waits.
+async fn strays(world: &mut World) {
+    let run = world.enqueue("host", "host", "look first").await;
+    world.call_is(&run, "lookup", &["waiting"]).await;
+    for _ in 0..3 {
+        let row = world.server().database().slip_in("host", "stop", None, None);
+        world.strays += 1;
+        world.wait("the stray is refused", "/v1/agents/host/inbox?limit=1000", |view| refused(view, row)).await;
+    }
+    world.serve(&run, "lookup").await;
+    world.ended(&run).await;
+}
+
+fn refused(inbox: &Value, row: i64) -> Option<()> {
+    inbox["inbox"]
+        .as_array()?
+        .iter()
+        .find(|message| message["inbox_id"] == format!("inbox_{row}") && message["status"] == "error")
+        .map(drop)
+}
+
+/// Three turns cannot be read any more. They are taken out of the way, a person gives them up, and their agents go on.
+async fn lost(world: &mut World) {
+    let agents = ["lost_1", "lost_2", "lost_3"];
+    let mut runs = Vec::new();
+    for agent in agents {
+        let run = world.enqueue(agent, agent, "look slowly").await;
+        world.call_is(&run, "slow_a", &["waiting"]).await;
+        runs.push(run);
+    }
+    world.kill_and_spoil().await;
+    for (agent, run) in agents.into_iter().zip(&runs) {
+        world.wait("it is taken out of the way", &format!("/v1/agents/{agent}"), |head| head["quarantined"].as_bool()?.then_some(())).await;
+        let next = world.enqueue(&format!("{agent} again"), agent, "only say").await;
+        world.abandon(run).await;
+        world.ended(run).await;
+        world.ended(&next).await;
+    }
+}
+
+/// Boxes are packed into each other, and a conversation is begun and described.
+async fn shelf(world: &mut World) {
+    let mut boxes: Vec<Value> = Vec::new();
+    for name in ["a", "b", "c"] {
+        let body = json!({ "boxes": boxes, "items": [name] });
+        let packed = world.post_once("/v1/windlass/boxes", body, name).await;
+        boxes = vec![packed["box_id"].clone()];
+    }
+    let path = format!("/v1/windlass/boxes/{}?limit=1000", boxes[0].as_str().expect("a box has an id"));
+    let items = world.get(&path).await["items"].clone();
+    let kept: Vec<&Value> = items.as_array().expect("a box has items").iter().map(|item| &item["content"]["text"]).collect();
+    if kept != ["a", "b", "c"] {
+        world.violations.push(format!("S5: three boxes in each other hold {kept:?}"));
+    }
+    let said = json!({ "items": [{ "role": "user", "content": "hello" }] });
+    let begun = world.post("/v1/conversations", said).await;
+    let path = format!("/v1/conversations/{}", begun["id"].as_str().expect("a conversation has an id"));
+    for mood in ["fair", "better"] {
+        world.post(&path, json!({ "metadata": { "mood": mood } })).await;
+    }
+    let metadata = world.get(&path).await["metadata"].clone();
+    let said = world.get(&format!("{path}/items")).await["data"].as_array().map(Vec::len);
+    if (&metadata, said) != (&json!({ "mood": "better" }), Some(1)) {
+        world.violations.push(format!("S5: a conversation of one item holds {said:?}, with {metadata}"));
     }
 }

@@ -16,7 +16,7 @@ use std::{
 
 use reqwest::Method;
 use serde_json::{Value, json};
-use windlass_tests::{Answer, NatsServer, PATIENCE, Server, ServerBuilder, SseEvent, SseStream};
+use windlass_tests::{Answer, NatsServer, PATIENCE, Server, ServerBuilder, SseEvent, SseStream, bytes};
 
 use crate::{scenarios, service::Start, wreck};
 
@@ -43,13 +43,13 @@ pub struct Asked {
     pub agent: String,
     /// The run of each answer: must be one.
     pub run: String,
+    /// Whether what is stored of it was made unreadable.
+    pub is_spoiled: bool,
 }
 
 /// A server with everybody around it.
 pub struct World {
     server: Option<Server>,
-    /// Where the server is now, for readers that run beside the scenario.
-    base: Arc<Mutex<String>>,
     order: Order,
     /// How often it died by the order.
     pub deaths: u32,
@@ -61,6 +61,8 @@ pub struct World {
     pub claims: u32,
     /// Every request for a run.
     pub asked: Vec<Asked>,
+    /// Messages that were put into inboxes though they are no run's.
+    pub strays: usize,
     /// What went wrong so far.
     pub violations: Vec<String>,
     readers: BTreeMap<String, Reader>,
@@ -79,7 +81,6 @@ impl World {
         }
         let server = builder.start().await;
         World {
-            base: Arc::new(Mutex::new(server.base().to_owned())),
             server: Some(server),
             order,
             deaths: 0,
@@ -87,6 +88,7 @@ impl World {
             ledger: Vec::new(),
             claims: 0,
             asked: Vec::new(),
+            strays: 0,
             violations: Vec::new(),
             readers: BTreeMap::new(),
         }
@@ -119,6 +121,11 @@ impl World {
     /// GETs until there is an answer.
     pub async fn get(&mut self, path: &str) -> Value {
         self.send(Method::GET, path, None, None).await.0.ok()
+    }
+
+    /// POSTs under a key until there is an answer.
+    pub async fn post_once(&mut self, path: &str, body: Value, key: &str) -> Value {
+        self.send(Method::POST, path, Some(&body), Some(key)).await.0.ok()
     }
 
     /// POSTs until there is an answer.
@@ -157,7 +164,7 @@ impl World {
 
     fn taken(&mut self, name: &str, agent: &str, answer: &Value) -> String {
         let run = answer["run_id"].as_str().expect("a request that is taken has a run").to_owned();
-        self.asked.push(Asked { name: name.to_owned(), agent: agent.to_owned(), run: run.clone() });
+        self.asked.push(Asked { name: name.to_owned(), agent: agent.to_owned(), run: run.clone(), is_spoiled: false });
         run
     }
 
@@ -173,9 +180,17 @@ impl World {
         if action == "record" {
             body["result"] = json!({ "found": "in the books" });
         }
-        let key = format!("{call} {action}");
-        let (answer, _) = self.send(Method::POST, "/v1/windlass/reconcile", Some(&body), Some(&key)).await;
-        assert_eq!(answer.status, 200, "reconcile {action}: {}", answer.body);
+        self.decide(&body, &format!("{call} {action}")).await;
+    }
+
+    /// Gives up a turn that cannot be read.
+    pub async fn abandon(&mut self, run: &str) {
+        self.decide(&json!({ "run_id": run, "action": "abandon" }), &format!("{run} abandon")).await;
+    }
+
+    async fn decide(&mut self, body: &Value, key: &str) {
+        let (answer, _) = self.send(Method::POST, "/v1/windlass/reconcile", Some(body), Some(key)).await;
+        assert_eq!(answer.status, 200, "{key}: {}", answer.body);
     }
 
     /// Waits until a run has ended.
@@ -188,6 +203,22 @@ impl World {
     pub async fn kill(&mut self) {
         let mut server = self.server.take().expect("there is a server");
         server.kill();
+        self.start_again(server).await;
+    }
+
+    /// Kills the server, and makes the state of all that was asked so far unreadable before it comes back.
+    pub async fn kill_and_spoil(&mut self) {
+        let mut server = self.server.take().expect("there is a server");
+        server.kill();
+        for asked in &mut self.asked {
+            let sql = format!("UPDATE runs SET state = unhex('7b7d') WHERE run = {}", bytes(&asked.run));
+            assert_eq!(server.database().execute(&sql), Ok(1), "{}: there is something to spoil", asked.name);
+            asked.is_spoiled = true;
+        }
+        self.start_again(server).await;
+    }
+
+    async fn start_again(&mut self, server: Server) {
         self.restarts += 1;
         let point = match &self.order {
             Order::SecondStart(point) => Some(point.clone()),
@@ -195,7 +226,7 @@ impl World {
         };
         let env: Vec<(&str, &str)> = point.iter().map(|point| (CRASH_AT, point.as_str())).collect();
         match server.restart_or_die(&env).await {
-            Ok(server) => self.go_on_with(server),
+            Ok(server) => self.server = Some(server),
             // It may reach the point before it says that it serves.
             Err(dead) => self.bury(dead.0, dead.1).await,
         }
@@ -214,14 +245,9 @@ impl World {
         }
         self.deaths += 1;
         self.restarts += 1;
-        self.violations.extend(wreck::inspect(&server));
-        let server = server.restart(&[]).await;
-        self.go_on_with(server);
-    }
-
-    fn go_on_with(&mut self, server: Server) {
-        server.base().clone_into(&mut self.base.lock().expect("nobody panics with it"));
-        self.server = Some(server);
+        let spoiled: Vec<&str> = self.asked.iter().filter(|asked| asked.is_spoiled).map(|asked| asked.run.as_str()).collect();
+        self.violations.extend(wreck::inspect(&server, &spoiled));
+        self.server = Some(server.restart(&[]).await);
     }
 
     /// The end of a scenario: the ordered death has come or comes now, and a fresh server reads what is there.
@@ -238,13 +264,12 @@ impl World {
             let status = server.gone().await;
             return self.bury(server, status).await;
         }
-        let server = server.restart(&[]).await;
-        self.go_on_with(server);
+        self.server = Some(server.restart(&[]).await);
     }
 
     /// Reads an agent's events from now on, as a client does who wants to miss none.
     fn read_events(&mut self, agent: &str) {
-        let base = self.base.clone();
+        let base = self.server().base().to_owned();
         self.readers.entry(agent.to_owned()).or_insert_with(|| Reader::start(base, agent.to_owned()));
     }
 
@@ -266,7 +291,7 @@ struct Reader {
 }
 
 impl Reader {
-    fn start(base: Arc<Mutex<String>>, agent: String) -> Self {
+    fn start(base: String, agent: String) -> Self {
         let seen = Arc::new(Mutex::new(Vec::new()));
         let task = tokio::spawn(read(base, agent, seen.clone()));
         Reader { seen, task }
@@ -279,10 +304,9 @@ impl Drop for Reader {
     }
 }
 
-async fn read(base: Arc<Mutex<String>>, agent: String, seen: Arc<Mutex<Vec<SseEvent>>>) {
+async fn read(base: String, agent: String, seen: Arc<Mutex<Vec<SseEvent>>>) {
     let client = reqwest::Client::builder().no_proxy().build().expect("a client");
     loop {
-        let base = base.lock().expect("nobody panics with it").clone();
         let last = seen.lock().expect("nobody panics with it").last().map(|event: &SseEvent| event.id.clone());
         let mut request = client.get(format!("{base}/v1/agents/{agent}/events?from=start")).bearer_auth("test-token");
         if let Some(last) = last {

@@ -260,6 +260,22 @@ impl Database {
         self.tables().into_iter().map(|name| (name.clone(), self.rows(&format!("SELECT * FROM {name}")))).collect()
     }
 
+    /// Puts a row into an inbox behind the server's back, and has its agent looked at. Returns its number.
+    pub fn slip_in(&self, agent: &str, kind: &str, run: Option<&str>, call: Option<u32>) -> i64 {
+        let run = run.map_or("NULL".to_owned(), bytes);
+        let call = call.map_or("NULL".to_owned(), |call| call.to_string());
+        self.batch("BEGIN");
+        let row = self.number(&format!(
+            "INSERT INTO inbox (n, tenant, agent, kind, status, run, call, reason, created_at)
+             VALUES ({}, 'default', '{agent}', '{kind}', 'pending', {run}, {call}, 'slipped in', 1) RETURNING n",
+            self.next_message()
+        ));
+        let counted = self.execute(&format!("UPDATE heads SET pending = pending + 1, wake_at = 1 WHERE agent = '{agent}'"));
+        assert_eq!(counted, Ok(1), "the agent has a head");
+        self.batch("COMMIT");
+        row
+    }
+
     /// Waits until what was committed is published; a server without NATS has nothing to publish.
     pub fn all_published(&self) {
         let began = Instant::now();
@@ -397,4 +413,14 @@ fn runtime() -> tokio::runtime::Runtime {
 /// Waits for something asynchronous where nobody can wait, or where somebody waits already.
 pub(crate) fn in_thread<T: Send>(work: impl FnOnce(tokio::runtime::Runtime) -> T + Send) -> T {
     std::thread::scope(|scope| scope.spawn(|| work(runtime())).join().expect("the work is done"))
+}
+
+/// The hexadecimal digits of an id.
+pub fn hex(id: &str) -> &str {
+    id.rsplit('_').next().expect("an id has a prefix")
+}
+
+/// An id's bytes, as the store keeps them, in SQL.
+pub fn bytes(id: &str) -> String {
+    format!("unhex('{}')", hex(id))
 }

@@ -12,7 +12,7 @@ mod socket;
 mod stream;
 mod views;
 
-pub use database::{Database, Place, Row, Store};
+pub use database::{Database, Place, Row, Store, bytes, hex};
 pub use fake_model::{Dialect, FakeModel, Scene, Speech};
 pub use mcp::{McpManners, McpServer, McpStart};
 pub use nats::{Listener, Message, NatsServer};

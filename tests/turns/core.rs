@@ -4,11 +4,10 @@ use std::collections::BTreeSet;
 
 use futures_util::future::{join, join_all};
 use serde_json::{Value, json};
-use windlass_tests::{FakeModel, Scene, Server, ServerBuilder, until};
+use windlass_tests::{FakeModel, Scene, Server, ServerBuilder, bytes, until};
 
 use crate::look::{
-    bytes, claim_all, each_ran_once, hammer, head, most_active, moves, office, office_with, row_status, serve, slip_in, spy, stop, tasks,
-    theatre,
+    claim_all, each_ran_once, hammer, head, most_active, moves, office, office_with, row_status, serve, spy, stop, tasks, theatre,
 };
 
 #[tokio::test]
@@ -322,9 +321,9 @@ async fn c_009_rows_that_make_no_sense_change_nothing() {
     let run = server.enqueue("ada", "call echo").await;
     let call = server.claim("echo").await;
     let before = (server.journal(&run).await, server.journal(&foreign).await, head(&server, "ada").await, head(&server, "bob").await);
-    let of_another = slip_in(&server, "ada", "stop", Some(&foreign), None);
-    let of_nobody = slip_in(&server, "ada", "stop", None, None);
-    let of_no_call = slip_in(&server, "ada", "tool_result", Some(&run), Some(99));
+    let of_another = server.database().slip_in("ada", "stop", Some(&foreign), None);
+    let of_nobody = server.database().slip_in("ada", "stop", None, None);
+    let of_no_call = server.database().slip_in("ada", "tool_result", Some(&run), Some(99));
     until("the agent was looked at", || async { (row_status(&server, of_nobody) == "error").then_some(()) }).await;
     let after = (server.journal(&run).await, server.journal(&foreign).await, head(&server, "ada").await, head(&server, "bob").await);
     assert_eq!(before, after);

@@ -3,9 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
-use windlass_tests::{FakeModel, Scene, Server, ServerBuilder, SseEvent};
-
-use crate::look::bytes;
+use windlass_tests::{FakeModel, Scene, Server, ServerBuilder, SseEvent, bytes};
 
 const CONFIG: &str = "
 tools:

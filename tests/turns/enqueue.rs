@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use futures_util::future::join_all;
 use reqwest::Method;
 use serde_json::{Value, json};
-use windlass_tests::{Answer, Scene, Server, until};
+use windlass_tests::{Answer, Scene, Server, hex, until};
 
-use crate::look::{crowded, edges_taken, hammer, head, hex, multiply, office, office_with, serve, spy, stop, theatre};
+use crate::look::{crowded, edges_taken, hammer, head, multiply, office, office_with, serve, spy, stop, theatre};
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 

@@ -2,7 +2,7 @@
 
 use futures_util::future::join_all;
 use serde_json::{Value, json};
-use windlass_tests::{FakeModel, Row, Scene, Server, ServerBuilder, SseEvent, Store};
+use windlass_tests::{FakeModel, Row, Scene, Server, ServerBuilder, SseEvent, Store, bytes};
 
 /// Tools of several kinds, and agents that may use them.
 const OFFICE: &str = "
@@ -94,33 +94,6 @@ pub fn tasks(events: &[SseEvent]) -> Vec<&SseEvent> {
 /// The state events among events.
 pub fn states(events: &[SseEvent]) -> Vec<&SseEvent> {
     events.iter().filter(|event| event.event.ends_with(".state")).collect()
-}
-
-/// The hexadecimal digits of an id.
-pub fn hex(id: &str) -> &str {
-    id.rsplit('_').next().expect("an id has a prefix")
-}
-
-/// An id's bytes, as the store keeps them, in SQL.
-pub fn bytes(id: &str) -> String {
-    format!("unhex('{}')", hex(id))
-}
-
-/// Puts a row into an inbox behind the server's back, and has its agent looked at.
-pub fn slip_in(server: &Server, agent: &str, kind: &str, run: Option<&str>, call: Option<u32>) -> i64 {
-    let database = server.database();
-    let run = run.map_or("NULL".to_owned(), bytes);
-    let call = call.map_or("NULL".to_owned(), |call| call.to_string());
-    database.batch("BEGIN");
-    let row = database.number(&format!(
-        "INSERT INTO inbox (n, tenant, agent, kind, status, run, call, reason, created_at)
-         VALUES ({}, 'default', '{agent}', '{kind}', 'pending', {run}, {call}, 'slipped in', 1) RETURNING n",
-        database.next_message()
-    ));
-    let counted = database.execute(&format!("UPDATE heads SET pending = pending + 1, wake_at = 1 WHERE agent = '{agent}'"));
-    assert_eq!(counted, Ok(1), "the agent has a head");
-    database.batch("COMMIT");
-    row
 }
 
 /// Makes copies of a queued turn behind the server's back, each a turn of its own: ten thousand requests take too long.

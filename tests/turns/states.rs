@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use futures_util::future::join_all;
 use serde_json::{Value, json};
-use windlass_tests::{Scene, until};
+use windlass_tests::{Scene, hex, until};
 
-use crate::look::{claim_all, crowded, edges_taken, head, hex, moves, office, serve, spy, states, stop, theatre};
+use crate::look::{claim_all, crowded, edges_taken, head, moves, office, serve, spy, states, stop, theatre};
 
 #[tokio::test]
 async fn c_010_the_store_refuses_a_status_that_is_none() {

@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use futures_util::future::{join, join_all};
 use reqwest::Method;
 use serde_json::{Value, json};
-use windlass_tests::{FakeModel, Scene, Server, until};
+use windlass_tests::{FakeModel, Scene, Server, hex, until};
 
 use crate::look::{
-    claim_all, crowded, each_ran_once, edges_taken, hammer, head, hex, most_active, moves, office, office_with, row_status, serve, slip_in,
-    spy, stop, theatre,
+    claim_all, crowded, each_ran_once, edges_taken, hammer, head, most_active, moves, office, office_with, row_status, serve, spy, stop,
+    theatre,
 };
 
 /// Ada waits for so many calls of `echo`, and the only worker is kept by another agent: reports stay in the inbox.
@@ -106,7 +106,7 @@ async fn c_033_a_row_without_a_turn_becomes_an_error_and_nothing_else_changes() 
     let before = picture().await;
     let runs = server.number("SELECT count(*) FROM runs");
     for kind in ["tool_result", "timeout", "stop", "answer", "turn", "ui_action"] {
-        let row = slip_in(&server, "ada", kind, None, None);
+        let row = server.database().slip_in("ada", kind, None, None);
         until(&format!("a {kind} of no turn is refused"), || async { (row_status(&server, row) == "error").then_some(()) }).await;
         assert_eq!(picture().await, before, "{kind}");
     }
@@ -121,7 +121,7 @@ async fn c_033_a_row_without_a_turn_becomes_an_error_and_nothing_else_changes() 
 async fn c_033_a_refused_row_holds_up_nothing_behind_it() {
     let (server, _model, run, calls, holder) = waiting_unattended(2).await;
     server.report(&calls[0], json!(1)).await.ok();
-    let bad = slip_in(&server, "ada", "stop", None, None);
+    let bad = server.database().slip_in("ada", "stop", None, None);
     server.report(&calls[1], json!(2)).await.ok();
     stop(&server, "holder", &holder).await;
     assert_eq!(server.ended(&run).await["task_status"], "success");
@@ -220,7 +220,7 @@ async fn c_037_what_waits_is_drained_in_one_batch_in_time_order() {
 async fn c_037_a_stop_among_results_counts_from_where_it_stands() {
     let (server, _model, run, calls, holder) = waiting_unattended(3).await;
     server.report(&calls[0], json!(1)).await.ok();
-    slip_in(&server, "ada", "stop", Some(&run), None);
+    server.database().slip_in("ada", "stop", Some(&run), None);
     server.report(&calls[1], json!(2)).await.ok();
     server.report(&calls[2], json!(3)).await.ok();
     stop(&server, "holder", &holder).await;
@@ -242,7 +242,7 @@ async fn c_038_a_suspended_turn_takes_results_timeouts_and_stops_by_their_type()
     until("the timeout is taken", || async { (taken(&server, &run).await == [3, 2]).then_some(()) }).await;
     let waits = head(&server, "ada").await;
     assert_eq!((&waits["status"], &waits["waiting_tool_count"]), (&json!("suspended"), &json!(1)));
-    let row = slip_in(&server, "ada", "stop", Some(&run), None);
+    let row = server.database().slip_in("ada", "stop", Some(&run), None);
     let view = server.ended(&run).await;
     assert_eq!((&view["task_status"], &view["end_reason"]), (&json!("canceled"), &json!("stopped")));
     assert_eq!(row_status(&server, row), "consumed");

@@ -35,13 +35,13 @@ impl Engine {
             },
             now: inner.clock.now(),
         };
-        inner.crash.before_commit(CommitKind::End);
+        inner.crash.before_commit(CommitKind::Abandon);
         let outcome = inner.store.abandon(agent.clone(), given_up).await?;
         let Abandoned::Done { next_leased } = outcome else {
             // The same decision may have come twice at once.
             return inner.answered(&agent.tenant, key.as_ref()).await?.map(drop).ok_or(EngineError::NotQuarantined);
         };
-        inner.crash.after_commit(CommitKind::End);
+        inner.crash.after_commit(CommitKind::Abandon);
         tracing::warn!(agent = %agent.agent, %run, "a turn that could not be read was given up");
         inner.live.forget(run);
         inner.tell_watchers(&agent, true);

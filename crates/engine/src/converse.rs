@@ -65,9 +65,9 @@ impl Engine {
 
     async fn converse(&self, tenant: &Tenant, id: ConversationId, change: ConversationChange) -> Result<ConversationView, EngineError> {
         let inner = self.inner();
-        inner.crash.before_commit(CommitKind::Note);
+        inner.crash.before_commit(CommitKind::Converse);
         let conversed = inner.store.converse(tenant.clone(), id, change, inner.clock.now()).await?;
-        inner.crash.after_commit(CommitKind::Note);
+        inner.crash.after_commit(CommitKind::Converse);
         match conversed {
             Conversed::Done(view) => Ok(view),
             Conversed::Unknown => Err(EngineError::UnknownConversation),

@@ -256,6 +256,7 @@ fn strongest(a: Option<CommitKind>, b: CommitKind) -> Option<CommitKind> {
         CommitKind::Suspend => 2,
         CommitKind::Report | CommitKind::Retry | CommitKind::Cut | CommitKind::Quiet | CommitKind::Announce => 1,
         CommitKind::Note | CommitKind::Enqueue | CommitKind::Erase | CommitKind::Claim | CommitKind::Renew | CommitKind::Release => 0,
+        CommitKind::Quarantine | CommitKind::Abandon | CommitKind::Refuse | CommitKind::Pack | CommitKind::Converse => 0,
     };
     Some(a.filter(|a| weight(*a) >= weight(b)).unwrap_or(b))
 }

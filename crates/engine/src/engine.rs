@@ -285,9 +285,9 @@ impl Engine {
             let view = self.inner.views.open_box(tenant, *id).await?.ok_or(EngineError::UnknownBox)?;
             ranges.push(BoxRange { id: *id, length: view.length });
         }
-        self.inner.crash.before_commit(CommitKind::Note);
+        self.inner.crash.before_commit(CommitKind::Pack);
         let packed = self.inner.store.pack(tenant.clone(), BoxId(id), ranges, items).await?;
-        self.inner.crash.after_commit(CommitKind::Note);
+        self.inner.crash.after_commit(CommitKind::Pack);
         packed.ok_or(EngineError::UnknownBox)
     }
 

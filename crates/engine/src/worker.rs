@@ -365,10 +365,10 @@ impl Worker {
     async fn quarantine(&mut self, run: RunId, why: &str) {
         self.held.abandon();
         tracing::error!(agent = %self.agent.agent, why, "an agent's stored state cannot be read; it is taken out of the way");
-        self.inner.crash.before_commit(CommitKind::Park);
+        self.inner.crash.before_commit(CommitKind::Quarantine);
         match self.inner.store.quarantine(self.agent.clone(), run, why.to_owned()).await {
             Ok(()) => {
-                self.inner.crash.after_commit(CommitKind::Park);
+                self.inner.crash.after_commit(CommitKind::Quarantine);
                 self.tell_watchers(true);
             }
             Err(error) => tracing::error!(agent = %self.agent.agent, %error, "and it could not be marked"),

@@ -59,8 +59,18 @@ spelled! {
         Park = "park",
         /// A person decided.
         Answer = "answer",
-        /// Something else is put on record: an ignored input, an ended claim, a refused message, a packed box.
+        /// A turn that cannot be read is taken out of the way.
+        Quarantine = "quarantine",
+        /// A person gave such a turn up.
+        Abandon = "abandon",
+        /// Something else is put on record: an ignored input, an ended claim.
         Note = "note",
+        /// A message that is no run's is refused.
+        Refuse = "refuse",
+        /// A box is packed.
+        Pack = "pack",
+        /// A conversation is begun, changed or ended.
+        Converse = "converse",
         /// A service took calls.
         Claim = "claim",
         /// A service prolonged its hold.

@@ -46,9 +46,9 @@ impl Worker {
         self.held.hold(&loaded.head, run, context);
         for message in refused {
             // A row that names no turn cannot have come from us; it must not stop what waits behind it.
-            self.inner.crash.before_commit(CommitKind::Note);
+            self.inner.crash.before_commit(CommitKind::Refuse);
             self.inner.store.refuse(self.agent.clone(), message, "the row names no turn of this agent".into()).await?;
-            self.inner.crash.after_commit(CommitKind::Note);
+            self.inner.crash.after_commit(CommitKind::Refuse);
         }
         Ok(Some(draft))
     }
