@@ -181,6 +181,18 @@ async fn a_036_a_tool_server_that_is_down_refuses_the_request_before_it_begins()
 }
 
 #[tokio::test]
+async fn a_036_a_tool_server_that_does_not_say_its_tools_refuses_the_request_before_it_begins() {
+    let tools = McpServer::start().await;
+    tools.behave(|manners| manners.list_ms = 600_000);
+    let server = ServerBuilder::new(&format!("limits: {{ tool_list: 200ms }}\n{}", tools.config("tools"))).start().await;
+    in_every_mode(async |mode| {
+        let answer = server.refusal(mode, with(ask_with("go", &[mcp()]), json!({ "model": "offline" }))).await;
+        assert_eq!((answer.status, answer.body["error"]["type"].as_str()), (424, Some("external_connector_error")), "{}", answer.body);
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_036_a_tool_server_that_turns_us_away_in_the_middle_is_an_error_for_the_model() {
     in_every_mode(async |mode| {
         let model = FakeModel::held_back(vec![Scene::Call(vec![echo("one")]), Scene::Call(vec![echo("two")]), Scene::Say("done")]).await;

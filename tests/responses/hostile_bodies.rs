@@ -10,7 +10,7 @@ use tokio::{
 };
 use windlass_tests::{Answer, Mode, PATIENCE, Server, ServerBuilder, responses::check_refusal};
 
-use crate::stage::{ask, scripted};
+use crate::stage::{ask, scripted, scripted_with};
 
 const SCRIPT: &str = "laps: [ { text: fine } ]";
 const MEGABYTE: usize = 1 << 20;
@@ -48,6 +48,19 @@ fn check_too_large(answer: &Answer) {
 async fn check_serves(server: &Server) {
     assert_eq!(server.respond(Mode::Streamed, ask("hi")).await.text(), "fine");
     assert!(!server.log().contains("panic"), "{}", server.log());
+}
+
+#[tokio::test]
+async fn a_body_that_does_not_arrive_is_a_408_and_nothing_is_stored() {
+    let (server, _tools) = scripted_with(SCRIPT, "server: { body: 300ms }\n").await;
+    let before = server.database().snapshot();
+    let mut socket = begun(&server, "connection: close\r\ncontent-length: 1000").await;
+    socket.write_all(br#"{"model": "m", "input": "#).await.expect("half a body");
+    let answer = answered(&mut socket).await;
+    check_refusal(&answer);
+    assert_eq!((answer.status, answer.code()), (408, "request_timeout"), "{}", answer.body);
+    assert_eq!(server.database().snapshot(), before);
+    check_serves(&server).await;
 }
 
 #[tokio::test]

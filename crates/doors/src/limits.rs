@@ -5,16 +5,16 @@
 pub struct Limits {
     /// Bytes of one request body.
     pub body_bytes_max: usize,
+    /// How long a body may take to arrive.
+    pub body_ms_max: u64,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { body_bytes_max: 8 << 20 }
+        Limits { body_bytes_max: 8 << 20, body_ms_max: 60_000 }
     }
 }
 
-/// How long a body may take to arrive.
-pub(crate) const BODY_MS_MAX: u64 = 60_000;
 /// Bytes of a refused body that are read and thrown away, so that a client which writes before it reads sees the refusal.
 pub(crate) const DISCARD_BYTES_MAX: usize = 64 << 20;
 /// How long the next of those bytes are waited for.

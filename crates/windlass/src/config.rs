@@ -93,6 +93,8 @@ pub struct Server {
     pub drain: Duration,
     /// How long a client may take to send the head of a request.
     pub head: Duration,
+    /// How long it may take to send the body.
+    pub body: Duration,
 }
 
 impl Server {
@@ -113,6 +115,7 @@ impl Default for Server {
             behind_proxy: false,
             drain: Duration::from_secs(10),
             head: Duration::from_secs(30),
+            body: Duration::from_secs(60),
         }
     }
 }
@@ -383,6 +386,8 @@ pub struct Limits {
     pub backoff: Duration,
     /// How long one try of a model call may take.
     pub model_deadline: Duration,
+    /// How long a tool server may take to list its tools.
+    pub tool_list: Duration,
 }
 
 impl Default for Limits {
@@ -400,6 +405,7 @@ impl Default for Limits {
             attempts: 5,
             backoff: Duration::from_millis(500),
             model_deadline: Duration::from_secs(10 * 60),
+            tool_list: Duration::from_secs(30),
         }
     }
 }

@@ -76,7 +76,7 @@ pub(crate) async fn serve(config: Config, data: &Path, ready: impl FnOnce(&Ready
         heartbeat_ms: millis(config.responses.heartbeat),
         socket_ms: millis(config.responses.socket_limit),
     };
-    let limits = DoorLimits { body_bytes_max: config.limits.body_bytes };
+    let limits = DoorLimits { body_bytes_max: config.limits.body_bytes, body_ms_max: millis(config.server.body) };
     let state = DoorState::new(engine.clone(), tokens, limits, Arc::new(seal)).with_responses(responses);
     let router = windlass_doors::router(state);
     // Whoever is told that it serves may end it in the same moment.
@@ -183,7 +183,8 @@ fn seal(config: &Config, data: &Path) -> anyhow::Result<Seal> {
 
 fn tool_servers(config: &Config, seal: Seal, clock: Arc<dyn Clock>) -> anyhow::Result<Servers> {
     let configured = config.mcp.iter().map(ServerConfig::from).collect();
-    Ok(Servers::new(configured, Egress::new(config.egress.iter().cloned()), seal, clock, ToolLimits::default())?)
+    let limits = ToolLimits { list: config.limits.tool_list, ..ToolLimits::default() };
+    Ok(Servers::new(configured, Egress::new(config.egress.iter().cloned()), seal, clock, limits)?)
 }
 
 fn roster(config: &Config) -> Roster {

@@ -13,7 +13,7 @@ use futures_util::StreamExt;
 use crate::{
     DoorState,
     error::ApiError,
-    limits::{BODY_MS_MAX, DISCARD_BYTES_MAX, DISCARD_IDLE_MS},
+    limits::{DISCARD_BYTES_MAX, DISCARD_IDLE_MS},
     spelling::shortened,
 };
 
@@ -46,7 +46,7 @@ impl FromRequest<DoorState> for JsonBody {
             }
         };
         let late = |_| ApiError::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", "the body did not arrive in time");
-        tokio::time::timeout(Duration::from_millis(BODY_MS_MAX), reading).await.map_err(late)?.map(JsonBody)
+        tokio::time::timeout(Duration::from_millis(state.limits.body_ms_max), reading).await.map_err(late)?.map(JsonBody)
     }
 }
 

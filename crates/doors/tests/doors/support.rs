@@ -170,7 +170,7 @@ impl World {
             settings,
             life: None,
         });
-        let limits = Limits { body_bytes_max: BODY_BYTES_MAX };
+        let limits = Limits { body_bytes_max: BODY_BYTES_MAX, ..Limits::default() };
         let router = router(DoorState::new(engine.clone(), tokens(), limits, Arc::new(Unsealed)));
         World { engine, router, clock }
     }

@@ -11,7 +11,7 @@ use super::{
     sections::{EFFECTS, elements},
 };
 
-const SERVER: Keys =
+pub(super) const SERVER: Keys =
     Keys { known: &["label", "url", "headers", "authorization", "command", "env", "effects"], later: &["require_approval"] };
 pub(super) const EGRESS: Keys = Keys { known: &["allow"], later: &[] };
 /// What calls are shown under that no server of MCP runs.

@@ -28,7 +28,7 @@ const TOP: Keys = Keys {
     known: &["server", "store", "doorbell", "auth", "models", "tools", "agents", "limits", "egress", "responses"],
     later: &["plugins_dir", "plugins", "pipelines", "webhooks", "schedules", "retention"],
 };
-const SERVER: Keys = Keys { known: &["listen", "behind_proxy", "drain_s", "head"], later: &[] };
+const SERVER: Keys = Keys { known: &["listen", "behind_proxy", "drain_s", "head", "body"], later: &[] };
 const STORE: Keys = Keys { known: &["url"], later: &[] };
 const DOORBELL: Keys = Keys { known: &["url", "prefix"], later: &[] };
 const AUTH: Keys = Keys { known: &["tokens"], later: &[] };
@@ -69,9 +69,30 @@ const LIMITS: Keys = Keys {
         "attempts",
         "backoff",
         "model_deadline",
+        "tool_list",
     ],
     later: &[],
 };
+
+/// Every section, by the keys it may have.
+#[cfg(test)]
+pub(super) const ALL: [&Keys; 15] = [
+    &TOP,
+    &SERVER,
+    &STORE,
+    &DOORBELL,
+    &AUTH,
+    &TOKEN,
+    &MODEL,
+    &TOOLS,
+    &EXTERNAL,
+    &mcp::SERVER,
+    &mcp::EGRESS,
+    &AGENT,
+    &BUDGETS,
+    &RESPONSES,
+    &LIMITS,
+];
 
 /// What a second start of a tool would do.
 pub(super) const EFFECTS: [(&str, EffectClass); 3] =
@@ -142,6 +163,7 @@ fn read_limits(mut section: Section) -> Result<Limits, ConfigError> {
         attempts: section.read_or("attempts", default.attempts, |field| field.whole(1))?,
         backoff: section.read_or("backoff", default.backoff, Field::duration)?,
         model_deadline: section.read_or("model_deadline", default.model_deadline, Field::duration)?,
+        tool_list: section.read_or("tool_list", default.tool_list, Field::duration)?,
     })
 }
 
@@ -179,8 +201,9 @@ fn read_server(mut section: Section) -> Result<Server, ConfigError> {
         check_address(address, behind_proxy).map_err(|message| field.fail(message))?;
         Ok(address)
     })?;
-    let head = section.read_or("head", Server::default().head, Field::duration)?;
-    Ok(Server { listen, behind_proxy, drain: Duration::from_secs(drain_s.into()), head })
+    let head = section.read_or("head", default.head, Field::duration)?;
+    let body = section.read_or("body", default.body, Field::duration)?;
+    Ok(Server { listen, behind_proxy, drain: Duration::from_secs(drain_s.into()), head, body })
 }
 
 /// What an address looks like, for errors.

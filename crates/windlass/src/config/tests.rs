@@ -32,7 +32,7 @@ fn error(text: &str, variables: &[(&str, &str)]) -> String {
 }
 
 const FULL: &str = r#"
-server: { listen: 0.0.0.0:7601, behind_proxy: true, drain_s: 3, head: 5s }
+server: { listen: 0.0.0.0:7601, behind_proxy: true, drain_s: 3, head: 5s, body: 4s }
 store: { url: "sqlite:data/main.db" }
 auth:
   tokens:
@@ -91,6 +91,7 @@ limits:
   attempts: 4
   backoff: 0.5
   model_deadline: 30s
+  tool_list: 9s
 responses: { status: standard, store_false: memory, memory_bytes: 1000, join_s: 5, erase_s: 6, heartbeat: 7s, socket_limit: 8s }
 egress: { allow: ["127.0.0.1", 10.1.0.0/16, "fd00::/8", Tools.Internal] }
 "#;
@@ -100,7 +101,13 @@ fn a_full_file_is_read_to_the_last_key() {
     let config = good(FULL, &[("TOKEN", "s3cret")]);
     assert_eq!(
         config.server,
-        Server { listen: "0.0.0.0:7601".parse().unwrap(), behind_proxy: true, drain: Duration::from_secs(3), head: Duration::from_secs(5) }
+        Server {
+            listen: "0.0.0.0:7601".parse().unwrap(),
+            behind_proxy: true,
+            drain: Duration::from_secs(3),
+            head: Duration::from_secs(5),
+            body: Duration::from_secs(4)
+        }
     );
     assert_eq!(config.store.place(Path::new("elsewhere")).to_string(), "data/main.db");
     let secret = TokenHash::of("secret");
@@ -144,8 +151,18 @@ fn a_full_file_is_read_to_the_last_key() {
             attempts: 4,
             backoff: Duration::from_millis(500),
             model_deadline: Duration::from_secs(30),
+            tool_list: Duration::from_secs(9),
         }
     );
+}
+
+#[test]
+fn every_key_is_written_down() {
+    let page = include_str!("../../../../docs/configuration.md");
+    // As a word of its own, or as an end of a path.
+    let is_there = |key: &str| [format!("`{key}`"), format!("`{key}."), format!(".{key}`")].iter().any(|word| page.contains(word));
+    let missing: Vec<&str> = sections::ALL.iter().flat_map(|keys| keys.known).copied().filter(|key| !is_there(key)).collect();
+    assert_eq!(missing, Vec::<&str>::new());
 }
 
 #[test]
