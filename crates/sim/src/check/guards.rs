@@ -28,7 +28,7 @@ guards! {
     /// `commit::holds`, `update_head`, `pass_head`: the head's status.
     Status = "a commit names the head's status", "store/src/conformance::a_stale_guard_stops_nothing";
     /// The same places: the head's epoch.
-    Epoch = "a commit names the head's epoch", "store/src/conformance::of_racing_owners_one_wins";
+    Epoch = "a commit names the head's epoch", "store/src/conformance::a_stale_guard_changes_nothing";
     /// The same places: the head's active run.
     Run = "a commit names the head's run", "store/src/conformance::a_stale_guard_changes_nothing";
     /// The same places: the head's count.

@@ -58,7 +58,6 @@ macro_rules! conformance {
             turns::a_repeated_run_is_found_where_no_other_may_enter;
             turns::a_queued_run_can_be_withdrawn;
             turns::an_unknown_or_foreign_context_is_refused;
-            turns::of_racing_requests_one_leases;
             turns::a_run_may_end_as_it_is_entered;
             turns::a_stopped_run_leaves_no_turn_behind;
             turns::a_note_comes_back_with_the_run;
@@ -150,6 +149,7 @@ macro_rules! conformance {
         $crate::conformance! { @race $make;
             races::a_stale_guard_stops_nothing;
             races::a_journal_number_is_given_once;
+            races::of_racing_requests_one_leases;
             races::of_racing_owners_one_wins;
             races::a_commit_that_races_itself_is_applied_once;
             races::a_stop_and_a_reply_are_one_or_the_other;

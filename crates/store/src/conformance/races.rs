@@ -70,6 +70,27 @@ pub async fn a_journal_number_is_given_once(store: Arc<dyn Full>) {
     kit.advance(&agent, says("done"), START).await;
 }
 
+/// Requests for one agent that nobody has used, or that is idle again: one has it, the others queue.
+pub async fn of_racing_requests_one_leases(store: Arc<dyn Full>) {
+    let kit = Kit::new(&store);
+    for round in 0..ROUNDS {
+        let agent = racer(round);
+        if round % 2 == 1 {
+            kit.begin(&agent, START).await;
+            kit.advance(&agent, says("done"), START).await;
+        }
+        let ask = |store: Arc<dyn Full>| {
+            let new = kit.entering(kit.new_run(&agent, START));
+            async move { store.enqueue(new).await.unwrap() }
+        };
+        let outcomes = race((0..RACERS).map(|_| ask(store.clone())).collect::<Vec<_>>()).await;
+        let entered = outcomes.iter().filter(|outcome| matches!(outcome, Enqueued::Entered { .. })).count();
+        let queued = outcomes.iter().filter(|outcome| matches!(outcome, Enqueued::Queued { .. })).count();
+        assert_eq!((entered, queued as u64), (1, RACERS - 1), "{outcomes:?}");
+        assert_eq!(u64::from(store.head(&agent).await.unwrap().unwrap().queued), RACERS - 1);
+    }
+}
+
 /// Different nodes under one guard: one is applied whole, and its node is the owner under its own epoch.
 pub async fn of_racing_owners_one_wins(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);

@@ -285,16 +285,6 @@ pub async fn an_unknown_or_foreign_context_is_refused(store: Arc<dyn Full>) {
     assert!(matches!(store.enqueue(known).await.unwrap(), Enqueued::Queued { .. }));
 }
 
-/// Requests for one idle agent that come together: one has it, the others queue.
-pub async fn of_racing_requests_one_leases(store: Arc<dyn Full>) {
-    let (kit, agent) = (Kit::new(&store), agent("a"));
-    let new = || kit.entering(kit.new_run(&agent, START));
-    let (one, two, three) = tokio::join!(store.enqueue(new()), store.enqueue(new()), store.enqueue(new()));
-    let outcomes = [one.unwrap(), two.unwrap(), three.unwrap()];
-    assert_eq!(outcomes.iter().filter(|outcome| matches!(outcome, Enqueued::Entered { .. })).count(), 1, "{outcomes:?}");
-    assert_eq!(outcomes.iter().filter(|outcome| matches!(outcome, Enqueued::Queued { .. })).count(), 2, "{outcomes:?}");
-}
-
 /// A run whose budget is used up before it begins is over at once, and its agent is idle.
 pub async fn a_run_may_end_as_it_is_entered(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));

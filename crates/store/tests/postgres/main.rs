@@ -3,6 +3,7 @@
 
 mod answers;
 mod deadlocks;
+mod dealt;
 mod faults;
 mod nodes;
 mod opening;
@@ -26,13 +27,17 @@ mod suite {
 
     async fn make(options: StoreOptions) -> Subject {
         let database = Server::shared().database().await;
-        let store = PostgresStore::open(&database.url, options).await.unwrap();
-        // Cases that lose an owner speak for other nodes than this one, which is alive; they mean one that is not.
-        store.beat(store.node(), 0).await.unwrap();
-        Subject::new(store, database)
+        Subject::new(opened(&database, options).await, database)
     }
 
     windlass_store::conformance!(make);
+}
+
+async fn opened(database: &Database, options: StoreOptions) -> PostgresStore {
+    let store = PostgresStore::open(&database.url, options).await.unwrap();
+    // Cases that lose an owner speak for other nodes than this one, which is alive; they mean one that is not.
+    store.beat(store.node(), 0).await.unwrap();
+    store
 }
 
 /// One server process on a database.

@@ -1,0 +1,106 @@
+//! The whole suite once more over two servers: whatever a case asks, the one is asked this and the other the next. So what one of them
+//! keeps in its head must never be needed, and races are between servers, not within the writer of one.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use async_trait::async_trait;
+use windlass_kernel::{BoxId, BoxRange, CallNumber, ConversationId, ItemId, NewItem, Run, Said, Tenant, Timestamp};
+use windlass_ports::{
+    Abandoned, Announcement, BoxView, CallClaim, CallView, ClaimedCall, Commit, Committed, ConversationChange, ConversationView, Conversed,
+    Edge, GivenUp, Guard, HeadView, InboxView, Item, JournalEntry, KeptAnswer, MessageId, NewReport, NewRun, NodeId, OutboxRow, Page, Part,
+    Passage, RunView, Views, Withdrawn,
+};
+
+use super::*;
+
+struct Dealt {
+    servers: [PostgresStore; 2],
+    asked: AtomicUsize,
+}
+
+impl Dealt {
+    fn next(&self) -> &PostgresStore {
+        &self.servers[self.asked.fetch_add(1, Ordering::Relaxed) % self.servers.len()]
+    }
+}
+
+macro_rules! deal {
+    ($port:ident { $($verb:ident($($name:ident: $kind:ty),*) -> $answer:ty;)+ } $($more:tt)*) => {
+        #[async_trait]
+        impl $port for Dealt {
+            $($more)*
+            $(
+                async fn $verb(&self, $($name: $kind),*) -> Result<$answer, StoreError> {
+                    self.next().$verb($($name),*).await
+                }
+            )+
+        }
+    };
+}
+
+deal! { Store {
+    enqueue(run: NewRun) -> Enqueued;
+    load(agent: &AgentKey) -> Option<Loaded>;
+    commit(guard: Guard, commit: Commit) -> Committed;
+    withdraw(agent: AgentKey, commit: Commit) -> Withdrawn;
+    report(report: NewReport) -> Taken;
+    due(now: Timestamp, limit: usize) -> Vec<AgentKey>;
+    beat(node: NodeId, lease_ms: u64) -> Vec<NodeId>;
+    bury(nodes: Vec<NodeId>) -> ();
+    orphans(node: NodeId, after: Option<AgentKey>, limit: usize) -> Vec<AgentKey>;
+    claim_calls(claim: CallClaim) -> Vec<ClaimedCall>;
+    renew_calls(claim: CallClaim, calls: Vec<(RunId, CallNumber)>) -> Vec<(RunId, CallNumber)>;
+    release_calls(claim: CallClaim, calls: Vec<(RunId, CallNumber)>) -> Vec<(RunId, CallNumber)>;
+    pack(tenant: Tenant, id: BoxId, from: Vec<BoxRange>, items: Vec<NewItem>) -> Option<BoxRange>;
+    quarantine(agent: AgentKey, run: RunId, reason: String) -> ();
+    abandon(agent: AgentKey, given_up: GivenUp) -> Abandoned;
+    erase(tenant: Tenant, run: RunId) -> ();
+    erasable(now: Timestamp, limit: usize) -> Vec<(Tenant, RunId)>;
+    converse(tenant: Tenant, id: ConversationId, change: ConversationChange, now: Timestamp) -> Conversed;
+    refuse(agent: AgentKey, message: MessageId, reason: String) -> ();
+}
+    // A run's words come from its owner alone, and in their order.
+    async fn announce(&self, words: Announcement) -> Result<(), StoreError> {
+        let owner = usize::from(words.run.as_bytes()[15]) % self.servers.len();
+        self.servers[owner].announce(words).await
+    }
+
+    // One server publishes for all.
+    async fn outbox(&self, limit: usize) -> Result<Vec<OutboxRow>, StoreError> {
+        self.servers[0].outbox(limit).await
+    }
+
+    async fn published(&self, rows: Vec<u64>) -> Result<(), StoreError> {
+        self.servers[0].published(rows).await
+    }
+}
+
+deal! { Views {
+    head(agent: &AgentKey) -> Option<HeadView>;
+    run(tenant: &Tenant, run: RunId) -> Option<RunView>;
+    agent_of(tenant: &Tenant, run: RunId) -> Option<AgentKey>;
+    run_taking(tenant: &Tenant, run: RunId) -> Option<RunId>;
+    run_by_key(tenant: &Tenant, key: &str) -> Option<RunId>;
+    answered(tenant: &Tenant, key: &str) -> Option<KeptAnswer>;
+    conversation(tenant: &Tenant, id: ConversationId) -> Option<ConversationView>;
+    conversation_parts(tenant: &Tenant, id: ConversationId) -> Vec<Part>;
+    announced(tenant: &Tenant, run: RunId) -> Said;
+    run_from(agent: &AgentKey, ordinal: u64) -> Option<RunView>;
+    journal(tenant: &Tenant, run: RunId, from: u64, limit: usize) -> Vec<JournalEntry>;
+    passages(tenant: &Tenant, run: RunId, so_far: Option<Run>, limit: usize) -> Vec<Passage>;
+    calls(tenant: &Tenant, run: RunId, from: CallNumber, limit: usize) -> Vec<CallView>;
+    item(tenant: &Tenant, item: ItemId) -> Option<Item>;
+    open_box(tenant: &Tenant, id: BoxId) -> Option<BoxView>;
+    box_items(tenant: &Tenant, id: BoxId, from: u32, limit: usize) -> Vec<Item>;
+    range_items(tenant: &Tenant, range: BoxRange) -> Vec<Item>;
+    inbox(agent: &AgentKey, page: Page) -> Vec<InboxView>;
+    edges(agent: &AgentKey, page: Page) -> Vec<Edge>;
+} }
+
+async fn make(options: StoreOptions) -> Subject {
+    let database = Server::shared().database().await;
+    let (one, two) = (opened(&database, options).await, opened(&database, options).await);
+    Subject::new(Dealt { servers: [one, two], asked: AtomicUsize::new(0) }, database)
+}
+
+windlass_store::conformance!(make);
