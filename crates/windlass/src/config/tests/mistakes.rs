@@ -15,7 +15,10 @@ fn unknown_keys_name_the_nearest_valid_one() {
         ("\n\nserver:\n  lisen: 1", "windlass.yaml:4: unknown key \"lisen\" in server; did you mean \"listen\"?"),
         ("sever: {}", "windlass.yaml:1: unknown key \"sever\"; did you mean \"server\"?"),
         ("Server: {}", "windlass.yaml:1: unknown key \"Server\"; did you mean \"server\"?"),
-        ("server:\n  colour: red", "windlass.yaml:2: unknown key \"colour\" in server; valid keys: listen, behind_proxy, drain_s, head"),
+        (
+            "server:\n  colour: red",
+            "windlass.yaml:2: unknown key \"colour\" in server; valid keys: listen, behind_proxy, drain_s, head, body",
+        ),
         (
             "models:\n  - name: a\n    providr: scripted",
             "windlass.yaml:3: unknown key \"providr\" in models[0]; did you mean \"provider\"?",
