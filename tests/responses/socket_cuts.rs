@@ -245,6 +245,26 @@ async fn what_is_not_stored_is_kept_for_its_socket_and_erased_after_it() {
     assert_eq!(runs(&server), 4);
 }
 
+/// A client that names the response it goes on from, as sockets let it.
+#[tokio::test]
+async fn calls_handed_back_over_a_socket_wait_for_their_follow_up_and_not_for_an_hour() {
+    let calls = || Scene::Call(vec![("mine", json!({}))]);
+    let scenes = vec![calls(), calls(), Scene::Say("done"), calls()];
+    let (server, _model, _tools) = theatre_with(scenes, "responses: { erase_s: 0 }").await;
+    let mut socket = server.socket().await;
+    let offered = [function("mine")];
+    let mut made = socket.respond(unkept(ask_with("go", &offered))).await;
+    for _ in 0..2 {
+        let seen = json!([output(&made.items("function_call")[0], "seen")]);
+        made = socket.respond(unkept(after(&made, seen, &offered))).await;
+    }
+    assert_eq!(made.text(), "done");
+    let unanswered = socket.respond(unkept(ask_with("go", &offered))).await;
+    assert_eq!((unanswered.items("function_call").len(), erased(&server)), (1, 0), "the socket may go on from each of them");
+    drop(socket);
+    until("nothing waits any more but the one that nobody answered", || async { (erased(&server) == 3).then_some(()) }).await;
+}
+
 #[tokio::test]
 async fn what_two_sockets_keep_stays_until_both_are_gone() {
     let (server, _tools) = scripted_with("laps: [ { text: fine } ]", "responses: { erase_s: 0 }\n").await;

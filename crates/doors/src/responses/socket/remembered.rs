@@ -37,11 +37,16 @@ pub(super) struct WarmUp {
 
 impl Remembered {
     pub fn hold(&mut self, held: Held, trail: Option<Trail>) {
-        self.held.retain(|(known, _)| known.run != held.run);
+        self.held.retain(|(known, _)| known.run() != held.run());
         self.held.push_back((held, trail));
         if self.held.len() > REMEMBERED_MAX {
             self.held.pop_front();
         }
+    }
+
+    /// A response goes on from another one.
+    pub fn go_on(&mut self, from: RunId, next: RunId) {
+        self.held.iter_mut().for_each(|(held, _)| held.is_gone_on_from(from, next));
     }
 
     pub fn warm_up(&mut self, warm: WarmUp) {
@@ -59,7 +64,7 @@ impl Remembered {
 
     /// The responses that are not stored.
     pub fn runs(&self) -> Vec<RunId> {
-        self.held.iter().map(|(held, _)| held.run).collect()
+        self.held.iter().map(|(held, _)| held.run()).collect()
     }
 
     /// The warm-up of that id.
@@ -70,13 +75,13 @@ impl Remembered {
     /// The conversation up to the end of a response.
     pub fn trail(&self, id: &str) -> Option<Trail> {
         let run = run_of(id)?;
-        let held = self.held.iter().find(|(held, _)| held.run == run).and_then(|(_, trail)| *trail);
+        let held = self.held.iter().find(|(held, _)| held.run() == run).and_then(|(_, trail)| *trail);
         held.or_else(|| self.warmed_up(id)?.trail)
     }
 
     pub fn forget(&mut self, id: &str) {
         let Some(run) = run_of(id) else { return };
-        self.held.retain(|(held, _)| held.run != run);
+        self.held.retain(|(held, _)| held.run() != run);
         self.warm.take_if(|warm| warm.id == run);
     }
 }

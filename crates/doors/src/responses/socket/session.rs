@@ -20,6 +20,7 @@ use crate::{
         create::{self, Asked, Prepared, Taken},
         error::WireError,
         join::Identity,
+        object::run_of,
         project::Projection,
         reader::Reader,
         request::{Create, Frame, ITEMS_MAX, brings_tools},
@@ -108,7 +109,11 @@ impl Session {
             kept_ms: u64::try_from(left.as_millis()).unwrap_or(u64::MAX),
         };
         if generate {
-            return create::take(&self.state, &asked).await.map(|taken| Answer::Run(Box::new(taken), tools));
+            let taken = create::take(&self.state, &asked).await?;
+            if let Some(from) = from.as_deref().and_then(run_of) {
+                self.remembered.go_on(from, taken.known.id);
+            }
+            return Ok(Answer::Run(Box::new(taken), tools));
         }
         let Prepared { request, note } = create::prepare(&self.state, &asked).await?;
         let id = self.state.engine.fresh_run();
