@@ -1,5 +1,6 @@
 //! The harness: the real binary in a folder of its own, spoken to over HTTP, killed without mercy.
 
+mod address;
 mod database;
 mod fake_model;
 mod mcp;

@@ -9,12 +9,12 @@ use std::{
 use futures_util::StreamExt;
 use serde_json::Value;
 
-use crate::until;
+use crate::{address::Address, until};
 
 /// A server on a port of its own. Dropping it kills it.
 pub struct NatsServer {
     child: Option<Child>,
-    port: u16,
+    address: Address,
     arguments: Vec<String>,
 }
 
@@ -26,16 +26,20 @@ impl NatsServer {
 
     /// The address of a server that all tests of this process share, and that ends with it.
     pub fn shared() -> &'static str {
-        static SHARED: OnceLock<(String, Child)> = OnceLock::new();
-        let (url, _) = SHARED.get_or_init(|| {
+        static SHARED: OnceLock<(String, NatsServer, Child)> = OnceLock::new();
+        let (url, ..) = SHARED.get_or_init(|| {
             let server = Self::down(&[]);
             // The shell waits for the end of its input, which is the end of this process, however that comes.
             let script = r#"trap '' INT TERM HUP; nats-server -a 127.0.0.1 -p "$0" >/dev/null 2>&1 & cat >/dev/null; kill -KILL $!"#;
             let mut shell = Command::new("sh");
-            shell.args(["-c", script, &server.port.to_string()]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+            shell
+                .args(["-c", script, &server.address.port().to_string()])
+                .stdin(Stdio::piped())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null());
             let shell = shell.spawn().expect("a shell");
             crate::database::in_thread(|runtime| runtime.block_on(server.answers()));
-            (server.url(), shell)
+            (server.url(), server, shell)
         });
         url
     }
@@ -49,15 +53,13 @@ impl NatsServer {
 
     /// A server that is not up yet; its address is known.
     pub fn down(arguments: &[&str]) -> Self {
-        let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let port = free.local_addr().expect("it has an address").port();
-        NatsServer { child: None, port, arguments: arguments.iter().map(|&argument| argument.to_owned()).collect() }
+        NatsServer { child: None, address: Address::new(), arguments: arguments.iter().map(|&argument| argument.to_owned()).collect() }
     }
 
     /// Starts it, on the same port as ever.
     pub async fn up(&mut self) {
         let child = Command::new("nats-server")
-            .args(["-a", "127.0.0.1", "-p", &self.port.to_string()])
+            .args(["-a", "127.0.0.1", "-p", &self.address.port().to_string()])
             .args(&self.arguments)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -68,7 +70,7 @@ impl NatsServer {
     }
 
     async fn answers(&self) {
-        until("nats-server is up", || async { TcpStream::connect(("127.0.0.1", self.port)).ok() }).await;
+        until("nats-server is up", || async { TcpStream::connect(self.address.to_string()).ok() }).await;
     }
 
     /// Has it read its configuration again.
@@ -88,7 +90,7 @@ impl NatsServer {
 
     /// Its address.
     pub fn url(&self) -> String {
-        format!("nats://127.0.0.1:{}", self.port)
+        format!("nats://{}", self.address)
     }
 
     /// The section of a configuration that names it.

@@ -5,7 +5,6 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking, like tests")]
 
 use std::{
-    net::TcpListener,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::{
@@ -15,6 +14,8 @@ use std::{
 };
 
 use tokio_postgres::{Client, NoTls};
+
+use crate::address::Address;
 
 /// What the server is told. Nothing here is less durable than what users have.
 const CONFIGURATION: &str = "
@@ -29,7 +30,7 @@ log_min_messages = warning
 /// A server that ends with this process, however that ends.
 pub struct Server {
     folder: PathBuf,
-    port: u16,
+    address: Address,
     /// It waits for the end of its input, which is the end of this process; then it stops the server and removes the folder.
     watchdog: Option<Child>,
     base: String,
@@ -42,7 +43,7 @@ impl Server {
         SHARED.get_or_init(|| match std::env::var("WINDLASS_TEST_POSTGRES_URL") {
             Ok(url) => {
                 let (base, _) = url.rsplit_once('/').expect("WINDLASS_TEST_POSTGRES_URL is postgres://…/database");
-                Server { folder: PathBuf::new(), port: 0, watchdog: None, base: base.to_owned() }
+                Server { folder: PathBuf::new(), address: Address::new(), watchdog: None, base: base.to_owned() }
             }
             Err(_) => Server::start(),
         })
@@ -54,14 +55,14 @@ impl Server {
         let data = folder.join("data");
         own(&folder);
         run(program("initdb").args(["-A", "trust", "-U", "windlass", "-E", "UTF8", "--locale=C", "--no-sync", "-D"]).arg(&data));
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let address = Address::new();
         let sockets = folder.display();
-        let configuration = format!("{CONFIGURATION}\nport = {port}\nunix_socket_directories = '{sockets}'\n");
+        let configuration = format!("{CONFIGURATION}\nport = {}\nunix_socket_directories = '{sockets}'\n", address.port());
         let file = data.join("postgresql.conf");
         let whole = std::fs::read_to_string(&file).unwrap() + &configuration;
         std::fs::write(&file, whole).unwrap();
         let watchdog = watch(&folder);
-        let server = Server { base: format!("postgres://windlass@127.0.0.1:{port}"), folder, port, watchdog: Some(watchdog) };
+        let server = Server { base: format!("postgres://windlass@{address}"), folder, address, watchdog: Some(watchdog) };
         server.begin();
         server
     }
@@ -111,7 +112,7 @@ impl Server {
 
     fn named(&self, name: &str, drop: String) -> Database {
         let folder = self.folder.display().to_string().replace('/', "%2F");
-        let socket = format!("postgres://windlass@{folder}:{}/{name}", self.port);
+        let socket = format!("postgres://windlass@{folder}:{}/{name}", self.address.port());
         Database { url: format!("{}/{name}", self.base), socket, drop }
     }
 }

@@ -3,7 +3,6 @@
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
     io::{BufRead, BufReader},
-    net::{Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     sync::{Arc, Mutex, OnceLock},
@@ -12,9 +11,8 @@ use std::{
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio::net::TcpSocket;
 
-use crate::{Database, PATIENCE, Place, SseStream, until};
+use crate::{Database, PATIENCE, Place, SseStream, address::Address, until};
 
 /// The token the harness configures, which may do everything for the tenant `default`.
 pub const TOKEN: &str = "test-token";
@@ -128,7 +126,7 @@ impl ServerBuilder {
         let mut command = Command::new(&words[0]);
         command
             .args(&words[1..])
-            .args(["serve", "--listen", &self.address.at.to_string()])
+            .args(["serve", "--listen", &self.address.to_string()])
             .current_dir(self.folder.path())
             .env_remove("WINDLASS_CRASH_AT")
             .env("WINDLASS_LOG", "info")
@@ -138,24 +136,6 @@ impl ServerBuilder {
             .stdout(Stdio::null())
             .stderr(Stdio::piped());
         command
-    }
-}
-
-/// Where a server listens, and nobody else: the system gives the port away to no other, also while no server runs. Whoever goes on
-/// knocking at a dead server's door would come in at the next one that got its port, and there it would be taken for that one's client.
-struct Address {
-    at: SocketAddr,
-    /// Bound, but deaf.
-    _held: TcpSocket,
-}
-
-impl Address {
-    fn new() -> Self {
-        let held = TcpSocket::new_v4().expect("a socket");
-        // The server asks for the same, and so they can both have it.
-        held.set_reuseaddr(true).expect("an address can be shared");
-        held.bind((Ipv4Addr::LOCALHOST, 0).into()).expect("a free port");
-        Address { at: held.local_addr().expect("it has an address"), _held: held }
     }
 }
 
