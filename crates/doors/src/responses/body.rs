@@ -8,7 +8,7 @@ use bytes::Bytes;
 use windlass_engine::EngineError;
 use windlass_ports::StoreError;
 
-use super::error::WireError;
+use super::{error::WireError, reader::ReadError};
 use crate::{DoorState, error::ApiError, request::JsonBody};
 
 /// The bytes of a body, or a refusal in this door's shape.
@@ -71,6 +71,15 @@ impl From<ApiError> for WireError {
 impl From<EngineError> for WireError {
     fn from(error: EngineError) -> Self {
         ApiError::from(error).into()
+    }
+}
+
+impl From<ReadError> for WireError {
+    fn from(error: ReadError) -> Self {
+        match error {
+            ReadError::Gone => WireError::not_found(error.to_string()),
+            ReadError::Store(error) => error.into(),
+        }
     }
 }
 

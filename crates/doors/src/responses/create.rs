@@ -17,7 +17,7 @@ use super::{
     manifest::{self, Pinned},
     note::{Note, Spelling},
     object::object,
-    reader::{Known, Reader},
+    reader::{Known, ReadError, Reader},
     request::Create,
     said::Trail,
     stream::{self, Events, Unseen},
@@ -178,11 +178,13 @@ async fn answer(state: &DoorState, create: &Create, taken: Taken) -> Result<Resp
         let events = Events::new(Reader::new(state, known, true), unseen, state.responses.heartbeat_ms);
         return Ok(stream::response(events, Some(attendance)));
     }
+    let is_found_again = known.tail.is_none();
     let mut reader = Reader::new(state, known, false);
-    match create.background {
-        true => reader.catch_up().await?,
-        false => wait(&mut reader, rests).await?,
-    }
+    let read = match create.background {
+        true => reader.catch_up().await,
+        false => wait(&mut reader, rests).await,
+    };
+    read.map_err(|error| if is_found_again && matches!(error, ReadError::Gone) { spent() } else { error.into() })?;
     attendance.served();
     Ok(answer::ok(&object(&reader.made)))
 }
@@ -191,10 +193,7 @@ async fn answer(state: &DoorState, create: &Create, taken: Taken) -> Result<Resp
 /// writes.
 async fn earlier(state: &DoorState, caller: &Caller, id: RunId, fingerprint: &str) -> Result<(Known, Watch), WireError> {
     let view = state.engine.views().run(caller.tenant(), id).await?;
-    let known = view.and_then(Known::of).ok_or_else(|| {
-        let message = "the response that this Idempotency-Key was used for was deleted or erased; use a fresh key for a new one";
-        WireError::conflict("idempotency_key_spent", message).at("Idempotency-Key")
-    })?;
+    let known = view.and_then(Known::of).ok_or_else(spent)?;
     if known.note.fingerprint == fingerprint {
         let rests = state.engine.watch_rests(&known.agent).from_before();
         return Ok((known, rests));
@@ -203,15 +202,24 @@ async fn earlier(state: &DoorState, caller: &Caller, id: RunId, fingerprint: &st
     Err(WireError::conflict("idempotency_key_reused", message).at("Idempotency-Key"))
 }
 
+fn spent() -> WireError {
+    let message = "the response that this Idempotency-Key was used for was deleted or erased; use a fresh key for a new one";
+    WireError::conflict("idempotency_key_spent", message).at("Idempotency-Key")
+}
+
 /// Waits until the response is over, or can only be gone on with by a person. What happens on the way there is read at once.
-pub(super) async fn wait(reader: &mut Reader, mut rests: Watch) -> Result<(), WireError> {
+pub(super) async fn wait(reader: &mut Reader, mut rests: Watch) -> Result<(), ReadError> {
     loop {
         news_or_time(&mut rests, WAIT).await;
-        match reader.catch_up().await {
+        let read = match reader.catch_up().await {
             Ok(()) if reader.made.is_over() || reader.made.is_parked => return Ok(()),
+            Ok(()) => reader.check_there().await,
+            Err(error) => Err(error),
+        };
+        match read {
             Ok(()) => {}
-            Err(StoreError::Unavailable(why)) => tracing::warn!(why, "a response waits for the store"),
-            Err(error) => return Err(error.into()),
+            Err(ReadError::Store(StoreError::Unavailable(why))) => tracing::warn!(why, "a response waits for the store"),
+            Err(error) => return Err(error),
         }
     }
 }

@@ -14,7 +14,7 @@ use super::{
     error::WireError,
     items::place_of,
     left,
-    reader::{Known, Reader},
+    reader::{Known, ReadError, Reader},
     said::{Said, Trail},
     stream::Unseen,
 };
@@ -206,7 +206,10 @@ pub(super) async fn rest(
     let view = state.engine.views().run(caller.tenant(), run).await?.filter(is_worth_it);
     let Some(known) = view.and_then(Known::of).filter(|known| known.note.fingerprint == fingerprint) else { return Ok(None) };
     let mut reader = Reader::new(state, known, false);
-    reader.catch_up().await?;
+    match reader.catch_up().await {
+        Err(ReadError::Gone) => return Ok(None),
+        read => read?,
+    }
     let is_ours = |(index, item): &(usize, Value)| reader.made.output.get(*index).is_some_and(|ours| is_finished_as(ours, item));
     if !got.iter().all(is_ours) || !state.attended.is_left(run).await {
         return Ok(None);

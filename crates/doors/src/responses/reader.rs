@@ -20,6 +20,17 @@ pub(super) struct Reader {
     is_up_to_date: bool,
 }
 
+/// Why a response cannot be read on.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ReadError {
+    /// It was deleted meanwhile, or its time had come.
+    #[error("the response was deleted or erased while it was read")]
+    Gone,
+    /// The store does not say.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
 /// What a response is read from, if it is this door's.
 pub(super) struct Known {
     pub id: RunId,
@@ -51,13 +62,13 @@ impl Reader {
     }
 
     /// Reads everything there is by now.
-    pub async fn catch_up(&mut self) -> Result<(), StoreError> {
+    pub async fn catch_up(&mut self) -> Result<(), ReadError> {
         while self.read_on().await? {}
         Ok(())
     }
 
     /// Reads on from where the response is. Says whether there may be more already: then nobody rings for it.
-    pub async fn read_on(&mut self) -> Result<bool, StoreError> {
+    pub async fn read_on(&mut self) -> Result<bool, ReadError> {
         if self.made.is_over() {
             return Ok(false);
         }
@@ -86,7 +97,7 @@ impl Reader {
 
     /// What happened since. Rings come once more than there is something new, and most of them while the model speaks: they cost
     /// the store nothing.
-    async fn passages(&mut self, tail_is_whole: bool) -> Result<Vec<Passage>, StoreError> {
+    async fn passages(&mut self, tail_is_whole: bool) -> Result<Vec<Passage>, ReadError> {
         let next = self.made.next_number();
         if let Some(found) = self.tail.from(next)
             && (!found.is_empty() || tail_is_whole || self.is_up_to_date)
@@ -96,7 +107,15 @@ impl Reader {
         }
         self.is_up_to_date = false;
         tracing::trace!(run = %self.made.id, from = next, "the store is asked for what happened");
-        self.engine.views().passages(&self.agent.tenant, self.made.id, self.made.run.clone(), EVENTS_PAGE).await
+        let found = self.engine.views().passages(&self.agent.tenant, self.made.id, self.made.run.clone(), EVENTS_PAGE).await?;
+        // Every run has a first event for as long as it is there.
+        if found.is_empty() && next == 0 { Err(ReadError::Gone) } else { Ok(found) }
+    }
+
+    /// Whether the response is there still, for a reader that has heard nothing for a while.
+    pub async fn check_there(&self) -> Result<(), ReadError> {
+        let view = self.engine.views().run(&self.agent.tenant, self.made.id).await?;
+        view.filter(|view| view.note.is_some()).map(drop).ok_or(ReadError::Gone)
     }
 
     /// Asks the run for a sign of life: nobody here has heard anything for a while.

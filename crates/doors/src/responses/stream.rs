@@ -18,7 +18,7 @@ use windlass_ports::StoreError;
 
 use super::{
     attended::Attendance,
-    reader::Reader,
+    reader::{ReadError, Reader},
     wire::{DONE, WireEvent},
 };
 use crate::waiting::news_or_time;
@@ -109,7 +109,7 @@ impl Events {
                 return Err(io::Error::other("the server is about to stop"));
             }
             self.has_read_all = false;
-            if self.is_silent().await {
+            if self.is_silent().await? {
                 return Ok(Some(Told::Silence));
             }
         }
@@ -124,9 +124,10 @@ impl Events {
     async fn read(&mut self) -> io::Result<()> {
         match self.reader.read_on().await {
             Ok(may_be_more) => self.has_read_all = !may_be_more,
-            Err(StoreError::Unavailable(why)) => tracing::warn!(why, "a response's stream waits for the store"),
-            Err(StoreError::Fenced) => {}
-            Err(error @ StoreError::Corrupt(_)) => {
+            Err(ReadError::Store(StoreError::Unavailable(why))) => tracing::warn!(why, "a response's stream waits for the store"),
+            Err(ReadError::Store(StoreError::Fenced)) => {}
+            Err(gone @ ReadError::Gone) => return Err(io::Error::other(gone)),
+            Err(ReadError::Store(error @ StoreError::Corrupt(_))) => {
                 tracing::error!(%error, "a response's stream is broken off");
                 return Err(io::Error::other("stored data makes no sense"));
             }
@@ -136,20 +137,24 @@ impl Events {
 
     /// Waits for news. After a while without any, the run is asked for a sign of life that every reader of the stream gets; should
     /// that fail too, because a process that cannot be reached has the run, the connection has to be kept open without an event.
-    async fn is_silent(&mut self) -> bool {
+    async fn is_silent(&mut self) -> io::Result<bool> {
         let quiet = self.quiet_since.elapsed();
         let limit = if self.nudged { self.heartbeat + Duration::from_millis(PATIENCE_MS) } else { self.heartbeat };
         if quiet < limit {
             news_or_time(&mut self.reader.watch, limit - quiet).await;
-            return false;
+            return Ok(false);
         }
         if self.nudged {
             (self.quiet_since, self.nudged) = (Instant::now(), false);
-            return true;
+            return Ok(true);
         }
         self.nudged = true;
         self.reader.nudge().await;
-        false
+        // What is gone says nothing any more, and its stream cannot be told to its end.
+        match self.reader.check_there().await {
+            Err(gone @ ReadError::Gone) => Err(io::Error::other(gone)),
+            Ok(()) | Err(ReadError::Store(_)) => Ok(false),
+        }
     }
 
     /// A server that stops lets calls in flight finish for a while; then whatever is still open is broken off.

@@ -416,3 +416,26 @@ pub async fn a_pack_that_races_an_erasure_has_all_or_is_refused(store: Arc<dyn F
         }
     }
 }
+
+/// Whoever reads along has all of it, or nothing: what is half gone makes no sense to anybody.
+pub async fn a_reader_that_races_an_erasure_has_all_or_nothing(store: Arc<dyn Full>) {
+    let kit = Kit::new(&store);
+    for round in 0..30 {
+        let agent = agent(&format!("a{round}"));
+        let (run, _) = turn(&store, &kit, &agent, None).await;
+        let whole = store.passages(&agent.tenant, run, None, 100).await.unwrap();
+        let readers: Vec<_> = (0..8)
+            .map(|_| {
+                let (reader, tenant) = (store.clone(), agent.tenant.clone());
+                tokio::spawn(async move { reader.passages(&tenant, run, None, 100).await })
+            })
+            .collect();
+        let (eraser, tenant) = (store.clone(), agent.tenant.clone());
+        let erasing = tokio::spawn(async move { eraser.erase(tenant, run).await });
+        for reader in readers {
+            let read = reader.await.unwrap().unwrap();
+            assert!(read.is_empty() || read == whole, "{read:?}");
+        }
+        erasing.await.unwrap().unwrap();
+    }
+}

@@ -163,6 +163,7 @@ macro_rules! conformance {
             conversations::of_racing_runs_one_begins_and_nothing_that_was_put_in_is_lost;
             erasing::a_follow_up_that_races_an_erasure_reads_all_or_is_refused;
             erasing::a_pack_that_races_an_erasure_has_all_or_is_refused;
+            erasing::a_reader_that_races_an_erasure_has_all_or_nothing;
         }
         $crate::conformance! { @each $make, true;
             publishing::every_event_is_noted_once;

@@ -129,7 +129,12 @@ impl Readers {
         T: Send,
     {
         let question = &question;
-        self.link().ask(|session| async move { Ok(read_over(&session, depth, question, |_| BTreeSet::new()).await?.0) }).await
+        let read = || self.link().ask(|session| async move { Ok(read_over(&session, depth, question, |_| BTreeSet::new()).await?.0) });
+        match read().await {
+            // It may have been erased while it was read; then it is gone the second time.
+            Err(StoreError::Corrupt(_)) => read().await,
+            read => read,
+        }
     }
 
     /// Reads an agent whole, as it was at one moment: if its head changed meanwhile, it is read anew.
