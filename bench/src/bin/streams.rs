@@ -96,6 +96,7 @@ async fn begin(engine: &Engine) -> Responded {
         note: "{}".into(),
         erase_ms: None,
         dedupe: None,
+        request: None,
         lineage: Lineage::default(),
     };
     engine.respond(request).await.expect("the engine takes the run")

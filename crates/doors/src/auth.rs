@@ -72,6 +72,11 @@ impl Caller {
         self.0.name.clone()
     }
 
+    /// The SHA-256 of the token.
+    pub fn token_hash(&self) -> &[u8; 32] {
+        &self.0.hash
+    }
+
     /// How a response is called that waits for this token's holder, if that is decided for the token.
     pub fn standard_status(&self) -> Option<bool> {
         self.0.standard_status

@@ -76,6 +76,11 @@ impl ApiError {
         EngineError::Draining.into()
     }
 
+    /// The server has not read yet what it must know before it serves requests.
+    pub fn starting() -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "starting", "the server is starting; try again").retry_after(TROUBLE_RETRY_S)
+    }
+
     /// Ours, and the client can do nothing about it.
     pub fn internal(error: &dyn fmt::Display) -> Self {
         tracing::error!(%error, "a request failed by our own fault");

@@ -38,7 +38,7 @@ pub use responses::ResponsesSettings;
 pub use responses::fuzzing;
 
 use error::ApiError;
-use responses::{Attended, Holders, WireError, expect_readers, is_ours};
+use responses::{Holders, WireError, expect_readers, is_ours};
 
 /// What every handler has at hand. Cheap to clone.
 #[derive(Clone)]
@@ -49,7 +49,6 @@ pub struct DoorState {
     responses: ResponsesSettings,
     /// Seals what clients keep for us.
     sealing: Arc<dyn Sealing>,
-    attended: Attended,
     holders: Holders,
     /// Places for sockets. One that is open is no connection to the server any more, and not counted with them.
     sockets: Arc<Semaphore>,
@@ -58,9 +57,9 @@ pub struct DoorState {
 impl DoorState {
     /// Doors over this engine, for whoever holds one of these tokens.
     pub fn new(engine: Engine, tokens: Tokens, limits: Limits, sealing: Arc<dyn Sealing>) -> Self {
-        let (responses, attended, holders) = (ResponsesSettings::default(), Attended::default(), Holders::default());
+        let (responses, holders) = (ResponsesSettings::default(), Holders::default());
         let sockets = Arc::new(Semaphore::new(limits::SOCKETS_MAX));
-        DoorState { engine, tokens: Arc::new(tokens), limits, responses, sealing, attended, holders, sockets }
+        DoorState { engine, tokens: Arc::new(tokens), limits, responses, sealing, holders, sockets }
     }
 
     /// The same, with these decisions about the Responses door.
@@ -85,14 +84,18 @@ pub fn router(state: DoorState) -> Router {
         .with_state(state)
 }
 
-async fn healthz() -> Response {
-    answer::ok(&json!({ "status": "ok" }))
+async fn healthz(State(state): State<DoorState>) -> Result<Response, ApiError> {
+    match state.engine.is_ready() {
+        true => Ok(answer::ok(&json!({ "status": "ok" }))),
+        false => Err(ApiError::starting()),
+    }
 }
 
 async fn readyz(State(state): State<DoorState>) -> Result<Response, ApiError> {
-    match state.engine.is_draining() {
-        true => Err(ApiError::draining()),
-        false => Ok(answer::ok(&json!({ "status": "ready" }))),
+    match (state.engine.is_ready(), state.engine.is_draining()) {
+        (_, true) => Err(ApiError::draining()),
+        (false, false) => Err(ApiError::starting()),
+        (true, false) => Ok(answer::ok(&json!({ "status": "ready" }))),
     }
 }
 

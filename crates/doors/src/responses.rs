@@ -3,7 +3,7 @@
 //! A response is a run, and its stream a projection of the run's journal: this door stores nothing but what it has to repeat of
 //! the request. Where the protocol and the engine disagree, `docs/responses.md` says what was decided.
 
-mod attended;
+mod answered;
 mod body;
 mod chain;
 mod compact;
@@ -11,6 +11,7 @@ mod compaction;
 mod conversations;
 mod create;
 mod error;
+mod expected;
 pub mod fuzzing;
 mod items;
 mod join;
@@ -35,8 +36,8 @@ use axum::{
     routing::{get, post},
 };
 
-pub(crate) use attended::{Attended, expect_readers};
 pub(crate) use error::WireError;
+pub(crate) use expected::expect_readers;
 pub(crate) use socket::Holders;
 
 use crate::DoorState;
@@ -48,8 +49,6 @@ pub struct ResponsesSettings {
     pub standard_status: bool,
     /// How long after its end a response is erased that was not to be stored.
     pub erase_ms: u64,
-    /// How long a response that is not stored waits for its reader to come back.
-    pub join_ms: u64,
     /// How long a stream may be silent before it gives a sign of life.
     pub heartbeat_ms: u64,
     /// How long a socket may be open; the response in flight is told to its end.
@@ -58,7 +57,7 @@ pub struct ResponsesSettings {
 
 impl Default for ResponsesSettings {
     fn default() -> Self {
-        ResponsesSettings { standard_status: false, erase_ms: 60_000, join_ms: 60_000, heartbeat_ms: 15_000, socket_ms: 3_600_000 }
+        ResponsesSettings { standard_status: false, erase_ms: 60_000, heartbeat_ms: 15_000, socket_ms: 3_600_000 }
     }
 }
 

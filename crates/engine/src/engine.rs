@@ -24,6 +24,8 @@ use crate::{
     live::Live,
     note::{Answer, Note},
     publish,
+    readers::Readers,
+    repeats,
     roster::{Roster, Wishes},
     settings::Settings,
     submit::{NewTurn, enqueued},
@@ -86,6 +88,7 @@ pub(crate) struct Inner {
     pub tasks: Tasks,
     pub lease: Lease,
     pub adopted: Adopted,
+    pub readers: Readers,
     /// Rings when there is room for a worker again and somebody was turned away.
     pub room: Notify,
     /// Rings after commits, for the publisher.
@@ -122,6 +125,7 @@ impl Engine {
             lease: Lease::new(parts.settings.lease_ms),
             settings: parts.settings,
             adopted: Adopted::default(),
+            readers: Readers::default(),
             gates: Gates::default(),
             workers: Workers::default(),
             room: Notify::new(),
@@ -133,6 +137,7 @@ impl Engine {
         });
         inner.tasks.spawn(lease::keep(inner.clone()));
         inner.tasks.spawn(sweep::run(inner.clone()));
+        inner.tasks.spawn(repeats::load_at_start(inner.clone()));
         if let Some(bells) = parts.bells {
             inner.tasks.spawn(bells::listen(inner.clone(), bells));
         }
@@ -169,6 +174,7 @@ impl Engine {
             takes: None,
             follows: None,
             conversation: None,
+            request: None,
             at: self.now(),
         };
         let id = RunId(self.inner.ids.fresh());
@@ -206,6 +212,7 @@ impl Engine {
             takes: None,
             follows: None,
             conversation: None,
+            request: None,
             at: self.now(),
         };
         let id = RunId(self.inner.ids.fresh());
@@ -335,6 +342,9 @@ impl Engine {
     pub async fn drain(&self) {
         self.inner.draining.send_replace(true);
         self.wait_for_workers().await;
+        if let Err(error) = self.inner.store.flush_readers().await {
+            tracing::warn!(%error, "the last records of readers could not be written; their requests count as unanswered");
+        }
         lease::give_up(&self.inner).await;
     }
 

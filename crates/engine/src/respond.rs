@@ -7,7 +7,9 @@ use windlass_kernel::{
     AgentKey, AgentName, BoxRange, CallNumber, ItemKind, Manifest, Opening, RequestedCall, RunId, Tenant, Timestamp, ToolName, ToolSpec,
     content,
 };
-use windlass_ports::{CommitKind, Enqueued as StoreEnqueued, InConversation, Lineage, MessageKind, ToolServers, codec, conversation_agent};
+use windlass_ports::{
+    CommitKind, Enqueued as StoreEnqueued, InConversation, Lineage, MessageKind, RequestHash, ToolServers, codec, conversation_agent,
+};
 
 use crate::{
     api::EngineError,
@@ -40,6 +42,8 @@ pub struct Respond {
     pub erase_ms: Option<u64>,
     /// The same key is the same run.
     pub dedupe: Option<String>,
+    /// Identifies the create request, if a repetition of it may join the run.
+    pub request: Option<RequestHash>,
     /// Where it comes from.
     pub lineage: Lineage,
 }
@@ -121,6 +125,7 @@ impl Engine {
             takes,
             follows,
             conversation: request.conversation,
+            request: request.request,
             at: inner.clock.now(),
         };
         let agent = new.agent.clone();

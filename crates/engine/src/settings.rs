@@ -35,6 +35,9 @@ pub struct Settings {
     pub input_items_max: usize,
     /// How deep runs may ask for one another.
     pub depth_max: u32,
+    /// How long a repeated request can join the run of the first one after its client left, or after this server learned that the
+    /// first one's server was lost. A run that is not stored waits this long for its reader.
+    pub join_ms: u64,
     /// How long running calls may take to finish once the server is told to stop.
     pub drain_ms: u64,
     /// How much may wait.
@@ -59,6 +62,7 @@ impl Default for Settings {
             item_bytes_max: 4 << 20,
             input_items_max: 1000,
             depth_max: 20,
+            join_ms: 60_000,
             drain_ms: 10_000,
             admission: Admission { queued_per_agent_max: 1000, open_per_tenant_max: 1_000_000 },
         }

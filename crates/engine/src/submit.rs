@@ -6,7 +6,9 @@ use tokio::sync::oneshot;
 use windlass_kernel::{
     AgentKey, AgentName, BoxId, BoxRange, ConversationId, Event, Input, NewItem, Opening, Origin, RunId, Tenant, Timestamp, apply,
 };
-use windlass_ports::{CommitKind, Enqueued as StoreEnqueued, InConversation, Lineage, MessageKind, NewBox, NewRun, PinnedManifest};
+use windlass_ports::{
+    CommitKind, Enqueued as StoreEnqueued, InConversation, Lineage, MessageKind, NewBox, NewRun, PinnedManifest, RequestHash,
+};
 
 use crate::{
     api::{EngineError, Enqueued},
@@ -35,6 +37,8 @@ pub(crate) struct NewTurn {
     pub follows: Option<RunId>,
     /// The conversation it is said in.
     pub conversation: Option<InConversation>,
+    /// The create request that starts it, if a repetition of that request may join it.
+    pub request: Option<RequestHash>,
     /// When it was asked for.
     pub at: Timestamp,
 }
@@ -112,6 +116,7 @@ impl Engine {
             takes: new.takes,
             follows: new.follows,
             conversation: new.conversation,
+            request: new.request,
             context,
             output,
             accepted,

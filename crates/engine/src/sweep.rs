@@ -7,7 +7,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use windlass_kernel::{AgentKey, Tenant};
 use windlass_ports::{CommitKind, StoreError};
 
-use crate::{engine::Inner, note::Note};
+use crate::{engine::Inner, note::Note, repeats};
 
 /// Looks around until the engine is told to stop.
 pub(crate) async fn run(inner: Arc<Inner>) {
@@ -36,6 +36,7 @@ async fn look_around(inner: &Arc<Inner>) {
         if let Err(error) = pass(inner, &mut round, looks_at_all).await {
             tracing::warn!(%error, "a pass of the sweep failed; the next one tries again");
         }
+        repeats::expire(inner);
         if let Err(error) = erase(inner).await {
             tracing::warn!(%error, "runs that are not kept could not be listed; the next pass tries again");
         }
@@ -135,6 +136,9 @@ async fn adopt_lost(inner: &Arc<Inner>) {
                 break told;
             }
         };
+        if let Err(error) = repeats::load(inner).await {
+            tracing::warn!(%error, "the open requests of lost servers could not be read; the next heartbeat tries again");
+        }
     }
 }
 

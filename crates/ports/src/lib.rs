@@ -8,6 +8,7 @@ mod conversations;
 mod doorbell;
 mod executor;
 mod model;
+mod open_requests;
 mod publisher;
 mod request;
 mod sealing;
@@ -21,6 +22,7 @@ pub use conversations::{ConversationChange, ConversationView, Conversed, InConve
 pub use doorbell::{Doorbell, Ring};
 pub use executor::{Executor, ToolCall, ToolReport};
 pub use model::{Model, ModelError, ModelEvent, ModelMessage, ModelRequest, ModelStream, ModelTool, Models, Retry};
+pub use open_requests::{LostRequest, OpenRequest, ReaderOutcome, ReaderRecord, RequestHash};
 pub use publisher::{Published, Publisher, Subject};
 pub use request::{Admission, Enqueued, Lineage, NewBox, NewRun, PinnedManifest};
 pub use sealing::Sealing;

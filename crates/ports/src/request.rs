@@ -7,6 +7,7 @@ use windlass_kernel::{AgentKey, BoxId, BoxRange, Epoch, Event, Manifest, NewItem
 
 use crate::{
     conversations::InConversation,
+    open_requests::RequestHash,
     store::{Commit, MessageId, NodeId},
     words::MessageKind,
 };
@@ -20,6 +21,8 @@ pub struct NewRun {
     pub agent: AgentKey,
     /// A key under which the same request finds this run again.
     pub dedupe: Option<String>,
+    /// The create request that starts it, if a repetition of that request may join it. It is open from here on, at `node`.
+    pub request: Option<RequestHash>,
     /// Where it comes from.
     pub lineage: Lineage,
     /// What it may do.

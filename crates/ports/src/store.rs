@@ -11,6 +11,7 @@ use windlass_kernel::{
 
 use crate::{
     conversations::{ConversationChange, Conversed},
+    open_requests::{LostRequest, OpenRequest, ReaderRecord},
     request::{Enqueued, NewRun},
     words::{CallStatus, CommitKind, MessageKind},
 };
@@ -97,6 +98,20 @@ pub trait Store: Send + Sync {
 
     /// Forgets outbox rows by their numbers: they were published.
     async fn published(&self, rows: Vec<u64>) -> Result<(), StoreError>;
+
+    /// Records what became of the client of an open request, together with the next commit. It causes no flush of its own, so a
+    /// crash may lose the record; a lost record counts as absent. A request that another server has adopted is not changed.
+    fn record_reader(&self, record: ReaderRecord);
+
+    /// Writes all that `record_reader` was given. For a server that stops.
+    async fn flush_readers(&self) -> Result<(), StoreError>;
+
+    /// Open requests that belong neither to `node` nor to another server that lives, at most `limit`.
+    async fn lost_requests(&self, node: NodeId, limit: usize) -> Result<Vec<LostRequest>, StoreError>;
+
+    /// Makes an open request belong to `node` if it still belongs to `request.node`. False if it does not: the client has its answer
+    /// by now, or another server adopted it.
+    async fn adopt_request(&self, request: OpenRequest, node: NodeId) -> Result<bool, StoreError>;
 }
 
 /// What a store says instead of doing it.

@@ -9,6 +9,7 @@ use windlass_kernel::{
 
 use crate::{
     conversations::{ConversationView, Part},
+    open_requests::{OpenRequest, RequestHash},
     request::Lineage,
     store::{KeptAnswer, MessageId, StoreError},
     words::{CallStatus, MessageKind, MessageStatus, spelled},
@@ -29,6 +30,8 @@ pub trait Views: Send + Sync {
     async fn run_by_key(&self, tenant: &Tenant, key: &str) -> Result<Option<RunId>, StoreError>;
     /// What the request was told that has a key.
     async fn answered(&self, tenant: &Tenant, key: &str) -> Result<Option<KeptAnswer>, StoreError>;
+    /// The open requests that have a hash, those of the oldest runs first.
+    async fn open_requests(&self, tenant: &Tenant, hash: RequestHash) -> Result<Vec<OpenRequest>, StoreError>;
     /// A conversation.
     async fn conversation(&self, tenant: &Tenant, id: ConversationId) -> Result<Option<ConversationView>, StoreError>;
     /// What a conversation is made of, oldest first.

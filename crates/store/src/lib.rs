@@ -14,6 +14,7 @@ mod memory;
 mod parted;
 mod postgres;
 mod reading;
+mod records;
 pub mod rows;
 mod spelling;
 mod sqlite;

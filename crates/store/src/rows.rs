@@ -6,6 +6,7 @@
 mod answers;
 mod calls;
 mod conversations;
+mod requests;
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -21,6 +22,7 @@ use windlass_ports::{
 pub use answers::{AnswerReads, AnswerRow, AnswerRows, pack_calls, unpack_calls};
 pub use calls::{CallMove, CallRow};
 pub use conversations::{ConversationReads, ConversationRow, ConversationRows};
+pub use requests::{RequestReads, RequestRows};
 
 /// What a statement returns.
 pub type Outcome<T> = Result<T, StoreError>;
@@ -273,7 +275,7 @@ pub struct BoxRow {
 }
 
 /// What a database can be asked.
-pub trait Reads: ConversationReads + AnswerReads {
+pub trait Reads: ConversationReads + AnswerReads + RequestReads {
     /// An agent's head.
     fn head(&self, agent: &AgentKey) -> Outcome<Option<HeadRow>>;
     /// A run, whole.
@@ -346,7 +348,7 @@ pub trait Reads: ConversationReads + AnswerReads {
 }
 
 /// What a database can be told, inside a transaction that somebody else begins and ends.
-pub trait Rows: Reads + ConversationRows + AnswerRows {
+pub trait Rows: Reads + ConversationRows + AnswerRows + RequestRows {
     /// Stores the head of an agent that has none.
     fn insert_head(&mut self, agent: &AgentKey, head: &HeadRow) -> Outcome<()>;
     /// Replaces a head that still has the status, epoch, run and seq of `before`. False if it has not, and then nothing changes.

@@ -71,7 +71,6 @@ pub(crate) async fn serve(config: Config, data: &Path, ready: impl FnOnce(&Ready
     });
     let responses = ResponsesSettings {
         standard_status: config.responses.standard_status,
-        join_ms: millis(config.responses.join),
         erase_ms: millis(config.responses.erase),
         heartbeat_ms: millis(config.responses.heartbeat),
         socket_ms: millis(config.responses.socket_limit),
@@ -227,6 +226,7 @@ fn settings(config: &Config) -> Settings {
         attempts_max: limits.attempts,
         backoff_ms: millis(limits.backoff),
         item_bytes_max: limits.item_bytes,
+        join_ms: millis(config.responses.join),
         drain_ms: millis(config.server.drain),
         admission: Admission { queued_per_agent_max: limits.queued_per_agent, open_per_tenant_max: limits.open_per_tenant },
         ..Settings::default()

@@ -32,12 +32,12 @@ pub(super) async fn compact(
 ) -> Result<Response, WireError> {
     caller.needs(&Scope::Responses)?;
     let create = Create::read_compaction(&body)?;
-    let identity = Identity::of_compaction(&headers, &body)?;
+    let identity = Identity::of_compaction(&caller, &headers, &body)?;
     let asked = Asked::of(&caller, &headers, &create, identity);
-    let Taken { known, rests, mut attendance, .. } = create::take(&state, &asked).await?;
+    let Taken { known, rests, reader: mut guard, .. } = create::take(&state, &asked).await?;
     let mut reader = Reader::new(&state, known, false);
     create::wait(&mut reader, rests).await?;
-    attendance.served();
+    guard.served();
     let made = &reader.made;
     let mut response = object(made);
     let ended = made.run.as_ref().map(|run| (&run.phase, run.context));

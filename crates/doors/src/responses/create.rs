@@ -4,12 +4,12 @@ use std::{sync::Arc, time::Duration};
 
 use axum::{extract::State, http::HeaderMap, response::Response};
 use serde_json::{Map, Value, json};
-use windlass_engine::{Begun, EngineError, Respond, Responded, Watch};
+use windlass_engine::{Begun, EngineError, JoinGuard, ReaderGuard, Respond, Responded, Unread, Watch};
 use windlass_kernel::{AgentName, RunId};
 use windlass_ports::{Lineage, StoreError};
 
 use super::{
-    attended::{Arrival, Attendance},
+    answered::answered,
     body::WireBody,
     chain, conversations,
     error::WireError,
@@ -40,7 +40,7 @@ pub(super) async fn create(
 ) -> Result<Response, WireError> {
     caller.needs(&Scope::Responses)?;
     let create = Create::read(&body)?;
-    let identity = Identity::of_request(&headers, &body)?;
+    let identity = Identity::of_request(&caller, &headers, &body)?;
     let asked = Asked::of(&caller, &headers, &create, identity);
     let taken = take(&state, &asked).await?;
     answer(&state, &create, taken).await
@@ -73,7 +73,7 @@ pub(super) struct Taken {
     /// Wakes when the run has come to rest.
     pub rests: Watch,
     pub unseen: Unseen,
-    pub attendance: Attendance,
+    pub reader: ReaderGuard,
     /// The conversation before the response, if anybody will want to compare it.
     pub trail: Option<Trail>,
 }
@@ -83,17 +83,22 @@ pub(super) async fn take(state: &DoorState, asked: &Asked<'_>) -> Result<Taken, 
     let Asked { caller, create, identity, .. } = asked;
     if let Some(rest) = join::rest(state, caller, identity, &create.input).await? {
         let followed = earlier(state, caller, rest.run, &rest.fingerprint).await?;
-        return Ok(attend(state, followed, rest.unseen, rest.trail));
+        return Ok(attend(state, followed, identity, rest.unseen, rest.trail));
     }
     let looked = match join::find(state, caller, identity).await? {
-        // Until the answer has its reader, the arrival stands for it.
-        Found::Run(run, _arrival) => {
+        // Until the answer has its reader, the guard stands for it.
+        Found::Run(run, _guard) => {
             let followed = earlier(state, caller, run, &identity.fingerprint).await?;
-            return Ok(attend(state, followed, Unseen::default(), identity.trail()));
+            return Ok(attend(state, followed, identity, Unseen::default(), identity.trail()));
+        }
+        Found::Repeated(run, _guard) => {
+            let view = state.engine.views().run(caller.tenant(), run).await?;
+            let known = view.and_then(Known::of).ok_or(ReadError::Gone)?;
+            return Ok(attend(state, with_rests(state, known), identity, Unseen::default(), identity.trail()));
         }
         Found::Nothing(looked) => looked,
     };
-    let ((taken, _arrival), note) = start(state, asked, looked).await?;
+    let ((taken, _guard), note) = start(state, asked, looked).await?;
     let Responded { run: id, agent, begun } = taken;
     let followed = match begun {
         Some(begun) => {
@@ -102,14 +107,14 @@ pub(super) async fn take(state: &DoorState, asked: &Asked<'_>) -> Result<Taken, 
         }
         None => earlier(state, caller, id, &identity.fingerprint).await?,
     };
-    Ok(attend(state, followed, Unseen::default(), identity.trail()))
+    Ok(attend(state, followed, identity, Unseen::default(), identity.trail()))
 }
 
 /// How often a request is put together anew because its conversation went on meanwhile.
 const TRIES_MAX: usize = 8;
 
 /// Puts a request together and starts its run. A conversation may go on between the two. Of a turn, so many runs were looked at.
-async fn start(state: &DoorState, asked: &Asked<'_>, looked: usize) -> Result<((Responded, Option<Arrival>), Note), WireError> {
+async fn start(state: &DoorState, asked: &Asked<'_>, looked: usize) -> Result<((Responded, Option<JoinGuard>), Note), WireError> {
     for _ in 0..TRIES_MAX {
         let Prepared { request, note } = prepare(state, asked).await?;
         match join::take(state, asked.caller, &asked.identity, looked, request).await {
@@ -159,24 +164,25 @@ pub(super) async fn prepare(state: &DoorState, asked: &Asked<'_>) -> Result<Prep
         left,
         note: note.encode(),
         dedupe: None,
+        request: asked.identity.hash(),
         erase_ms: (!create.store).then_some(state.responses.erase_ms.max(asked.kept_ms)),
         lineage: Lineage { trace: trace(headers)?, source: Some(caller.name()), ..Lineage::default() },
     };
     Ok(Prepared { request, note })
 }
 
-fn attend(state: &DoorState, (known, rests): (Known, Watch), unseen: Unseen, trail: Option<Trail>) -> Taken {
-    let patience = (!known.note.store).then(|| Duration::from_millis(state.responses.join_ms));
-    let attendance = state.attended.attend(&state.engine, &known.agent, known.id, patience);
-    Taken { known, rests, unseen, attendance, trail }
+fn attend(state: &DoorState, (known, rests): (Known, Watch), identity: &Identity, unseen: Unseen, trail: Option<Trail>) -> Taken {
+    let unread = if known.note.store { Unread::GoesOn } else { Unread::Stops };
+    let reader = state.engine.attend(&known.agent, known.id, unread, identity.hash());
+    Taken { known, rests, unseen, reader, trail }
 }
 
 /// What a client gets over HTTP for a run that was taken, or that its key found again.
 async fn answer(state: &DoorState, create: &Create, taken: Taken) -> Result<Response, WireError> {
-    let Taken { known, rests, unseen, mut attendance, .. } = taken;
+    let Taken { known, rests, unseen, reader: guard, .. } = taken;
     if create.stream {
         let events = Events::new(Reader::new(state, known, true), unseen, state.responses.heartbeat_ms);
-        return Ok(stream::response(events, Some(attendance)));
+        return Ok(stream::response(events, Some(guard)));
     }
     let is_found_again = known.tail.is_none();
     let mut reader = Reader::new(state, known, false);
@@ -185,8 +191,7 @@ async fn answer(state: &DoorState, create: &Create, taken: Taken) -> Result<Resp
         false => wait(&mut reader, rests).await,
     };
     read.map_err(|error| if is_found_again && matches!(error, ReadError::Gone) { spent() } else { error.into() })?;
-    attendance.served();
-    Ok(answer::ok(&object(&reader.made)))
+    Ok(answered(answer::ok(&object(&reader.made)), guard).await)
 }
 
 /// The run that a key found again, if this is the request that it was for. One that is gone is not made anew: its calls may have been
@@ -195,11 +200,16 @@ async fn earlier(state: &DoorState, caller: &Caller, id: RunId, fingerprint: &st
     let view = state.engine.views().run(caller.tenant(), id).await?;
     let known = view.and_then(Known::of).ok_or_else(spent)?;
     if known.note.fingerprint == fingerprint {
-        let rests = state.engine.watch_rests(&known.agent).from_before();
-        return Ok((known, rests));
+        return Ok(with_rests(state, known));
     }
     let message = "this Idempotency-Key was used for another request; use a fresh key for a new one";
     Err(WireError::conflict("idempotency_key_reused", message).at("Idempotency-Key"))
+}
+
+/// A run that began before this request, with a watch that wakes when it has come to rest, or has done so already.
+fn with_rests(state: &DoorState, known: Known) -> (Known, Watch) {
+    let rests = state.engine.watch_rests(&known.agent).from_before();
+    (known, rests)
 }
 
 fn spent() -> WireError {

@@ -1,16 +1,17 @@
 //! A request that was sent before: it joins the run of its first try instead of starting another.
 //!
-//! What it says does not tell that, for the same may be meant twice. A key of the client's does, or the id of Codex's turn: Codex
-//! sends no key, and repeats a request whose answer was cut, with what it has got of it at the end of the input.
+//! An equal body alone does not say that, because the same may be asked twice on purpose. A key of the client's does, or the id of
+//! Codex's turn: Codex sends no key, and repeats a request whose answer was cut, with what it has got of it at the end of the input.
+//! A request without either is known by its hash, and the engine decides whether it repeats another (`Engine::join_repeated`).
 
 use axum::http::HeaderMap;
 use serde_json::{Map, Value, value::RawValue};
-use windlass_engine::{Respond, Responded};
+use sha2::{Digest, Sha256};
+use windlass_engine::{JoinGuard, Respond, Responded, RetryMark};
 use windlass_kernel::{EndReason, Phase, RunId};
-use windlass_ports::RunView;
+use windlass_ports::{RequestHash, RunView};
 
 use super::{
-    attended::Arrival,
     error::WireError,
     items::place_of,
     left,
@@ -18,10 +19,17 @@ use super::{
     said::{Said, Trail},
     stream::Unseen,
 };
-use crate::{DoorState, auth::Caller, request::header_key};
+use crate::{
+    DoorState,
+    auth::Caller,
+    request::{canonical, header_key},
+};
 
 /// Codex's header about the turn that a request is part of.
 const TURN_METADATA: &str = "x-codex-turn-metadata";
+
+/// The header in which OpenAI's clients count the retries of a request.
+const RETRY_COUNT: &str = "x-stainless-retry-count";
 
 /// How many runs of the same request of a turn can be joined: those that failed, or that somebody else reads, are passed over.
 const RUNS_MAX: usize = 16;
@@ -33,6 +41,8 @@ pub(super) struct Identity {
     said: Option<Said>,
     /// What tells it from others under the same key; empty if it is not known again.
     pub fingerprint: String,
+    /// The hash of body and token, with what the client says about retries. `None` if a repetition cannot be recognised by it.
+    repeat: Option<(RequestHash, RetryMark)>,
 }
 
 enum By {
@@ -44,20 +54,22 @@ enum By {
 
 impl Identity {
     /// That of a request over HTTP.
-    pub fn of_request(headers: &HeaderMap, body: &[u8]) -> Result<Self, WireError> {
+    pub fn of_request(caller: &Caller, headers: &HeaderMap, body: &[u8]) -> Result<Self, WireError> {
+        let repeat = Some((request_hash(b"response", caller, body), retry_mark(headers)));
         if let Some(key) = header_key(headers)? {
-            return Ok(Identity { by: By::Key(key), said: None, fingerprint: fingerprint(body) });
+            return Ok(Identity { by: By::Key(key), said: None, fingerprint: fingerprint(body), repeat });
         }
         let turn = headers.get(TURN_METADATA).and_then(|metadata| turn_of(metadata.as_bytes()));
         let fields = turn.as_ref().and_then(|_| serde_json::from_slice(body).ok());
-        Ok(Self::of(turn, fields.map(|fields| Said::read(fields, None))))
+        Ok(Identity { repeat, ..Self::of(turn, fields.map(|fields| Said::read(fields, None))) })
     }
 
     /// That of a request for a compaction: what it joins is never a response, though both may say the same.
-    pub fn of_compaction(headers: &HeaderMap, body: &[u8]) -> Result<Self, WireError> {
-        let Identity { by, fingerprint, .. } = Self::of_request(headers, body)?;
+    pub fn of_compaction(caller: &Caller, headers: &HeaderMap, body: &[u8]) -> Result<Self, WireError> {
+        let Identity { by, fingerprint, .. } = Self::of_request(caller, headers, body)?;
         let fingerprint = if fingerprint.is_empty() { fingerprint } else { format!("compaction:{fingerprint}") };
-        Ok(Identity { by, said: None, fingerprint })
+        let repeat = Some((request_hash(b"compaction", caller, body), retry_mark(headers)));
+        Ok(Identity { by, said: None, fingerprint, repeat })
     }
 
     /// That of a frame, where what is a header elsewhere stands among what the client says about itself. `before` is the
@@ -72,14 +84,19 @@ impl Identity {
     fn of(turn: Option<String>, said: Option<Said>) -> Self {
         let known = turn.and_then(|turn| Some((said.as_ref()?.fingerprint(&turn, 0)?, turn)));
         match known {
-            Some((fingerprint, turn)) => Identity { by: By::Turn(turn), said, fingerprint },
-            None => Identity { by: By::Nothing, said, fingerprint: String::new() },
+            Some((fingerprint, turn)) => Identity { by: By::Turn(turn), said, fingerprint, repeat: None },
+            None => Identity { by: By::Nothing, said, fingerprint: String::new(), repeat: None },
         }
     }
 
     /// That of a request that nobody will send again.
     pub fn none() -> Self {
         Self::of(None, None)
+    }
+
+    /// What a repetition of the request is recognised by, if it can be.
+    pub fn hash(&self) -> Option<RequestHash> {
+        self.repeat.map(|(hash, _)| hash)
     }
 
     /// The conversation that the request is the end of.
@@ -93,6 +110,18 @@ fn turn_of(metadata: &[u8]) -> Option<String> {
     metadata.get("turn_id")?.as_str().filter(|id| !id.is_empty()).map(str::to_owned)
 }
 
+/// The hash of a request: what it is, its canonical body, its token.
+fn request_hash(kind: &[u8], caller: &Caller, body: &[u8]) -> RequestHash {
+    let hash = Sha256::new().chain_update(kind).chain_update([0]).chain_update(caller.token_hash()).chain_update(canonical(body));
+    RequestHash(hash.finalize().into())
+}
+
+/// Whether the client says that it sent the request before.
+fn retry_mark(headers: &HeaderMap) -> RetryMark {
+    let count = headers.get(RETRY_COUNT).and_then(|count| count.to_str().ok()?.trim().parse::<u32>().ok());
+    if count.is_some_and(|count| count > 0) { RetryMark::Marked } else { RetryMark::Unmarked }
+}
+
 /// What tells one request from another under a key: what it says, in whatever order.
 fn fingerprint(body: &[u8]) -> String {
     crate::request::fingerprint(body).iter().map(|byte| format!("{byte:02x}")).collect()
@@ -100,8 +129,10 @@ fn fingerprint(body: &[u8]) -> String {
 
 /// What is there of a request that was sent before.
 pub(super) enum Found {
-    /// The run that it joins. What comes with it says that the request is on its way to its reader.
-    Run(RunId, Option<Arrival>),
+    /// The run of its key, or of its turn. No other request joins that run while the guard is held.
+    Run(RunId, Option<JoinGuard>),
+    /// The run of an equal request, which this one repeats.
+    Repeated(RunId, JoinGuard),
     /// Nothing that it could join. Runs of its turn up to this number were looked at.
     Nothing(usize),
 }
@@ -111,7 +142,11 @@ pub(super) enum Found {
 pub(super) async fn find(state: &DoorState, caller: &Caller, identity: &Identity) -> Result<Found, WireError> {
     let views = state.engine.views();
     match &identity.by {
-        By::Nothing => Ok(Found::Nothing(0)),
+        By::Nothing => {
+            let Some((hash, mark)) = identity.repeat else { return Ok(Found::Nothing(0)) };
+            let joined = state.engine.join_repeated(caller.tenant(), hash, mark).await?;
+            Ok(joined.map_or(Found::Nothing(0), |(run, guard)| Found::Repeated(run, guard)))
+        }
         By::Key(key) => {
             let run = views.run_by_key(caller.tenant(), &dedupe_key(key)).await?;
             Ok(run.map_or(Found::Nothing(0), |run| Found::Run(run, None)))
@@ -119,10 +154,10 @@ pub(super) async fn find(state: &DoorState, caller: &Caller, identity: &Identity
         By::Turn(_) => {
             for number in 0..RUNS_MAX {
                 let key = turn_key(identity, number);
-                let Some(arrival) = state.attended.arrive(caller.tenant(), &key) else { continue };
+                let Some(guard) = state.engine.reserve_join(caller.tenant(), &key) else { continue };
                 let Some(run) = views.run_by_key(caller.tenant(), &key).await? else { return Ok(Found::Nothing(number)) };
                 if is_free(state, caller, run).await? {
-                    return Ok(Found::Run(run, Some(arrival)));
+                    return Ok(Found::Run(run, Some(guard)));
                 }
             }
             Ok(Found::Nothing(RUNS_MAX))
@@ -138,7 +173,7 @@ pub(super) async fn take(
     identity: &Identity,
     from: usize,
     request: Respond,
-) -> Result<(Responded, Option<Arrival>), WireError> {
+) -> Result<(Responded, Option<JoinGuard>), WireError> {
     match &identity.by {
         By::Nothing => Ok((left::start(state, caller, request).await?, None)),
         By::Key(key) => {
@@ -148,10 +183,10 @@ pub(super) async fn take(
         By::Turn(_) => {
             for number in from..RUNS_MAX {
                 let key = turn_key(identity, number);
-                let Some(arrival) = state.attended.arrive(caller.tenant(), &key) else { continue };
+                let Some(guard) = state.engine.reserve_join(caller.tenant(), &key) else { continue };
                 let taken = left::start(state, caller, Respond { dedupe: Some(key), ..request.clone() }).await?;
                 if taken.begun.is_some() || is_free(state, caller, taken.run).await? {
-                    return Ok((taken, Some(arrival)));
+                    return Ok((taken, Some(guard)));
                 }
             }
             Ok((left::start(state, caller, request).await?, None))
@@ -171,7 +206,7 @@ fn dedupe_key(key: &str) -> String {
 /// Whether a run can be joined: it has something to say to a client that comes back, and nobody reads it.
 async fn is_free(state: &DoorState, caller: &Caller, run: RunId) -> Result<bool, WireError> {
     let view = state.engine.views().run(caller.tenant(), run).await?;
-    Ok(view.is_some_and(|view| is_worth_it(&view)) && state.attended.is_left(run).await)
+    Ok(view.is_some_and(|view| is_worth_it(&view)) && state.engine.wait_until_unread(run).await)
 }
 
 /// A client that comes back after a failure wants another try, and so does one that came too late. Anything else that is over is
@@ -211,7 +246,7 @@ pub(super) async fn rest(
         read => read?,
     }
     let is_ours = |(index, item): &(usize, Value)| reader.made.output.get(*index).is_some_and(|ours| is_finished_as(ours, item));
-    if !got.iter().all(is_ours) || !state.attended.is_left(run).await {
+    if !got.iter().all(is_ours) || !state.engine.wait_until_unread(run).await {
         return Ok(None);
     }
     let unseen = Unseen::without_items(got.into_iter().map(|(index, _)| index));

@@ -14,10 +14,10 @@ use bytes::Bytes;
 use futures_util::stream;
 use serde_json::Value;
 use tokio::time::Instant;
+use windlass_engine::ReaderGuard;
 use windlass_ports::StoreError;
 
 use super::{
-    attended::Attendance,
     reader::{ReadError, Reader},
     wire::{DONE, WireEvent},
 };
@@ -169,8 +169,8 @@ impl Events {
 }
 
 /// The stream of a response as server-sent events.
-pub(super) fn response(events: Events, attendance: Option<Attendance>) -> Response {
-    let stream = Sse { events, attendance, place: Place::Running };
+pub(super) fn response(events: Events, reader: Option<ReaderGuard>) -> Response {
+    let stream = Sse { events, reader, place: Place::Running };
     let headers = [
         (header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream")),
         (header::CACHE_CONTROL, HeaderValue::from_static("no-cache")),
@@ -181,7 +181,7 @@ pub(super) fn response(events: Events, attendance: Option<Attendance>) -> Respon
 
 struct Sse {
     events: Events,
-    attendance: Option<Attendance>,
+    reader: Option<ReaderGuard>,
     place: Place,
 }
 
@@ -195,8 +195,8 @@ impl Sse {
     /// The next chunk: one event, whole.
     async fn next(mut self) -> Option<(io::Result<Bytes>, Self)> {
         if let Place::Closed = self.place {
-            if let Some(attendance) = &mut self.attendance {
-                attendance.served();
+            if let Some(reader) = &mut self.reader {
+                reader.served();
             }
             return None;
         }

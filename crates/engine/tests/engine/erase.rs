@@ -21,6 +21,7 @@ async fn unkept(engine: &Engine, task: &str) -> (AgentKey, RunId) {
         note: bytes::Bytes::new(),
         erase_ms: Some(1000),
         dedupe: None,
+        request: None,
         lineage: Lineage::default(),
     };
     let responded = engine.respond(request).await.unwrap();

@@ -14,6 +14,7 @@ mod limits;
 mod outbox;
 mod panics;
 mod provider;
+mod repeats;
 mod requests;
 mod stop;
 mod store_faults;

@@ -9,7 +9,7 @@ use tokio::{sync::oneshot, time::Instant};
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, Epoch, NewItem, RunId, Seq, Tenant, Timestamp};
 use windlass_ports::{
     Abandoned, Announcement, CallClaim, ClaimedCall, Commit, Committed, ConversationChange, Conversed, Enqueued, GivenUp, Guard, Loaded,
-    MessageId, NewReport, NewRun, NodeId, OutboxRow, Store, StoreError, Taken, Withdrawn,
+    LostRequest, MessageId, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, ReaderRecord, Store, StoreError, Taken, Withdrawn,
 };
 use windlass_store::MemoryStore;
 
@@ -292,5 +292,22 @@ impl Store for SimStore {
     async fn published(&self, rows: Vec<u64>) -> Result<(), StoreError> {
         let world = self.world.clone();
         self.write(async move { world.data.published(rows).await }).await
+    }
+
+    fn record_reader(&self, record: ReaderRecord) {
+        self.data().record_reader(record);
+    }
+
+    async fn flush_readers(&self) -> Result<(), StoreError> {
+        self.data().flush_readers().await
+    }
+
+    async fn lost_requests(&self, node: NodeId, limit: usize) -> Result<Vec<LostRequest>, StoreError> {
+        self.read(self.data().lost_requests(node, limit)).await
+    }
+
+    async fn adopt_request(&self, request: OpenRequest, node: NodeId) -> Result<bool, StoreError> {
+        let world = self.world.clone();
+        self.write(async move { world.data.adopt_request(request, node).await }).await
     }
 }

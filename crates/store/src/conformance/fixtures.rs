@@ -197,6 +197,7 @@ impl Kit {
             takes: None,
             follows: None,
             conversation: None,
+            request: None,
             context,
             output,
             state: apply(None, &accepted).unwrap(),

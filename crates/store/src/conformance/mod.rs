@@ -15,6 +15,7 @@ pub mod own_heads;
 pub mod publishing;
 pub mod races;
 pub mod reports;
+pub mod requests;
 pub mod sweep;
 pub mod turns;
 
@@ -104,6 +105,9 @@ macro_rules! conformance {
             keys::a_report_is_answered_the_same_under_its_key;
             keys::calls_are_given_back_once_under_a_key;
             keys::answers_are_erased_with_their_run;
+            requests::a_request_is_open_with_its_run;
+            requests::a_record_of_a_reader_is_written_with_the_next_commit;
+            requests::an_adopted_request_is_another_servers;
             content::bytes_come_back_as_they_came;
             content::odd_bytes_share_a_group_with_others;
             content::megabytes_share_a_group_with_others;
@@ -160,6 +164,7 @@ macro_rules! conformance {
             races::of_racing_reports_one_is_recorded;
             races::a_report_that_races_a_suspend_is_counted;
             races::of_racing_services_one_is_given_the_call;
+            requests::of_racing_adopters_one_has_the_request;
             conversations::of_racing_runs_one_begins_and_nothing_that_was_put_in_is_lost;
             erasing::a_follow_up_that_races_an_erasure_reads_all_or_is_refused;
             erasing::a_pack_that_races_an_erasure_has_all_or_is_refused;

@@ -5,6 +5,7 @@ mod conversations;
 mod erase;
 mod forget;
 mod reads;
+mod requests;
 mod table;
 mod writes;
 
@@ -15,13 +16,13 @@ use tokio::time::Instant;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, ItemId, NewItem, Run, RunId, Said, Tenant, Timestamp};
 use windlass_ports::{
     Abandoned, Announcement, BoxView, CallClaim, CallView, ClaimedCall, Commit, Committed, ConversationChange, ConversationView, Conversed,
-    Edge, Enqueued, GivenUp, Guard, HeadView, InboxView, Item, JournalEntry, KeptAnswer, Loaded, MessageId, NewReport, NewRun, NodeId,
-    OutboxRow, Page, Part, Passage, RunView, Store, StoreError, Taken, Views, Withdrawn,
+    Edge, Enqueued, GivenUp, Guard, HeadView, InboxView, Item, JournalEntry, KeptAnswer, Loaded, LostRequest, MessageId, NewReport, NewRun,
+    NodeId, OpenRequest, OutboxRow, Page, Part, Passage, ReaderRecord, RequestHash, RunView, Store, StoreError, Taken, Views, Withdrawn,
 };
 
 use crate::{
     StoreOptions, edges, reading,
-    rows::{Outcome, Reads, Rows},
+    rows::{Outcome, Reads, RequestReads, RequestRows, Rows},
     verbs,
 };
 use writes::MemoryRows;
@@ -164,6 +165,23 @@ impl Store for MemoryStore {
     async fn published(&self, published: Vec<u64>) -> Result<(), StoreError> {
         self.write(|rows| rows.forget_outbox(&published))
     }
+
+    fn record_reader(&self, record: ReaderRecord) {
+        // A store that lost its memory has nothing to record: the next verb says so.
+        let _ = self.write(|rows| rows.record_reader(&record));
+    }
+
+    async fn flush_readers(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn lost_requests(&self, node: NodeId, limit: usize) -> Result<Vec<LostRequest>, StoreError> {
+        self.read(|rows| rows.lost_requests(node, limit))
+    }
+
+    async fn adopt_request(&self, request: OpenRequest, node: NodeId) -> Result<bool, StoreError> {
+        self.write(|rows| Ok(rows.adopt_request(&request, node)))
+    }
 }
 
 #[async_trait]
@@ -190,6 +208,10 @@ impl Views for MemoryStore {
 
     async fn answered(&self, tenant: &Tenant, key: &str) -> Result<Option<KeptAnswer>, StoreError> {
         self.read(|rows| reading::answered(rows, tenant, key))
+    }
+
+    async fn open_requests(&self, tenant: &Tenant, hash: RequestHash) -> Result<Vec<OpenRequest>, StoreError> {
+        self.read(|rows| rows.open_requests(tenant, hash))
     }
 
     async fn conversation(&self, tenant: &Tenant, id: ConversationId) -> Result<Option<ConversationView>, StoreError> {

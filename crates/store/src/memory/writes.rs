@@ -8,7 +8,8 @@ use windlass_kernel::{
     AgentKey, BoxId, CallNumber, ConversationId, Epoch, ItemId, Manifest, NewItem, RunId, Seq, Tenant, Timestamp, ToolName,
 };
 use windlass_ports::{
-    Announcement, CallStatus, Guard, MessageId, MessageKind, MessageStatus, NodeId, OutboxRow, Part, PinnedManifest, RunStatus, codec,
+    Announcement, CallStatus, Guard, MessageId, MessageKind, MessageStatus, NodeId, OpenRequest, OutboxRow, Part, PinnedManifest,
+    RequestHash, RunStatus, codec,
 };
 
 use super::table::Table;
@@ -52,6 +53,7 @@ pub(super) struct MemoryRows {
     pub(super) answers: Table<(Tenant, String), AnswerRow>,
     /// Which of them are about a run.
     pub(super) answers_of: Table<(RunId, Tenant, String), ()>,
+    pub(super) requests: Table<(Tenant, RequestHash, RunId), OpenRequest>,
     pub(super) outbox: Table<u64, OutboxRow>,
     /// Until when each node lives. No verb writes it.
     pub(super) nodes: BTreeMap<NodeId, Instant>,
@@ -93,6 +95,7 @@ impl MemoryRows {
             conversation_parts: Table::new(),
             answers: Table::new(),
             answers_of: Table::new(),
+            requests: Table::new(),
             outbox: Table::new(),
             nodes: BTreeMap::new(),
             last_message: 0,
@@ -106,7 +109,7 @@ impl MemoryRows {
 /// The same for every table, so that none is forgotten in one place only.
 macro_rules! each_table {
     ($rows:ident, |$table:ident| $visit:expr) => {
-        each_table!(@ $rows, $table, $visit, heads, runs, ordinals, dedupes, takers, erasable, manifests, pinned, open_runs, journal, deltas, inbox, pending, reports, calls, waiting, claimed, claim_keys, items, boxes, children, ownerless, box_rows, conversations, conversation_parts, answers, answers_of, outbox);
+        each_table!(@ $rows, $table, $visit, heads, runs, ordinals, dedupes, takers, erasable, manifests, pinned, open_runs, journal, deltas, inbox, pending, reports, calls, waiting, claimed, claim_keys, items, boxes, children, ownerless, box_rows, conversations, conversation_parts, answers, answers_of, requests, outbox);
     };
     (@ $rows:ident, $table:ident, $visit:expr, $($name:ident),+) => {
         $(

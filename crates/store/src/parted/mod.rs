@@ -14,7 +14,7 @@ use async_trait::async_trait;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, NewItem, RunId, Tenant, Timestamp};
 use windlass_ports::{
     Abandoned, Announcement, CallClaim, ClaimedCall, Commit, Committed, ConversationChange, Conversed, Enqueued, GivenUp, Guard, Loaded,
-    MessageId, NewReport, NewRun, NodeId, OutboxRow, Store, StoreError, Taken, Views, Withdrawn,
+    LostRequest, MessageId, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, ReaderRecord, Store, StoreError, Taken, Views, Withdrawn,
 };
 
 use crate::{StoreOptions, memory::MemoryStore, rows::Outcome, verbs::is_own_head};
@@ -248,6 +248,25 @@ impl Store for PartedStore {
         let (here, there): (Vec<u64>, Vec<u64>) = rows.into_iter().partition(|n| *n >= OUTBOX_OF_MEMORY);
         self.memory.published(here.into_iter().map(|n| n - OUTBOX_OF_MEMORY).collect()).await?;
         if there.is_empty() { Ok(()) } else { self.kept.published(there).await }
+    }
+
+    fn record_reader(&self, record: ReaderRecord) {
+        // A record about a request of the other part changes nothing.
+        self.memory.record_reader(record.clone());
+        self.kept.record_reader(record);
+    }
+
+    async fn flush_readers(&self) -> Result<(), StoreError> {
+        self.kept.flush_readers().await
+    }
+
+    async fn lost_requests(&self, node: NodeId, limit: usize) -> Result<Vec<LostRequest>, StoreError> {
+        // What was in memory is lost with its server.
+        self.kept.lost_requests(node, limit).await
+    }
+
+    async fn adopt_request(&self, request: OpenRequest, node: NodeId) -> Result<bool, StoreError> {
+        Ok(self.memory.adopt_request(request.clone(), node).await? || self.kept.adopt_request(request, node).await?)
     }
 }
 

@@ -3,8 +3,8 @@
 use async_trait::async_trait;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, ItemId, Run, RunId, Said, Tenant};
 use windlass_ports::{
-    BoxView, CallView, ConversationView, Edge, HeadView, InboxView, Item, JournalEntry, KeptAnswer, Page, Part, Passage, RunView,
-    StoreError, Views,
+    BoxView, CallView, ConversationView, Edge, HeadView, InboxView, Item, JournalEntry, KeptAnswer, OpenRequest, Page, Part, Passage,
+    RequestHash, RunView, StoreError, Views,
 };
 
 use super::PartedStore;
@@ -66,6 +66,13 @@ impl Views for PartedStore {
             }
             (here, there) => there.or(here),
         })
+    }
+
+    async fn open_requests(&self, tenant: &Tenant, hash: RequestHash) -> Result<Vec<OpenRequest>, StoreError> {
+        let mut found = self.memory.open_requests(tenant, hash).await?;
+        found.extend(self.views.open_requests(tenant, hash).await?);
+        found.sort_by_key(|request| request.run);
+        Ok(found)
     }
 
     async fn conversation(&self, tenant: &Tenant, id: ConversationId) -> Result<Option<ConversationView>, StoreError> {

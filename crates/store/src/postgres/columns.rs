@@ -12,7 +12,9 @@ use windlass_kernel::{
     AgentKey, BoxId, BoxRange, CallNumber, ConversationId, Epoch, HeadStatus, ItemId, ItemKind, Pieces, RunId, Seq, TaskStatus, Timestamp,
     ToolName,
 };
-use windlass_ports::{CallStatus, Lineage, MessageId, MessageKind, MessageStatus, NodeId, OutboxRow, Part, RunStatus, StoreError};
+use windlass_ports::{
+    CallStatus, Lineage, MessageId, MessageKind, MessageStatus, NodeId, OpenRequest, OutboxRow, Part, RequestHash, RunStatus, StoreError,
+};
 
 use crate::{
     rows::{
@@ -310,6 +312,13 @@ impl Columns {
         let run = self.id(RunId::from_slice)?;
         let message = self.get::<Option<i64>>()?.map(|number| MessageId(number.unsigned_abs()));
         Ok(AnswerRow { tenant: tenant.as_str().into(), key, asked, run, message, lost: unpack_calls(&self.content()?) })
+    }
+
+    pub(super) fn request(&self) -> Outcome<OpenRequest> {
+        let tenant = self.text()?;
+        let (hash, run) = (RequestHash(self.bytes()?), self.id(RunId::from_slice)?);
+        let node = NodeId(self.count()?);
+        Ok(OpenRequest { tenant: tenant.as_str().into(), hash, run, node, left_at: self.maybe_time()? })
     }
 
     pub(super) fn part(&self) -> Outcome<Part> {

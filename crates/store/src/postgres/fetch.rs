@@ -15,6 +15,7 @@ use super::{
     columns::{Columns, Text, int, limit as as_limit},
     conversations,
     question::{Answer, Question},
+    requests,
     session::Session,
     trouble::Trouble,
 };
@@ -107,6 +108,7 @@ async fn answer(session: &Session, kind: Vec<Question>, depth: Depth) -> Answere
         Question::Conversation(_) => conversations::rows(session, kind).await,
         Question::ConversationParts(_) => conversations::parts(session, kind).await,
         Question::Kept(..) => answers::rows(session, kind).await,
+        Question::OpenRequests(..) => requests::rows(session, kind).await,
     }
 }
 

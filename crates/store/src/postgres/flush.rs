@@ -82,6 +82,7 @@ impl Writes<'_> {
             self.send(&statements.forget_outbox, [self.published()], None),
         ];
         sent.extend(self.answering());
+        sent.extend(self.requesting());
         sent.extend(self.conversing());
         sent.extend(self.erasing());
         // The first poll sends. A statement that could not even be sent must not be missing from a commit.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use windlass_kernel::{AgentKey, BoxId, CallNumber, Epoch, ItemId, NewItem, RunId, Seq, Tenant, Timestamp};
-use windlass_ports::{Guard, MessageId, MessageStatus, NodeId, PinnedManifest, RunStatus, StoreError, codec};
+use windlass_ports::{Guard, MessageId, MessageStatus, NodeId, OpenRequest, PinnedManifest, ReaderRecord, RunStatus, StoreError, codec};
 
 use super::{conversations::ConversationWrites, question::Question, sheet::Sheet};
 use crate::{
@@ -39,6 +39,8 @@ pub(super) struct Log {
     pub(super) released: BTreeMap<RunId, (Tenant, Timestamp)>,
     pub(super) conversations: ConversationWrites,
     pub(super) answers: Vec<AnswerRow>,
+    pub(super) requests: Vec<OpenRequest>,
+    pub(super) readers: Vec<ReaderRecord>,
 }
 
 /// A head as it shall be.
@@ -162,6 +164,8 @@ impl Log {
             released,
             conversations,
             answers,
+            requests,
+            readers,
         } = self;
         let sets = heads.is_empty() && gone_heads.is_empty() && new_runs.is_empty() && runs.is_empty() && open_runs.is_empty();
         let maps = messages.is_empty() && calls.is_empty() && shared.is_empty() && erased.is_empty() && released.is_empty();
@@ -173,6 +177,8 @@ impl Log {
             && published.is_empty()
             && conversations.is_empty()
             && answers.is_empty()
+            && requests.is_empty()
+            && readers.is_empty()
     }
 
     /// The writes on a run's calls.

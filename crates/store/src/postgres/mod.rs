@@ -20,6 +20,7 @@ mod open;
 mod plans;
 mod question;
 mod readers;
+mod requests;
 mod session;
 mod sheet;
 mod statements;
@@ -37,10 +38,11 @@ use async_trait::async_trait;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, NewItem, RunId, Tenant, Timestamp};
 use windlass_ports::{
     Abandoned, Announcement, CallClaim, ClaimedCall, Commit, Committed, ConversationChange, Conversed, Enqueued, GivenUp, Guard, Loaded,
-    MessageId, NewReport, NewRun, NodeId, OutboxRow, Store, StoreError, Taken, Withdrawn, conversation_agent,
+    LostRequest, MessageId, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, ReaderRecord, Store, StoreError, Taken, Withdrawn,
+    conversation_agent,
 };
 
-use crate::{StoreOptions, rows::Reads, verbs};
+use crate::{StoreOptions, records::Records, rows::Reads, verbs};
 use columns::int;
 use deltas::Deltas;
 use group::Pen;
@@ -72,6 +74,8 @@ pub struct PostgresStore {
     /// For verbs that find their agents on the way.
     roamer: Writer,
     deltas: Deltas,
+    /// Records for the next commit, whichever writer makes it.
+    records: Records,
     node: NodeId,
     clock: Arc<DatabaseClock>,
     options: StoreOptions,
@@ -84,12 +88,14 @@ impl PostgresStore {
         let connector = Connector::new(url)?;
         let (node, clock) = open::open(&connector).await?;
         let pen = |index: usize| Pen::new(connector.clone(), int((node.0 * WRITERS as u64 + index as u64) % SLOTS));
+        let records = Records::default();
         Ok(PostgresStore {
             readers: Readers::new(&connector, READERS),
             keeper: Link::new(connector.clone()),
-            writers: (0..WRITERS).map(|index| Writer::start(pen(index))).collect(),
+            writers: (0..WRITERS).map(|index| Writer::start(pen(index), records.clone())).collect(),
             roamer: Writer::start_roaming(pen(0)),
             deltas: Deltas::start(connector.clone()),
+            records,
             node,
             clock: Arc::new(clock),
             options,
@@ -224,6 +230,24 @@ impl Store for PostgresStore {
         self.keeper
             .ask(|session| async move { Ok(session.client.execute(&session.statements.forget_outbox, &[rows]).await.map(drop)?) })
             .await
+    }
+
+    fn record_reader(&self, record: ReaderRecord) {
+        self.records.push(record);
+    }
+
+    async fn flush_readers(&self) -> Result<(), StoreError> {
+        // Any commit writes them.
+        self.writers[0].write(Wants::default(), |_| Ok(())).await
+    }
+
+    async fn lost_requests(&self, node: NodeId, limit: usize) -> Result<Vec<LostRequest>, StoreError> {
+        self.keeper.ask(|session| async move { requests::lost(&session, node, limit).await }).await
+    }
+
+    async fn adopt_request(&self, request: OpenRequest, node: NodeId) -> Result<bool, StoreError> {
+        let request = &request;
+        self.keeper.ask(|session| async move { requests::adopt(&session, request, node).await }).await
     }
 }
 

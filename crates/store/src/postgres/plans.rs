@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// Tables that grow without end.
-const GROWING: [&str; 13] = [
+const GROWING: [&str; 14] = [
     "heads",
     "runs",
     "inbox",
@@ -26,10 +26,11 @@ const GROWING: [&str; 13] = [
     "conversations",
     "conversation_parts",
     "answers",
+    "requests",
 ];
 
 /// Statements that read a list page by page, from its beginning: walking an index is what they are for.
-const WALKS: [&str; 4] = ["due", "orphans", "outbox", "erasable"];
+const WALKS: [&str; 5] = ["due", "orphans", "outbox", "erasable", "lost_requests"];
 
 async fn plan(client: &Client, name: &str, sql: &str) -> String {
     let types = client.prepare(sql).await.unwrap();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use windlass_kernel::{AgentKey, BoxId, CallNumber, ConversationId, ItemId, Manifest, RunId, Tenant, Timestamp, ToolName};
-use windlass_ports::{Lineage, MessageId, MessageKind, NodeId, OutboxRow, Part, StoreError};
+use windlass_ports::{Lineage, MessageId, MessageKind, NodeId, OpenRequest, OutboxRow, Part, RequestHash, StoreError};
 
 use crate::rows::{
     AnswerRow, BoxRow, CallRow, ConversationRow, DeltaRow, HeadRow, ItemRow, JournalRow, MessageRow, Outcome, RunBrief, RunRow,
@@ -47,6 +47,7 @@ pub(super) enum Question {
     Conversation(ConversationId),
     ConversationParts(ConversationId),
     Kept(Tenant, String),
+    OpenRequests(Tenant, RequestHash),
 }
 
 /// What the database said. Sets of calls and messages come whole, so that what a verb has written itself can be laid over them.
@@ -74,6 +75,7 @@ pub(super) enum Answer {
     Conversation(Option<Box<ConversationRow>>),
     Parts(Vec<Part>),
     Kept(Option<Box<AnswerRow>>),
+    Requests(Vec<OpenRequest>),
 }
 
 /// Reads an answer as the kind its question has; another kind is a fault of this code.
@@ -110,6 +112,7 @@ taking! {
     conversation: Conversation => Option<Box<ConversationRow>>;
     parts: Parts => Vec<Part>;
     kept: Kept => Option<Box<AnswerRow>>;
+    requests: Requests => Vec<OpenRequest>;
 }
 
 fn mixed_up() -> StoreError {

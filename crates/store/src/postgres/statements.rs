@@ -340,6 +340,25 @@ statements! {
     insert_answers: "INSERT INTO answers (tenant, key, asked, run, message, lost)
         SELECT unnest($1::text[]), unnest($2::text[]), unnest($3::bytea[]), unnest($4::bytea[]), unnest($5::bigint[]), unnest($6::bytea[])";
 
+    open_requests: each!(by!("text", "bytea"), "SELECT o.tenant, o.hash, o.run, o.node, o.left_at FROM requests o
+        WHERE o.tenant = q.a AND o.hash = q.b ORDER BY o.run OFFSET 0");
+    insert_requests: "INSERT INTO requests (tenant, hash, run, node)
+        SELECT unnest($1::text[]), unnest($2::bytea[]), unnest($3::bytea[]), unnest($4::bigint[])";
+    close_requests: "DELETE FROM requests o USING unnest($1::text[], $2::bytea[], $3::bytea[], $4::bigint[]) AS q(tenant, hash, run, node)
+        CROSS JOIN LATERAL (SELECT t.ctid FROM requests t WHERE t.tenant = q.tenant AND t.hash = q.hash AND t.run = q.run
+            AND t.node = q.node LIMIT 1) AS found WHERE o.ctid = found.ctid";
+    leave_requests: "UPDATE requests o SET left_at = q.at
+        FROM unnest($1::text[], $2::bytea[], $3::bytea[], $4::bigint[], $5::bigint[]) AS q(tenant, hash, run, node, at)
+        CROSS JOIN LATERAL (SELECT t.ctid FROM requests t WHERE t.tenant = q.tenant AND t.hash = q.hash AND t.run = q.run
+            AND t.node = q.node LIMIT 1) AS found WHERE o.ctid = found.ctid";
+    adopt_request: "UPDATE requests o SET node = $5, left_at = NULL WHERE o.tenant = $1 AND o.hash = $2 AND o.run = $3 AND o.node = $4";
+    /// A server was lost when its lease ended, or at some earlier time; one that is forgotten was lost before now.
+    lost_requests: "SELECT o.tenant, o.hash, o.run, o.node, o.left_at,
+            (extract(epoch FROM least(coalesce(n.alive_until, clock_timestamp()), clock_timestamp())) * 1000)::bigint
+        FROM requests o LEFT JOIN nodes n ON n.node = o.node
+        WHERE o.node <> $1 AND (n.node IS NULL OR n.alive_until <= clock_timestamp())
+        ORDER BY o.tenant, o.hash, o.run LIMIT $2";
+
     erasable: "SELECT r.tenant, r.agent, r.run FROM runs r WHERE r.erase_at <= $1 ORDER BY r.erase_at, r.run LIMIT $2";
     /// An end that a follow-up may need makes the time longer, if there is one.
     keep_runs: "UPDATE runs r SET held_ms = q.ms FROM unnest($1::bytea[], $2::bigint[]) AS q(run, ms)

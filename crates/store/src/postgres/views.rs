@@ -4,8 +4,8 @@ use async_trait::async_trait;
 use futures_util::future::join_all;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, ItemId, Run, RunId, Said, Tenant};
 use windlass_ports::{
-    BoxView, CallView, ConversationView, Edge, HeadView, InboxView, Item, JournalEntry, KeptAnswer, Page, Part, Passage, RunView,
-    StoreError, Views,
+    BoxView, CallView, ConversationView, Edge, HeadView, InboxView, Item, JournalEntry, KeptAnswer, OpenRequest, Page, Part, Passage,
+    RequestHash, RunView, StoreError, Views,
 };
 
 use super::{
@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     edges, reading,
-    rows::{Outcome, Reads},
+    rows::{Outcome, Reads, RequestReads},
     verbs::{self, Segment},
 };
 
@@ -68,6 +68,10 @@ macro_rules! views_over_readers {
 
             async fn answered(&self, tenant: &Tenant, key: &str) -> Result<Option<KeptAnswer>, StoreError> {
                 self.readers.read(|rows| reading::answered(rows, tenant, key)).await
+            }
+
+            async fn open_requests(&self, tenant: &Tenant, hash: RequestHash) -> Result<Vec<OpenRequest>, StoreError> {
+                self.readers.read(|rows| rows.open_requests(tenant, hash)).await
             }
 
             async fn conversation(&self, tenant: &Tenant, id: ConversationId) -> Result<Option<ConversationView>, StoreError> {

@@ -14,7 +14,10 @@ use super::{
     sheet::Sheet,
     trouble::Trouble,
 };
-use crate::rows::Outcome;
+use crate::{
+    records::Records,
+    rows::{Outcome, RequestRows},
+};
 
 /// Requests that may wait; more make their senders wait.
 const WAITING_MAX: usize = 1_024;
@@ -46,11 +49,12 @@ pub(super) struct Writer {
 
 impl Writer {
     /// Starts a writer for verbs that know their agent. It ends when nobody can send any more and everything sent is written.
-    pub(super) fn start(mut pen: Pen) -> Self {
+    pub(super) fn start(mut pen: Pen, records: Records) -> Self {
         let (queue, mut waiting) = mpsc::channel(WAITING_MAX);
         tokio::spawn(async move {
             let mut later = VecDeque::new();
             while let Some(mut group) = next_group(&mut waiting, &mut later).await {
+                group.extend(recording(&records));
                 apply_group(&mut pen, &mut group).await;
                 let answered = group.len();
                 group.into_iter().for_each(|member| member.answer());
@@ -84,6 +88,14 @@ impl Writer {
         self.queue.send(Box::new(Request::new(wants, verb, reply))).await.map_err(|_| gone())?;
         answer.await.map_err(|_| gone())?
     }
+}
+
+/// The member of a group that writes what was recorded since the last one. If it fails, the records are lost, as they may be.
+fn recording(records: &Records) -> Option<Box<dyn Member>> {
+    let records = records.take()?;
+    let verb = move |rows: &mut Sheet<'_>| records.iter().try_for_each(|record| rows.record_reader(record));
+    let (reply, _) = oneshot::channel();
+    Some(Box::new(Request::new(Wants::default(), verb, reply)))
 }
 
 /// Lets those who were answered come back before the next group is taken. Many of them have their next commit ready as soon as they

@@ -11,6 +11,8 @@ mod open;
 mod prepared;
 mod readers;
 mod reads;
+mod requests;
+mod signs;
 mod statements;
 mod views;
 mod writer;
@@ -22,7 +24,7 @@ use async_trait::async_trait;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, NewItem, RunId, Tenant, Timestamp};
 use windlass_ports::{
     Abandoned, Announcement, CallClaim, ClaimedCall, Commit, Committed, ConversationChange, Conversed, Enqueued, GivenUp, Guard, Loaded,
-    MessageId, NewReport, NewRun, NodeId, OutboxRow, Store, StoreError, Taken, Withdrawn,
+    LostRequest, MessageId, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, ReaderRecord, Store, StoreError, Taken, Withdrawn,
 };
 
 use crate::{
@@ -33,6 +35,8 @@ use crate::{
 use readers::Readers;
 use statements::{Manifests, SqliteRows};
 use writer::{Seat, Writer};
+
+use signs::SignsOfLife;
 
 pub use open::OpenError;
 pub use views::SqliteViews;
@@ -45,6 +49,7 @@ pub struct SqliteStore {
     // Readers go first: the last connection to close folds the log back into the database, and that must be the writer's.
     readers: Readers,
     writer: Writer,
+    signs: SignsOfLife,
     node: NodeId,
     options: StoreOptions,
 }
@@ -62,7 +67,7 @@ impl SqliteStore {
         let writer = Writer::start(seat, opened.folding).map_err(failed)?;
         let rows = |connection| SqliteRows::new(connection, opened.node, kept.clone(), Some(index.clone()));
         let readers = Readers::new(opened.readers.into_iter().map(rows).collect());
-        Ok(SqliteStore { readers, writer, node: opened.node, options })
+        Ok(SqliteStore { readers, writer, signs: opened.signs, node: opened.node, options })
     }
 
     /// This start of this process: no other ever has the same.
@@ -106,7 +111,8 @@ impl Store for SqliteStore {
     }
 
     async fn beat(&self, _: NodeId, _: u64) -> Result<Vec<NodeId>, StoreError> {
-        // Whoever has the lock file is the only one that lives.
+        // The process that has locked the file is the only one that lives.
+        self.signs.give();
         Ok(Vec::new())
     }
 
@@ -171,5 +177,23 @@ impl Store for SqliteStore {
 
     async fn published(&self, published: Vec<u64>) -> Result<(), StoreError> {
         self.writer.write(move |rows| rows.forget_outbox(&published)).await
+    }
+
+    fn record_reader(&self, record: ReaderRecord) {
+        self.writer.record(record);
+    }
+
+    async fn flush_readers(&self) -> Result<(), StoreError> {
+        // Any commit writes them.
+        self.writer.write(|_| Ok(())).await
+    }
+
+    async fn lost_requests(&self, node: NodeId, limit: usize) -> Result<Vec<LostRequest>, StoreError> {
+        let found = self.readers.read(move |rows| rows.lost_requests(node, limit)).await?;
+        Ok(found.into_iter().map(|request| LostRequest { request, lost_at: self.signs.earlier }).collect())
+    }
+
+    async fn adopt_request(&self, request: OpenRequest, node: NodeId) -> Result<bool, StoreError> {
+        self.writer.write(move |rows| rows.adopt_request(&request, node)).await
     }
 }

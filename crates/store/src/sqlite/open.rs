@@ -13,6 +13,7 @@ use windlass_ports::NodeId;
 use super::{
     deltas::{self, Index},
     folding::Folding,
+    signs::SignsOfLife,
 };
 
 /// Migrations in order; the number of the last one is the schema's version.
@@ -21,6 +22,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0002_conversations.sql"),
     include_str!("../../migrations/0003_answers.sql"),
     include_str!("../../migrations/0004_follow_ups.sql"),
+    include_str!("../../migrations/0005_requests.sql"),
 ];
 
 /// The writer's page cache. What is not in it is in the system's, so a large one would only be counted twice.
@@ -82,6 +84,7 @@ pub(super) struct Opened {
     /// Of the announced words.
     pub(super) index: Index,
     pub(super) lock: File,
+    pub(super) signs: SignsOfLife,
 }
 
 pub(super) fn open(path: &Path, readers: usize) -> Result<Opened, OpenError> {
@@ -104,7 +107,8 @@ pub(super) fn open(path: &Path, readers: usize) -> Result<Opened, OpenError> {
     let readers = (0..readers).map(|_| reader(path)).collect::<Result<_, _>>()?;
     let index = deltas::scan(&writer)?;
     let folding = Folding::start(path, &mut writer)?;
-    Ok(Opened { writer, folding, readers, node, index, lock })
+    let signs = SignsOfLife::begin(&lock).map_err(|error| OpenError::File { path: beside(path, ".lock"), error })?;
+    Ok(Opened { writer, folding, readers, node, index, lock, signs })
 }
 
 /// One server per database: the lock is the process's, so that it is gone with the process however that ends.

@@ -5,8 +5,8 @@ use std::path::Path;
 use async_trait::async_trait;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, ItemId, Run, RunId, Said, Tenant};
 use windlass_ports::{
-    BoxView, CallView, ConversationView, Edge, HeadView, InboxView, Item, JournalEntry, KeptAnswer, NodeId, Page, Part, Passage, RunView,
-    StoreError, Views,
+    BoxView, CallView, ConversationView, Edge, HeadView, InboxView, Item, JournalEntry, KeptAnswer, NodeId, OpenRequest, Page, Part,
+    Passage, RequestHash, RunView, StoreError, Views,
 };
 
 use super::{
@@ -14,7 +14,11 @@ use super::{
     readers::Readers,
     statements::{Manifests, SqliteRows},
 };
-use crate::{edges, reading, rows::Reads, verbs};
+use crate::{
+    edges, reading,
+    rows::{Reads, RequestReads},
+    verbs,
+};
 
 /// Rows that are read in one transaction at the most.
 const PAGE: usize = 256;
@@ -65,6 +69,11 @@ macro_rules! views_over_readers {
             async fn answered(&self, tenant: &Tenant, key: &str) -> Result<Option<KeptAnswer>, StoreError> {
                 let (tenant, key) = (tenant.clone(), key.to_owned());
                 self.readers.read(move |rows| reading::answered(rows, &tenant, &key)).await
+            }
+
+            async fn open_requests(&self, tenant: &Tenant, hash: RequestHash) -> Result<Vec<OpenRequest>, StoreError> {
+                let tenant = tenant.clone();
+                self.readers.read(move |rows| rows.open_requests(&tenant, hash)).await
             }
 
             async fn conversation(&self, tenant: &Tenant, id: ConversationId) -> Result<Option<ConversationView>, StoreError> {

@@ -8,7 +8,7 @@ use std::{
 
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
-use windlass_ports::{NodeId, StoreError};
+use windlass_ports::{NodeId, ReaderRecord, StoreError};
 
 use super::{
     columns::fault,
@@ -18,7 +18,10 @@ use super::{
     prepared::Kept,
     statements::{Manifests, SqliteRows},
 };
-use crate::rows::Outcome;
+use crate::{
+    records::Records,
+    rows::{Outcome, RequestRows},
+};
 
 /// Requests that may wait; more make their senders wait.
 const WAITING_MAX: usize = 1_024;
@@ -28,6 +31,8 @@ pub(super) struct Writer {
     /// `None` once the store is being dropped.
     queue: Option<mpsc::Sender<Box<dyn Member>>>,
     wakes: Wakes,
+    /// Records for the next commit, whatever it is.
+    records: Records,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -50,16 +55,23 @@ impl Writer {
         let (queue, waiting) = mpsc::channel(WAITING_MAX);
         let wakes = Wakes::default();
         let mut gathering = Gathering::new(waiting, wakes.clone());
+        let records = Records::default();
+        let recorded = records.clone();
         let thread = std::thread::Builder::new().name("windlass-writer".into()).spawn(move || {
             let Seat { connection, node, manifests, index, lock } = seat;
             let mut rows = SqliteRows::new(Kept::over(&connection), node, manifests, Some(index));
-            write_all(&mut rows, &mut folding, &mut gathering);
+            write_all(&mut rows, &mut folding, &mut gathering, &recorded);
             drop(folding);
             drop(rows);
             drop(connection);
             drop(lock);
         })?;
-        Ok(Writer { queue: Some(queue), wakes, thread: Some(thread) })
+        Ok(Writer { queue: Some(queue), wakes, records, thread: Some(thread) })
+    }
+
+    /// Has a record written with the next commit.
+    pub(super) fn record(&self, record: ReaderRecord) {
+        self.records.push(record);
     }
 
     /// Has a verb applied. The answer comes after its transaction is on disk.
@@ -165,14 +177,23 @@ impl<T: Send, F: Fn(&mut Written<'_>) -> Outcome<T> + Send> Member for Request<T
     }
 }
 
-fn write_all(rows: &mut Written<'_>, folding: &mut Folding, gathering: &mut Gathering<Box<dyn Member>>) {
+fn write_all(rows: &mut Written<'_>, folding: &mut Folding, gathering: &mut Gathering<Box<dyn Member>>, records: &Records) {
     let mut group = Vec::with_capacity(GROUP_MAX);
     while gathering.begin(&mut group) {
+        group.extend(recording(records));
         apply_group(rows, &mut group, |group| gathering.is_joined(group));
         gathering.answered(&group);
         group.drain(..).for_each(|member| member.answer());
         rows.fold(folding);
     }
+}
+
+/// The member of a group that writes what was recorded since the last one. If it fails, the records are lost, as they may be.
+fn recording(records: &Records) -> Option<Box<dyn Member>> {
+    let records = records.take()?;
+    let verb = move |rows: &mut Written<'_>| records.iter().try_for_each(|record| rows.record_reader(record));
+    let (reply, _) = oneshot::channel();
+    Some(Box::new(Request { verb, may_wait: true, outcome: None, reply }))
 }
 
 type Group = Vec<Box<dyn Member>>;

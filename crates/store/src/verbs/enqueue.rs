@@ -1,7 +1,7 @@
 //! A request becomes a run: recorded, and leased or even entered if its agent is idle.
 
 use windlass_kernel::{BoxRange, Epoch, RunId, Seq};
-use windlass_ports::{Commit, Enqueued, MessageId, MessageKind, MessageStatus, NewRun, RunStatus, codec};
+use windlass_ports::{Commit, Enqueued, MessageId, MessageKind, MessageStatus, NewRun, OpenRequest, RunStatus, codec};
 
 use super::{
     boxes::{fill, known_range, make_box, share},
@@ -164,6 +164,9 @@ fn record<R: Rows + ?Sized>(
     rows.insert_run(&run_row(new, message, ordinal, change))?;
     rows.append_journal(new.run, &[journal_row(0, epoch, new.now, &new.accepted)])?;
     rows.add_open_runs(tenant, 1)?;
+    if let Some(hash) = new.request {
+        rows.insert_request(&OpenRequest { tenant: tenant.clone(), hash, run: new.run, node: new.node, left_at: None })?;
+    }
     Ok(message)
 }
 

@@ -7,8 +7,8 @@ use async_trait::async_trait;
 use windlass_kernel::{BoxId, BoxRange, CallNumber, ConversationId, ItemId, NewItem, Run, Said, Tenant, Timestamp};
 use windlass_ports::{
     Abandoned, Announcement, BoxView, CallClaim, CallView, ClaimedCall, Commit, Committed, ConversationChange, ConversationView, Conversed,
-    Edge, GivenUp, Guard, HeadView, InboxView, Item, JournalEntry, KeptAnswer, MessageId, NewReport, NewRun, NodeId, OutboxRow, Page, Part,
-    Passage, RunView, Views, Withdrawn,
+    Edge, GivenUp, Guard, HeadView, InboxView, Item, JournalEntry, KeptAnswer, LostRequest, MessageId, NewReport, NewRun, NodeId,
+    OpenRequest, OutboxRow, Page, Part, Passage, ReaderRecord, RequestHash, RunView, Views, Withdrawn,
 };
 
 use super::*;
@@ -58,11 +58,25 @@ deal! { Store {
     erasable(now: Timestamp, limit: usize) -> Vec<(Tenant, RunId)>;
     converse(tenant: Tenant, id: ConversationId, change: ConversationChange, now: Timestamp) -> Conversed;
     refuse(agent: AgentKey, message: MessageId, reason: String) -> ();
+    lost_requests(node: NodeId, limit: usize) -> Vec<LostRequest>;
+    adopt_request(request: OpenRequest, node: NodeId) -> bool;
 }
     // A run's words come from its owner alone, and in their order.
     async fn announce(&self, words: Announcement) -> Result<(), StoreError> {
         let owner = usize::from(words.run.as_bytes()[15]) % self.servers.len();
         self.servers[owner].announce(words).await
+    }
+
+    // A server keeps its own records until its next commit.
+    fn record_reader(&self, record: ReaderRecord) {
+        self.next().record_reader(record);
+    }
+
+    async fn flush_readers(&self) -> Result<(), StoreError> {
+        for server in &self.servers {
+            server.flush_readers().await?;
+        }
+        Ok(())
     }
 
     // One server publishes for all.
@@ -77,6 +91,7 @@ deal! { Store {
 
 deal! { Views {
     head(agent: &AgentKey) -> Option<HeadView>;
+    open_requests(tenant: &Tenant, hash: RequestHash) -> Vec<OpenRequest>;
     run(tenant: &Tenant, run: RunId) -> Option<RunView>;
     agent_of(tenant: &Tenant, run: RunId) -> Option<AgentKey>;
     run_taking(tenant: &Tenant, run: RunId) -> Option<RunId>;

@@ -141,7 +141,7 @@ impl Session {
 
     /// Tells a response to its end. A client that reads slowly is waited for with one event in hand.
     async fn follow(&mut self, taken: Taken, tools: Vec<Box<RawValue>>, writer: &Writer) -> Result<(), Gone> {
-        let Taken { known, unseen, mut attendance, trail, .. } = taken;
+        let Taken { known, unseen, mut reader, trail, .. } = taken;
         let erase = Duration::from_millis(self.state.responses.erase_ms);
         let run = known.id;
         let held = (!known.note.store).then(|| self.state.holders.hold(&self.state.engine, self.caller.tenant(), known.id, erase));
@@ -153,7 +153,7 @@ impl Session {
                 Told::Silence => writer.ping().await?,
             }
         }
-        attendance.served();
+        reader.served();
         self.remembered.bring_tools(run, tools);
         if let Some(held) = held {
             self.remembered.hold(held, trail.map(|trail| trail.and_output(events.output())));

@@ -9,7 +9,8 @@ use async_trait::async_trait;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, Event, NewItem, RunId, Tenant, Timestamp};
 use windlass_ports::{
     Abandoned, Announcement, CallClaim, ClaimedCall, Commit, CommitKind, Committed, ConversationChange, Conversed, Enqueued, GivenUp,
-    Guard, Loaded, MessageId, NewReport, NewRun, NodeId, OutboxRow, Store, StoreError, Taken, Withdrawn,
+    Guard, Loaded, LostRequest, MessageId, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, ReaderRecord, Store, StoreError, Taken,
+    Withdrawn,
 };
 use windlass_store::conformance::Full;
 
@@ -270,5 +271,25 @@ impl Store for Faulty {
         self.up()?;
         self.wrote("published");
         self.inner.published(rows).await
+    }
+
+    fn record_reader(&self, record: ReaderRecord) {
+        self.inner.record_reader(record);
+    }
+
+    async fn flush_readers(&self) -> Result<(), StoreError> {
+        self.up()?;
+        self.inner.flush_readers().await
+    }
+
+    async fn lost_requests(&self, node: NodeId, limit: usize) -> Result<Vec<LostRequest>, StoreError> {
+        self.up()?;
+        self.inner.lost_requests(node, limit).await
+    }
+
+    async fn adopt_request(&self, request: OpenRequest, node: NodeId) -> Result<bool, StoreError> {
+        self.up()?;
+        self.wrote("adopt_request");
+        self.inner.adopt_request(request, node).await
     }
 }

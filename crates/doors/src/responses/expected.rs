@@ -1,0 +1,25 @@
+//! Readers of responses that are not stored, when their server is lost: their runs wait for them here for the join window.
+
+use super::note::Note;
+use crate::DoorState;
+
+/// Waits for the readers of responses that are not stored and whose process is gone, as if they had just left.
+pub(crate) fn expect_readers(state: &DoorState) {
+    let (Ok(runtime), Some(mut adopted)) = (tokio::runtime::Handle::try_current(), state.engine.adopted()) else { return };
+    let state = state.clone();
+    runtime.spawn(async move {
+        while let Some((agent, run)) = adopted.recv().await {
+            let view = match state.engine.views().run(&agent.tenant, run).await {
+                Ok(view) => view,
+                Err(error) => {
+                    tracing::warn!(%run, %error, "a run was taken over, and the store did not say whether its response is stored; it goes on");
+                    continue;
+                }
+            };
+            let note = view.and_then(|view| Note::read(&view.note?));
+            if note.is_some_and(|note| !note.store) {
+                state.engine.expect_reader(&agent, run);
+            }
+        }
+    });
+}

@@ -1,0 +1,182 @@
+//! Which repeated create requests join the run of the first one.
+
+use windlass_engine::{Engine, JoinGuard, ReaderGuard, Respond, RetryMark, Unread};
+use windlass_kernel::{AgentKey, Budgets, ItemKind, Manifest, Route, RunId, content};
+use windlass_ports::{Lineage, RequestHash, Retry};
+
+use crate::support::*;
+
+const HASH: RequestHash = RequestHash([1; 32]);
+
+/// A create request, whose client reads.
+async fn create(engine: &Engine, hash: RequestHash) -> (AgentKey, RunId, ReaderGuard) {
+    let budgets = Budgets { iterations: 5, calls: None, tokens: None, wall_ms: None };
+    let mut manifest = Manifest::plain("script", budgets);
+    let tool = engine.tool(&WRITE.into()).expect("the stage has this tool");
+    assert_eq!(tool.route, Route::InProcess);
+    manifest.tools.push(tool);
+    let text = content::encode(&content::Instruction::Text("go".to_owned()));
+    let request = Respond {
+        tenant: "acme".into(),
+        agent: None,
+        manifest,
+        input: vec![(ItemKind::Instruction, text)],
+        parent: None,
+        conversation: None,
+        left: None,
+        note: bytes::Bytes::from_static(b"{}"),
+        erase_ms: None,
+        dedupe: None,
+        request: Some(hash),
+        lineage: Lineage::default(),
+    };
+    let begun = engine.respond(request).await.unwrap();
+    let reader = engine.attend(&begun.agent, begun.run, Unread::GoesOn, Some(hash));
+    (begun.agent, begun.run, reader)
+}
+
+async fn repeat(engine: &Engine, mark: RetryMark) -> Option<(RunId, JoinGuard)> {
+    engine.join_repeated(&"acme".into(), HASH, mark).await.unwrap()
+}
+
+async fn joins(engine: &Engine, mark: RetryMark) -> Option<RunId> {
+    repeat(engine, mark).await.map(|(run, _)| run)
+}
+
+fn hanging() -> Stage {
+    Stage::new(|_| Turn::Hang)
+}
+
+#[test]
+fn an_unmarked_repetition_joins_the_run_of_a_lost_server_once() {
+    let stage = hanging();
+    let first = Process::start(&stage, 1);
+    let (agent, run, reader) = first.does(create(&first.engine, HASH));
+    std::mem::forget(reader);
+    first.kill();
+    let second = Process::start(&stage, 2);
+    second.does(async {
+        let engine = &second.engine;
+        assert!(engine.join_repeated(&"other".into(), HASH, RetryMark::Marked).await.unwrap().is_none(), "of another tenant");
+        assert!(engine.join_repeated(&"acme".into(), RequestHash([2; 32]), RetryMark::Marked).await.unwrap().is_none(), "another request");
+        let (joined, guard) = repeat(engine, RetryMark::Unmarked).await.expect("it joins");
+        assert_eq!(joined, run);
+        assert_eq!(joins(engine, RetryMark::Unmarked).await, None, "another one is on its way to its reader");
+        let reader = engine.attend(&agent, run, Unread::GoesOn, Some(HASH));
+        drop(guard);
+        assert_eq!(joins(engine, RetryMark::Marked).await, None, "it is read");
+        drop(reader);
+        assert_eq!(joins(engine, RetryMark::Unmarked).await, None, "its reader left by itself");
+        assert_eq!(joins(engine, RetryMark::Marked).await, Some(run));
+    });
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_its_server_lives_only_a_marked_repetition_joins() {
+    let stage = hanging();
+    let engine = stage.engine(1);
+    let (_, run, reader) = create(&engine, HASH).await;
+    assert_eq!(joins(&engine, RetryMark::Marked).await, None, "its client reads");
+    drop(reader);
+    assert_eq!(joins(&engine, RetryMark::Unmarked).await, None);
+    assert_eq!(joins(&engine, RetryMark::Marked).await, Some(run));
+}
+
+#[test]
+fn a_client_that_left_or_was_answered_starts_anew_also_after_a_crash() {
+    for is_answered in [false, true] {
+        let stage = hanging();
+        let first = Process::start(&stage, 1);
+        let run = first.does(async {
+            let (_, run, mut reader) = create(&first.engine, HASH).await;
+            if is_answered {
+                reader.served();
+            }
+            run
+        });
+        first.kill();
+        let second = Process::start(&stage, 2);
+        second.does(async {
+            assert_eq!(joins(&second.engine, RetryMark::Unmarked).await, None);
+            assert_eq!(joins(&second.engine, RetryMark::Marked).await, (!is_answered).then_some(run), "answered: {is_answered}");
+        });
+    }
+}
+
+#[test]
+fn a_client_that_a_stopping_server_cut_off_joins_at_the_next_one() {
+    let stage = hanging().with_settings(|settings| settings.drain_ms = 100);
+    let first = Process::start(&stage, 1);
+    let run = first.does(async {
+        let (_, run, reader) = create(&first.engine, HASH).await;
+        first.engine.drain().await;
+        drop(reader);
+        run
+    });
+    first.kill();
+    let second = Process::start(&stage, 2);
+    assert_eq!(second.does(joins(&second.engine, RetryMark::Unmarked)), Some(run));
+}
+
+/// A run that was lost in its model call is called again; one that fails then has started nothing, unless it made a call before.
+#[test]
+fn a_failed_run_is_joined_only_if_it_started_a_call() {
+    for has_called in [false, true] {
+        let stage = Stage::new(move |request| match (request.iteration, has_called) {
+            (1, true) => call(&[WRITE]),
+            (_, _) => Turn::Fail("refused", Retry::Never),
+        });
+        let first = Process::start(&stage, 1);
+        let run = first.does(async {
+            let (agent, run, reader) = create(&first.engine, HASH).await;
+            stage.ended(&agent, run).await;
+            std::mem::forget(reader);
+            run
+        });
+        first.kill();
+        let second = Process::start(&stage, 2);
+        assert_eq!(second.does(joins(&second.engine, RetryMark::Unmarked)), has_called.then_some(run));
+    }
+}
+
+#[test]
+fn the_window_counts_from_the_start_and_then_the_request_is_forgotten() {
+    let stage = hanging().with_settings(|settings| settings.join_ms = 5_000);
+    let first = Process::start(&stage, 1);
+    let (_, run, reader) = first.does(create(&first.engine, HASH));
+    std::mem::forget(reader);
+    first.does(pass_ms(20_000));
+    first.kill();
+    let second = Process::start(&stage, 2);
+    second.does(async {
+        pass_ms(4_000).await;
+        assert_eq!(joins(&second.engine, RetryMark::Unmarked).await, Some(run));
+    });
+    second.kill();
+    let third = Process::start(&stage, 3);
+    third.does(async {
+        pass_ms(6_000).await;
+        assert_eq!(joins(&third.engine, RetryMark::Unmarked).await, None);
+        assert_eq!(joins(&third.engine, RetryMark::Marked).await, None);
+        assert_eq!(stage.data.open_requests(&"acme".into(), HASH).await.unwrap(), []);
+    });
+}
+
+/// What lost servers left open is read before the first request is served, however long the store takes.
+#[tokio::test(start_paused = true)]
+async fn a_request_waits_until_lost_requests_are_known() {
+    let stage = hanging();
+    stage.store.fault(|faults| faults.is_down = true);
+    let engine = stage.engine(1);
+    settle().await;
+    assert!(!engine.is_ready());
+    let waiting = tokio::spawn({
+        let engine = engine.clone();
+        async move { joins(&engine, RetryMark::Unmarked).await }
+    });
+    pass_ms(1_000).await;
+    assert!(!waiting.is_finished());
+    stage.store.fault(|faults| faults.is_down = false);
+    assert_eq!(waiting.await.unwrap(), None);
+    assert!(engine.is_ready());
+}
