@@ -8,5 +8,6 @@ mod codex;
 mod frameworks;
 mod kills;
 mod program;
+mod retries;
 mod rust;
 mod sdks;

@@ -10,8 +10,8 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::{
-    io::{AsyncBufReadExt, AsyncReadExt, BufReader, Lines},
-    process::{Child, ChildStdout, Command},
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines},
+    process::{Child, ChildStdin, ChildStdout, Command},
     task::JoinHandle,
     time::timeout,
 };
@@ -58,6 +58,19 @@ pub enum Sdk {
 impl Sdk {
     /// Starts one of this SDK's programs against a server.
     pub fn start(self, program: &str, server: &Server) -> Program {
+        let (mut command, folder) = self.command(program);
+        command.env("OPENAI_BASE_URL", format!("{}/v1", server.base()));
+        Program::start(command, folder)
+    }
+
+    /// Starts a program that takes its requests line by line; it is told which client it is.
+    pub fn asking(self, program: &str, client: &str) -> Program {
+        let (mut command, folder) = self.command(program);
+        command.arg(client).stdin(Stdio::piped());
+        Program::start(command, folder)
+    }
+
+    fn command(self, program: &str) -> (Command, TempDir) {
         let folder = TempDir::new().expect("a folder for the program");
         let mut command = match self {
             Sdk::Python => {
@@ -76,8 +89,8 @@ impl Sdk {
                 command
             }
         };
-        command.env("OPENAI_BASE_URL", format!("{}/v1", server.base())).env("OPENAI_API_KEY", TOKEN);
-        Program::start(command, folder)
+        command.stdin(Stdio::null()).env("OPENAI_API_KEY", TOKEN);
+        (command, folder)
     }
 
     /// Runs one of this SDK's programs to its end; returns what it printed last.
@@ -142,7 +155,8 @@ fn codex_as(config: &str, model: &str, task: &str, folder: &Path, server: &Serve
         .current_dir(folder)
         .env("HOME", home.path())
         .env("CODEX_HOME", home.path())
-        .env("WINDLASS_TOKEN", TOKEN);
+        .env("WINDLASS_TOKEN", TOKEN)
+        .stdin(Stdio::null());
     Program::start(command, home)
 }
 
@@ -151,6 +165,7 @@ pub struct Program {
     child: Child,
     group: Pid,
     lines: Lines<BufReader<ChildStdout>>,
+    stdin: Option<ChildStdin>,
     complaints: JoinHandle<String>,
     _folder: TempDir,
 }
@@ -161,9 +176,10 @@ impl Program {
         for name in ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"] {
             command.env_remove(name);
         }
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?} starts: {error}"));
         let group = child.id().and_then(|id| Pid::from_raw(id as i32)).expect("a process id");
+        let stdin = child.stdin.take();
         let lines = BufReader::new(child.stdout.take().expect("what it prints is read")).lines();
         let mut stderr = child.stderr.take().expect("what it complains of is read");
         let complaints = tokio::spawn(async move {
@@ -171,13 +187,20 @@ impl Program {
             let _ = stderr.read_to_end(&mut text).await;
             String::from_utf8_lossy(&text).into_owned()
         });
-        Program { child, group, lines, complaints, _folder: folder }
+        Program { child, group, lines, stdin, complaints, _folder: folder }
     }
 
     /// The next line that it prints; `None` once it has said everything.
     pub async fn line(&mut self) -> Option<Value> {
         let line = timeout(PATIENCE, self.lines.next_line()).await.expect("the client says something").expect("it can be read")?;
         Some(serde_json::from_str(&line).unwrap_or_else(|error| panic!("the client prints JSON ({error}): {line}")))
+    }
+
+    /// Sends it a request; returns its answer.
+    pub async fn ask(&mut self, request: &Value) -> Value {
+        let stdin = self.stdin.as_mut().expect("it takes requests");
+        stdin.write_all(format!("{request}\n").as_bytes()).await.expect("it reads");
+        self.line().await.expect("it answers")
     }
 
     /// Waits for its end; returns how it ended, and what it complained of.

@@ -6,6 +6,7 @@ use std::{
         Arc,
         atomic::{AtomicU32, Ordering},
     },
+    time::Duration,
 };
 
 use tokio::{
@@ -23,7 +24,12 @@ struct Wire {
     in_reply: bool,
     /// Whether new connections are closed at once.
     refuses: bool,
+    /// Whether new connections wait until there is a server behind them.
+    holds: bool,
 }
+
+/// How often a server that is not there is tried again.
+const RETRY: Duration = Duration::from_millis(20);
 
 /// How PostgreSQL says that a transaction is committed.
 const COMMITTED: &[u8] = b"C\0\0\0\x0bCOMMIT\0";
@@ -57,10 +63,17 @@ impl Proxy {
     pub async fn start(target: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("it has an address");
-        let wire = Arc::new(watch::Sender::new(Wire { cuts: 0, in_reply: false, refuses: false }));
+        let wire = Arc::new(watch::Sender::new(Wire { cuts: 0, in_reply: false, refuses: false, holds: false }));
         let kept = Arc::new(Kept::default());
         let task = tokio::spawn(accept(listener, target.to_owned(), wire.clone(), kept.clone()));
         Proxy { address, wire, kept, task }
+    }
+
+    /// A proxy that accepts connections while the address behind it does not, and carries them on as soon as it does.
+    pub async fn holding(target: &str) -> Self {
+        let proxy = Self::start(target).await;
+        proxy.wire.send_modify(|wire| wire.holds = true);
+        proxy
     }
 
     /// Where it listens.
@@ -109,7 +122,13 @@ async fn accept(listener: TcpListener, target: String, wire: Arc<watch::Sender<W
         }
         let (target, kept) = (target.clone(), kept.clone());
         tokio::spawn(async move {
-            let Ok(server) = TcpStream::connect(&target).await else { return };
+            let server = loop {
+                match TcpStream::connect(&target).await {
+                    Ok(server) => break server,
+                    Err(_) if wire.borrow().holds && wire.has_changed().is_ok() => tokio::time::sleep(RETRY).await,
+                    Err(_) => return,
+                }
+            };
             let _ = (client.set_nodelay(true), server.set_nodelay(true));
             carry(client, server, wire, &kept).await;
         });
