@@ -69,7 +69,7 @@ fn described(run: &RunView) -> Value {
     json!({
         "run_id": run.id,
         "agent_turn_id": run.id,
-        "agent_id": run.agent.agent,
+        "agent_id": run.agent_id(),
         "status": run.status.as_str(),
         "phase": phase(&state.phase),
         "task_status": outcome.map(|(status, _)| status),

@@ -9,5 +9,6 @@ mod events;
 mod openapi;
 mod rights;
 mod support;
+mod templates;
 mod windlass_api;
 mod wire;

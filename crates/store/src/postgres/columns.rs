@@ -12,7 +12,9 @@ use windlass_kernel::{
     AgentKey, BoxId, BoxRange, CallNumber, ConversationId, Epoch, HeadStatus, ItemId, ItemKind, Pieces, RunId, Seq, TaskStatus, Timestamp,
     ToolName,
 };
-use windlass_ports::{CallStatus, Lineage, MessageId, MessageKind, MessageStatus, NodeId, OutboxRow, Part, RunStatus, StoreError};
+use windlass_ports::{
+    AgentSummary, CallStatus, Lineage, MessageId, MessageKind, MessageStatus, NodeId, OutboxRow, Part, RunStatus, StoreError,
+};
 
 use crate::{
     rows::{
@@ -191,6 +193,7 @@ impl Columns {
             status: self.word(RunStatus::parse)?,
             epoch: self.maybe_epoch()?,
             message: MessageId(self.count()?),
+            agent_name: self.maybe_text()?.map(|name| name.as_str().into()),
         })
     }
 
@@ -214,7 +217,12 @@ impl Columns {
             erase_ms: self.get::<Option<i64>>()?.map(i64::unsigned_abs),
             held_ms: self.count()?,
             follows: self.maybe_id(RunId::from_slice)?,
+            unlisted: self.yes()?,
         })
+    }
+
+    pub(super) fn agent_summary(&self) -> Outcome<AgentSummary> {
+        Ok(AgentSummary { name: self.text()?.as_str().into(), runs: self.count()?, last_run_at: self.time()? })
     }
 
     pub(super) fn lineage(&self) -> Outcome<Lineage> {

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use windlass_kernel::{AgentKey, BoxId, CallNumber, ConversationId, ItemId, Manifest, RunId, Tenant, Timestamp, ToolName};
-use windlass_ports::{Lineage, MessageId, MessageKind, NodeId, OutboxRow, Part, StoreError};
+use windlass_ports::{AgentSummary, Lineage, MessageId, MessageKind, NodeId, OutboxRow, Part, RunScan, StoreError};
 
 use crate::rows::{
     AnswerRow, BoxRow, CallRow, ConversationRow, DeltaRow, HeadRow, ItemRow, JournalRow, MessageRow, Outcome, RunBrief, RunRow,
@@ -47,6 +48,9 @@ pub(super) enum Question {
     Conversation(ConversationId),
     ConversationParts(ConversationId),
     Kept(Tenant, String),
+    Runs(Tenant, RunScan),
+    AgentNames { tenant: Tenant, after: String, limit: usize },
+    Instruction(Tenant, BoxId),
 }
 
 /// What the database said. Sets of calls and messages come whole, so that what a verb has written itself can be laid over them.
@@ -74,6 +78,9 @@ pub(super) enum Answer {
     Conversation(Option<Box<ConversationRow>>),
     Parts(Vec<Part>),
     Kept(Option<Box<AnswerRow>>),
+    Runs(Vec<RunRow>),
+    AgentNames(Vec<AgentSummary>),
+    Instruction(Option<Bytes>),
 }
 
 /// Reads an answer as the kind its question has; another kind is a fault of this code.
@@ -110,6 +117,9 @@ taking! {
     conversation: Conversation => Option<Box<ConversationRow>>;
     parts: Parts => Vec<Part>;
     kept: Kept => Option<Box<AnswerRow>>;
+    runs: Runs => Vec<RunRow>;
+    agent_names: AgentNames => Vec<AgentSummary>;
+    instruction: Instruction => Option<Bytes>;
 }
 
 fn mixed_up() -> StoreError {
