@@ -89,6 +89,7 @@ fn start(
         instructions: None,
         tools: vec!["job".into()],
         budgets: Budgets { iterations, calls: None, tokens: None, wall_ms: None },
+        serial: false,
     };
     Engine::start(Parts {
         node,

@@ -142,7 +142,7 @@ async fn a_025_a_branch_that_waited_in_the_queue_runs_nothing_again() {
             Scene::Say("Found."),
             Scene::Say("The other branch."),
         ];
-        let (server, model, tools) = theatre_with(scenes, "agents: { helper: { tools: [look_up] } }").await;
+        let (server, model, tools) = theatre_with(scenes, "agents: { helper: { tools: [look_up], serial: true } }").await;
         let agent = |body: Value| with(body, json!({ "model": "agent/helper" }));
         let first = server.respond(Mode::Streamed, agent(request(&[user("go")], true))).await;
         let results = outputs(&first, "mine");
@@ -173,7 +173,7 @@ async fn a_025_a_follow_up_that_waited_in_the_queue_runs_what_was_left() {
         Scene::Say("Found."),
         Scene::Say("Finished."),
     ];
-    let (server, model, tools) = theatre_with(scenes, "agents: { helper: { tools: [look_up] } }").await;
+    let (server, model, tools) = theatre_with(scenes, "agents: { helper: { tools: [look_up], serial: true } }").await;
     let agent = |body: Value| with(body, json!({ "model": "agent/helper" }));
     let first = server.respond(Mode::Streamed, agent(request(&[user("go")], true))).await;
     let busy = server.ask(Mode::Streamed, agent(request(&[user("look")], true)));

@@ -276,7 +276,7 @@ async fn several_readers_follow_one_response_and_one_who_leaves_disturbs_nobody(
 #[tokio::test]
 async fn a_017_a_response_that_waits_for_its_agent_can_be_cancelled() {
     let script = "laps: [ { calls: [{ tool: look_up, arguments: {} }] }, { text: all done } ]";
-    let (server, tools) = scripted_with(script, "agents: { busy: { tools: [look_up] } }").await;
+    let (server, tools) = scripted_with(script, "agents: { busy: { tools: [look_up], serial: true } }").await;
     let body = json!({ "model": "agent/busy", "input": "go" });
     let first = server.ask(Mode::Streamed, body.clone());
     let call = server.claim("look_up").await;

@@ -88,6 +88,7 @@ async fn begin(engine: &Engine) -> Responded {
     let request = Respond {
         tenant: TENANT.into(),
         agent: None,
+        serial: false,
         manifest: Manifest { announced: true, ..Manifest::plain("bench", budgets) },
         input: vec![(ItemKind::Instruction, content::encode(&content::Instruction::Text("speak".into())))],
         parent: None,

@@ -47,6 +47,14 @@ pub(crate) const CLAIM_WAIT_S_MAX: u64 = 30;
 pub(crate) const PAGE_ROWS: usize = 100;
 /// Rows of a page.
 pub(crate) const PAGE_ROWS_MAX: usize = 1000;
+/// Rows of a list that names no number.
+pub(crate) const LIST_ROWS: usize = 50;
+/// Rows of a list.
+pub(crate) const LIST_ROWS_MAX: usize = 200;
+/// Characters of a text that is searched for.
+pub(crate) const TEXT_CHARS_MAX: usize = 200;
+/// Open runs whose calls are counted by tool.
+pub(crate) const OPEN_RUNS_COUNTED_MAX: usize = 1000;
 /// Items read at a time for a page of content.
 pub(crate) const CONTENT_ROWS: usize = 16;
 /// Bytes of content after which a page is full.

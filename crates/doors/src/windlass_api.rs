@@ -1,7 +1,9 @@
 //! What the command line needs beside the agents door: runs, their content, and decisions of people.
 
 mod content;
+mod lists;
 mod reconcile;
+mod row;
 mod runs;
 
 use axum::{
@@ -9,11 +11,14 @@ use axum::{
     routing::{get, post},
 };
 
-use crate::DoorState;
+use crate::{DoorState, error::ApiError};
 
 /// The paths of this door.
 pub(crate) fn routes() -> Router<DoorState> {
     Router::new()
+        .route("/v1/windlass/runs", get(lists::runs))
+        .route("/v1/windlass/agents", get(lists::agents))
+        .route("/v1/windlass/tools", get(lists::tools))
         .route("/v1/windlass/runs/{run}", get(runs::run))
         .route("/v1/windlass/runs/{run}/journal", get(runs::journal))
         .route("/v1/windlass/runs/{run}/calls", get(runs::calls))
@@ -21,4 +26,10 @@ pub(crate) fn routes() -> Router<DoorState> {
         .route("/v1/windlass/boxes", post(content::pack))
         .route("/v1/windlass/boxes/{box}", get(content::open_box))
         .route("/v1/windlass/reconcile", post(reconcile::reconcile))
+}
+
+/// The error of a run that the tenant does not have, in the words of this API.
+fn unknown_run() -> ApiError {
+    let hint = "GET /v1/windlass/runs lists the runs of this token's tenant";
+    ApiError::not_found("unknown_turn", "there is no such run").hint(Some(hint.to_owned()))
 }

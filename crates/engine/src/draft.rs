@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use windlass_kernel::{
-    CallNumber, Event, Input, ItemId, ItemKind, Manifest, Moment, NewItem, OpenCall, Progress, Route, Run, RunId, Timestamp, Transition,
-    step,
+    CallNumber, EffectClass, Event, Input, ItemId, ItemKind, Manifest, Moment, NewItem, OpenCall, Progress, Route, Run, RunId, Timestamp,
+    Transition, step,
 };
 use windlass_ports::{CallChange, CallStatus, Commit, CommitKind, Ids, MessageId, NewCall, NewMessage, NodeId};
 
@@ -115,6 +115,7 @@ fn call_changes(before: &Run, transition: &Transition) -> Vec<(CallNumber, CallC
     // Events are looked at in order; `open` follows the calls of the lap, `iteration` the lap.
     let mut open: Vec<OpenCall> = before.calls().to_vec();
     let contents = call_contents(transition);
+    let is_parked = transition.run.parked.is_some();
     for event in &transition.events {
         match event {
             Event::Replied { calls, .. } => {
@@ -142,6 +143,8 @@ fn call_changes(before: &Run, transition: &Transition) -> Vec<(CallNumber, CallC
                 let route = open.iter().find(|open| open.call == *call).map_or(Route::External, |call| call.route);
                 changes.push((*call, CallChange::Moved { status: fresh_status(route), result: None, deadline: Some(*deadline) }));
             }
+            Event::TakenOver { .. } if is_parked => {}
+            Event::TakenOver { .. } | Event::Unparked => changes.extend(restarted(&open)),
             Event::LapStarted { .. } | Event::Ended { .. } => {
                 changes.extend(open.drain(..).map(|call| settle(&call)));
             }
@@ -154,13 +157,18 @@ fn call_changes(before: &Run, transition: &Transition) -> Vec<(CallNumber, CallC
             | Event::Compacted { .. }
             | Event::Quiet
             | Event::Parked { .. }
-            | Event::Unparked
-            | Event::TakenOver { .. }
             | Event::Ignored { .. }
             | Event::BudgetBreached { .. } => {}
         }
     }
     changes
+}
+
+/// Calls that a server starts again: those that were started and have no result. A write is parked by an event of its own.
+fn restarted(open: &[OpenCall]) -> impl Iterator<Item = (CallNumber, CallChange)> {
+    let is_restarted =
+        |call: &&OpenCall| call.route == Route::InProcess && call.progress == Progress::Open && call.effect != EffectClass::Write;
+    open.iter().filter(is_restarted).map(|call| moved(call.call, CallStatus::Started, None))
 }
 
 /// The content of each call the transition makes, by number.

@@ -163,6 +163,7 @@ impl Engine {
         let wishes = Wishes { model: request.model, instructions: request.instructions, tools: request.tools, offers, result_fields };
         let manifest = self.pin(&request.agent.agent, wishes)?;
         let new = NewTurn {
+            agent_name: Some(request.agent.agent.clone()),
             agent: request.agent,
             kind: MessageKind::Turn,
             manifest,
@@ -201,6 +202,7 @@ impl Engine {
         let dedupe = Some(dedupe);
         let manifest = self.pin(&action.agent.agent, wishes)?;
         let new = NewTurn {
+            agent_name: Some(action.agent.agent.clone()),
             agent: action.agent,
             kind: MessageKind::UiAction,
             manifest,
@@ -228,6 +230,7 @@ impl Engine {
         }
         self.check_size(result.result.len())?;
         let run = self.run_of(&result.agent, result.run).await?;
+        result.agent = run.agent.clone();
         if result.call.0 == 0 || result.call.0 > run.state.calls_used {
             return Err(EngineError::UnknownCall);
         }
@@ -255,6 +258,7 @@ impl Engine {
             return Ok(Stopped::Now);
         }
         let run = self.run_of(&stop.agent, stop.run).await?;
+        stop.agent = run.agent.clone();
         if stop.epoch.is_some_and(|given| run.epoch.is_none_or(|epoch| given > epoch)) {
             return Err(EngineError::EpochAhead);
         }
@@ -268,7 +272,7 @@ impl Engine {
         if self.inner.answered(&reconcile.agent.tenant, reconcile.key.as_ref()).await?.is_some() {
             return Ok(());
         }
-        self.run_of(&reconcile.agent, reconcile.run).await?;
+        reconcile.agent = self.run_of(&reconcile.agent, reconcile.run).await?.agent;
         let agent = reconcile.agent.clone();
         self.ask(&agent, |answer| Note::Reconcile(Box::new(reconcile), answer)).await
     }
@@ -397,9 +401,11 @@ impl Engine {
         Ok((Some(range), fields.map(|schema| schema.fields).unwrap_or_default()))
     }
 
+    /// The run, if `agent` is the name of its agent or the key of its head.
     async fn run_of(&self, agent: &AgentKey, run: RunId) -> Result<RunView, EngineError> {
         let view = self.inner.views.run(&agent.tenant, run).await?;
-        view.filter(|view| view.agent == *agent).ok_or(EngineError::UnknownRun)
+        let is_its = |view: &RunView| view.agent == *agent || view.agent_name.as_ref() == Some(&agent.agent);
+        view.filter(is_its).ok_or(EngineError::UnknownRun)
     }
 
     /// Leaves a note that must be answered even when there are too many workers: a person waits.

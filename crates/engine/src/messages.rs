@@ -37,7 +37,7 @@ impl Projection<'_> {
     fn event(&mut self) {
         match &self.entry.event {
             Event::Accepted { .. } => {
-                self.send(Subject::Wakeup(self.agent()), json!({ "agent_id": self.run.agent.agent }));
+                self.send(Subject::Wakeup(self.agent()), json!({ "agent_id": self.run.agent_id() }));
             }
             Event::LapStarted { iteration, .. } => {
                 self.step(*iteration, "started");
@@ -90,7 +90,7 @@ impl Projection<'_> {
             let body = json!({
                 "tool_name": call.tool,
                 "tool_call_id": CallKey { run: self.run.id, call: call.call }.to_string(),
-                "agent_id": self.run.agent.agent,
+                "agent_id": self.run.agent_id(),
                 "agent_turn_id": self.run.id,
                 "turn_epoch": self.entry.epoch,
                 "step_id": step_id(self.run.id, iteration),
@@ -124,7 +124,7 @@ impl Projection<'_> {
 
     fn state(&mut self, status: HeadStatus, metadata: Value) {
         let body = json!({
-            "agent_id": self.run.agent.agent,
+            "agent_id": self.run.agent_id(),
             "agent_turn_id": self.run.id,
             "status": status,
             "turn_epoch": self.entry.epoch,
@@ -136,7 +136,7 @@ impl Projection<'_> {
     }
 
     fn agent(&self) -> AgentName {
-        self.run.agent.agent.clone()
+        self.run.agent_id().clone()
     }
 
     fn send(&mut self, subject: Subject, body: Value) {

@@ -24,8 +24,10 @@ use crate::{
 pub struct Respond {
     /// Whose it is.
     pub tenant: Tenant,
-    /// The named agent it goes to; without one the run is its own agent.
+    /// The agent whose settings its manifest has, if it has a named one. The run keeps the name and has a head of its own.
     pub agent: Option<AgentName>,
+    /// Whether it runs under the agent's own head instead: then responses of the agent run one after the other.
+    pub serial: bool,
     /// What it may do.
     pub manifest: Manifest,
     /// What it is asked, beyond what stands before.
@@ -108,13 +110,14 @@ impl Engine {
         let agent = match request.conversation {
             Some(asked) => conversation_agent(&request.tenant, asked.id),
             None => {
-                let agent = request.agent.unwrap_or_else(|| AgentName::from(id.to_string().as_str()));
-                AgentKey { tenant: request.tenant, agent }
+                let head = request.agent.clone().filter(|_| request.serial);
+                AgentKey { tenant: request.tenant, agent: head.unwrap_or_else(|| AgentName::from(id.to_string().as_str())) }
             }
         };
         let is_in_conversation = request.conversation.is_some();
         let new = NewTurn {
             agent,
+            agent_name: request.agent,
             kind: MessageKind::Turn,
             manifest: Arc::new(codec::pin_manifest(request.manifest)),
             dedupe: request.dedupe,

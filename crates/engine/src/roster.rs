@@ -26,6 +26,8 @@ pub struct AgentSpec {
     pub tools: Vec<ToolName>,
     /// What a run of it may use up.
     pub budgets: Budgets,
+    /// Whether its responses run one after the other, under its own head.
+    pub serial: bool,
 }
 
 /// The agents and tools of the configuration. An agent that is not in it may still be enqueued to: it has the defaults.

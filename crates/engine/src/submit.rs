@@ -21,7 +21,10 @@ use crate::{
 
 /// A run to be asked for.
 pub(crate) struct NewTurn {
+    /// The head it runs under.
     pub agent: AgentKey,
+    /// The agent whose settings it has.
+    pub agent_name: Option<AgentName>,
     pub kind: MessageKind,
     pub manifest: Arc<PinnedManifest>,
     pub dedupe: Option<String>,
@@ -107,6 +110,7 @@ impl Engine {
         NewRun {
             run: id,
             agent: new.agent,
+            agent_name: new.agent_name,
             dedupe: new.dedupe,
             lineage,
             enter: Some(draft.into_commit(id, new.follows, inner.node, now)),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use windlass_kernel::{AgentKey, BoxId, BoxRange, Epoch, Event, Manifest, NewItem, Run, RunId, Seq, Timestamp};
+use windlass_kernel::{AgentKey, AgentName, BoxId, BoxRange, Epoch, Event, Manifest, NewItem, Run, RunId, Seq, Timestamp};
 
 use crate::{
     conversations::InConversation,
@@ -17,8 +17,10 @@ use crate::{
 pub struct NewRun {
     /// Its id.
     pub run: RunId,
-    /// For which agent.
+    /// The head it runs under: the agent's own, a conversation's, or one that is made for this run alone.
     pub agent: AgentKey,
+    /// The name of the agent whose settings it has. `None` for a run without a named agent.
+    pub agent_name: Option<AgentName>,
     /// A key under which the same request finds this run again.
     pub dedupe: Option<String>,
     /// The create request that starts it, if a repetition of that request may join it. It is open from here on, at `node`.

@@ -12,6 +12,9 @@ pub trait ToolServers: Send + Sync {
     /// Whether the configuration has a server of that label.
     fn is_configured(&self, label: &str) -> bool;
 
+    /// The labels of the configured servers.
+    fn labels(&self) -> Vec<String>;
+
     /// Takes a server that a request declares: its address is checked, its secrets are sealed for the tenant.
     fn declare(&self, tenant: &Tenant, declared: DeclaredServer) -> Result<ToolServer, ServerError>;
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use windlass_kernel::{
-    AfterExecution, AgentKey, BoxId, BoxRange, CallNumber, ConversationId, EffectClass, Epoch, Event, HeadStatus, ItemId, Manifest,
-    NewItem, Pieces, Route, Run, RunId, Seq, TaskStatus, Tenant, Timestamp, ToolName,
+    AfterExecution, AgentKey, AgentName, BoxId, BoxRange, CallNumber, ConversationId, EffectClass, Epoch, Event, HeadStatus, ItemId,
+    Manifest, NewItem, Pieces, Route, Run, RunId, Seq, TaskStatus, Tenant, Timestamp, ToolName,
 };
 
 use crate::{
@@ -448,8 +448,10 @@ pub struct CallClaim {
 /// A call given to a service.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClaimedCall {
-    /// Which agent.
+    /// The head of its run.
     pub agent: AgentKey,
+    /// The name of the run's agent, if the run has a named one.
+    pub agent_name: Option<AgentName>,
     /// Which run.
     pub run: RunId,
     /// Which call.
@@ -462,7 +464,7 @@ pub struct ClaimedCall {
     pub content: Bytes,
     /// When its result is given up.
     pub deadline: Timestamp,
-    /// How often it was claimed, this time included.
+    /// How often it was started or claimed, this time included.
     pub attempt: u32,
 }
 

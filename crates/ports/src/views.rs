@@ -3,12 +3,13 @@
 use async_trait::async_trait;
 use bytes::Bytes;
 use windlass_kernel::{
-    AfterExecution, AgentKey, BoxId, BoxRange, CallNumber, ConversationId, EffectClass, Epoch, Event, HeadStatus, ItemId, ItemKind,
-    Manifest, Route, Run, RunId, Said, TaskStatus, Tenant, Timestamp, ToolName,
+    AfterExecution, AgentKey, AgentName, BoxId, BoxRange, CallNumber, ConversationId, EffectClass, Epoch, Event, HeadStatus, ItemId,
+    ItemKind, Manifest, Route, Run, RunId, Said, TaskStatus, Tenant, Timestamp, ToolName,
 };
 
 use crate::{
     conversations::{ConversationView, Part},
+    lists::{AgentSummary, RunPage, RunScan},
     open_requests::{OpenRequest, RequestHash},
     request::Lineage,
     store::{KeptAnswer, MessageId, StoreError},
@@ -40,6 +41,13 @@ pub trait Views: Send + Sync {
     async fn announced(&self, tenant: &Tenant, run: RunId) -> Result<Said, StoreError>;
     /// The agent's run of the lowest ordinal that is at least this one.
     async fn run_from(&self, agent: &AgentKey, ordinal: u64) -> Result<Option<RunView>, StoreError>;
+    /// One page of a tenant's runs, newest first. Runs that are not stored for their client, and runs whose content was erased, are
+    /// not on it.
+    async fn scan_runs(&self, tenant: &Tenant, scan: &RunScan) -> Result<RunPage, StoreError>;
+    /// The names of agents that have listed runs, in order, after a name.
+    async fn agent_names(&self, tenant: &Tenant, after: &str, limit: usize) -> Result<Vec<AgentSummary>, StoreError>;
+    /// The first bytes of the newest instruction among a box's last items: enough to tell runs apart in a list.
+    async fn instruction(&self, tenant: &Tenant, id: BoxId) -> Result<Option<Bytes>, StoreError>;
     /// A run's journal from a number on.
     async fn journal(&self, tenant: &Tenant, run: RunId, from: u64, limit: usize) -> Result<Vec<JournalEntry>, StoreError>;
     /// What happened since a reader knew the run so far, with the content that goes with it, in so many entries at the most.
@@ -109,8 +117,10 @@ spelled! {
 pub struct RunView {
     /// Its id.
     pub id: RunId,
-    /// Its agent.
+    /// The head it runs under.
     pub agent: AgentKey,
+    /// The name of the agent whose settings it has, if it has a named one.
+    pub agent_name: Option<AgentName>,
     /// Its turn's inbox row.
     pub message: MessageId,
     /// Its place among the agent's runs, from 1.
@@ -135,6 +145,13 @@ pub struct RunView {
     pub created_at: Timestamp,
     /// When it ended.
     pub ended_at: Option<Timestamp>,
+}
+
+impl RunView {
+    /// What clients call the run's agent: its name, or the head's key if the run has no named agent.
+    pub fn agent_id(&self) -> &AgentName {
+        self.agent_name.as_ref().unwrap_or(&self.agent.agent)
+    }
 }
 
 /// One event with its number.
@@ -186,7 +203,9 @@ pub struct CallView {
     pub worker: Option<String>,
     /// Until when.
     pub lease_until: Option<Timestamp>,
-    /// How often it was claimed.
+    /// When it was made.
+    pub created_at: Timestamp,
+    /// How often it was started by a server or claimed by a worker.
     pub attempt: u32,
 }
 

@@ -46,7 +46,7 @@ fn loaded_run<R: Reads + ?Sized>(rows: &R, id: RunId) -> Outcome<LoadedRun> {
 }
 
 /// A run's state: as it was last stored, moved on by what its journal says since.
-fn state_of<R: Reads + ?Sized>(rows: &R, row: &RunRow) -> Outcome<Run> {
+pub(crate) fn state_of<R: Reads + ?Sized>(rows: &R, row: &RunRow) -> Outcome<Run> {
     let mut state = codec::decode_run(row.state_version, &row.state)?;
     loop {
         let since = rows.journal(row.brief.run, state.next_number, EVENTS_PAGE)?;
@@ -92,11 +92,17 @@ pub(crate) fn run_from<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, ordinal: u
 }
 
 fn run_view<R: Reads + ?Sized>(rows: &R, row: RunRow) -> Outcome<RunView> {
-    let manifest = rows.manifest(&row.manifest)?.ok_or_else(|| is_missing("a run's manifest"))?;
     let state = state_of(rows, &row)?;
+    view_of(rows, row, state)
+}
+
+/// A run whose state is known.
+pub(crate) fn view_of<R: Reads + ?Sized>(rows: &R, row: RunRow, state: Run) -> Outcome<RunView> {
+    let manifest = rows.manifest(&row.manifest)?.ok_or_else(|| is_missing("a run's manifest"))?;
     Ok(RunView {
         id: row.brief.run,
         agent: row.brief.agent,
+        agent_name: row.brief.agent_name,
         message: row.brief.message,
         ordinal: row.brief.ordinal,
         status: row.brief.status,
@@ -204,6 +210,7 @@ fn call_view(row: CallRow) -> CallView {
         result: row.result,
         worker: row.worker,
         lease_until: row.lease_until,
+        created_at: row.created_at,
         attempt: row.attempt,
     }
 }

@@ -6,14 +6,15 @@
 mod answers;
 mod calls;
 mod conversations;
+mod lists;
 mod requests;
 
 use std::{borrow::Cow, sync::Arc};
 
 use bytes::Bytes;
 use windlass_kernel::{
-    AfterExecution, AgentKey, BoxId, BoxRange, CallNumber, Epoch, HeadStatus, ItemId, ItemKind, Manifest, NewItem, Pieces, RunId, Seq,
-    TaskStatus, Tenant, Timestamp, ToolName,
+    AfterExecution, AgentKey, AgentName, BoxId, BoxRange, CallNumber, Epoch, HeadStatus, ItemId, ItemKind, Manifest, NewItem, Pieces,
+    RunId, Seq, TaskStatus, Tenant, Timestamp, ToolName,
 };
 use windlass_ports::{
     Announcement, Guard, Lineage, MessageId, MessageKind, MessageStatus, NodeId, OutboxRow, Page, PinnedManifest, RunStatus, StoreError,
@@ -22,6 +23,7 @@ use windlass_ports::{
 pub use answers::{AnswerReads, AnswerRow, AnswerRows, pack_calls, unpack_calls};
 pub use calls::{CallMove, CallRow};
 pub use conversations::{ConversationReads, ConversationRow, ConversationRows};
+pub use lists::ListReads;
 pub use requests::{RequestReads, RequestRows};
 
 /// What a statement returns.
@@ -94,6 +96,8 @@ pub struct RunRow {
     pub note: Option<Bytes>,
     /// How long after its end it is erased.
     pub erase_ms: Option<u64>,
+    /// Whether lists leave it out: it was not to be stored, or its content was erased.
+    pub unlisted: bool,
     /// How long after its end it is kept at the least, though its time would have come.
     pub held_ms: u64,
     /// The earlier run whose calls it takes over.
@@ -125,8 +129,10 @@ pub struct RunRow {
 pub struct RunBrief {
     /// Its id.
     pub run: RunId,
-    /// Its agent.
+    /// The head it runs under.
     pub agent: AgentKey,
+    /// The name of its agent, if it has a named one.
+    pub agent_name: Option<AgentName>,
     /// Its place among the agent's runs.
     pub ordinal: u64,
     /// Where it is.
@@ -275,7 +281,7 @@ pub struct BoxRow {
 }
 
 /// What a database can be asked.
-pub trait Reads: ConversationReads + AnswerReads + RequestReads {
+pub trait Reads: ConversationReads + AnswerReads + ListReads + RequestReads {
     /// An agent's head.
     fn head(&self, agent: &AgentKey) -> Outcome<Option<HeadRow>>;
     /// A run, whole.

@@ -13,6 +13,7 @@ use windlass_store::{
     conformance::{
         Full,
         fixtures::{Kit, LOOKUP, START, agent, calls, says, words},
+        lists::{check_names_of_earlier_runs, runs_without_names},
     },
 };
 
@@ -49,6 +50,24 @@ async fn a_database_of_an_earlier_version_gets_what_it_lacks() {
     assert!(matches!(store.converse(tenant, id, begin, START).await.unwrap(), Conversed::Done(_)));
 }
 
+#[tokio::test]
+async fn runs_of_a_version_without_names_are_listed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("windlass.db");
+    let store: Arc<dyn Full> = Arc::new(open(&path));
+    let kit = Kit::new(&store);
+    let runs = runs_without_names(&store, &kit).await;
+    drop((kit, store));
+    let earlier = Connection::open(&path).unwrap();
+    let undone = "DROP INDEX runs_listed; DROP INDEX runs_named; DROP INDEX runs_queued; DROP INDEX heads_active;
+                  ALTER TABLE runs DROP COLUMN agent_name; ALTER TABLE runs DROP COLUMN unlisted;
+                  DELETE FROM schema_version WHERE version = 5";
+    earlier.execute_batch(undone).unwrap();
+    drop(earlier);
+    let store: Arc<dyn Full> = Arc::new(open(&path));
+    check_names_of_earlier_runs(&store, runs).await;
+}
+
 #[test]
 fn a_newer_schema_is_refused_and_nothing_is_touched() {
     let folder = tempfile::tempdir().unwrap();
@@ -62,7 +81,7 @@ fn a_newer_schema_is_refused_and_nothing_is_touched() {
     };
     let (bytes, beside) = (fs::read(&path).unwrap(), files());
     let refused = SqliteStore::open(&path, StoreOptions::default());
-    assert!(matches!(refused, Err(OpenError::Newer { found: 77, known: 4 })));
+    assert!(matches!(refused, Err(OpenError::Newer { found: 77, known: 5 })));
     assert_eq!(fs::read(&path).unwrap(), bytes);
     assert_eq!(files(), beside);
 }
@@ -79,7 +98,7 @@ fn a_newer_schema_in_a_log_that_was_left_behind_is_refused_too() {
     fs::copy(folder.path().join("first.db-wal"), folder.path().join("copy.db-wal")).unwrap();
     let bytes = fs::read(&copy).unwrap();
     let refused = SqliteStore::open(&copy, StoreOptions::default());
-    assert!(matches!(refused, Err(OpenError::Newer { found: 77, known: 4 })));
+    assert!(matches!(refused, Err(OpenError::Newer { found: 77, known: 5 })));
     assert_eq!(fs::read(&copy).unwrap(), bytes);
 }
 

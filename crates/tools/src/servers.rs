@@ -200,6 +200,10 @@ impl ToolServers for Servers {
         self.configured.contains_key(label)
     }
 
+    fn labels(&self) -> Vec<String> {
+        self.configured.keys().cloned().collect()
+    }
+
     fn declare(&self, tenant: &Tenant, declared: DeclaredServer) -> Result<ToolServer, ServerError> {
         let DeclaredServer { label, url, headers } = declared;
         self.egress.check_url(&url).map_err(ServerError::Refused)?;

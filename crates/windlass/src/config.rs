@@ -357,6 +357,8 @@ pub struct Agent {
     pub tools: Vec<String>,
     /// What one run may use up; laps are `limits.max_turns` if the agent says nothing.
     pub budgets: Budgets,
+    /// Whether responses of the agent run one after the other.
+    pub serial: bool,
 }
 
 /// `limits`: what nobody may go beyond, all above zero.

@@ -194,6 +194,7 @@ fn roster(config: &Config) -> Roster {
             instructions: agent.instructions.clone(),
             tools: agent.tools.iter().map(|tool| ToolName::from(tool.as_str())).collect(),
             budgets: agent.budgets,
+            serial: agent.serial,
         };
         (name.as_str().into(), spec)
     });

@@ -103,7 +103,7 @@ fn claimed<'a>(tool: &'a ToolName, call: &'a ClaimedCall) -> Result<Command<'a>,
     let content: content::Call = serde_json::from_slice(&call.content).map_err(corrupt)?;
     Ok(Command {
         tool_call_id: key.to_string(),
-        agent_id: &call.agent.agent,
+        agent_id: call.agent_name.as_ref().unwrap_or(&call.agent.agent),
         agent_turn_id: call.run,
         turn_epoch: call.epoch,
         step_id: step_id(call.run, call.iteration),

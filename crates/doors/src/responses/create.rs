@@ -145,7 +145,7 @@ pub(super) async fn prepare(state: &DoorState, asked: &Asked<'_>) -> Result<Prep
     let input = chain::input(state, caller, &mut before, &create.input).await?;
     // A summary makes no calls, so that those that were left behind stay so.
     let left = before.left.filter(|_| !create.compacts);
-    let Pinned { manifest, agent } = manifest::pin(state, caller, create).await?;
+    let Pinned { manifest, agent, serial } = manifest::pin(state, caller, create).await?;
     let note = Note {
         store: create.store,
         background: create.background,
@@ -157,6 +157,7 @@ pub(super) async fn prepare(state: &DoorState, asked: &Asked<'_>) -> Result<Prep
     let request = Respond {
         tenant: caller.tenant().clone(),
         agent,
+        serial,
         manifest,
         input,
         parent: before.parent,

@@ -19,6 +19,8 @@ use crate::{DoorState, auth::Caller, limits::TOOLS_MAX};
 pub(super) struct Pinned {
     pub manifest: Manifest,
     pub agent: Option<AgentName>,
+    /// Whether the agent's responses run one after the other.
+    pub serial: bool,
 }
 
 /// Pins what the request may do. Tool servers it names are asked what they offer.
@@ -74,7 +76,7 @@ pub(super) async fn pin(state: &DoorState, caller: &Caller, create: &Create) -> 
         compaction: compaction(create),
         ..Manifest::plain(model, budgets)
     };
-    Ok(Pinned { manifest, agent })
+    Ok(Pinned { manifest, serial: spec.is_some_and(|spec| spec.serial), agent })
 }
 
 fn compaction(create: &Create) -> Compaction {

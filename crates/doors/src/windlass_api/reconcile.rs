@@ -7,6 +7,7 @@ use windlass_engine::{Abandon, EngineError, Reconcile, Verdict};
 use windlass_kernel::{CallKey, CallNumber, RunId, TaskStatus};
 use windlass_ports::{RequestKey, RunView};
 
+use super::unknown_run;
 use crate::{
     DoorState,
     agents::STATUS_WORDS,
@@ -94,18 +95,18 @@ fn result(fields: &Fields<'_>, body: &Bytes, limit: usize) -> Result<Bytes, ApiE
 /// The run cannot be read, so nothing of it is looked at here but whose it is.
 async fn abandon(state: &DoorState, caller: &Caller, fields: &Fields<'_>, key: Option<RequestKey>) -> Result<Response, ApiError> {
     let run = named_run(fields)?;
-    let agent = state.engine.views().agent_of(caller.tenant(), run).await?.ok_or_else(ApiError::unknown_run)?;
+    let agent = state.engine.views().agent_of(caller.tenant(), run).await?.ok_or_else(unknown_run)?;
     state.engine.abandon(Abandon { agent, run, source: Some(caller.name()), key }).await?;
     Ok(answer::ok(&json!({ "run_id": run, "tool_call_id": null, "status": "reconciled" })))
 }
 
 fn named_run(fields: &Fields<'_>) -> Result<RunId, ApiError> {
-    fields.required_text("run_id")?.parse().map_err(|_| ApiError::unknown_run())
+    fields.required_text("run_id")?.parse().map_err(|_| unknown_run())
 }
 
 async fn run_of(state: &DoorState, caller: &Caller, fields: &Fields<'_>) -> Result<RunView, ApiError> {
     let id = named_run(fields)?;
-    state.engine.views().run(caller.tenant(), id).await?.ok_or_else(ApiError::unknown_run)
+    state.engine.views().run(caller.tenant(), id).await?.ok_or_else(unknown_run)
 }
 
 fn call_of(run: &RunView, fields: &Fields<'_>) -> Result<CallNumber, ApiError> {

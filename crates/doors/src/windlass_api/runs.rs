@@ -2,9 +2,13 @@
 
 use axum::{extract::State, response::Response};
 use serde_json::{Value, json};
-use windlass_kernel::{CallKey, CallNumber, EndReason, OpenCall, Phase, Progress, RunId, TaskStatus};
+use windlass_kernel::{CallKey, CallNumber, OpenCall, Phase, Progress, RunId};
 use windlass_ports::{CallView, JournalEntry, RunView};
 
+use super::{
+    row::{outcome, wait},
+    unknown_run,
+};
 use crate::{
     DoorState,
     agents::parked,
@@ -23,7 +27,12 @@ pub(super) async fn run(
 ) -> Result<Response, ApiError> {
     query.only(&[])?;
     let run = read(&state, &caller, id).await?;
-    Ok(answer::ok(&described(&run)))
+    let entry = state.engine.run_entry(caller.tenant(), run.clone()).await?;
+    let mut described = described(&run);
+    described["state"] = entry.state.as_str().into();
+    described["wait"] = entry.wait.as_ref().map(wait).into();
+    described["title"] = entry.title.into();
+    Ok(answer::ok(&described))
 }
 
 pub(super) async fn journal(
@@ -59,8 +68,8 @@ pub(super) async fn calls(
 
 async fn read(state: &DoorState, caller: &Caller, id: Option<RunId>) -> Result<RunView, ApiError> {
     caller.needs(&Scope::RunsRead)?;
-    let id = id.ok_or_else(ApiError::unknown_run)?;
-    state.engine.views().run(caller.tenant(), id).await?.ok_or_else(ApiError::unknown_run)
+    let id = id.ok_or_else(unknown_run)?;
+    state.engine.views().run(caller.tenant(), id).await?.ok_or_else(unknown_run)
 }
 
 fn described(run: &RunView) -> Value {
@@ -69,7 +78,7 @@ fn described(run: &RunView) -> Value {
     json!({
         "run_id": run.id,
         "agent_turn_id": run.id,
-        "agent_id": run.agent.agent,
+        "agent_id": run.agent_id(),
         "status": run.status.as_str(),
         "phase": phase(&state.phase),
         "task_status": outcome.map(|(status, _)| status),
@@ -97,6 +106,7 @@ fn described(run: &RunView) -> Value {
         "source": run.lineage.source,
         "created_at": moment(run.created_at),
         "started_at": state.started_at.map(moment),
+        "ended_at": run.ended_at.map(moment),
     })
 }
 
@@ -106,13 +116,6 @@ fn phase(phase: &Phase) -> &'static str {
         Phase::Thinking { .. } => "thinking",
         Phase::Waiting { .. } => "waiting",
         Phase::Ended { .. } => "ended",
-    }
-}
-
-fn outcome(phase: &Phase) -> Option<(TaskStatus, &EndReason)> {
-    match phase {
-        Phase::Ended { status, reason } => Some((*status, reason)),
-        Phase::Accepted | Phase::Thinking { .. } | Phase::Waiting { .. } => None,
     }
 }
 
@@ -148,6 +151,7 @@ fn call_row(run: RunId, call: &CallView) -> Value {
         "result_item_id": call.result,
         "worker": call.worker.as_deref().map(worker_of),
         "lease_until": call.lease_until.map(moment),
+        "created_at": moment(call.created_at),
         "attempt": call.attempt,
     })
 }

@@ -24,7 +24,7 @@ use windlass_kernel::{
     AfterExecution, AgentKey, AgentName, Budgets, EffectClass, PolicyName, Route, Tenant, Timestamp, ToolName, ToolSpec,
 };
 use windlass_models::{Entry, Registry, Scripted};
-use windlass_ports::{Clock, Ids, Sealing};
+use windlass_ports::{Clock, Ids, Model, Sealing};
 use windlass_store::{MemoryStore, StoreOptions};
 
 pub const BODY_BYTES_MAX: usize = 3 << 20;
@@ -126,8 +126,10 @@ fn roster() -> Roster {
         instructions: Some("Be brief.".into()),
         tools: vec!["echo".into(), "pay".into()],
         budgets: Budgets { iterations: 10, calls: None, tokens: None, wall_ms: None },
+        serial: false,
     };
-    let agents = BTreeMap::from([(AgentName::from("alice"), alice)]);
+    let serial = AgentSpec { serial: true, ..alice.clone() };
+    let agents = BTreeMap::from([(AgentName::from("alice"), alice), (AgentName::from("one-at-a-time"), serial)]);
     let tools = BTreeMap::from([tool("echo", EffectClass::Read), tool("pay", EffectClass::Write)]);
     Roster::new(agents, tools, Vec::new())
 }
@@ -151,9 +153,13 @@ impl World {
     }
 
     pub fn with(settings: Settings) -> Self {
+        Self::with_model(settings, Arc::new(Scripted::by_words("offline")))
+    }
+
+    pub fn with_model(settings: Settings, model: Arc<dyn Model>) -> Self {
         let store = Arc::new(MemoryStore::new(StoreOptions { publish: false }));
         let clock = Arc::new(TestClock(AtomicI64::new(0)));
-        let model = Entry { name: "offline".into(), upstream: None, context: None, model: Arc::new(Scripted::by_words("offline")) };
+        let model = Entry { name: "offline".into(), upstream: None, context: None, model };
         let engine = Engine::start(Parts {
             node: store.node(),
             views: store.clone(),

@@ -13,6 +13,7 @@ async fn unkept(engine: &Engine, task: &str) -> (AgentKey, RunId) {
     let request = Respond {
         tenant: "acme".into(),
         agent: Some(task.into()),
+        serial: true,
         manifest,
         input: vec![(ItemKind::Instruction, text)],
         parent: None,

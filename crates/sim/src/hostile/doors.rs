@@ -151,6 +151,7 @@ fn roster() -> Roster {
         instructions: Some("Be brief.".into()),
         tools: vec!["echo".into()],
         budgets: Budgets { iterations: 10, calls: None, tokens: None, wall_ms: None },
+        serial: false,
     };
     let agents = BTreeMap::from([(AgentName::from("alice"), alice)]);
     Roster::new(agents, BTreeMap::from([(ToolName::from("echo"), tool)]), Vec::new())

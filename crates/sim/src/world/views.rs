@@ -1,10 +1,11 @@
 //! Reads through a process: what is flushed, and nothing else.
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, ItemId, Run, RunId, Said, Tenant};
 use windlass_ports::{
-    BoxView, CallView, ConversationView, Edge, HeadView, InboxView, Item, JournalEntry, KeptAnswer, OpenRequest, Page, Part, Passage,
-    RequestHash, RunView, StoreError, Views,
+    AgentSummary, BoxView, CallView, ConversationView, Edge, HeadView, InboxView, Item, JournalEntry, KeptAnswer, OpenRequest, Page, Part,
+    Passage, RequestHash, RunPage, RunScan, RunView, StoreError, Views,
 };
 
 use super::store::SimStore;
@@ -53,6 +54,18 @@ impl Views for SimStore {
 
     async fn run_from(&self, agent: &AgentKey, ordinal: u64) -> Result<Option<RunView>, StoreError> {
         self.read(self.data().run_from(agent, ordinal)).await
+    }
+
+    async fn scan_runs(&self, tenant: &Tenant, scan: &RunScan) -> Result<RunPage, StoreError> {
+        self.read(self.data().scan_runs(tenant, scan)).await
+    }
+
+    async fn agent_names(&self, tenant: &Tenant, after: &str, limit: usize) -> Result<Vec<AgentSummary>, StoreError> {
+        self.read(self.data().agent_names(tenant, after, limit)).await
+    }
+
+    async fn instruction(&self, tenant: &Tenant, id: BoxId) -> Result<Option<Bytes>, StoreError> {
+        self.read(self.data().instruction(tenant, id)).await
     }
 
     async fn journal(&self, tenant: &Tenant, run: RunId, from: u64, limit: usize) -> Result<Vec<JournalEntry>, StoreError> {

@@ -189,6 +189,7 @@ impl Kit {
         NewRun {
             run: self.run_id(),
             agent: agent.clone(),
+            agent_name: None,
             dedupe: None,
             lineage: Lineage { trace: [7; 16], parent_step: Some("step".into()), source: Some("tests".into()), depth: 3 },
             manifest: Arc::clone(&self.manifest),

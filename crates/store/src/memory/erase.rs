@@ -25,7 +25,10 @@ impl MemoryRows {
         let numbers: Vec<_> = self.journal.range((run, 0)..=(run, u64::MAX)).map(|(key, _)| *key).collect();
         numbers.iter().for_each(|key| self.journal.remove(key));
         self.erase_answers(run, &erasure.agent.tenant);
-        self.change_run(run, |row| (row.note, row.deliverable, row.erase_ms) = (None, None, None))
+        self.change_run(run, |row| {
+            (row.note, row.deliverable, row.erase_ms) = (None, None, None);
+            row.unlisted = true;
+        })
     }
 
     pub(super) fn box_keys(&self, id: BoxId) -> Vec<((BoxId, i64), ItemId)> {

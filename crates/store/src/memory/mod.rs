@@ -4,6 +4,7 @@ mod answers;
 mod conversations;
 mod erase;
 mod forget;
+mod lists;
 mod reads;
 mod requests;
 mod table;
@@ -12,17 +13,19 @@ mod writes;
 use std::{sync::Mutex, time::Duration};
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use tokio::time::Instant;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, ItemId, NewItem, Run, RunId, Said, Tenant, Timestamp};
 use windlass_ports::{
-    Abandoned, Announcement, BoxView, CallClaim, CallView, ClaimedCall, Commit, Committed, ConversationChange, ConversationView, Conversed,
-    Edge, Enqueued, GivenUp, Guard, HeadView, InboxView, Item, JournalEntry, KeptAnswer, Loaded, LostRequest, MessageId, NewReport, NewRun,
-    NodeId, OpenRequest, OutboxRow, Page, Part, Passage, ReaderRecord, RequestHash, RunView, Store, StoreError, Taken, Views, Withdrawn,
+    Abandoned, AgentSummary, Announcement, BoxView, CallClaim, CallView, ClaimedCall, Commit, Committed, ConversationChange,
+    ConversationView, Conversed, Edge, Enqueued, GivenUp, Guard, HeadView, InboxView, Item, JournalEntry, KeptAnswer, Loaded, LostRequest,
+    MessageId, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, Page, Part, Passage, ReaderRecord, RequestHash, RunPage, RunScan,
+    RunView, Store, StoreError, Taken, Views, Withdrawn,
 };
 
 use crate::{
-    StoreOptions, edges, reading,
-    rows::{Outcome, Reads, RequestReads, RequestRows, Rows},
+    StoreOptions, edges, listing, reading,
+    rows::{ListReads, Outcome, Reads, RequestReads, RequestRows, Rows},
     verbs,
 };
 use writes::MemoryRows;
@@ -228,6 +231,18 @@ impl Views for MemoryStore {
 
     async fn run_from(&self, agent: &AgentKey, ordinal: u64) -> Result<Option<RunView>, StoreError> {
         self.read(|rows| reading::run_from(rows, agent, ordinal))
+    }
+
+    async fn scan_runs(&self, tenant: &Tenant, scan: &RunScan) -> Result<RunPage, StoreError> {
+        self.read(|rows| listing::scan_runs(rows, tenant, scan))
+    }
+
+    async fn agent_names(&self, tenant: &Tenant, after: &str, limit: usize) -> Result<Vec<AgentSummary>, StoreError> {
+        self.read(|rows| rows.agent_names(tenant, after, limit))
+    }
+
+    async fn instruction(&self, tenant: &Tenant, id: BoxId) -> Result<Option<Bytes>, StoreError> {
+        self.read(|rows| rows.instruction(tenant, id))
     }
 
     async fn journal(&self, tenant: &Tenant, run: RunId, from: u64, limit: usize) -> Result<Vec<JournalEntry>, StoreError> {

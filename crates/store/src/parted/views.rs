@@ -1,10 +1,11 @@
 //! Reads of whatever is there.
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, ItemId, Run, RunId, Said, Tenant};
 use windlass_ports::{
-    BoxView, CallView, ConversationView, Edge, HeadView, InboxView, Item, JournalEntry, KeptAnswer, OpenRequest, Page, Part, Passage,
-    RequestHash, RunView, StoreError, Views,
+    AgentSummary, BoxView, CallView, ConversationView, Edge, HeadView, InboxView, Item, JournalEntry, KeptAnswer, OpenRequest, Page, Part,
+    Passage, RequestHash, RunPage, RunScan, RunView, StoreError, Views,
 };
 
 use super::PartedStore;
@@ -89,6 +90,19 @@ impl Views for PartedStore {
 
     async fn run_from(&self, agent: &AgentKey, ordinal: u64) -> Result<Option<RunView>, StoreError> {
         self.views_of_agent(agent)?.run_from(agent, ordinal).await
+    }
+
+    async fn scan_runs(&self, tenant: &Tenant, scan: &RunScan) -> Result<RunPage, StoreError> {
+        // Runs in memory are not to be stored, so no list shows them.
+        self.views.scan_runs(tenant, scan).await
+    }
+
+    async fn agent_names(&self, tenant: &Tenant, after: &str, limit: usize) -> Result<Vec<AgentSummary>, StoreError> {
+        self.views.agent_names(tenant, after, limit).await
+    }
+
+    async fn instruction(&self, tenant: &Tenant, id: BoxId) -> Result<Option<Bytes>, StoreError> {
+        self.views_of_box(id)?.instruction(tenant, id).await
     }
 
     async fn journal(&self, tenant: &Tenant, run: RunId, from: u64, limit: usize) -> Result<Vec<JournalEntry>, StoreError> {

@@ -13,7 +13,8 @@ use windlass_kernel::{
     ToolName,
 };
 use windlass_ports::{
-    CallStatus, Lineage, MessageId, MessageKind, MessageStatus, NodeId, OpenRequest, OutboxRow, Part, RequestHash, RunStatus, StoreError,
+    AgentSummary, CallStatus, Lineage, MessageId, MessageKind, MessageStatus, NodeId, OpenRequest, OutboxRow, Part, RequestHash, RunStatus,
+    StoreError,
 };
 
 use crate::{
@@ -193,6 +194,7 @@ impl Columns {
             status: self.word(RunStatus::parse)?,
             epoch: self.maybe_epoch()?,
             message: MessageId(self.count()?),
+            agent_name: self.maybe_text()?.map(|name| name.as_str().into()),
         })
     }
 
@@ -216,7 +218,12 @@ impl Columns {
             erase_ms: self.get::<Option<i64>>()?.map(i64::unsigned_abs),
             held_ms: self.count()?,
             follows: self.maybe_id(RunId::from_slice)?,
+            unlisted: self.yes()?,
         })
+    }
+
+    pub(super) fn agent_summary(&self) -> Outcome<AgentSummary> {
+        Ok(AgentSummary { name: self.text()?.as_str().into(), runs: self.count()?, last_run_at: self.time()? })
     }
 
     pub(super) fn lineage(&self) -> Outcome<Lineage> {

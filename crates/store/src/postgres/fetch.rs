@@ -13,7 +13,7 @@ use windlass_ports::{MessageId, NodeId, OutboxRow, codec};
 use super::{
     answers,
     columns::{Columns, Text, int, limit as as_limit},
-    conversations,
+    conversations, lists,
     question::{Answer, Question},
     requests,
     session::Session,
@@ -109,6 +109,9 @@ async fn answer(session: &Session, kind: Vec<Question>, depth: Depth) -> Answere
         Question::ConversationParts(_) => conversations::parts(session, kind).await,
         Question::Kept(..) => answers::rows(session, kind).await,
         Question::OpenRequests(..) => requests::rows(session, kind).await,
+        Question::Runs(..) => lists::runs(session, kind).await,
+        Question::AgentNames { .. } => lists::agent_names(session, kind).await,
+        Question::Instruction(..) => lists::instructions(session, kind).await,
     }
 }
 
@@ -429,7 +432,8 @@ pub(super) async fn outbox_rows(session: &Session, limit: usize) -> Result<Vec<O
     rows(session, &session.statements.outbox, &[&as_limit(limit)], Columns::outbox).await
 }
 
-async fn rows<T>(
+/// The rows of a statement for one key.
+pub(super) async fn rows<T>(
     session: &Session,
     statement: &Statement,
     params: &[&(dyn ToSql + Sync)],

@@ -195,6 +195,8 @@ impl Writes<'_> {
                 column(&rows, |row| row.erase_ms.map(int)),
                 column(&rows, |row| int(row.held_ms)),
                 column(&rows, |row| row.follows.as_ref().map(|run| run.as_bytes().as_slice())),
+                column(&rows, |row| row.brief.agent_name.as_ref().map(|name| Text(name.as_str()))),
+                column(&rows, |row| row.unlisted),
             ],
         )
     }

@@ -257,14 +257,15 @@ impl<'a> Sheets<'a> {
     }
 }
 
-/// What is asked next about calls that are given out: their heads, the holds on their runs, their content.
+/// What is asked next about calls that are given out: their heads, their runs and the holds on them, their content.
 fn follow_ups(answers: &[(Question, Answer)]) -> BTreeSet<Question> {
     let calls = answers.iter().filter_map(|(question, answer)| match (question, answer) {
         (Question::WaitingCalls { .. } | Question::CallsByKey(..) | Question::Call(..), Answer::Calls(calls)) => Some(calls),
         (_, _) => None,
     });
     let about = |call: &crate::rows::CallRow| {
-        [Question::Head(call.agent.clone()), Question::Claims(call.run), Question::Item(call.agent.tenant.clone(), call.item)]
+        let content = Question::Item(call.agent.tenant.clone(), call.item);
+        [Question::Head(call.agent.clone()), Question::RunBrief(call.run), Question::Claims(call.run), content]
     };
     calls.flatten().flat_map(about).collect()
 }

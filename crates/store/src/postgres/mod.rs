@@ -13,6 +13,7 @@ mod erase;
 mod fetch;
 mod flush;
 mod group;
+mod lists;
 mod log;
 mod member;
 mod open;

@@ -13,7 +13,8 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/postgres/0002_conversations.sql"),
     include_str!("../../migrations/postgres/0003_answers.sql"),
     include_str!("../../migrations/postgres/0004_follow_ups.sql"),
-    include_str!("../../migrations/postgres/0005_requests.sql"),
+    include_str!("../../migrations/postgres/0005_agent_names.sql"),
+    include_str!("../../migrations/postgres/0006_requests.sql"),
 ];
 
 /// The oldest server that has what our statements use.

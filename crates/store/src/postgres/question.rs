@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use windlass_kernel::{AgentKey, BoxId, CallNumber, ConversationId, ItemId, Manifest, RunId, Tenant, Timestamp, ToolName};
-use windlass_ports::{Lineage, MessageId, MessageKind, NodeId, OpenRequest, OutboxRow, Part, RequestHash, StoreError};
+use windlass_ports::{
+    AgentSummary, Lineage, MessageId, MessageKind, NodeId, OpenRequest, OutboxRow, Part, RequestHash, RunScan, StoreError,
+};
 
 use crate::rows::{
     AnswerRow, BoxRow, CallRow, ConversationRow, DeltaRow, HeadRow, ItemRow, JournalRow, MessageRow, Outcome, RunBrief, RunRow,
@@ -48,6 +51,9 @@ pub(super) enum Question {
     ConversationParts(ConversationId),
     Kept(Tenant, String),
     OpenRequests(Tenant, RequestHash),
+    Runs(Tenant, RunScan),
+    AgentNames { tenant: Tenant, after: String, limit: usize },
+    Instruction(Tenant, BoxId),
 }
 
 /// What the database said. Sets of calls and messages come whole, so that what a verb has written itself can be laid over them.
@@ -76,6 +82,9 @@ pub(super) enum Answer {
     Parts(Vec<Part>),
     Kept(Option<Box<AnswerRow>>),
     Requests(Vec<OpenRequest>),
+    Runs(Vec<RunRow>),
+    AgentNames(Vec<AgentSummary>),
+    Instruction(Option<Bytes>),
 }
 
 /// Reads an answer as the kind its question has; another kind is a fault of this code.
@@ -113,6 +122,9 @@ taking! {
     parts: Parts => Vec<Part>;
     kept: Kept => Option<Box<AnswerRow>>;
     requests: Requests => Vec<OpenRequest>;
+    runs: Runs => Vec<RunRow>;
+    agent_names: AgentNames => Vec<AgentSummary>;
+    instruction: Instruction => Option<Bytes>;
 }
 
 fn mixed_up() -> StoreError {

@@ -22,7 +22,7 @@ macro_rules! head_columns {
 
 macro_rules! brief_columns {
     () => {
-        "r.run, r.tenant, r.agent, r.ordinal, r.status, r.epoch, r.message"
+        "r.run, r.tenant, r.agent, r.ordinal, r.status, r.epoch, r.message, r.agent_name"
     };
 }
 
@@ -32,7 +32,7 @@ macro_rules! run_columns {
             brief_columns!(),
             ", r.kind, r.dedupe, r.manifest, r.context, r.output, r.state_version, r.state, r.iteration, r.trace, r.parent_step, r.source,
                r.depth, r.deliverable, r.created_at, r.ended_at, r.note, r.takes, r.erase_ms,
-               r.held_ms, r.follows"
+               r.held_ms, r.follows, r.unlisted"
         )
     };
 }
@@ -197,6 +197,39 @@ statements! {
           AND (h.status IN ('dispatched', 'running') OR (h.status = 'suspended' AND h.local > 0))
           AND NOT EXISTS (SELECT 1 FROM nodes n WHERE n.node = h.owner AND n.alive_until > clock_timestamp())
         ORDER BY h.tenant, h.agent LIMIT $4";
+    /// In the order of an index that begins with the tenant: no other one can be walked instead.
+    listed_runs: concat!("SELECT ", run_columns!(), " FROM runs r WHERE NOT r.unlisted
+        AND (r.tenant, r.run) < ($1, $2) AND (r.tenant, r.run) >= ($1, ''::bytea) ORDER BY r.tenant DESC, r.run DESC LIMIT $3");
+    named_runs: concat!("SELECT ", run_columns!(), " FROM runs r WHERE NOT r.unlisted AND r.agent_name IS NOT NULL
+        AND (r.tenant, r.agent_name, r.run) < ($1, $4, $2) AND (r.tenant, r.agent_name, r.run) >= ($1, $4, ''::bytea)
+        ORDER BY r.tenant DESC, r.agent_name DESC, r.run DESC LIMIT $3");
+    unended_runs: concat!("SELECT ", run_columns!(), " FROM (
+            (SELECT h.run FROM heads h WHERE h.run IS NOT NULL AND (h.tenant, h.run) < ($1, $2) AND (h.tenant, h.run) >= ($1, ''::bytea)
+             ORDER BY h.tenant DESC, h.run DESC LIMIT $3)
+            UNION ALL
+            (SELECT w.run FROM runs w WHERE w.epoch IS NULL AND (w.tenant, w.run) < ($1, $2) AND (w.tenant, w.run) >= ($1, ''::bytea)
+             ORDER BY w.tenant DESC, w.run DESC LIMIT $3)
+        ) AS o CROSS JOIN LATERAL (SELECT * FROM runs t WHERE t.run = o.run LIMIT 1) AS r ORDER BY r.run DESC LIMIT $3");
+    /// Each name is looked up as the next one in the index: what lies between two names is not read.
+    agent_names: "WITH RECURSIVE names(name) AS (
+            (SELECT r.agent_name FROM runs r WHERE NOT r.unlisted AND r.agent_name IS NOT NULL AND r.tenant = $1 AND r.agent_name > $2
+             ORDER BY r.tenant, r.agent_name, r.run LIMIT 1)
+            UNION ALL
+            SELECT next.agent_name FROM names CROSS JOIN LATERAL (
+                SELECT r.agent_name FROM runs r
+                WHERE NOT r.unlisted AND r.agent_name IS NOT NULL AND r.tenant = $1 AND r.agent_name > names.name
+                ORDER BY r.tenant, r.agent_name, r.run LIMIT 1) AS next
+        ) SELECT n.name,
+            (SELECT count(*) FROM (SELECT 1 FROM runs r
+                WHERE NOT r.unlisted AND r.agent_name IS NOT NULL AND r.tenant = $1 AND r.agent_name = n.name LIMIT $4) AS counted),
+            (SELECT r.created_at FROM runs r WHERE NOT r.unlisted AND r.agent_name IS NOT NULL
+                AND (r.tenant, r.agent_name, r.run) >= ($1, n.name, ''::bytea) AND (r.tenant, r.agent_name) <= ($1, n.name)
+                ORDER BY r.tenant DESC, r.agent_name DESC, r.run DESC LIMIT 1)
+        FROM (SELECT name FROM names LIMIT $3) AS n";
+    instructions: each!(by!("text", "bytea"), "SELECT substring(t.content FROM 1 FOR 2048)
+        FROM (SELECT b.item, b.position FROM box_rows b WHERE b.box = q.b AND b.position >= 0 ORDER BY b.position DESC LIMIT 16) AS p
+        CROSS JOIN LATERAL (SELECT * FROM items i WHERE i.item = p.item LIMIT 1) AS t
+        WHERE t.kind = 'task.instruction' AND t.tenant = q.a ORDER BY p.position DESC LIMIT 1");
     outbox: "SELECT o.n, o.tenant, o.agent, o.run, o.first, o.count FROM outbox o ORDER BY o.n LIMIT $1";
 
     /// Two servers may make the same head at once: then one of them finds fewer rows than it made, and starts over.
@@ -209,28 +242,28 @@ statements! {
     write_ends: "WITH
         begun AS (INSERT INTO runs (run, tenant, agent, ordinal, status, epoch, message, kind, dedupe, manifest, context, output,
             state_version, state, iteration, trace, parent_step, source, depth, deliverable, created_at, ended_at, note, takes,
-            erase_ms, held_ms, follows)
+            erase_ms, held_ms, follows, agent_name, unlisted)
             SELECT unnest($1::bytea[]), unnest($2::text[]), unnest($3::text[]), unnest($4::bigint[]), unnest($5::text[]),
                 unnest($6::bigint[]), unnest($7::bigint[]), unnest($8::text[]), unnest($9::text[]), unnest($10::bytea[]),
                 unnest($11::bytea[]), unnest($12::bytea[]), unnest($13::bigint[]), unnest($14::bytea[]), unnest($15::bigint[]),
                 unnest($16::bytea[]), unnest($17::text[]), unnest($18::text[]), unnest($19::bigint[]), unnest($20::bytea[]),
                 unnest($21::bigint[]), unnest($22::bigint[]), unnest($23::bytea[]), unnest($24::bytea[]), unnest($25::bigint[]),
-                unnest($26::bigint[]), unnest($27::bytea[])
+                unnest($26::bigint[]), unnest($27::bytea[]), unnest($28::text[]), unnest($29::boolean[])
             RETURNING 1),
         changed AS (UPDATE runs r SET status = q.status, epoch = q.epoch, state_version = q.state_version, state = q.state,
                 iteration = q.iteration, deliverable = q.deliverable, ended_at = q.ended_at
-            FROM (SELECT unnest($28::bytea[]) AS run, unnest($29::text[]) AS status, unnest($30::bigint[]) AS epoch,
-                unnest($31::bigint[]) AS state_version, unnest($32::bytea[]) AS state, unnest($33::bigint[]) AS iteration,
-                unnest($34::bytea[]) AS deliverable, unnest($35::bigint[]) AS ended_at) AS q
+            FROM (SELECT unnest($30::bytea[]) AS run, unnest($31::text[]) AS status, unnest($32::bigint[]) AS epoch,
+                unnest($33::bigint[]) AS state_version, unnest($34::bytea[]) AS state, unnest($35::bigint[]) AS iteration,
+                unnest($36::bytea[]) AS deliverable, unnest($37::bigint[]) AS ended_at) AS q
             CROSS JOIN LATERAL (SELECT t.ctid FROM runs t WHERE t.run = q.run LIMIT 1) AS found WHERE r.ctid = found.ctid RETURNING 1),
         made AS (INSERT INTO boxes (box, tenant, parent, parent_length, depth, inherited)
-            SELECT unnest($36::bytea[]), unnest($37::text[]), unnest($38::bytea[]), unnest($39::bigint[]), unnest($40::bigint[]),
-                unnest($41::bigint[])),
+            SELECT unnest($38::bytea[]), unnest($39::text[]), unnest($40::bytea[]), unnest($41::bigint[]), unnest($42::bigint[]),
+                unnest($43::bigint[])),
         counted AS (INSERT INTO tenants (tenant, slot, open)
-            SELECT q.tenant, $44::bigint, q.change FROM (SELECT unnest($42::text[]) AS tenant, unnest($43::bigint[]) AS change) AS q
+            SELECT q.tenant, $46::bigint, q.change FROM (SELECT unnest($44::text[]) AS tenant, unnest($45::bigint[]) AS change) AS q
             WHERE (SELECT count(*) FROM begun) >= 0
             ON CONFLICT (tenant, slot) DO UPDATE SET open = tenants.open + excluded.open)
-        SELECT 1 / ((SELECT count(*) FROM changed) = cardinality($28::bytea[]))::int";
+        SELECT 1 / ((SELECT count(*) FROM changed) = cardinality($30::bytea[]))::int";
     /// What almost every commit writes, whatever else it does. The heads stand and are locked; they are said as an insert, because
     /// that looks each one up without any plan to go wrong.
     write_laps: concat!("WITH
@@ -259,7 +292,8 @@ statements! {
                 unnest($60::bigint[]), unnest($61::text[])),
         moved AS (UPDATE calls c SET status = q.status, result = coalesce(q.result, c.result),
                 deadline = coalesce(q.deadline, c.deadline), lease_until = NULL, claim_key = NULL,
-                worker = CASE WHEN q.status = 'waiting' THEN NULL ELSE c.worker END
+                worker = CASE WHEN q.status = 'waiting' THEN NULL ELSE c.worker END,
+                attempt = c.attempt + (q.status = 'started')::int
             FROM (SELECT unnest($62::bytea[]) AS run, unnest($63::bigint[]) AS call, unnest($64::text[]) AS status,
                 unnest($65::bytea[]) AS result, unnest($66::bigint[]) AS deadline) AS q
             CROSS JOIN LATERAL (SELECT t.ctid FROM calls t WHERE t.run = q.run AND t.call = q.call LIMIT 1) AS found
@@ -385,7 +419,7 @@ statements! {
         ), gone_calls AS (DELETE FROM calls c WHERE c.run = $1
         ), gone_answers AS (DELETE FROM answers a WHERE a.run = $1
         ), emptied AS (UPDATE inbox m SET item = NULL, reason = NULL WHERE m.run = $1
-        ), skeleton AS (UPDATE runs r SET note = NULL, deliverable = NULL, erase_ms = NULL WHERE r.run = $1
+        ), skeleton AS (UPDATE runs r SET note = NULL, deliverable = NULL, erase_ms = NULL, unlisted = true WHERE r.run = $1
         ), gone_boxes AS (DELETE FROM boxes b WHERE b.box = ANY($2) AND NOT b.shared RETURNING 1
         ) SELECT 1 / (count(*) = cardinality($2))::int FROM gone_boxes";
 }

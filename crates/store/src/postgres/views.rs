@@ -1,11 +1,12 @@
 //! What can be read, by the server's own store and by anybody beside it.
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use futures_util::future::join_all;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, ItemId, Run, RunId, Said, Tenant};
 use windlass_ports::{
-    BoxView, CallView, ConversationView, Edge, HeadView, InboxView, Item, JournalEntry, KeptAnswer, OpenRequest, Page, Part, Passage,
-    RequestHash, RunView, StoreError, Views,
+    AgentSummary, BoxView, CallView, ConversationView, Edge, HeadView, InboxView, Item, JournalEntry, KeptAnswer, OpenRequest, Page, Part,
+    Passage, RequestHash, RunPage, RunScan, RunView, StoreError, Views,
 };
 
 use super::{
@@ -16,8 +17,8 @@ use super::{
     session::Connector,
 };
 use crate::{
-    edges, reading,
-    rows::{Outcome, Reads, RequestReads},
+    edges, listing, reading,
+    rows::{ListReads, Outcome, Reads, RequestReads},
     verbs::{self, Segment},
 };
 
@@ -88,6 +89,18 @@ macro_rules! views_over_readers {
 
             async fn run_from(&self, agent: &AgentKey, ordinal: u64) -> Result<Option<RunView>, StoreError> {
                 self.readers.read(|rows| reading::run_from(rows, agent, ordinal)).await
+            }
+
+            async fn scan_runs(&self, tenant: &Tenant, scan: &RunScan) -> Result<RunPage, StoreError> {
+                self.readers.read(|rows| listing::scan_runs(rows, tenant, scan)).await
+            }
+
+            async fn agent_names(&self, tenant: &Tenant, after: &str, limit: usize) -> Result<Vec<AgentSummary>, StoreError> {
+                self.readers.read(|rows| rows.agent_names(tenant, after, limit)).await
+            }
+
+            async fn instruction(&self, tenant: &Tenant, id: BoxId) -> Result<Option<Bytes>, StoreError> {
+                self.readers.read(|rows| rows.instruction(tenant, id)).await
             }
 
             async fn journal(&self, tenant: &Tenant, run: RunId, from: u64, limit: usize) -> Result<Vec<JournalEntry>, StoreError> {

@@ -34,14 +34,14 @@ pub struct CallRow {
     pub worker: Option<String>,
     /// Until when it is held.
     pub lease_until: Option<Timestamp>,
-    /// How often it was claimed.
+    /// How often it was started by a server or claimed by a worker.
     pub attempt: u32,
     /// The key of the claim that holds it.
     pub claim_key: Option<String>,
 }
 
 impl CallRow {
-    /// Moves the call on. No hold outlives a move: its end and its key go; who held it last stays on record, unless the call
+    /// Moves the call on. A call that is started anew has one attempt more. No hold outlives a move: its end and its key go; who held it last stays on record, unless the call
     /// waits for somebody else.
     pub fn move_on(&mut self, moved: CallMove) {
         self.status = moved.status;
@@ -49,6 +49,9 @@ impl CallRow {
         self.deadline = moved.deadline.unwrap_or(self.deadline);
         self.lease_until = None;
         self.claim_key = None;
+        if moved.status == CallStatus::Started {
+            self.attempt += 1;
+        }
         if moved.status == CallStatus::Waiting {
             self.worker = None;
         }

@@ -38,7 +38,7 @@ impl<P: Prepared> SqliteRows<P> {
         self.change("DELETE FROM calls WHERE run = ?1", [run])?;
         self.change("UPDATE inbox INDEXED BY inbox_run SET item = NULL, reason = NULL WHERE run = ?1", [run])?;
         self.change("DELETE FROM answers WHERE run = ?1", [run])?;
-        let sql = "UPDATE runs SET note = NULL, deliverable = NULL, erase_ms = NULL WHERE run = ?1";
+        let sql = "UPDATE runs SET note = NULL, deliverable = NULL, erase_ms = NULL, unlisted = 1 WHERE run = ?1";
         self.change_one(sql, [run], "a run that is erased")
     }
 }

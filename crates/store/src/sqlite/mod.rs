@@ -7,6 +7,7 @@ mod deltas;
 mod erase;
 mod folding;
 mod gathering;
+mod lists;
 mod open;
 mod prepared;
 mod readers;

@@ -22,7 +22,8 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0002_conversations.sql"),
     include_str!("../../migrations/0003_answers.sql"),
     include_str!("../../migrations/0004_follow_ups.sql"),
-    include_str!("../../migrations/0005_requests.sql"),
+    include_str!("../../migrations/0005_agent_names.sql"),
+    include_str!("../../migrations/0006_requests.sql"),
 ];
 
 /// The writer's page cache. What is not in it is in the system's, so a large one would only be counted twice.

@@ -24,19 +24,22 @@ use crate::{
 
 macro_rules! brief_columns {
     () => {
-        "run, tenant, agent, ordinal, status, epoch, message"
+        "run, tenant, agent, ordinal, status, epoch, message, agent_name"
     };
 }
 
+/// The columns that `run` reads.
 macro_rules! run_columns {
     () => {
         concat!(
             brief_columns!(),
             ", kind, dedupe, manifest, context, output, state_version, state, iteration, trace, parent_step, source, depth,
-              deliverable, created_at, ended_at, note, takes, erase_ms, held_ms, follows"
+              deliverable, created_at, ended_at, note, takes, erase_ms, held_ms, follows, unlisted"
         )
     };
 }
+
+pub(super) use {brief_columns, run_columns};
 
 macro_rules! message_columns {
     () => {
@@ -73,6 +76,7 @@ fn brief(row: &Row<'_>) -> rusqlite::Result<RunBrief> {
     Ok(RunBrief {
         run: id(row, 0, RunId::from_slice)?,
         agent: agent(row, 1)?,
+        agent_name: maybe_word(row, 7, |text| Some(text.into()))?,
         ordinal: count(row, 3)?,
         status: word(row, 4, RunStatus::parse)?,
         epoch: maybe_epoch(row, 5)?,
@@ -80,26 +84,27 @@ fn brief(row: &Row<'_>) -> rusqlite::Result<RunBrief> {
     })
 }
 
-fn run(row: &Row<'_>) -> rusqlite::Result<RunRow> {
+pub(super) fn run(row: &Row<'_>) -> rusqlite::Result<RunRow> {
     Ok(RunRow {
         brief: brief(row)?,
-        kind: word(row, 7, MessageKind::parse)?,
-        dedupe: row.get(8)?,
-        manifest: bytes(row, 9)?,
-        context: id(row, 10, BoxId::from_slice)?,
-        output: id(row, 11, BoxId::from_slice)?,
-        state_version: row.get(12)?,
-        state: row.get::<_, Vec<u8>>(13)?.into(),
-        iteration: small(row, 14)?,
-        lineage: lineage(row, 15)?,
-        deliverable: maybe_id(row, 19, ItemId::from_slice)?,
-        created_at: time(row, 20)?,
-        ended_at: maybe_time(row, 21)?,
-        note: row.get::<_, Option<Vec<u8>>>(22)?.map(Into::into),
-        takes: maybe_id(row, 23, RunId::from_slice)?,
-        erase_ms: row.get::<_, Option<i64>>(24)?.map(i64::unsigned_abs),
-        held_ms: count(row, 25)?,
-        follows: maybe_id(row, 26, RunId::from_slice)?,
+        kind: word(row, 8, MessageKind::parse)?,
+        dedupe: row.get(9)?,
+        manifest: bytes(row, 10)?,
+        context: id(row, 11, BoxId::from_slice)?,
+        output: id(row, 12, BoxId::from_slice)?,
+        state_version: row.get(13)?,
+        state: row.get::<_, Vec<u8>>(14)?.into(),
+        iteration: small(row, 15)?,
+        lineage: lineage(row, 16)?,
+        deliverable: maybe_id(row, 20, ItemId::from_slice)?,
+        created_at: time(row, 21)?,
+        ended_at: maybe_time(row, 22)?,
+        note: row.get::<_, Option<Vec<u8>>>(23)?.map(Into::into),
+        takes: maybe_id(row, 24, RunId::from_slice)?,
+        erase_ms: row.get::<_, Option<i64>>(25)?.map(i64::unsigned_abs),
+        held_ms: count(row, 26)?,
+        follows: maybe_id(row, 27, RunId::from_slice)?,
+        unlisted: row.get(28)?,
     })
 }
 

@@ -3,10 +3,11 @@
 use std::path::Path;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, ItemId, Run, RunId, Said, Tenant};
 use windlass_ports::{
-    BoxView, CallView, ConversationView, Edge, HeadView, InboxView, Item, JournalEntry, KeptAnswer, NodeId, OpenRequest, Page, Part,
-    Passage, RequestHash, RunView, StoreError, Views,
+    AgentSummary, BoxView, CallView, ConversationView, Edge, HeadView, InboxView, Item, JournalEntry, KeptAnswer, NodeId, OpenRequest,
+    Page, Part, Passage, RequestHash, RunPage, RunScan, RunView, StoreError, Views,
 };
 
 use super::{
@@ -15,8 +16,8 @@ use super::{
     statements::{Manifests, SqliteRows},
 };
 use crate::{
-    edges, reading,
-    rows::{Reads, RequestReads},
+    edges, listing, reading,
+    rows::{ListReads, Reads, RequestReads},
     verbs,
 };
 
@@ -94,6 +95,21 @@ macro_rules! views_over_readers {
             async fn run_from(&self, agent: &AgentKey, ordinal: u64) -> Result<Option<RunView>, StoreError> {
                 let agent = agent.clone();
                 self.readers.read(move |rows| reading::run_from(rows, &agent, ordinal)).await
+            }
+
+            async fn scan_runs(&self, tenant: &Tenant, scan: &RunScan) -> Result<RunPage, StoreError> {
+                let (tenant, scan) = (tenant.clone(), scan.clone());
+                self.readers.read(move |rows| listing::scan_runs(rows, &tenant, &scan)).await
+            }
+
+            async fn agent_names(&self, tenant: &Tenant, after: &str, limit: usize) -> Result<Vec<AgentSummary>, StoreError> {
+                let (tenant, after) = (tenant.clone(), after.to_owned());
+                self.readers.read(move |rows| rows.agent_names(&tenant, &after, limit)).await
+            }
+
+            async fn instruction(&self, tenant: &Tenant, id: BoxId) -> Result<Option<Bytes>, StoreError> {
+                let tenant = tenant.clone();
+                self.readers.read(move |rows| rows.instruction(&tenant, id)).await
             }
 
             async fn journal(&self, tenant: &Tenant, run: RunId, from: u64, limit: usize) -> Result<Vec<JournalEntry>, StoreError> {

@@ -1,7 +1,7 @@
 //! The statements that change rows.
 
 use rusqlite::params;
-use windlass_kernel::{AgentKey, BoxId, CallNumber, Epoch, ItemId, NewItem, RunId, Tenant, Timestamp};
+use windlass_kernel::{AgentKey, AgentName, BoxId, CallNumber, Epoch, ItemId, NewItem, RunId, Tenant, Timestamp};
 use windlass_ports::{Guard, MessageId, NodeId, PinnedManifest, codec};
 
 use super::{columns::int, prepared::Prepared, statements::SqliteRows};
@@ -104,9 +104,9 @@ impl<P: Prepared> Rows for SqliteRows<P> {
     fn insert_run(&mut self, run: &RunRow) -> Outcome<()> {
         let sql = "INSERT INTO runs (run, tenant, agent, ordinal, status, epoch, message, kind, dedupe, manifest, context, output,
                                      state_version, state, iteration, trace, parent_step, source, depth, deliverable, created_at, ended_at,
-                                     note, takes, erase_ms, held_ms, follows)
+                                     note, takes, erase_ms, held_ms, follows, agent_name, unlisted)
                    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24,
-                           ?25, ?26, ?27)";
+                           ?25, ?26, ?27, ?28, ?29)";
         let params = params![
             run.brief.run.as_bytes(),
             run.brief.agent.tenant.as_str(),
@@ -135,6 +135,8 @@ impl<P: Prepared> Rows for SqliteRows<P> {
             run.erase_ms.map(int),
             int(run.held_ms),
             run.follows.as_ref().map(RunId::as_bytes),
+            run.brief.agent_name.as_ref().map(AgentName::as_str),
+            run.unlisted,
         ];
         self.change(sql, params).map(drop)
     }
@@ -293,7 +295,8 @@ impl<P: Prepared> Rows for SqliteRows<P> {
 
     fn move_call(&mut self, run: RunId, call: CallNumber, moved: CallMove) -> Outcome<()> {
         let sql = "UPDATE calls SET status = ?3, result = coalesce(?4, result), deadline = coalesce(?5, deadline), lease_until = NULL,
-                          claim_key = NULL, worker = CASE WHEN ?3 = 'waiting' THEN NULL ELSE worker END
+                          claim_key = NULL, worker = CASE WHEN ?3 = 'waiting' THEN NULL ELSE worker END,
+                          attempt = attempt + (?3 = 'started')
                    WHERE run = ?1 AND call = ?2";
         let result = moved.result.as_ref().map(ItemId::as_bytes);
         let params = params![run.as_bytes(), call.0, moved.status.as_str(), result, moved.deadline.map(|at| at.0)];

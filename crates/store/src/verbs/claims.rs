@@ -116,8 +116,10 @@ fn rearm_heads<R: Rows + ?Sized>(rows: &mut R, calls: &[CallRow], now: Timestamp
 fn claimed<R: Reads + ?Sized>(rows: &R, call: &CallRow) -> Outcome<ClaimedCall> {
     let epoch: Epoch = rows.head(&call.agent)?.ok_or_else(|| is_missing("the head of a call"))?.epoch;
     let item = rows.item(&call.agent.tenant, call.item)?.ok_or_else(|| is_missing("the content of a call"))?;
+    let run = rows.run_brief(call.run)?.ok_or_else(|| is_missing("the run of a call"))?;
     Ok(ClaimedCall {
         agent: call.agent.clone(),
+        agent_name: run.agent_name,
         run: call.run,
         call: call.call,
         epoch,

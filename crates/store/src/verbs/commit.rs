@@ -308,7 +308,11 @@ fn write_calls<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, commit: &Commit
             }
         }
     }
-    made.values().try_for_each(|row| rows.insert_call(row))?;
+    // A call that a server runs is started with this commit, unless the same commit has its result already.
+    for row in made.values_mut() {
+        row.attempt = u32::from(row.status == CallStatus::Started);
+        rows.insert_call(row)?;
+    }
     moves.into_iter().try_for_each(|(call, moved)| rows.move_call(commit.run, call, moved))
 }
 

@@ -218,12 +218,21 @@ fn unentered(new: &NewRun, status: RunStatus, epoch: Option<Epoch>) -> RunChange
 
 fn run_row(new: &NewRun, message: MessageId, ordinal: u64, change: RunChange) -> RunRow {
     RunRow {
-        brief: RunBrief { run: new.run, agent: new.agent.clone(), ordinal, status: change.status, epoch: change.epoch, message },
+        brief: RunBrief {
+            run: new.run,
+            agent: new.agent.clone(),
+            agent_name: new.agent_name.clone(),
+            ordinal,
+            status: change.status,
+            epoch: change.epoch,
+            message,
+        },
         kind: new.kind,
         dedupe: new.dedupe.clone(),
         manifest: new.manifest.hash,
         note: new.note.clone(),
         erase_ms: erase_ms(new.erase_ms),
+        unlisted: new.erase_ms.is_some(),
         held_ms: change.held_ms,
         takes: new.takes,
         follows: new.follows,

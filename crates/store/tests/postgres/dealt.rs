@@ -4,11 +4,13 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use windlass_kernel::{BoxId, BoxRange, CallNumber, ConversationId, ItemId, NewItem, Run, Said, Tenant, Timestamp};
 use windlass_ports::{
-    Abandoned, Announcement, BoxView, CallClaim, CallView, ClaimedCall, Commit, Committed, ConversationChange, ConversationView, Conversed,
-    Edge, GivenUp, Guard, HeadView, InboxView, Item, JournalEntry, KeptAnswer, LostRequest, MessageId, NewReport, NewRun, NodeId,
-    OpenRequest, OutboxRow, Page, Part, Passage, ReaderRecord, RequestHash, RunView, Views, Withdrawn,
+    Abandoned, AgentSummary, Announcement, BoxView, CallClaim, CallView, ClaimedCall, Commit, Committed, ConversationChange,
+    ConversationView, Conversed, Edge, GivenUp, Guard, HeadView, InboxView, Item, JournalEntry, KeptAnswer, LostRequest, MessageId,
+    NewReport, NewRun, NodeId, OpenRequest, OutboxRow, Page, Part, Passage, ReaderRecord, RequestHash, RunPage, RunScan, RunView, Views,
+    Withdrawn,
 };
 
 use super::*;
@@ -110,6 +112,9 @@ deal! { Views {
     range_items(tenant: &Tenant, range: BoxRange) -> Vec<Item>;
     inbox(agent: &AgentKey, page: Page) -> Vec<InboxView>;
     edges(agent: &AgentKey, page: Page) -> Vec<Edge>;
+    scan_runs(tenant: &Tenant, scan: &RunScan) -> RunPage;
+    agent_names(tenant: &Tenant, after: &str, limit: usize) -> Vec<AgentSummary>;
+    instruction(tenant: &Tenant, id: BoxId) -> Option<Bytes>;
 } }
 
 async fn make(options: StoreOptions) -> Subject {

@@ -51,7 +51,7 @@ const MODEL: Keys = Keys {
 };
 const TOOLS: Keys = Keys { known: &["external", "mcp"], later: &[] };
 const EXTERNAL: Keys = Keys { known: &["name", "description", "parameters", "effect", "after_execution", "deadline"], later: &[] };
-const AGENT: Keys = Keys { known: &["policy", "model", "instructions", "tools", "budgets"], later: &[] };
+const AGENT: Keys = Keys { known: &["policy", "model", "instructions", "tools", "budgets", "serial"], later: &[] };
 const BUDGETS: Keys = Keys { known: &["iterations", "calls", "tokens", "wall_time"], later: &[] };
 const RESPONSES: Keys =
     Keys { known: &["status", "store_false", "memory_bytes", "join_s", "erase_s", "heartbeat", "socket_limit"], later: &[] };
@@ -430,6 +430,7 @@ fn read_agent(mut section: Section, models: &[Model], tools: &[&str], limits: &L
             Some(field) => read_budgets(field.section(&BUDGETS)?, limits)?,
             None => default_budgets(limits),
         },
+        serial: section.read_or("serial", false, Field::flag)?,
     })
 }
 

@@ -100,7 +100,7 @@ impl Stage {
 
     /// An agent with budgets of its own.
     pub fn with_budgets(mut self, name: &str, budgets: Budgets) -> Self {
-        let spec = AgentSpec { policy: PolicyName::Respond, model: None, instructions: None, tools: Vec::new(), budgets };
+        let spec = AgentSpec { policy: PolicyName::Respond, model: None, instructions: None, tools: Vec::new(), budgets, serial: false };
         self.agents.insert(name.into(), spec);
         self
     }

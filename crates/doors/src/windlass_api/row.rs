@@ -1,0 +1,81 @@
+//! A run as one row of a list. The page of a single run shows the same facts.
+
+use serde_json::{Value, json};
+use windlass_engine::{RunEntry, Wait};
+use windlass_kernel::{EndReason, Phase, Progress, Run, TaskStatus};
+use windlass_ports::{MessageKind, RunView};
+
+use crate::{responses, spelling::moment};
+
+/// One run. A fact that is not known is null: cost and lineage are not recorded yet, and a run that cannot be read shows what its row has.
+pub(super) fn row(entry: &RunEntry) -> Value {
+    let run = &entry.run;
+    let view = run.view.as_ref();
+    let outcome = view.and_then(|view| outcome(&view.state.phase));
+    json!({
+        "run_id": run.id,
+        "agent_id": run.agent_name.as_ref().unwrap_or(&run.agent.agent),
+        "door": view.and_then(door),
+        "title": entry.title,
+        "state": entry.state.as_str(),
+        "task_status": outcome.map(|(status, _)| status),
+        "end_reason": outcome.map(|(_, reason)| reason),
+        "wait": entry.wait.as_ref().map(wait),
+        "iteration": view.map(|view| view.state.iteration),
+        "calls": view.map(|view| calls(&view.state)),
+        "usage": view.map(|view| usage(&view.state)),
+        "cost_usd": null,
+        "model": view.map(|view| &view.manifest.model),
+        "parent_run_id": null,
+        "fork_of": null,
+        "created_at": moment(run.created_at),
+        "started_at": view.and_then(|view| view.state.started_at).map(moment),
+        "ended_at": run.ended_at.map(moment),
+    })
+}
+
+/// Why a run waits.
+pub(super) fn wait(wait: &Wait) -> Value {
+    json!({
+        "kind": wait.kind.as_str(),
+        "what": wait.what,
+        "since": wait.since.map(moment),
+        "until": wait.until.map(moment),
+    })
+}
+
+/// Which API the run came through, as far as its record says.
+fn door(view: &RunView) -> Option<&'static str> {
+    if view.note.as_deref().is_some_and(responses::is_response) {
+        return Some("responses");
+    }
+    match view.kind {
+        // A response always has a note of its API, until it is erased, and then no list has it.
+        MessageKind::Turn | MessageKind::UiAction => Some("agents"),
+        MessageKind::ToolResult | MessageKind::Timeout | MessageKind::Stop | MessageKind::Answer => None,
+    }
+}
+
+fn calls(run: &Run) -> Value {
+    let count = |wanted: Progress| run.calls().iter().filter(|call| call.progress == wanted).count();
+    json!({ "made": run.calls_used, "open": count(Progress::Open), "parked": count(Progress::Parked) })
+}
+
+fn usage(run: &Run) -> Value {
+    json!({
+        "in": run.usage.tokens_in,
+        "out": run.usage.tokens_out,
+        "cached": run.usage.cached,
+        "cache_written": null,
+        "reasoning": run.usage.reasoning,
+        "lost": run.lost,
+    })
+}
+
+/// How a run ended, if it has.
+pub(super) fn outcome(phase: &Phase) -> Option<(TaskStatus, &EndReason)> {
+    match phase {
+        Phase::Ended { status, reason } => Some((*status, reason)),
+        Phase::Accepted | Phase::Thinking { .. } | Phase::Waiting { .. } => None,
+    }
+}

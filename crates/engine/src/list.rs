@@ -1,0 +1,362 @@
+//! Lists of runs: which runs match, what state each is in, and why it waits.
+
+use windlass_kernel::{
+    AgentName, Event, HeadStatus, OpenCall, ParkReason, Phase, Progress, Route, Run, RunId, TaskStatus, Tenant, Timestamp,
+};
+use windlass_ports::{JournalEntry, ListedRun, RunScan, RunSet, RunStatus, RunView, StoreError};
+
+use crate::engine::Engine;
+
+/// Rows that one request reads at the most. A filter that few runs match gives short pages, with a cursor to go on from.
+const ROWS_READ_MAX: usize = 2_000;
+/// Rows that are read at once.
+const ROWS_AT_ONCE: usize = 200;
+/// Ids are made by a server's clock and times are told by the store's: the two may differ by this much.
+const CLOCK_SKEW_MS: u64 = 60_000;
+/// Journal entries that are searched for when a wait began.
+const TAIL_ENTRIES: u64 = 32;
+/// Tools that are named by what a run waits for.
+const TOOLS_NAMED_MAX: usize = 3;
+
+/// What a run is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunState {
+    /// It waits for its turn behind another run of its head.
+    Queued,
+    /// The model is asked, or will be after a pause.
+    Thinking,
+    /// Tool calls are being run.
+    Waiting,
+    /// A person has to decide something.
+    Parked,
+    /// It is over.
+    Ended,
+}
+
+impl RunState {
+    /// All of them.
+    pub const ALL: [RunState; 5] = [RunState::Queued, RunState::Thinking, RunState::Waiting, RunState::Parked, RunState::Ended];
+
+    /// The state as APIs spell it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            RunState::Queued => "queued",
+            RunState::Thinking => "thinking",
+            RunState::Waiting => "waiting",
+            RunState::Parked => "parked",
+            RunState::Ended => "ended",
+        }
+    }
+
+    /// Reads what `as_str` wrote.
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.as_str() == text)
+    }
+
+    /// The state of a run.
+    pub fn of(status: RunStatus, run: &Run) -> Self {
+        match (&run.phase, status) {
+            (Phase::Ended { .. }, _) | (_, RunStatus::Ended) => RunState::Ended,
+            (_, RunStatus::Queued) => RunState::Queued,
+            (_, RunStatus::Active) if run.has_parked() => RunState::Parked,
+            (Phase::Accepted | Phase::Thinking { .. }, RunStatus::Active) => RunState::Thinking,
+            (Phase::Waiting { .. }, RunStatus::Active) => RunState::Waiting,
+        }
+    }
+
+    /// The state of a run on a list. One that cannot be read is a person's to decide on.
+    pub fn of_listed(run: &ListedRun) -> Self {
+        match (&run.view, run.status) {
+            (Some(view), status) => Self::of(status, &view.state),
+            (None, RunStatus::Ended) => RunState::Ended,
+            (None, RunStatus::Queued) => RunState::Queued,
+            (None, RunStatus::Active) => RunState::Parked,
+        }
+    }
+}
+
+/// Why a run waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitKind {
+    /// For the runs before it.
+    Queued,
+    /// For the pause before the next try of a model call.
+    ModelRetry,
+    /// For calls that the server runs.
+    ToolCall,
+    /// For calls that a worker claims and reports.
+    ExternalCall,
+    /// For a person: it is unknown whether a write took effect.
+    UnknownOutcome,
+    /// For a person: the run has lost too many servers.
+    OwnersLost,
+    /// For a person: a step of the run panicked.
+    Panicked,
+    /// For a person: what is stored of the run cannot be read.
+    Unreadable,
+}
+
+impl WaitKind {
+    /// The kind as APIs spell it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            WaitKind::Queued => "queued",
+            WaitKind::ModelRetry => "model_retry",
+            WaitKind::ToolCall => "tool_call",
+            WaitKind::ExternalCall => "external_call",
+            WaitKind::UnknownOutcome => "unknown_outcome",
+            WaitKind::OwnersLost => "owners_lost",
+            WaitKind::Panicked => "panicked",
+            WaitKind::Unreadable => "unreadable",
+        }
+    }
+}
+
+/// What a run waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wait {
+    /// Why.
+    pub kind: WaitKind,
+    /// The tools, the model or the run that it waits for.
+    pub what: Option<String>,
+    /// Since when, if the record says.
+    pub since: Option<Timestamp>,
+    /// When the wait ends by itself.
+    pub until: Option<Timestamp>,
+}
+
+/// Which runs a list has.
+#[derive(Clone, Debug, Default)]
+pub struct RunFilter {
+    /// In this state.
+    pub state: Option<RunState>,
+    /// Of the agent of this name.
+    pub agent: Option<AgentName>,
+    /// Ended like this.
+    pub outcome: Option<TaskStatus>,
+    /// Accepted at this time or later.
+    pub since: Option<Timestamp>,
+    /// Accepted before this time.
+    pub until: Option<Timestamp>,
+    /// Whose id, agent or instruction contains this text, in any case.
+    pub text: Option<String>,
+    /// Older than this run.
+    pub after: Option<RunId>,
+    /// At most this many.
+    pub limit: usize,
+}
+
+/// A run on a list, with what it waits for and the beginning of what it was asked.
+#[derive(Clone, Debug)]
+pub struct RunEntry {
+    /// The run.
+    pub run: ListedRun,
+    /// Its state.
+    pub state: RunState,
+    /// Why it waits, if it does.
+    pub wait: Option<Wait>,
+    /// The first line of its newest instruction.
+    pub title: Option<String>,
+}
+
+/// A page of a list.
+#[derive(Clone, Debug)]
+pub struct RunList {
+    /// The runs, newest first.
+    pub runs: Vec<RunEntry>,
+    /// Where the next page begins, if there may be one.
+    pub next: Option<RunId>,
+}
+
+impl Engine {
+    /// The runs of a tenant that match a filter, newest first.
+    pub async fn list_runs(&self, tenant: &Tenant, filter: &RunFilter) -> Result<RunList, StoreError> {
+        let set = match (&filter.agent, filter.state) {
+            (Some(agent), _) => RunSet::Named(agent.clone()),
+            (None, Some(RunState::Queued | RunState::Thinking | RunState::Waiting | RunState::Parked)) => RunSet::Open,
+            (None, Some(RunState::Ended) | None) => RunSet::All,
+        };
+        let mut below = lesser(filter.after, filter.until.map(|until| first_id_at(until.plus_ms(CLOCK_SKEW_MS))));
+        let (mut found, mut read) = (Vec::new(), 0);
+        loop {
+            let wanted = (filter.limit - found.len()).max(1);
+            let limit = if filter.is_narrow() { ROWS_AT_ONCE } else { wanted };
+            let page = self.views().scan_runs(tenant, &RunScan { set: set.clone(), below, limit }).await?;
+            read += limit;
+            for run in page.runs {
+                below = Some(run.id);
+                if is_too_old(&run, filter) {
+                    return Ok(RunList { runs: found, next: None });
+                }
+                if let Some(entry) = self.entry(tenant, run, filter).await? {
+                    found.push(entry);
+                }
+                if found.len() == filter.limit {
+                    return Ok(RunList { runs: found, next: below });
+                }
+            }
+            match page.next {
+                None => return Ok(RunList { runs: found, next: None }),
+                Some(next) if read >= ROWS_READ_MAX => return Ok(RunList { runs: found, next: Some(next) }),
+                Some(next) => below = Some(next),
+            }
+        }
+    }
+
+    /// One run as a list shows it.
+    pub async fn run_entry(&self, tenant: &Tenant, view: RunView) -> Result<RunEntry, StoreError> {
+        let title = self.title(tenant, &view).await?;
+        let run = ListedRun {
+            id: view.id,
+            agent: view.agent.clone(),
+            agent_name: view.agent_name.clone(),
+            status: view.status,
+            created_at: view.created_at,
+            ended_at: view.ended_at,
+            view: Some(view),
+        };
+        let wait = self.wait(tenant, &run).await?;
+        Ok(RunEntry { state: RunState::of_listed(&run), run, wait, title })
+    }
+
+    /// The entry of a run that matches the filter. What costs a question is asked last.
+    async fn entry(&self, tenant: &Tenant, run: ListedRun, filter: &RunFilter) -> Result<Option<RunEntry>, StoreError> {
+        let state = RunState::of_listed(&run);
+        let outcome = run.view.as_ref().and_then(|view| outcome(&view.state));
+        let is_match = filter.state.is_none_or(|wanted| wanted == state)
+            && filter.outcome.is_none_or(|wanted| outcome == Some(wanted))
+            && filter.since.is_none_or(|since| run.created_at >= since)
+            && filter.until.is_none_or(|until| run.created_at < until);
+        if !is_match {
+            return Ok(None);
+        }
+        let title = match &run.view {
+            Some(view) => self.title(tenant, view).await?,
+            None => None,
+        };
+        if filter.text.as_deref().is_some_and(|text| !contains(&run, title.as_deref(), text)) {
+            return Ok(None);
+        }
+        let wait = self.wait(tenant, &run).await?;
+        Ok(Some(RunEntry { run, state, wait, title }))
+    }
+
+    async fn title(&self, tenant: &Tenant, view: &RunView) -> Result<Option<String>, StoreError> {
+        let content = self.views().instruction(tenant, view.state.context.id).await?;
+        Ok(content.and_then(|content| crate::title::title(&content)))
+    }
+
+    async fn wait(&self, tenant: &Tenant, run: &ListedRun) -> Result<Option<Wait>, StoreError> {
+        let Some(view) = &run.view else {
+            let is_open = run.status != RunStatus::Ended;
+            return Ok(is_open.then_some(Wait { kind: WaitKind::Unreadable, what: None, since: None, until: None }));
+        };
+        if RunState::of(view.status, &view.state) == RunState::Queued {
+            let head = self.views().head(&view.agent).await?;
+            let before = head.filter(|head| head.status != HeadStatus::Idle).and_then(|head| head.run);
+            let what = before.filter(|before| *before != view.id).map(|run| run.to_string());
+            return Ok(Some(Wait { kind: WaitKind::Queued, what, since: Some(view.created_at), until: None }));
+        }
+        let Some(wait) = wait_of(view, self.now()) else { return Ok(None) };
+        let from = view.state.next_number.saturating_sub(TAIL_ENTRIES);
+        let tail = self.views().journal(tenant, view.id, from, TAIL_ENTRIES as usize).await?;
+        Ok(Some(Wait { since: began(wait.kind, &tail), ..wait }))
+    }
+}
+
+impl RunFilter {
+    /// Whether runs of the set that is read may not match.
+    fn is_narrow(&self) -> bool {
+        self.state.is_some() || self.outcome.is_some() || self.text.is_some() || self.since.is_some() || self.until.is_some()
+    }
+}
+
+/// What an active run waits for, as its state says.
+fn wait_of(view: &RunView, now: Timestamp) -> Option<Wait> {
+    let wait = |kind, what, until| Some(Wait { kind, what, since: None, until });
+    match view.state.parked {
+        Some(ParkReason::OwnersLost) => return wait(WaitKind::OwnersLost, None, None),
+        Some(ParkReason::Panicked) => return wait(WaitKind::Panicked, None, None),
+        None => {}
+    }
+    match &view.state.phase {
+        Phase::Thinking { not_before: Some(at), .. } if *at > now => {
+            wait(WaitKind::ModelRetry, Some(view.manifest.model.clone()), Some(*at))
+        }
+        Phase::Waiting { calls } => {
+            let of = |is_wanted: &dyn Fn(&OpenCall) -> bool| tools(calls.iter().filter(|call| is_wanted(call)));
+            let until = view.state.resume_deadline();
+            let is_open = |call: &OpenCall, route: Route| call.progress == Progress::Open && call.route == route;
+            let parked = of(&|call| call.progress == Progress::Parked);
+            let external = of(&|call| is_open(call, Route::External));
+            let own = of(&|call| is_open(call, Route::InProcess));
+            match (parked, external, own) {
+                (Some(tools), _, _) => wait(WaitKind::UnknownOutcome, Some(tools), None),
+                (None, Some(tools), _) => wait(WaitKind::ExternalCall, Some(tools), until),
+                (None, None, Some(tools)) => wait(WaitKind::ToolCall, Some(tools), until),
+                (None, None, None) => None,
+            }
+        }
+        Phase::Thinking { .. } | Phase::Accepted | Phase::Ended { .. } => None,
+    }
+}
+
+/// The names of the called tools, a few of them. `None` if there is no call.
+fn tools<'a>(calls: impl Iterator<Item = &'a OpenCall>) -> Option<String> {
+    let mut names: Vec<&str> = calls.map(|call| call.tool.as_str()).collect();
+    names.dedup();
+    let more = names.len().saturating_sub(TOOLS_NAMED_MAX);
+    names.truncate(TOOLS_NAMED_MAX);
+    let text = names.join(", ");
+    match (names.is_empty(), more) {
+        (true, _) => None,
+        (false, 0) => Some(text),
+        (false, more) => Some(format!("{text} and {more} more")),
+    }
+}
+
+/// When a wait of that kind began, as the last entries of the journal say.
+fn began(kind: WaitKind, tail: &[JournalEntry]) -> Option<Timestamp> {
+    let begins = |event: &Event| match kind {
+        WaitKind::ModelRetry => matches!(event, Event::AttemptFailed { .. }),
+        WaitKind::ToolCall | WaitKind::ExternalCall => {
+            matches!(event, Event::Replied { .. } | Event::CallsTaken { .. } | Event::ActionStarted { .. })
+        }
+        WaitKind::UnknownOutcome => matches!(event, Event::CallParked { .. }),
+        WaitKind::OwnersLost | WaitKind::Panicked => matches!(event, Event::Parked { .. }),
+        WaitKind::Queued | WaitKind::Unreadable => false,
+    };
+    tail.iter().rev().find(|entry| begins(&entry.event)).map(|entry| entry.at)
+}
+
+/// How a run ended, if it has.
+fn outcome(run: &Run) -> Option<TaskStatus> {
+    match &run.phase {
+        Phase::Ended { status, .. } => Some(*status),
+        Phase::Accepted | Phase::Thinking { .. } | Phase::Waiting { .. } => None,
+    }
+}
+
+fn contains(run: &ListedRun, title: Option<&str>, text: &str) -> bool {
+    let text = text.to_lowercase();
+    let is_in = |place: &str| place.to_lowercase().contains(&text);
+    run.id.to_string().contains(&text) || run.agent_name.as_ref().is_some_and(|name| is_in(name.as_str())) || title.is_some_and(is_in)
+}
+
+/// Whether the run, and with it every older one, came before the time from which on runs are wanted.
+fn is_too_old(run: &ListedRun, filter: &RunFilter) -> bool {
+    filter.since.is_some_and(|since| run.created_at.plus_ms(CLOCK_SKEW_MS) < since)
+}
+
+/// The lowest id that can be given at a time: ids begin with the milliseconds at which they were made.
+fn first_id_at(at: Timestamp) -> RunId {
+    let ms = u64::try_from(at.0).unwrap_or(0).min((1 << 48) - 1);
+    RunId(uuid::Uuid::from_u128(u128::from(ms) << 80))
+}
+
+fn lesser(a: Option<RunId>, b: Option<RunId>) -> Option<RunId> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}

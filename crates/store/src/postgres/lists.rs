@@ -1,0 +1,77 @@
+//! The statements that lists are read with, in PostgreSQL.
+
+use bytes::Bytes;
+use tokio_postgres::types::ToSql;
+use windlass_kernel::{BoxId, RunId, Tenant};
+use windlass_ports::{AgentSummary, RUNS_COUNTED_MAX, RunScan, RunSet};
+
+use super::{
+    columns::{Columns, Text, limit as as_limit},
+    fetch::{Answered, first, keyed, rows},
+    question::{Answer, Question},
+    session::Session,
+    sheet::Sheet,
+};
+use crate::rows::{ListReads, Outcome, RunRow};
+
+/// Above every run's id.
+const NO_BOUND: [u8; 17] = [0xff; 17];
+
+impl ListReads for Sheet<'_> {
+    fn scan_runs(&self, tenant: &Tenant, scan: &RunScan) -> Outcome<Vec<RunRow>> {
+        self.ask(Question::Runs(tenant.clone(), scan.clone()))?.runs()
+    }
+
+    fn agent_names(&self, tenant: &Tenant, after: &str, limit: usize) -> Outcome<Vec<AgentSummary>> {
+        self.ask(Question::AgentNames { tenant: tenant.clone(), after: after.to_owned(), limit })?.agent_names()
+    }
+
+    fn instruction(&self, tenant: &Tenant, id: BoxId) -> Outcome<Option<Bytes>> {
+        self.ask(Question::Instruction(tenant.clone(), id))?.instruction()
+    }
+}
+
+pub(super) async fn runs(session: &Session, kind: Vec<Question>) -> Answered {
+    let mut answered = Vec::with_capacity(kind.len());
+    for question in kind {
+        let Question::Runs(tenant, scan) = &question else { continue };
+        let below = scan.below.as_ref().map_or(NO_BOUND.as_slice(), |run| RunId::as_bytes(run));
+        let (whose, limit) = (Text(tenant.as_str()), as_limit(scan.limit));
+        let params: [&(dyn ToSql + Sync); 3] = [&whose, &below, &limit];
+        let found = match &scan.set {
+            RunSet::All => rows(session, &session.statements.listed_runs, &params, Columns::run).await?,
+            RunSet::Open => rows(session, &session.statements.unended_runs, &params, Columns::run).await?,
+            RunSet::Named(name) => {
+                let name = Text(name.as_str());
+                let params: [&(dyn ToSql + Sync); 4] = [&whose, &below, &limit, &name];
+                rows(session, &session.statements.named_runs, &params, Columns::run).await?
+            }
+        };
+        answered.push((question, Answer::Runs(found)));
+    }
+    Ok(answered)
+}
+
+pub(super) async fn agent_names(session: &Session, kind: Vec<Question>) -> Answered {
+    let mut answered = Vec::with_capacity(kind.len());
+    for question in kind {
+        let Question::AgentNames { tenant, after, limit } = &question else { continue };
+        let (whose, after) = (Text(tenant.as_str()), Text(after));
+        let params: [&(dyn ToSql + Sync); 4] = [&whose, &after, &as_limit(*limit), &as_limit(RUNS_COUNTED_MAX)];
+        let found = rows(session, &session.statements.agent_names, &params, Columns::agent_summary).await?;
+        answered.push((question, Answer::AgentNames(found)));
+    }
+    Ok(answered)
+}
+
+pub(super) async fn instructions(session: &Session, kind: Vec<Question>) -> Answered {
+    let (mut tenants, mut boxes) = (Vec::with_capacity(kind.len()), Vec::with_capacity(kind.len()));
+    for question in &kind {
+        if let Question::Instruction(tenant, id) = question {
+            tenants.push(Text(tenant.as_str()));
+            boxes.push(id.as_bytes().as_slice());
+        }
+    }
+    let found = keyed(session, &session.statements.instructions, &[&tenants, &boxes], kind.len(), Columns::content).await?;
+    first(kind, found, Answer::Instruction)
+}

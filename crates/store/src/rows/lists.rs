@@ -1,0 +1,18 @@
+//! The statements that lists are read with.
+
+use bytes::Bytes;
+use windlass_kernel::{BoxId, Tenant};
+use windlass_ports::{AgentSummary, RunScan};
+
+use super::{Outcome, RunRow};
+
+/// What a database can be asked for lists.
+pub trait ListReads {
+    /// Runs of a set, newest first, at most `scan.limit`. Rows that a list leaves out may be among them: the reader drops them, and
+    /// goes on below the last row.
+    fn scan_runs(&self, tenant: &Tenant, scan: &RunScan) -> Outcome<Vec<RunRow>>;
+    /// Names of agents that have listed runs, in order, after a name.
+    fn agent_names(&self, tenant: &Tenant, after: &str, limit: usize) -> Outcome<Vec<AgentSummary>>;
+    /// The first `INSTRUCTION_BYTES_MAX` bytes of the newest instruction among the last `INSTRUCTION_ITEMS_MAX` items of a box.
+    fn instruction(&self, tenant: &Tenant, id: BoxId) -> Outcome<Option<Bytes>>;
+}
