@@ -134,9 +134,9 @@ pub(super) fn mcp_call(id: &str, call: &content::Call, manifest: &Manifest, argu
 pub(super) fn mcp_list_tools(id: &str, label: &str, manifest: &Manifest) -> Value {
     let offered = manifest.tools.iter().filter_map(|tool| {
         let remote = tool.remote.as_ref().filter(|remote| remote.server == label)?;
-        Some(json!({ "name": remote.name, "description": tool.description, "input_schema": tool.parameters, "annotations": null }))
+        Some(json!({ "name": remote.name, "description": tool.description, "input_schema": tool.parameters }))
     });
-    json!({ "type": "mcp_list_tools", "id": id, "server_label": label, "tools": offered.collect::<Vec<_>>(), "error": null })
+    json!({ "type": "mcp_list_tools", "id": id, "server_label": label, "tools": offered.collect::<Vec<_>>() })
 }
 
 /// What a call brought.
