@@ -22,6 +22,7 @@ mod limits;
 mod providers;
 mod put_back;
 mod reasoning;
+mod repeats;
 mod socket_cuts;
 mod sockets;
 mod stage;

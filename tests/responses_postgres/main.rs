@@ -41,6 +41,8 @@ mod providers;
 mod put_back;
 #[path = "../responses/reasoning.rs"]
 mod reasoning;
+#[path = "../responses/repeats.rs"]
+mod repeats;
 #[path = "../responses/socket_cuts.rs"]
 mod socket_cuts;
 #[path = "../responses/sockets.rs"]

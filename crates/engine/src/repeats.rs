@@ -125,6 +125,10 @@ impl Engine {
         if !view.is_some_and(|view| is_joinable(&view, rule, inner.settings.join_ms)) || !self.wait_until_unread(request.run).await {
             return Ok(None);
         }
+        // What is recorded of the earlier reader is about that one alone, and must not be written after this.
+        if request.node == inner.node {
+            inner.store.flush_readers().await?;
+        }
         // Another server may have been asked the same at the same time.
         if !inner.store.adopt_request(request.clone(), inner.node).await? {
             inner.readers.forget(&request);
@@ -165,6 +169,9 @@ pub(crate) async fn load(inner: &Inner) -> Result<(), StoreError> {
         tracing::warn!(limit = LOST_MAX, "more open requests of lost servers than are read: repetitions of the others start new runs");
     }
     let until = Instant::now() + Duration::from_millis(inner.settings.join_ms);
+    if !lost.is_empty() {
+        tracing::info!(requests = lost.len(), "requests of lost servers can be joined");
+    }
     for request in lost {
         match request.request.left_at {
             None => lock(&inner.readers.lost).insert(request, until),

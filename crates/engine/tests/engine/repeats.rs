@@ -1,5 +1,8 @@
 //! Which repeated create requests join the run of the first one.
 
+use std::sync::atomic::Ordering::SeqCst;
+
+use tokio_util::sync::CancellationToken;
 use windlass_engine::{Engine, JoinGuard, ReaderGuard, Respond, RetryMark, Unread};
 use windlass_kernel::{AgentKey, Budgets, ItemKind, Manifest, Route, RunId, content};
 use windlass_ports::{Lineage, RequestHash, Retry};
@@ -28,6 +31,7 @@ async fn create(engine: &Engine, hash: RequestHash) -> (AgentKey, RunId, ReaderG
         erase_ms: None,
         dedupe: None,
         request: Some(hash),
+        serial: false,
         lineage: Lineage::default(),
     };
     let begun = engine.respond(request).await.unwrap();
@@ -179,4 +183,26 @@ async fn a_request_waits_until_lost_requests_are_known() {
     stage.store.fault(|faults| faults.is_down = false);
     assert_eq!(waiting.await.unwrap(), None);
     assert!(engine.is_ready());
+}
+
+/// Another server takes the word of a marked retry that the earlier reader is gone. Without a mark the lost server's lease decides.
+#[tokio::test(start_paused = true)]
+async fn at_another_server_an_unmarked_repetition_joins_once_the_lease_has_ended() {
+    let stage = hanging().with_settings(|settings| settings.lease_ms = 2_000);
+    stage.store.keeps_leases.store(true, SeqCst);
+    let life = CancellationToken::new();
+    let (first, second) = (stage.mortal(1, Some(life.clone())), stage.engine(2));
+    let (_, run, reader) = create(&first, HASH).await;
+    std::mem::forget(reader);
+    pass_ms(5_000).await;
+    assert_eq!(joins(&second, RetryMark::Unmarked).await, None, "its server lives");
+    life.cancel();
+    pass_ms(1_000).await;
+    assert_eq!(joins(&second, RetryMark::Unmarked).await, None, "its lease holds");
+    pass_ms(3_000).await;
+    assert_eq!(joins(&second, RetryMark::Unmarked).await, Some(run));
+    let third = stage.engine(3);
+    settle().await;
+    assert_eq!(joins(&third, RetryMark::Unmarked).await, None, "the second server has it");
+    assert_eq!(joins(&third, RetryMark::Marked).await, Some(run));
 }
