@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use crate::{names, send, windlass};
 
 /// A running `windlass dev`, and what it printed.
-struct Dev {
+pub(crate) struct Dev {
     child: Child,
     /// Kept open: it is a terminal in life.
     _out: BufReader<ChildStdout>,
@@ -21,7 +21,7 @@ struct Dev {
 }
 
 impl Dev {
-    fn start(folder: &Path) -> Self {
+    pub(crate) fn start(folder: &Path) -> Self {
         let mut command = windlass(folder, &["dev", "--listen", "127.0.0.1:0"]);
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("dev starts");
         let mut out = BufReader::new(child.stdout.take().expect("what it prints is read"));
@@ -33,7 +33,7 @@ impl Dev {
     }
 
     /// What stands behind a word of the table it printed.
-    fn value(&self, name: &str) -> &str {
+    pub(crate) fn value(&self, name: &str) -> &str {
         let found = self.printed.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix("  ").map(str::trim));
         found.unwrap_or_else(|| panic!("{name} is missing: {}", self.printed))
     }

@@ -1,6 +1,7 @@
 //! Windlass: a durable agent engine in one binary. The command line, and the only place where everything meets.
 
 mod bell;
+mod cli;
 mod config;
 mod connections;
 mod demo;
@@ -74,12 +75,14 @@ enum Command {
     },
     /// Lists the points that WINDLASS_CRASH_AT can name.
     CrashPoints,
+    #[command(flatten)]
+    Verb(cli::Verb),
 }
 
 fn main() -> ExitCode {
     use_small_pages();
     match run(Arguments::parse().command) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             eprintln!("windlass: {error:#}");
             ExitCode::FAILURE
@@ -93,31 +96,32 @@ fn use_small_pages() {
     let _ = rustix::thread::disable_transparent_huge_pages(true);
 }
 
-fn run(command: Command) -> anyhow::Result<()> {
+fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
+        Command::Verb(verb) => return Ok(runtime()?.block_on(cli::run(verb))),
         Command::Serve { config, listen, data } => {
             let config = listening(load(config.as_deref())?, listen.as_deref())?;
             serve::log("info");
-            runtime()?.block_on(serve::serve(config, &data, |_| {}))
+            runtime()?.block_on(serve::serve(config, &data, |_| {}))?;
         }
         Command::Dev { listen, data } => {
             let config = listening(load(None)?, listen.as_deref())?;
             // What is printed should stay in sight.
             serve::log("warn");
-            runtime()?.block_on(serve::serve(config, &data, dev::print))
+            runtime()?.block_on(serve::serve(config, &data, dev::print))?;
         }
-        Command::Demo => runtime()?.block_on(demo::demo()),
+        Command::Demo => runtime()?.block_on(demo::demo())?,
         Command::Export { run, config, data, tenant } => {
             let config = load(config.as_deref())?;
-            runtime()?.block_on(export::export(&config.store.place(&data), &tenant, &run))
+            runtime()?.block_on(export::export(&config.store.place(&data), &tenant, &run))?;
         }
         Command::CrashPoints => {
             for name in CrashPoints::names() {
                 println!("{name}");
             }
-            Ok(())
         }
     }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn load(path: Option<&Path>) -> anyhow::Result<Config> {

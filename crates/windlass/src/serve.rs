@@ -17,6 +17,7 @@ use windlass_tools::{Egress, Limits as ToolLimits, Seal, ServerConfig, Servers};
 
 use crate::{
     bell::Bell,
+    cli,
     config::{self, Config, Place, Protocol, Provider, TokenHash},
     connections, storage, token,
     world::OrderedIds,
@@ -80,6 +81,10 @@ pub(crate) async fn serve(config: Config, data: &Path, ready: impl FnOnce(&Ready
     let router = windlass_doors::router(state);
     // Whoever is told that it serves may end it in the same moment.
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    // Only the command line needs it: a folder that cannot be written is no reason not to serve.
+    if let Err(error) = cli::write_server_file(data, address) {
+        tracing::warn!(%error, folder = %data.display(), "server.json cannot be written; `windlass ls` needs --server");
+    }
     tracing::info!(%address, store = %place, model = %config.models[0].name, "serving");
     ready(&Ready { address, place: &place, config: &config, own_token: own_token.as_deref() });
     let stopped = Arc::new(tokio::sync::Notify::new());

@@ -69,6 +69,8 @@ fn a_read_cut_by_a_crash_starts_again_with_the_same_key_and_a_write_waits_for_a_
         pass_ms(1000).await;
         assert_eq!(stage.call_statuses(&a, run).await, [CallStatus::Received, CallStatus::Parked]);
         assert_eq!(stage.tools.starts_of(WRITE), 1);
+        let attempts: Vec<u32> = stage.calls(&a, run).await.iter().map(|call| call.attempt).collect();
+        assert_eq!(attempts, [2, 1], "a call counts how often it was started");
         let looks: Vec<_> = stage.tools.starts().into_iter().filter(|(_, tool)| tool == LOOK).collect();
         assert_eq!(looks.len(), 2);
         assert_eq!(looks[0], looks[1], "the same idempotency key");

@@ -77,6 +77,7 @@ agents:
       Find it.
     tools: [echo, pay]
     budgets: { iterations: 5, calls: 20, tokens: 100000, wall_time: 2h }
+    serial: true
   plain:
 limits:
   max_turns: 7
@@ -226,9 +227,10 @@ fn a_full_file_gives_models_tools_and_agents() {
             instructions: Some("Find it.\n".into()),
             tools: vec!["echo".into(), "pay".into()],
             budgets: Budgets { iterations: 5, calls: Some(20), tokens: Some(100_000), wall_ms: Some(7_200_000) },
+            serial: true,
         }
     );
-    assert_eq!(config.agents["plain"].budgets.iterations, 7);
+    assert_eq!((config.agents["plain"].budgets.iterations, config.agents["plain"].serial), (7, false));
 }
 
 #[test]
