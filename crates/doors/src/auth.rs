@@ -72,6 +72,13 @@ impl Caller {
         self.0.name.clone()
     }
 
+    /// A caller without any rights.
+    #[cfg(test)]
+    pub fn for_tests() -> Self {
+        let token = Token { hash: [0; 32], tenant: "t".into(), scopes: Vec::new(), name: "t".into(), standard_status: None };
+        Caller(Arc::new(token))
+    }
+
     /// The SHA-256 of the token.
     pub fn token_hash(&self) -> &[u8; 32] {
         &self.0.hash

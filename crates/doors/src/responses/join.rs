@@ -303,7 +303,7 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.insert(TURN_METADATA, axum::http::HeaderValue::from_static(r#"{"turn_id":"t"}"#));
         let body = json!({ "input": "hi", "stream": true });
-        let request = Identity::of_request(&headers, body.to_string().as_bytes()).expect("an identity");
+        let request = Identity::of_request(&Caller::for_tests(), &headers, body.to_string().as_bytes()).expect("an identity");
         let mut frame = body;
         frame["type"] = "response.create".into();
         frame["client_metadata"] = json!({ TURN_METADATA: r#"{"turn_id":"t"}"#, "now": 7 });

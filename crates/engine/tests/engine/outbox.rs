@@ -92,6 +92,7 @@ async fn messages_of_a_response_name_its_agent() {
         note: bytes::Bytes::new(),
         erase_ms: None,
         dedupe: None,
+        request: None,
         lineage: Lineage::default(),
     };
     for agent in [Some("clerk".into()), None] {
