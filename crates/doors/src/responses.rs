@@ -11,6 +11,7 @@ mod compaction;
 mod conversations;
 mod create;
 mod error;
+mod failed;
 pub mod fuzzing;
 mod items;
 mod join;

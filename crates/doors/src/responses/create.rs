@@ -13,6 +13,7 @@ use super::{
     body::WireBody,
     chain, conversations,
     error::WireError,
+    failed,
     join::{self, Found, Identity},
     manifest::{self, Pinned},
     note::{Note, Spelling},
@@ -186,7 +187,10 @@ async fn answer(state: &DoorState, create: &Create, taken: Taken) -> Result<Resp
     };
     read.map_err(|error| if is_found_again && matches!(error, ReadError::Gone) { spent() } else { error.into() })?;
     attendance.served();
-    Ok(answer::ok(&object(&reader.made)))
+    match failed::without_output(&reader.made).filter(|_| !create.background) {
+        Some(error) => Err(error),
+        None => Ok(answer::ok(&object(&reader.made))),
+    }
 }
 
 /// The run that a key found again, if this is the request that it was for. One that is gone is not made anew: its calls may have been

@@ -45,6 +45,13 @@ impl Ending {
     }
 }
 
+impl Ending {
+    /// The message of the error that it ended with.
+    pub fn error_message(&self) -> Option<&str> {
+        self.error.as_ref().map(|(_, message)| message.as_str())
+    }
+}
+
 fn limit(kind: BudgetKind) -> &'static str {
     match kind {
         BudgetKind::Iterations => "max_turns",

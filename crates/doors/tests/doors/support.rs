@@ -151,14 +151,18 @@ impl World {
     }
 
     pub fn with(settings: Settings) -> Self {
+        let model = Entry { name: "offline".into(), upstream: None, context: None, model: Arc::new(Scripted::by_words("offline")) };
+        Self::with_models(settings, vec![model])
+    }
+
+    pub fn with_models(settings: Settings, models: Vec<Entry>) -> Self {
         let store = Arc::new(MemoryStore::new(StoreOptions { publish: false }));
         let clock = Arc::new(TestClock(AtomicI64::new(0)));
-        let model = Entry { name: "offline".into(), upstream: None, context: None, model: Arc::new(Scripted::by_words("offline")) };
         let engine = Engine::start(Parts {
             node: store.node(),
             views: store.clone(),
             store,
-            models: Arc::new(Registry::new(vec![model]).unwrap()),
+            models: Arc::new(Registry::new(models).unwrap()),
             roster: roster(),
             servers: None,
             doorbell: None,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::{FutureExt, stream};
-use windlass_kernel::{RequestedCall, Usage};
+use windlass_kernel::{FailureCause, RequestedCall, Usage};
 use windlass_ports::{Model, ModelError, ModelEvent, ModelRequest, ModelStream, Models, Retry, Views};
 
 use super::{Fact, World, node::Node, pass_ms, tools};
@@ -140,5 +140,5 @@ impl SimModel {
 }
 
 fn failure(code: &str, retry: Retry) -> ModelError {
-    ModelError { code: code.into(), message: "it did not work".into(), retry }
+    ModelError { code: code.into(), cause: FailureCause::Other, message: "it did not work".into(), retry }
 }
