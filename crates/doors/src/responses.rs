@@ -13,6 +13,7 @@ mod create;
 mod error;
 mod failed;
 pub mod fuzzing;
+mod hosted;
 mod items;
 mod join;
 mod left;

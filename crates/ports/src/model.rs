@@ -46,8 +46,8 @@ pub trait Models: Send + Sync {
     /// The names there are, `*` among them if every name is taken.
     fn names(&self) -> Vec<String>;
 
-    /// The name a request gets that names none.
-    fn default_name(&self) -> &str;
+    /// The name a request gets that names none. `None` if the only model passes names on and has no name of its own.
+    fn default_name(&self) -> Option<&str>;
 }
 
 /// What a provider sends back.

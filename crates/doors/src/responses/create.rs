@@ -13,7 +13,7 @@ use super::{
     body::WireBody,
     chain, conversations,
     error::WireError,
-    failed,
+    failed, hosted,
     join::{self, Found, Identity},
     manifest::{self, Pinned},
     note::{Note, Spelling},
@@ -147,6 +147,7 @@ pub(super) async fn prepare(state: &DoorState, asked: &Asked<'_>) -> Result<Prep
         background: create.background,
         spelling: spelling(state, caller, headers, create),
         names: create.namespaced.clone(),
+        ignored_tools: hosted::ignored(headers, create)?,
         fingerprint: asked.identity.fingerprint.clone(),
         ..Note::new(create.model.clone().unwrap_or_else(|| manifest.model.clone()), echo(create))
     };

@@ -147,6 +147,12 @@ impl WireError {
         self
     }
 
+    /// Says it in a message of its own.
+    pub fn saying(mut self, message: impl Into<String>) -> Self {
+        self.message = message.into();
+        self
+    }
+
     /// Names it by a code of its own.
     pub fn named(mut self, code: &'static str) -> Self {
         self.code = code;

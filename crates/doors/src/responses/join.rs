@@ -21,7 +21,7 @@ use super::{
 use crate::{DoorState, auth::Caller, request::header_key};
 
 /// Codex's header about the turn that a request is part of.
-const TURN_METADATA: &str = "x-codex-turn-metadata";
+pub(super) const TURN_METADATA: &str = "x-codex-turn-metadata";
 
 /// How many runs of the same request of a turn can be joined: those that failed, or that somebody else reads, are passed over.
 const RUNS_MAX: usize = 16;

@@ -59,8 +59,8 @@ pub(super) async fn calls(
 
 async fn read(state: &DoorState, caller: &Caller, id: Option<RunId>) -> Result<RunView, ApiError> {
     caller.needs(&Scope::RunsRead)?;
-    let id = id.ok_or_else(ApiError::unknown_run)?;
-    state.engine.views().run(caller.tenant(), id).await?.ok_or_else(ApiError::unknown_run)
+    let id = id.ok_or_else(ApiError::no_such_run)?;
+    state.engine.views().run(caller.tenant(), id).await?.ok_or_else(ApiError::no_such_run)
 }
 
 fn described(run: &RunView) -> Value {

@@ -7,6 +7,7 @@ mod bad_input;
 mod calls;
 mod events;
 mod failures;
+mod misuse;
 mod openapi;
 mod rights;
 mod support;

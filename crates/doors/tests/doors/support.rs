@@ -156,6 +156,16 @@ impl World {
     }
 
     pub fn with_models(settings: Settings, models: Vec<Entry>) -> Self {
+        Self::with_roster(settings, models, roster())
+    }
+
+    /// A server whose only agent is `alice`.
+    pub fn closed() -> Self {
+        let model = Entry { name: "offline".into(), upstream: None, context: None, model: Arc::new(Scripted::by_words("offline")) };
+        Self::with_roster(Settings { sweep_ms: 20, ..Settings::default() }, vec![model], roster().closed())
+    }
+
+    fn with_roster(settings: Settings, models: Vec<Entry>, roster: Roster) -> Self {
         let store = Arc::new(MemoryStore::new(StoreOptions { publish: false }));
         let clock = Arc::new(TestClock(AtomicI64::new(0)));
         let engine = Engine::start(Parts {
@@ -163,7 +173,7 @@ impl World {
             views: store.clone(),
             store,
             models: Arc::new(Registry::new(models).unwrap()),
-            roster: roster(),
+            roster,
             servers: None,
             doorbell: None,
             bells: None,

@@ -30,11 +30,11 @@ impl Models for SimModels {
     }
 
     fn names(&self) -> Vec<String> {
-        vec![self.default_name().to_owned()]
+        self.default_name().map(str::to_owned).into_iter().collect()
     }
 
-    fn default_name(&self) -> &str {
-        "model"
+    fn default_name(&self) -> Option<&str> {
+        Some("model")
     }
 }
 

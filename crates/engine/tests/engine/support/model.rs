@@ -175,10 +175,10 @@ impl Models for Only {
     }
 
     fn names(&self) -> Vec<String> {
-        vec![self.default_name().to_owned()]
+        self.default_name().map(str::to_owned).into_iter().collect()
     }
 
-    fn default_name(&self) -> &str {
-        "script"
+    fn default_name(&self) -> Option<&str> {
+        Some("script")
     }
 }
