@@ -142,6 +142,11 @@ fn call_changes(before: &Run, transition: &Transition) -> Vec<(CallNumber, CallC
                 let route = open.iter().find(|open| open.call == *call).map_or(Route::External, |call| call.route);
                 changes.push((*call, CallChange::Moved { status: fresh_status(route), result: None, deadline: Some(*deadline) }));
             }
+            // The new owner starts the calls again that the old one was running; writes are parked by the events that follow.
+            Event::TakenOver { .. } => {
+                let again = open.iter().filter(|call| call.route == Route::InProcess && call.progress == Progress::Open);
+                changes.extend(again.map(|call| moved(call.call, CallStatus::Started, None)));
+            }
             Event::LapStarted { .. } | Event::Ended { .. } => {
                 changes.extend(open.drain(..).map(|call| settle(&call)));
             }
@@ -155,7 +160,6 @@ fn call_changes(before: &Run, transition: &Transition) -> Vec<(CallNumber, CallC
             | Event::Quiet
             | Event::Parked { .. }
             | Event::Unparked
-            | Event::TakenOver { .. }
             | Event::Ignored { .. }
             | Event::BudgetBreached { .. } => {}
         }

@@ -3,15 +3,13 @@
 use std::{
     collections::VecDeque,
     io::{self, Write},
-    pin::Pin,
     sync::{Arc, Mutex, PoisonError},
-    task::{Context, Poll, ready},
     time::Duration,
 };
 
 use tokio::{
-    io::{AsyncBufReadExt, AsyncRead, BufReader, ReadBuf},
-    process::ChildStderr,
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, DuplexStream},
+    process::{ChildStderr, ChildStdout},
     sync::watch,
 };
 
@@ -19,16 +17,17 @@ use tokio::{
 const ERROR_LINES_MAX: usize = 5;
 /// How many bytes of one line are kept.
 const LINE_BYTES_MAX: usize = 400;
-/// How long a message waits for the end of the standard error of a process that has exited. A process that it started may keep the
-/// pipe open.
+/// How much of the standard output is read at once, and waits for the session.
+pub(crate) const BUFFER_BYTES: usize = 16 << 10;
+/// How long a message waits for the end of what a process printed that has exited. A process that it started may keep the pipes open.
 const END_WAIT: Duration = Duration::from_millis(500);
 
 /// What one process has printed so far.
 pub(crate) struct Output {
     first: Mutex<FirstLine>,
     errors: Mutex<VecDeque<String>>,
-    /// Whether the standard error has ended.
-    ended: watch::Sender<bool>,
+    /// How many of the two streams have ended.
+    ended: watch::Sender<u8>,
 }
 
 #[derive(Default)]
@@ -39,7 +38,7 @@ struct FirstLine {
 
 impl Output {
     pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Output { first: Mutex::default(), errors: Mutex::default(), ended: watch::Sender::new(false) })
+        Arc::new(Output { first: Mutex::default(), errors: Mutex::default(), ended: watch::Sender::new(0) })
     }
 
     /// Reads the standard error to its end: every line goes on to our own with the server's label, and the last ones are kept.
@@ -62,7 +61,7 @@ impl Output {
         if !line.is_empty() {
             self.take_error(&label, &line);
         }
-        self.ended.send_replace(true);
+        self.ended.send_modify(|ended| *ended += 1);
     }
 
     fn take_error(&self, label: &str, line: &[u8]) {
@@ -92,36 +91,38 @@ impl Output {
         format!("{errors}{first}")
     }
 
-    /// Waits until the standard error of a process that has exited was read to its end.
+    /// Waits until all that a process printed that has exited was read.
     pub(crate) async fn ended(&self) {
         let mut ended = self.ended.subscribe();
-        let _ = tokio::time::timeout(END_WAIT, ended.wait_for(|ended| *ended)).await;
+        let _ = tokio::time::timeout(END_WAIT, ended.wait_for(|ended| *ended == 2)).await;
     }
 
-    fn take_first(&self, bytes: &[u8]) {
+    /// Passes the standard output on to the session. Its first line is read even if the session is gone by then: a program that exits
+    /// at once may close its input before anything of its output was read.
+    pub(crate) async fn read_output(self: Arc<Self>, mut output: ChildStdout, mut session: DuplexStream) {
+        let mut buffer = vec![0; BUFFER_BYTES];
+        let mut is_open = true;
+        while let Ok(length @ 1..) = output.read(&mut buffer).await {
+            let is_whole = self.take_first(&buffer[..length]);
+            is_open = is_open && session.write_all(&buffer[..length]).await.is_ok();
+            if is_whole && !is_open {
+                break;
+            }
+        }
+        self.ended.send_modify(|ended| *ended += 1);
+    }
+
+    /// Keeps the bytes as far as they belong to the first line; returns whether that is whole.
+    fn take_first(&self, bytes: &[u8]) -> bool {
         let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
         if first.is_whole {
-            return;
+            return true;
         }
         let end = bytes.iter().position(|byte| *byte == b'\n');
         let room = LINE_BYTES_MAX - first.bytes.len();
         first.bytes.extend_from_slice(&bytes[..end.unwrap_or(bytes.len()).min(room)]);
         first.is_whole = end.is_some() || first.bytes.len() == LINE_BYTES_MAX;
-    }
-}
-
-/// A reader of the standard output that keeps its first line.
-pub(crate) struct Watched<R> {
-    pub(crate) reader: R,
-    pub(crate) output: Arc<Output>,
-}
-
-impl<R: AsyncRead + Unpin> AsyncRead for Watched<R> {
-    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        ready!(Pin::new(&mut self.reader).poll_read(context, buffer))?;
-        self.output.take_first(&buffer.filled()[before..]);
-        Poll::Ready(Ok(()))
+        first.is_whole
     }
 }
 
@@ -133,15 +134,15 @@ mod tests {
     fn only_what_explains_a_failure_is_quoted() {
         let output = Output::new();
         assert_eq!(output.quoted(), "");
-        output.take_first(b"{\"jsonrpc\":");
-        output.take_first(b"\"2.0\"}\nmore");
+        assert!(!output.take_first(b"{\"jsonrpc\":"));
+        assert!(output.take_first(b"\"2.0\"}\nmore"));
         assert_eq!(output.quoted(), "");
         for number in 0..9 {
             output.take_error("l", format!("line {number}\n").as_bytes());
         }
         assert_eq!(output.quoted(), r#"; its stderr ends with "line 4 | line 5 | line 6 | line 7 | line 8""#);
         let banner = Output::new();
-        banner.take_first(b"Welcome!\n{}");
+        assert!(banner.take_first(b"Welcome!\n{}"));
         assert_eq!(banner.quoted(), r#"; its stdout begins with "Welcome!", which is not JSON"#);
     }
 }

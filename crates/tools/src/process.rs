@@ -5,11 +5,12 @@ use std::{collections::BTreeMap, fmt, io, process::Stdio, sync::Arc, time::Durat
 use rmcp::{RoleClient, transport::async_rw::AsyncRwTransport};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, kill_process_group, waitid};
 use tokio::{
-    process::{Child, ChildStdin, ChildStdout},
+    io::DuplexStream,
+    process::{Child, ChildStdin},
     runtime::Handle,
 };
 
-use crate::output::{Output, Watched};
+use crate::output::{BUFFER_BYTES, Output};
 
 /// What a process is given of our environment. The rest is full of keys that are none of its business.
 const ENVIRONMENT: [&str; 8] = ["PATH", "HOME", "USER", "LANG", "LC_ALL", "TZ", "TMPDIR", "SHELL"];
@@ -38,7 +39,7 @@ impl fmt::Debug for Command {
     }
 }
 
-pub(crate) type Pipes = AsyncRwTransport<RoleClient, Watched<ChildStdout>, ChildStdin>;
+pub(crate) type Pipes = AsyncRwTransport<RoleClient, DuplexStream, ChildStdin>;
 
 /// Shorter values are ordinary words more often than secrets.
 const SECRET_LETTERS_MIN: usize = 4;
@@ -63,9 +64,10 @@ impl Command {
         };
         let output = Output::new();
         tokio::spawn(output.clone().read_errors(self.label.clone(), errors));
-        let watched = Watched { reader, output: output.clone() };
+        let (passed_on, session) = tokio::io::duplex(BUFFER_BYTES);
+        tokio::spawn(output.clone().read_output(reader, passed_on));
         let process = Process { ending: Some(Ending(child)), program: self.program.clone(), output };
-        Ok((Pipes::new(watched, input).with_max_line_length(line_bytes_max), process))
+        Ok((Pipes::new(session, input).with_max_line_length(line_bytes_max), process))
     }
 
     /// The text without the values of the variables that the process was given.

@@ -19,7 +19,7 @@ const TOO_MANY_REQUESTS: &str = "too_many_requests";
 
 /// The header that names the response of a request that failed.
 const RESPONSE_ID: HeaderName = HeaderName::from_static("windlass-response-id");
-/// The header by which OpenAI's client libraries are told whether to retry.
+/// The header that tells OpenAI's client libraries whether to retry.
 const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 
 /// A refusal. It is written as the object under `error`, which events and frames carry as well.

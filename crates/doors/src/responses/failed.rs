@@ -59,7 +59,7 @@ fn wire_error(failed: &Failed, message: &str) -> WireError {
 mod tests {
     use super::*;
 
-    fn told(code: &str, cause: FailureCause) -> (u16, &'static str) {
+    fn answered(code: &str, cause: FailureCause) -> (u16, &'static str) {
         let failed = Failed { code: code.to_owned(), cause, retry_after_ms: None };
         let error = wire_error(&failed, "m");
         (error.status(), error.code())
@@ -68,12 +68,12 @@ mod tests {
     #[test]
     fn a_status_that_the_client_can_act_on_is_kept() {
         for status in [400, 404, 413, 422] {
-            assert_eq!(told("refused", FailureCause::Status(status)), (status, "upstream_refused"));
+            assert_eq!(answered("refused", FailureCause::Status(status)), (status, "upstream_refused"));
         }
-        assert_eq!(told("context_length_exceeded", FailureCause::Status(400)), (400, "context_length_exceeded"));
-        assert_eq!(told("context_length_exceeded", FailureCause::TooLong), (400, "context_length_exceeded"));
-        assert_eq!(told("rate_limited", FailureCause::Status(429)), (429, "rate_limit_exceeded"));
-        assert_eq!(told("insufficient_quota", FailureCause::Status(429)), (429, "insufficient_quota"));
+        assert_eq!(answered("context_length_exceeded", FailureCause::Status(400)), (400, "context_length_exceeded"));
+        assert_eq!(answered("context_length_exceeded", FailureCause::TooLong), (400, "context_length_exceeded"));
+        assert_eq!(answered("rate_limited", FailureCause::Status(429)), (429, "rate_limit_exceeded"));
+        assert_eq!(answered("insufficient_quota", FailureCause::Status(429)), (429, "insufficient_quota"));
     }
 
     #[test]
@@ -91,7 +91,7 @@ mod tests {
             (FailureCause::BadAnswer, (502, "upstream_bad_answer")),
             (FailureCause::Other, (502, "upstream_error")),
         ] {
-            assert_eq!(told("x", cause), expected, "{cause:?}");
+            assert_eq!(answered("x", cause), expected, "{cause:?}");
         }
     }
 }

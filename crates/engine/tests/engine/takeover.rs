@@ -72,12 +72,18 @@ fn a_read_cut_by_a_crash_starts_again_with_the_same_key_and_a_write_waits_for_a_
         let looks: Vec<_> = stage.tools.starts().into_iter().filter(|(_, tool)| tool == LOOK).collect();
         assert_eq!(looks.len(), 2);
         assert_eq!(looks[0], looks[1], "the same idempotency key");
+        assert_eq!(attempts(&stage, &a, run).await, [2, 1], "the read was started again, the write was not");
         let call = stage.calls(&a, run).await[1].call;
         let verdict = Verdict::Record { call, status: windlass_kernel::TaskStatus::Success, result: "\"by hand\"".into() };
         second.engine.reconcile(Reconcile { agent: a.clone(), run, verdict, source: None, key: None }).await.unwrap();
         assert_eq!(stage.ended(&a, run).await, "look,by hand");
     });
     assert_eq!(stage.tools.starts_of(WRITE), 1);
+}
+
+/// How often each call of a run was started.
+async fn attempts(stage: &Stage, agent: &AgentKey, run: RunId) -> Vec<u32> {
+    stage.calls(agent, run).await.iter().map(|call| call.attempt).collect()
 }
 
 #[test]
@@ -297,5 +303,6 @@ fn what_was_committed_on_disk_goes_on_in_the_next_process() {
         engine.reconcile(Reconcile { agent: a.clone(), run, verdict: Verdict::Release { call }, source: None, key: None }).await.unwrap();
         sqlite_ended(&engine, &a, run).await;
         assert_eq!(stage.ended(&a, run).await, "1,1");
+        assert_eq!(attempts(&stage, &a, run).await, [2, 2], "a person let the write run again");
     });
 }

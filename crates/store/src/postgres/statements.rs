@@ -259,7 +259,8 @@ statements! {
                 unnest($60::bigint[]), unnest($61::text[])),
         moved AS (UPDATE calls c SET status = q.status, result = coalesce(q.result, c.result),
                 deadline = coalesce(q.deadline, c.deadline), lease_until = NULL, claim_key = NULL,
-                worker = CASE WHEN q.status = 'waiting' THEN NULL ELSE c.worker END
+                worker = CASE WHEN q.status = 'waiting' THEN NULL ELSE c.worker END,
+                attempt = c.attempt + (q.status = 'started')::int
             FROM (SELECT unnest($62::bytea[]) AS run, unnest($63::bigint[]) AS call, unnest($64::text[]) AS status,
                 unnest($65::bytea[]) AS result, unnest($66::bigint[]) AS deadline) AS q
             CROSS JOIN LATERAL (SELECT t.ctid FROM calls t WHERE t.run = q.run AND t.call = q.call LIMIT 1) AS found

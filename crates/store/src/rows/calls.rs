@@ -52,6 +52,8 @@ impl CallRow {
         if moved.status == CallStatus::Waiting {
             self.worker = None;
         }
+        // A call that the server runs itself is started anew by such a move; a claim counts the others.
+        self.attempt += u32::from(moved.status == CallStatus::Started);
     }
 }
 

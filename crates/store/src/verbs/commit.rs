@@ -396,7 +396,8 @@ fn new_call(agent: &AgentKey, commit: &Commit, call: CallNumber, made: &NewCall)
         result: made.result,
         worker: None,
         lease_until: None,
-        attempt: 0,
+        // A claim counts the attempts of the others.
+        attempt: u32::from(made.status == CallStatus::Started),
         claim_key: None,
     }
 }

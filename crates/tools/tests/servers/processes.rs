@@ -115,7 +115,7 @@ async fn a_program_that_exits_is_quoted_without_its_secrets() {
 
 #[tokio::test]
 async fn a_program_that_prints_something_else_than_json_is_quoted() {
-    let failed = failure_of("echo 'Usage: tool [options]'; echo more", Limits::default()).await;
+    let failed = failure_of("exec 0<&-; echo 'Usage: tool [options]'; echo more", Limits::default()).await;
     let expected = r#"exited with status 0; its stdout begins with "Usage: tool [options]", which is not JSON"#;
     assert!(failed.ends_with(expected), "{failed}");
     let limits = Limits { connect: Duration::from_millis(500), ..Limits::default() };
