@@ -37,11 +37,11 @@ impl Models for OneModel {
     }
 
     fn names(&self) -> Vec<String> {
-        vec![self.default_name().to_owned()]
+        self.default_name().map(str::to_owned).into_iter().collect()
     }
 
-    fn default_name(&self) -> &str {
-        "bench"
+    fn default_name(&self) -> Option<&str> {
+        Some("bench")
     }
 }
 

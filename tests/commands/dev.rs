@@ -22,7 +22,12 @@ pub(crate) struct Dev {
 
 impl Dev {
     pub(crate) fn start(folder: &Path) -> Self {
-        let mut command = windlass(folder, &["dev", "--listen", "127.0.0.1:0"]);
+        Self::start_with(folder, &[])
+    }
+
+    fn start_with(folder: &Path, more: &[&str]) -> Self {
+        let arguments: Vec<&str> = ["dev", "--listen", "127.0.0.1:0"].iter().chain(more).copied().collect();
+        let mut command = windlass(folder, &arguments);
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("dev starts");
         let mut out = BufReader::new(child.stdout.take().expect("what it prints is read"));
         let mut printed = String::new();
@@ -102,4 +107,12 @@ auth: { tokens: [ { token: a-secret-of-mine, scopes: ['*'] } ] }";
     assert_eq!(dev.value("model"), "mine (http://127.0.0.1:1/v1)");
     assert_eq!(dev.value("token"), "one of those configured in auth.tokens");
     assert!(dev.printed.contains("Bearer $WINDLASS_TOKEN") && !dev.printed.contains("a-secret-of-mine"), "{}", dev.printed);
+}
+
+#[test]
+fn dev_takes_the_configuration_that_it_is_given() {
+    let folder = TempDir::new().expect("a folder");
+    std::fs::write(folder.path().join("other.yaml"), "models: [ { name: other, provider: scripted } ]").expect("a configuration");
+    let dev = Dev::start_with(folder.path(), &["--config", "other.yaml"]);
+    assert!(dev.value("model").starts_with("other "), "{}", dev.printed);
 }

@@ -100,7 +100,33 @@ async fn readyz(State(state): State<DoorState>) -> Result<Response, ApiError> {
 }
 
 async fn unknown_path(uri: Uri) -> Response {
-    in_dialect(&uri, ApiError::not_found("unknown_path", format!("there is nothing at {}", spelling::shortened(uri.path()))))
+    if uri.path() == CHAT_COMPLETIONS {
+        return chat_completions().into_response();
+    }
+    let message = format!("there is nothing at {}", spelling::shortened(uri.path()));
+    let Some(meant) = with_version(uri.path()) else { return in_dialect(&uri, ApiError::not_found("unknown_path", message)) };
+    let message = format!("{message}; did you mean {}? The base URL of this API ends in /v1", spelling::shortened(&meant));
+    let error = ApiError::not_found("unknown_path", message);
+    match is_ours(&meant) || meant == CHAT_COMPLETIONS {
+        true => WireError::from(error).into_response(),
+        false => error.into_response(),
+    }
+}
+
+/// The path that a client means whose base URL lacks the version.
+fn with_version(path: &str) -> Option<String> {
+    const FIRST: [&str; 7] = ["responses", "conversations", "models", "chat", "agents", "tools", "windlass"];
+    let first = path.trim_start_matches('/').split('/').next()?;
+    FIRST.contains(&first).then(|| format!("/v1/{}", path.trim_start_matches('/')))
+}
+
+/// Where clients of another protocol than ours post.
+const CHAT_COMPLETIONS: &str = "/v1/chat/completions";
+
+fn chat_completions() -> WireError {
+    let message = "this server does not serve Chat Completions yet; send the request as POST /v1/responses (in OpenAI's SDKs \
+        client.responses.create, in the Agents SDK set_default_openai_api(\"responses\"))";
+    WireError::not_found(message).named("chat_completions_not_served")
 }
 
 async fn wrong_method(method: Method, uri: Uri) -> Response {

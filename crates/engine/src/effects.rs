@@ -6,8 +6,8 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use tokio::{sync::mpsc, task::AbortHandle};
 use windlass_kernel::{
-    AgentKey, BoxRange, CallKey, Epoch, Manifest, Remote, Reply, RunId, Spent, Tenant, Timestamp, ToolChoice, ToolName, ToolServer,
-    content::Call,
+    AgentKey, BoxRange, CallKey, Epoch, FailureCause, Manifest, Remote, Reply, RunId, Spent, Tenant, Timestamp, ToolChoice, ToolName,
+    ToolServer, content::Call,
 };
 use windlass_ports::{Executor, Item, Model, ModelError, ModelRequest, ModelTool, Retry, StoreError, ToolCall, ToolReport, ToolServers};
 
@@ -92,11 +92,11 @@ async fn ask(inner: &Arc<Inner>, call: ModelCall, heard: &mut Heard, notes: &mps
     let tally = &mut heard.tally;
     let attempts_max = inner.settings.attempts_max;
     let Some(Turn { model, .. }) = Turn::of(inner.models.as_ref(), &call.manifest.model, call.attempt, attempts_max) else {
-        return Err(Broken::Failed(failure("unknown_model", "the model is no longer configured", Retry::Never)));
+        return Err(Broken::Failed(failure("unknown_model", FailureCause::Other, "the model is no longer configured", Retry::Never)));
     };
     if let Some((tokens, context)) = reading.too_much(&call.manifest, &messages, &call.tools) {
         let message = format!("there are about {tokens} tokens to read, and {context} fit");
-        return Err(Broken::Failed(failure("context_length_exceeded", &message, Retry::Never)));
+        return Err(Broken::Failed(failure("context_length_exceeded", FailureCause::TooLong, &message, Retry::Never)));
     }
     if reading.is_summary {
         messages = reading.to_sum_up(messages);
@@ -244,13 +244,14 @@ async fn read_call(inner: &Inner, tenant: &Tenant, key: CallKey) -> Result<Bytes
 }
 
 fn unreadable(error: &StoreError) -> ModelError {
-    failure("context_unreadable", &error.to_string(), Retry::Backoff)
+    failure("context_unreadable", FailureCause::Other, &error.to_string(), Retry::Backoff)
 }
 
 fn too_slow() -> ModelError {
-    failure("model_timeout", "the model took too long", Retry::Backoff)
+    let message = "the model took too long; see limits.model_deadline, and budgets.wall_time of the agent";
+    failure("model_timeout", FailureCause::TimedOut, message, Retry::Backoff)
 }
 
-fn failure(code: &str, message: &str, retry: Retry) -> ModelError {
-    ModelError { code: code.to_owned(), message: message.to_owned(), retry }
+fn failure(code: &str, cause: FailureCause, message: &str, retry: Retry) -> ModelError {
+    ModelError { code: code.to_owned(), cause, message: message.to_owned(), retry }
 }

@@ -155,6 +155,7 @@ impl Engine {
         if let Some(first) = self.first_run(&tenant, key.as_ref()).await? {
             return Ok(first);
         }
+        self.inner.roster.check_agent(&request.agent.agent)?;
         let input: Vec<NewItem> = request.input.into_iter().map(|(kind, content)| self.item(kind, content)).collect::<Result<_, _>>()?;
         let (parent, inherited) = self.context(&request.agent.tenant, request.context_box).await?;
         let result_fields = if request.result_fields.is_empty() { inherited } else { request.result_fields };
@@ -192,6 +193,7 @@ impl Engine {
         if let Some(first) = self.run_under(&action.agent.tenant, &dedupe, None).await? {
             return Ok(first);
         }
+        self.inner.roster.check_agent(&action.agent.agent)?;
         let requested = windlass_kernel::RequestedCall {
             provider_id: action.action_id.clone(),
             tool: action.tool.to_string(),

@@ -4,7 +4,7 @@ use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use futures_util::{FutureExt, StreamExt};
 use tokio::sync::{mpsc, oneshot};
-use windlass_kernel::{AgentKey, Epoch, Pieces, Reply, RunId, Said, content::Reasoning};
+use windlass_kernel::{AgentKey, Epoch, FailureCause, Pieces, Reply, RunId, Said, content::Reasoning};
 use windlass_ports::{Announcement, CommitKind, ModelError, ModelEvent, ModelStream, Retry, StoreError};
 
 use crate::{
@@ -257,7 +257,12 @@ impl Answer {
         let thoughts = self.reply.reasoning.len() + self.reply.afterthoughts.len();
         if self.bytes > self.limits.bytes || self.reply.calls.len() > self.limits.calls || thoughts > THOUGHTS_MAX {
             let message = "the model's answer is larger than allowed".to_owned();
-            return Err(NoReply::Failed(ModelError { code: "answer_too_large".into(), message, retry: Retry::Never }));
+            return Err(NoReply::Failed(ModelError {
+                code: "answer_too_large".into(),
+                cause: FailureCause::BadAnswer,
+                message,
+                retry: Retry::Never,
+            }));
         }
         Ok(())
     }

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     budget::{Breach, BudgetKind, Usage, is_zero},
+    failure::FailureCause,
     ids::{CallNumber, ItemId, Timestamp},
     input::Finish,
     manifest::AfterExecution,
@@ -71,6 +72,12 @@ pub enum Event {
     AttemptFailed {
         /// What went wrong, as a code.
         code: String,
+        /// What went wrong, as far as APIs tell causes apart.
+        #[serde(default, skip_serializing_if = "FailureCause::is_other")]
+        cause: FailureCause,
+        /// The pause that the provider asked for.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        retry_after_ms: Option<u64>,
         /// The next try waits until then; absent if there is none.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         retry_at: Option<Timestamp>,

@@ -7,6 +7,7 @@ use crate::{
     budget::{Spent, Usage},
     content::Reasoning,
     event::{InputKind, TaskStatus},
+    failure::FailureCause,
     ids::{CallNumber, ItemId, Timestamp},
     manifest::AfterExecution,
     pieces::Pieces,
@@ -200,8 +201,12 @@ pub struct RequestedCall {
 pub struct Failure {
     /// A code for machines.
     pub code: String,
+    /// What went wrong, as far as APIs tell causes apart.
+    pub cause: FailureCause,
     /// A sentence for people.
     pub message: String,
+    /// The pause that the provider asked for.
+    pub retry_after_ms: Option<u64>,
     /// When to try again; `None` if trying again is of no use.
     pub retry_at: Option<Timestamp>,
     /// The model that the next try turns to, if it is another one of the same name.

@@ -220,6 +220,13 @@ impl Run {
         matches!(self.phase, Phase::Ended { .. })
     }
 
+    /// Whether the run failed because its first model call did, before it produced anything: its only item is the deliverable that
+    /// says so.
+    pub fn has_failed_without_output(&self) -> bool {
+        let has_failed = matches!(&self.phase, Phase::Ended { reason: EndReason::ModelFailed(_), .. });
+        has_failed && self.iteration <= 1 && self.calls_used == 0 && self.output.length <= 1
+    }
+
     /// Whether a person has to decide before it, or one of its calls, goes on.
     pub fn has_parked(&self) -> bool {
         self.parked.is_some() || self.calls().iter().any(|call| call.progress == Progress::Parked)

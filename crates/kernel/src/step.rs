@@ -307,7 +307,7 @@ impl<'a, 'm> Draft<'a, 'm> {
     }
 
     fn attempt_failed(&mut self, failure: Failure) -> Refused {
-        let Failure { code, message, retry_at, fallback, spent, said } = failure;
+        let Failure { code, cause, message, retry_after_ms, retry_at, fallback, spent, said } = failure;
         let compacts = retry_at.is_none() && self.can_compact(&code, &said);
         let retry_at = if compacts { Some(self.moment.now) } else { retry_at };
         let starts_at = retry_at.map(|at| at.max(self.moment.now));
@@ -317,7 +317,7 @@ impl<'a, 'm> Draft<'a, 'm> {
             self.cut(said, false, Spent::default());
         }
         let Spent { usage, lost } = spent;
-        self.record(Event::AttemptFailed { code: code.clone(), retry_at, usage, lost, fallback });
+        self.record(Event::AttemptFailed { code: code.clone(), cause, retry_after_ms, retry_at, usage, lost, fallback });
         if retry_at.is_none() {
             let words = format!("the model could not be called: {message}");
             self.end(EndReason::ModelFailed(code), TaskStatus::Failed, Delivery::Text(words));

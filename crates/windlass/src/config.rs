@@ -52,6 +52,8 @@ pub struct Config {
     pub mcp: Vec<McpServer>,
     /// The agents by name. Every model and tool they name exists.
     pub agents: BTreeMap<String, Agent>,
+    /// Whether agents that are not configured can be enqueued to.
+    pub agents_open: bool,
     /// What nobody may go beyond.
     pub limits: Limits,
     /// `egress.allow`: what a request may name beyond the public internet.
@@ -180,7 +182,10 @@ impl std::fmt::Display for Place<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Place::File(file) => write!(f, "{}", file.display()),
-            Place::Postgres(_) => f.write_str("PostgreSQL"),
+            Place::Postgres(url) => match windlass_store::postgres_address(url.expose()) {
+                Some(address) => write!(f, "PostgreSQL at {address}"),
+                None => f.write_str("PostgreSQL"),
+            },
         }
     }
 }
@@ -388,6 +393,8 @@ pub struct Limits {
     pub backoff: Duration,
     /// How long one try of a model call may take.
     pub model_deadline: Duration,
+    /// How long a model may take until its answer begins; `model_deadline` unless it is set.
+    pub first_byte: Duration,
     /// How long a tool server may take to list its tools.
     pub tool_list: Duration,
 }
@@ -407,6 +414,7 @@ impl Default for Limits {
             attempts: 5,
             backoff: Duration::from_millis(500),
             model_deadline: Duration::from_secs(10 * 60),
+            first_byte: Duration::from_secs(10 * 60),
             tool_list: Duration::from_secs(30),
         }
     }

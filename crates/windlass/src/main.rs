@@ -50,6 +50,9 @@ enum Command {
     },
     /// The server for one person: makes what is missing, and prints how to talk to it.
     Dev {
+        /// The configuration; without it windlass.yaml of this folder is read, if there is one.
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
         /// The address, instead of the configured one.
         #[arg(long, value_name = "ADDR")]
         listen: Option<String>,
@@ -104,8 +107,8 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             serve::log("info");
             runtime()?.block_on(serve::serve(config, &data, |_| {}))?;
         }
-        Command::Dev { listen, data } => {
-            let config = listening(load(None)?, listen.as_deref())?;
+        Command::Dev { config, listen, data } => {
+            let config = listening(load(config.as_deref())?, listen.as_deref())?;
             // What is printed should stay in sight.
             serve::log("warn");
             runtime()?.block_on(serve::serve(config, &data, dev::print))?;

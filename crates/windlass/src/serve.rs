@@ -41,14 +41,15 @@ pub(crate) async fn serve(config: Config, data: &Path, ready: impl FnOnce(&Ready
     // Without a process-wide choice, TLS would not know which of its implementations to use.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let crash = crash_points(&config)?;
-    let models = Arc::new(registry(&config.models)?);
+    let models = Arc::new(registry(&config)?);
     let place = config.store.place(data);
     let options = StoreOptions { publish: config.doorbell.is_some() };
-    let mut storage = storage::open(&place, options).await?;
+    let (tokens, own_token) = tokens(&config, data)?;
+    let own_hash = own_token.as_deref().map(|token| *TokenHash::of(token).as_bytes());
+    let mut storage = storage::open(&place, options, own_hash).await?;
     if let Some(bytes_max) = config.responses.memory_bytes {
         storage = storage.parted(options, bytes_max);
     }
-    let (tokens, own_token) = tokens(&config, data)?;
     let listener = TcpListener::bind(config.server.listen).await.with_context(|| format!("cannot listen on {}", config.server.listen))?;
     let address = listener.local_addr()?;
     let bell = Bell::hang(config.doorbell.as_ref(), &place, storage.node).await?;
@@ -125,9 +126,9 @@ fn crash_points(config: &Config) -> anyhow::Result<CrashPoints> {
     Ok(points)
 }
 
-fn registry(models: &[config::Model]) -> anyhow::Result<Registry> {
-    let named = models.iter().enumerate().map(|(index, model)| (model, provider_name(&models[..index], &model.name)));
-    let entries = named.map(|(model, name)| entry(model, &name)).collect::<anyhow::Result<Vec<_>>>()?;
+fn registry(config: &Config) -> anyhow::Result<Registry> {
+    let models = config.models.iter().enumerate();
+    let entries = models.map(|(index, _)| entry(config, index)).collect::<anyhow::Result<Vec<_>>>()?;
     Registry::new(entries).context("no models are configured")
 }
 
@@ -139,7 +140,10 @@ fn provider_name(before: &[config::Model], name: &str) -> String {
     }
 }
 
-fn entry(model: &config::Model, name: &str) -> anyhow::Result<Entry> {
+fn entry(config: &Config, index: usize) -> anyhow::Result<Entry> {
+    let model = &config.models[index];
+    let name = provider_name(&config.models[..index], &model.name);
+    let first_byte = config.limits.first_byte;
     let (made, upstream): (Arc<dyn Model>, Option<String>) = match &model.provider {
         Provider::Scripted { script } => {
             let scripted = match script {
@@ -154,7 +158,9 @@ fn entry(model: &config::Model, name: &str) -> anyhow::Result<Entry> {
             config.model.clone_from(upstream);
             config.concurrency = model.concurrency;
             config.connect_timeout_ms = millis(model.connect_timeout);
+            config.first_byte_timeout_ms = millis(first_byte);
             config.idle_timeout_ms = millis(model.idle_timeout);
+            config.setting = Some(format!("models[{index}]"));
             config.prefill = model.prefill;
             let made: Arc<dyn Model> = match protocol {
                 Protocol::OpenAiChat => Arc::new(OpenAiChat::new(config)?),
@@ -217,7 +223,8 @@ fn roster(config: &Config) -> Roster {
         };
         (spec.name.clone(), spec)
     });
-    Roster::new(agents.collect(), tools.collect(), Vec::new())
+    let roster = Roster::new(agents.collect(), tools.collect(), Vec::new());
+    if config.agents_open { roster } else { roster.closed() }
 }
 
 fn settings(config: &Config) -> Settings {

@@ -5,10 +5,7 @@ use serde_json::{Value, json};
 use windlass_kernel::{CallKey, CallNumber, OpenCall, Phase, Progress, RunId};
 use windlass_ports::{CallView, JournalEntry, RunView};
 
-use super::{
-    row::{outcome, wait},
-    unknown_run,
-};
+use super::row::{outcome, wait};
 use crate::{
     DoorState,
     agents::parked,
@@ -68,8 +65,8 @@ pub(super) async fn calls(
 
 async fn read(state: &DoorState, caller: &Caller, id: Option<RunId>) -> Result<RunView, ApiError> {
     caller.needs(&Scope::RunsRead)?;
-    let id = id.ok_or_else(unknown_run)?;
-    state.engine.views().run(caller.tenant(), id).await?.ok_or_else(unknown_run)
+    let id = id.ok_or_else(ApiError::no_such_run)?;
+    state.engine.views().run(caller.tenant(), id).await?.ok_or_else(ApiError::no_such_run)
 }
 
 fn described(run: &RunView) -> Value {

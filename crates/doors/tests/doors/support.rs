@@ -157,15 +157,28 @@ impl World {
     }
 
     pub fn with_model(settings: Settings, model: Arc<dyn Model>) -> Self {
+        Self::with_models(settings, vec![Entry { name: "offline".into(), upstream: None, context: None, model }])
+    }
+
+    pub fn with_models(settings: Settings, models: Vec<Entry>) -> Self {
+        Self::with_roster(settings, models, roster())
+    }
+
+    /// A server whose only agent is `alice`.
+    pub fn closed() -> Self {
+        let model = Entry { name: "offline".into(), upstream: None, context: None, model: Arc::new(Scripted::by_words("offline")) };
+        Self::with_roster(Settings { sweep_ms: 20, ..Settings::default() }, vec![model], roster().closed())
+    }
+
+    fn with_roster(settings: Settings, models: Vec<Entry>, roster: Roster) -> Self {
         let store = Arc::new(MemoryStore::new(StoreOptions { publish: false }));
         let clock = Arc::new(TestClock(AtomicI64::new(0)));
-        let model = Entry { name: "offline".into(), upstream: None, context: None, model };
         let engine = Engine::start(Parts {
             node: store.node(),
             views: store.clone(),
             store,
-            models: Arc::new(Registry::new(vec![model]).unwrap()),
-            roster: roster(),
+            models: Arc::new(Registry::new(models).unwrap()),
+            roster,
             servers: None,
             doorbell: None,
             bells: None,

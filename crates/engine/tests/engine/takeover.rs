@@ -82,6 +82,11 @@ fn a_read_cut_by_a_crash_starts_again_with_the_same_key_and_a_write_waits_for_a_
     assert_eq!(stage.tools.starts_of(WRITE), 1);
 }
 
+/// How often each call of a run was started.
+async fn attempts(stage: &Stage, agent: &AgentKey, run: RunId) -> Vec<u32> {
+    stage.calls(agent, run).await.iter().map(|call| call.attempt).collect()
+}
+
 #[test]
 fn c_002_a_commit_of_an_old_owner_is_fenced() {
     let stage = Stage::new(think_then_say).with_tools(|_| Act::Hang);
@@ -299,5 +304,6 @@ fn what_was_committed_on_disk_goes_on_in_the_next_process() {
         engine.reconcile(Reconcile { agent: a.clone(), run, verdict: Verdict::Release { call }, source: None, key: None }).await.unwrap();
         sqlite_ended(&engine, &a, run).await;
         assert_eq!(stage.ended(&a, run).await, "1,1");
+        assert_eq!(attempts(&stage, &a, run).await, [2, 2], "a person let the write run again");
     });
 }

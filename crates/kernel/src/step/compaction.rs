@@ -5,6 +5,7 @@ use crate::{
     budget,
     content::{self, ItemKind},
     event::{EndReason, Event, TaskStatus},
+    failure::FailureCause,
     input::{Failure, Reply, Said},
     manifest::Compaction,
     policy::Delivery,
@@ -41,7 +42,9 @@ impl Draft<'_, '_> {
         if text.trim().is_empty() {
             let (code, message) = ("no_summary".to_owned(), "it gave no summary of the conversation".to_owned());
             let said = Said { text: String::new(), pieces };
-            return self.attempt_failed(Failure { code, message, retry_at: None, fallback: None, spent, said });
+            let cause = FailureCause::BadAnswer;
+            let failure = Failure { code, cause, message, retry_after_ms: None, retry_at: None, fallback: None, spent, said };
+            return self.attempt_failed(failure);
         }
         if self.manifest.compaction == Compaction::Only {
             self.record_reply(0, spent, pieces, finish, Vec::new());

@@ -54,7 +54,7 @@ use trouble::Trouble;
 use writer::Writer;
 
 pub use clock::DatabaseClock;
-pub use open::PostgresOpenError;
+pub use open::{PostgresOpenError, postgres_address};
 pub use views::PostgresViews;
 
 /// Connections that write for agents. Two keep the server busy while one waits for the disk; more only make groups smaller.
@@ -86,7 +86,13 @@ impl PostgresStore {
     /// Opens the database, and makes its tables if they are not there. It is refused, untouched, if a newer version wrote it.
     /// A server that is only starting is waited for.
     pub async fn open(url: &str, options: StoreOptions) -> Result<Self, PostgresOpenError> {
-        let connector = Connector::new(url)?;
+        Self::open_for(url, options, None).await
+    }
+
+    /// The same, for a server that made a token of its own, whose hash is `own_token`: it is refused while a server with another token of
+    /// its own uses the database, because a client's token would be right at one of them only.
+    pub async fn open_for(url: &str, options: StoreOptions, own_token: Option<[u8; 32]>) -> Result<Self, PostgresOpenError> {
+        let connector = Connector::new(url, own_token)?;
         let (node, clock) = open::open(&connector).await?;
         let pen = |index: usize| Pen::new(connector.clone(), int((node.0 * WRITERS as u64 + index as u64) % SLOTS));
         let records = Records::default();

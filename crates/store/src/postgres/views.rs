@@ -36,7 +36,7 @@ pub struct PostgresViews {
 impl PostgresViews {
     /// Opens a database that is there, for reading. Nothing of it is changed.
     pub async fn open(url: &str) -> Result<Self, PostgresOpenError> {
-        let connector = Connector::new(url)?;
+        let connector = Connector::new(url, None)?;
         look(&connector).await?;
         Ok(PostgresViews { readers: Readers::new(&connector, 1) })
     }

@@ -62,6 +62,29 @@ async fn what_is_wrong_with_an_address_is_told_without_its_password() {
     }
 }
 
+#[tokio::test]
+async fn a_database_that_is_down_is_given_up_at_the_start() {
+    // A listener that is gone: nothing answers at its address.
+    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let url = format!("postgres://u:hunter2@{gone}/db");
+    let open = PostgresStore::open(&url, StoreOptions::default());
+    let error = tokio::time::timeout(Duration::from_secs(5), open).await.expect("within five seconds").err().unwrap();
+    assert!(matches!(error, PostgresOpenError::Unreachable(_)), "{error}");
+    assert_eq!(windlass_store::postgres_address(&url), Some(gone.to_string()));
+}
+
+#[tokio::test]
+async fn servers_share_a_database_only_with_servers_of_the_same_own_token() {
+    let database = Server::shared().database().await;
+    let open = |token: Option<u8>| PostgresStore::open_for(&database.url, StoreOptions::default(), token.map(|byte| [byte; 32]));
+    let first = open(Some(1)).await.unwrap();
+    let refused = open(Some(2)).await.err().unwrap();
+    assert!(matches!(refused, PostgresOpenError::OwnTokens), "{refused}");
+    assert!(refused.to_string().contains("auth.tokens"), "{refused}");
+    let (same, configured) = (open(Some(1)).await.unwrap(), open(None).await.unwrap());
+    drop((first, same, configured));
+}
+
 /// Every text that comes from outside, with what PostgreSQL's own text cannot hold.
 #[tokio::test]
 async fn nuls_and_backslashes_come_back_wherever_they_were() {

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use windlass_kernel::{
-    AfterExecution, BoxId, BoxRange, CallNumber, Decision, Event, Failure, Input, ItemId, ItemKind, LeftBehind, Manifest, Moment, Opening,
-    Pieces, Reply, Report, ReportCause, RequestedCall, Run, Said, Spent, TaskStatus, Timestamp, Transition, content::Reasoning, fold, step,
+    AfterExecution, BoxId, BoxRange, CallNumber, Decision, Event, Failure, FailureCause, Input, ItemId, ItemKind, LeftBehind, Manifest,
+    Moment, Opening, Pieces, Reply, Report, ReportCause, RequestedCall, Run, Said, Spent, TaskStatus, Timestamp, Transition,
+    content::Reasoning, fold, step,
 };
 
 use super::{
@@ -82,6 +83,8 @@ impl Driver {
             Asked::Failed { code, retry_ms, spent, said } => Input::AttemptFailed(Failure {
                 message: format!("{code} it was"),
                 code,
+                cause: FailureCause::Other,
+                retry_after_ms: None,
                 retry_at: retry_ms.map(|ms| self.now.plus_ms(ms)),
                 fallback: None,
                 spent,
