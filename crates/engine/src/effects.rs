@@ -64,6 +64,8 @@ pub(crate) fn start_model(inner: Arc<Inner>, call: ModelCall, notes: mpsc::Sende
                 let earlier = tally.spent_earlier(prompt);
                 reply.usage.add(earlier.usage);
                 reply.lost = earlier.lost;
+                // A model in this process answers at once, which is not worth a field in every journal.
+                reply.model.first_token_ms = tally.first_token_ms().filter(|ms| *ms > 0);
                 Spent::default()
             }
             Err(_) => tally.spent(prompt),
@@ -107,6 +109,7 @@ async fn ask(inner: &Arc<Inner>, call: ModelCall, heard: &mut Heard, notes: &mps
         return Err(Broken::NotStarted);
     }
     inner.crash.before_effect("model_call");
+    tally.start(inner.clock.now());
     let parameters = match reading.is_summary {
         true => compaction::parameters(call.manifest.parameters.as_ref()),
         false => call.manifest.parameters.clone(),
@@ -140,7 +143,7 @@ async fn ask(inner: &Arc<Inner>, call: ModelCall, heard: &mut Heard, notes: &mps
     let reply = async {
         match announcer {
             Some(announcer) => announce(model.as_ref(), request, limits, announcer, tally).await,
-            None => gather::gather(model.call(request), limits, tally).await,
+            None => gather::gather(model.call(request), limits, inner.clock.as_ref(), tally).await,
         }
     };
     let reply = tokio::time::timeout(call.deadline, reply).await;
@@ -169,6 +172,7 @@ async fn announce(
         reply => return reply,
     }
     tally.begin_again();
+    tally.start(announcer.inner.clock.now());
     let request = ModelRequest { prefill: Some(words), ..request };
     gather::announce(model.call(request), Begins::Behind, limits, announcer, tally).await.map_err(|why| match why {
         // One that refuses to be told its words has gone on otherwise.

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     budget::{Breach, BudgetKind, Usage, is_zero},
+    facts::{CallerSpan, ReplyFacts},
     ids::{CallNumber, ItemId, Timestamp},
     input::Finish,
     manifest::AfterExecution,
@@ -23,6 +24,9 @@ pub enum Event {
         context: BoxRange,
         /// Where it writes.
         output: BoxRange,
+        /// The span of the request, if it named one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        caller: Option<CallerSpan>,
     },
     /// A worker entered: the agent is this run's now.
     Leased,
@@ -107,6 +111,9 @@ pub enum Event {
         /// The signs of life that were announced meanwhile.
         #[serde(default, skip_serializing_if = "Pieces::is_empty")]
         pieces: Pieces,
+        /// What else is known of the model call.
+        #[serde(default, skip_serializing_if = "ReplyFacts::is_empty")]
+        model: ReplyFacts,
     },
     /// The model answered. With calls, the run waits for their results.
     Replied {
@@ -126,6 +133,9 @@ pub enum Event {
         /// Why it stopped.
         #[serde(default, skip_serializing_if = "Finish::is_done")]
         finish: Finish,
+        /// What else is known of the model call.
+        #[serde(default, skip_serializing_if = "ReplyFacts::is_empty")]
+        model: ReplyFacts,
         /// The calls it asked for.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         calls: Vec<OpenCall>,
