@@ -9,8 +9,10 @@ mod answer;
 mod auth;
 mod error;
 mod limits;
+mod metrics;
 mod openapi;
 mod request;
+mod requests;
 mod responses;
 mod spelling;
 mod waiting;
@@ -33,12 +35,16 @@ use windlass_ports::Sealing;
 
 pub use auth::{Scope, Token, Tokens, UnknownScope};
 pub use limits::Limits;
+pub use metrics::{Configured, Metrics};
+pub use requests::Peer;
 pub use responses::ResponsesSettings;
 #[doc(hidden)]
 pub use responses::fuzzing;
 
+use auth::RefusedLogins;
 use error::ApiError;
-use responses::{Attended, Holders, WireError, expect_readers, is_ours};
+use metrics::Scrape;
+use responses::{Attended, Holders, WireError, expect_readers, is_ours as is_responses_path};
 
 /// What every handler has at hand. Cheap to clone.
 #[derive(Clone)]
@@ -51,6 +57,10 @@ pub struct DoorState {
     sealing: Arc<dyn Sealing>,
     attended: Attended,
     holders: Holders,
+    scrape: Scrape,
+    refused_logins: Arc<RefusedLogins>,
+    /// Whether a proxy stands in front, so that a peer's address says nothing about the client.
+    behind_proxy: bool,
     /// Places for sockets. One that is open is no connection to the server any more, and not counted with them.
     sockets: Arc<Semaphore>,
 }
@@ -60,7 +70,30 @@ impl DoorState {
     pub fn new(engine: Engine, tokens: Tokens, limits: Limits, sealing: Arc<dyn Sealing>) -> Self {
         let (responses, attended, holders) = (ResponsesSettings::default(), Attended::default(), Holders::default());
         let sockets = Arc::new(Semaphore::new(limits::SOCKETS_MAX));
-        DoorState { engine, tokens: Arc::new(tokens), limits, responses, sealing, attended, holders, sockets }
+        let (scrape, refused_logins) = (Scrape::new(Metrics::new(Configured::default())), Arc::default());
+        DoorState {
+            engine,
+            tokens: Arc::new(tokens),
+            limits,
+            responses,
+            sealing,
+            attended,
+            holders,
+            scrape,
+            refused_logins,
+            behind_proxy: false,
+            sockets,
+        }
+    }
+
+    /// The same with these metrics, which the engine and the store report to.
+    pub fn with_metrics(self, metrics: Arc<Metrics>) -> Self {
+        DoorState { scrape: Scrape::new(metrics), ..self }
+    }
+
+    /// The same behind a proxy or not: behind one, `/metrics` always needs a token.
+    pub fn behind_proxy(self, behind_proxy: bool) -> Self {
+        DoorState { behind_proxy, ..self }
     }
 
     /// The same, with these decisions about the Responses door.
@@ -69,19 +102,22 @@ impl DoorState {
     }
 }
 
-/// All doors as one service. Everything but `/healthz` and `/readyz` needs a token, unknown paths included.
+/// All doors as one service. Everything but `/healthz` and `/readyz` needs a token, unknown paths included; `/metrics`
+/// needs none from this machine.
 pub fn router(state: DoorState) -> Router {
     expect_readers(&state);
     Router::new()
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
         .route("/openapi.json", get(openapi::openapi))
+        .route("/metrics", get(metrics::metrics))
         .merge(agents::routes())
         .merge(responses::routes())
         .merge(windlass_api::routes())
         .fallback(unknown_path)
         .method_not_allowed_fallback(wrong_method)
         .layer(middleware::from_fn_with_state(state.clone(), auth::authenticate))
+        .layer(middleware::from_fn_with_state(state.clone(), requests::observe))
         .with_state(state)
 }
 
@@ -106,7 +142,7 @@ async fn wrong_method(method: Method, uri: Uri) -> Response {
 
 /// A refusal in the shape that the path's door gives it.
 fn in_dialect(uri: &Uri, error: ApiError) -> Response {
-    match is_ours(uri.path()) {
+    match is_responses_path(uri.path()) {
         true => WireError::from(error).into_response(),
         false => error.into_response(),
     }

@@ -20,6 +20,7 @@ use crate::{
     note::{Broken, Note, Thought, ToolDone},
     prompt,
     tally::Tally,
+    watched::{Attempt, Queued},
 };
 
 /// A model call about to be made.
@@ -49,6 +50,7 @@ pub(crate) fn start_model(inner: Arc<Inner>, call: ModelCall, notes: mpsc::Sende
     let engine = inner.clone();
     let task = async move {
         let (run, iteration, attempt, patience) = (call.run, call.iteration, call.attempt, call.patience);
+        let attempted = Attempt { agent: call.agent.clone(), run, epoch: call.epoch, iteration, attempt };
         let (manifest, tools, reading) = (call.manifest.clone(), call.tools.clone(), call.reading);
         let mut heard = Heard::default();
         let asked = AssertUnwindSafe(ask(&inner, call, &mut heard, &notes)).catch_unwind();
@@ -70,6 +72,7 @@ pub(crate) fn start_model(inner: Arc<Inner>, call: ModelCall, notes: mpsc::Sende
             }
             Err(_) => tally.spent(prompt),
         };
+        attempted.observe(&inner, &manifest.model, &outcome, &spent, &tally);
         let _ = notes.send(Note::Thought(Box::new(Thought { run, iteration, attempt, context, spent, outcome }))).await;
     };
     engine.tasks.spawn(task)
@@ -103,7 +106,9 @@ async fn ask(inner: &Arc<Inner>, call: ModelCall, heard: &mut Heard, notes: &mps
     if reading.is_summary {
         messages = reading.to_sum_up(messages);
     }
+    let queued = Queued::new(inner, &call.manifest.model);
     let _place = inner.gates.of(model.line(), model.concurrency()).enter(&call.agent.tenant).await;
+    drop(queued);
     // Reading and waiting for a place may have taken long.
     if !inner.lease.holds() {
         return Err(Broken::NotStarted);

@@ -37,6 +37,7 @@ mod tally;
 mod tasks;
 mod tools;
 mod watch;
+mod watched;
 mod worker;
 mod workers;
 

@@ -46,6 +46,11 @@ impl Tally {
         self.earlier = Some(std::mem::take(&mut self.now));
     }
 
+    /// When the last call was made, if one was.
+    pub fn started(&self) -> Option<Timestamp> {
+        self.now.started
+    }
+
     /// Milliseconds from the start of the last call to its first token.
     pub fn first_token_ms(&self) -> Option<u64> {
         let (started, first) = (self.now.started?, self.now.first_token?);

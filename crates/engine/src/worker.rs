@@ -6,6 +6,7 @@
 
 mod catch_up;
 mod held;
+mod observe;
 mod told;
 
 use std::{collections::BTreeSet, panic::AssertUnwindSafe, sync::Arc, time::Duration};
@@ -13,7 +14,7 @@ use std::{collections::BTreeSet, panic::AssertUnwindSafe, sync::Arc, time::Durat
 use futures_util::FutureExt;
 use tokio::sync::mpsc;
 use windlass_kernel::{AgentKey, Event, Input, RunId, Timestamp, ToolName};
-use windlass_ports::{Commit, CommitKind, Committed, Enqueued, Guard, HeadView, NewRun, Passage, StoreError};
+use windlass_ports::{Commit, CommitKind, Committed, Enqueued, Fact, Guard, HeadView, NewRun, Passage, StoreError, StoreFailure};
 
 use crate::{
     api::EngineError,
@@ -125,6 +126,7 @@ impl Worker {
                 Ok(Advanced::Done) => return,
                 Ok(Advanced::MoreToDo) => {}
                 Err(StoreError::Fenced) => {
+                    self.inner.meter.record(Fact::Fenced);
                     // Somebody else moved the agent on: what this process knew of it is worth nothing.
                     self.held.abandon();
                     told.retain(|told| !told.is_local());
@@ -137,7 +139,9 @@ impl Worker {
                     }
                 }
                 Err(StoreError::Unavailable(why)) => {
-                    tracing::error!(agent = %self.agent.agent, why, "the store does not take a commit; trying again");
+                    self.inner.meter.record(Fact::StoreFailed(StoreFailure::Unavailable));
+                    let AgentKey { tenant, agent } = &self.agent;
+                    tracing::error!(%tenant, %agent, node = self.inner.node.0, why, "the store does not take a commit; trying again");
                     let (local, asked) = told.into_iter().partition(Told::is_local);
                     fail(asked, || EngineError::Store(StoreError::Unavailable(why.clone())));
                     told = local;
@@ -152,6 +156,7 @@ impl Worker {
                     pause_ms = (pause_ms * 2).min(STORE_PAUSE_MS_MAX);
                 }
                 Err(StoreError::Corrupt(why)) => {
+                    self.inner.meter.record(Fact::StoreFailed(StoreFailure::Corrupt));
                     if let Some(run) = self.unreadable_run().await {
                         self.quarantine(run, &why).await;
                         return fail(told, || EngineError::Store(StoreError::Corrupt(why.clone())));
@@ -184,6 +189,7 @@ impl Worker {
         let id = new.run;
         let rests = new.enter.as_ref().is_some_and(comes_to_rest);
         let begun = self.inner.tails.find(id).and_then(|tail| Some((tail.beginning(&new)?, tail)));
+        let entered = new.enter.clone();
         let entering = new.enter.clone().map(|enter| Held::entering(&new, enter));
         self.inner.crash.before_commit(CommitKind::Enqueue);
         let outcome = self.inner.store.enqueue(new).await;
@@ -191,6 +197,9 @@ impl Worker {
         match (&outcome, entering) {
             (Ok(Enqueued::Entered { epoch, seq, .. }), Some((mut held, claimable))) => {
                 held.leased(*epoch, *seq);
+                if let Some(enter) = &entered {
+                    self.observe(enter, *epoch);
+                }
                 if let Some((passages, tail)) = begun {
                     tail.show(passages, *epoch);
                 }
@@ -289,7 +298,7 @@ impl Worker {
         };
         self.inner.crash.after_commit(kind);
         let rests = comes_to_rest(&commit);
-        self.held.log_failures(&commit);
+        self.observe(&commit, committed.epoch);
         let shown = self.to_show(&commit);
         match commit.settles {
             true if words_go_on(&commit) => self.held.begin_words_again(commit.run, commit.state.output.length),
@@ -364,14 +373,15 @@ impl Worker {
 
     async fn quarantine(&mut self, run: RunId, why: &str) {
         self.held.abandon();
-        tracing::error!(agent = %self.agent.agent, why, "an agent's stored state cannot be read; it is taken out of the way");
+        let AgentKey { tenant, agent } = &self.agent;
+        tracing::error!(%tenant, %agent, %run, node = self.inner.node.0, why, "the stored state of the run cannot be read; its agent is quarantined");
         self.inner.crash.before_commit(CommitKind::Quarantine);
         match self.inner.store.quarantine(self.agent.clone(), run, why.to_owned()).await {
             Ok(()) => {
                 self.inner.crash.after_commit(CommitKind::Quarantine);
                 self.tell_watchers(true);
             }
-            Err(error) => tracing::error!(agent = %self.agent.agent, %error, "and it could not be marked"),
+            Err(error) => tracing::error!(agent = %self.agent.agent, %run, %error, "the agent could not be quarantined"),
         }
     }
 

@@ -295,6 +295,22 @@ pub enum EndReason {
     Abandoned,
 }
 
+impl EndReason {
+    /// The reason without its details.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            EndReason::Answered => "answered",
+            EndReason::Terminated => "terminated",
+            EndReason::RequiresAction => "requires_action",
+            EndReason::CutShort(_) => "cut_short",
+            EndReason::Budget(_) => "budget",
+            EndReason::ModelFailed(_) => "model_failed",
+            EndReason::Stopped => "stopped",
+            EndReason::Abandoned => "abandoned",
+        }
+    }
+}
+
 /// The kinds of input, for the record of an ignored one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -7,6 +7,7 @@ pub mod codec;
 mod conversations;
 mod doorbell;
 mod executor;
+mod meter;
 mod model;
 mod publisher;
 mod request;
@@ -20,6 +21,7 @@ mod world;
 pub use conversations::{ConversationChange, ConversationView, Conversed, InConversation, Part, conversation_agent};
 pub use doorbell::{Doorbell, Ring};
 pub use executor::{Executor, ToolCall, ToolReport};
+pub use meter::{EndedRun, Fact, Meter, ModelCalled, NoMeter, StoreFailure};
 pub use model::{Model, ModelError, ModelEvent, ModelMessage, ModelRequest, ModelStream, ModelTool, Models, Retry};
 pub use publisher::{Published, Publisher, Subject};
 pub use request::{Admission, Enqueued, Lineage, NewBox, NewRun, PinnedManifest};
@@ -29,6 +31,6 @@ pub use store::{
     Abandoned, Announcement, CallChange, CallClaim, ClaimedCall, Commit, Committed, GivenUp, Guard, Head, KeptAnswer, Loaded, LoadedRun,
     Message, MessageId, NewCall, NewMessage, NewReport, NodeId, OutboxRow, RequestKey, Store, StoreError, Taken, Withdrawn,
 };
-pub use views::{BoxView, CallView, Edge, HeadView, InboxView, Item, JournalEntry, Page, Passage, RunStatus, RunView, Views};
+pub use views::{BoxView, CallView, Edge, HeadView, InboxView, Item, JournalEntry, Page, Passage, RunStatus, RunView, StoreTotals, Views};
 pub use words::{CallStatus, CommitKind, MessageKind, MessageStatus};
 pub use world::{Clock, Ids};

@@ -10,6 +10,7 @@
 pub mod conformance;
 mod doorbells;
 mod edges;
+mod measured;
 mod memory;
 mod parted;
 mod postgres;

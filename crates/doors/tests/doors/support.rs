@@ -168,6 +168,7 @@ impl World {
             ids: Arc::new(FreshIds),
             crash: CrashPoints::default(),
             settings,
+            meter: Arc::new(windlass_ports::NoMeter),
             life: None,
         });
         let limits = Limits { body_bytes_max: BODY_BYTES_MAX, ..Limits::default() };

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, ItemId, Run, RunId, Said, Tenant};
 use windlass_ports::{
     BoxView, CallView, ConversationView, Edge, HeadView, InboxView, Item, JournalEntry, KeptAnswer, Page, Part, Passage, RunView,
-    StoreError, Views,
+    StoreError, StoreTotals, Views,
 };
 
 use super::PartedStore;
@@ -121,5 +121,10 @@ impl Views for PartedStore {
 
     async fn edges(&self, agent: &AgentKey, page: Page) -> Result<Vec<Edge>, StoreError> {
         self.views_of_agent(agent)?.edges(agent, page).await
+    }
+
+    /// Runs that are not kept are not in the database.
+    async fn totals(&self) -> Result<StoreTotals, StoreError> {
+        self.views.totals().await
     }
 }

@@ -23,6 +23,7 @@ mod readers;
 mod session;
 mod sheet;
 mod statements;
+mod totals;
 mod trouble;
 mod views;
 mod writer;
@@ -37,10 +38,10 @@ use async_trait::async_trait;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, NewItem, RunId, Tenant, Timestamp};
 use windlass_ports::{
     Abandoned, Announcement, CallClaim, ClaimedCall, Commit, Committed, ConversationChange, Conversed, Enqueued, GivenUp, Guard, Loaded,
-    MessageId, NewReport, NewRun, NodeId, OutboxRow, Store, StoreError, Taken, Withdrawn, conversation_agent,
+    MessageId, Meter, NewReport, NewRun, NodeId, OutboxRow, Store, StoreError, Taken, Withdrawn, conversation_agent,
 };
 
-use crate::{StoreOptions, rows::Reads, verbs};
+use crate::{StoreOptions, measured::Measured, rows::Reads, verbs};
 use columns::int;
 use deltas::Deltas;
 use group::Pen;
@@ -74,6 +75,7 @@ pub struct PostgresStore {
     deltas: Deltas,
     node: NodeId,
     clock: Arc<DatabaseClock>,
+    measured: Measured,
     options: StoreOptions,
 }
 
@@ -84,16 +86,23 @@ impl PostgresStore {
         let connector = Connector::new(url)?;
         let (node, clock) = open::open(&connector).await?;
         let pen = |index: usize| Pen::new(connector.clone(), int((node.0 * WRITERS as u64 + index as u64) % SLOTS));
+        let measured = Measured::default();
         Ok(PostgresStore {
             readers: Readers::new(&connector, READERS),
             keeper: Link::new(connector.clone()),
-            writers: (0..WRITERS).map(|index| Writer::start(pen(index))).collect(),
+            writers: (0..WRITERS).map(|index| Writer::start(pen(index), measured.clone())).collect(),
             roamer: Writer::start_roaming(pen(0)),
             deltas: Deltas::start(connector.clone()),
             node,
             clock: Arc::new(clock),
+            measured,
             options,
         })
+    }
+
+    /// Reports commits to this meter from here on.
+    pub fn measure(&self, meter: Arc<dyn Meter>) {
+        self.measured.set(meter);
     }
 
     /// This start of this process: no other ever has the same.

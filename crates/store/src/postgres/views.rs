@@ -5,7 +5,7 @@ use futures_util::future::join_all;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, ItemId, Run, RunId, Said, Tenant};
 use windlass_ports::{
     BoxView, CallView, ConversationView, Edge, HeadView, InboxView, Item, JournalEntry, KeptAnswer, Page, Part, Passage, RunView,
-    StoreError, Views,
+    StoreError, StoreTotals, Views,
 };
 
 use super::{
@@ -120,6 +120,10 @@ macro_rules! views_over_readers {
 
             async fn edges(&self, agent: &AgentKey, page: Page) -> Result<Vec<Edge>, StoreError> {
                 self.readers.read(|rows| edges::edges(rows, agent, page)).await
+            }
+
+            async fn totals(&self) -> Result<StoreTotals, StoreError> {
+                self.readers.totals().await
             }
         }
     };

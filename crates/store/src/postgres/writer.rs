@@ -14,7 +14,7 @@ use super::{
     sheet::Sheet,
     trouble::Trouble,
 };
-use crate::rows::Outcome;
+use crate::{measured::Measured, rows::Outcome};
 
 /// Requests that may wait; more make their senders wait.
 const WAITING_MAX: usize = 1_024;
@@ -46,13 +46,15 @@ pub(super) struct Writer {
 
 impl Writer {
     /// Starts a writer for verbs that know their agent. It ends when nobody can send any more and everything sent is written.
-    pub(super) fn start(mut pen: Pen) -> Self {
+    pub(super) fn start(mut pen: Pen, measured: Measured) -> Self {
         let (queue, mut waiting) = mpsc::channel(WAITING_MAX);
         tokio::spawn(async move {
             let mut later = VecDeque::new();
             while let Some(mut group) = next_group(&mut waiting, &mut later).await {
+                let started = measured.start();
                 apply_group(&mut pen, &mut group).await;
                 let answered = group.len();
+                measured.committed(answered, started);
                 group.into_iter().for_each(|member| member.answer());
                 gather(&waiting, answered).await;
             }

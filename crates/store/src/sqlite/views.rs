@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, ItemId, Run, RunId, Said, Tenant};
 use windlass_ports::{
     BoxView, CallView, ConversationView, Edge, HeadView, InboxView, Item, JournalEntry, KeptAnswer, NodeId, Page, Part, Passage, RunView,
-    StoreError, Views,
+    StoreError, StoreTotals, Views,
 };
 
 use super::{
@@ -144,6 +144,10 @@ macro_rules! views_over_readers {
             async fn edges(&self, agent: &AgentKey, page: Page) -> Result<Vec<Edge>, StoreError> {
                 let agent = agent.clone();
                 self.readers.read(move |rows| edges::edges(rows, &agent, page)).await
+            }
+
+            async fn totals(&self) -> Result<StoreTotals, StoreError> {
+                self.readers.read(SqliteRows::totals).await
             }
         }
     };

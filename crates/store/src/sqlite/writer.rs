@@ -18,7 +18,7 @@ use super::{
     prepared::Kept,
     statements::{Manifests, SqliteRows},
 };
-use crate::rows::Outcome;
+use crate::{measured::Measured, rows::Outcome};
 
 /// Requests that may wait; more make their senders wait.
 const WAITING_MAX: usize = 1_024;
@@ -46,14 +46,14 @@ pub(super) type Written<'c> = SqliteRows<Kept<'c>>;
 
 impl Writer {
     /// Starts the thread.
-    pub(super) fn start(seat: Seat, mut folding: Folding) -> std::io::Result<Self> {
+    pub(super) fn start(seat: Seat, mut folding: Folding, measured: Measured) -> std::io::Result<Self> {
         let (queue, waiting) = mpsc::channel(WAITING_MAX);
         let wakes = Wakes::default();
         let mut gathering = Gathering::new(waiting, wakes.clone());
         let thread = std::thread::Builder::new().name("windlass-writer".into()).spawn(move || {
             let Seat { connection, node, manifests, index, lock } = seat;
             let mut rows = SqliteRows::new(Kept::over(&connection), node, manifests, Some(index));
-            write_all(&mut rows, &mut folding, &mut gathering);
+            write_all(&mut rows, &mut folding, &mut gathering, &measured);
             drop(folding);
             drop(rows);
             drop(connection);
@@ -165,10 +165,12 @@ impl<T: Send, F: Fn(&mut Written<'_>) -> Outcome<T> + Send> Member for Request<T
     }
 }
 
-fn write_all(rows: &mut Written<'_>, folding: &mut Folding, gathering: &mut Gathering<Box<dyn Member>>) {
+fn write_all(rows: &mut Written<'_>, folding: &mut Folding, gathering: &mut Gathering<Box<dyn Member>>, measured: &Measured) {
     let mut group = Vec::with_capacity(GROUP_MAX);
     while gathering.begin(&mut group) {
+        let started = measured.start();
         apply_group(rows, &mut group, |group| gathering.is_joined(group));
+        measured.committed(group.len(), started);
         gathering.answered(&group);
         group.drain(..).for_each(|member| member.answer());
         rows.fold(folding);

@@ -13,7 +13,7 @@ use super::{
     Agent, Auth, Config, Doorbell, ExternalTool, Limits, Model, Protocol, Provider, Responses, Scope, Secret, Server, Store, Token,
     TokenHash,
     error::ConfigError,
-    mcp,
+    log, mcp,
     node::Node,
     reader::{Field, Keys, Section},
 };
@@ -25,7 +25,7 @@ const DEFAULT_PREFIX: &str = "windlass";
 const LEASE_MIN: Duration = Duration::from_millis(500);
 
 const TOP: Keys = Keys {
-    known: &["server", "store", "doorbell", "auth", "models", "tools", "agents", "limits", "egress", "responses"],
+    known: &["server", "store", "doorbell", "auth", "models", "tools", "agents", "limits", "egress", "responses", "log"],
     later: &["plugins_dir", "plugins", "pipelines", "webhooks", "schedules", "retention"],
 };
 const SERVER: Keys = Keys { known: &["listen", "behind_proxy", "drain_s", "head", "body"], later: &[] };
@@ -76,7 +76,7 @@ const LIMITS: Keys = Keys {
 
 /// Every section, by the keys it may have.
 #[cfg(test)]
-pub(super) const ALL: [&Keys; 15] = [
+pub(super) const ALL: [&Keys; 16] = [
     &TOP,
     &SERVER,
     &STORE,
@@ -91,6 +91,7 @@ pub(super) const ALL: [&Keys; 15] = [
     &AGENT,
     &BUDGETS,
     &RESPONSES,
+    &log::LOG,
     &LIMITS,
 ];
 
@@ -131,7 +132,8 @@ pub(super) fn read(root: Node) -> Result<Config, ConfigError> {
         None => BTreeMap::new(),
     };
     let responses = section_or_default(&mut top, "responses", &RESPONSES, read_responses)?;
-    Ok(Config { server, store, doorbell, auth, models, tools, mcp, agents, limits, egress, responses })
+    let log = section_or_default(&mut top, "log", &log::LOG, log::read_log)?;
+    Ok(Config { server, store, doorbell, auth, models, tools, mcp, agents, limits, egress, responses, log })
 }
 
 fn section_or_default<T: Default>(
