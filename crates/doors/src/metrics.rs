@@ -51,7 +51,10 @@ impl Metrics {
     /// Counts a request that was answered after this many seconds. `route` is one of the router's own paths.
     pub(crate) fn answered(&self, door: &'static str, route: Option<&str>, code: u16, seconds: f64) {
         let route = route.map_or(Label::OTHER, |route| self.families.route(route));
-        self.families.http_request_seconds.get_or_create(&[("door", door.into()), ("route", route), ("code", labels::code(code))]).observe(seconds);
+        self.families
+            .http_request_seconds
+            .get_or_create(&[("door", door.into()), ("route", route), ("code", labels::code(code))])
+            .observe(seconds);
     }
 
     /// A stream to a client is open for as long as the guard lives.
@@ -79,7 +82,8 @@ impl Metrics {
             families.model_failures.get_or_create(&[("model", model.clone()), ("code", labels::model_code(code))]).inc();
         }
         let Usage { tokens_in, tokens_out, cached, cache_written, reasoning } = called.usage;
-        let kinds = [("in", tokens_in), ("out", tokens_out), ("cached", cached), ("cache_written", cache_written), ("reasoning", reasoning)];
+        let kinds =
+            [("in", tokens_in), ("out", tokens_out), ("cached", cached), ("cache_written", cache_written), ("reasoning", reasoning)];
         for (kind, tokens) in kinds.into_iter().filter(|(_, tokens)| *tokens > 0) {
             let labels = [("model", model.clone()), ("agent", self.agents.label(called.agent.as_str())), ("kind", kind.into())];
             families.model_tokens.get_or_create(&labels).inc_by(tokens);

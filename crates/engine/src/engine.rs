@@ -9,8 +9,8 @@ use windlass_kernel::{
     AgentKey, BoxId, BoxRange, CallNumber, ItemId, ItemKind, NewItem, Opening, ResultField, Route, RunId, Tenant, ToolName, content,
 };
 use windlass_ports::{
-    Clock, CommitKind, Doorbell, Enqueued as StoreEnqueued, Ids, MessageKind, Meter, Models, NodeId, Publisher, Ring, RunView, Store, ToolServers,
-    Views, codec,
+    Clock, CommitKind, Doorbell, Enqueued as StoreEnqueued, Ids, MessageKind, Meter, Models, NodeId, Publisher, Ring, RunView, Store,
+    ToolServers, Views, codec,
 };
 
 use crate::{

@@ -62,16 +62,14 @@ pub(crate) fn apply_to(run: &mut Run, event: &Event) {
         // The try is counted by the failure that led here.
         Event::Compacting { .. } => run.compacting += 1,
         Event::Compacted { iteration, usage, model, .. } => {
-            run.takeovers = 0;
-            run.model.clone_from(model);
+            (run.takeovers, run.model) = (0, model.clone());
             run.usage.add(*usage);
             run.output.length += 1;
             (run.compacting, run.compacted_in) = (0, *iteration);
             ask_again(run, None);
         }
         Event::Replied { items, usage, lost, calls, model, .. } => {
-            run.takeovers = 0;
-            run.model.clone_from(model);
+            (run.takeovers, run.model) = (0, model.clone());
             count(run, *usage, *lost);
             make_calls(run, *items, calls);
         }

@@ -20,6 +20,7 @@ mod process;
 mod seal;
 mod servers;
 mod session;
+mod stderr;
 
 pub use egress::{Allowed, BadAllowed, Egress};
 pub use headers::check_header;

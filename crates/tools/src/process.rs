@@ -9,6 +9,8 @@ use tokio::{
     runtime::Handle,
 };
 
+use crate::stderr;
+
 /// What a process is given of our environment. The rest is full of keys that are none of its business.
 const ENVIRONMENT: [&str; 8] = ["PATH", "HOME", "USER", "LANG", "LC_ALL", "TZ", "TMPDIR", "SHELL"];
 /// How long a process may tidy up when it is told to end.
@@ -20,6 +22,8 @@ const LOOK: Duration = Duration::from_millis(200);
 /// How the process is started.
 #[derive(Clone)]
 pub(crate) struct Command {
+    /// The server's label, under which its stderr is logged.
+    pub(crate) label: String,
     pub(crate) program: String,
     pub(crate) arguments: Vec<String>,
     pub(crate) environment: BTreeMap<String, String>,
@@ -43,6 +47,7 @@ impl Command {
             .envs(&self.environment)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
             // A group of its own, so that what it starts ends with it.
             .process_group(0)
             .kill_on_drop(true)
@@ -50,6 +55,9 @@ impl Command {
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(io::Error::other("it has no pipes"));
         };
+        if let Some(stderr) = child.stderr.take() {
+            tokio::spawn(stderr::log_lines(stderr, self.label.clone()));
+        }
         Ok((Pipes::new(output, input).with_max_line_length(line_bytes_max), Process(Some(Ending(child)))))
     }
 }

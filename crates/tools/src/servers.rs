@@ -283,7 +283,8 @@ fn configure(config: &ServerConfig, limits: &Limits) -> Result<Configured, Setup
     let effects = config.effects.clone();
     if let Some((program, arguments)) = config.command.split_first() {
         let environment = config.environment.clone();
-        let command = Command { program: program.clone(), arguments: arguments.to_vec(), environment };
+        let label = config.label.clone();
+        let command = Command { label, program: program.clone(), arguments: arguments.to_vec(), environment };
         return Ok(Configured { target: Target { key, way: Way::Process(Arc::new(command)) }, effects });
     }
     let url = Url::parse(&config.url).ok().filter(|url| matches!(url.scheme(), "http" | "https"));

@@ -97,7 +97,11 @@ impl Families {
         registry.register("runs", "Runs that have not ended", self.runs.clone());
         registry.register("runs_ended", "Runs that ended", self.runs_ended.clone());
         registry.register("run_seconds", "Time from the first iteration of a run to its end", self.run_seconds.clone());
-        registry.register("queue_wait_seconds", "Time from the acceptance of a run to its first iteration", self.queue_wait_seconds.clone());
+        registry.register(
+            "queue_wait_seconds",
+            "Time from the acceptance of a run to its first iteration",
+            self.queue_wait_seconds.clone(),
+        );
         registry.register("iterations", "Iterations that began", self.iterations.clone());
         registry.register("takeovers", "Runs taken over from lost servers", self.takeovers.clone());
         registry.register("fenced", "Commits refused because another server had moved the run on", self.fenced.clone());

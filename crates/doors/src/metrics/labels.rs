@@ -111,6 +111,11 @@ impl Names {
         Names(names.into_iter().map(label).collect())
     }
 
+    /// Every label there is.
+    pub fn all(&self) -> impl Iterator<Item = Label> {
+        self.0.values().cloned().chain([Label::OTHER])
+    }
+
     /// The label of a name. One that is not configured is `other`.
     pub fn label(&self, name: &str) -> Label {
         self.0.get(name).cloned().unwrap_or(Label::OTHER)

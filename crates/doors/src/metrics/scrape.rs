@@ -35,7 +35,9 @@ impl Scrape {
             families.runs.get_or_create(&[("state", "waiting".into())]).set(signed(totals.open_runs.saturating_sub(working)));
             families.store_bytes.set(signed(totals.bytes));
             families.outbox_pending.set(signed(totals.outbox));
-            families.calls_open.clear();
+            for tool in self.metrics.tools.all() {
+                families.calls_open.get_or_create(&[("tool", tool)]).set(0);
+            }
             for (tool, calls) in &totals.open_calls {
                 families.calls_open.get_or_create(&[("tool", self.metrics.tools.label(tool.as_str()))]).inc_by(signed(*calls));
             }

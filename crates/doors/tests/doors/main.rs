@@ -6,6 +6,7 @@ mod agents;
 mod bad_input;
 mod calls;
 mod events;
+mod metrics;
 mod openapi;
 mod rights;
 mod support;

@@ -18,7 +18,7 @@ use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tower::ServiceExt;
-use windlass_doors::{DoorState, Limits, Scope, Token, Tokens, router};
+use windlass_doors::{Configured, DoorState, Limits, Metrics, Scope, Token, Tokens, router};
 use windlass_engine::{AgentSpec, CrashPoints, Engine, Parts, Roster, Settings};
 use windlass_kernel::{
     AfterExecution, AgentKey, AgentName, Budgets, EffectClass, PolicyName, Route, Tenant, Timestamp, ToolName, ToolSpec,
@@ -51,6 +51,8 @@ impl Ids for FreshIds {
 pub struct World {
     pub engine: Engine,
     pub router: Router,
+    pub metrics: Arc<Metrics>,
+    state: DoorState,
     clock: Arc<TestClock>,
 }
 
@@ -101,6 +103,7 @@ fn tokens() -> Tokens {
         token("toolman", "t", &["tools:*"]),
         token("judge", "t", &["approvals:answer"]),
         token("admin", "t", &["admin"]),
+        token("scraper", "t", &["metrics"]),
     ])
 }
 
@@ -154,6 +157,8 @@ impl World {
         let store = Arc::new(MemoryStore::new(StoreOptions { publish: false }));
         let clock = Arc::new(TestClock(AtomicI64::new(0)));
         let model = Entry { name: "offline".into(), upstream: None, context: None, model: Arc::new(Scripted::by_words("offline")) };
+        let names = |name: &str| vec![name.to_owned()];
+        let metrics = Metrics::new(Configured { agents: names("alice"), models: names("offline"), tools: names("echo") });
         let engine = Engine::start(Parts {
             node: store.node(),
             views: store.clone(),
@@ -168,12 +173,17 @@ impl World {
             ids: Arc::new(FreshIds),
             crash: CrashPoints::default(),
             settings,
-            meter: Arc::new(windlass_ports::NoMeter),
+            meter: metrics.clone(),
             life: None,
         });
         let limits = Limits { body_bytes_max: BODY_BYTES_MAX, ..Limits::default() };
-        let router = router(DoorState::new(engine.clone(), tokens(), limits, Arc::new(Unsealed)));
-        World { engine, router, clock }
+        let state = DoorState::new(engine.clone(), tokens(), limits, Arc::new(Unsealed)).with_metrics(metrics.clone());
+        World { engine, router: router(state.clone()), metrics, state, clock }
+    }
+
+    /// The same with a proxy in front.
+    pub fn behind_proxy(self) -> Self {
+        World { router: router(self.state.clone().behind_proxy(true)), ..self }
     }
 
     /// Puts the engine's clock forward.

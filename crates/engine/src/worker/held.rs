@@ -4,7 +4,8 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tokio::{sync::mpsc, task::AbortHandle};
 use windlass_kernel::{
-    AgentKey, CallKey, CallNumber, Effect, Epoch, HeadStatus, ItemKind, Manifest, Remote, Run, RunId, Said, Seq, Timestamp, ToolName, ToolServer, content, outstanding,
+    AgentKey, CallKey, CallNumber, Effect, Epoch, HeadStatus, ItemKind, Manifest, Remote, Run, RunId, Said, Seq, Timestamp, ToolName,
+    ToolServer, content, outstanding,
 };
 use windlass_ports::{CallChange, Commit, Committed, Guard, Head, Item, LoadedRun, ModelTool, NewRun};
 

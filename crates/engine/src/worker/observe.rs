@@ -1,6 +1,8 @@
 //! What a commit means to operators: log lines and metrics. Names, numbers and codes; never content.
 
-use windlass_kernel::{AgentKey, CallKey, CallNumber, EndReason, Epoch, Event, OpenCall, ParkReason, Phase, Run, RunId, TaskStatus, Timestamp};
+use windlass_kernel::{
+    AgentKey, CallKey, CallNumber, EndReason, Epoch, Event, OpenCall, ParkReason, Phase, Run, RunId, TaskStatus, Timestamp,
+};
 use windlass_ports::{Commit, EndedRun, Fact};
 
 use super::Worker;

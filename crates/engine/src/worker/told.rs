@@ -1,7 +1,8 @@
 //! Notes on their way through a worker: drafted into a commit, or settled apart from it.
 
 use windlass_kernel::{
-    Decision, Epoch, Failure, Input, ItemId, ItemKind, NewItem, Phase, Progress, Report, ReportCause, RunId, Said, Spent, TaskStatus, Timestamp,
+    Decision, Epoch, Failure, Input, ItemId, ItemKind, NewItem, Phase, Progress, Report, ReportCause, RunId, Said, Spent, TaskStatus,
+    Timestamp,
 };
 use windlass_ports::{KeptAnswer, MessageId, MessageKind, ModelError, NewMessage, RequestKey, Retry, RunStatus, StoreError, Withdrawn};
 

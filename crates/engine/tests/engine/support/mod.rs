@@ -13,7 +13,8 @@ use tokio_util::sync::CancellationToken;
 use windlass_engine::{AgentSpec, ClaimRequest, CrashPoints, Engine, Enqueue, Enqueued, Parts, Roster, Settings, ToolResult};
 use windlass_kernel::{AgentKey, AgentName, Budgets, CallNumber, ItemKind, PolicyName, RunId, TaskStatus, content};
 use windlass_ports::{
-    CallStatus, CallView, Clock, Doorbell, HeadView, Item, JournalEntry, Lineage, Meter, ModelRequest, NoMeter, NodeId, Publisher, RunView, ToolCall,
+    CallStatus, CallView, Clock, Doorbell, HeadView, Item, JournalEntry, Lineage, Meter, ModelRequest, NoMeter, NodeId, Publisher, RunView,
+    ToolCall,
 };
 use windlass_store::{MemoryStore, StoreOptions, conformance::Full};
 
