@@ -2,6 +2,7 @@
 
 mod demo;
 mod dev;
+mod logs;
 
 use std::{path::Path, process::Command};
 

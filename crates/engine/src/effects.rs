@@ -20,7 +20,7 @@ use crate::{
     note::{Broken, Note, Thought, ToolDone},
     prompt,
     tally::Tally,
-    watched::{Attempt, Queued},
+    watched::{self, Attempt},
 };
 
 /// A model call about to be made.
@@ -106,9 +106,7 @@ async fn ask(inner: &Arc<Inner>, call: ModelCall, heard: &mut Heard, notes: &mps
     if reading.is_summary {
         messages = reading.to_sum_up(messages);
     }
-    let queued = Queued::new(inner, &call.manifest.model);
-    let _place = inner.gates.of(model.line(), model.concurrency()).enter(&call.agent.tenant).await;
-    drop(queued);
+    let _place = watched::permit(inner, model.as_ref(), &call.manifest.model, &call.agent.tenant).await;
     // Reading and waiting for a place may have taken long.
     if !inner.lease.holds() {
         return Err(Broken::NotStarted);

@@ -1,9 +1,9 @@
 //! Model calls as operators see them: log lines about failed attempts, and metrics.
 
-use windlass_kernel::{AgentKey, Epoch, Reply, RunId, Spent};
-use windlass_ports::{Fact, ModelCalled, ModelError};
+use windlass_kernel::{AgentKey, Epoch, Reply, RunId, Spent, Tenant};
+use windlass_ports::{Fact, Model, ModelCalled, ModelError};
 
-use crate::{engine::Inner, note::Broken, tally::Tally};
+use crate::{engine::Inner, gate::Place, note::Broken, tally::Tally};
 
 /// An attempt at a model call.
 pub(crate) struct Attempt {
@@ -35,14 +35,20 @@ impl Attempt {
     }
 }
 
+/// Waits for a permit to call a model of this name, and counts the call as waiting meanwhile.
+pub(crate) async fn permit(inner: &Inner, model: &dyn Model, name: &str, tenant: &Tenant) -> Place {
+    let _queued = Queued::new(inner, name);
+    inner.gates.of(model.line(), model.concurrency()).enter(tenant).await
+}
+
 /// A model call that waits for a permit of its provider, for as long as this lives.
-pub(crate) struct Queued<'a> {
+struct Queued<'a> {
     inner: &'a Inner,
     model: &'a str,
 }
 
 impl<'a> Queued<'a> {
-    pub fn new(inner: &'a Inner, model: &'a str) -> Self {
+    fn new(inner: &'a Inner, model: &'a str) -> Self {
         inner.meter.record(Fact::ModelQueued(model));
         Queued { inner, model }
     }

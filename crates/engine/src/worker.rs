@@ -14,7 +14,7 @@ use std::{collections::BTreeSet, panic::AssertUnwindSafe, sync::Arc, time::Durat
 use futures_util::FutureExt;
 use tokio::sync::mpsc;
 use windlass_kernel::{AgentKey, Event, Input, RunId, Timestamp, ToolName};
-use windlass_ports::{Commit, CommitKind, Committed, Enqueued, Fact, Guard, HeadView, NewRun, Passage, StoreError, StoreFailure};
+use windlass_ports::{Commit, CommitKind, Committed, Enqueued, Guard, HeadView, NewRun, Passage, StoreError};
 
 use crate::{
     api::EngineError,
@@ -122,11 +122,11 @@ impl Worker {
         let mut pause_ms = 50;
         let mut fenced = 0;
         loop {
-            match self.catch_up_and_advance(&mut told, &mut looks).await {
+            let advanced = self.catch_up_and_advance(&mut told, &mut looks).await;
+            match advanced.inspect_err(|error| self.observe_error(error)) {
                 Ok(Advanced::Done) => return,
                 Ok(Advanced::MoreToDo) => {}
                 Err(StoreError::Fenced) => {
-                    self.inner.meter.record(Fact::Fenced);
                     // Somebody else moved the agent on: what this process knew of it is worth nothing.
                     self.held.abandon();
                     told.retain(|told| !told.is_local());
@@ -139,9 +139,6 @@ impl Worker {
                     }
                 }
                 Err(StoreError::Unavailable(why)) => {
-                    self.inner.meter.record(Fact::StoreFailed(StoreFailure::Unavailable));
-                    let AgentKey { tenant, agent } = &self.agent;
-                    tracing::error!(%tenant, %agent, node = self.inner.node.0, why, "the store does not take a commit; trying again");
                     let (local, asked) = told.into_iter().partition(Told::is_local);
                     fail(asked, || EngineError::Store(StoreError::Unavailable(why.clone())));
                     told = local;
@@ -156,7 +153,6 @@ impl Worker {
                     pause_ms = (pause_ms * 2).min(STORE_PAUSE_MS_MAX);
                 }
                 Err(StoreError::Corrupt(why)) => {
-                    self.inner.meter.record(Fact::StoreFailed(StoreFailure::Corrupt));
                     if let Some(run) = self.unreadable_run().await {
                         self.quarantine(run, &why).await;
                         return fail(told, || EngineError::Store(StoreError::Corrupt(why.clone())));

@@ -3,7 +3,7 @@
 use windlass_kernel::{
     AgentKey, CallKey, CallNumber, EndReason, Epoch, Event, OpenCall, ParkReason, Phase, Run, RunId, TaskStatus, Timestamp,
 };
-use windlass_ports::{Commit, EndedRun, Fact};
+use windlass_ports::{Commit, EndedRun, Fact, StoreError, StoreFailure};
 
 use super::Worker;
 use crate::engine::Inner;
@@ -49,12 +49,26 @@ impl Worker {
         }
     }
 
+    /// Counts a transition that the store did not commit, and logs it if the store is the reason.
+    pub(super) fn observe_error(&self, error: &StoreError) {
+        let (meter, AgentKey { tenant, agent }) = (&self.inner.meter, &self.agent);
+        match error {
+            StoreError::Fenced => meter.record(Fact::Fenced),
+            StoreError::Unavailable(why) => {
+                meter.record(Fact::StoreFailed(StoreFailure::Unavailable));
+                tracing::error!(%tenant, %agent, node = self.inner.node.0, why, "the store does not take a commit; trying again");
+            }
+            StoreError::Corrupt(_) => meter.record(Fact::StoreFailed(StoreFailure::Corrupt)),
+        }
+    }
+
     /// A call of the commit, made by it or open before it.
     fn call<'a>(&'a self, commit: &'a Commit, number: CallNumber) -> Option<&'a OpenCall> {
-        let made = commit.events.iter().filter_map(|event| match event {
-            Event::Replied { calls, .. } | Event::CallsTaken { calls, .. } => Some(calls.as_slice()),
-            Event::ActionStarted { call, .. } => Some(std::slice::from_ref(call)),
-            _ => None,
+        let made = commit.events.iter().filter_map(|event| {
+            if let Event::Replied { calls, .. } | Event::CallsTaken { calls, .. } = event {
+                return Some(calls.as_slice());
+            }
+            if let Event::ActionStarted { call, .. } = event { Some(std::slice::from_ref(call)) } else { None }
         });
         let before = self.held.run().filter(|run| run.id == commit.run).map_or(&[][..], |run| run.state.calls());
         made.flatten().chain(before).find(|open| open.call == number)

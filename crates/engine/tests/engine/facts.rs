@@ -22,10 +22,11 @@ async fn the_providers_model_and_the_time_to_the_first_token_are_kept() {
     pass_ms(300).await;
     hold.open();
     assert_eq!(stage.ended(&a, run).await, "done");
-    let replied = stage.journal(&a, run).await.into_iter().find_map(|entry| match entry.event {
-        Event::Replied { model, usage, .. } => Some((model, usage)),
-        _ => None,
-    });
+    let replied = stage
+        .journal(&a, run)
+        .await
+        .into_iter()
+        .find_map(|entry| if let Event::Replied { model, usage, .. } = entry.event { Some((model, usage)) } else { None });
     let (model, usage) = replied.expect("the model replied");
     assert_eq!(usage, USAGE);
     assert_eq!(model.upstream.as_deref(), Some("script-2026-01"));
