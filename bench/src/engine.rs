@@ -105,6 +105,7 @@ fn start(
         ids: Arc::new(RealIds),
         crash: CrashPoints::default(),
         settings: Settings::default(),
+        meter: Arc::new(windlass_ports::NoMeter),
         life: None,
     })
 }

@@ -16,7 +16,7 @@ use crate::{names, send, windlass};
 pub(crate) struct Dev {
     child: Child,
     /// Kept open: it is a terminal in life.
-    _out: BufReader<ChildStdout>,
+    out: BufReader<ChildStdout>,
     printed: String,
 }
 
@@ -34,12 +34,19 @@ impl Dev {
         while !printed.contains("curl ") {
             assert!(out.read_line(&mut printed).expect("it prints text") > 0, "it ended early: {printed}");
         }
-        Dev { child, _out: out, printed }
+        Dev { child, out, printed }
+    }
+
+    /// Reads on until this was printed.
+    fn read_until(&mut self, text: &str) {
+        while !self.printed.contains(text) {
+            assert!(self.out.read_line(&mut self.printed).expect("it prints text") > 0, "{text} is missing: {}", self.printed);
+        }
     }
 
     /// What stands behind a word of the table it printed.
     pub(crate) fn value(&self, name: &str) -> &str {
-        let found = self.printed.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix("  ").map(str::trim));
+        let found = self.printed.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(' ').map(str::trim));
         found.unwrap_or_else(|| panic!("{name} is missing: {}", self.printed))
     }
 
@@ -95,6 +102,32 @@ fn the_command_that_dev_prints_works_as_it_is() {
     let told = String::from_utf8_lossy(&out.stdout);
     assert!(out.status.success(), "{line}\n{told}{}", String::from_utf8_lossy(&out.stderr));
     assert!(told.contains("response.completed") && told.contains("You said: Hello") && told.ends_with("data: [DONE]\n\n"), "{told}");
+}
+
+#[tokio::test]
+async fn dev_prints_what_it_has_and_a_line_for_every_run() {
+    let folder = TempDir::new().expect("a folder");
+    let config = "agents: { clerk: { tools: [look_up] }, scout: {} }
+tools:
+  external: [ { name: look_up, effect: read } ]
+  mcp: [ { label: files, command: [/nowhere/at-all] } ]";
+    std::fs::write(folder.path().join("windlass.yaml"), config).expect("a configuration");
+    let mut dev = Dev::start(folder.path());
+    assert_eq!(dev.value("agents"), "clerk, scout");
+    assert_eq!(dev.value("tools"), "look_up");
+    dev.read_until("0 resumed");
+    dev.read_until("mcp    files: ");
+    assert!(dev.printed.contains("tool server \"files\""), "{}", dev.printed);
+
+    let (base, token) = (dev.value("API").to_owned(), dev.value("token").to_owned());
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let client = reqwest::Client::builder().no_proxy().build().expect("a client");
+    let request = client.post(format!("{base}/v1/agents/scout/enqueue")).bearer_auth(&token).json(&json!({ "input": "Hello" }));
+    let taken = request.send().await.expect("an answer").bytes().await.expect("a body");
+    let taken: Value = serde_json::from_slice(&taken).expect("JSON");
+    let run = taken["run_id"].as_str().expect("a run");
+    dev.read_until(&format!("{run} scout started"));
+    dev.read_until(&format!("{run} scout success (answered): iterations 1, calls 0, tokens "));
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod demo;
 mod dev;
+mod logs;
 mod verbs;
 
 use std::{path::Path, process::Command};

@@ -93,6 +93,11 @@ impl ApiError {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "something broke on our side; the log has the details")
     }
 
+    /// The sentence for the client.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
     pub fn hint(mut self, hint: Option<String>) -> Self {
         self.hint = hint;
         self

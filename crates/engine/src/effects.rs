@@ -20,6 +20,7 @@ use crate::{
     note::{Broken, Note, Thought, ToolDone},
     prompt,
     tally::Tally,
+    watched::{self, Attempt},
 };
 
 /// A model call about to be made.
@@ -49,6 +50,7 @@ pub(crate) fn start_model(inner: Arc<Inner>, call: ModelCall, notes: mpsc::Sende
     let engine = inner.clone();
     let task = async move {
         let (run, iteration, attempt, patience) = (call.run, call.iteration, call.attempt, call.patience);
+        let attempted = Attempt { agent: call.agent.clone(), run, epoch: call.epoch, iteration, attempt };
         let (manifest, tools, reading) = (call.manifest.clone(), call.tools.clone(), call.reading);
         let mut heard = Heard::default();
         let asked = AssertUnwindSafe(ask(&inner, call, &mut heard, &notes)).catch_unwind();
@@ -64,10 +66,13 @@ pub(crate) fn start_model(inner: Arc<Inner>, call: ModelCall, notes: mpsc::Sende
                 let earlier = tally.spent_earlier(prompt);
                 reply.usage.add(earlier.usage);
                 reply.lost = earlier.lost;
+                // A model in this process answers at once, which is not worth a field in every journal.
+                reply.model.first_token_ms = tally.first_token_ms().filter(|ms| *ms > 0);
                 Spent::default()
             }
             Err(_) => tally.spent(prompt),
         };
+        attempted.observe(&inner, &manifest.model, &outcome, &spent, &tally);
         let _ = notes.send(Note::Thought(Box::new(Thought { run, iteration, attempt, context, spent, outcome }))).await;
     };
     engine.tasks.spawn(task)
@@ -101,12 +106,13 @@ async fn ask(inner: &Arc<Inner>, call: ModelCall, heard: &mut Heard, notes: &mps
     if reading.is_summary {
         messages = reading.to_sum_up(messages);
     }
-    let _place = inner.gates.of(model.line(), model.concurrency()).enter(&call.agent.tenant).await;
+    let _place = watched::permit(inner, model.as_ref(), &call.manifest.model, &call.agent.tenant).await;
     // Reading and waiting for a place may have taken long.
     if !inner.lease.holds() {
         return Err(Broken::NotStarted);
     }
     inner.crash.before_effect("model_call");
+    tally.start(inner.clock.now());
     let parameters = match reading.is_summary {
         true => compaction::parameters(call.manifest.parameters.as_ref()),
         false => call.manifest.parameters.clone(),
@@ -140,7 +146,7 @@ async fn ask(inner: &Arc<Inner>, call: ModelCall, heard: &mut Heard, notes: &mps
     let reply = async {
         match announcer {
             Some(announcer) => announce(model.as_ref(), request, limits, announcer, tally).await,
-            None => gather::gather(model.call(request), limits, tally).await,
+            None => gather::gather(model.call(request), limits, inner.clock.as_ref(), tally).await,
         }
     };
     let reply = tokio::time::timeout(call.deadline, reply).await;
@@ -169,6 +175,7 @@ async fn announce(
         reply => return reply,
     }
     tally.begin_again();
+    tally.start(announcer.inner.clock.now());
     let request = ModelRequest { prefill: Some(words), ..request };
     gather::announce(model.call(request), Begins::Behind, limits, announcer, tally).await.map_err(|why| match why {
         // One that refuses to be told its words has gone on otherwise.

@@ -9,8 +9,8 @@ use windlass_kernel::{
     AgentKey, BoxId, BoxRange, CallNumber, ItemId, ItemKind, NewItem, Opening, ResultField, Route, RunId, Tenant, ToolName, content,
 };
 use windlass_ports::{
-    Clock, CommitKind, Doorbell, Enqueued as StoreEnqueued, Ids, MessageKind, Models, NodeId, Publisher, Ring, RunView, Store, ToolServers,
-    Views, codec,
+    Clock, CommitKind, Doorbell, Enqueued as StoreEnqueued, Ids, MessageKind, Meter, Models, NodeId, Publisher, Ring, RunView, Store,
+    ToolServers, Views, codec,
 };
 
 use crate::{
@@ -64,6 +64,8 @@ pub struct Parts {
     pub crash: CrashPoints,
     /// The limits.
     pub settings: Settings,
+    /// What counts facts for metrics.
+    pub meter: Arc<dyn Meter>,
     /// Ends everything at once when it is cancelled, as if the process had died. For simulations; a server has none.
     pub life: Option<CancellationToken>,
 }
@@ -83,6 +85,7 @@ pub(crate) struct Inner {
     pub ids: Arc<dyn Ids>,
     pub crash: CrashPoints,
     pub settings: Settings,
+    pub meter: Arc<dyn Meter>,
     pub gates: Gates,
     pub workers: Workers,
     pub tasks: Tasks,
@@ -124,6 +127,7 @@ impl Engine {
             tasks: Tasks::new(parts.life),
             lease: Lease::new(parts.settings.lease_ms),
             settings: parts.settings,
+            meter: parts.meter,
             adopted: Adopted::default(),
             readers: Readers::default(),
             gates: Gates::default(),
@@ -381,6 +385,11 @@ impl Engine {
         let mut draining = self.inner.draining.subscribe();
         // The sender lives as long as this engine does.
         let _ = draining.wait_for(|draining| *draining).await;
+    }
+
+    /// How many agents this process works on.
+    pub fn working(&self) -> usize {
+        self.inner.workers.count()
     }
 
     /// An id that no run has.

@@ -7,6 +7,7 @@ use crate::{
     budget::{Spent, Usage},
     content::Reasoning,
     event::{InputKind, TaskStatus},
+    facts::ReplyFacts,
     failure::FailureCause,
     ids::{CallNumber, ItemId, Timestamp},
     manifest::AfterExecution,
@@ -176,6 +177,8 @@ pub struct Reply {
     pub usage: Usage,
     /// Tokens that nobody told, estimated: of a call of the same try that came to nothing.
     pub lost: u64,
+    /// What else is known of the model call.
+    pub model: ReplyFacts,
 }
 
 impl Reply {

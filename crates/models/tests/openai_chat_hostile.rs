@@ -176,7 +176,12 @@ async fn an_endless_answer_is_stopped() {
     assert_eq!(error.map(|error| (error.code, error.retry)), Some(expected("answer_too_large", Retry::Never)));
     let length = |event: &ModelEvent| match event {
         ModelEvent::Text(text) => text.len(),
-        ModelEvent::Taken | ModelEvent::Reasoning(_) | ModelEvent::Call(_) | ModelEvent::Usage(_) | ModelEvent::Finish(_) => 0,
+        ModelEvent::Taken
+        | ModelEvent::Model(_)
+        | ModelEvent::Reasoning(_)
+        | ModelEvent::Call(_)
+        | ModelEvent::Usage(_)
+        | ModelEvent::Finish(_) => 0,
     };
     assert_eq!(events.iter().map(length).sum::<usize>(), CONTENT_BYTES_MAX);
     let empty = Play::events(&[format!("{}{}", said(""), " ".repeat(1 << 16))]).ending(Ending::Endless);

@@ -36,7 +36,7 @@ fn ended(output: Value) -> Value {
 }
 
 fn used() -> ModelEvent {
-    ModelEvent::Usage(Usage { tokens_in: 36, tokens_out: 87, cached: 16, reasoning: 64 })
+    ModelEvent::Usage(Usage { tokens_in: 36, tokens_out: 87, cached: 16, cache_written: 0, reasoning: 64 })
 }
 
 fn delta(place: u64, words: &str) -> Value {

@@ -25,7 +25,12 @@ async fn words(model: &Scripted, request: ModelRequest) -> String {
     assert_eq!(error, None);
     let text = |event| match event {
         ModelEvent::Text(text) => text,
-        ModelEvent::Taken | ModelEvent::Reasoning(_) | ModelEvent::Call(_) | ModelEvent::Usage(_) | ModelEvent::Finish(_) => String::new(),
+        ModelEvent::Taken
+        | ModelEvent::Model(_)
+        | ModelEvent::Reasoning(_)
+        | ModelEvent::Call(_)
+        | ModelEvent::Usage(_)
+        | ModelEvent::Finish(_) => String::new(),
     };
     events.into_iter().map(text).collect()
 }

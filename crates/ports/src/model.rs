@@ -126,6 +126,8 @@ pub enum ModelEvent {
     /// The provider took the request, and has begun to answer it: what it reads counts from here on. Said once at the most, before
     /// everything else; whatever else comes says so too.
     Taken,
+    /// The model that answers, by the provider's name for it. Sent once at the most.
+    Model(String),
     /// A thought, whole.
     Reasoning(Reasoning),
     /// More words.

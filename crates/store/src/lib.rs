@@ -11,6 +11,7 @@ pub mod conformance;
 mod doorbells;
 mod edges;
 mod listing;
+mod measured;
 mod memory;
 mod parted;
 mod postgres;

@@ -2,7 +2,6 @@
 
 use std::{
     collections::VecDeque,
-    io::{self, Write},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -41,7 +40,7 @@ impl Output {
         Arc::new(Output { first: Mutex::default(), errors: Mutex::default(), ended: watch::Sender::new(0) })
     }
 
-    /// Reads the standard error to its end: every line goes on to our own with the server's label, and the last ones are kept.
+    /// Reads the standard error to its end: every line is logged with the server's label, and the last ones are kept.
     pub(crate) async fn read_errors(self: Arc<Self>, label: String, errors: ChildStderr) {
         let mut errors = BufReader::new(errors);
         let mut line = Vec::new();
@@ -66,8 +65,9 @@ impl Output {
 
     fn take_error(&self, label: &str, line: &[u8]) {
         let line: String = String::from_utf8_lossy(line).trim_end().chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-        // A closed standard error of ours is no reason to end the server's.
-        let _ = writeln!(io::stderr(), "{label}: {line}");
+        if !line.is_empty() {
+            tracing::info!(target: "windlass_tools::stderr", server = label, "{line}");
+        }
         let mut errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
         if !line.is_empty() {
             errors.push_back(line);

@@ -8,6 +8,7 @@
 
 mod environment;
 mod error;
+mod log;
 mod mcp;
 mod node;
 mod reader;
@@ -26,6 +27,7 @@ use std::{
 use windlass_kernel::{AfterExecution, Budgets, EffectClass, PolicyName};
 
 pub use error::{ConfigError, Origin};
+pub use log::{Log, LogFormat};
 pub use secret::{Secret, TokenHash};
 pub use windlass_doors::Scope;
 pub use windlass_tools::Allowed;
@@ -60,6 +62,8 @@ pub struct Config {
     pub egress: Vec<Allowed>,
     /// The Responses door.
     pub responses: Responses,
+    /// How log lines look.
+    pub log: Log,
 }
 
 impl Config {

@@ -7,6 +7,7 @@ mod connections;
 mod demo;
 mod dev;
 mod export;
+mod logging;
 mod serve;
 mod storage;
 mod token;
@@ -104,14 +105,14 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Verb(verb) => return Ok(runtime()?.block_on(cli::run(verb))),
         Command::Serve { config, listen, data } => {
             let config = listening(load(config.as_deref())?, listen.as_deref())?;
-            serve::log("info");
-            runtime()?.block_on(serve::serve(config, &data, |_| {}))?;
+            logging::start("info", config.log.format)?;
+            runtime()?.block_on(serve::serve(config, &data, |metrics| metrics, |_| {}))?;
         }
         Command::Dev { config, listen, data } => {
             let config = listening(load(config.as_deref())?, listen.as_deref())?;
-            // What is printed should stay in sight.
-            serve::log("warn");
-            runtime()?.block_on(serve::serve(config, &data, dev::print))?;
+            // The banner should stay in sight; what MCP servers print belongs to what a developer looks for.
+            logging::start("warn,windlass_tools::stderr=info", config.log.format)?;
+            runtime()?.block_on(serve::serve(config, &data, dev::observe, dev::print))?;
         }
         Command::Demo => runtime()?.block_on(demo::demo())?,
         Command::Export { run, config, data, tenant } => {

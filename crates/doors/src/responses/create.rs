@@ -30,7 +30,7 @@ use super::{
 use crate::{
     DoorState, answer,
     auth::{Caller, Scope},
-    request::trace,
+    request::trace_context,
     waiting::news_or_time,
 };
 
@@ -173,7 +173,7 @@ pub(super) async fn prepare(state: &DoorState, asked: &Asked<'_>) -> Result<Prep
         dedupe: None,
         request: asked.identity.hash(),
         erase_ms: (!create.store).then_some(state.responses.erase_ms.max(asked.kept_ms)),
-        lineage: Lineage { trace: trace(headers)?, source: Some(caller.name()), ..Lineage::default() },
+        lineage: Lineage { source: Some(caller.name()), ..trace_context(headers)? },
     };
     Ok(Prepared { request, note })
 }

@@ -124,7 +124,7 @@ pub(super) fn run_of(id: &str) -> Option<windlass_kernel::RunId> {
 fn usage(usage: Usage) -> Value {
     json!({
         "input_tokens": usage.tokens_in,
-        "input_tokens_details": { "cached_tokens": usage.cached, "cache_write_tokens": 0 },
+        "input_tokens_details": { "cached_tokens": usage.cached, "cache_write_tokens": usage.cache_written },
         "output_tokens": usage.tokens_out,
         "output_tokens_details": { "reasoning_tokens": usage.reasoning },
         "total_tokens": usage.total(),

@@ -8,6 +8,7 @@ mod calls;
 mod events;
 mod failures;
 mod lists;
+mod metrics;
 mod misuse;
 mod openapi;
 mod rights;

@@ -1,12 +1,12 @@
 //! Notes on their way through a worker: drafted into a commit, or settled apart from it.
 
 use windlass_kernel::{
-    Decision, Failure, FailureCause, Input, ItemId, ItemKind, NewItem, Phase, Progress, Report, ReportCause, RunId, Said, Spent,
+    Decision, Epoch, Failure, FailureCause, Input, ItemId, ItemKind, NewItem, Phase, Progress, Report, ReportCause, RunId, Said, Spent,
     TaskStatus, Timestamp,
 };
 use windlass_ports::{KeptAnswer, MessageId, MessageKind, ModelError, NewMessage, RequestKey, Retry, RunStatus, StoreError, Withdrawn};
 
-use super::{Advanced, Worker, held::Held};
+use super::{Advanced, Worker, held::Held, observe::Observed};
 use crate::{
     api::{EngineError, Reconcile, Reported, Stop, Stopped, ToolResult, Verdict},
     desk::result_content,
@@ -470,9 +470,13 @@ impl Worker {
                 draft.step(&view.manifest, stopped, now, self.inner.ids.as_ref());
                 let commit = draft.into_commit(stop.run, None, self.inner.node, now);
                 self.inner.crash.before_commit(commit.kind);
-                let kind = commit.kind;
+                let (kind, state) = (commit.kind, commit.state.clone());
                 let outcome = self.inner.store.withdraw(self.agent.clone(), commit).await?;
                 self.inner.crash.after_commit(kind);
+                if outcome == Withdrawn::Done {
+                    let epoch = view.epoch.unwrap_or(Epoch(0));
+                    Observed { inner: &self.inner, agent: &self.agent, run: stop.run, epoch }.ended(&state, now);
+                }
                 self.tell_watchers(true);
                 Ok((outcome == Withdrawn::Done).then_some(Stopped::Now))
             }

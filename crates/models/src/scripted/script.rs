@@ -239,12 +239,14 @@ pub(super) struct Tokens {
     #[serde(default)]
     cached: u64,
     #[serde(default)]
+    cache_written: u64,
+    #[serde(default)]
     reasoning: u64,
 }
 
 impl From<Tokens> for Usage {
-    fn from(Tokens { tokens_in, tokens_out, cached, reasoning }: Tokens) -> Self {
-        Usage { tokens_in, tokens_out, cached, reasoning }
+    fn from(Tokens { tokens_in, tokens_out, cached, cache_written, reasoning }: Tokens) -> Self {
+        Usage { tokens_in, tokens_out, cached, cache_written, reasoning }
     }
 }
 

@@ -207,7 +207,7 @@ pub async fn collect(model: &dyn Model, request: ModelRequest) -> (Vec<ModelEven
     let (events, error) = collect_all(model, request).await;
     let last = events.iter().rposition(|event| matches!(event, ModelEvent::Usage(_)));
     let counts = |(place, event): &(usize, ModelEvent)| match event {
-        ModelEvent::Taken => false,
+        ModelEvent::Taken | ModelEvent::Model(_) => false,
         ModelEvent::Usage(_) => Some(*place) == last,
         ModelEvent::Reasoning(_) | ModelEvent::Text(_) | ModelEvent::Call(_) | ModelEvent::Finish(_) => true,
     };

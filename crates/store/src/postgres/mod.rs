@@ -25,6 +25,7 @@ mod requests;
 mod session;
 mod sheet;
 mod statements;
+mod totals;
 mod trouble;
 mod views;
 mod writer;
@@ -39,11 +40,11 @@ use async_trait::async_trait;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, NewItem, RunId, Tenant, Timestamp};
 use windlass_ports::{
     Abandoned, Announcement, CallClaim, ClaimedCall, Commit, Committed, ConversationChange, Conversed, Enqueued, GivenUp, Guard, Loaded,
-    LostRequest, MessageId, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, ReaderRecord, Store, StoreError, Taken, Withdrawn,
+    LostRequest, MessageId, Meter, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, ReaderRecord, Store, StoreError, Taken, Withdrawn,
     conversation_agent,
 };
 
-use crate::{StoreOptions, records::Records, rows::Reads, verbs};
+use crate::{StoreOptions, measured::Measured, records::Records, rows::Reads, verbs};
 use columns::int;
 use deltas::Deltas;
 use group::Pen;
@@ -79,6 +80,7 @@ pub struct PostgresStore {
     records: Records,
     node: NodeId,
     clock: Arc<DatabaseClock>,
+    measured: Measured,
     options: StoreOptions,
 }
 
@@ -95,18 +97,24 @@ impl PostgresStore {
         let connector = Connector::new(url, own_token)?;
         let (node, clock) = open::open(&connector).await?;
         let pen = |index: usize| Pen::new(connector.clone(), int((node.0 * WRITERS as u64 + index as u64) % SLOTS));
-        let records = Records::default();
+        let (records, measured) = (Records::default(), Measured::default());
         Ok(PostgresStore {
             readers: Readers::new(&connector, READERS),
             keeper: Link::new(connector.clone()),
-            writers: (0..WRITERS).map(|index| Writer::start(pen(index), records.clone())).collect(),
+            writers: (0..WRITERS).map(|index| Writer::start(pen(index), records.clone(), measured.clone())).collect(),
             roamer: Writer::start_roaming(pen(0)),
             deltas: Deltas::start(connector.clone()),
             records,
             node,
             clock: Arc::new(clock),
+            measured,
             options,
         })
+    }
+
+    /// Reports commits to this meter from here on.
+    pub fn measure(&self, meter: Arc<dyn Meter>) {
+        self.measured.set(meter);
     }
 
     /// This start of this process: no other ever has the same.

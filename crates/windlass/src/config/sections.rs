@@ -13,7 +13,7 @@ use super::{
     Agent, Auth, Config, Doorbell, ExternalTool, Limits, Model, Protocol, Provider, Responses, Scope, Secret, Server, Store, Token,
     TokenHash,
     error::ConfigError,
-    mcp,
+    log, mcp,
     node::Node,
     reader::{Field, Keys, Section},
 };
@@ -25,7 +25,7 @@ const DEFAULT_PREFIX: &str = "windlass";
 const LEASE_MIN: Duration = Duration::from_millis(500);
 
 const TOP: Keys = Keys {
-    known: &["server", "store", "doorbell", "auth", "models", "tools", "agents", "agents_open", "limits", "egress", "responses"],
+    known: &["server", "store", "doorbell", "auth", "models", "tools", "agents", "agents_open", "limits", "egress", "responses", "log"],
     later: &["plugins_dir", "plugins", "pipelines", "webhooks", "schedules", "retention"],
 };
 const SERVER: Keys = Keys { known: &["listen", "behind_proxy", "drain_s", "head", "body"], later: &[] };
@@ -77,7 +77,7 @@ const LIMITS: Keys = Keys {
 
 /// Every section, by the keys it may have.
 #[cfg(test)]
-pub(super) const ALL: [&Keys; 15] = [
+pub(super) const ALL: [&Keys; 16] = [
     &TOP,
     &SERVER,
     &STORE,
@@ -92,6 +92,7 @@ pub(super) const ALL: [&Keys; 15] = [
     &AGENT,
     &BUDGETS,
     &RESPONSES,
+    &log::LOG,
     &LIMITS,
 ];
 
@@ -134,7 +135,8 @@ pub(super) fn read(root: Node) -> Result<Config, ConfigError> {
     // Where agents are configured, another name is most likely a typing mistake.
     let agents_open = top.read_or("agents_open", agents.is_empty(), Field::flag)?;
     let responses = section_or_default(&mut top, "responses", &RESPONSES, read_responses)?;
-    Ok(Config { server, store, doorbell, auth, models, tools, mcp, agents, agents_open, limits, egress, responses })
+    let log = section_or_default(&mut top, "log", &log::LOG, log::read_log)?;
+    Ok(Config { server, store, doorbell, auth, models, tools, mcp, agents, agents_open, limits, egress, responses, log })
 }
 
 fn section_or_default<T: Default>(

@@ -19,6 +19,12 @@ pub enum Turn {
         told: Option<Usage>,
         text: String,
     },
+    /// Says something, with what a provider says about its reply.
+    SayAs {
+        upstream: &'static str,
+        usage: Usage,
+        text: String,
+    },
     Hang,
     /// Takes the request, and says nothing.
     Stall,
@@ -131,6 +137,10 @@ async fn perform(mut turn: Turn) -> Vec<Result<ModelEvent, ModelError>> {
                 retry: Retry::Backoff,
             };
             told.into_iter().chain([Ok(ModelEvent::Text(text)), Err(error)]).collect()
+        }
+        Turn::SayAs { upstream, usage, text } => {
+            let told = [ModelEvent::Model(upstream.to_owned()), ModelEvent::Usage(usage), ModelEvent::Text(text)];
+            told.into_iter().map(Ok).collect()
         }
         Turn::Hang | Turn::Stall => std::future::pending().await,
         Turn::Panic | Turn::After(..) => panic!("the model panics because the test says so"),
