@@ -26,6 +26,8 @@ use crate::{
 /// A model call about to be made.
 pub(crate) struct ModelCall {
     pub agent: AgentKey,
+    /// What operators call the agent.
+    pub agent_id: AgentKey,
     pub epoch: Epoch,
     pub run: RunId,
     pub iteration: u32,
@@ -50,7 +52,7 @@ pub(crate) fn start_model(inner: Arc<Inner>, call: ModelCall, notes: mpsc::Sende
     let engine = inner.clone();
     let task = async move {
         let (run, iteration, attempt, patience) = (call.run, call.iteration, call.attempt, call.patience);
-        let attempted = Attempt { agent: call.agent.clone(), run, epoch: call.epoch, iteration, attempt };
+        let attempted = Attempt { agent: call.agent_id.clone(), run, epoch: call.epoch, iteration, attempt };
         let (manifest, tools, reading) = (call.manifest.clone(), call.tools.clone(), call.reading);
         let mut heard = Heard::default();
         let asked = AssertUnwindSafe(ask(&inner, call, &mut heard, &notes)).catch_unwind();

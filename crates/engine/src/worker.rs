@@ -193,13 +193,13 @@ impl Worker {
         match (&outcome, entering) {
             (Ok(Enqueued::Entered { epoch, seq, .. }), Some((mut held, claimable))) => {
                 held.leased(*epoch, *seq);
-                if let Some(enter) = &entered {
-                    self.observe(enter, *epoch);
-                }
                 if let Some((passages, tail)) = begun {
                     tail.show(passages, *epoch);
                 }
                 self.held.replace(held);
+                if let Some(enter) = &entered {
+                    self.observe(enter, *epoch);
+                }
                 self.tell_services(claimable);
                 self.tell_watchers(rests);
                 self.start_effects();

@@ -395,6 +395,8 @@ pub struct LoadedRun {
     pub state: Run,
     /// What it may do.
     pub manifest: Arc<Manifest>,
+    /// The name of the agent whose settings it has, if it has a named one.
+    pub agent_name: Option<AgentName>,
     /// The run that it goes on from, if that one waited for it.
     pub follows: Option<RunId>,
     /// The turn's own inbox row, until it is entered.

@@ -42,7 +42,7 @@ fn loaded_run<R: Reads + ?Sized>(rows: &R, id: RunId) -> Outcome<LoadedRun> {
     let manifest = rows.manifest(&row.manifest)?.ok_or_else(|| is_missing("a run's manifest"))?;
     let turn = matches!(state.phase, Phase::Accepted).then_some(row.brief.message);
     let claims = if state.calls().is_empty() { Vec::new() } else { rows.claims(id)? };
-    Ok(LoadedRun { id, state, manifest, follows: row.follows, turn, claims })
+    Ok(LoadedRun { id, state, manifest, agent_name: row.brief.agent_name, follows: row.follows, turn, claims })
 }
 
 /// A run's state: as it was last stored, moved on by what its journal says since.

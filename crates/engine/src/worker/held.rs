@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tokio::{sync::mpsc, task::AbortHandle};
 use windlass_kernel::{
-    AgentKey, CallKey, CallNumber, Effect, Epoch, HeadStatus, ItemKind, Manifest, Remote, Run, RunId, Said, Seq, Timestamp, ToolName,
-    ToolServer, content, outstanding,
+    AgentKey, AgentName, CallKey, CallNumber, Effect, Epoch, HeadStatus, ItemKind, Manifest, Remote, Run, RunId, Said, Seq, Timestamp,
+    ToolName, ToolServer, content, outstanding,
 };
 use windlass_ports::{CallChange, Commit, Committed, Guard, Head, Item, LoadedRun, ModelTool, NewRun};
 
@@ -44,6 +44,8 @@ pub(super) struct HeldRun {
     pub id: RunId,
     pub state: Run,
     pub manifest: Arc<Manifest>,
+    /// The name of the agent whose settings it has, if it has a named one.
+    agent_name: Option<AgentName>,
     /// The run that it goes on from, if that one waited for it.
     pub follows: Option<RunId>,
     tools: Arc<[ModelTool]>,
@@ -63,6 +65,7 @@ impl HeldRun {
             id: new.run,
             state: new.state.clone(),
             manifest: new.manifest.manifest.clone(),
+            agent_name: new.agent_name.clone(),
             follows: new.follows,
             tools: prompt::tools(&new.manifest.manifest),
             status: HeadStatus::Idle,
@@ -72,6 +75,12 @@ impl HeldRun {
         };
         run.advance(enter);
         run
+    }
+
+    /// What operators call the run's agent: its name, or the head's key if the run has no named agent.
+    pub fn agent_id(&self, head: &AgentKey) -> AgentKey {
+        let agent = self.agent_name.clone().unwrap_or_else(|| head.agent.clone());
+        AgentKey { tenant: head.tenant.clone(), agent }
     }
 
     /// What must still hold when the next transition is committed.
@@ -133,6 +142,7 @@ impl Held {
             tools: prompt::tools(&loaded.manifest),
             state: loaded.state,
             manifest: loaded.manifest,
+            agent_name: loaded.agent_name,
             follows: loaded.follows,
             status: head.status,
             epoch: head.epoch,
@@ -344,6 +354,7 @@ fn model_call(inner: &Inner, agent: &AgentKey, run: &HeldRun, words: Option<Arc<
     let left = wall.map(|(ms, start)| left_ms(start.plus_ms(ms), inner.clock.now()));
     ModelCall {
         agent: agent.clone(),
+        agent_id: run.agent_id(agent),
         epoch: run.epoch,
         words,
         run: run.id,

@@ -18,12 +18,14 @@ impl Worker {
     /// Logs and counts what a commit of the active run recorded. Called before the worker takes the new state over: the calls that
     /// were open before the commit are still known.
     pub(super) fn observe(&self, commit: &Commit, epoch: Epoch) {
-        let observed = Observed { inner: &self.inner, agent: &self.agent, run: commit.run, epoch };
+        let held = self.held.run().filter(|run| run.id == commit.run);
+        let agent = &held.map_or_else(|| self.agent.clone(), |run| run.agent_id(&self.agent));
+        let observed = Observed { inner: &self.inner, agent, run: commit.run, epoch };
         for event in &commit.events {
             match event {
                 Event::Leased => observed.started(commit.now),
                 Event::LapStarted { .. } | Event::ActionStarted { .. } => {
-                    self.inner.meter.record(Fact::IterationStarted(&self.agent.agent));
+                    self.inner.meter.record(Fact::IterationStarted(&agent.agent));
                 }
                 Event::TakenOver { .. } => observed.taken_over(),
                 Event::CallParked { call } => observed.call_parked(*call, self.call(commit, *call)),
