@@ -4,6 +4,7 @@
 //! shared machine.
 
 pub mod backend;
+pub mod comparison;
 pub mod engine;
 
 use std::{

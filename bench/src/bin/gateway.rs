@@ -109,7 +109,7 @@ async fn measure(binary: PathBuf) {
     let backend = backend::start();
     let mut server = start(&binary, folder.path(), &backend);
     let client = reqwest::Client::builder().no_proxy().tcp_nodelay(true).build().expect("a client is made");
-    while client.get(format!("http://{ADDRESS}/healthz")).send().await.is_err() {
+    while !client.get(format!("http://{ADDRESS}/healthz")).send().await.is_ok_and(|answer| answer.status().is_success()) {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let load = |url: String, body: Value, first, expected| Arc::new(Load { client: client.clone(), url, body, first, expected });
