@@ -109,7 +109,9 @@ fn info_strings_say_what_is_done() {
     assert_eq!(action("sh server"), Some(Action::StartServer));
     assert_eq!(action("sh no-run"), Some(Action::Parse(Language::Shell)));
     assert_eq!(action("python file=worker.py"), Some(Action::Write { name: "worker.py".to_owned(), language: Language::Python }));
-    for unknown in ["", "bash", "sh norun", "sh no-run server", "yaml no-run", "python no-run", "text no-run", "ini", "js file=", "yaml file=a/b"] {
+    for unknown in
+        ["", "bash", "sh norun", "sh no-run server", "yaml no-run", "python no-run", "text no-run", "ini", "js file=", "yaml file=a/b"]
+    {
         assert_eq!(action(unknown), None, "{unknown:?}");
     }
 }

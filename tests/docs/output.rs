@@ -10,9 +10,7 @@ fn lines_match(shown: &[String], printed: &[String]) -> bool {
     match shown.split_first() {
         None => printed.is_empty(),
         Some((line, rest)) if line == "…" => (0..=printed.len()).any(|skipped| lines_match(rest, &printed[skipped..])),
-        Some((line, rest)) => {
-            printed.split_first().is_some_and(|(first, others)| line_matches(line, first) && lines_match(rest, others))
-        }
+        Some((line, rest)) => printed.split_first().is_some_and(|(first, others)| line_matches(line, first) && lines_match(rest, others)),
     }
 }
 

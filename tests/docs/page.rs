@@ -1,11 +1,6 @@
 //! One page: its folder, its server, and its blocks in their order.
 
-use std::{
-    collections::BTreeSet,
-    fmt::Write as _,
-    io::Write as _,
-    path::PathBuf,
-};
+use std::{collections::BTreeSet, fmt::Write as _, io::Write as _, path::PathBuf};
 
 use tempfile::TempDir;
 use tokio::process::Command;
@@ -41,7 +36,8 @@ pub async fn run(page: &str) {
     for block in &blocks {
         stage.perform(block).await;
     }
-    let counts = format!("documentation ({page}): {} blocks run, {} only parsed\n", stage.run, stage.parsed);
+    let counts =
+        format!("documentation ({page}): {} blocks run, {} outputs compared, {} only parsed\n", stage.run, stage.compared, stage.parsed);
     // Straight to the terminal: the test runner would keep it to itself.
     let _ = std::io::stderr().lock().write_all(counts.as_bytes());
 }
@@ -61,6 +57,7 @@ struct Stage {
     printed: Printed,
     started: usize,
     run: usize,
+    compared: usize,
     parsed: usize,
 }
 
@@ -90,6 +87,7 @@ impl Stage {
             printed: Printed::Nothing,
             started: 0,
             run: 0,
+            compared: 0,
             parsed: 0,
         }
     }
@@ -116,7 +114,10 @@ impl Stage {
                 std::fs::write(self.folder.path().join(name), self.here(&block.text)).expect("a file of the page");
                 self.run += 1;
             }
-            Action::Compare => self.compare(block).await,
+            Action::Compare => {
+                self.compare(block).await;
+                self.compared += 1;
+            }
             Action::Parse(language) => {
                 self.check_syntax(block, *language).await;
                 self.parsed += 1;
@@ -160,7 +161,7 @@ impl Stage {
         if let Some(before) = self.server.take() {
             before.interrupt().await;
         }
-        let command = self.shell(&format!("exec {}", block.text.trim()));
+        let command = self.shell(&block.text);
         let mut server = self.start(command);
         let url = format!("http://{}/healthz", self.address);
         let client = http_client();
@@ -184,7 +185,7 @@ impl Stage {
         command.args(["serve", "--listen", "127.0.0.1:0", "--config"]).arg(&file).arg("--data").arg(data.path());
         for name in variables(&block.text) {
             if name != "DATABASE_URL" {
-                command.env(name, ANY_VALUE);
+                command.env(name, format!("{ANY_VALUE}-{name}"));
             }
         }
         let mut server = self.start(command);
