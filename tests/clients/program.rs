@@ -3,7 +3,6 @@
 use std::{
     path::{Path, PathBuf},
     process::{ExitStatus, Stdio},
-    sync::OnceLock,
 };
 
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -15,7 +14,7 @@ use tokio::{
     task::JoinHandle,
     time::timeout,
 };
-use windlass_tests::{PATIENCE, Server, ServerBuilder};
+use windlass_tests::{PATIENCE, Server, ServerBuilder, clients};
 
 /// The token that clients speak with, which the harness configures.
 pub const TOKEN: &str = "test-token";
@@ -226,16 +225,4 @@ impl Drop for Program {
 /// Where the programs are.
 fn sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("clients")
-}
-
-/// Where the clients are, installed once per test program.
-fn clients() -> &'static Path {
-    static CLIENTS: OnceLock<PathBuf> = OnceLock::new();
-    CLIENTS.get_or_init(|| {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace is the parent folder");
-        let installed = std::process::Command::new(root.join("scripts/clients")).status();
-        assert!(installed.expect("bash runs").success(), "the clients cannot be installed");
-        let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |target| root.join(target));
-        target.join("clients")
-    })
 }

@@ -1,6 +1,7 @@
 //! The harness: the real binary in a folder of its own, spoken to over HTTP, killed without mercy.
 
 mod address;
+mod clients;
 mod database;
 mod fake_model;
 mod mcp;
@@ -13,6 +14,8 @@ mod socket;
 mod stream;
 mod views;
 
+pub use address::Address;
+pub use clients::clients;
 pub use database::{Database, Place, Row, Store, bytes, hex};
 pub use fake_model::{Dialect, FakeModel, Scene, Speech};
 pub use mcp::{McpManners, McpServer, McpStart};

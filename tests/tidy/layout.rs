@@ -26,7 +26,7 @@ const IMPURE_PATHS: [&str; 10] =
     ["std::time", "std::fs", "std::net", "std::thread", "std::env", "std::process", "std::io", "std::sync::mpsc", "tokio", "rand"];
 
 /// The tables of both databases. The inbox is the queue, and there is no second one.
-const TABLES: [&str; 16] = [
+const TABLES: [&str; 17] = [
     "answers",
     "box_rows",
     "boxes",
@@ -40,6 +40,7 @@ const TABLES: [&str; 16] = [
     "manifests",
     "nodes",
     "outbox",
+    "requests",
     "runs",
     "stretches",
     "tenants",
