@@ -62,7 +62,7 @@ impl Sdk {
         Program::start(command, folder)
     }
 
-    /// Starts a program that takes its requests line by line; it is told which client it is.
+    /// Starts a program that takes its requests line by line; its argument names the client.
     pub fn asking(self, program: &str, client: &str) -> Program {
         let (mut command, folder) = self.command(program);
         command.arg(client).stdin(Stdio::piped());

@@ -31,7 +31,7 @@ async fn post(dev: &Dev, path: &str, body: Value) -> Value {
     serde_json::from_slice(&answer).expect("JSON")
 }
 
-/// A write of the agent whose worker took it and was never heard of again.
+/// A write of the agent whose worker claimed it and died.
 async fn parked_write(dev: &Dev, folder: &Path) -> String {
     post(dev, "/v1/responses", json!({ "model": "agent/clerk", "input": "call pay", "background": true })).await;
     let claimed = post(dev, "/v1/tools/pay/claim", json!({ "worker": "w1", "lease_s": 1, "wait_s": 10 })).await;

@@ -110,7 +110,7 @@ async fn a_client_that_hung_up_is_joined_by_a_marked_retry_alone() {
     }
 }
 
-/// The record that a client has its answer is written with the next commit, whoever makes it.
+/// The record that a client has its answer is written with the next commit of any run.
 #[tokio::test]
 async fn a_request_that_was_answered_is_not_joined_after_a_kill() {
     let (server, _model) = server(vec![Scene::Say("done")], &[]).await;

@@ -19,7 +19,7 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// Characters of an id that a client may choose.
 const ID_CHARS_MAX: usize = 128;
 
-/// The other end of a connection. Whoever accepts connections puts it into the extensions of each request.
+/// The other end of a connection. The code that accepts connections puts it into the extensions of each request.
 #[derive(Clone, Copy, Debug)]
 pub struct Peer(pub SocketAddr);
 

@@ -34,7 +34,7 @@ pub enum RetryMark {
 enum JoinRule {
     /// The request is marked as a retry, and the earlier reader is gone.
     Marked,
-    /// The server of the first request gave its last sign of life then.
+    /// The server of the first request gave its last heartbeat then.
     ServerLost(Timestamp),
 }
 

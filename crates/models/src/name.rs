@@ -2,7 +2,7 @@
 
 use windlass_ports::ModelEvent;
 
-/// Characters of a name that is kept. Longer ones are made up by nobody but a broken server.
+/// Characters of a name that is kept. Only a broken server has longer ones.
 const CHARS_MAX: usize = 128;
 
 /// Reports the name once, the first time that a reply has a usable one.

@@ -44,7 +44,7 @@ pub struct RunPage {
     pub next: Option<RunId>,
 }
 
-/// A run on a list. What can be told of every run stands here; the rest is in the view.
+/// A run on a list. What every run has stands here; the rest is in the view.
 #[derive(Clone, Debug)]
 pub struct ListedRun {
     /// Its id.

@@ -28,7 +28,7 @@ pub struct OpenRequest {
 pub struct LostRequest {
     /// The request.
     pub request: OpenRequest,
-    /// When its server gave its last sign of life, as far as the store knows.
+    /// When its server gave its last heartbeat, as far as the store knows.
     pub lost_at: Timestamp,
 }
 

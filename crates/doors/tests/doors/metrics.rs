@@ -1,4 +1,4 @@
-//! `GET /metrics`: who may read it, what it shows, and that nobody can make it grow. And the id of every answer.
+//! `GET /metrics`: who may read it, what it shows, and that clients cannot make it grow. And the id of every answer.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -252,8 +252,11 @@ impl Store for PostgresStore {
     }
 
     async fn flush_readers(&self) -> Result<(), StoreError> {
-        // Any commit writes them.
-        self.writers[0].write(Wants::default(), |_| Ok(())).await
+        // Any commit writes them. Each writer is asked, because one may have taken records that are not committed yet.
+        for writer in &self.writers {
+            writer.write(Wants::default(), |_| Ok(())).await?;
+        }
+        Ok(())
     }
 
     async fn lost_requests(&self, node: NodeId, limit: usize) -> Result<Vec<LostRequest>, StoreError> {

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::client::CliError;
 
-/// The address of a server that was told no other.
+/// The address of a server without one in its configuration.
 const DEFAULT_URL: &str = "http://127.0.0.1:7600";
 /// The data folder, as `dev` and `serve` name it.
 const DATA_FOLDER: &str = ".windlass";

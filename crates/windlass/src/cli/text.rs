@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 use jiff::Timestamp;
 use serde_json::Value;
 
-/// Text of somebody else's, without anything that a terminal would obey.
+/// Text from outside, without anything that a terminal would obey.
 pub(crate) fn clean(text: &str) -> String {
     text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
 }
