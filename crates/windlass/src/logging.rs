@@ -34,14 +34,16 @@ pub(crate) fn start(filter: &str, format: LogFormat) -> anyhow::Result<()> {
 }
 
 fn read_filter(text: &str) -> anyhow::Result<EnvFilter> {
-    for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+    // The parser takes no spaces.
+    let parts: Vec<&str> = text.split(',').map(str::trim).filter(|part| !part.is_empty()).collect();
+    for part in &parts {
         // The parser takes a misspelt level for the name of a module, and then logs nothing.
         let is_level = LEVELS.iter().any(|level| part.eq_ignore_ascii_case(level));
         if !is_level && !part.contains(['=', '[']) {
             bail!("{part:?} is no level; give one of {}, or a module and its level such as windlass_engine=debug", LEVELS.join(", "));
         }
     }
-    Ok(EnvFilter::builder().parse(format!("{LIBRARIES},{text}"))?)
+    Ok(EnvFilter::builder().parse(format!("{LIBRARIES},{}", parts.join(",")))?)
 }
 
 #[cfg(test)]

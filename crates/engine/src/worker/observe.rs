@@ -3,7 +3,7 @@
 use windlass_kernel::{
     AgentKey, CallKey, CallNumber, EndReason, Epoch, Event, OpenCall, ParkReason, Phase, Run, RunId, TaskStatus, Timestamp,
 };
-use windlass_ports::{Commit, EndedRun, Fact, StoreError, StoreFailure};
+use windlass_ports::{CallChange, Commit, EndedRun, Fact, StoreError, StoreFailure};
 
 use super::Worker;
 use crate::engine::Inner;
@@ -81,7 +81,7 @@ impl Worker {
         let ms = self.made_at(commit, call).map(|made| passed_ms(made, commit.now));
         observed.inner.meter.record(Fact::CallEnded { tool: call.tool.as_str(), effect: call.effect, status, ms });
         if status != TaskStatus::Success {
-            observed.call_failed(call, status, self.held.failure(commit.run, number));
+            observed.call_failed(call, status, self.held.failure(commit.run, number).or(refusal(commit, number).as_deref()));
         }
     }
 
@@ -155,6 +155,19 @@ impl Observed<'_> {
         let (tokens_in, tokens_out) = (usage.tokens_in, usage.tokens_out);
         log_run!(info, self, outcome, reason, iterations, calls, tokens_in, tokens_out, ms, "the run ended");
     }
+}
+
+/// The code of a call that the kernel refused, which it does in the commit that makes the call. Any other result is content.
+fn refusal(commit: &Commit, number: CallNumber) -> Option<String> {
+    let is_made = commit.calls.iter().any(|(call, change)| *call == number && matches!(change, CallChange::Made(_)));
+    let item = commit
+        .events
+        .iter()
+        .filter(|_| is_made)
+        .find_map(|event| if let Event::Reported { call, item, .. } = event { (*call == number).then_some(*item) } else { None })?;
+    let content = &commit.items.iter().find(|new| new.id == item)?.content;
+    let refused: serde_json::Value = serde_json::from_slice(content).ok()?;
+    Some(refused["result"]["error"]["code"].as_str()?.to_owned())
 }
 
 /// The reason with its details, which are codes.

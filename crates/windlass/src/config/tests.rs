@@ -39,7 +39,7 @@ auth:
     - { token: "${TOKEN}", scopes: ["*"], name: operator }
     - token: sha256:2BB80D537B1DA3E38BD30361AA855686BDE0EACD7162FEF6A25FE97BF527A25B
       tenant: acme
-      scopes: [agents:read, agents:write, agents:stop, tools:echo, "tools:*", responses, runs:read, approvals:answer, admin]
+      scopes: [agents:read, agents:write, agents:stop, tools:echo, "tools:*", responses, runs:read, approvals:answer, metrics, admin]
 models:
   - { name: offline, provider: scripted, script: scripts/echo.yaml }
   - name: "*"

@@ -146,7 +146,7 @@ fn names_and_scopes_are_checked() {
         (
             "auth: { tokens: [ { token: x, scopes: [everything] } ] }",
             "windlass.yaml:1: auth.tokens[0].scopes[0]: unknown scope \"everything\"; valid values: *, agents:read, agents:write, \
-             agents:stop, tools:<name>, tools:*, responses, runs:read, approvals:answer, admin",
+             agents:stop, tools:<name>, tools:*, responses, runs:read, approvals:answer, metrics, admin",
         ),
         (
             "auth: { tokens: [ { token: x, scopes: [\"tools:a b\"] } ] }",
