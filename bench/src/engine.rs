@@ -37,11 +37,11 @@ impl Models for OneModel {
     }
 
     fn names(&self) -> Vec<String> {
-        vec![self.default_name().to_owned()]
+        self.default_name().map(str::to_owned).into_iter().collect()
     }
 
-    fn default_name(&self) -> &str {
-        "bench"
+    fn default_name(&self) -> Option<&str> {
+        Some("bench")
     }
 }
 
@@ -105,6 +105,7 @@ fn start(
         ids: Arc::new(RealIds),
         crash: CrashPoints::default(),
         settings: Settings::default(),
+        meter: Arc::new(windlass_ports::NoMeter),
         life: None,
     })
 }

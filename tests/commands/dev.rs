@@ -13,28 +13,40 @@ use tempfile::TempDir;
 use crate::{names, send, windlass};
 
 /// A running `windlass dev`, and what it printed.
-struct Dev {
+pub(crate) struct Dev {
     child: Child,
     /// Kept open: it is a terminal in life.
-    _out: BufReader<ChildStdout>,
+    out: BufReader<ChildStdout>,
     printed: String,
 }
 
 impl Dev {
-    fn start(folder: &Path) -> Self {
-        let mut command = windlass(folder, &["dev", "--listen", "127.0.0.1:0"]);
+    pub(crate) fn start(folder: &Path) -> Self {
+        Self::start_with(folder, &[])
+    }
+
+    fn start_with(folder: &Path, more: &[&str]) -> Self {
+        let arguments: Vec<&str> = ["dev", "--listen", "127.0.0.1:0"].iter().chain(more).copied().collect();
+        let mut command = windlass(folder, &arguments);
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("dev starts");
         let mut out = BufReader::new(child.stdout.take().expect("what it prints is read"));
         let mut printed = String::new();
         while !printed.contains("curl ") {
             assert!(out.read_line(&mut printed).expect("it prints text") > 0, "it ended early: {printed}");
         }
-        Dev { child, _out: out, printed }
+        Dev { child, out, printed }
+    }
+
+    /// Reads on until this was printed.
+    fn read_until(&mut self, text: &str) {
+        while !self.printed.contains(text) {
+            assert!(self.out.read_line(&mut self.printed).expect("it prints text") > 0, "{text} is missing: {}", self.printed);
+        }
     }
 
     /// What stands behind a word of the table it printed.
-    fn value(&self, name: &str) -> &str {
-        let found = self.printed.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix("  ").map(str::trim));
+    pub(crate) fn value(&self, name: &str) -> &str {
+        let found = self.printed.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(' ').map(str::trim));
         found.unwrap_or_else(|| panic!("{name} is missing: {}", self.printed))
     }
 
@@ -92,6 +104,32 @@ fn the_command_that_dev_prints_works_as_it_is() {
     assert!(told.contains("response.completed") && told.contains("You said: Hello") && told.ends_with("data: [DONE]\n\n"), "{told}");
 }
 
+#[tokio::test]
+async fn dev_prints_what_it_has_and_a_line_for_every_run() {
+    let folder = TempDir::new().expect("a folder");
+    let config = "agents: { clerk: { tools: [look_up] }, scout: {} }
+tools:
+  external: [ { name: look_up, effect: read } ]
+  mcp: [ { label: files, command: [/nowhere/at-all] } ]";
+    std::fs::write(folder.path().join("windlass.yaml"), config).expect("a configuration");
+    let mut dev = Dev::start(folder.path());
+    assert_eq!(dev.value("agents"), "clerk, scout");
+    assert_eq!(dev.value("tools"), "look_up");
+    dev.read_until("0 resumed");
+    dev.read_until("mcp    files: ");
+    assert!(dev.printed.contains("tool server \"files\""), "{}", dev.printed);
+
+    let (base, token) = (dev.value("API").to_owned(), dev.value("token").to_owned());
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let client = reqwest::Client::builder().no_proxy().build().expect("a client");
+    let request = client.post(format!("{base}/v1/agents/scout/enqueue")).bearer_auth(&token).json(&json!({ "input": "Hello" }));
+    let taken = request.send().await.expect("an answer").bytes().await.expect("a body");
+    let taken: Value = serde_json::from_slice(&taken).expect("JSON");
+    let run = taken["run_id"].as_str().expect("a run");
+    dev.read_until(&format!("{run} scout started"));
+    dev.read_until(&format!("{run} scout success (answered): iterations 1, calls 0, tokens "));
+}
+
 #[test]
 fn dev_takes_the_models_and_tokens_that_are_configured() {
     let folder = TempDir::new().expect("a folder");
@@ -102,4 +140,12 @@ auth: { tokens: [ { token: a-secret-of-mine, scopes: ['*'] } ] }";
     assert_eq!(dev.value("model"), "mine (http://127.0.0.1:1/v1)");
     assert_eq!(dev.value("token"), "one of those configured in auth.tokens");
     assert!(dev.printed.contains("Bearer $WINDLASS_TOKEN") && !dev.printed.contains("a-secret-of-mine"), "{}", dev.printed);
+}
+
+#[test]
+fn dev_takes_the_configuration_that_it_is_given() {
+    let folder = TempDir::new().expect("a folder");
+    std::fs::write(folder.path().join("other.yaml"), "models: [ { name: other, provider: scripted } ]").expect("a configuration");
+    let dev = Dev::start_with(folder.path(), &["--config", "other.yaml"]);
+    assert!(dev.value("model").starts_with("other "), "{}", dev.printed);
 }

@@ -2,6 +2,8 @@
 
 mod demo;
 mod dev;
+mod logs;
+mod verbs;
 
 use std::{path::Path, process::Command};
 

@@ -154,7 +154,7 @@ async fn a_046_unknown_fields_items_and_tools_are_tolerated() {
     in_every_mode(async |mode| {
         let odd = json!({
             "client_metadata": { "a": [1, { "b": null }] }, "generate": true, "prompt": { "id": "p" }, "nobody_knows": [1],
-            "tools": [{ "type": "web_search" }, { "type": "custom", "name": "patch" }, { "type": "next_year", "x": 1 }],
+            "tools": [{ "type": "last_year" }, { "type": "custom", "name": "patch" }, { "type": "next_year", "x": 1 }],
             "input": [
                 { "role": "developer", "content": "d" },
                 { "type": "message", "role": "user", "content": [{ "type": "input_text", "text": "hi", "novel": 1 }] },

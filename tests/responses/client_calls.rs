@@ -215,7 +215,7 @@ async fn a_client_that_sends_the_conversation_again_gets_the_servers_work_put_ba
 async fn functions_in_namespaces_come_back_under_the_clients_names() {
     let (server, model, _tools) = theatre(vec![Scene::Call(vec![("close", json!({}))]), Scene::Say("done")]).await;
     let group = json!({ "type": "namespace", "name": "agents", "description": "d", "tools": [{ "type": "function", "name": "close" }] });
-    let made = server.respond(Mode::Streamed, ask_with("go", &[group, json!({ "type": "web_search" })])).await;
+    let made = server.respond(Mode::Streamed, ask_with("go", &[group, json!({ "type": "next_year" })])).await;
     let call = &calls_of(&made)[0];
     assert_eq!((&call["name"], &call["namespace"]), (&json!("close"), &json!("agents")));
     assert_eq!(crate::stage::offered(&model.asked()[0]), ["close"], "tools we do not know are left alone");

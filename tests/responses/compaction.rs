@@ -203,12 +203,12 @@ async fn a_request_for_a_compaction_is_checked_like_any_other() {
 #[tokio::test]
 async fn a_summary_that_cannot_be_made_is_an_error_that_says_why() {
     let scenes = [
-        (Scene::Fail(400, vec![]), 500, "model_error"),
+        (Scene::Fail(400, vec![]), 400, "upstream_refused"),
         (Scene::TooLong, 400, "context_length_exceeded"),
         (Scene::Fail(429, vec![]), 429, "rate_limit_exceeded"),
-        (Scene::Fail(503, vec![]), 503, "server_is_overloaded"),
-        (Scene::Say(" "), 500, "model_error"),
-        (Scene::Call(vec![("f", json!({}))]), 500, "model_error"),
+        (Scene::Fail(503, vec![]), 502, "server_is_overloaded"),
+        (Scene::Say(" "), 502, "upstream_bad_answer"),
+        (Scene::Call(vec![("f", json!({}))]), 502, "upstream_bad_answer"),
     ];
     for (scene, status, code) in scenes {
         let (server, _model, _tools) = theatre_with(vec![scene.clone()], "").await;

@@ -57,7 +57,7 @@ async fn everything_that_a_request_can_say_is_repeated_as_the_contract_has_it() 
         json!({ "reasoning": {} }),
         json!({ "metadata": { "a": "b" }, "safety_identifier": "s", "prompt_cache_key": "k", "user": "u", "service_tier": "auto" }),
         json!({ "truncation": "auto", "parallel_tool_calls": false, "max_tool_calls": 3, "store": true }),
-        json!({ "tools": [function("f"), { "type": "function", "name": "g" }, { "type": "web_search" }, mcp()] }),
+        json!({ "tools": [function("f"), { "type": "function", "name": "g" }, { "type": "next_year" }, mcp()] }),
         json!({ "tools": [function("f")], "tool_choice": { "type": "function", "name": "f" } }),
         json!({ "tools": [function("f")], "tool_choice": { "type": "allowed_tools", "tools": [{ "type": "function", "name": "f" }] } }),
         json!({ "instructions": "be kind", "client_metadata": { "x": 1 }, "context_management": [], "something": "new" }),

@@ -237,7 +237,7 @@ async fn a_044_a_write_that_was_cut_waits_for_a_person_who_records_what_happened
     let model = FakeModel::start(vec![Scene::Call(vec![("sleep_ms", json!({ "ms": 60_000 }))]), Scene::Say("done")]).await;
     let tools = McpServer::start().await;
     let (server, mut reading) = parked(&model, &tools).await;
-    reconcile(&server, &reading, json!({ "action": "record", "result": "it had slept" })).await;
+    reconcile(&server, &reading, json!({ "action": "record", "status": "success", "result": "it had slept" })).await;
     let response = reading.resumed(&server).await;
     assert_eq!((&response["status"], &response["windlass"]["status"]), (&json!("completed"), &json!("completed")));
     assert_eq!(response["output"][1]["output"], "it had slept");
@@ -281,7 +281,7 @@ async fn a_parked_response_gives_signs_of_life() {
         let Next::Event(event) = next else { panic!("{next:?} is no sign of life") };
         reading.events.push(event);
     }
-    reconcile(&server, &reading, json!({ "action": "record", "result": "slept" })).await;
+    reconcile(&server, &reading, json!({ "action": "record", "status": "success", "result": "slept" })).await;
     assert_eq!(reading.resumed(&server).await["status"], "completed");
 }
 
@@ -343,7 +343,7 @@ limits: { sweep_interval: 50ms }
             Mode::Streamed | Mode::Background | Mode::Followed | Mode::Socket => Some(asked),
         };
         let verdict =
-            json!({ "run_id": call["agent_turn_id"], "tool_call_id": call["tool_call_id"], "action": "record", "result": "posted" });
+            json!({ "run_id": call["agent_turn_id"], "tool_call_id": call["tool_call_id"], "action": "record", "status": "success", "result": "posted" });
         server.post("/v1/windlass/reconcile", verdict).await.ok();
         let response = server.over(&id).await;
         assert_eq!((&response["status"], &response["windlass"]["status"]), (&json!("completed"), &json!("completed")));

@@ -19,6 +19,7 @@ mod keys;
 mod laps;
 mod left_calls;
 mod limits;
+mod lists;
 mod providers;
 mod put_back;
 mod reasoning;

@@ -412,8 +412,19 @@ impl Client {
         self.id.lock().expect("nobody panics here").get_or_insert(id);
     }
 
+    /// A response that failed with nothing produced is an HTTP error, which names the stored response.
     async fn plain(&self, request: reqwest::RequestBuilder) -> Value {
-        let response = object(request).await;
+        let answer = request.send().await.expect("the server answers");
+        if !answer.status().is_success() {
+            assert_eq!(answer.headers()["x-should-retry"], "false", "{answer:?}");
+            let error: Value = serde_json::from_slice(&answer.bytes().await.expect("a body")).expect("JSON");
+            let id = error["error"]["response_id"].as_str().unwrap_or_else(|| panic!("no response was made: {error}"));
+            let response = self.stored(id).await;
+            self.know(&response);
+            assert_eq!((&response["status"], &response["error"]["message"]), (&json!("failed"), &error["error"]["message"]));
+            return response;
+        }
+        let response = contract::read_object(answer).await;
         self.know(&response);
         assert!(is_over(&response) || response["windlass"]["status"] == "parked", "an answer is the whole answer: {response:#}");
         response
@@ -423,17 +434,15 @@ impl Client {
         let begun = object(request).await;
         self.know(&begun);
         assert_eq!(begun["background"], true);
-        let url = self.get.try_clone().expect("it has no body").build().expect("a request").url().clone();
         let id = begun["id"].as_str().expect("a response has an id");
-        let address = url.join(id).expect("an address");
-        until(&format!("{id} is over"), || async {
-            let (client, request) = self.get.try_clone().expect("it has no body").build_split();
-            let mut request = request.expect("a request");
-            *request.url_mut() = address.clone();
-            let response = object(reqwest::RequestBuilder::from_parts(client, request)).await;
-            Some(response).filter(is_over)
-        })
-        .await
+        until(&format!("{id} is over"), || async { Some(self.stored(id).await).filter(is_over) }).await
+    }
+
+    async fn stored(&self, id: &str) -> Value {
+        let (client, request) = self.get.try_clone().expect("it has no body").build_split();
+        let mut request = request.expect("a request");
+        *request.url_mut() = request.url().join(id).expect("an address");
+        object(reqwest::RequestBuilder::from_parts(client, request)).await
     }
 
     async fn streamed(&self, request: reqwest::RequestBuilder) -> Value {
@@ -478,12 +487,5 @@ impl Client {
 }
 
 async fn object(request: reqwest::RequestBuilder) -> Value {
-    let answer = request.send().await.expect("the server answers");
-    let status = answer.status().as_u16();
-    let kind = answer.headers().get("content-type").and_then(|kind| kind.to_str().ok()).unwrap_or_default().to_owned();
-    let text = answer.text().await.expect("the answer is read");
-    assert_eq!((status, kind.as_str()), (200, "application/json"), "{text}");
-    let response: Value = serde_json::from_str(&text).expect("an answer is JSON");
-    check_response(&response);
-    response
+    contract::read_object(request.send().await.expect("the server answers")).await
 }

@@ -62,13 +62,17 @@ pub struct ServerBuilder {
 }
 
 impl ServerBuilder {
-    /// A server in a new folder with this configuration, to which tokens are added if it has none, and a store if this program's
-    /// tests have another than a server has by itself.
+    /// A server in a new folder with this configuration, to which tokens are added if it has none, `agents_open`, and a store if this
+    /// program's tests have another than a server has by itself.
     pub fn new(config: &str) -> Self {
         let folder = Arc::new(TempDir::new().expect("a folder for the server"));
         let mut config = config.to_owned();
         if !config.contains("auth:") {
             config.push_str(&format!("\nauth: {{ tokens: [ {{ token: {TOKEN}, scopes: ['*'] }} ] }}\n"));
+        }
+        // Most tests enqueue to agents of any name, whatever their configuration lists.
+        if !config.contains("agents_open:") {
+            config.push_str("\nagents_open: true\n");
         }
         let place = if config.contains("store:") { Place::in_folder(folder.path()) } else { Place::fresh(folder.path()) };
         config.push_str(&place.config());

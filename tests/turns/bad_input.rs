@@ -229,7 +229,7 @@ async fn stops_claims_actions_and_decisions_that_make_no_sense_are_refused() {
         (r#"{"run_id": "$RUN", "action": "tell", "tool_call_id": "$CALL", "result": 1}"#, 400, "bad_field"),
         (r#"{"run_id": "$RUN", "action": "tell", "tool_call_id": "$CALL"}"#, 409, "not_parked"),
         (r#"{"run_id": "$RUN", "action": "resume"}"#, 409, "not_parked"),
-        (r#"{"run_id": "nothing", "action": "resume"}"#, 404, "unknown_turn"),
+        (r#"{"run_id": "nothing", "action": "resume"}"#, 404, "unknown_run"),
         (r#"{"run_id": "$RUN", "action": "tell", "tool_call_id": "call_1"}"#, 404, "unknown_call"),
     ];
     scene.refuses("/v1/windlass/reconcile", &decisions).await;
@@ -315,9 +315,9 @@ async fn names_ids_and_queries_that_make_no_sense_are_refused() {
         ("/v1/agents/a/events?from=middle", 400, "bad_query"),
         ("/v1/agents/a/events?after=1.2", 400, "bad_cursor"),
         ("/v1/agents/a/events?after=99.0.0", 400, "bad_cursor"),
-        ("/v1/windlass/runs/nothing", 404, "unknown_turn"),
-        ("/v1/windlass/runs/run_00000000000000000000000000000007", 404, "unknown_turn"),
-        ("/v1/windlass/runs/nothing/journal", 404, "unknown_turn"),
+        ("/v1/windlass/runs/nothing", 404, "unknown_run"),
+        ("/v1/windlass/runs/run_00000000000000000000000000000007", 404, "unknown_run"),
+        ("/v1/windlass/runs/nothing/journal", 404, "unknown_run"),
         ("/v1/windlass/runs/$RUN/journal?from=-1", 400, "bad_query"),
         ("/v1/windlass/runs/$RUN/calls?from=99999999999", 400, "bad_query"),
         ("/v1/windlass/items/nothing", 404, "unknown_item"),

@@ -150,13 +150,13 @@ async fn a_decision_that_is_told_again_under_its_key_starts_nothing_a_second_tim
     let server = server.restart(&[]).await;
     assert_eq!(keyed(&server, path, "k", &release).await.ok(), answers[0].body, "also after a restart");
     unmoved(&server).await;
-    for other in [json!({ "action": "tell" }), json!({ "action": "record", "result": 1 })] {
+    for other in [json!({ "action": "tell" }), json!({ "action": "record", "status": "success", "result": 1 })] {
         let mut body = release.clone();
         other.as_object().into_iter().flatten().for_each(|(name, value)| body[name] = value.clone());
         reused(&server, path, body).await;
     }
     unmoved(&server).await;
-    let record = json!({ "run_id": run, "tool_call_id": call["tool_call_id"], "action": "record", "result": "paid" });
+    let record = json!({ "run_id": run, "tool_call_id": call["tool_call_id"], "action": "record", "status": "success", "result": "paid" });
     keyed(&server, path, "another", &record).await.ok();
     assert_eq!(server.ended(&run).await["task_status"], "success");
 }

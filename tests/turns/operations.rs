@@ -47,6 +47,15 @@ fn an_error_in_the_configuration_names_the_line_and_the_nearest_key() {
 }
 
 #[test]
+fn a_database_that_is_down_is_named_by_host_and_port_and_not_by_its_password() {
+    // A listener that is gone: nothing answers at its address.
+    let gone = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port");
+    let (status, said) = ServerBuilder::new(&format!("store: {{ url: 'postgres://me:hunter2@{gone}/windlass' }}\n")).refuses();
+    assert!(!status.success());
+    assert!(said.contains(&format!("PostgreSQL at {gone}: the database cannot be reached")) && !said.contains("hunter2"), "{said}");
+}
+
+#[test]
 fn a_script_that_cannot_be_read_is_an_error_at_the_start() {
     let config = "models: [ { name: play, provider: scripted, script: nowhere.yaml } ]\n";
     let (status, said) = ServerBuilder::new(config).refuses();

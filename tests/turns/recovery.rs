@@ -325,7 +325,7 @@ async fn reconcile(server: &Server, run: &str, call: &Value, action: &str, more:
 async fn f_015_a_write_whose_worker_died_parks_and_its_result_can_be_recorded() {
     let server = server().await;
     let (run, call) = parked_write(&server, "a").await;
-    reconcile(&server, &run, &call, "record", json!({ "result": "it was paid" })).await;
+    reconcile(&server, &run, &call, "record", json!({ "status": "success", "result": "it was paid" })).await;
     let ended = server.ended(&run).await;
     assert_eq!(server.content(&ended["deliverable_item_id"]).await["text"], "The results are: pay gave it was paid");
 }

@@ -360,7 +360,7 @@ async fn a_call_that_the_server_runs_itself_is_not_settled_by_a_report() {
     let server = server.restart(&[]).await;
     until("the cut write is parked", || async { (server.calls(&run).await[0]["status"] == "parked").then_some(()) }).await;
     refused(&server).await;
-    let record = json!({ "run_id": run, "tool_call_id": call["tool_call_id"], "action": "record", "result": "a person looked" });
+    let record = json!({ "run_id": run, "tool_call_id": call["tool_call_id"], "action": "record", "status": "success", "result": "a person looked" });
     server.post("/v1/windlass/reconcile", record).await.ok();
     assert_eq!(server.ended(&run).await["task_status"], "success");
     assert_eq!(tools.starts("sleep_ms").len(), 1);

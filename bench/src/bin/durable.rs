@@ -82,7 +82,7 @@ impl Executor for Jobs {
         let (reply, replied) = oneshot::channel();
         let _ = self.0.send(reply);
         let result = replied.await.expect("the tool answers every job");
-        ToolReport { status: TaskStatus::Success, result: Bytes::from(format!("\"{result}\"")), after: None }
+        ToolReport { status: TaskStatus::Success, result: Bytes::from(format!("\"{result}\"")), after: None, failure: None }
     }
 }
 

@@ -52,7 +52,7 @@ impl Executor for Kilobyte {
 
     async fn run(&self, call: ToolCall) -> ToolReport {
         let result = format!("\"{:08}{}\"", call.key.call.0, "t".repeat(1016));
-        ToolReport { status: TaskStatus::Success, result: Bytes::from(result), after: None }
+        ToolReport { status: TaskStatus::Success, result: Bytes::from(result), after: None, failure: None }
     }
 }
 

@@ -76,7 +76,7 @@ impl Executor for Nothing {
     }
 
     async fn run(&self, _call: ToolCall) -> ToolReport {
-        ToolReport { status: TaskStatus::Failed, result: "\"no tools\"".into(), after: None }
+        ToolReport { status: TaskStatus::Failed, result: "\"no tools\"".into(), after: None, failure: None }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Who is asking, and what they may do. The tenant comes from the token and from nowhere else.
 
+mod refused;
 mod scope;
 mod tokens;
 
@@ -13,17 +14,22 @@ use axum::{
 };
 use windlass_kernel::Tenant;
 
+pub(crate) use refused::RefusedLogins;
 pub use scope::{Scope, UnknownScope};
 pub use tokens::{Token, Tokens};
 
-use crate::{DoorState, error::ApiError};
+use crate::{DoorState, error::ApiError, requests::Peer};
 
 /// The paths that need no token.
 const OPEN_PATHS: [&str; 2] = ["/healthz", "/readyz"];
 
+/// The path that processes of this machine need no token for.
+const METRICS_PATH: &str = "/metrics";
+
 /// Lets a request through whose token is known, and tells the handlers whose it is.
 pub(crate) async fn authenticate(State(state): State<DoorState>, mut request: Request, next: Next) -> Response {
-    if OPEN_PATHS.contains(&request.uri().path()) {
+    let peer = request.extensions().get::<Peer>().copied();
+    if OPEN_PATHS.contains(&request.uri().path()) || is_local_scrape(&state, &request, peer) {
         return next.run(request).await;
     }
     match find(&state.tokens, request.headers()) {
@@ -31,8 +37,17 @@ pub(crate) async fn authenticate(State(state): State<DoorState>, mut request: Re
             request.extensions_mut().insert(Caller(token));
             next.run(request).await
         }
-        Err(error) => crate::in_dialect(request.uri(), error),
+        Err(error) => {
+            state.refused_logins.log(peer.map(|peer| peer.0), error.message());
+            crate::in_dialect(request.uri(), error)
+        }
     }
+}
+
+/// Whether a process of this machine asks for the metrics without a token. Behind a proxy every client seems to be one.
+fn is_local_scrape(state: &DoorState, request: &Request, peer: Option<Peer>) -> bool {
+    let is_local = peer.is_some_and(Peer::is_loopback) && !state.behind_proxy;
+    is_local && request.uri().path() == METRICS_PATH && !request.headers().contains_key(header::AUTHORIZATION)
 }
 
 fn find(tokens: &Tokens, headers: &HeaderMap) -> Result<Arc<Token>, ApiError> {
@@ -70,6 +85,13 @@ impl Caller {
     /// Who it is, for the record.
     pub fn name(&self) -> String {
         self.0.name.clone()
+    }
+
+    /// A caller without any rights.
+    #[cfg(test)]
+    pub fn for_tests() -> Self {
+        let token = Token { hash: [0; 32], tenant: "t".into(), scopes: Vec::new(), name: "t".into(), standard_status: None };
+        Caller(Arc::new(token))
     }
 
     /// The SHA-256 of the token.

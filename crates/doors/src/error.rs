@@ -52,6 +52,12 @@ impl ApiError {
         EngineError::UnknownRun.into()
     }
 
+    /// No run of that id, for the APIs that speak of runs.
+    pub fn no_such_run() -> Self {
+        let hint = "GET /v1/windlass/runs lists the runs of this token's tenant";
+        Self::not_found("unknown_run", "there is no such run").hint(Some(hint.to_owned()))
+    }
+
     pub fn unknown_call() -> Self {
         EngineError::UnknownCall.into()
     }
@@ -87,6 +93,11 @@ impl ApiError {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "something broke on our side; the log has the details")
     }
 
+    /// The sentence for the client.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
     pub fn hint(mut self, hint: Option<String>) -> Self {
         self.hint = hint;
         self
@@ -108,6 +119,12 @@ impl From<EngineError> for ApiError {
         let message = error.to_string();
         match error {
             EngineError::UnknownModel(_) => Self::bad("unknown_model", message),
+            EngineError::NoDefaultModel => Self::bad("missing_model", message),
+            EngineError::UnknownAgent { nearest, .. } => {
+                let nearest = nearest.map(|known| format!("did you mean {:?}? ", known.as_str())).unwrap_or_default();
+                let hint = format!("{nearest}agents that the configuration does not have need `agents_open: true` in it");
+                Self::not_found("unknown_agent", message).hint(Some(hint))
+            }
             EngineError::UnknownTool(_) => Self::bad("unknown_tool", message),
             EngineError::UnknownBox => Self::bad("unknown_box", message),
             EngineError::UnknownRun => Self::not_found("unknown_turn", message),

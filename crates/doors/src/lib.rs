@@ -9,8 +9,10 @@ mod answer;
 mod auth;
 mod error;
 mod limits;
+mod metrics;
 mod openapi;
 mod request;
+mod requests;
 mod responses;
 mod spelling;
 mod waiting;
@@ -33,12 +35,16 @@ use windlass_ports::Sealing;
 
 pub use auth::{Scope, Token, Tokens, UnknownScope};
 pub use limits::Limits;
+pub use metrics::{Configured, Metrics};
+pub use requests::Peer;
 pub use responses::ResponsesSettings;
 #[doc(hidden)]
 pub use responses::fuzzing;
 
+use auth::RefusedLogins;
 use error::ApiError;
-use responses::{Holders, WireError, expect_readers, is_ours};
+use metrics::Scrape;
+use responses::{Holders, WireError, expect_readers, is_ours as is_responses_path};
 
 /// What every handler has at hand. Cheap to clone.
 #[derive(Clone)]
@@ -50,6 +56,10 @@ pub struct DoorState {
     /// Seals what clients keep for us.
     sealing: Arc<dyn Sealing>,
     holders: Holders,
+    scrape: Scrape,
+    refused_logins: Arc<RefusedLogins>,
+    /// Whether a proxy stands in front, so that a peer's address says nothing about the client.
+    behind_proxy: bool,
     /// Places for sockets. One that is open is no connection to the server any more, and not counted with them.
     sockets: Arc<Semaphore>,
 }
@@ -59,7 +69,29 @@ impl DoorState {
     pub fn new(engine: Engine, tokens: Tokens, limits: Limits, sealing: Arc<dyn Sealing>) -> Self {
         let (responses, holders) = (ResponsesSettings::default(), Holders::default());
         let sockets = Arc::new(Semaphore::new(limits::SOCKETS_MAX));
-        DoorState { engine, tokens: Arc::new(tokens), limits, responses, sealing, holders, sockets }
+        let (scrape, refused_logins) = (Scrape::new(Metrics::new(Configured::default())), Arc::default());
+        DoorState {
+            engine,
+            tokens: Arc::new(tokens),
+            limits,
+            responses,
+            sealing,
+            holders,
+            scrape,
+            refused_logins,
+            behind_proxy: false,
+            sockets,
+        }
+    }
+
+    /// The same with these metrics, which the engine and the store report to.
+    pub fn with_metrics(self, metrics: Arc<Metrics>) -> Self {
+        DoorState { scrape: Scrape::new(metrics), ..self }
+    }
+
+    /// The same behind a proxy or not: behind one, `/metrics` always needs a token.
+    pub fn behind_proxy(self, behind_proxy: bool) -> Self {
+        DoorState { behind_proxy, ..self }
     }
 
     /// The same, with these decisions about the Responses door.
@@ -68,19 +100,22 @@ impl DoorState {
     }
 }
 
-/// All doors as one service. Everything but `/healthz` and `/readyz` needs a token, unknown paths included.
+/// All doors as one service. Everything but `/healthz` and `/readyz` needs a token, unknown paths included; `/metrics`
+/// needs none from this machine.
 pub fn router(state: DoorState) -> Router {
     expect_readers(&state);
     Router::new()
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
         .route("/openapi.json", get(openapi::openapi))
+        .route("/metrics", get(metrics::metrics))
         .merge(agents::routes())
         .merge(responses::routes())
         .merge(windlass_api::routes())
         .fallback(unknown_path)
         .method_not_allowed_fallback(wrong_method)
         .layer(middleware::from_fn_with_state(state.clone(), auth::authenticate))
+        .layer(middleware::from_fn_with_state(state.clone(), requests::observe))
         .with_state(state)
 }
 
@@ -100,7 +135,33 @@ async fn readyz(State(state): State<DoorState>) -> Result<Response, ApiError> {
 }
 
 async fn unknown_path(uri: Uri) -> Response {
-    in_dialect(&uri, ApiError::not_found("unknown_path", format!("there is nothing at {}", spelling::shortened(uri.path()))))
+    if uri.path() == CHAT_COMPLETIONS {
+        return chat_completions().into_response();
+    }
+    let message = format!("there is nothing at {}", spelling::shortened(uri.path()));
+    let Some(meant) = with_version(uri.path()) else { return in_dialect(&uri, ApiError::not_found("unknown_path", message)) };
+    let message = format!("{message}; did you mean {}? The base URL of this API ends in /v1", spelling::shortened(&meant));
+    let error = ApiError::not_found("unknown_path", message);
+    match is_responses_path(&meant) || meant == CHAT_COMPLETIONS {
+        true => WireError::from(error).into_response(),
+        false => error.into_response(),
+    }
+}
+
+/// The path that a client means whose base URL lacks the version.
+fn with_version(path: &str) -> Option<String> {
+    const FIRST: [&str; 7] = ["responses", "conversations", "models", "chat", "agents", "tools", "windlass"];
+    let first = path.trim_start_matches('/').split('/').next()?;
+    FIRST.contains(&first).then(|| format!("/v1/{}", path.trim_start_matches('/')))
+}
+
+/// Where clients of another protocol than ours post.
+const CHAT_COMPLETIONS: &str = "/v1/chat/completions";
+
+fn chat_completions() -> WireError {
+    let message = "this server does not serve Chat Completions yet; send the request as POST /v1/responses (in OpenAI's SDKs \
+        client.responses.create, in the Agents SDK set_default_openai_api(\"responses\"))";
+    WireError::not_found(message).named("chat_completions_not_served")
 }
 
 async fn wrong_method(method: Method, uri: Uri) -> Response {
@@ -109,7 +170,7 @@ async fn wrong_method(method: Method, uri: Uri) -> Response {
 
 /// A refusal in the shape that the path's door gives it.
 fn in_dialect(uri: &Uri, error: ApiError) -> Response {
-    match is_ours(uri.path()) {
+    match is_responses_path(uri.path()) {
         true => WireError::from(error).into_response(),
         false => error.into_response(),
     }

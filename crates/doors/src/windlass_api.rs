@@ -11,7 +11,7 @@ use axum::{
     routing::{get, post},
 };
 
-use crate::{DoorState, error::ApiError};
+use crate::DoorState;
 
 /// The paths of this door.
 pub(crate) fn routes() -> Router<DoorState> {
@@ -26,10 +26,4 @@ pub(crate) fn routes() -> Router<DoorState> {
         .route("/v1/windlass/boxes", post(content::pack))
         .route("/v1/windlass/boxes/{box}", get(content::open_box))
         .route("/v1/windlass/reconcile", post(reconcile::reconcile))
-}
-
-/// The error of a run that the tenant does not have, in the words of this API.
-fn unknown_run() -> ApiError {
-    let hint = "GET /v1/windlass/runs lists the runs of this token's tenant";
-    ApiError::not_found("unknown_turn", "there is no such run").hint(Some(hint.to_owned()))
 }

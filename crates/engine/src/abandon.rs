@@ -42,7 +42,8 @@ impl Engine {
             return inner.answered(&agent.tenant, key.as_ref()).await?.map(drop).ok_or(EngineError::NotQuarantined);
         };
         inner.crash.after_commit(CommitKind::Abandon);
-        tracing::warn!(agent = %agent.agent, %run, "a turn that could not be read was given up");
+        let (tenant, node) = (&agent.tenant, inner.node.0);
+        tracing::warn!(%tenant, agent = %agent.agent, %run, node, "the run was abandoned: its stored state cannot be read");
         inner.live.forget(run);
         inner.tell_watchers(&agent, true);
         if next_leased && !inner.look(&agent) {

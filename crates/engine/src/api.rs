@@ -1,7 +1,7 @@
 //! What doors ask of the engine, and what it answers.
 
 use bytes::Bytes;
-use windlass_kernel::{AfterExecution, AgentKey, BoxId, CallNumber, Epoch, ItemKind, ResultField, RunId, TaskStatus, ToolName};
+use windlass_kernel::{AfterExecution, AgentKey, AgentName, BoxId, CallNumber, Epoch, ItemKind, ResultField, RunId, TaskStatus, ToolName};
 use windlass_ports::{Lineage, MessageId, RequestKey, ServerError, StoreError};
 
 /// A request for a run.
@@ -171,6 +171,17 @@ pub enum EngineError {
     /// No such model.
     #[error("there is no model {0:?}")]
     UnknownModel(String),
+    /// No model is named, and none is the default.
+    #[error("no model is named, and there is no default: the only configured model is \"*\", which passes the name of a request on")]
+    NoDefaultModel,
+    /// No such agent, and only configured ones can be used.
+    #[error("there is no agent {:?}", .agent.as_str())]
+    UnknownAgent {
+        /// The name that was asked for.
+        agent: AgentName,
+        /// The configured agent whose name is the most like it.
+        nearest: Option<AgentName>,
+    },
     /// No such tool.
     #[error("there is no tool {0:?}")]
     UnknownTool(ToolName),

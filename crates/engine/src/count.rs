@@ -69,7 +69,7 @@ pub(crate) fn bytes(event: &ModelEvent) -> u64 {
         ModelEvent::Reasoning(thought) => thought.bytes(),
         ModelEvent::Text(text) => text.len(),
         ModelEvent::Call(call) => call.tool.len() + call.arguments.len(),
-        ModelEvent::Taken | ModelEvent::Usage(_) | ModelEvent::Finish(_) => 0,
+        ModelEvent::Taken | ModelEvent::Model(_) | ModelEvent::Usage(_) | ModelEvent::Finish(_) => 0,
     };
     bytes as u64
 }

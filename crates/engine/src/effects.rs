@@ -6,8 +6,8 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use tokio::{sync::mpsc, task::AbortHandle};
 use windlass_kernel::{
-    AgentKey, BoxRange, CallKey, Epoch, Manifest, Remote, Reply, RunId, Spent, Tenant, Timestamp, ToolChoice, ToolName, ToolServer,
-    content::Call,
+    AgentKey, BoxRange, CallKey, Epoch, FailureCause, Manifest, Remote, Reply, RunId, Spent, Tenant, Timestamp, ToolChoice, ToolName,
+    ToolServer, content::Call,
 };
 use windlass_ports::{Executor, Item, Model, ModelError, ModelRequest, ModelTool, Retry, StoreError, ToolCall, ToolReport, ToolServers};
 
@@ -20,6 +20,7 @@ use crate::{
     note::{Broken, Note, Thought, ToolDone},
     prompt,
     tally::Tally,
+    watched::{self, Attempt},
 };
 
 /// A model call about to be made.
@@ -49,6 +50,7 @@ pub(crate) fn start_model(inner: Arc<Inner>, call: ModelCall, notes: mpsc::Sende
     let engine = inner.clone();
     let task = async move {
         let (run, iteration, attempt, patience) = (call.run, call.iteration, call.attempt, call.patience);
+        let attempted = Attempt { agent: call.agent.clone(), run, epoch: call.epoch, iteration, attempt };
         let (manifest, tools, reading) = (call.manifest.clone(), call.tools.clone(), call.reading);
         let mut heard = Heard::default();
         let asked = AssertUnwindSafe(ask(&inner, call, &mut heard, &notes)).catch_unwind();
@@ -64,10 +66,13 @@ pub(crate) fn start_model(inner: Arc<Inner>, call: ModelCall, notes: mpsc::Sende
                 let earlier = tally.spent_earlier(prompt);
                 reply.usage.add(earlier.usage);
                 reply.lost = earlier.lost;
+                // A model in this process answers at once, which is not worth a field in every journal.
+                reply.model.first_token_ms = tally.first_token_ms().filter(|ms| *ms > 0);
                 Spent::default()
             }
             Err(_) => tally.spent(prompt),
         };
+        attempted.observe(&inner, &manifest.model, &outcome, &spent, &tally);
         let _ = notes.send(Note::Thought(Box::new(Thought { run, iteration, attempt, context, spent, outcome }))).await;
     };
     engine.tasks.spawn(task)
@@ -92,21 +97,22 @@ async fn ask(inner: &Arc<Inner>, call: ModelCall, heard: &mut Heard, notes: &mps
     let tally = &mut heard.tally;
     let attempts_max = inner.settings.attempts_max;
     let Some(Turn { model, .. }) = Turn::of(inner.models.as_ref(), &call.manifest.model, call.attempt, attempts_max) else {
-        return Err(Broken::Failed(failure("unknown_model", "the model is no longer configured", Retry::Never)));
+        return Err(Broken::Failed(failure("unknown_model", FailureCause::Other, "the model is no longer configured", Retry::Never)));
     };
     if let Some((tokens, context)) = reading.too_much(&call.manifest, &messages, &call.tools) {
         let message = format!("there are about {tokens} tokens to read, and {context} fit");
-        return Err(Broken::Failed(failure("context_length_exceeded", &message, Retry::Never)));
+        return Err(Broken::Failed(failure("context_length_exceeded", FailureCause::TooLong, &message, Retry::Never)));
     }
     if reading.is_summary {
         messages = reading.to_sum_up(messages);
     }
-    let _place = inner.gates.of(model.line(), model.concurrency()).enter(&call.agent.tenant).await;
+    let _place = watched::permit(inner, model.as_ref(), &call.manifest.model, &call.agent.tenant).await;
     // Reading and waiting for a place may have taken long.
     if !inner.lease.holds() {
         return Err(Broken::NotStarted);
     }
     inner.crash.before_effect("model_call");
+    tally.start(inner.clock.now());
     let parameters = match reading.is_summary {
         true => compaction::parameters(call.manifest.parameters.as_ref()),
         false => call.manifest.parameters.clone(),
@@ -140,7 +146,7 @@ async fn ask(inner: &Arc<Inner>, call: ModelCall, heard: &mut Heard, notes: &mps
     let reply = async {
         match announcer {
             Some(announcer) => announce(model.as_ref(), request, limits, announcer, tally).await,
-            None => gather::gather(model.call(request), limits, tally).await,
+            None => gather::gather(model.call(request), limits, inner.clock.as_ref(), tally).await,
         }
     };
     let reply = tokio::time::timeout(call.deadline, reply).await;
@@ -169,6 +175,7 @@ async fn announce(
         reply => return reply,
     }
     tally.begin_again();
+    tally.start(announcer.inner.clock.now());
     let request = ModelRequest { prefill: Some(words), ..request };
     gather::announce(model.call(request), Begins::Behind, limits, announcer, tally).await.map_err(|why| match why {
         // One that refuses to be told its words has gone on otherwise.
@@ -244,13 +251,14 @@ async fn read_call(inner: &Inner, tenant: &Tenant, key: CallKey) -> Result<Bytes
 }
 
 fn unreadable(error: &StoreError) -> ModelError {
-    failure("context_unreadable", &error.to_string(), Retry::Backoff)
+    failure("context_unreadable", FailureCause::Other, &error.to_string(), Retry::Backoff)
 }
 
 fn too_slow() -> ModelError {
-    failure("model_timeout", "the model took too long", Retry::Backoff)
+    let message = "the model took too long; see limits.model_deadline, and budgets.wall_time of the agent";
+    failure("model_timeout", FailureCause::TimedOut, message, Retry::Backoff)
 }
 
-fn failure(code: &str, message: &str, retry: Retry) -> ModelError {
-    ModelError { code: code.to_owned(), message: message.to_owned(), retry }
+fn failure(code: &str, cause: FailureCause, message: &str, retry: Retry) -> ModelError {
+    ModelError { code: code.to_owned(), cause, message: message.to_owned(), retry }
 }

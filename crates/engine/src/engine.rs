@@ -9,8 +9,8 @@ use windlass_kernel::{
     AgentKey, BoxId, BoxRange, CallNumber, ItemId, ItemKind, NewItem, Opening, ResultField, Route, RunId, Tenant, ToolName, content,
 };
 use windlass_ports::{
-    Clock, CommitKind, Doorbell, Enqueued as StoreEnqueued, Ids, MessageKind, Models, NodeId, Publisher, Ring, RunView, Store, ToolServers,
-    Views, codec,
+    Clock, CommitKind, Doorbell, Enqueued as StoreEnqueued, Ids, MessageKind, Meter, Models, NodeId, Publisher, Ring, RunView, Store,
+    ToolServers, Views, codec,
 };
 
 use crate::{
@@ -64,6 +64,8 @@ pub struct Parts {
     pub crash: CrashPoints,
     /// The limits.
     pub settings: Settings,
+    /// What counts facts for metrics.
+    pub meter: Arc<dyn Meter>,
     /// Ends everything at once when it is cancelled, as if the process had died. For simulations; a server has none.
     pub life: Option<CancellationToken>,
 }
@@ -83,6 +85,7 @@ pub(crate) struct Inner {
     pub ids: Arc<dyn Ids>,
     pub crash: CrashPoints,
     pub settings: Settings,
+    pub meter: Arc<dyn Meter>,
     pub gates: Gates,
     pub workers: Workers,
     pub tasks: Tasks,
@@ -124,6 +127,7 @@ impl Engine {
             tasks: Tasks::new(parts.life),
             lease: Lease::new(parts.settings.lease_ms),
             settings: parts.settings,
+            meter: parts.meter,
             adopted: Adopted::default(),
             readers: Readers::default(),
             gates: Gates::default(),
@@ -155,6 +159,7 @@ impl Engine {
         if let Some(first) = self.first_run(&tenant, key.as_ref()).await? {
             return Ok(first);
         }
+        self.inner.roster.check_agent(&request.agent.agent)?;
         let input: Vec<NewItem> = request.input.into_iter().map(|(kind, content)| self.item(kind, content)).collect::<Result<_, _>>()?;
         let (parent, inherited) = self.context(&request.agent.tenant, request.context_box).await?;
         let result_fields = if request.result_fields.is_empty() { inherited } else { request.result_fields };
@@ -192,6 +197,7 @@ impl Engine {
         if let Some(first) = self.run_under(&action.agent.tenant, &dedupe, None).await? {
             return Ok(first);
         }
+        self.inner.roster.check_agent(&action.agent.agent)?;
         let requested = windlass_kernel::RequestedCall {
             provider_id: action.action_id.clone(),
             tool: action.tool.to_string(),
@@ -379,6 +385,11 @@ impl Engine {
         let mut draining = self.inner.draining.subscribe();
         // The sender lives as long as this engine does.
         let _ = draining.wait_for(|draining| *draining).await;
+    }
+
+    /// How many agents this process works on.
+    pub fn working(&self) -> usize {
+        self.inner.workers.count()
     }
 
     /// An id that no run has.

@@ -66,8 +66,8 @@ mod tests {
             vec!["m".to_owned()]
         }
 
-        fn default_name(&self) -> &str {
-            "m"
+        fn default_name(&self) -> Option<&str> {
+            Some("m")
         }
     }
 

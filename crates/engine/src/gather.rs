@@ -4,8 +4,8 @@ use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use futures_util::{FutureExt, StreamExt};
 use tokio::sync::{mpsc, oneshot};
-use windlass_kernel::{AgentKey, Epoch, Pieces, Reply, RunId, Said, content::Reasoning};
-use windlass_ports::{Announcement, CommitKind, ModelError, ModelEvent, ModelStream, Retry, StoreError};
+use windlass_kernel::{AgentKey, Epoch, FailureCause, Pieces, Reply, RunId, Said, content::Reasoning};
+use windlass_ports::{Announcement, Clock, CommitKind, ModelError, ModelEvent, ModelStream, Retry, StoreError};
 
 use crate::{
     engine::Inner,
@@ -57,11 +57,11 @@ pub(crate) struct Announcer {
 type Keeping<'a> = Pin<Box<dyn Future<Output = Result<(), NoReply>> + Send + 'a>>;
 
 /// Puts an answer together. Nobody hears of it before it is whole.
-pub(crate) async fn gather(mut stream: ModelStream, limits: Limits, tally: &mut Tally) -> Result<Reply, NoReply> {
+pub(crate) async fn gather(mut stream: ModelStream, limits: Limits, clock: &dyn Clock, tally: &mut Tally) -> Result<Reply, NoReply> {
     let mut answer = Answer::new(limits);
     while let Some(event) = stream.next().await {
         let event = event.map_err(NoReply::Failed)?;
-        tally.hear(&event);
+        tally.hear(&event, clock);
         answer.take(event)?;
     }
     Ok(answer.reply)
@@ -121,7 +121,7 @@ pub(crate) async fn announce(
         };
         let Some(event) = event else { break };
         let event = event.map_err(NoReply::Failed)?;
-        tally.hear(&event);
+        tally.hear(&event, announcer.inner.clock.as_ref());
         match event {
             ModelEvent::Text(text) if announcer.is_mute => answer.take(ModelEvent::Text(text))?,
             ModelEvent::Text(text) => {
@@ -134,9 +134,12 @@ pub(crate) async fn announce(
             }
             // The words that another try announced have its thoughts before them.
             ModelEvent::Reasoning(_) if has_spoken && answer.reply.text.len() == begun => {}
-            event @ (ModelEvent::Taken | ModelEvent::Reasoning(_) | ModelEvent::Call(_) | ModelEvent::Usage(_) | ModelEvent::Finish(_)) => {
-                answer.take(event)?
-            }
+            event @ (ModelEvent::Taken
+            | ModelEvent::Model(_)
+            | ModelEvent::Reasoning(_)
+            | ModelEvent::Call(_)
+            | ModelEvent::Usage(_)
+            | ModelEvent::Finish(_)) => answer.take(event)?,
         }
     }
     if let Some(keeping) = keeping {
@@ -251,13 +254,19 @@ impl Answer {
                 self.reply.calls.push(call);
             }
             ModelEvent::Taken => {}
+            ModelEvent::Model(name) => self.reply.model.upstream = Some(name),
             ModelEvent::Usage(usage) => self.reply.usage = usage,
             ModelEvent::Finish(finish) => self.reply.finish = finish,
         }
         let thoughts = self.reply.reasoning.len() + self.reply.afterthoughts.len();
         if self.bytes > self.limits.bytes || self.reply.calls.len() > self.limits.calls || thoughts > THOUGHTS_MAX {
             let message = "the model's answer is larger than allowed".to_owned();
-            return Err(NoReply::Failed(ModelError { code: "answer_too_large".into(), message, retry: Retry::Never }));
+            return Err(NoReply::Failed(ModelError {
+                code: "answer_too_large".into(),
+                cause: FailureCause::BadAnswer,
+                message,
+                retry: Retry::Never,
+            }));
         }
         Ok(())
     }

@@ -41,6 +41,7 @@ mod tasks;
 mod title;
 mod tools;
 mod watch;
+mod watched;
 mod worker;
 mod workers;
 

@@ -1,5 +1,6 @@
 //! Lists of runs: which runs match, what state each is in, and why it waits.
 
+use futures_util::future::join_all;
 use windlass_kernel::{
     AgentName, Event, HeadStatus, OpenCall, ParkReason, Phase, Progress, Route, Run, RunId, TaskStatus, Tenant, Timestamp,
 };
@@ -183,17 +184,25 @@ impl Engine {
             let limit = if filter.is_narrow() { ROWS_AT_ONCE } else { wanted };
             let page = self.views().scan_runs(tenant, &RunScan { set: set.clone(), below, limit }).await?;
             read += limit;
+            let mut candidates = Vec::new();
+            let mut is_end = false;
             for run in page.runs {
-                below = Some(run.id);
-                if is_too_old(&run, filter) {
-                    return Ok(RunList { runs: found, next: None });
+                is_end = is_too_old(&run, filter);
+                if is_end || (filter.text.is_none() && candidates.len() == wanted) {
+                    break;
                 }
-                if let Some(entry) = self.entry(tenant, run, filter).await? {
-                    found.push(entry);
-                }
+                candidates.extend(Some(run).filter(|run| filter.fits(run)));
+            }
+            // What is asked about each of them is asked at once.
+            for entry in join_all(candidates.into_iter().map(|run| self.entry(tenant, run, filter))).await {
+                found.extend(entry?);
                 if found.len() == filter.limit {
-                    return Ok(RunList { runs: found, next: below });
+                    let next = found.last().map(|entry| entry.run.id);
+                    return Ok(RunList { runs: found, next });
                 }
+            }
+            if is_end {
+                return Ok(RunList { runs: found, next: None });
             }
             match page.next {
                 None => return Ok(RunList { runs: found, next: None }),
@@ -219,17 +228,8 @@ impl Engine {
         Ok(RunEntry { state: RunState::of_listed(&run), run, wait, title })
     }
 
-    /// The entry of a run that matches the filter. What costs a question is asked last.
+    /// The entry of a run that fits a filter, if the text that is searched for is in it.
     async fn entry(&self, tenant: &Tenant, run: ListedRun, filter: &RunFilter) -> Result<Option<RunEntry>, StoreError> {
-        let state = RunState::of_listed(&run);
-        let outcome = run.view.as_ref().and_then(|view| outcome(&view.state));
-        let is_match = filter.state.is_none_or(|wanted| wanted == state)
-            && filter.outcome.is_none_or(|wanted| outcome == Some(wanted))
-            && filter.since.is_none_or(|since| run.created_at >= since)
-            && filter.until.is_none_or(|until| run.created_at < until);
-        if !is_match {
-            return Ok(None);
-        }
         let title = match &run.view {
             Some(view) => self.title(tenant, view).await?,
             None => None,
@@ -238,7 +238,7 @@ impl Engine {
             return Ok(None);
         }
         let wait = self.wait(tenant, &run).await?;
-        Ok(Some(RunEntry { run, state, wait, title }))
+        Ok(Some(RunEntry { state: RunState::of_listed(&run), run, wait, title }))
     }
 
     async fn title(&self, tenant: &Tenant, view: &RunView) -> Result<Option<String>, StoreError> {
@@ -265,6 +265,15 @@ impl Engine {
 }
 
 impl RunFilter {
+    /// Whether a run is wanted, as far as the run itself says: the text is looked for later, because that costs a question.
+    fn fits(&self, run: &ListedRun) -> bool {
+        let outcome = run.view.as_ref().and_then(|view| outcome(&view.state));
+        self.state.is_none_or(|wanted| wanted == RunState::of_listed(run))
+            && self.outcome.is_none_or(|wanted| outcome == Some(wanted))
+            && self.since.is_none_or(|since| run.created_at >= since)
+            && self.until.is_none_or(|until| run.created_at < until)
+    }
+
     /// Whether runs of the set that is read may not match.
     fn is_narrow(&self) -> bool {
         self.state.is_some() || self.outcome.is_some() || self.text.is_some() || self.since.is_some() || self.until.is_some()

@@ -62,6 +62,18 @@ pub(crate) struct ToolDone {
     pub outcome: Result<ToolReport, Broken<String>>,
 }
 
+impl ToolDone {
+    /// Why the call failed, in words that are not the tool's own.
+    pub fn failure(&mut self) -> Option<String> {
+        match &mut self.outcome {
+            Ok(report) => report.failure.take(),
+            Err(Broken::Failed(why)) => Some(why.clone()),
+            Err(Broken::Panicked) => Some("the tool panicked".to_owned()),
+            Err(Broken::Diverged | Broken::NotStarted) => None,
+        }
+    }
+}
+
 /// Why an effect has no result.
 pub(crate) enum Broken<E> {
     /// It failed as such things fail.

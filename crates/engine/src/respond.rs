@@ -175,8 +175,8 @@ impl Engine {
         self.inner().models.resolve(name).is_some()
     }
 
-    /// The model a request gets that names none.
-    pub fn default_model(&self) -> &str {
+    /// The model a request gets that names none, if there is one.
+    pub fn default_model(&self) -> Option<&str> {
         self.inner().models.default_name()
     }
 }

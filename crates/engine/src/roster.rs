@@ -30,7 +30,7 @@ pub struct AgentSpec {
     pub serial: bool,
 }
 
-/// The agents and tools of the configuration. An agent that is not in it may still be enqueued to: it has the defaults.
+/// The agents and tools of the configuration. Unless it is closed, an agent that is not in it can be enqueued to: it has the defaults.
 #[derive(Default)]
 pub struct Roster {
     /// Agents by name.
@@ -39,6 +39,8 @@ pub struct Roster {
     pub tools: BTreeMap<ToolName, ToolSpec>,
     /// Tools that run in this process.
     pub executors: Vec<Arc<dyn Executor>>,
+    /// Whether only the agents above can be enqueued to.
+    is_closed: bool,
     ready: Mutex<BTreeMap<AgentName, Arc<PinnedManifest>>>,
 }
 
@@ -56,7 +58,24 @@ pub(crate) struct Wishes {
 impl Roster {
     /// A roster of these agents, tools and executors.
     pub fn new(agents: BTreeMap<AgentName, AgentSpec>, tools: BTreeMap<ToolName, ToolSpec>, executors: Vec<Arc<dyn Executor>>) -> Self {
-        Roster { agents, tools, executors, ready: Mutex::default() }
+        Roster { agents, tools, executors, is_closed: false, ready: Mutex::default() }
+    }
+
+    /// The same roster, for its own agents alone.
+    pub fn closed(self) -> Self {
+        Roster { is_closed: true, ..self }
+    }
+
+    /// Refuses an agent that cannot be enqueued to.
+    pub(crate) fn check_agent(&self, agent: &AgentName) -> Result<(), EngineError> {
+        if !self.is_closed || self.agents.contains_key(agent) {
+            return Ok(());
+        }
+        // Beyond a third of the letters a suggestion is a guess, and a wrong guess misleads.
+        let distance_max = (agent.as_str().chars().count() / 3).max(1);
+        let near = self.agents.keys().map(|known| (strsim::damerau_levenshtein(agent.as_str(), known.as_str()), known));
+        let nearest = near.filter(|(distance, _)| *distance <= distance_max).min_by_key(|(distance, _)| *distance);
+        Err(EngineError::UnknownAgent { agent: agent.clone(), nearest: nearest.map(|(_, known)| known.clone()) })
     }
 
     /// The names of the tools an agent may use.
@@ -115,7 +134,7 @@ impl Roster {
     fn manifest(&self, agent: &AgentName, wishes: Wishes, models: &dyn Models, settings: &Settings) -> Result<Manifest, EngineError> {
         let spec = self.agents.get(agent);
         let named = wishes.model.or_else(|| spec.and_then(|spec| spec.model.clone()));
-        let model = named.unwrap_or_else(|| models.default_name().to_owned());
+        let model = named.or_else(|| models.default_name().map(str::to_owned)).ok_or(EngineError::NoDefaultModel)?;
         if models.resolve(&model).is_none() {
             return Err(EngineError::UnknownModel(model));
         }

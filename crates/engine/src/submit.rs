@@ -103,6 +103,7 @@ impl Engine {
             origin: if new.kind == MessageKind::UiAction { Origin::Action } else { Origin::Turn },
             context: BoxRange { id: context.id, length: context.items.len() as u32 },
             output: BoxRange { id: output, length: 0 },
+            caller: lineage.caller,
         };
         let state = apply(None, &accepted).expect("every journal begins with `accepted`");
         let mut draft = Draft::new(&state);

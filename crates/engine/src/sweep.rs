@@ -5,7 +5,7 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use windlass_kernel::{AgentKey, Tenant};
-use windlass_ports::{CommitKind, StoreError};
+use windlass_ports::{CommitKind, Fact, StoreError};
 
 use crate::{engine::Inner, note::Note, repeats};
 
@@ -33,8 +33,9 @@ async fn look_around(inner: &Arc<Inner>) {
         if looks_at_all {
             all_at = now + pause;
         }
-        if let Err(error) = pass(inner, &mut round, looks_at_all).await {
-            tracing::warn!(%error, "a pass of the sweep failed; the next one tries again");
+        match pass(inner, &mut round, looks_at_all).await {
+            Ok(()) => inner.meter.record(Fact::Swept),
+            Err(error) => tracing::warn!(%error, "a pass of the sweep failed; the next one tries again"),
         }
         repeats::expire(inner);
         if let Err(error) = erase(inner).await {
@@ -119,8 +120,13 @@ async fn adopt_until_draining(inner: &Arc<Inner>) {
 async fn adopt_lost(inner: &Arc<Inner>) {
     let mut news = inner.lease.lost();
     let mut lost = Vec::new();
+    let mut is_first = true;
     loop {
         let found = adopt(inner).await;
+        if std::mem::take(&mut is_first) {
+            inner.meter.record(Fact::RunsResumed(found));
+            tracing::info!(runs = found, node = inner.node.0, "resumed the runs that lost servers had left unfinished");
+        }
         if found == 0
             && !lost.is_empty()
             && let Err(error) = inner.store.bury(lost).await

@@ -1,7 +1,7 @@
 //! What a model call used up, as far as anybody knows: its provider told it, or it is estimated from what was read and written.
 
-use windlass_kernel::{Spent, Usage};
-use windlass_ports::ModelEvent;
+use windlass_kernel::{Spent, Timestamp, Usage};
+use windlass_ports::{Clock, ModelEvent};
 
 use crate::count::{BYTES_PER_TOKEN, bytes};
 
@@ -18,13 +18,24 @@ struct OneCall {
     is_taken: bool,
     told: Option<Usage>,
     bytes: u64,
+    started: Option<Timestamp>,
+    first_token: Option<Timestamp>,
 }
 
 impl Tally {
+    /// A call is made now.
+    pub fn start(&mut self, now: Timestamp) {
+        self.now.started = Some(now);
+    }
+
     /// Something came from the provider.
-    pub fn hear(&mut self, event: &ModelEvent) {
+    pub fn hear(&mut self, event: &ModelEvent, clock: &dyn Clock) {
         self.now.is_taken = true;
-        self.now.bytes += bytes(event);
+        let bytes = bytes(event);
+        self.now.bytes += bytes;
+        if bytes > 0 && self.now.first_token.is_none() {
+            self.now.first_token = Some(clock.now());
+        }
         if let ModelEvent::Usage(usage) = event {
             self.now.told = Some(*usage);
         }
@@ -33,6 +44,17 @@ impl Tally {
     /// The call is over and came to nothing; another one of the same try follows.
     pub fn begin_again(&mut self) {
         self.earlier = Some(std::mem::take(&mut self.now));
+    }
+
+    /// When the last call was made, if one was.
+    pub fn started(&self) -> Option<Timestamp> {
+        self.now.started
+    }
+
+    /// Milliseconds from the start of the last call to its first token.
+    pub fn first_token_ms(&self) -> Option<u64> {
+        let (started, first) = (self.now.started?, self.now.first_token?);
+        Some(first.0.saturating_sub(started.0).max(0).unsigned_abs())
     }
 
     /// What a try used up that gave no answer, if what it read is worth so many tokens.
@@ -64,12 +86,32 @@ impl OneCall {
 mod tests {
     use super::*;
 
-    const TOLD: Usage = Usage { tokens_in: 50, tokens_out: 1, cached: 0, reasoning: 0 };
+    const TOLD: Usage = Usage { tokens_in: 50, tokens_out: 1, cached: 0, cache_written: 0, reasoning: 0 };
 
     fn heard(events: &[ModelEvent]) -> Tally {
         let mut tally = Tally::default();
-        events.iter().for_each(|event| tally.hear(event));
+        events.iter().for_each(|event| tally.hear(event, &Fixed(1_000)));
         tally
+    }
+
+    struct Fixed(i64);
+
+    impl Clock for Fixed {
+        fn now(&self) -> Timestamp {
+            Timestamp(self.0)
+        }
+    }
+
+    #[test]
+    fn the_first_token_is_the_first_that_the_model_wrote() {
+        let mut tally = heard(&[ModelEvent::Taken, ModelEvent::Model("m".into()), ModelEvent::Usage(TOLD)]);
+        tally.start(Timestamp(900));
+        assert_eq!(tally.first_token_ms(), None);
+        tally.hear(&words(), &Fixed(1_200));
+        tally.hear(&words(), &Fixed(1_300));
+        assert_eq!(tally.first_token_ms(), Some(300));
+        tally.begin_again();
+        assert_eq!(tally.first_token_ms(), None);
     }
 
     fn words() -> ModelEvent {
@@ -94,7 +136,7 @@ mod tests {
     fn both_calls_of_a_try_count() {
         let mut tally = heard(&[words()]);
         tally.begin_again();
-        tally.hear(&ModelEvent::Usage(TOLD));
+        tally.hear(&ModelEvent::Usage(TOLD), &Fixed(1_000));
         assert_eq!(tally.spent_earlier(|| 100), Spent { usage: Usage::default(), lost: 110 });
         assert_eq!(tally.spent(|| 100), Spent { usage: TOLD, lost: 110 });
     }

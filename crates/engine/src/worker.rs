@@ -6,6 +6,7 @@
 
 mod catch_up;
 mod held;
+mod observe;
 mod told;
 
 use std::{collections::BTreeSet, panic::AssertUnwindSafe, sync::Arc, time::Duration};
@@ -121,7 +122,8 @@ impl Worker {
         let mut pause_ms = 50;
         let mut fenced = 0;
         loop {
-            match self.catch_up_and_advance(&mut told, &mut looks).await {
+            let advanced = self.catch_up_and_advance(&mut told, &mut looks).await;
+            match advanced.inspect_err(|error| self.observe_error(error)) {
                 Ok(Advanced::Done) => return,
                 Ok(Advanced::MoreToDo) => {}
                 Err(StoreError::Fenced) => {
@@ -137,7 +139,6 @@ impl Worker {
                     }
                 }
                 Err(StoreError::Unavailable(why)) => {
-                    tracing::error!(agent = %self.agent.agent, why, "the store does not take a commit; trying again");
                     let (local, asked) = told.into_iter().partition(Told::is_local);
                     fail(asked, || EngineError::Store(StoreError::Unavailable(why.clone())));
                     told = local;
@@ -184,6 +185,7 @@ impl Worker {
         let id = new.run;
         let rests = new.enter.as_ref().is_some_and(comes_to_rest);
         let begun = self.inner.tails.find(id).and_then(|tail| Some((tail.beginning(&new)?, tail)));
+        let entered = new.enter.clone();
         let entering = new.enter.clone().map(|enter| Held::entering(&new, enter));
         self.inner.crash.before_commit(CommitKind::Enqueue);
         let outcome = self.inner.store.enqueue(new).await;
@@ -191,6 +193,9 @@ impl Worker {
         match (&outcome, entering) {
             (Ok(Enqueued::Entered { epoch, seq, .. }), Some((mut held, claimable))) => {
                 held.leased(*epoch, *seq);
+                if let Some(enter) = &entered {
+                    self.observe(enter, *epoch);
+                }
                 if let Some((passages, tail)) = begun {
                     tail.show(passages, *epoch);
                 }
@@ -289,7 +294,7 @@ impl Worker {
         };
         self.inner.crash.after_commit(kind);
         let rests = comes_to_rest(&commit);
-        self.held.log_failures(&commit);
+        self.observe(&commit, committed.epoch);
         let shown = self.to_show(&commit);
         match commit.settles {
             true if words_go_on(&commit) => self.held.begin_words_again(commit.run, commit.state.output.length),
@@ -364,14 +369,15 @@ impl Worker {
 
     async fn quarantine(&mut self, run: RunId, why: &str) {
         self.held.abandon();
-        tracing::error!(agent = %self.agent.agent, why, "an agent's stored state cannot be read; it is taken out of the way");
+        let AgentKey { tenant, agent } = &self.agent;
+        tracing::error!(%tenant, %agent, %run, node = self.inner.node.0, why, "the stored state of the run cannot be read; its agent is quarantined");
         self.inner.crash.before_commit(CommitKind::Quarantine);
         match self.inner.store.quarantine(self.agent.clone(), run, why.to_owned()).await {
             Ok(()) => {
                 self.inner.crash.after_commit(CommitKind::Quarantine);
                 self.tell_watchers(true);
             }
-            Err(error) => tracing::error!(agent = %self.agent.agent, %error, "and it could not be marked"),
+            Err(error) => tracing::error!(agent = %self.agent.agent, %run, %error, "the agent could not be quarantined"),
         }
     }
 

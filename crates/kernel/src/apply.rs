@@ -3,6 +3,7 @@
 use crate::{
     budget::Usage,
     event::{EndReason, Event, TaskStatus},
+    facts::ReplyFacts,
     ids::{CallNumber, Timestamp},
     run::{OpenCall, Phase, Progress, Run},
 };
@@ -60,15 +61,15 @@ pub(crate) fn apply_to(run: &mut Run, event: &Event) {
         Event::Reasoned { .. } => run.output.length += 1,
         // The try is counted by the failure that led here.
         Event::Compacting { .. } => run.compacting += 1,
-        Event::Compacted { iteration, usage, .. } => {
-            run.takeovers = 0;
+        Event::Compacted { iteration, usage, model, .. } => {
+            (run.takeovers, run.model) = (0, model.clone());
             run.usage.add(*usage);
             run.output.length += 1;
             (run.compacting, run.compacted_in) = (0, *iteration);
             ask_again(run, None);
         }
-        Event::Replied { items, usage, lost, calls, .. } => {
-            run.takeovers = 0;
+        Event::Replied { items, usage, lost, calls, model, .. } => {
+            (run.takeovers, run.model) = (0, model.clone());
             count(run, *usage, *lost);
             make_calls(run, *items, calls);
         }
@@ -133,7 +134,7 @@ pub fn fold<'a>(events: impl IntoIterator<Item = &'a Event>) -> Option<Run> {
 }
 
 fn begin(event: &Event) -> Option<Run> {
-    let Event::Accepted { origin, context, output } = event else {
+    let Event::Accepted { origin, context, output, caller } = event else {
         return None;
     };
     Some(Run {
@@ -146,6 +147,8 @@ fn begin(event: &Event) -> Option<Run> {
         output: *output,
         usage: Usage::default(),
         lost: 0,
+        model: ReplyFacts::default(),
+        caller: *caller,
         started_at: None,
         takeovers: 0,
         compacting: 0,

@@ -32,6 +32,9 @@ pub struct Usage {
     /// Of the tokens read, those the provider had in its cache.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub cached: u64,
+    /// Of the tokens read, those the provider wrote into its cache. Providers charge more for them than for the others.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cache_written: u64,
     /// Of the tokens written, those that were thought and not said.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub reasoning: u64,
@@ -48,6 +51,7 @@ impl Usage {
         self.tokens_in = self.tokens_in.saturating_add(other.tokens_in);
         self.tokens_out = self.tokens_out.saturating_add(other.tokens_out);
         self.cached = self.cached.saturating_add(other.cached);
+        self.cache_written = self.cache_written.saturating_add(other.cache_written);
         self.reasoning = self.reasoning.saturating_add(other.reasoning);
     }
 

@@ -4,6 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     budget::{Breach, BudgetKind, Usage, is_zero},
+    facts::{CallerSpan, ReplyFacts},
+    failure::FailureCause,
     ids::{CallNumber, ItemId, Timestamp},
     input::Finish,
     manifest::AfterExecution,
@@ -23,6 +25,9 @@ pub enum Event {
         context: BoxRange,
         /// Where it writes.
         output: BoxRange,
+        /// The span of the request, if it named one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        caller: Option<CallerSpan>,
     },
     /// A worker entered: the agent is this run's now.
     Leased,
@@ -71,6 +76,12 @@ pub enum Event {
     AttemptFailed {
         /// What went wrong, as a code.
         code: String,
+        /// What went wrong, as far as APIs tell causes apart.
+        #[serde(default, skip_serializing_if = "FailureCause::is_other")]
+        cause: FailureCause,
+        /// The pause that the provider asked for.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        retry_after_ms: Option<u64>,
         /// The next try waits until then; absent if there is none.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         retry_at: Option<Timestamp>,
@@ -107,6 +118,9 @@ pub enum Event {
         /// The signs of life that were announced meanwhile.
         #[serde(default, skip_serializing_if = "Pieces::is_empty")]
         pieces: Pieces,
+        /// What else is known of the model call.
+        #[serde(default, skip_serializing_if = "ReplyFacts::is_empty")]
+        model: ReplyFacts,
     },
     /// The model answered. With calls, the run waits for their results.
     Replied {
@@ -126,6 +140,9 @@ pub enum Event {
         /// Why it stopped.
         #[serde(default, skip_serializing_if = "Finish::is_done")]
         finish: Finish,
+        /// What else is known of the model call.
+        #[serde(default, skip_serializing_if = "ReplyFacts::is_empty")]
+        model: ReplyFacts,
         /// The calls it asked for.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         calls: Vec<OpenCall>,
@@ -283,6 +300,22 @@ pub enum EndReason {
     Stopped,
     /// What is stored of it could not be read, and a person gave it up.
     Abandoned,
+}
+
+impl EndReason {
+    /// The reason without its details.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            EndReason::Answered => "answered",
+            EndReason::Terminated => "terminated",
+            EndReason::RequiresAction => "requires_action",
+            EndReason::CutShort(_) => "cut_short",
+            EndReason::Budget(_) => "budget",
+            EndReason::ModelFailed(_) => "model_failed",
+            EndReason::Stopped => "stopped",
+            EndReason::Abandoned => "abandoned",
+        }
+    }
 }
 
 /// The kinds of input, for the record of an ignored one.

@@ -7,6 +7,8 @@ use crate::{
     budget::{Spent, Usage},
     content::Reasoning,
     event::{InputKind, TaskStatus},
+    facts::ReplyFacts,
+    failure::FailureCause,
     ids::{CallNumber, ItemId, Timestamp},
     manifest::AfterExecution,
     pieces::Pieces,
@@ -175,6 +177,8 @@ pub struct Reply {
     pub usage: Usage,
     /// Tokens that nobody told, estimated: of a call of the same try that came to nothing.
     pub lost: u64,
+    /// What else is known of the model call.
+    pub model: ReplyFacts,
 }
 
 impl Reply {
@@ -200,8 +204,12 @@ pub struct RequestedCall {
 pub struct Failure {
     /// A code for machines.
     pub code: String,
+    /// What went wrong, as far as APIs tell causes apart.
+    pub cause: FailureCause,
     /// A sentence for people.
     pub message: String,
+    /// The pause that the provider asked for.
+    pub retry_after_ms: Option<u64>,
     /// When to try again; `None` if trying again is of no use.
     pub retry_at: Option<Timestamp>,
     /// The model that the next try turns to, if it is another one of the same name.

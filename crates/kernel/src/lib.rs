@@ -10,6 +10,8 @@ mod apply;
 pub mod budget;
 pub mod content;
 mod event;
+mod facts;
+mod failure;
 mod ids;
 mod input;
 mod manifest;
@@ -24,6 +26,8 @@ pub use apply::{apply, fold};
 pub use budget::{Breach, BudgetKind, Budgets, Spent, Usage};
 pub use content::ItemKind;
 pub use event::{EndReason, Event, IgnoreReason, InputKind, TaskStatus};
+pub use facts::{CallerSpan, ReplyFacts, SpanId};
+pub use failure::FailureCause;
 pub use ids::{
     AgentKey, AgentName, BadId, BoxId, CallKey, CallNumber, ConversationId, Epoch, ItemId, RunId, Seq, Tenant, Timestamp, ToolName,
 };

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     budget::Usage,
     event::{EndReason, TaskStatus},
+    facts::{CallerSpan, ReplyFacts},
     ids::{BoxId, CallNumber, ItemId, Timestamp, ToolName},
     manifest::{AfterExecution, EffectClass, Route},
 };
@@ -32,6 +33,12 @@ pub struct Run {
     /// Tokens of attempts that failed or were lost before their provider had told them, estimated. They count against the budget.
     #[serde(default, skip_serializing_if = "crate::budget::is_zero")]
     pub lost: u64,
+    /// What is known of the model call that gave the last reply.
+    #[serde(default, skip_serializing_if = "ReplyFacts::is_empty")]
+    pub model: ReplyFacts,
+    /// The span of the request that began the run, if it named one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub caller: Option<CallerSpan>,
     /// When the first lap began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Timestamp>,
@@ -218,6 +225,13 @@ impl Run {
     /// Whether the run is over.
     pub fn has_ended(&self) -> bool {
         matches!(self.phase, Phase::Ended { .. })
+    }
+
+    /// Whether the run failed because its first model call did, before it produced anything: its only item is the deliverable that
+    /// says so.
+    pub fn has_failed_without_output(&self) -> bool {
+        let has_failed = matches!(&self.phase, Phase::Ended { reason: EndReason::ModelFailed(_), .. });
+        has_failed && self.iteration <= 1 && self.calls_used == 0 && self.output.length <= 1
     }
 
     /// Whether a person has to decide before it, or one of its calls, goes on.

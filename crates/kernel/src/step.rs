@@ -13,6 +13,7 @@
 mod calls;
 mod compaction;
 mod lost;
+mod reply;
 
 use crate::{
     apply::apply_to,
@@ -20,7 +21,7 @@ use crate::{
     content::{self, ItemKind, Reasoning},
     event::{EndReason, Event, IgnoreReason, TaskStatus},
     ids::{CallNumber, ItemId, Timestamp},
-    input::{Decision, Failure, Finish, Input, NewItem, Opening, Reply, Report, RequestedCall, Said},
+    input::{Decision, Failure, Input, NewItem, Opening, Reply, Report, RequestedCall, Said},
     manifest::{EffectClass, Manifest},
     pieces::Pieces,
     policy::{self, Delivery, Ending, Move, Planned, Policy},
@@ -227,20 +228,20 @@ impl<'a, 'm> Draft<'a, 'm> {
     }
 
     /// The model stopped short of what was asked: its words stay, it is told what is missing, and another lap begins.
-    fn remind(&mut self, reply: Reply, words: String) {
-        let spent = reply.spent();
+    fn remind(&mut self, mut reply: Reply, words: String) {
+        let ended = reply.take_end();
         self.append_new(ItemKind::Thought, content::thought(reply.text));
         self.append_new(ItemKind::Instruction, content::encode(&content::Instruction::Text(words)));
-        self.record_reply(2, spent, reply.pieces, reply.finish, Vec::new());
+        self.record_reply(2, ended, Vec::new());
         self.start_lap();
     }
 
     /// The reply ends the run. Its words are the deliverable, stored once; calls it leaves to the client stay readable.
-    fn answer(&mut self, reply: Reply, ending: Ending) {
-        let spent = reply.spent();
+    fn answer(&mut self, mut reply: Reply, ending: Ending) {
+        let ended = reply.take_end();
         let mut items = 0;
         if reply.calls.is_empty() {
-            self.record_reply(items, spent, reply.pieces, reply.finish, Vec::new());
+            self.record_reply(items, ended, Vec::new());
             return self.end(ending.reason, ending.status, ending.deliverable);
         }
         if !reply.text.is_empty() {
@@ -253,7 +254,7 @@ impl<'a, 'm> Draft<'a, 'm> {
             self.append_new(ItemKind::Call, content::call(number, requested));
             items += 1;
         }
-        self.record_reply(items, spent, reply.pieces, reply.finish, Vec::new());
+        self.record_reply(items, ended, Vec::new());
         self.end(ending.reason, ending.status, ending.deliverable);
     }
 
@@ -266,13 +267,9 @@ impl<'a, 'm> Draft<'a, 'm> {
         1
     }
 
-    fn record_reply(&mut self, items: u32, spent: Spent, pieces: Pieces, finish: Finish, calls: Vec<OpenCall>) {
-        let Spent { usage, lost } = spent;
-        self.record(Event::Replied { iteration: self.run().iteration, items, usage, lost, pieces, finish, calls });
-    }
-
-    fn act(&mut self, reply: Reply, planned: Vec<Planned>) {
+    fn act(&mut self, mut reply: Reply, planned: Vec<Planned>) {
         let spent = reply.spent();
+        let ended = reply.take_end();
         let may_start = planned.iter().filter(|plan| plan.refused.is_none()).count();
         let breach = budget::before_calls(self.run(), &self.manifest.budgets, spent.total(), may_start, self.moment.now);
         let mut items = planned.len() as u32;
@@ -289,10 +286,10 @@ impl<'a, 'm> Draft<'a, 'm> {
         }
         if let Some(breach) = breach {
             // Nothing of the lap is started; what the model wanted is on record.
-            self.record_reply(items, spent, reply.pieces, reply.finish, Vec::new());
+            self.record_reply(items, ended, Vec::new());
             return self.breach(breach);
         }
-        self.record_reply(items, spent, reply.pieces, reply.finish, calls.clone());
+        self.record_reply(items, ended, calls.clone());
         self.refuse_planned(&calls, planned);
         self.resume_if_answered();
     }
@@ -307,7 +304,7 @@ impl<'a, 'm> Draft<'a, 'm> {
     }
 
     fn attempt_failed(&mut self, failure: Failure) -> Refused {
-        let Failure { code, message, retry_at, fallback, spent, said } = failure;
+        let Failure { code, cause, message, retry_after_ms, retry_at, fallback, spent, said } = failure;
         let compacts = retry_at.is_none() && self.can_compact(&code, &said);
         let retry_at = if compacts { Some(self.moment.now) } else { retry_at };
         let starts_at = retry_at.map(|at| at.max(self.moment.now));
@@ -317,7 +314,7 @@ impl<'a, 'm> Draft<'a, 'm> {
             self.cut(said, false, Spent::default());
         }
         let Spent { usage, lost } = spent;
-        self.record(Event::AttemptFailed { code: code.clone(), retry_at, usage, lost, fallback });
+        self.record(Event::AttemptFailed { code: code.clone(), cause, retry_after_ms, retry_at, usage, lost, fallback });
         if retry_at.is_none() {
             let words = format!("the model could not be called: {message}");
             self.end(EndReason::ModelFailed(code), TaskStatus::Failed, Delivery::Text(words));

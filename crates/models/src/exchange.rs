@@ -7,7 +7,7 @@ use futures_util::{StreamExt, stream};
 use reqwest::{RequestBuilder, Response, header::CONTENT_TYPE};
 use serde_json::Value;
 use sse_stream::{Sse, SseByteStream};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use windlass_kernel::Usage;
 use windlass_ports::{ModelError, ModelEvent, ModelStream};
 
@@ -80,6 +80,10 @@ pub(crate) struct Exchange<A> {
     ready: VecDeque<ModelEvent>,
     /// Whether anything of the answer has come.
     is_taken: bool,
+    /// When the call began, for the limit before the first event.
+    began: Option<Instant>,
+    /// Whether an event has come, of whatever content: from then on the idle limit counts.
+    has_event: bool,
     answer: A,
 }
 
@@ -108,7 +112,7 @@ impl<A: Answer> Exchange<A> {
     }
 
     fn from(upstream: Arc<Upstream>, phase: Phase, answer: A) -> ModelStream {
-        let exchange = Exchange { upstream, phase, ready: VecDeque::new(), is_taken: false, answer };
+        let exchange = Exchange { upstream, phase, ready: VecDeque::new(), is_taken: false, began: None, has_event: false, answer };
         Box::pin(stream::unfold(exchange, Exchange::next))
     }
 
@@ -131,8 +135,14 @@ impl<A: Answer> Exchange<A> {
     }
 
     async fn send(&mut self, http: RequestBuilder) -> Result<Response, ModelError> {
-        let sent = timeout(self.upstream.idle, http.send()).await.map_err(|_| self.upstream.stalled())?;
+        let sent = timeout(self.first_byte_left(), http.send()).await.map_err(|_| self.upstream.silent())?;
         sent.map_err(|error| self.upstream.unreachable(error))
+    }
+
+    /// How long the first byte may still take. The time counts from the first question.
+    fn first_byte_left(&mut self) -> Duration {
+        let began = *self.began.get_or_insert_with(Instant::now);
+        self.upstream.first_byte.saturating_sub(began.elapsed())
     }
 
     async fn open(&mut self, response: Response) -> Result<Phase, ModelError> {
@@ -151,18 +161,24 @@ impl<A: Answer> Exchange<A> {
     async fn read(&mut self, mut events: Events) -> Result<Phase, ModelError> {
         let finished = self.answer.progress() >= Progress::Finished;
         let after_finish = Duration::from_millis(AFTER_FINISH_MS_MAX).min(self.upstream.idle);
-        let patience = if finished { after_finish } else { self.upstream.idle };
+        let patience = match (finished, self.has_event) {
+            (true, _) => after_finish,
+            (false, true) => self.upstream.idle,
+            (false, false) => self.first_byte_left(),
+        };
         let event = match timeout(patience, events.next()).await {
             Ok(Some(Ok(event))) => event,
             // The answer is whole; only the usage or the end mark is missing.
             Err(_) | Ok(None) if finished => return self.end(),
-            Err(_) => return Err(self.upstream.stalled()),
+            Err(_) if self.has_event => return Err(self.upstream.stalled()),
+            Err(_) => return Err(self.upstream.silent()),
             Ok(None) => return Err(self.upstream.cut("the stream ended before the answer did")),
             Ok(Some(Err(error))) => {
                 let error = self.upstream.broken(error);
                 return if finished && error.code == "stream_cut" { self.end() } else { Err(error) };
             }
         };
+        self.has_event = true;
         match event.data.as_deref().map(str::trim) {
             None | Some("") => {}
             Some("[DONE]") if self.may_end_by_mark() => return self.end(),
@@ -176,14 +192,15 @@ impl<A: Answer> Exchange<A> {
     }
 
     async fn read_whole(&mut self, response: Response) -> Result<Phase, ModelError> {
-        let body = self.upstream.body(response, CONTENT_BYTES_MAX).await?;
+        let first = self.first_byte_left();
+        let body = self.upstream.body(response, CONTENT_BYTES_MAX, first).await?;
         if body.is_truncated {
             return Err(failure::too_large(format!("the answer has more than {CONTENT_BYTES_MAX} bytes")));
         }
         let taken = self.answer.take_whole(&body.text);
         self.keep(taken)?;
         if self.answer.progress() == Progress::Awaited {
-            return Err(failure::garbage(format!("{} sent JSON that is no {}", self.upstream.name, A::KIND)));
+            return Err(failure::garbage(format!("{} sent JSON that is no {}", self.upstream.place(), A::KIND)));
         }
         self.end()
     }

@@ -1,5 +1,6 @@
 //! How failures are told: one table from what went wrong to a code and to whether trying again may help.
 
+use windlass_kernel::FailureCause;
 use windlass_ports::{ModelError, Retry};
 
 use crate::limits::{MESSAGE_CHARS_MAX, RETRY_AFTER_MS_MAX};
@@ -14,37 +15,42 @@ pub(crate) fn from_status(status: u16, message: String, retry_after_ms: Option<u
         401 | 403 => ("upstream_unauthorized", Retry::Never),
         _ => ("refused", Retry::Never),
     };
-    failure(code, message, retry)
+    failure(code, FailureCause::Status(status), message, retry)
 }
 
 /// The stream ended before the answer did.
 pub(crate) fn stream_cut(message: impl Into<String>) -> ModelError {
-    failure("stream_cut", message, Retry::Backoff)
+    failure("stream_cut", FailureCause::BadAnswer, message, Retry::Backoff)
 }
 
-/// Nothing came for too long.
+/// The answer did not begin in time.
+pub(crate) fn first_byte_late(message: impl Into<String>) -> ModelError {
+    failure("model_timeout", FailureCause::TimedOut, message, Retry::Backoff)
+}
+
+/// Nothing came for too long in the middle of an answer.
 pub(crate) fn stream_stalled(message: impl Into<String>) -> ModelError {
-    failure("stream_stalled", message, Retry::Backoff)
+    failure("stream_stalled", FailureCause::TimedOut, message, Retry::Backoff)
 }
 
 /// No connection, or none that carried the request.
 pub(crate) fn unreachable(message: impl Into<String>) -> ModelError {
-    failure("upstream_unreachable", message, Retry::Backoff)
+    failure("upstream_unreachable", FailureCause::Unreachable, message, Retry::Backoff)
 }
 
 /// Something came that is not of the protocol.
 pub(crate) fn garbage(message: impl Into<String>) -> ModelError {
-    failure("upstream_garbage", message, Retry::Backoff)
+    failure("upstream_garbage", FailureCause::BadAnswer, message, Retry::Backoff)
 }
 
 /// More came than is taken. The same request would most likely bring as much again.
 pub(crate) fn too_large(message: impl Into<String>) -> ModelError {
-    failure("answer_too_large", message, Retry::Never)
+    failure("answer_too_large", FailureCause::BadAnswer, message, Retry::Never)
 }
 
 /// Any other failure.
-pub(crate) fn failure(code: &str, message: impl Into<String>, retry: Retry) -> ModelError {
-    ModelError { code: code.to_owned(), message: message.into(), retry }
+pub(crate) fn failure(code: &str, cause: FailureCause, message: impl Into<String>, retry: Retry) -> ModelError {
+    ModelError { code: code.to_owned(), cause, message: message.into(), retry }
 }
 
 /// An upstream's words, fit to be shown: without the secrets it may repeat, on one line, and not too long.

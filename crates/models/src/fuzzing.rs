@@ -21,7 +21,9 @@ pub enum Protocol {
 impl Protocol {
     /// What a call makes of this answer.
     pub fn read(self, response: Response) -> ModelStream {
-        let upstream = Arc::new(Upstream { name: "fuzzed".to_owned(), idle: Duration::from_secs(120), secrets: Vec::new() });
+        let (name, url) = ("fuzzed".to_owned(), "http://127.0.0.1/v1".to_owned());
+        let limit = Duration::from_secs(120);
+        let upstream = Arc::new(Upstream { name, url, setting: None, first_byte: limit, idle: limit, secrets: Vec::new() });
         match self {
             Protocol::Chat => Exchange::answered(upstream, response, openai_chat::Answer::new(0)),
             Protocol::Responses => Exchange::answered(upstream, response, openai_responses::Answer::new(0)),

@@ -17,6 +17,7 @@ mod failure;
 pub mod fuzzing;
 mod item;
 pub mod limits;
+mod name;
 mod openai_chat;
 mod openai_responses;
 mod registry;

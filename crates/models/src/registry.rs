@@ -35,7 +35,9 @@ impl Registry {
 
     /// The first entry that takes the name, and later ones of the entry's own name.
     fn of(&self, name: &str) -> impl Iterator<Item = &Entry> {
-        let first = self.entries.iter().find(|entry| entry.name == name || entry.name == PASS_THROUGH);
+        // No provider knows a model of that name.
+        let is_taken = |entry: &&Entry| entry.name == name || entry.name == PASS_THROUGH;
+        let first = self.entries.iter().find(is_taken).filter(|_| name != PASS_THROUGH);
         let own = first.map(|entry| entry.name.as_str());
         self.entries.iter().filter(move |entry| Some(entry.name.as_str()) == own)
     }
@@ -64,12 +66,9 @@ impl Models for Registry {
         names
     }
 
-    fn default_name(&self) -> &str {
-        match self.entries.first() {
-            Some(Entry { name, upstream: Some(upstream), .. }) if name == PASS_THROUGH => upstream,
-            Some(entry) => &entry.name,
-            None => PASS_THROUGH,
-        }
+    fn default_name(&self) -> Option<&str> {
+        let first = self.entries.first()?;
+        if first.name == PASS_THROUGH { first.upstream.as_deref() } else { Some(&first.name) }
     }
 }
 
@@ -93,7 +92,7 @@ mod tests {
         assert_eq!(found(&registry, "a").as_deref(), Some("one"));
         assert_eq!(found(&registry, "b").as_deref(), Some("three"));
         assert_eq!(found(&registry, "c"), None);
-        assert_eq!(registry.default_name(), "a");
+        assert_eq!(registry.default_name(), Some("a"));
         assert_eq!(registry.names(), ["a", "b"]);
     }
 
@@ -118,13 +117,14 @@ mod tests {
         let registry = Registry::new(vec![entry("a", "one", None), entry("*", "rest", None), entry("b", "never", None)]).unwrap();
         assert_eq!(found(&registry, "a").as_deref(), Some("one"));
         assert_eq!(found(&registry, "b").as_deref(), Some("rest"));
+        assert_eq!(found(&registry, "*"), None, "no provider is asked for the model *");
     }
 
     #[test]
     fn the_default_of_a_pass_through_entry_is_its_own_model() {
-        let default = |upstream| Registry::new(vec![entry("*", "p", upstream)]).unwrap().default_name().to_owned();
-        assert_eq!(default(Some("small")), "small");
-        assert_eq!(default(None), "*");
+        let default = |upstream| Registry::new(vec![entry("*", "p", upstream)]).unwrap().default_name().map(str::to_owned);
+        assert_eq!(default(Some("small")).as_deref(), Some("small"));
+        assert_eq!(default(None), None, "no provider is asked for the model *");
         assert!(Registry::new(Vec::new()).is_none());
     }
 }

@@ -33,8 +33,12 @@ pub struct RemoteConfig {
     pub concurrency: usize,
     /// How long connecting may take.
     pub connect_timeout_ms: u64,
-    /// How long a server may stay silent: before its answer and between two events of it.
+    /// How long a server may take until its answer begins.
+    pub first_byte_timeout_ms: u64,
+    /// How long a server may stay silent between two events of an answer.
     pub idle_timeout_ms: u64,
+    /// Where the configuration has this server, such as `models[0]`, for messages.
+    pub setting: Option<String>,
     /// Whether the model goes on from words that it is given as its own.
     pub prefill: bool,
     /// More headers for every request.
@@ -51,7 +55,9 @@ impl RemoteConfig {
             model: None,
             concurrency: 64,
             connect_timeout_ms: 10_000,
+            first_byte_timeout_ms: 600_000,
             idle_timeout_ms: 120_000,
+            setting: None,
             prefill: false,
             headers: BTreeMap::new(),
         }
@@ -61,17 +67,18 @@ impl RemoteConfig {
 /// Hides the key and the values of headers, which may hold keys too.
 impl fmt::Debug for RemoteConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let RemoteConfig { name, base_url, api_key, model, concurrency, connect_timeout_ms, idle_timeout_ms, prefill, headers } = self;
         f.debug_struct("RemoteConfig")
-            .field("name", name)
-            .field("base_url", &place_of(base_url))
-            .field("api_key", &api_key.as_ref().map(|_| "[hidden]"))
-            .field("model", model)
-            .field("concurrency", concurrency)
-            .field("connect_timeout_ms", connect_timeout_ms)
-            .field("idle_timeout_ms", idle_timeout_ms)
-            .field("prefill", prefill)
-            .field("headers", &headers.keys().collect::<Vec<_>>())
+            .field("name", &self.name)
+            .field("base_url", &place_of(&self.base_url))
+            .field("api_key", &self.api_key.as_ref().map(|_| "[hidden]"))
+            .field("model", &self.model)
+            .field("concurrency", &self.concurrency)
+            .field("connect_timeout_ms", &self.connect_timeout_ms)
+            .field("first_byte_timeout_ms", &self.first_byte_timeout_ms)
+            .field("idle_timeout_ms", &self.idle_timeout_ms)
+            .field("setting", &self.setting)
+            .field("prefill", &self.prefill)
+            .field("headers", &self.headers.keys().collect::<Vec<_>>())
             .finish()
     }
 }
@@ -166,9 +173,15 @@ impl<P: Protocol> Remote<P> {
             client = client.no_proxy();
         }
         let client = client.build().map_err(|source| ConfigError::Client { name: config.name.clone(), source })?;
-        let RemoteConfig { name, api_key, model, concurrency, idle_timeout_ms, prefill, headers: more, .. } = config;
-        let secrets = api_key.into_iter().chain(more.into_values()).collect();
-        let upstream = Arc::new(Upstream { name, idle: Duration::from_millis(idle_timeout_ms), secrets });
+        let RemoteConfig { name, api_key, model, concurrency, prefill, headers: more, setting, .. } = config;
+        let upstream = Arc::new(Upstream {
+            name,
+            url: place_of(endpoint.as_str()),
+            setting,
+            first_byte: Duration::from_millis(config.first_byte_timeout_ms),
+            idle: Duration::from_millis(config.idle_timeout_ms),
+            secrets: api_key.into_iter().chain(more.into_values()).collect(),
+        });
         Ok(Remote { client, endpoint, headers, model, concurrency, prefill, upstream, protocol: PhantomData })
     }
 }

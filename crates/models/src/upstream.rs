@@ -1,4 +1,5 @@
-//! A server as a call sees it, and how its failures are told: with its name, and without what must stay secret.
+//! A server as a call sees it, and the messages of its failures: with its name, its address and the configuration key to look at, and
+//! without secrets.
 
 use std::{error::Error, time::Duration};
 
@@ -6,6 +7,7 @@ use futures_util::StreamExt;
 use reqwest::Response;
 use serde_json::Value;
 use tokio::time::timeout;
+use windlass_kernel::FailureCause;
 use windlass_ports::{ModelError, Retry};
 
 use crate::{cap::Broken, failure, limits::ERROR_BODY_BYTES_MAX, retry_after};
@@ -13,6 +15,13 @@ use crate::{cap::Broken, failure, limits::ERROR_BODY_BYTES_MAX, retry_after};
 /// What an exchange needs to know about the server.
 pub(crate) struct Upstream {
     pub(crate) name: String,
+    /// The address that requests are posted to, without credentials and query.
+    pub(crate) url: String,
+    /// Where the configuration has this server, such as `models[0]`.
+    pub(crate) setting: Option<String>,
+    /// The limit before the first event of an answer, or the body of one that is not streamed.
+    pub(crate) first_byte: Duration,
+    /// The limit between two events.
     pub(crate) idle: Duration,
     /// What must never be repeated in an error.
     pub(crate) secrets: Vec<String>,
@@ -29,30 +38,59 @@ impl Upstream {
         failure::presentable(words, self.secrets.iter().map(String::as_str))
     }
 
-    /// Nothing came for too long.
+    /// The full name of one of this server's configuration keys.
+    fn key(&self, key: &str) -> String {
+        self.setting.as_ref().map_or_else(|| key.to_owned(), |setting| format!("{setting}.{key}"))
+    }
+
+    /// The name and the address, for messages.
+    pub(crate) fn place(&self) -> String {
+        format!("{} at {}", self.name, self.url)
+    }
+
+    /// The answer did not begin within `first_byte`.
+    pub(crate) fn silent(&self) -> ModelError {
+        let ms = self.first_byte.as_millis();
+        failure::first_byte_late(format!("{} sent nothing for {ms} ms; limits.first_byte is the limit", self.place()))
+    }
+
+    /// Nothing came for `idle` in the middle of an answer.
     pub(crate) fn stalled(&self) -> ModelError {
-        failure::stream_stalled(format!("{} sent nothing for {} ms", self.name, self.idle.as_millis()))
+        let ms = self.idle.as_millis();
+        let limit = self.key("idle_timeout");
+        failure::stream_stalled(format!("{} sent nothing for {ms} ms in the middle of its answer; {limit} is the limit", self.place()))
     }
 
     /// The answer ended before it was whole.
     pub(crate) fn cut(&self, how: &str) -> ModelError {
-        failure::stream_cut(format!("{}: {how}", self.name))
+        failure::stream_cut(format!("{}: {how}", self.place()))
+    }
+
+    /// What to check after an answer of that status; empty if the status says enough.
+    fn advice(&self, status: u16) -> String {
+        match status {
+            401 | 403 => format!("; check {}", self.key("api_key")),
+            404 => format!("; check {}, which usually ends in /v1, and the name of the model", self.key("base_url")),
+            300..=399 => format!("; redirects are not followed: set {} to the final address", self.key("base_url")),
+            _ => String::new(),
+        }
     }
 
     /// The request did not get through.
     pub(crate) fn unreachable(&self, error: reqwest::Error) -> ModelError {
         // The address is the operator's and may hold a password.
         let why = innermost(&error.without_url());
-        failure::unreachable(format!("cannot reach {}: {}", self.name, self.presentable(&why)))
+        let why = self.presentable(&why);
+        failure::unreachable(format!("cannot reach {}: {why}; check {}", self.place(), self.key("base_url")))
     }
 
     /// The stream of events failed.
     pub(crate) fn broken(&self, error: sse_stream::Error) -> ModelError {
         let sse_stream::Error::Body(source) = error else {
-            return failure::garbage(format!("{} sent an event that is not UTF-8 text", self.name));
+            return failure::garbage(format!("{} sent an event that is not UTF-8 text", self.place()));
         };
         match source.downcast::<Broken<reqwest::Error>>().map(|broken| *broken) {
-            Ok(large @ (Broken::EventTooLarge(_) | Broken::AnswerTooLarge(_))) => failure::too_large(format!("{}: {large}", self.name)),
+            Ok(large @ (Broken::EventTooLarge(_) | Broken::AnswerTooLarge(_))) => failure::too_large(format!("{}: {large}", self.place())),
             Ok(Broken::Transport(error)) => self.cut(&self.presentable(&innermost(&error.without_url()))),
             Err(_) => self.cut("the connection failed"),
         }
@@ -63,12 +101,12 @@ impl Upstream {
         let status = response.status().as_u16();
         let retry_after_ms = retry_after::read(response.headers());
         // The status alone says enough if the body does not come soon.
-        let body = timeout(self.idle, self.body(response, ERROR_BODY_BYTES_MAX)).await;
+        let body = timeout(self.idle, self.body(response, ERROR_BODY_BYTES_MAX, self.idle)).await;
         let body = body.ok().and_then(Result::ok).map_or_else(String::new, |body| body.text);
         let json = serde_json::from_str::<Value>(&body).unwrap_or_default();
         let words = self.presentable(&words_of(&json).unwrap_or(body));
         let separator = if words.is_empty() { "" } else { ": " };
-        let message = format!("{} answered {status}{separator}{words}", self.name);
+        let message = format!("{} answered {status}{separator}{words}{}", self.place(), self.advice(status));
         let error = failure::from_status(status, message, retry_after_ms);
         named(error, json.get("error").unwrap_or(&json), &words)
     }
@@ -76,19 +114,23 @@ impl Upstream {
     /// An error object in the middle of an answer.
     pub(crate) fn error_object(&self, error: &Value) -> ModelError {
         let words = self.presentable(&words_of(error).unwrap_or_else(|| error.to_string()));
-        let message = format!("{} broke off: {words}", self.name);
+        let message = format!("{} broke off: {words}", self.place());
         let told = match status_of(error) {
-            Some(status) => failure::from_status(status, message, None),
-            None => failure::failure("upstream_error", message, Retry::Backoff),
+            Some(status) => failure::from_status(status, format!("{message}{}", self.advice(status)), None),
+            None => failure::failure("upstream_error", FailureCause::BadAnswer, message, Retry::Backoff),
         };
         named(told, error, &words)
     }
 
-    /// Reads a body up to so many bytes.
-    pub(crate) async fn body(&self, response: Response, bytes_max: usize) -> Result<Body, ModelError> {
+    /// Reads a body of at most `bytes_max` bytes, whose first byte may take `first`.
+    pub(crate) async fn body(&self, response: Response, bytes_max: usize, first: Duration) -> Result<Body, ModelError> {
         let mut pieces = response.bytes_stream().boxed();
         let mut bytes = Vec::new();
-        while let Some(piece) = timeout(self.idle, pieces.next()).await.map_err(|_| self.stalled())? {
+        let mut patience = first;
+        loop {
+            let late = || if bytes.is_empty() { self.silent() } else { self.stalled() };
+            let Some(piece) = timeout(patience, pieces.next()).await.map_err(|_| late())? else { break };
+            patience = self.idle;
             let piece = piece.map_err(|error| self.cut(&self.presentable(&innermost(&error.without_url()))))?;
             let room = bytes_max - bytes.len();
             if piece.len() > room {
@@ -160,7 +202,8 @@ mod tests {
     use super::*;
 
     fn told(error: Value) -> (String, Retry) {
-        let upstream = Upstream { name: "p".to_owned(), idle: Duration::ZERO, secrets: Vec::new() };
+        let (name, url) = ("p".to_owned(), "http://h/v1".to_owned());
+        let upstream = Upstream { name, url, setting: None, first_byte: Duration::ZERO, idle: Duration::ZERO, secrets: Vec::new() };
         let error = upstream.error_object(&error);
         (error.code, error.retry)
     }

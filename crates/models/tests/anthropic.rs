@@ -48,7 +48,7 @@ fn ended(reason: &str) -> [Value; 2] {
 }
 
 fn used() -> ModelEvent {
-    ModelEvent::Usage(Usage { tokens_in: 20, tokens_out: 15, cached: 5, reasoning: 0 })
+    ModelEvent::Usage(Usage { tokens_in: 20, tokens_out: 15, cached: 5, cache_written: 3, reasoning: 0 })
 }
 
 #[tokio::test]
@@ -136,7 +136,7 @@ async fn an_error_in_the_middle_keeps_its_meaning() {
         let error = json!({"type": "error", "error": {"type": kind, "message": "no"}});
         let (events, error) = outcome(&[begun(), said(0, "a"), error]).await;
         let error = error.unwrap();
-        let read = ModelEvent::Usage(Usage { tokens_in: 20, tokens_out: 1, cached: 5, reasoning: 0 });
+        let read = ModelEvent::Usage(Usage { tokens_in: 20, tokens_out: 1, cached: 5, cache_written: 3, reasoning: 0 });
         assert_eq!((events, error.code.as_str(), error.retry), (vec![read, text("a")], code, retry), "{kind}");
     }
 }

@@ -4,8 +4,11 @@
 
 mod support;
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
-use support::{Ending, Play, Protocol, collect, config, request, serve};
+use support::{Ending, Play, Protocol, Server, collect, config, request, serve};
+use windlass_kernel::FailureCause;
 use windlass_models::limits::{CALLS_MAX, CONTENT_BYTES_MAX, EVENT_BYTES_MAX};
 use windlass_ports::{ModelError, ModelEvent, Retry};
 
@@ -193,7 +196,7 @@ async fn an_endless_answer_is_stopped_whatever_it_consists_of() {
         }
         let huge = Play::pieces(["data: ".to_owned(), "x".repeat(1 << 16)]).ending(Ending::Endless);
         let error = failure(protocol, huge).await;
-        assert_eq!(error.message, format!("test: one event has more than {EVENT_BYTES_MAX} bytes"), "{protocol:?}");
+        assert!(error.message.ends_with(&format!(": one event has more than {EVENT_BYTES_MAX} bytes")), "{protocol:?}: {}", error.message);
     }
 }
 
@@ -227,6 +230,52 @@ async fn silence_is_not_waited_out() {
     }
 }
 
+/// The address that the only request of this server was posted to.
+fn posted_to(server: &Server) -> String {
+    format!("{}{}", server.base_url.trim_end_matches("/v1"), server.got.lock().unwrap()[0].path)
+}
+
+#[tokio::test]
+async fn a_404_and_an_address_without_a_server_name_the_base_url() {
+    for protocol in PROTOCOLS {
+        let server = serve(Play::json(404, "{}")).await;
+        let mut config = config(&server);
+        config.setting = Some("models[2]".to_owned());
+        let error = collect(&*protocol.model(config.clone()), request("hi")).await.1.unwrap();
+        let advice = "check models[2].base_url, which usually ends in /v1, and the name of the model";
+        assert_eq!(error.message, format!("test at {} answered 404: {{}}; {advice}", posted_to(&server)), "{protocol:?}");
+        // A listener that is gone: nothing answers at its address.
+        let gone = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+        config.base_url = format!("http://user:password@{gone}/v1?key=secret");
+        let error = collect(&*protocol.model(config), request("hi")).await.1.unwrap();
+        assert_eq!((error.code.as_str(), error.cause), ("upstream_unreachable", FailureCause::Unreachable), "{protocol:?}");
+        assert!(error.message.starts_with(&format!("cannot reach test at http://{gone}/v1/")), "{}", error.message);
+        assert!(error.message.ends_with("; check models[2].base_url"), "{}", error.message);
+        assert!(!error.message.contains("password") && !error.message.contains("secret"), "{}", error.message);
+    }
+}
+
+#[tokio::test]
+async fn the_limit_before_the_first_byte_is_not_the_idle_limit() {
+    for protocol in PROTOCOLS {
+        let (events, _) = answer(protocol);
+        let in_one_piece: String = spelled(&events).iter().map(|event| format!("data: {event}\n\n")).collect();
+        // The idle limit is over long before the answer begins.
+        let server = serve(Play::pieces([in_one_piece]).late(Duration::from_millis(300))).await;
+        let mut config = config(&server);
+        config.idle_timeout_ms = 100;
+        let (_, error) = collect(&*protocol.model(config.clone()), request("hi")).await;
+        assert_eq!(error, None, "{protocol:?}");
+        let server = serve(Play::events(&[] as &[&str]).ending(Ending::Silent)).await;
+        config.base_url.clone_from(&server.base_url);
+        config.idle_timeout_ms = 30_000;
+        config.first_byte_timeout_ms = 100;
+        let error = collect(&*protocol.model(config), request("hi")).await.1.unwrap();
+        assert_eq!((error.code.as_str(), error.cause), ("model_timeout", FailureCause::TimedOut), "{protocol:?}");
+        assert!(error.message.ends_with("sent nothing for 100 ms; limits.first_byte is the limit"), "{}", error.message);
+    }
+}
+
 #[tokio::test]
 async fn a_status_keeps_its_meaning_and_words_carry_no_secrets() {
     for protocol in PROTOCOLS {
@@ -236,8 +285,12 @@ async fn a_status_keeps_its_meaning_and_words_carry_no_secrets() {
             let server = serve(Play::json(status, json!({"error": {"message": "bad key sk-secret"}}).to_string())).await;
             let mut config = config(&server);
             config.api_key = Some("sk-secret".to_owned());
+            config.setting = Some("models[0]".to_owned());
             let error = collect(&*protocol.model(config), request("hi")).await.1.unwrap();
-            assert_eq!((error.code.as_str(), error.message), (code, format!("test answered {status}: bad key [hidden]")), "{protocol:?}");
+            let url = posted_to(&server);
+            let advice = if status == 401 { "; check models[0].api_key" } else { "" };
+            assert_eq!(error.message, format!("test at {url} answered {status}: bad key [hidden]{advice}"), "{protocol:?}");
+            assert_eq!((error.code.as_str(), error.cause), (code, FailureCause::Status(status)), "{protocol:?}");
         }
         let quota = json!({"error": {"code": "insufficient_quota", "message": "no money"}}).to_string();
         assert_eq!(failure(protocol, Play::json(429, quota)).await.code, "insufficient_quota");

@@ -5,7 +5,7 @@
 mod support;
 
 use serde_json::json;
-use support::{Ending, Play, collect, config, outcome, request, serve, text};
+use support::{Ending, Play, collect, config, outcome, request, serve, text, without_address};
 use windlass_models::{
     OpenAiChat, RemoteConfig,
     limits::{ANSWER_BYTES_MAX, CALLS_MAX, CONTENT_BYTES_MAX, EVENT_BYTES_MAX, MESSAGE_CHARS_MAX},
@@ -57,22 +57,26 @@ async fn a_call_that_is_cut_is_never_passed_on() {
 #[tokio::test]
 async fn a_silent_server_is_given_up() {
     let comments = Play::pieces([": still here\n\n"]);
-    for play in [Play::events(&[said("a")]), Play::pieces([""; 0]), comments] {
+    let in_the_middle = ("stream_stalled", "test sent nothing for 100 ms in the middle of its answer; idle_timeout is the limit");
+    let before = ("model_timeout", "test sent nothing for 90 ms; limits.first_byte is the limit");
+    for (play, (code, message)) in [(Play::events(&[said("a")]), in_the_middle), (Play::pieces([""; 0]), before), (comments, before)] {
         let server = serve(play.ending(Ending::Silent)).await;
-        let config = RemoteConfig { idle_timeout_ms: 100, ..config(&server) };
+        // Far less than what a loaded machine needs for an answer that has to come.
+        let first_byte_timeout_ms = if code == "model_timeout" { 90 } else { 30_000 };
+        let config = RemoteConfig { idle_timeout_ms: 100, first_byte_timeout_ms, ..config(&server) };
         let error = collect(&OpenAiChat::new(config).unwrap(), request("hi")).await.1.unwrap();
-        assert_eq!((error.code.as_str(), error.retry), ("stream_stalled", Retry::Backoff));
-        assert_eq!(error.message, "test sent nothing for 100 ms");
+        assert_eq!((error.code.as_str(), error.retry), (code, Retry::Backoff));
+        assert_eq!(without_address(&error.message), message);
     }
 }
 
 #[tokio::test]
 async fn comments_alone_do_not_keep_a_stream_alive() {
     let server = serve(Play::pieces([": still here\n\n"]).ending(Ending::Endless)).await;
-    let config = RemoteConfig { idle_timeout_ms: 50, ..config(&server) };
+    let config = RemoteConfig { first_byte_timeout_ms: 50, ..config(&server) };
     let error = collect(&OpenAiChat::new(config).unwrap(), request("hi")).await.1.unwrap();
     // A fast machine reaches the size limit first.
-    assert!(["stream_stalled", "answer_too_large"].contains(&error.code.as_str()), "{error:?}");
+    assert!(["model_timeout", "answer_too_large"].contains(&error.code.as_str()), "{error:?}");
 }
 
 #[tokio::test]
@@ -90,7 +94,7 @@ async fn a_server_in_trouble_may_be_tried_again() {
     for (status, code) in [(500, "upstream_error"), (502, "upstream_error"), (408, "upstream_error"), (503, "overloaded")] {
         let error = failure(error(status, "oh no")).await;
         assert_eq!((error.code.as_str(), error.retry), (code, Retry::Backoff));
-        assert_eq!(error.message, format!("test answered {status}: oh no"));
+        assert_eq!(without_address(&error.message), format!("test answered {status}: oh no"));
     }
     assert_eq!(told(error(503, "").header("retry-after", "1")).await, expected("overloaded", Retry::AfterMs(1_000)));
 }
@@ -99,7 +103,7 @@ async fn a_server_in_trouble_may_be_tried_again() {
 async fn a_refusal_is_final_and_told_in_the_upstreams_words() {
     let refused = failure(error(400, "context too long")).await;
     assert_eq!((refused.code.as_str(), refused.retry), ("refused", Retry::Never));
-    assert_eq!(refused.message, "test answered 400: context too long");
+    assert_eq!(without_address(&refused.message), "test answered 400: context too long");
     assert_eq!(told(error(401, "")).await, expected("upstream_unauthorized", Retry::Never));
     assert_eq!(told(error(403, "")).await, expected("upstream_unauthorized", Retry::Never));
     let redirect = Play::json(302, "").header("location", "http://127.0.0.1:1/");
@@ -115,10 +119,10 @@ async fn error_bodies_of_any_shape_are_told() {
         ("<html>\nbusy</html>", ": <html> busy</html>"),
         ("", ""),
     ] {
-        assert_eq!(failure(Play::json(400, body)).await.message, format!("test answered 400{words}"));
+        assert_eq!(without_address(&failure(Play::json(400, body)).await.message), format!("test answered 400{words}"));
     }
     let long = failure(error(400, &"ä".repeat(9_000))).await;
-    assert!(long.message.chars().count() <= MESSAGE_CHARS_MAX + "test answered 400: ".len());
+    assert!(without_address(&long.message).chars().count() <= MESSAGE_CHARS_MAX + "test answered 400: ".len());
     let endless = Play::json(500, vec![b'x'; 1 << 16]).ending(Ending::Endless);
     assert_eq!(told(endless).await, expected("upstream_error", Retry::Backoff));
 }
@@ -129,7 +133,7 @@ async fn a_key_that_the_upstream_repeats_is_hidden() {
     let config = RemoteConfig { api_key: Some("sk-secret-1".to_owned()), ..config(&server) };
     let model = OpenAiChat::new(config).unwrap();
     let error = collect(&model, request("hi")).await.1.unwrap();
-    assert_eq!(error.message, "test answered 401: the key [hidden] is wrong");
+    assert_eq!(without_address(&error.message), "test answered 401: the key [hidden] is wrong; check api_key");
     assert!(!format!("{model:?}").contains("sk-secret-1"));
 }
 
@@ -152,7 +156,7 @@ async fn an_error_in_the_middle_of_a_stream_is_told_like_any_other() {
     let broken_off = |error: serde_json::Value| Play::events(&[said("a"), json!({ "error": error }).to_string()]);
     let plain = failure(broken_off(json!({"message": "gone"}))).await;
     assert_eq!((plain.code.as_str(), plain.retry), ("upstream_error", Retry::Backoff));
-    assert_eq!(plain.message, "test broke off: gone");
+    assert_eq!(without_address(&plain.message), "test broke off: gone");
     assert_eq!(told(broken_off(json!({"code": 429}))).await, expected("rate_limited", Retry::Backoff));
     assert_eq!(told(broken_off(json!({"code": "400"}))).await, expected("refused", Retry::Never));
 }
@@ -162,7 +166,7 @@ async fn a_huge_event_is_not_collected() {
     let play = Play::pieces(["data: ".to_owned(), "x".repeat(1 << 16)]).ending(Ending::Endless);
     let error = failure(play).await;
     assert_eq!((error.code.as_str(), error.retry), ("answer_too_large", Retry::Never));
-    assert_eq!(error.message, format!("test: one event has more than {EVENT_BYTES_MAX} bytes"));
+    assert_eq!(without_address(&error.message), format!("test: one event has more than {EVENT_BYTES_MAX} bytes"));
 }
 
 #[tokio::test]
@@ -172,11 +176,16 @@ async fn an_endless_answer_is_stopped() {
     assert_eq!(error.map(|error| (error.code, error.retry)), Some(expected("answer_too_large", Retry::Never)));
     let length = |event: &ModelEvent| match event {
         ModelEvent::Text(text) => text.len(),
-        ModelEvent::Taken | ModelEvent::Reasoning(_) | ModelEvent::Call(_) | ModelEvent::Usage(_) | ModelEvent::Finish(_) => 0,
+        ModelEvent::Taken
+        | ModelEvent::Model(_)
+        | ModelEvent::Reasoning(_)
+        | ModelEvent::Call(_)
+        | ModelEvent::Usage(_)
+        | ModelEvent::Finish(_) => 0,
     };
     assert_eq!(events.iter().map(length).sum::<usize>(), CONTENT_BYTES_MAX);
     let empty = Play::events(&[format!("{}{}", said(""), " ".repeat(1 << 16))]).ending(Ending::Endless);
-    assert_eq!(failure(empty).await.message, format!("test: the answer has more than {ANSWER_BYTES_MAX} bytes"));
+    assert_eq!(without_address(&failure(empty).await.message), format!("test: the answer has more than {ANSWER_BYTES_MAX} bytes"));
 }
 
 #[tokio::test]
@@ -202,6 +211,5 @@ async fn a_server_that_is_not_there_may_be_tried_again() {
     let config = RemoteConfig { base_url: base_url.clone(), ..config(&server) };
     let error = collect(&OpenAiChat::new(config).unwrap(), request("hi")).await.1.unwrap();
     assert_eq!((error.code.as_str(), error.retry), ("upstream_unreachable", Retry::Backoff));
-    assert!(error.message.starts_with("cannot reach test: "), "{error:?}");
-    assert!(!error.message.contains(&base_url), "{error:?}");
+    assert!(error.message.starts_with(&format!("cannot reach test at {base_url}/chat/completions: ")), "{error:?}");
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use support::{call, collect, request, text, usage};
+use windlass_kernel::FailureCause;
 use windlass_models::{ScriptError, Scripted, limits::SCRIPTED_CONCURRENCY};
 use windlass_ports::{Model, ModelError, ModelEvent, ModelMessage, ModelRequest, ModelTool, Retry};
 
@@ -24,7 +25,12 @@ async fn words(model: &Scripted, request: ModelRequest) -> String {
     assert_eq!(error, None);
     let text = |event| match event {
         ModelEvent::Text(text) => text,
-        ModelEvent::Taken | ModelEvent::Reasoning(_) | ModelEvent::Call(_) | ModelEvent::Usage(_) | ModelEvent::Finish(_) => String::new(),
+        ModelEvent::Taken
+        | ModelEvent::Model(_)
+        | ModelEvent::Reasoning(_)
+        | ModelEvent::Call(_)
+        | ModelEvent::Usage(_)
+        | ModelEvent::Finish(_) => String::new(),
     };
     events.into_iter().map(text).collect()
 }
@@ -111,12 +117,18 @@ async fn a_failure_strikes_the_first_tries_only() {
     let model =
         scripted("laps: [{ text: ok, fail: { code: 429, message: slow down, retry_after_ms: 50, times: 2 } }, { fail: { code: 400 } }]");
     for attempt in [1, 2, 1] {
-        let error = ModelError { code: "rate_limited".into(), message: "slow down".into(), retry: Retry::AfterMs(50) };
+        let error = ModelError {
+            code: "rate_limited".into(),
+            cause: FailureCause::Status(429),
+            message: "slow down".into(),
+            retry: Retry::AfterMs(50),
+        };
         assert_eq!(collect(&model, at("x", 1, attempt)).await, (Vec::new(), Some(error)));
     }
     assert_eq!(words(&model, at("x", 1, 3)).await, "ok");
     // Without `times` no try ever works.
-    let error = ModelError { code: "refused".into(), message: "the script says so".into(), retry: Retry::Never };
+    let error =
+        ModelError { code: "refused".into(), cause: FailureCause::Status(400), message: "the script says so".into(), retry: Retry::Never };
     assert_eq!(failure(&model, at("x", 2, 99)).await, Some(error));
 }
 

@@ -46,3 +46,20 @@ async fn a_request_that_was_taken_is_told_from_one_that_was_not() {
         assert_eq!(told(protocol, &[json!({"type": "error", "error": {"message": "overloaded"}})]).await, []);
     }
 }
+
+#[tokio::test]
+async fn the_providers_name_of_the_model_is_told_once() {
+    let told_model = |name: &str| ModelEvent::Model(name.to_owned());
+    let begun = json!({"type": "message_start", "message": {"model": "claude-x-1", "usage": {"input_tokens": 12, "output_tokens": 1}}});
+    assert_eq!(told(Protocol::Messages, &[begun]).await, [told_model("claude-x-1"), usage(12, 1)]);
+    let chunk = json!({"model": "gpt-x-1", "choices": [{"index": 0, "delta": {"content": "a"}}]});
+    assert_eq!(told(Protocol::Chat, &[chunk.clone(), chunk]).await, [told_model("gpt-x-1"), text("a"), text("a")]);
+    let created = json!({"type": "response.created", "response": {"id": "resp_1", "model": "gpt-y-1"}});
+    assert_eq!(told(Protocol::Responses, &[created.clone(), created]).await, [told_model("gpt-y-1")]);
+}
+
+#[tokio::test]
+async fn a_name_that_is_no_name_breaks_no_answer() {
+    let chunk = json!({"model": 7, "choices": [{"index": 0, "delta": {"content": "a"}}]});
+    assert_eq!(told(Protocol::Chat, &[chunk]).await, [text("a")]);
+}

@@ -75,7 +75,7 @@ fn check_version(what: &str, version: u16) -> Result<(), StoreError> {
 
 #[cfg(test)]
 mod tests {
-    use windlass_kernel::{CallNumber, Event, IgnoreReason, InputKind, Timestamp};
+    use windlass_kernel::{CallNumber, CallerSpan, Event, IgnoreReason, InputKind, ReplyFacts, SpanId, Timestamp, Usage};
 
     use super::*;
 
@@ -91,6 +91,42 @@ mod tests {
             assert!(!body.windows(6).any(|w| w == b"\"kind\""), "the kind stands beside the body");
             assert_eq!(decode_event(kind, VERSION, &body).unwrap(), event);
         }
+    }
+
+    /// A `replied` event as versions before `ReplyFacts` and `cache_written` stored it.
+    const OLD_REPLY: &[u8] = br#"{"iteration":1,"items":0,"usage":{"in":20,"out":5,"cached":3}}"#;
+
+    #[test]
+    fn facts_that_are_not_known_take_no_bytes_and_old_rows_are_read() {
+        let old = decode_event("replied", VERSION, OLD_REPLY).unwrap();
+        let Event::Replied { model, usage, .. } = &old else { panic!("{old:?}") };
+        assert_eq!((model, usage.cache_written), (&ReplyFacts::default(), 0));
+        assert_eq!(encode_event(&old).1, OLD_REPLY);
+        let accepted = br#"{"origin":"turn","context":{"box":"box_00000000000000000000000000000001","length":1},"output":{"box":"box_00000000000000000000000000000002","length":0}}"#;
+        let old = decode_event("accepted", VERSION, accepted).unwrap();
+        assert_eq!(encode_event(&old).1, accepted);
+        let state = encode_run(&windlass_kernel::apply(None, &old).unwrap());
+        assert!(!String::from_utf8(state.clone()).unwrap().contains("caller"));
+        assert_eq!(decode_run(VERSION, &state).unwrap().caller, None);
+    }
+
+    #[test]
+    fn facts_of_a_reply_and_of_its_caller_are_kept_and_folded() {
+        let usage = Usage { tokens_in: 20, cache_written: 3, ..Usage::default() };
+        let (kind, body) = encode_event(&decode_event("replied", VERSION, OLD_REPLY).unwrap());
+        let Event::Replied { iteration, items, pieces, finish, calls, lost, .. } = decode_event(kind, VERSION, &body).unwrap() else {
+            panic!()
+        };
+        let model = ReplyFacts { upstream: Some("gpt-x".into()), first_token_ms: Some(12) };
+        let replied = Event::Replied { iteration, items, usage, lost, pieces, finish, model: model.clone(), calls };
+        let caller = Some(CallerSpan { id: SpanId(7), sampled: true });
+        let range = |n| windlass_kernel::BoxRange { id: windlass_kernel::BoxId(uuid::Uuid::from_u128(n)), length: 0 };
+        let accepted = Event::Accepted { origin: windlass_kernel::Origin::Turn, context: range(1), output: range(2), caller };
+        let read: Vec<Event> =
+            [accepted, replied].iter().map(encode_event).map(|(kind, body)| decode_event(kind, VERSION, &body).unwrap()).collect();
+        let run = windlass_kernel::fold(&read).unwrap();
+        assert_eq!((&run.model, run.caller, run.usage.cache_written), (&model, caller, 3));
+        assert_eq!(decode_run(VERSION, &encode_run(&run)).unwrap(), run);
     }
 
     #[test]

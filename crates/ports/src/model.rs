@@ -4,7 +4,7 @@ use std::{pin::Pin, sync::Arc};
 
 use futures_core::Stream;
 use serde_json::Value;
-use windlass_kernel::{Finish, RequestedCall, RunId, ToolChoice, Usage, content::Reasoning};
+use windlass_kernel::{FailureCause, Finish, RequestedCall, RunId, ToolChoice, Usage, content::Reasoning};
 
 /// A model behind a provider.
 pub trait Model: Send + Sync {
@@ -46,8 +46,8 @@ pub trait Models: Send + Sync {
     /// The names there are, `*` among them if every name is taken.
     fn names(&self) -> Vec<String>;
 
-    /// The name a request gets that names none.
-    fn default_name(&self) -> &str;
+    /// The name a request gets that names none. `None` if the only model passes names on and has no name of its own.
+    fn default_name(&self) -> Option<&str>;
 }
 
 /// What a provider sends back.
@@ -126,6 +126,8 @@ pub enum ModelEvent {
     /// The provider took the request, and has begun to answer it: what it reads counts from here on. Said once at the most, before
     /// everything else; whatever else comes says so too.
     Taken,
+    /// The model that answers, by the provider's name for it. Sent once at the most.
+    Model(String),
     /// A thought, whole.
     Reasoning(Reasoning),
     /// More words.
@@ -143,6 +145,8 @@ pub enum ModelEvent {
 pub struct ModelError {
     /// A code for machines: `rate_limited`, `overloaded`, `stream_cut`, `refused` …
     pub code: String,
+    /// What went wrong, as far as APIs tell causes apart.
+    pub cause: FailureCause,
     /// A sentence for people, without secrets.
     pub message: String,
     /// Whether trying again may help.

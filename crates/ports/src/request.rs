@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use windlass_kernel::{AgentKey, AgentName, BoxId, BoxRange, Epoch, Event, Manifest, NewItem, Run, RunId, Seq, Timestamp};
+use windlass_kernel::{AgentKey, AgentName, BoxId, BoxRange, CallerSpan, Epoch, Event, Manifest, NewItem, Run, RunId, Seq, Timestamp};
 
 use crate::{
     conversations::InConversation,
@@ -64,6 +64,8 @@ pub struct NewRun {
 pub struct Lineage {
     /// The trace it belongs to: sixteen bytes, as in W3C trace context.
     pub trace: [u8; 16],
+    /// The span of the request, if it named one. Stores keep it in the journal's first event, not beside the other fields.
+    pub caller: Option<CallerSpan>,
     /// The step that asked for it.
     pub parent_step: Option<String>,
     /// Who asked: the token's name.

@@ -66,6 +66,23 @@ pub trait Views: Send + Sync {
     async fn inbox(&self, agent: &AgentKey, page: Page) -> Result<Vec<InboxView>, StoreError>;
     /// An agent's execution edges after an inbox row.
     async fn edges(&self, agent: &AgentKey, page: Page) -> Result<Vec<Edge>, StoreError>;
+    /// Numbers about all tenants together, for metrics. A store that does not count has none.
+    async fn totals(&self) -> Result<StoreTotals, StoreError> {
+        Ok(StoreTotals::default())
+    }
+}
+
+/// How much is in a store.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StoreTotals {
+    /// Runs that have not ended.
+    pub open_runs: u64,
+    /// Calls without a result that services run, by tool.
+    pub open_calls: Vec<(ToolName, u64)>,
+    /// Outbox rows that are not published; not counted beyond 100,000.
+    pub outbox: u64,
+    /// Bytes of the database.
+    pub bytes: u64,
 }
 
 /// A stretch of rows.

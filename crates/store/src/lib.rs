@@ -11,6 +11,7 @@ pub mod conformance;
 mod doorbells;
 mod edges;
 mod listing;
+mod measured;
 mod memory;
 mod parted;
 mod postgres;
@@ -25,7 +26,7 @@ mod verbs;
 pub use doorbells::{Nats, NatsError, Notify, NotifyError};
 pub use memory::MemoryStore;
 pub use parted::PartedStore;
-pub use postgres::{DatabaseClock, PostgresOpenError, PostgresStore, PostgresViews};
+pub use postgres::{DatabaseClock, PostgresOpenError, PostgresStore, PostgresViews, postgres_address};
 pub use sqlite::{OpenError, SqliteStore, SqliteViews};
 
 /// How a store is set up.

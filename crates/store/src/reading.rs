@@ -2,8 +2,8 @@
 
 use windlass_kernel::{AgentKey, BoxId, CallNumber, Event, ItemId, Phase, Run, RunId, Said, Tenant, apply};
 use windlass_ports::{
-    BoxView, CallView, Head, HeadView, InboxView, Item, JournalEntry, KeptAnswer, Loaded, LoadedRun, Message, MessageId, Page, Passage,
-    RunView, StoreError, codec,
+    BoxView, CallView, Head, HeadView, InboxView, Item, JournalEntry, KeptAnswer, Lineage, Loaded, LoadedRun, Message, MessageId, Page,
+    Passage, RunView, StoreError, codec,
 };
 
 use crate::{
@@ -107,11 +107,11 @@ pub(crate) fn view_of<R: Reads + ?Sized>(rows: &R, row: RunRow, state: Run) -> O
         ordinal: row.brief.ordinal,
         status: row.brief.status,
         epoch: row.brief.epoch,
+        lineage: Lineage { caller: state.caller, ..row.lineage },
         state,
         manifest: (*manifest).clone(),
         note: row.note,
         deliverable: row.deliverable,
-        lineage: row.lineage,
         kind: row.kind,
         created_at: row.created_at,
         ended_at: row.ended_at,

@@ -15,6 +15,7 @@ pub mod fuzzing;
 mod headers;
 mod http;
 mod outcome;
+mod output;
 mod pool;
 mod process;
 mod seal;

@@ -31,12 +31,12 @@ pub(crate) fn effect(annotations: Option<&ToolAnnotations>) -> EffectClass {
 /// The report of a call that was answered.
 pub(crate) fn report(result: CallToolResult) -> ToolReport {
     let status = if result.is_error == Some(true) { TaskStatus::Failed } else { TaskStatus::Success };
-    ToolReport { status, result: json(&content(result)), after: None }
+    ToolReport { status, result: json(&content(result)), after: None, failure: None }
 }
 
 /// The report of a call that came to nothing.
 pub(crate) fn failed(why: &str) -> ToolReport {
-    ToolReport { status: TaskStatus::Failed, result: json(&why.into()), after: None }
+    ToolReport { status: TaskStatus::Failed, result: json(&why.into()), after: None, failure: Some(why.to_owned()) }
 }
 
 fn json(value: &Value) -> Bytes {

@@ -1,18 +1,24 @@
 //! A server that is a process of ours, spoken to over its standard input and output.
 
-use std::{collections::BTreeMap, fmt, io, process::Stdio, time::Duration};
+use std::{collections::BTreeMap, fmt, io, process::Stdio, sync::Arc, time::Duration};
 
 use rmcp::{RoleClient, transport::async_rw::AsyncRwTransport};
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, kill_process_group, waitid};
 use tokio::{
-    process::{Child, ChildStdin, ChildStdout},
+    io::DuplexStream,
+    process::{Child, ChildStdin},
     runtime::Handle,
 };
+
+use crate::output::{BUFFER_BYTES, Output};
 
 /// What a process is given of our environment. The rest is full of keys that are none of its business.
 const ENVIRONMENT: [&str; 8] = ["PATH", "HOME", "USER", "LANG", "LC_ALL", "TZ", "TMPDIR", "SHELL"];
 /// How long a process may tidy up when it is told to end.
 const GRACE: Duration = Duration::from_millis(500);
+
+/// How long a message about a failure waits for the end of its process.
+const EXIT_WAIT: Duration = Duration::from_millis(500);
 
 /// How often a call looks whether its process still runs.
 const LOOK: Duration = Duration::from_millis(200);
@@ -20,6 +26,8 @@ const LOOK: Duration = Duration::from_millis(200);
 /// How the process is started.
 #[derive(Clone)]
 pub(crate) struct Command {
+    /// The label of the server, for the lines of its standard error.
+    pub(crate) label: String,
     pub(crate) program: String,
     pub(crate) arguments: Vec<String>,
     pub(crate) environment: BTreeMap<String, String>,
@@ -31,7 +39,10 @@ impl fmt::Debug for Command {
     }
 }
 
-pub(crate) type Pipes = AsyncRwTransport<RoleClient, ChildStdout, ChildStdin>;
+pub(crate) type Pipes = AsyncRwTransport<RoleClient, DuplexStream, ChildStdin>;
+
+/// Shorter values are ordinary words more often than secrets.
+const SECRET_LETTERS_MIN: usize = 4;
 
 impl Command {
     /// Starts the process. Lines longer than `line_bytes_max` are not kept.
@@ -43,27 +54,61 @@ impl Command {
             .envs(&self.environment)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
             // A group of its own, so that what it starts ends with it.
             .process_group(0)
             .kill_on_drop(true)
             .spawn()?;
-        let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
+        let (Some(input), Some(reader), Some(errors)) = (child.stdin.take(), child.stdout.take(), child.stderr.take()) else {
             return Err(io::Error::other("it has no pipes"));
         };
-        Ok((Pipes::new(output, input).with_max_line_length(line_bytes_max), Process(Some(Ending(child)))))
+        let output = Output::new();
+        tokio::spawn(output.clone().read_errors(self.label.clone(), errors));
+        let (passed_on, session) = tokio::io::duplex(BUFFER_BYTES);
+        tokio::spawn(output.clone().read_output(reader, passed_on));
+        let process = Process { ending: Some(Ending(child)), program: self.program.clone(), output };
+        Ok((Pipes::new(session, input).with_max_line_length(line_bytes_max), process))
+    }
+
+    /// The text without the values of the variables that the process was given.
+    pub(crate) fn hide(&self, text: &str) -> String {
+        let secrets = self.environment.values().filter(|value| value.len() >= SECRET_LETTERS_MIN);
+        secrets.fold(text.to_owned(), |text, secret| text.replace(secret.as_str(), "[hidden]"))
     }
 }
 
-/// A running process. It and all that it started end when this is let go.
-pub(crate) struct Process(Option<Ending>);
+/// A running process. It and all that it started end when this is dropped.
+pub(crate) struct Process {
+    ending: Option<Ending>,
+    program: String,
+    output: Arc<Output>,
+}
 
 impl Process {
     /// Whether the process itself still runs. What it started may live longer, and keep its pipes open.
     pub(crate) fn lives(&self) -> bool {
-        let id = self.0.as_ref().and_then(|ending| ending.group());
-        // Without taking note of its end: then its number could be another's before all of the group is gone.
-        let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        id.is_some_and(|id| matches!(waitid(WaitId::Pid(id), look), Ok(None)))
+        self.id().is_some_and(|id| matches!(exit_of(id), Ok(None)))
+    }
+
+    fn id(&self) -> Option<Pid> {
+        self.ending.as_ref().and_then(|ending| ending.group())
+    }
+
+    /// What is known about the failure of the process: how it ended, and what it printed.
+    pub(crate) async fn evidence(&self) -> String {
+        // Its pipes close just before it is over.
+        let _ = tokio::time::timeout(EXIT_WAIT, self.over()).await;
+        let exit = self.id().and_then(|id| exit_of(id).ok().flatten());
+        if exit.is_some() {
+            self.output.ended().await;
+        }
+        let how = match exit.map(|exit| (exit.exit_status(), exit.terminating_signal())) {
+            Some((Some(status), _)) => format!("exited with status {status}"),
+            Some((None, Some(signal))) => format!("was ended by signal {signal}"),
+            Some((None, None)) => "ended".to_owned(),
+            None => "still runs".to_owned(),
+        };
+        format!("its program {:?} {how}{}", self.program, self.output.quoted())
     }
 
     /// Comes back once the process is over.
@@ -75,7 +120,7 @@ impl Process {
 
     /// Ends the process and waits until it is gone.
     pub(crate) async fn end(mut self) {
-        if let Some(ending) = self.0.take() {
+        if let Some(ending) = self.ending.take() {
             ending.end().await;
         }
     }
@@ -83,10 +128,15 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        if let (Some(ending), Ok(runtime)) = (self.0.take(), Handle::try_current()) {
+        if let (Some(ending), Ok(runtime)) = (self.ending.take(), Handle::try_current()) {
             runtime.spawn(ending.end());
         }
     }
+}
+
+/// How a process ended, if it did. Its end stays to be waited for: else its number could be another's before all of the group is gone.
+fn exit_of(id: Pid) -> rustix::io::Result<Option<WaitIdStatus>> {
+    waitid(WaitId::Pid(id), WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT)
 }
 
 /// A process on its way out: whatever becomes of this, nothing of the group is left.

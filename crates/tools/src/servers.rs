@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use reqwest::{ClientBuilder, Url, redirect};
 use rmcp::model::{JsonObject, Tool};
 use serde_json::Value;
-use windlass_kernel::{EffectClass, ServerSource, TaskStatus, Tenant, ToolServer};
+use windlass_kernel::{EffectClass, ServerSource, Tenant, ToolServer};
 use windlass_ports::{Clock, DeclaredServer, OfferedTool, ServerError, ToolCall, ToolReport, ToolServers};
 
 use crate::{
@@ -238,18 +238,13 @@ impl ToolServers for Servers {
     async fn run(&self, server: &ToolServer, name: &str, call: ToolCall) -> ToolReport {
         let left_ms = call.deadline.0.saturating_sub(self.clock.now().0);
         let left = Duration::from_millis(u64::try_from(left_ms).unwrap_or(0));
-        let report = match tokio::time::timeout(left, self.call(server, name, &call)).await {
+        match tokio::time::timeout(left, self.call(server, name, &call)).await {
             Ok(Ok(report)) => report,
             Ok(Err(why)) => outcome::failed(&why),
             Err(_) => {
                 outcome::failed(&format!("the tool server {:?} did not answer in time; the call may have had its effect", server.label))
             }
-        };
-        if report.status != TaskStatus::Success {
-            let reason = outcome::short(&String::from_utf8_lossy(&report.result));
-            tracing::warn!(server = server.label, tool = name, call = %call.key, reason, "a tool call failed");
         }
-        report
     }
 }
 
@@ -292,7 +287,8 @@ fn configure(config: &ServerConfig, limits: &Limits) -> Result<Configured, Setup
     let effects = config.effects.clone();
     if let Some((program, arguments)) = config.command.split_first() {
         let environment = config.environment.clone();
-        let command = Command { program: program.clone(), arguments: arguments.to_vec(), environment };
+        let label = config.label.clone();
+        let command = Command { label, program: program.clone(), arguments: arguments.to_vec(), environment };
         return Ok(Configured { target: Target { key, way: Way::Process(Arc::new(command)) }, effects });
     }
     let url = Url::parse(&config.url).ok().filter(|url| matches!(url.scheme(), "http" | "https"));

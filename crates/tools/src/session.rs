@@ -53,7 +53,7 @@ impl Way {
     pub(crate) fn hide(&self, text: &str) -> String {
         match self {
             Way::Http { http, .. } => http.headers.hide(text),
-            Way::Process(_) => text.to_owned(),
+            Way::Process(command) => command.hide(text),
         }
     }
 }
@@ -69,9 +69,7 @@ pub(crate) struct Session {
 
 impl Session {
     pub(crate) async fn open(way: &Way, limits: &Limits) -> Result<Arc<Self>, Failure> {
-        let opened = tokio::time::timeout(limits.connect, start(way, limits)).await;
-        let (service, process) =
-            opened.unwrap_or_else(|_| Err(Failure::Failed(format!("it did not open a session within {:?}", limits.connect))))?;
+        let (service, process) = start(way, limits).await.map_err(|why| Failure::Failed(way.hide(&why)))?;
         Ok(Arc::new(Self::of(service, process).await))
     }
 
@@ -115,7 +113,10 @@ impl Session {
         // A page may be empty, but not all of them.
         for _ in 0..=limits.tools_max {
             let page = cursor.map(|cursor| PaginatedRequestParams::default().with_cursor(Some(cursor)));
-            let page = self.service.list_tools(page).await.map_err(|error| Failure::Failed(outcome::error(&error)))?;
+            let page = match self.service.list_tools(page).await {
+                Ok(page) => page,
+                Err(error) => return Err(self.failure(outcome::error(&error)).await),
+            };
             bytes += serde_json::to_vec(&page.tools).map_or(usize::MAX, |text| text.len());
             tools.extend(page.tools);
             if tools.len() > limits.tools_max {
@@ -142,11 +143,22 @@ impl Session {
             answer = self.service.call_tool_once(params) => answer,
             () = self.process_over() => Err(ServiceError::TransportClosed),
         };
-        let answer = answer.map_err(|error| Failure::Failed(outcome::call_error(&error)))?;
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(error) => return Err(self.failure(outcome::call_error(&error)).await),
+        };
         if let CallToolResponse::Complete(result) = answer {
             return Ok(result);
         }
         Err(Failure::Failed("it wants more than an answer to give one, which this version does not support".to_owned()))
+    }
+
+    /// A failure, with what is known about the process if the session was lost with it.
+    async fn failure(&self, why: String) -> Failure {
+        match self.process.as_ref().filter(|_| !self.is_open()) {
+            Some(process) => Failure::Failed(format!("{why}; {}", process.evidence().await)),
+            None => Failure::Failed(why),
+        }
     }
 
     async fn process_over(&self) {
@@ -166,27 +178,46 @@ impl Session {
     }
 }
 
-async fn start(way: &Way, limits: &Limits) -> Result<(Service, Option<Process>), Failure> {
-    let fail = |error: ClientInitializeError| Failure::Failed(way.hide(&outcome::opening_error(&error)));
+async fn start(way: &Way, limits: &Limits) -> Result<(Service, Option<Process>), String> {
+    let late = |_| format!("it did not open a session within {:?}", limits.connect);
     match way {
         Way::Http { url, http } => {
-            // Servers of the oldest and of the newest protocol begin in ways of their own. Most there are know the older.
-            let started = match over_http(http, url, ClientLifecycleMode::Initialize).await {
-                Err(ClientInitializeError::JsonRpcError(_)) => {
-                    let newest = ClientLifecycleMode::Discover { preferred_versions: vec![ProtocolVersion::LATEST] };
-                    over_http(http, url, newest).await
-                }
-                started => started,
-            };
-            started.map(|service| (service, None)).map_err(fail)
+            let opened = tokio::time::timeout(limits.connect, open_http(http, url)).await.map_err(late);
+            let service = opened.and_then(|opened| opened.map_err(|error| outcome::opening_error(&error)));
+            service.map(|service| (service, None)).map_err(|why| format!("{why}; its address is {}", address_of(url)))
         }
         Way::Process(command) => {
             let started = command.start(limits.answer_bytes_max);
-            let (pipes, process) = started.map_err(|error| Failure::Failed(format!("its process cannot be started: {error}")))?;
-            let service = serve_client(Listener::default(), pipes).await.map_err(fail)?;
-            Ok((service, Some(process)))
+            let (pipes, process) =
+                started.map_err(|error| format!("its program {:?} cannot be started: {error}; check its `command`", command.program))?;
+            let opened = tokio::time::timeout(limits.connect, serve_client(Listener::default(), pipes)).await.map_err(late);
+            match opened.and_then(|opened| opened.map_err(|error| outcome::opening_error(&error))) {
+                Ok(service) => Ok((service, Some(process))),
+                Err(why) => Err(format!("{why}; {}", process.evidence().await)),
+            }
         }
     }
+}
+
+/// Opens a session over HTTP. Servers of the oldest and of the newest protocol begin in ways of their own. Most there are know the older.
+async fn open_http(http: &Http, url: &Arc<str>) -> Result<Service, ClientInitializeError> {
+    match over_http(http, url, ClientLifecycleMode::Initialize).await {
+        Err(ClientInitializeError::JsonRpcError(_)) => {
+            let newest = ClientLifecycleMode::Discover { preferred_versions: vec![ProtocolVersion::LATEST] };
+            over_http(http, url, newest).await
+        }
+        started => started,
+    }
+}
+
+/// An address without what may be secret in it.
+fn address_of(url: &str) -> String {
+    let Ok(mut url) = reqwest::Url::parse(url) else { return "not a URL".to_owned() };
+    url.set_query(None);
+    // Only an address without a host refuses these, and then has none of them.
+    let _ = url.set_username("");
+    let _ = url.set_password(None);
+    url.into()
 }
 
 pub(crate) async fn over_http<C: StreamableHttpClient + Sync>(

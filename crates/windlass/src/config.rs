@@ -8,6 +8,7 @@
 
 mod environment;
 mod error;
+mod log;
 mod mcp;
 mod node;
 mod reader;
@@ -26,6 +27,7 @@ use std::{
 use windlass_kernel::{AfterExecution, Budgets, EffectClass, PolicyName};
 
 pub use error::{ConfigError, Origin};
+pub use log::{Log, LogFormat};
 pub use secret::{Secret, TokenHash};
 pub use windlass_doors::Scope;
 pub use windlass_tools::Allowed;
@@ -52,12 +54,16 @@ pub struct Config {
     pub mcp: Vec<McpServer>,
     /// The agents by name. Every model and tool they name exists.
     pub agents: BTreeMap<String, Agent>,
+    /// Whether agents that are not configured can be enqueued to.
+    pub agents_open: bool,
     /// What nobody may go beyond.
     pub limits: Limits,
     /// `egress.allow`: what a request may name beyond the public internet.
     pub egress: Vec<Allowed>,
     /// The Responses door.
     pub responses: Responses,
+    /// How log lines look.
+    pub log: Log,
 }
 
 impl Config {
@@ -180,7 +186,10 @@ impl std::fmt::Display for Place<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Place::File(file) => write!(f, "{}", file.display()),
-            Place::Postgres(_) => f.write_str("PostgreSQL"),
+            Place::Postgres(url) => match windlass_store::postgres_address(url.expose()) {
+                Some(address) => write!(f, "PostgreSQL at {address}"),
+                None => f.write_str("PostgreSQL"),
+            },
         }
     }
 }
@@ -388,6 +397,8 @@ pub struct Limits {
     pub backoff: Duration,
     /// How long one try of a model call may take.
     pub model_deadline: Duration,
+    /// How long a model may take until its answer begins; `model_deadline` unless it is set.
+    pub first_byte: Duration,
     /// How long a tool server may take to list its tools.
     pub tool_list: Duration,
 }
@@ -407,6 +418,7 @@ impl Default for Limits {
             attempts: 5,
             backoff: Duration::from_millis(500),
             model_deadline: Duration::from_secs(10 * 60),
+            first_byte: Duration::from_secs(10 * 60),
             tool_list: Duration::from_secs(30),
         }
     }

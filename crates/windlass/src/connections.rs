@@ -1,8 +1,8 @@
 //! Connections: taken as they come, served, and let go when somebody cannot say what they want.
 
-use std::{sync::Arc, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use axum::Router;
+use axum::{Extension, Router};
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
     server::{conn::auto, graceful::GracefulShutdown},
@@ -13,6 +13,8 @@ use tokio::{
     net::{TcpListener, TcpStream},
     sync::Semaphore,
 };
+use tower::Layer;
+use windlass_doors::Peer;
 
 /// Connections that are open at the most. More wait until one is closed.
 const CONNECTIONS_MAX: usize = 10_000;
@@ -31,8 +33,8 @@ pub(crate) async fn serve(listener: TcpListener, router: Router, head: Duration,
     let accept = async {
         loop {
             let place = places.clone().acquire_owned().await.expect("the places are never closed");
-            let stream = accept(&listener).await;
-            let service = TowerToHyperService::new(router.clone());
+            let (stream, peer) = accept(&listener).await;
+            let service = TowerToHyperService::new(Extension(Peer(peer)).layer(router.clone()));
             let served = open.watch(protocol.serve_connection_with_upgrades(TokioIo::new(stream), service).into_owned());
             tokio::spawn(async move {
                 // A connection that breaks is the client's affair; what it asked for goes on as it would have.
@@ -49,13 +51,13 @@ pub(crate) async fn serve(listener: TcpListener, router: Router, head: Duration,
     open.shutdown().await;
 }
 
-async fn accept(listener: &TcpListener) -> TcpStream {
+async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => {
+            Ok((stream, peer)) => {
                 // A small answer must not wait for the other side's acknowledgement of an earlier one.
                 let _ = stream.set_nodelay(true);
-                return stream;
+                return (stream, peer);
             }
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be taken");

@@ -1,20 +1,83 @@
-//! What `windlass dev` prints: everything one person needs to talk to their server, in a few lines.
+//! What `windlass dev` prints: how to talk to the server, what it has, and a line when a run starts or ends.
 
-use std::{fmt::Write as _, io::Write as _};
+use std::{fmt::Write as _, io::Write as _, sync::Arc};
+
+use windlass_doors::Metrics;
+use windlass_kernel::{ServerSource, Tenant, ToolServer};
+use windlass_ports::{EndedRun, Fact, Meter, ToolServers};
+use windlass_tools::Servers;
 
 use crate::{
-    config::{Model, Provider},
+    config::{Config, Model, Provider},
     serve::Ready,
 };
 
-/// Prints where the server is and how to talk to it.
+/// Prints where the server is and how to talk to it. MCP servers are asked in the background: each gets its line once it answered.
 pub(crate) fn print(ready: &Ready<'_>) {
-    // Nobody who reads along is no reason not to serve.
-    let _ = std::io::stdout().write_all(text(ready).as_bytes());
+    show(&text(ready));
+    for server in &ready.config.mcp {
+        tokio::spawn(show_server(ready.servers.clone(), server.label.clone()));
+    }
+}
+
+/// A terminal that is gone is no reason to stop serving.
+fn show(text: &str) {
+    let _ = std::io::stdout().write_all(text.as_bytes());
+}
+
+async fn show_server(servers: Arc<Servers>, label: String) {
+    let server = ToolServer { label: label.clone(), source: ServerSource::Configured };
+    match servers.list(&Tenant::from("default"), &server).await {
+        Ok(tools) => show(&format!("  mcp    {label}: reachable, {} tools\n", tools.len())),
+        Err(error) => show(&format!("  mcp    {label}: {error}\n")),
+    }
+}
+
+/// Prints a line when a run starts and when it ends, and counts everything as `serve` does.
+pub(crate) fn observe(metrics: Arc<Metrics>) -> Arc<dyn Meter> {
+    Arc::new(Printer(metrics))
+}
+
+struct Printer(Arc<Metrics>);
+
+impl Meter for Printer {
+    fn record(&self, fact: Fact<'_>) {
+        if let Some(line) = line(&fact) {
+            show(&line);
+        }
+        self.0.record(fact);
+    }
+}
+
+fn line(fact: &Fact<'_>) -> Option<String> {
+    match fact {
+        Fact::RunsResumed(1) => Some("  runs   1 resumed\n".to_owned()),
+        Fact::RunsResumed(runs) => Some(format!("  runs   {runs} resumed\n")),
+        Fact::RunStarted { agent, run, .. } => Some(format!("{run} {} started\n", agent.agent)),
+        Fact::RunEnded(EndedRun { agent, run, status, reason, iterations, calls, usage, ms }) => Some(format!(
+            "{run} {} {} ({}): iterations {iterations}, calls {calls}, tokens {}+{}, {ms} ms\n",
+            agent.agent,
+            status.as_str(),
+            reason.kind(),
+            usage.tokens_in,
+            usage.tokens_out,
+        )),
+        Fact::IterationStarted(_)
+        | Fact::TakenOver(_)
+        | Fact::Fenced
+        | Fact::CallParked(_)
+        | Fact::CallEnded { .. }
+        | Fact::ModelQueued(_)
+        | Fact::ModelDequeued(_)
+        | Fact::ModelCalled(_)
+        | Fact::GroupCommitted { .. }
+        | Fact::StoreFailed(_)
+        | Fact::Swept => None,
+    }
 }
 
 fn text(ready: &Ready<'_>) -> String {
-    let Ready { address, place, config, own_token } = ready;
+    let Ready { address, place, config, own_token, .. } = ready;
     let model = &config.models[0];
     let token = own_token.unwrap_or("one of those configured in auth.tokens");
     let mut text = String::from("Windlass is running. Ctrl-C stops it; what it has begun goes on at the next start.\n\n");
@@ -22,10 +85,23 @@ fn text(ready: &Ready<'_>) -> String {
     let _ = writeln!(text, "  token  {token}");
     let _ = writeln!(text, "  store  {place}");
     let _ = writeln!(text, "  model  {}", model_line(model, config.models.len() - 1));
+    text.push_str(&configured(config));
     let bearer = own_token.unwrap_or("$WINDLASS_TOKEN");
     // In double quotes, so that the shell fills in the variable where there is one.
     let _ =
         writeln!(text, "\nTry it:\n\n  curl -N http://{address}/v1/responses -H \"Authorization: Bearer {bearer}\" -d '{}'\n", body(model));
+    text
+}
+
+/// The agents and tools of the configuration, if there are any.
+fn configured(config: &Config) -> String {
+    let mut text = String::new();
+    if !config.agents.is_empty() {
+        let _ = writeln!(text, "  agents {}", config.agents.keys().map(String::as_str).collect::<Vec<_>>().join(", "));
+    }
+    if !config.tools.is_empty() {
+        let _ = writeln!(text, "  tools  {}", config.tools.iter().map(|tool| tool.name.as_str()).collect::<Vec<_>>().join(", "));
+    }
     text
 }
 

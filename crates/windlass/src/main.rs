@@ -1,11 +1,13 @@
 //! Windlass: a durable agent engine in one binary. The command line, and the only place where everything meets.
 
 mod bell;
+mod cli;
 mod config;
 mod connections;
 mod demo;
 mod dev;
 mod export;
+mod logging;
 mod serve;
 mod storage;
 mod token;
@@ -49,6 +51,9 @@ enum Command {
     },
     /// The server for one person: makes what is missing, and prints how to talk to it.
     Dev {
+        /// The configuration; without it windlass.yaml of this folder is read, if there is one.
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
         /// The address, instead of the configured one.
         #[arg(long, value_name = "ADDR")]
         listen: Option<String>,
@@ -74,12 +79,14 @@ enum Command {
     },
     /// Lists the points that WINDLASS_CRASH_AT can name.
     CrashPoints,
+    #[command(flatten)]
+    Verb(cli::Verb),
 }
 
 fn main() -> ExitCode {
     use_small_pages();
     match run(Arguments::parse().command) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             eprintln!("windlass: {error:#}");
             ExitCode::FAILURE
@@ -93,31 +100,32 @@ fn use_small_pages() {
     let _ = rustix::thread::disable_transparent_huge_pages(true);
 }
 
-fn run(command: Command) -> anyhow::Result<()> {
+fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
+        Command::Verb(verb) => return Ok(runtime()?.block_on(cli::run(verb))),
         Command::Serve { config, listen, data } => {
             let config = listening(load(config.as_deref())?, listen.as_deref())?;
-            serve::log("info");
-            runtime()?.block_on(serve::serve(config, &data, |_| {}))
+            logging::start("info", config.log.format)?;
+            runtime()?.block_on(serve::serve(config, &data, |metrics| metrics, |_| {}))?;
         }
-        Command::Dev { listen, data } => {
-            let config = listening(load(None)?, listen.as_deref())?;
-            // What is printed should stay in sight.
-            serve::log("warn");
-            runtime()?.block_on(serve::serve(config, &data, dev::print))
+        Command::Dev { config, listen, data } => {
+            let config = listening(load(config.as_deref())?, listen.as_deref())?;
+            // The banner should stay in sight; what MCP servers print belongs to what a developer looks for.
+            logging::start("warn,windlass_tools::stderr=info", config.log.format)?;
+            runtime()?.block_on(serve::serve(config, &data, dev::observe, dev::print))?;
         }
-        Command::Demo => runtime()?.block_on(demo::demo()),
+        Command::Demo => runtime()?.block_on(demo::demo())?,
         Command::Export { run, config, data, tenant } => {
             let config = load(config.as_deref())?;
-            runtime()?.block_on(export::export(&config.store.place(&data), &tenant, &run))
+            runtime()?.block_on(export::export(&config.store.place(&data), &tenant, &run))?;
         }
         Command::CrashPoints => {
             for name in CrashPoints::names() {
                 println!("{name}");
             }
-            Ok(())
         }
     }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn load(path: Option<&Path>) -> anyhow::Result<Config> {

@@ -7,16 +7,17 @@ use tokio::{
     net::TcpListener,
     signal::unix::{SignalKind, signal},
 };
-use windlass_doors::{DoorState, Limits as DoorLimits, ResponsesSettings, Token, Tokens};
+use windlass_doors::{Configured, DoorState, Limits as DoorLimits, Metrics, ResponsesSettings, Token, Tokens};
 use windlass_engine::{AgentSpec, CrashPoints, Engine, Parts, Roster, Settings};
 use windlass_kernel::{Route, ToolName, ToolSpec};
 use windlass_models::{Anthropic, Entry, OpenAiChat, OpenAiResponses, Registry, RemoteConfig, Scripted};
-use windlass_ports::{Admission, Clock, Model};
+use windlass_ports::{Admission, Clock, Meter, Model};
 use windlass_store::StoreOptions;
 use windlass_tools::{Egress, Limits as ToolLimits, Seal, ServerConfig, Servers};
 
 use crate::{
     bell::Bell,
+    cli,
     config::{self, Config, Place, Protocol, Provider, TokenHash},
     connections, storage, token,
     world::OrderedIds,
@@ -33,33 +34,42 @@ pub(crate) struct Ready<'a> {
     pub config: &'a Config,
     /// The token of the data folder, if the configuration has none.
     pub own_token: Option<&'a str>,
+    pub servers: &'a Arc<Servers>,
 }
 
-/// Serves until SIGTERM or SIGINT. `ready` is told once requests will be answered.
-pub(crate) async fn serve(config: Config, data: &Path, ready: impl FnOnce(&Ready<'_>)) -> anyhow::Result<()> {
+/// Serves until SIGTERM or SIGINT. `ready` is called once requests will be answered; `observe` makes what the engine reports its facts to
+/// out of the metrics.
+pub(crate) async fn serve(
+    config: Config,
+    data: &Path,
+    observe: impl FnOnce(Arc<Metrics>) -> Arc<dyn Meter>,
+    ready: impl FnOnce(&Ready<'_>),
+) -> anyhow::Result<()> {
     // Without a process-wide choice, TLS would not know which of its implementations to use.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let crash = crash_points(&config)?;
-    let models = Arc::new(registry(&config.models)?);
+    let models = Arc::new(registry(&config)?);
     let place = config.store.place(data);
     let options = StoreOptions { publish: config.doorbell.is_some() };
-    let mut storage = storage::open(&place, options).await?;
+    let metrics = metrics(&config);
+    let (tokens, own_token) = tokens(&config, data)?;
+    let own_hash = own_token.as_deref().map(|token| *TokenHash::of(token).as_bytes());
+    let mut storage = storage::open(&place, options, own_hash, metrics.clone()).await?;
     if let Some(bytes_max) = config.responses.memory_bytes {
         storage = storage.parted(options, bytes_max);
     }
-    let (tokens, own_token) = tokens(&config, data)?;
     let listener = TcpListener::bind(config.server.listen).await.with_context(|| format!("cannot listen on {}", config.server.listen))?;
     let address = listener.local_addr()?;
     let bell = Bell::hang(config.doorbell.as_ref(), &place, storage.node).await?;
     let seal = seal(&config, data)?;
-    let servers = tool_servers(&config, seal.clone(), storage.clock.clone())?;
+    let servers = Arc::new(tool_servers(&config, seal.clone(), storage.clock.clone())?);
     let engine = Engine::start(Parts {
         node: storage.node,
         views: storage.views,
         store: storage.store,
         models,
         roster: roster(&config),
-        servers: Some(Arc::new(servers)),
+        servers: Some(servers.clone()),
         doorbell: bell.doorbell,
         bells: bell.bells,
         publisher: bell.publisher,
@@ -67,6 +77,7 @@ pub(crate) async fn serve(config: Config, data: &Path, ready: impl FnOnce(&Ready
         ids: Arc::new(OrderedIds),
         crash,
         settings: settings(&config),
+        meter: observe(metrics.clone()),
         life: None,
     });
     let responses = ResponsesSettings {
@@ -77,11 +88,16 @@ pub(crate) async fn serve(config: Config, data: &Path, ready: impl FnOnce(&Ready
     };
     let limits = DoorLimits { body_bytes_max: config.limits.body_bytes, body_ms_max: millis(config.server.body) };
     let state = DoorState::new(engine.clone(), tokens, limits, Arc::new(seal)).with_responses(responses);
+    let state = state.with_metrics(metrics).behind_proxy(config.server.behind_proxy);
     let router = windlass_doors::router(state);
     // Whoever is told that it serves may end it in the same moment.
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    // Only the command line needs it: a folder that cannot be written is no reason not to serve.
+    if let Err(error) = cli::write_server_file(data, address) {
+        tracing::warn!(%error, folder = %data.display(), "server.json cannot be written; `windlass ls` needs --server");
+    }
     tracing::info!(%address, store = %place, model = %config.models[0].name, "serving");
-    ready(&Ready { address, place: &place, config: &config, own_token: own_token.as_deref() });
+    ready(&Ready { address, place: &place, config: &config, own_token: own_token.as_deref(), servers: &servers });
     let stopped = Arc::new(tokio::sync::Notify::new());
     let told = stopped.clone();
     let server = connections::serve(listener, router, config.server.head, async move { told.notified().await });
@@ -102,12 +118,13 @@ pub(crate) async fn serve(config: Config, data: &Path, ready: impl FnOnce(&Ready
     Ok(())
 }
 
-/// Logs from this level on, unless the environment says otherwise.
-pub(crate) fn log(level: &str) {
-    let filter = std::env::var("WINDLASS_LOG").unwrap_or_else(|_| level.to_owned());
-    // The client of NATS tells of every try to connect, that of MCP of every session; what matters of it is logged by ours.
-    let filter = format!("async_nats=off,rmcp=warn,{filter}");
-    let _ = tracing_subscriber::fmt().with_env_filter(tracing_subscriber::EnvFilter::new(filter)).with_writer(std::io::stderr).try_init();
+/// Metrics whose labels are the names of the configuration. The tools of MCP servers are named by the servers: they are `other`.
+fn metrics(config: &Config) -> Arc<Metrics> {
+    Metrics::new(Configured {
+        agents: config.agents.keys().cloned().collect(),
+        models: config.models.iter().map(|model| model.name.clone()).collect(),
+        tools: config.tools.iter().map(|tool| tool.name.clone()).collect(),
+    })
 }
 
 fn crash_points(config: &Config) -> anyhow::Result<CrashPoints> {
@@ -120,9 +137,9 @@ fn crash_points(config: &Config) -> anyhow::Result<CrashPoints> {
     Ok(points)
 }
 
-fn registry(models: &[config::Model]) -> anyhow::Result<Registry> {
-    let named = models.iter().enumerate().map(|(index, model)| (model, provider_name(&models[..index], &model.name)));
-    let entries = named.map(|(model, name)| entry(model, &name)).collect::<anyhow::Result<Vec<_>>>()?;
+fn registry(config: &Config) -> anyhow::Result<Registry> {
+    let models = config.models.iter().enumerate();
+    let entries = models.map(|(index, _)| entry(config, index)).collect::<anyhow::Result<Vec<_>>>()?;
     Registry::new(entries).context("no models are configured")
 }
 
@@ -134,7 +151,10 @@ fn provider_name(before: &[config::Model], name: &str) -> String {
     }
 }
 
-fn entry(model: &config::Model, name: &str) -> anyhow::Result<Entry> {
+fn entry(config: &Config, index: usize) -> anyhow::Result<Entry> {
+    let model = &config.models[index];
+    let name = provider_name(&config.models[..index], &model.name);
+    let first_byte = config.limits.first_byte;
     let (made, upstream): (Arc<dyn Model>, Option<String>) = match &model.provider {
         Provider::Scripted { script } => {
             let scripted = match script {
@@ -149,7 +169,9 @@ fn entry(model: &config::Model, name: &str) -> anyhow::Result<Entry> {
             config.model.clone_from(upstream);
             config.concurrency = model.concurrency;
             config.connect_timeout_ms = millis(model.connect_timeout);
+            config.first_byte_timeout_ms = millis(first_byte);
             config.idle_timeout_ms = millis(model.idle_timeout);
+            config.setting = Some(format!("models[{index}]"));
             config.prefill = model.prefill;
             let made: Arc<dyn Model> = match protocol {
                 Protocol::OpenAiChat => Arc::new(OpenAiChat::new(config)?),
@@ -212,7 +234,8 @@ fn roster(config: &Config) -> Roster {
         };
         (spec.name.clone(), spec)
     });
-    Roster::new(agents.collect(), tools.collect(), Vec::new())
+    let roster = Roster::new(agents.collect(), tools.collect(), Vec::new());
+    if config.agents_open { roster } else { roster.closed() }
 }
 
 fn settings(config: &Config) -> Settings {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::Context;
-use windlass_ports::{Clock, NodeId, Store, Views};
+use windlass_ports::{Clock, Meter, NodeId, Store, Views};
 use windlass_store::{PartedStore, PostgresStore, PostgresViews, SqliteStore, SqliteViews, StoreOptions};
 
 use crate::{config::Place, world::SystemClock};
@@ -25,15 +25,23 @@ impl Storage {
     }
 }
 
-/// Opens a database for a server.
-pub(crate) async fn open(place: &Place<'_>, options: StoreOptions) -> anyhow::Result<Storage> {
+/// Opens a database for a server, which reports its commits to the meter. A server that made its own token has that token's hash, and
+/// shares a PostgreSQL database only with servers of the same token.
+pub(crate) async fn open(
+    place: &Place<'_>,
+    options: StoreOptions,
+    own_token: Option<[u8; 32]>,
+    meter: Arc<dyn Meter>,
+) -> anyhow::Result<Storage> {
     match place {
         Place::File(file) => {
             let store = Arc::new(SqliteStore::open(file, options).with_context(|| place.to_string())?);
+            store.measure(meter);
             Ok(Storage { node: store.node(), store: store.clone(), views: store, clock: Arc::new(SystemClock) })
         }
         Place::Postgres(url) => {
-            let store = Arc::new(PostgresStore::open(url.expose(), options).await.with_context(|| place.to_string())?);
+            let store = Arc::new(PostgresStore::open_for(url.expose(), options, own_token).await.with_context(|| place.to_string())?);
+            store.measure(meter);
             Ok(Storage { node: store.node(), clock: store.clock(), store: store.clone(), views: store })
         }
     }
@@ -43,6 +51,6 @@ pub(crate) async fn open(place: &Place<'_>, options: StoreOptions) -> anyhow::Re
 pub(crate) async fn look(place: &Place<'_>) -> anyhow::Result<Box<dyn Views>> {
     Ok(match place {
         Place::File(file) => Box::new(SqliteViews::open(file)?),
-        Place::Postgres(url) => Box::new(PostgresViews::open(url.expose()).await?),
+        Place::Postgres(url) => Box::new(PostgresViews::open(url.expose()).await.with_context(|| place.to_string())?),
     })
 }

@@ -203,3 +203,14 @@ fn retain(list: &mut Value, keep: impl FnMut(&Value) -> bool) {
         list.retain(keep);
     }
 }
+
+/// The response that an answer brings, held against the contract.
+pub(super) async fn read_object(answer: reqwest::Response) -> Value {
+    let status = answer.status().as_u16();
+    let kind = answer.headers().get("content-type").and_then(|kind| kind.to_str().ok()).unwrap_or_default().to_owned();
+    let text = answer.text().await.expect("the answer is read");
+    assert_eq!((status, kind.as_str()), (200, "application/json"), "{text}");
+    let response: Value = serde_json::from_str(&text).expect("an answer is JSON");
+    super::check_response(&response);
+    response
+}

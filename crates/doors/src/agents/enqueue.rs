@@ -12,7 +12,7 @@ use crate::{
     auth::{Caller, Scope},
     error::ApiError,
     limits::{NAME_CHARS_MAX, RESULT_FIELDS_MAX, TOOLS_MAX},
-    request::{AgentPath, Fields, JsonBody, item_of, items_of, request_key, trace},
+    request::{AgentPath, Fields, JsonBody, item_of, items_of, request_key, trace_context},
     spelling::inbox_id,
 };
 
@@ -59,7 +59,7 @@ pub(super) async fn enqueue(
 /// Where a request comes from.
 pub(super) fn lineage(caller: &Caller, headers: &HeaderMap, fields: &Fields<'_>) -> Result<Lineage, ApiError> {
     let parent_step = fields.name("parent_step_id", NAME_CHARS_MAX)?;
-    Ok(Lineage { trace: trace(headers)?, parent_step, source: Some(caller.name()), depth: 0 })
+    Ok(Lineage { parent_step, source: Some(caller.name()), ..trace_context(headers)? })
 }
 
 fn status(enqueued: &Enqueued) -> &'static str {

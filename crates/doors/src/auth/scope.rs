@@ -25,6 +25,8 @@ pub enum Scope {
     RunsRead,
     /// Decide what waits for a person: `approvals:answer`.
     ApprovalsAnswer,
+    /// Read the metrics: `metrics`.
+    Metrics,
     /// What only an operator may do: `admin`.
     Admin,
 }
@@ -36,7 +38,7 @@ pub struct UnknownScope(pub String);
 
 impl Scope {
     /// The scopes as they are written; `tools:<name>` stands for one per tool.
-    pub const SPELLINGS: [&'static str; 10] = [
+    pub const SPELLINGS: [&'static str; 11] = [
         "*",
         "agents:read",
         "agents:write",
@@ -46,6 +48,7 @@ impl Scope {
         "responses",
         "runs:read",
         "approvals:answer",
+        "metrics",
         "admin",
     ];
 
@@ -60,6 +63,7 @@ impl Scope {
             "responses" => Scope::Responses,
             "runs:read" => Scope::RunsRead,
             "approvals:answer" => Scope::ApprovalsAnswer,
+            "metrics" => Scope::Metrics,
             "admin" => Scope::Admin,
             other => match other.strip_prefix("tools:") {
                 Some(tool) if !tool.is_empty() && !tool.contains(['*', ':']) && !tool.contains(char::is_whitespace) => {
@@ -75,6 +79,7 @@ impl Scope {
         match self {
             Scope::All => true,
             Scope::AllTools => other.is_about_tools(),
+            Scope::Admin => matches!(other, Scope::Admin | Scope::Metrics),
             Scope::AgentsRead
             | Scope::AgentsWrite
             | Scope::AgentsStop
@@ -82,7 +87,7 @@ impl Scope {
             | Scope::Responses
             | Scope::RunsRead
             | Scope::ApprovalsAnswer
-            | Scope::Admin => self == other,
+            | Scope::Metrics => self == other,
         }
     }
 
@@ -103,6 +108,7 @@ impl fmt::Display for Scope {
             Scope::Responses => f.write_str("responses"),
             Scope::RunsRead => f.write_str("runs:read"),
             Scope::ApprovalsAnswer => f.write_str("approvals:answer"),
+            Scope::Metrics => f.write_str("metrics"),
             Scope::Admin => f.write_str("admin"),
         }
     }
@@ -124,6 +130,7 @@ mod tests {
             "responses",
             "runs:read",
             "approvals:answer",
+            "metrics",
             "admin",
         ];
         for word in words {
@@ -143,6 +150,8 @@ mod tests {
         assert!(!echo.covers(&Scope::Tool("other".into())));
         assert!(!echo.covers(&Scope::AllTools));
         assert!(!Scope::AllTools.covers(&Scope::AgentsWrite));
+        assert!(Scope::Admin.covers(&Scope::Metrics) && Scope::All.covers(&Scope::Metrics));
+        assert!(!Scope::Metrics.covers(&Scope::Admin) && !Scope::RunsRead.covers(&Scope::Metrics));
         assert!(!Scope::Admin.covers(&Scope::AgentsRead));
         assert!(!Scope::AgentsWrite.covers(&Scope::AgentsRead));
     }

@@ -2,7 +2,8 @@
 
 use axum::http::{HeaderMap, HeaderName};
 
-use windlass_ports::RequestKey;
+use windlass_kernel::{CallerSpan, SpanId};
+use windlass_ports::{Lineage, RequestKey};
 
 use super::{Fields, fingerprint};
 use crate::{error::ApiError, limits::KEY_CHARS_MAX};
@@ -10,6 +11,9 @@ use crate::{error::ApiError, limits::KEY_CHARS_MAX};
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+
+/// The flag of `traceparent` that says that the caller records its trace.
+const SAMPLED: u8 = 0x01;
 
 /// The key under which a request may be repeated: the header's, or the body's where it has the field.
 pub(crate) fn idempotency_key(headers: &HeaderMap, fields: &Fields<'_>) -> Result<Option<String>, ApiError> {
@@ -46,18 +50,18 @@ pub(crate) fn last_event_id(headers: &HeaderMap) -> Option<String> {
     Some(String::from_utf8_lossy(value.as_bytes()).into_owned()).filter(|id| !id.is_empty())
 }
 
-/// The trace a request belongs to: the one it names, or a fresh one.
-pub(crate) fn trace(headers: &HeaderMap) -> Result<[u8; 16], ApiError> {
-    if let Some(trace) = headers.get(TRACEPARENT).and_then(|value| traceparent(value.as_bytes())) {
-        return Ok(trace);
+/// The trace and the span that a request names in `traceparent`, or a fresh trace without a span.
+pub(crate) fn trace_context(headers: &HeaderMap) -> Result<Lineage, ApiError> {
+    if let Some((trace, caller)) = headers.get(TRACEPARENT).and_then(|value| traceparent(value.as_bytes())) {
+        return Ok(Lineage { trace, caller: Some(caller), ..Lineage::default() });
     }
-    let mut fresh = [0; 16];
-    getrandom::fill(&mut fresh).map_err(|error| ApiError::internal(&error))?;
-    Ok(fresh)
+    let mut trace = [0; 16];
+    getrandom::fill(&mut trace).map_err(|error| ApiError::internal(&error))?;
+    Ok(Lineage { trace, ..Lineage::default() })
 }
 
-/// The trace id of a W3C `traceparent`. What is not valid is ignored, as its specification wants.
-fn traceparent(value: &[u8]) -> Option<[u8; 16]> {
+/// The trace id and the span of a W3C `traceparent`. An invalid header is ignored, as its specification wants.
+fn traceparent(value: &[u8]) -> Option<([u8; 16], CallerSpan)> {
     const LENGTH: usize = 55;
     let text = std::str::from_utf8(value).ok()?.trim();
     let (known, rest) = text.split_at_checked(LENGTH)?;
@@ -68,8 +72,9 @@ fn traceparent(value: &[u8]) -> Option<[u8; 16]> {
     // Later versions may add fields behind the ones that are known.
     let is_whole = rest.is_empty() || (version != "00" && rest.starts_with('-'));
     let id = u128::from_str_radix(trace, 16).ok().filter(|id| *id != 0 && is_well_formed && is_whole)?;
-    let is_parent = parent.bytes().any(|byte| byte != b'0');
-    is_parent.then_some(id.to_be_bytes())
+    let span = u64::from_str_radix(parent, 16).ok().filter(|span| *span != 0)?;
+    let sampled = u8::from_str_radix(flags, 16).ok()? & SAMPLED != 0;
+    Some((id.to_be_bytes(), CallerSpan { id: SpanId(span), sampled }))
 }
 
 #[cfg(test)]
@@ -80,8 +85,10 @@ mod tests {
     fn a_trace_is_read_from_a_valid_traceparent_only() {
         let id = 0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736_u128.to_be_bytes();
         let valid = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
-        assert_eq!(traceparent(valid.as_bytes()), Some(id));
-        assert_eq!(traceparent(format!("cc-{}-what-else", &valid[3..]).as_bytes()), Some(id));
+        let span = |sampled| CallerSpan { id: SpanId(0x00f0_67aa_0ba9_02b7), sampled };
+        assert_eq!(traceparent(valid.as_bytes()), Some((id, span(true))));
+        assert_eq!(traceparent(format!("cc-{}-what-else", &valid[3..]).as_bytes()), Some((id, span(true))));
+        assert_eq!(traceparent(format!("{}02", &valid[..53]).as_bytes()), Some((id, span(false))));
         for invalid in [
             "",
             "00",

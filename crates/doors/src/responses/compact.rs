@@ -13,6 +13,7 @@ use super::{
     body::WireBody,
     create::{self, Asked, Taken},
     error::WireError,
+    failed,
     join::Identity,
     object::object,
     reader::Reader,
@@ -42,7 +43,9 @@ pub(super) async fn compact(
     let mut response = object(made);
     let ended = made.run.as_ref().map(|run| (&run.phase, run.context));
     let Some((Phase::Ended { reason: EndReason::Answered, .. }, context)) = ended else {
-        return Err(failure(&response));
+        let status = response["windlass"]["status"].as_str().unwrap_or_default();
+        let no_summary = || WireError::model_failed(format!("no summary was made: the compaction ended as {status}"));
+        return Err(failed::error(made).unwrap_or_else(no_summary));
     };
     let mut output = kept(&state, &caller, made.id, context).await?;
     output.extend(response["output"].as_array_mut().map(std::mem::take).unwrap_or_default());
@@ -50,19 +53,6 @@ pub(super) async fn compact(
         "id": response["id"], "object": "response.compaction", "created_at": response["created_at"], "output": output,
         "usage": response["usage"],
     })))
-}
-
-/// Why there is no summary. A compaction has no status that could say so.
-fn failure(response: &Value) -> WireError {
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let (code, message) = (text(&response["error"]["code"]), text(&response["error"]["message"]));
-    match code.as_str() {
-        "context_length_exceeded" => WireError::invalid("input", message).named("context_length_exceeded"),
-        "rate_limit_exceeded" => WireError::too_many("rate_limit_exceeded", message, 1),
-        "server_is_overloaded" => WireError::unavailable("server_is_overloaded", message, 1),
-        "" => WireError::model_failed(format!("no summary was made: the compaction ended as {}", text(&response["windlass"]["status"]))),
-        _ => WireError::model_failed(message),
-    }
 }
 
 /// The newest messages of people that fit, in their order.

@@ -2,7 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use axum::{extract::State, http::HeaderMap, response::Response};
+use axum::{
+    extract::State,
+    http::HeaderMap,
+    response::{IntoResponse, Response},
+};
 use serde_json::{Map, Value, json};
 use windlass_engine::{Begun, EngineError, JoinGuard, ReaderGuard, Respond, Responded, Unread, Watch};
 use windlass_kernel::{AgentName, RunId};
@@ -13,6 +17,7 @@ use super::{
     body::WireBody,
     chain, conversations,
     error::WireError,
+    failed, hosted,
     join::{self, Found, Identity},
     manifest::{self, Pinned},
     note::{Note, Spelling},
@@ -25,7 +30,7 @@ use super::{
 use crate::{
     DoorState, answer,
     auth::{Caller, Scope},
-    request::trace,
+    request::trace_context,
     waiting::news_or_time,
 };
 
@@ -151,6 +156,7 @@ pub(super) async fn prepare(state: &DoorState, asked: &Asked<'_>) -> Result<Prep
         background: create.background,
         spelling: spelling(state, caller, headers, create),
         names: create.namespaced.clone(),
+        ignored_tools: hosted::ignored(headers, create)?,
         fingerprint: asked.identity.fingerprint.clone(),
         ..Note::new(create.model.clone().unwrap_or_else(|| manifest.model.clone()), echo(create))
     };
@@ -167,7 +173,7 @@ pub(super) async fn prepare(state: &DoorState, asked: &Asked<'_>) -> Result<Prep
         dedupe: None,
         request: asked.identity.hash(),
         erase_ms: (!create.store).then_some(state.responses.erase_ms.max(asked.kept_ms)),
-        lineage: Lineage { trace: trace(headers)?, source: Some(caller.name()), ..Lineage::default() },
+        lineage: Lineage { source: Some(caller.name()), ..trace_context(headers)? },
     };
     Ok(Prepared { request, note })
 }
@@ -192,7 +198,11 @@ async fn answer(state: &DoorState, create: &Create, taken: Taken) -> Result<Resp
         false => wait(&mut reader, rests).await,
     };
     read.map_err(|error| if is_found_again && matches!(error, ReadError::Gone) { spent() } else { error.into() })?;
-    Ok(answered(answer::ok(&object(&reader.made)), guard).await)
+    let response = match failed::without_output(&reader.made).filter(|_| !create.background) {
+        Some(error) => error.into_response(),
+        None => answer::ok(&object(&reader.made)),
+    };
+    Ok(answered(response, guard).await)
 }
 
 /// The run that a key found again, if this is the request that it was for. One that is gone is not made anew: its calls may have been

@@ -6,7 +6,7 @@
 use std::fmt;
 
 use axum::{
-    http::{HeaderValue, StatusCode, header},
+    http::{HeaderName, HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
 use serde::{Serialize, Serializer, ser::SerializeStruct};
@@ -15,6 +15,12 @@ use serde_json::json;
 use crate::answer;
 
 const INVALID_REQUEST: &str = "invalid_request_error";
+const TOO_MANY_REQUESTS: &str = "too_many_requests";
+
+/// The header that names the response of a request that failed.
+const RESPONSE_ID: HeaderName = HeaderName::from_static("windlass-response-id");
+/// The header that tells OpenAI's client libraries whether to retry.
+const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 
 /// A refusal. It is written as the object under `error`, which events and frames carry as well.
 #[derive(Debug)]
@@ -25,11 +31,16 @@ pub(crate) struct WireError {
     param: Option<String>,
     message: String,
     retry_after_s: Option<u32>,
+    /// The response that the request made before it failed.
+    response_id: Option<String>,
+    /// Whether this server has retried already, so that clients need not.
+    is_tried: bool,
 }
 
 impl WireError {
     fn new(status: u16, kind: &'static str, code: &'static str, message: impl Into<String>) -> Self {
-        WireError { status, kind, code, param: None, message: message.into(), retry_after_s: None }
+        let message = message.into();
+        WireError { status, kind, code, param: None, message, retry_after_s: None, response_id: None, is_tried: false }
     }
 
     /// 400: the request cannot be done as it stands.
@@ -95,7 +106,7 @@ impl WireError {
 
     /// 429: later, please.
     pub fn too_many(code: &'static str, message: impl Into<String>, retry_after_s: u32) -> Self {
-        Self::new(429, "too_many_requests", code, message).retry_after(retry_after_s)
+        Self::new(429, TOO_MANY_REQUESTS, code, message).retry_after(Some(retry_after_s))
     }
 
     /// 500: ours, and the client can do nothing about it. What happened is for the log alone.
@@ -109,9 +120,19 @@ impl WireError {
         Self::new(500, "model_error", "model_error", message)
     }
 
+    /// The model's provider failed: the status says whose fault it is.
+    pub fn upstream(status: u16, code: &'static str, message: impl Into<String>) -> Self {
+        let kind = match status {
+            429 => TOO_MANY_REQUESTS,
+            400..=499 => INVALID_REQUEST,
+            _ => "model_error",
+        };
+        Self::new(status, kind, code, message)
+    }
+
     /// 503: a passing trouble.
     pub fn unavailable(code: &'static str, message: impl Into<String>, retry_after_s: u32) -> Self {
-        Self::new(503, "server_error", code, message).retry_after(retry_after_s)
+        Self::new(503, "server_error", code, message).retry_after(Some(retry_after_s))
     }
 
     /// Names the parameter it is about.
@@ -123,6 +144,12 @@ impl WireError {
     /// Says where the parameter stands that it names; without one, it is about all that stands there.
     pub fn within(mut self, place: &str) -> Self {
         self.param = Some(self.param.map_or_else(|| place.to_owned(), |param| format!("{place}.{param}")));
+        self
+    }
+
+    /// Says it in a message of its own.
+    pub fn saying(mut self, message: impl Into<String>) -> Self {
+        self.message = message.into();
         self
     }
 
@@ -143,8 +170,21 @@ impl WireError {
         self.code
     }
 
-    fn retry_after(mut self, seconds: u32) -> Self {
-        self.retry_after_s = Some(seconds);
+    /// Says after how many seconds another request is worthwhile, if anything says so.
+    pub fn retry_after(mut self, seconds: Option<u32>) -> Self {
+        self.retry_after_s = seconds;
+        self
+    }
+
+    /// Names the response that the request made.
+    pub fn of_response(mut self, id: String) -> Self {
+        self.response_id = Some(id);
+        self
+    }
+
+    /// Tells client libraries not to retry by themselves: this server has done so.
+    pub fn tried_already(mut self) -> Self {
+        self.is_tried = true;
         self
     }
 }
@@ -181,11 +221,15 @@ impl WireError {
 
 impl Serialize for WireError {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut error = serializer.serialize_struct("error", 4)?;
+        let fields = if self.response_id.is_some() { 5 } else { 4 };
+        let mut error = serializer.serialize_struct("error", fields)?;
         error.serialize_field("message", &self.message)?;
         error.serialize_field("type", self.kind)?;
         error.serialize_field("param", &self.param)?;
         error.serialize_field("code", self.code)?;
+        if let Some(id) = &self.response_id {
+            error.serialize_field("response_id", id)?;
+        }
         error.end()
     }
 }
@@ -200,6 +244,12 @@ impl IntoResponse for WireError {
         let mut response = answer::json(status, &Envelope { error: &self });
         if let Some(seconds) = self.retry_after_s {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        if let Some(id) = self.response_id.as_deref().and_then(|id| HeaderValue::from_str(id).ok()) {
+            response.headers_mut().insert(RESPONSE_ID, id);
+        }
+        if self.is_tried {
+            response.headers_mut().insert(SHOULD_RETRY, HeaderValue::from_static("false"));
         }
         if status == StatusCode::UNAUTHORIZED {
             response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));

@@ -26,13 +26,16 @@ use crate::{
 };
 
 /// Codex's header about the turn that a request is part of.
-const TURN_METADATA: &str = "x-codex-turn-metadata";
+pub(super) const TURN_METADATA: &str = "x-codex-turn-metadata";
 
 /// The header in which OpenAI's clients count the retries of a request.
 const RETRY_COUNT: &str = "x-stainless-retry-count";
 
 /// How many runs of the same request of a turn can be joined: those that failed, or that somebody else reads, are passed over.
 const RUNS_MAX: usize = 16;
+
+/// How many runs one `Idempotency-Key` can have: each but the last failed and produced nothing.
+const KEY_RUNS_MAX: usize = 64;
 
 /// How a request is known again.
 pub(super) struct Identity {
@@ -148,8 +151,15 @@ pub(super) async fn find(state: &DoorState, caller: &Caller, identity: &Identity
             Ok(joined.map_or(Found::Nothing(0), |(run, guard)| Found::Repeated(run, guard)))
         }
         By::Key(key) => {
-            let run = views.run_by_key(caller.tenant(), &dedupe_key(key)).await?;
-            Ok(run.map_or(Found::Nothing(0), |run| Found::Run(run, None)))
+            for number in 0..KEY_RUNS_MAX {
+                let Some(run) = views.run_by_key(caller.tenant(), &dedupe_key(key, number)).await? else {
+                    return Ok(Found::Nothing(number));
+                };
+                if !has_freed_its_key(state, caller, run).await? {
+                    return Ok(Found::Run(run, None));
+                }
+            }
+            Err(key_used_up())
         }
         By::Turn(_) => {
             for number in 0..RUNS_MAX {
@@ -177,8 +187,14 @@ pub(super) async fn take(
     match &identity.by {
         By::Nothing => Ok((left::start(state, caller, request).await?, None)),
         By::Key(key) => {
-            let request = Respond { dedupe: Some(dedupe_key(key)), ..request };
-            Ok((left::start(state, caller, request).await?, None))
+            for number in from..KEY_RUNS_MAX {
+                let request = Respond { dedupe: Some(dedupe_key(key, number)), ..request.clone() };
+                let taken = left::start(state, caller, request).await?;
+                if taken.begun.is_some() || !has_freed_its_key(state, caller, taken.run).await? {
+                    return Ok((taken, None));
+                }
+            }
+            Err(key_used_up())
         }
         By::Turn(_) => {
             for number in from..RUNS_MAX {
@@ -199,8 +215,23 @@ fn turn_key(identity: &Identity, number: usize) -> String {
     format!("turn:{}:{number}", identity.fingerprint)
 }
 
-fn dedupe_key(key: &str) -> String {
-    format!("response:{key}")
+/// The store's key of one of the runs that an `Idempotency-Key` can have. No key of a client's makes two of them equal.
+fn dedupe_key(key: &str, number: usize) -> String {
+    match number {
+        0 => format!("response:{key}"),
+        _ => format!("response#{number}:{key}"),
+    }
+}
+
+/// Whether a run has left its `Idempotency-Key` to the next request: it failed and produced nothing.
+async fn has_freed_its_key(state: &DoorState, caller: &Caller, run: RunId) -> Result<bool, WireError> {
+    let view = state.engine.views().run(caller.tenant(), run).await?;
+    Ok(view.is_some_and(|view| view.state.has_failed_without_output()))
+}
+
+fn key_used_up() -> WireError {
+    let message = format!("{KEY_RUNS_MAX} requests with this Idempotency-Key failed; use a fresh key for the next one");
+    WireError::conflict("idempotency_key_spent", message).at("Idempotency-Key")
 }
 
 /// Whether a run can be joined: it has something to say to a client that comes back, and nobody reads it.
@@ -303,7 +334,7 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.insert(TURN_METADATA, axum::http::HeaderValue::from_static(r#"{"turn_id":"t"}"#));
         let body = json!({ "input": "hi", "stream": true });
-        let request = Identity::of_request(&headers, body.to_string().as_bytes()).expect("an identity");
+        let request = Identity::of_request(&Caller::for_tests(), &headers, body.to_string().as_bytes()).expect("an identity");
         let mut frame = body;
         frame["type"] = "response.create".into();
         frame["client_metadata"] = json!({ TURN_METADATA: r#"{"turn_id":"t"}"#, "now": 7 });

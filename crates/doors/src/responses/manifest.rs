@@ -32,10 +32,10 @@ pub(super) async fn pin(state: &DoorState, caller: &Caller, create: &Create) -> 
         Some(name) => Some(state.engine.roster().agents.get(name).ok_or_else(|| unknown_model(create))?),
     };
     let model = match (&spec, &create.model) {
-        (Some(spec), _) => spec.model.clone().unwrap_or_else(|| state.engine.default_model().to_owned()),
-        (None, Some(model)) => model.clone(),
-        (None, None) => state.engine.default_model().to_owned(),
+        (Some(spec), _) => spec.model.clone(),
+        (None, model) => model.clone(),
     };
+    let model = model.or_else(|| state.engine.default_model().map(str::to_owned)).ok_or_else(no_model)?;
     if !state.engine.has_model(&model) {
         return Err(unknown_model(create));
     }
@@ -91,6 +91,12 @@ fn compaction(create: &Create) -> Compaction {
 fn place_of(create: &Create, server: &Mcp) -> String {
     let place = create.echo.tools.iter().position(|tool| tool["server_label"] == server.label.as_str());
     place.map_or_else(|| "tools".to_owned(), |index| format!("tools[{index}]"))
+}
+
+fn no_model() -> WireError {
+    let message = "Missing required parameter: 'model'. The only configured model is \"*\", which passes the name of a request on to its \
+        provider; name a model of that provider.";
+    WireError::missing("model").saying(message)
 }
 
 fn unknown_model(create: &Create) -> WireError {

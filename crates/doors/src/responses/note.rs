@@ -28,6 +28,9 @@ pub(super) struct Note {
     /// Tools whose name for the model is not the client's: by the former, name and namespace of the latter.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub names: BTreeMap<String, Namespaced>,
+    /// Types of tools that the request has and nothing here runs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ignored_tools: Vec<String>,
     /// What tells the request from others under the same key.
     #[serde(default)]
     pub fingerprint: String,
@@ -64,6 +67,7 @@ impl Note {
             spelling: Spelling::default(),
             echo,
             names: BTreeMap::new(),
+            ignored_tools: Vec::new(),
             fingerprint: String::new(),
         }
     }

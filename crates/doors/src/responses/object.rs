@@ -45,6 +45,13 @@ impl Ending {
     }
 }
 
+impl Ending {
+    /// The message of the error that it ended with.
+    pub fn error_message(&self) -> Option<&str> {
+        self.error.as_ref().map(|(_, message)| message.as_str())
+    }
+}
+
 fn limit(kind: BudgetKind) -> &'static str {
     match kind {
         BudgetKind::Iterations => "max_turns",
@@ -95,7 +102,11 @@ pub(super) fn object(made: &Projection) -> Value {
     object.insert("output".into(), Value::Array(made.snapshot()));
     object.insert("usage".into(), usage.unwrap_or_default());
     let iteration = made.run.as_ref().map_or(0, |run| run.iteration);
-    object.insert("windlass".into(), json!({ "status": native, "run_id": made.id, "iteration": iteration }));
+    let mut windlass = json!({ "status": native, "run_id": made.id, "iteration": iteration });
+    if !made.note.ignored_tools.is_empty() {
+        windlass["ignored_tools"] = json!(made.note.ignored_tools);
+    }
+    object.insert("windlass".into(), windlass);
     Value::Object(object)
 }
 
@@ -113,7 +124,7 @@ pub(super) fn run_of(id: &str) -> Option<windlass_kernel::RunId> {
 fn usage(usage: Usage) -> Value {
     json!({
         "input_tokens": usage.tokens_in,
-        "input_tokens_details": { "cached_tokens": usage.cached, "cache_write_tokens": 0 },
+        "input_tokens_details": { "cached_tokens": usage.cached, "cache_write_tokens": usage.cache_written },
         "output_tokens": usage.tokens_out,
         "output_tokens_details": { "reasoning_tokens": usage.reasoning },
         "total_tokens": usage.total(),

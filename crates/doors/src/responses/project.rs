@@ -15,6 +15,7 @@ use windlass_ports::{Item, Passage};
 
 use super::{
     compaction::Sealer,
+    failed::Failed,
     items::{self, Handover, Outcome, item_id},
     note::Note,
     object::{self, Ending},
@@ -32,6 +33,8 @@ pub(super) struct Projection {
     /// The output so far, open items included.
     pub output: Vec<Value>,
     pub ending: Option<Ending>,
+    /// The model call's failure that ended the run, if one did.
+    pub failed: Option<Failed>,
     /// Whether somebody works on it, or did.
     pub is_begun: bool,
     pub is_parked: bool,
@@ -69,6 +72,7 @@ impl Projection {
             run: None,
             output: Vec::new(),
             ending: None,
+            failed: None,
             is_begun: false,
             is_parked: false,
             pieces: 0,
@@ -170,6 +174,9 @@ impl Projection {
             // Another call of the lap may still wait for a person.
             Event::CallReleased { .. } | Event::Unparked => self.is_parked = self.run.as_ref().is_some_and(Run::has_parked),
             Event::Ended { reason, .. } => self.ended(reason, entry.at, appended),
+            Event::AttemptFailed { code, cause, retry_after_ms, retry_at: None, .. } => {
+                self.failed = Some(Failed { code: code.clone(), cause: *cause, retry_after_ms: *retry_after_ms });
+            }
             Event::ActionStarted { .. }
             | Event::AttemptFailed { .. }
             | Event::Compacting { .. }

@@ -24,9 +24,9 @@ pub(crate) use conversation::{Begin, read_items, read_metadata};
 pub(crate) use limits::ITEMS_MAX;
 pub(crate) use mcp::{Approval, Mcp, ToolFilter};
 pub(crate) use sampling::Sampling;
-pub(crate) use tools::{CUSTOM_INPUT, Function, Namespaced, Tool, brings_tools};
+pub(crate) use tools::{CUSTOM_INPUT, Function, Hosted, Namespaced, Tool, brings_tools};
 
-use crate::responses::{create::agent_of, error::WireError};
+use crate::responses::{create::agent_of, error::WireError, join::TURN_METADATA};
 use choice::Chosen;
 use limits::{ALLOWED_MAX, INCLUDE_MAX, NAME_CHARS_MAX, NUMBER_MAX, OUTPUT_TOKENS_MIN, TURNS_MAX, WALL_S_MAX};
 use object::{At, Object, Shape};
@@ -52,6 +52,10 @@ pub(crate) struct Create {
     /// How calls are given back to the client, by the name the model uses; those that are given back as they are
     /// are not in it.
     pub namespaced: BTreeMap<String, Namespaced>,
+    /// Tools that only OpenAI's own servers run.
+    pub hosted: Vec<Hosted>,
+    /// Whether its `client_metadata` has what Codex says about its turn: on a socket that is no header.
+    pub has_codex_metadata: bool,
     pub choice: Choice,
     /// The only tools that may be called; empty is no limit.
     pub allowed: Vec<Allowed>,
@@ -149,6 +153,8 @@ impl Create {
             stream,
             tools: tools.tools,
             namespaced: tools.namespaced,
+            hosted: tools.hosted,
+            has_codex_metadata: has_codex_metadata(body),
             choice,
             allowed,
             parallel_tool_calls: body.flag("parallel_tool_calls")?.unwrap_or(true),
@@ -170,13 +176,19 @@ impl Create {
     /// Adds tools that were said before it, on the same connection. Its own hold where both have one.
     pub fn add_tools(&mut self, earlier: &[Box<RawValue>]) -> Result<(), WireError> {
         let (tools, namespaced) = (std::mem::take(&mut self.tools), std::mem::take(&mut self.namespaced));
-        let mut all = Tools { tools, namespaced, echo: Vec::new() };
+        let mut all = Tools { tools, namespaced, echo: Vec::new(), hosted: std::mem::take(&mut self.hosted) };
         let at = At::Field(&At::Body, "input");
         all.read_items(earlier, &at)?;
         all.read_items(&self.input, &at)?;
-        (self.tools, self.namespaced) = (all.tools, all.namespaced);
+        (self.tools, self.namespaced, self.hosted) = (all.tools, all.namespaced, all.hosted);
         Ok(())
     }
+}
+
+/// Whether a body has Codex's metadata. A field that is not known is not checked either.
+fn has_codex_metadata(body: &Object<'_, '_>) -> bool {
+    let metadata = body.given("client_metadata").and_then(|value| serde_json::from_str::<Value>(value.get()).ok());
+    metadata.is_some_and(|metadata| metadata.get(TURN_METADATA).is_some())
 }
 
 /// What it goes on from: a response, a conversation, or nothing.

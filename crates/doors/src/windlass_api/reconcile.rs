@@ -4,10 +4,9 @@ use axum::{extract::State, http::HeaderMap, response::Response};
 use bytes::Bytes;
 use serde_json::json;
 use windlass_engine::{Abandon, EngineError, Reconcile, Verdict};
-use windlass_kernel::{CallKey, CallNumber, RunId, TaskStatus};
+use windlass_kernel::{CallKey, CallNumber, Progress, Run, RunId, TaskStatus};
 use windlass_ports::{RequestKey, RunView};
 
-use super::unknown_run;
 use crate::{
     DoorState,
     agents::STATUS_WORDS,
@@ -31,6 +30,7 @@ pub(super) async fn reconcile(
     let action = action.ok_or_else(|| ApiError::bad("missing_field", "`action` is missing"))?;
     check_fit(&fields, action)?;
     let status = fields.word("status", TaskStatus::parse, STATUS_WORDS)?;
+    let recorded = recorded(&fields, status, action)?;
     let result = result(&fields, &body, state.engine.settings().item_bytes_max)?;
     let key = request_key(&headers, &fields, &body)?;
     if action == Action::Abandon {
@@ -38,13 +38,17 @@ pub(super) async fn reconcile(
     }
     let run = run_of(&state, &caller, &fields).await?;
     let verdict = match action {
-        Action::Record => Verdict::Record { call: call_of(&run, &fields)?, status: status.unwrap_or(TaskStatus::Success), result },
+        Action::Record => Verdict::Record { call: call_of(&run, &fields)?, status: recorded, result },
         Action::Release => Verdict::Release { call: call_of(&run, &fields)? },
         Action::Tell => Verdict::Tell { call: call_of(&run, &fields)? },
         Action::Resume | Action::Abandon => Verdict::Unpark,
     };
     let id = run.id;
-    state.engine.reconcile(Reconcile { agent: run.agent, run: id, verdict, source: Some(caller.name()), key }).await?;
+    let reconcile = Reconcile { agent: run.agent, run: id, verdict, source: Some(caller.name()), key };
+    match state.engine.reconcile(reconcile).await {
+        Err(EngineError::NotParked) => return Err(not_parked(id, &run.state)),
+        decided => decided?,
+    }
     Ok(answer::ok(&json!({ "run_id": id, "tool_call_id": fields.text("tool_call_id")?, "status": "reconciled" })))
 }
 
@@ -84,6 +88,35 @@ fn check_fit(fields: &Fields<'_>, action: Action) -> Result<(), ApiError> {
     }
 }
 
+/// How a call ended that a person records. A result without a status, or a status without a result, would be half a decision.
+fn recorded(fields: &Fields<'_>, status: Option<TaskStatus>, action: Action) -> Result<TaskStatus, ApiError> {
+    let missing = match (status, fields.raw("result").is_some()) {
+        (Some(status), true) => return Ok(status),
+        _ if action != Action::Record => return Ok(TaskStatus::Success),
+        (None, false) => "`status` and `result` are missing",
+        (None, true) => "`status` is missing",
+        (Some(_), false) => "`result` is missing",
+    };
+    let message = format!("{missing}: the action record needs both, the status of the call ({STATUS_WORDS}) and its result");
+    Err(ApiError::bad("missing_field", message))
+}
+
+/// Nothing waits for this decision; the hint names the decisions that fit.
+fn not_parked(run: RunId, state: &Run) -> ApiError {
+    let parked = state.calls().iter().filter(|call| call.progress == Progress::Parked);
+    let parked: Vec<String> = parked.map(|call| CallKey { run, call: call.call }.to_string()).collect();
+    let hint = match (state.parked.is_some(), parked.as_slice()) {
+        (true, _) => "the whole run is parked: the action resume fits, without `tool_call_id`".to_owned(),
+        (false, []) => return ApiError::conflict("not_parked", "nothing of this run waits for a decision"),
+        (false, calls) => format!(
+            "single calls wait, not the whole run: send `tool_call_id` ({}) with the action record (it ran, this is its result), release (run \
+             it) or tell (the model learns that the outcome is unknown)",
+            calls.join(", ")
+        ),
+    };
+    ApiError::conflict("not_parked", "this run does not wait for this decision").hint(Some(hint))
+}
+
 fn result(fields: &Fields<'_>, body: &Bytes, limit: usize) -> Result<Bytes, ApiError> {
     let result = fields.kept("result", body);
     match result.len() <= limit {
@@ -95,22 +128,22 @@ fn result(fields: &Fields<'_>, body: &Bytes, limit: usize) -> Result<Bytes, ApiE
 /// The run cannot be read, so nothing of it is looked at here but whose it is.
 async fn abandon(state: &DoorState, caller: &Caller, fields: &Fields<'_>, key: Option<RequestKey>) -> Result<Response, ApiError> {
     let run = named_run(fields)?;
-    let agent = state.engine.views().agent_of(caller.tenant(), run).await?.ok_or_else(unknown_run)?;
+    let agent = state.engine.views().agent_of(caller.tenant(), run).await?.ok_or_else(ApiError::no_such_run)?;
     state.engine.abandon(Abandon { agent, run, source: Some(caller.name()), key }).await?;
     Ok(answer::ok(&json!({ "run_id": run, "tool_call_id": null, "status": "reconciled" })))
 }
 
 fn named_run(fields: &Fields<'_>) -> Result<RunId, ApiError> {
-    fields.required_text("run_id")?.parse().map_err(|_| unknown_run())
+    fields.required_text("run_id")?.parse().map_err(|_| ApiError::no_such_run())
 }
 
 async fn run_of(state: &DoorState, caller: &Caller, fields: &Fields<'_>) -> Result<RunView, ApiError> {
     let id = named_run(fields)?;
-    state.engine.views().run(caller.tenant(), id).await?.ok_or_else(unknown_run)
+    state.engine.views().run(caller.tenant(), id).await?.ok_or_else(ApiError::no_such_run)
 }
 
 fn call_of(run: &RunView, fields: &Fields<'_>) -> Result<CallNumber, ApiError> {
     let key: Option<CallKey> = fields.required_text("tool_call_id")?.parse().ok();
     let is_made = |key: &CallKey| key.run == run.id && (1..=run.state.calls_used).contains(&key.call.0);
-    key.filter(is_made).map(|key| key.call).ok_or_else(ApiError::unknown_call)
+    key.filter(is_made).map(|key| key.call).ok_or_else(|| ApiError::not_found("unknown_call", "the run has made no such call"))
 }

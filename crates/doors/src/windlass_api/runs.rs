@@ -2,13 +2,10 @@
 
 use axum::{extract::State, response::Response};
 use serde_json::{Value, json};
-use windlass_kernel::{CallKey, CallNumber, OpenCall, Phase, Progress, RunId};
+use windlass_kernel::{CallKey, CallNumber, OpenCall, Phase, Progress, Run, RunId};
 use windlass_ports::{CallView, JournalEntry, RunView};
 
-use super::{
-    row::{outcome, wait},
-    unknown_run,
-};
+use super::row::{outcome, wait};
 use crate::{
     DoorState,
     agents::parked,
@@ -68,8 +65,8 @@ pub(super) async fn calls(
 
 async fn read(state: &DoorState, caller: &Caller, id: Option<RunId>) -> Result<RunView, ApiError> {
     caller.needs(&Scope::RunsRead)?;
-    let id = id.ok_or_else(unknown_run)?;
-    state.engine.views().run(caller.tenant(), id).await?.ok_or_else(unknown_run)
+    let id = id.ok_or_else(ApiError::no_such_run)?;
+    state.engine.views().run(caller.tenant(), id).await?.ok_or_else(ApiError::no_such_run)
 }
 
 fn described(run: &RunView) -> Value {
@@ -87,7 +84,9 @@ fn described(run: &RunView) -> Value {
         "ordinal": run.ordinal,
         "turn_epoch": run.epoch,
         "iteration": state.iteration,
-        "usage": { "tokens_in": state.usage.tokens_in, "tokens_out": state.usage.tokens_out, "lost": state.lost },
+        "usage": usage(state),
+        "upstream_model": state.model.upstream,
+        "first_token_ms": state.model.first_token_ms,
         "context_box_id": state.context.id,
         "output_box_id": state.output.id,
         "output_length": state.output.length,
@@ -101,12 +100,27 @@ fn described(run: &RunView) -> Value {
         "tools": run.manifest.tools.iter().map(|tool| &tool.name).collect::<Vec<_>>(),
         "journal_length": state.next_number,
         "trace_id": trace_id(&run.lineage.trace),
+        "caller_span_id": run.lineage.caller.map(|caller| caller.id),
+        "caller_sampled": run.lineage.caller.map(|caller| caller.sampled),
         "parent_step_id": run.lineage.parent_step,
         "recursion_depth": run.lineage.depth,
         "source": run.lineage.source,
         "created_at": moment(run.created_at),
         "started_at": state.started_at.map(moment),
         "ended_at": run.ended_at.map(moment),
+    })
+}
+
+/// Tokens of a run. `cached` and `cache_written` are parts of `tokens_in`, `reasoning` is a part of `tokens_out`.
+fn usage(run: &Run) -> Value {
+    let usage = &run.usage;
+    json!({
+        "tokens_in": usage.tokens_in,
+        "tokens_out": usage.tokens_out,
+        "cached": usage.cached,
+        "cache_written": usage.cache_written,
+        "reasoning": usage.reasoning,
+        "lost": run.lost,
     })
 }
 

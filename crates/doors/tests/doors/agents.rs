@@ -54,10 +54,15 @@ async fn a_trace_and_the_asker_are_on_record() {
     let taken = world.send(traced.unwrap()).await.expect(202);
     let run = world.ended("alice", taken["run_id"].as_str().unwrap()).await;
     assert_eq!(run["trace_id"], "4bf92f3577b34da6a3ce929d0e0e4736");
+    assert_eq!((&run["caller_span_id"], &run["caller_sampled"]), (&json!("00f067aa0ba902b7"), &json!(true)));
+    let journal = world.get(&format!("/v1/windlass/runs/{}/journal?limit=1", taken["run_id"].as_str().unwrap())).await.expect(200);
+    assert_eq!(journal["entries"][0]["event"]["caller"], json!({ "span": "00f067aa0ba902b7", "sampled": true }));
     assert_eq!(run["parent_step_id"], "step_x");
     assert_eq!(run["source"], "writer-name");
     let untraced = world.enqueue("alice", "again").await;
-    let trace = world.ended("alice", &untraced).await["trace_id"].clone();
+    let run = world.ended("alice", &untraced).await;
+    assert_eq!((&run["caller_span_id"], &run["caller_sampled"]), (&Value::Null, &Value::Null));
+    let trace = run["trace_id"].clone();
     assert_ne!(trace, "00000000000000000000000000000000");
 }
 

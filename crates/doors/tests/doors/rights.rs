@@ -73,9 +73,9 @@ async fn what_is_another_tenants_does_not_exist() {
     let ended = world.ended("alice", &run).await;
     let (item, output) = (ended["deliverable_item_id"].as_str().unwrap(), ended["output_box_id"].as_str().unwrap());
     for (path, code) in [
-        (format!("/v1/windlass/runs/{run}"), "unknown_turn"),
-        (format!("/v1/windlass/runs/{run}/journal"), "unknown_turn"),
-        (format!("/v1/windlass/runs/{run}/calls"), "unknown_turn"),
+        (format!("/v1/windlass/runs/{run}"), "unknown_run"),
+        (format!("/v1/windlass/runs/{run}/journal"), "unknown_run"),
+        (format!("/v1/windlass/runs/{run}/calls"), "unknown_run"),
         (format!("/v1/windlass/items/{item}"), "unknown_item"),
         (format!("/v1/windlass/boxes/{output}"), "unknown_box"),
     ] {

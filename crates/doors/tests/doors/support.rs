@@ -18,7 +18,7 @@ use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tower::ServiceExt;
-use windlass_doors::{DoorState, Limits, Scope, Token, Tokens, router};
+use windlass_doors::{Configured, DoorState, Limits, Metrics, Scope, Token, Tokens, router};
 use windlass_engine::{AgentSpec, CrashPoints, Engine, Parts, Roster, Settings};
 use windlass_kernel::{
     AfterExecution, AgentKey, AgentName, Budgets, EffectClass, PolicyName, Route, Tenant, Timestamp, ToolName, ToolSpec,
@@ -51,6 +51,8 @@ impl Ids for FreshIds {
 pub struct World {
     pub engine: Engine,
     pub router: Router,
+    pub metrics: Arc<Metrics>,
+    state: DoorState,
     clock: Arc<TestClock>,
 }
 
@@ -101,6 +103,7 @@ fn tokens() -> Tokens {
         token("toolman", "t", &["tools:*"]),
         token("judge", "t", &["approvals:answer"]),
         token("admin", "t", &["admin"]),
+        token("scraper", "t", &["metrics"]),
     ])
 }
 
@@ -157,15 +160,30 @@ impl World {
     }
 
     pub fn with_model(settings: Settings, model: Arc<dyn Model>) -> Self {
+        Self::with_models(settings, vec![Entry { name: "offline".into(), upstream: None, context: None, model }])
+    }
+
+    pub fn with_models(settings: Settings, models: Vec<Entry>) -> Self {
+        Self::with_roster(settings, models, roster())
+    }
+
+    /// A server whose only agent is `alice`.
+    pub fn closed() -> Self {
+        let model = Entry { name: "offline".into(), upstream: None, context: None, model: Arc::new(Scripted::by_words("offline")) };
+        Self::with_roster(Settings { sweep_ms: 20, ..Settings::default() }, vec![model], roster().closed())
+    }
+
+    fn with_roster(settings: Settings, models: Vec<Entry>, roster: Roster) -> Self {
         let store = Arc::new(MemoryStore::new(StoreOptions { publish: false }));
         let clock = Arc::new(TestClock(AtomicI64::new(0)));
-        let model = Entry { name: "offline".into(), upstream: None, context: None, model };
+        let names = |name: &str| vec![name.to_owned()];
+        let metrics = Metrics::new(Configured { agents: names("alice"), models: names("offline"), tools: names("echo") });
         let engine = Engine::start(Parts {
             node: store.node(),
             views: store.clone(),
             store,
-            models: Arc::new(Registry::new(vec![model]).unwrap()),
-            roster: roster(),
+            models: Arc::new(Registry::new(models).unwrap()),
+            roster,
             servers: None,
             doorbell: None,
             bells: None,
@@ -174,11 +192,17 @@ impl World {
             ids: Arc::new(FreshIds),
             crash: CrashPoints::default(),
             settings,
+            meter: metrics.clone(),
             life: None,
         });
         let limits = Limits { body_bytes_max: BODY_BYTES_MAX, ..Limits::default() };
-        let router = router(DoorState::new(engine.clone(), tokens(), limits, Arc::new(Unsealed)));
-        World { engine, router, clock }
+        let state = DoorState::new(engine.clone(), tokens(), limits, Arc::new(Unsealed)).with_metrics(metrics.clone());
+        World { engine, router: router(state.clone()), metrics, state, clock }
+    }
+
+    /// The same with a proxy in front.
+    pub fn behind_proxy(self) -> Self {
+        World { router: router(self.state.clone().behind_proxy(true)), ..self }
     }
 
     /// Puts the engine's clock forward.

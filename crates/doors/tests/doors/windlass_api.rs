@@ -127,8 +127,43 @@ async fn a_decision_has_to_fit() {
         (decision(&call, "forget", json!({})), 400, "bad_field"),
         (whole("tell"), 400, "missing_field"),
         (json!({ "run_id": run }).to_string(), 400, "missing_field"),
-        (json!({ "run_id": "run_1", "action": "resume" }).to_string(), 404, "unknown_turn"),
+        (json!({ "run_id": "run_1", "action": "resume" }).to_string(), 404, "unknown_run"),
     ] {
         assert_eq!(world.post("/v1/windlass/reconcile", body.clone()).await.refusal(), (status, code.into()), "{body}");
     }
+}
+
+#[tokio::test]
+async fn a_recorded_decision_needs_a_status_and_a_result() {
+    let world = World::start();
+    let call = parked_call(&world).await;
+    for (more, missing) in [
+        (json!({}), "`status` and `result` are missing"),
+        (json!({ "result": "paid" }), "`status` is missing"),
+        (json!({ "status": "success" }), "`result` is missing"),
+    ] {
+        let answer = world.post("/v1/windlass/reconcile", decision(&call, "record", more)).await;
+        assert_eq!(answer.refusal(), (400, "missing_field".into()), "{answer:?}");
+        assert!(answer.json()["error"]["message"].as_str().unwrap().starts_with(missing), "{answer:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_run_whose_call_waits_says_which_actions_fit() {
+    let world = World::start();
+    let call = parked_call(&world).await;
+    let body = json!({ "run_id": call["agent_turn_id"], "action": "resume" }).to_string();
+    let answer = world.post("/v1/windlass/reconcile", body).await;
+    assert_eq!(answer.refusal(), (409, "not_parked".into()));
+    let hint = answer.json()["error"]["hint"].as_str().unwrap().to_owned();
+    for word in ["record", "release", "tell", call["tool_call_id"].as_str().unwrap()] {
+        assert!(hint.contains(word), "{word}: {hint}");
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_is_not_there_is_called_a_run() {
+    let answer = World::start().get("/v1/windlass/runs/run_00000000000000000000000000000007").await;
+    assert_eq!(answer.refusal(), (404, "unknown_run".into()));
+    assert_eq!(answer.json()["error"]["message"], "there is no such run");
 }

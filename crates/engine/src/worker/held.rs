@@ -1,15 +1,11 @@
 //! What a worker holds in memory: its agent's active run as last committed, and what is in flight for it.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tokio::{sync::mpsc, task::AbortHandle};
 use windlass_kernel::{
-    AgentKey, CallKey, CallNumber, Effect, Epoch, Event, HeadStatus, ItemKind, Manifest, Remote, Run, RunId, Said, Seq, TaskStatus,
-    Timestamp, ToolName, ToolServer, content, outstanding,
+    AgentKey, CallKey, CallNumber, Effect, Epoch, HeadStatus, ItemKind, Manifest, Remote, Run, RunId, Said, Seq, Timestamp, ToolName,
+    ToolServer, content, outstanding,
 };
 use windlass_ports::{CallChange, Commit, Committed, Guard, Head, Item, LoadedRun, ModelTool, NewRun};
 
@@ -23,16 +19,13 @@ use crate::{
     prompt,
 };
 
-/// Characters of a failure's reason in the log.
-const REASON_CHARS_MAX: usize = 300;
-
 #[derive(Default)]
 pub(super) struct Held {
     run: Option<HeldRun>,
     /// The run is part of the key: the end of an effect may reach the desk when another run is there already.
     in_flight: BTreeMap<(RunId, Effect), AbortHandle>,
-    /// Calls whose result is among the notes being taken: over, and not lost.
-    at_hand: BTreeSet<(RunId, CallNumber)>,
+    /// Calls whose result is among the notes being taken, which are over and not lost, with the reason if they failed.
+    at_hand: BTreeMap<(RunId, CallNumber), Option<String>>,
     held_back: Option<HeldBack>,
     /// The words of the lap that are announced, and of which run.
     words: Option<(RunId, Arc<Words>)>,
@@ -227,7 +220,7 @@ impl Held {
     /// Whether it is a call whose result is among the notes being taken: it is over, though the run does not know it yet.
     fn is_at_hand(&self, id: RunId, effect: Effect) -> bool {
         match effect {
-            Effect::StartTool { call } => self.at_hand.contains(&(id, call)),
+            Effect::StartTool { call } => self.at_hand.contains_key(&(id, call)),
             Effect::CallModel { .. } => false,
         }
     }
@@ -265,7 +258,7 @@ impl Held {
             }
             Note::Tool(done) => {
                 self.in_flight.remove(&(done.run, Effect::StartTool { call: done.call }));
-                self.at_hand.insert((done.run, done.call));
+                self.at_hand.insert((done.run, done.call), done.failure());
             }
             Note::Look
             | Note::Enqueue(..)
@@ -277,26 +270,9 @@ impl Held {
         }
     }
 
-    /// Logs the calls that came to nothing with a commit, whoever ran them or refused to.
-    pub fn log_failures(&self, commit: &Commit) {
-        for event in &commit.events {
-            if let Event::AttemptFailed { code, fallback: Some(fallback), .. } = event {
-                tracing::warn!(run = %commit.run, code, fallback, "a model cannot be had; another one of its name stands in");
-            }
-            let Event::Reported { call, status, item, .. } = event else { continue };
-            if *status == TaskStatus::Success {
-                continue;
-            }
-            let made = commit.events.iter().filter_map(|event| {
-                if let Event::Replied { calls, .. } | Event::CallsTaken { calls, .. } = event { Some(calls) } else { None }
-            });
-            let before = self.run.iter().flat_map(|run| run.state.calls());
-            let tool = made.flatten().chain(before).find(|open| open.call == *call).map(|open| open.tool.clone());
-            let content = commit.items.iter().find(|new| new.id == *item).map(|new| String::from_utf8_lossy(&new.content));
-            let reason: String = content.unwrap_or_default().chars().take(REASON_CHARS_MAX).collect();
-            let key = CallKey { run: commit.run, call: *call };
-            tracing::warn!(tool = tool.as_ref().map(ToolName::as_str), call = %key, status = status.as_str(), reason, "a tool call failed");
-        }
+    /// Why a call of this process failed whose result is being taken, if that is known apart from the result.
+    pub fn failure(&self, run: RunId, call: CallNumber) -> Option<&str> {
+        self.at_hand.get(&(run, call))?.as_deref()
     }
 
     /// A commit went through. Returns the tools that services may now claim calls of.

@@ -1,11 +1,12 @@
 //! Notes on their way through a worker: drafted into a commit, or settled apart from it.
 
 use windlass_kernel::{
-    Decision, Failure, Input, ItemId, ItemKind, NewItem, Phase, Progress, Report, ReportCause, RunId, Said, Spent, TaskStatus, Timestamp,
+    Decision, Epoch, Failure, FailureCause, Input, ItemId, ItemKind, NewItem, Phase, Progress, Report, ReportCause, RunId, Said, Spent,
+    TaskStatus, Timestamp,
 };
 use windlass_ports::{KeptAnswer, MessageId, MessageKind, ModelError, NewMessage, RequestKey, Retry, RunStatus, StoreError, Withdrawn};
 
-use super::{Advanced, Worker, held::Held};
+use super::{Advanced, Worker, held::Held, observe::Observed};
 use crate::{
     api::{EngineError, Reconcile, Reported, Stop, Stopped, ToolResult, Verdict},
     desk::result_content,
@@ -219,8 +220,8 @@ impl Drafting<'_> {
     /// Half an object cannot be gone on with in another message.
     fn unfinished(&self, spent: Spent) -> Failure {
         let message = "the answer was cut off in the middle, and the model did not say the same again".to_owned();
-        let code = "stream_cut".to_owned();
-        Failure { code, message, retry_at: None, fallback: None, spent, said: self.said.clone() }
+        let (code, cause) = ("stream_cut".to_owned(), FailureCause::BadAnswer);
+        Failure { code, cause, message, retry_after_ms: None, retry_at: None, fallback: None, spent, said: self.said.clone() }
     }
 
     /// A sign of life, unless something happened in the meantime.
@@ -246,8 +247,18 @@ impl Drafting<'_> {
             None => pause_ms.filter(|_| !is_worn_out).map(|ms| self.now.plus_ms(ms.min(settings.backoff_ms_max))),
         };
         let fallback = next.map(|next| next.provider().to_owned());
-        let (code, message) = (error.code.clone(), error.message.clone());
-        Failure { code, message, retry_at, fallback, spent, said: self.said.clone() }
+        let retry_after_ms = match error.retry {
+            Retry::AfterMs(ms) => Some(ms),
+            Retry::Never | Retry::Backoff => None,
+        };
+        // The last message is the one that clients read.
+        let message = match (retry_at, attempt) {
+            (Some(_), _) => error.message.clone(),
+            (None, 1) => format!("{} (1 attempt)", error.message),
+            (None, attempts) => format!("{} ({attempts} attempts)", error.message),
+        };
+        let (code, cause) = (error.code.clone(), error.cause);
+        Failure { code, cause, message, retry_after_ms, retry_at, fallback, spent, said: self.said.clone() }
     }
 
     fn tool(&mut self, done: &ToolDone) -> bool {
@@ -459,9 +470,13 @@ impl Worker {
                 draft.step(&view.manifest, stopped, now, self.inner.ids.as_ref());
                 let commit = draft.into_commit(stop.run, None, self.inner.node, now);
                 self.inner.crash.before_commit(commit.kind);
-                let kind = commit.kind;
+                let (kind, state) = (commit.kind, commit.state.clone());
                 let outcome = self.inner.store.withdraw(self.agent.clone(), commit).await?;
                 self.inner.crash.after_commit(kind);
+                if outcome == Withdrawn::Done {
+                    let epoch = view.epoch.unwrap_or(Epoch(0));
+                    Observed { inner: &self.inner, agent: &self.agent, run: stop.run, epoch }.ended(&state, now);
+                }
                 self.tell_watchers(true);
                 Ok((outcome == Withdrawn::Done).then_some(Stopped::Now))
             }

@@ -7,6 +7,7 @@ mod bells;
 mod doorbell;
 mod drain;
 mod erase;
+mod facts;
 mod known;
 mod laps;
 mod leases;

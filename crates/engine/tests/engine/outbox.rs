@@ -6,9 +6,9 @@ use std::{
 };
 
 use futures_util::{FutureExt, future::join_all};
-use windlass_engine::messages;
-use windlass_kernel::{AgentKey, CallKey, ItemKind, RunId};
-use windlass_ports::{ModelRequest, Published, Subject, Views};
+use windlass_engine::{Respond, messages};
+use windlass_kernel::{AgentKey, AgentName, Budgets, CallKey, ItemKind, Manifest, RunId, content};
+use windlass_ports::{Lineage, ModelRequest, Published, Subject, Views};
 use windlass_store::{MemoryStore, StoreOptions};
 
 use crate::support::*;
@@ -72,6 +72,41 @@ async fn c_080_a_wakeup_says_which_agent_and_nothing_that_matters() {
     let body = wakeup.body.as_object().unwrap();
     assert_eq!(body["agent_id"], "a");
     assert!(body.keys().all(|key| ["agent_id", "inbox_id", "metadata", "reason"].contains(&key.as_str())), "{body:?}");
+}
+
+/// A response runs under a head of its own, and its messages go out under the name of its agent.
+#[tokio::test(start_paused = true)]
+async fn messages_of_a_response_name_its_agent() {
+    let stage = Stage::publishing(|_| say("done"));
+    let engine = stage.engine(1);
+    let text = content::encode(&content::Instruction::Text("go".to_owned()));
+    let respond = |agent: Option<AgentName>| Respond {
+        tenant: "acme".into(),
+        agent,
+        serial: false,
+        manifest: Manifest::plain("script", Budgets { iterations: 1, calls: None, tokens: None, wall_ms: None }),
+        input: vec![(ItemKind::Instruction, text.clone())],
+        parent: None,
+        conversation: None,
+        left: None,
+        note: bytes::Bytes::new(),
+        erase_ms: None,
+        dedupe: None,
+        request: None,
+        lineage: Lineage::default(),
+    };
+    for agent in [Some("clerk".into()), None] {
+        let responded = engine.respond(respond(agent.clone())).await.unwrap();
+        stage.ended(&responded.agent, responded.run).await;
+        settle().await;
+        assert_eq!(responded.agent.agent.as_str(), responded.run.to_string(), "the head is the run's own");
+        let name = agent.as_ref().unwrap_or(&responded.agent.agent);
+        for subject in ["cmd.agent.*.wakeup", "evt.agent.*.step", "evt.agent.*.task"] {
+            assert!(!speaker(&stage).on(&subject.replace('*', name.as_str())).is_empty(), "{subject} of {name}");
+        }
+        let states = speaker(&stage).on(&format!("evt.agent.{name}.state"));
+        assert!(!states.is_empty() && states.iter().all(|message| message.body["agent_id"] == name.as_str()), "{states:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -69,6 +69,8 @@ fn a_read_cut_by_a_crash_starts_again_with_the_same_key_and_a_write_waits_for_a_
         pass_ms(1000).await;
         assert_eq!(stage.call_statuses(&a, run).await, [CallStatus::Received, CallStatus::Parked]);
         assert_eq!(stage.tools.starts_of(WRITE), 1);
+        let attempts: Vec<u32> = stage.calls(&a, run).await.iter().map(|call| call.attempt).collect();
+        assert_eq!(attempts, [2, 1], "a call counts how often it was started");
         let looks: Vec<_> = stage.tools.starts().into_iter().filter(|(_, tool)| tool == LOOK).collect();
         assert_eq!(looks.len(), 2);
         assert_eq!(looks[0], looks[1], "the same idempotency key");
@@ -78,6 +80,11 @@ fn a_read_cut_by_a_crash_starts_again_with_the_same_key_and_a_write_waits_for_a_
         assert_eq!(stage.ended(&a, run).await, "look,by hand");
     });
     assert_eq!(stage.tools.starts_of(WRITE), 1);
+}
+
+/// How often each call of a run was started.
+async fn attempts(stage: &Stage, agent: &AgentKey, run: RunId) -> Vec<u32> {
+    stage.calls(agent, run).await.iter().map(|call| call.attempt).collect()
 }
 
 #[test]
@@ -297,5 +304,6 @@ fn what_was_committed_on_disk_goes_on_in_the_next_process() {
         engine.reconcile(Reconcile { agent: a.clone(), run, verdict: Verdict::Release { call }, source: None, key: None }).await.unwrap();
         sqlite_ended(&engine, &a, run).await;
         assert_eq!(stage.ended(&a, run).await, "1,1");
+        assert_eq!(attempts(&stage, &a, run).await, [2, 2], "a person let the write run again");
     });
 }

@@ -5,6 +5,7 @@ use crate::{
     budget,
     content::{self, ItemKind},
     event::{EndReason, Event, TaskStatus},
+    failure::FailureCause,
     input::{Failure, Reply, Said},
     manifest::Compaction,
     policy::Delivery,
@@ -35,21 +36,24 @@ impl Draft<'_, '_> {
     }
 
     /// The model was asked for nothing but words: whatever else it gave is left out.
-    pub(super) fn summed_up(&mut self, reply: Reply) -> Refused {
+    pub(super) fn summed_up(&mut self, mut reply: Reply) -> Refused {
         let spent = reply.spent();
-        let Reply { text, pieces, usage, finish, .. } = reply;
-        if text.trim().is_empty() {
+        if reply.text.trim().is_empty() {
             let (code, message) = ("no_summary".to_owned(), "it gave no summary of the conversation".to_owned());
-            let said = Said { text: String::new(), pieces };
-            return self.attempt_failed(Failure { code, message, retry_at: None, fallback: None, spent, said });
+            let said = Said { text: String::new(), pieces: reply.pieces };
+            let cause = FailureCause::BadAnswer;
+            let failure = Failure { code, cause, message, retry_after_ms: None, retry_at: None, fallback: None, spent, said };
+            return self.attempt_failed(failure);
         }
         if self.manifest.compaction == Compaction::Only {
-            self.record_reply(0, spent, pieces, finish, Vec::new());
-            self.end(EndReason::Answered, TaskStatus::Success, Delivery::Encoded(content::deliverable_summary(text)));
+            let ended = reply.take_end();
+            self.record_reply(0, ended, Vec::new());
+            self.end(EndReason::Answered, TaskStatus::Success, Delivery::Encoded(content::deliverable_summary(reply.text)));
             return None;
         }
+        let Reply { text, pieces, usage, model, .. } = reply;
         self.append_new(ItemKind::Instruction, content::summary(text));
-        self.record(Event::Compacted { iteration: self.run().iteration, usage, pieces });
+        self.record(Event::Compacted { iteration: self.run().iteration, usage, pieces, model });
         if let Some(breach) = budget::before_attempt(self.run(), &self.manifest.budgets, self.moment.now) {
             self.breach(breach);
         }

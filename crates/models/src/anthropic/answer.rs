@@ -11,6 +11,7 @@ use super::{REDACTED, THOUGHTS};
 use crate::{
     exchange::{self, Progress, Refused},
     failure,
+    name::UpstreamName,
     room::{Room, check_calls},
 };
 
@@ -23,6 +24,7 @@ pub struct Answer {
     room: Room,
     tokens: Tokens,
     is_counted: bool,
+    name: UpstreamName,
     progress: Progress,
 }
 
@@ -128,9 +130,11 @@ impl exchange::Answer for Answer {
         let index = || event.index.ok_or_else(|| not_of_the_protocol("a block has no index"));
         let events = match event.kind.as_deref() {
             Some("message_start") => {
-                self.count(event.message.and_then(|message| message.usage));
+                let (name, usage) = event.message.map_or((None, None), |message| (message.model, message.usage));
+                self.count(usage);
                 // What was read is known from the beginning, and paid for whatever becomes of the answer.
-                self.is_counted.then(|| ModelEvent::Usage(self.tokens.usage())).into_iter().collect()
+                let used = self.is_counted.then(|| ModelEvent::Usage(self.tokens.usage()));
+                self.name.report(name.as_ref().and_then(Value::as_str)).into_iter().chain(used).collect()
             }
             Some("content_block_start") => self.start(index()?, piece(event.content_block)?)?,
             Some("content_block_delta") => self.grow(index()?, piece(event.delta)?)?,
@@ -156,7 +160,7 @@ impl exchange::Answer for Answer {
             return Err(Refused::Theirs(error));
         }
         let Some(content) = message.content else { return Ok(Vec::new()) };
-        let mut events = Vec::new();
+        let mut events = Vec::from_iter(self.name.report(message.model.as_ref().and_then(Value::as_str)));
         for (index, block) in content.into_iter().enumerate() {
             events.extend(self.start(index as u64, block)?);
             events.extend(self.stop(index as u64));
@@ -217,6 +221,7 @@ struct Event {
 
 #[derive(Deserialize)]
 struct Message {
+    model: Option<Value>,
     content: Option<Vec<Piece>>,
     stop_reason: Option<String>,
     usage: Option<Tokens>,
@@ -262,6 +267,6 @@ impl Tokens {
         let [fresh, written, cached] =
             [self.input_tokens, self.cache_creation_input_tokens, self.cache_read_input_tokens].map(Option::unwrap_or_default);
         let tokens_in = fresh.saturating_add(written).saturating_add(cached);
-        Usage { tokens_in, tokens_out: self.output_tokens.unwrap_or(0), cached, reasoning: 0 }
+        Usage { tokens_in, tokens_out: self.output_tokens.unwrap_or(0), cached, cache_written: written, reasoning: 0 }
     }
 }

@@ -8,6 +8,7 @@ use windlass_ports::{ModelError, ModelEvent};
 use crate::{
     exchange::{self, Progress, Refused},
     failure,
+    name::UpstreamName,
     room::{Room, check_calls},
 };
 
@@ -20,6 +21,7 @@ pub struct Answer {
     thought: String,
     room: Room,
     usage: Option<Usage>,
+    name: UpstreamName,
     progress: Progress,
 }
 
@@ -123,7 +125,7 @@ impl exchange::Answer for Answer {
         if let Some(error) = chunk.error {
             return Err(Refused::Theirs(error));
         }
-        let mut events = Vec::new();
+        let mut events = Vec::from_iter(self.name.report(chunk.model.as_ref().and_then(Value::as_str)));
         // Only one answer was asked for.
         let choices = chunk.choices.unwrap_or_default();
         for choice in choices.into_iter().filter(|choice| choice.index.unwrap_or(0) == 0) {
@@ -180,6 +182,7 @@ fn not_of_the_protocol(why: &str) -> ModelError {
 /// about what may be null or absent, so everything may.
 #[derive(Deserialize)]
 struct Chunk {
+    model: Option<Value>,
     choices: Option<Vec<Choice>>,
     usage: Option<Tokens>,
     error: Option<Value>,
@@ -234,6 +237,7 @@ struct Tokens {
 #[derive(Deserialize)]
 struct PromptDetails {
     cached_tokens: Option<u64>,
+    cache_write_tokens: Option<u64>,
 }
 
 #[derive(Deserialize)]
@@ -243,10 +247,12 @@ struct CompletionDetails {
 
 impl From<Tokens> for Usage {
     fn from(tokens: Tokens) -> Self {
+        let read = tokens.prompt_tokens_details.as_ref();
         Usage {
             tokens_in: tokens.prompt_tokens.unwrap_or(0),
             tokens_out: tokens.completion_tokens.unwrap_or(0),
-            cached: tokens.prompt_tokens_details.and_then(|details| details.cached_tokens).unwrap_or(0),
+            cached: read.and_then(|details| details.cached_tokens).unwrap_or(0),
+            cache_written: read.and_then(|details| details.cache_write_tokens).unwrap_or(0),
             reasoning: tokens.completion_tokens_details.and_then(|details| details.reasoning_tokens).unwrap_or(0),
         }
     }

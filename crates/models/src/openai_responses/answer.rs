@@ -11,6 +11,7 @@ use super::THOUGHTS;
 use crate::{
     exchange::{self, Progress, Refused},
     failure,
+    name::UpstreamName,
     room::{Room, check_calls},
 };
 
@@ -25,6 +26,7 @@ pub struct Answer {
     /// Items that are done.
     done: BTreeSet<u64>,
     room: Room,
+    name: UpstreamName,
     progress: Progress,
     /// What an answer that failed has used.
     used: Option<Usage>,
@@ -89,7 +91,7 @@ impl Answer {
 
     /// The last event repeats the whole response: what was not told before is in it.
     fn whole(&mut self, response: &Value) -> Result<Vec<ModelEvent>, ModelError> {
-        let mut events = Vec::new();
+        let mut events = Vec::from_iter(self.name.report(response.get("model").and_then(Value::as_str)));
         let output = response.get("output").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
         for (place, item) in output.iter().enumerate() {
             events.extend(self.item(Some(place as u64), item)?);
@@ -116,6 +118,10 @@ impl exchange::Answer for Answer {
         let event: Value = serde_json::from_str(json).map_err(|error| not_of_the_protocol(&error.to_string()))?;
         let field = |key: &str| event.get(key).filter(|value| !value.is_null());
         let events = match field("type").and_then(Value::as_str) {
+            Some("response.created" | "response.in_progress") => {
+                let name = field("response").and_then(|response| response.get("model")?.as_str());
+                self.name.report(name).into_iter().collect()
+            }
             Some("response.output_text.delta" | "response.refusal.delta") => self.words(&event)?,
             Some("response.output_item.done") => {
                 let item = field("item").ok_or_else(|| not_of_the_protocol("an item that is done is not there"))?;
@@ -235,6 +241,7 @@ impl From<Tokens> for Usage {
             tokens_in: tokens.input_tokens.unwrap_or(0),
             tokens_out: tokens.output_tokens.unwrap_or(0),
             cached: tokens.input_tokens_details.and_then(|details| details.cached_tokens).unwrap_or(0),
+            cache_written: 0,
             reasoning: tokens.output_tokens_details.and_then(|details| details.reasoning_tokens).unwrap_or(0),
         }
     }

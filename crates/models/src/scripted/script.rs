@@ -12,7 +12,7 @@ use serde::{
     de::{self, MapAccess, Visitor, value::MapAccessDeserializer},
 };
 use serde_json::Value;
-use windlass_kernel::{Finish, Usage};
+use windlass_kernel::{FailureCause, Finish, Usage};
 use windlass_ports::{ModelError, Retry};
 
 use crate::{failure, item::Talk, limits::SCRIPT_BYTES_MAX};
@@ -84,7 +84,7 @@ impl Script {
         let lap = || self.laps.get(usize::try_from(iteration.checked_sub(1)?).ok()?);
         ruled.or_else(lap).ok_or_else(|| {
             let message = format!("the script has no reply for iteration {iteration} of this input");
-            failure::failure("script_ended", message, Retry::Never)
+            failure::failure("script_ended", FailureCause::Other, message, Retry::Never)
         })
     }
 }
@@ -239,12 +239,14 @@ pub(super) struct Tokens {
     #[serde(default)]
     cached: u64,
     #[serde(default)]
+    cache_written: u64,
+    #[serde(default)]
     reasoning: u64,
 }
 
 impl From<Tokens> for Usage {
-    fn from(Tokens { tokens_in, tokens_out, cached, reasoning }: Tokens) -> Self {
-        Usage { tokens_in, tokens_out, cached, reasoning }
+    fn from(Tokens { tokens_in, tokens_out, cached, cache_written, reasoning }: Tokens) -> Self {
+        Usage { tokens_in, tokens_out, cached, cache_written, reasoning }
     }
 }
 

@@ -6,6 +6,7 @@ use std::{
     convert::Infallible,
     io,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use axum::{
@@ -28,6 +29,8 @@ pub struct Play {
     pub headers: Vec<(&'static str, String)>,
     pub pieces: Vec<Bytes>,
     pub ending: Ending,
+    /// How long the body's first piece takes.
+    pub late: Duration,
 }
 
 /// How the server's answer ends.
@@ -52,13 +55,13 @@ impl Play {
     /// A streamed answer of these bytes.
     pub fn pieces(pieces: impl IntoIterator<Item = impl Into<Bytes>>) -> Self {
         let headers = vec![("content-type", "text/event-stream".to_owned())];
-        Play { status: 200, headers, pieces: pieces.into_iter().map(Into::into).collect(), ending: Ending::Clean }
+        Play { status: 200, headers, pieces: pieces.into_iter().map(Into::into).collect(), ending: Ending::Clean, late: Duration::ZERO }
     }
 
     /// An answer that is not streamed.
     pub fn json(status: u16, body: impl Into<Bytes>) -> Self {
         let headers = vec![("content-type", "application/json; charset=utf-8".to_owned())];
-        Play { status, headers, pieces: vec![body.into()], ending: Ending::Clean }
+        Play { status, headers, pieces: vec![body.into()], ending: Ending::Clean, late: Duration::ZERO }
     }
 
     pub fn header(mut self, name: &'static str, value: &str) -> Self {
@@ -70,9 +73,16 @@ impl Play {
         Play { ending, ..self }
     }
 
+    /// The same, after a pause of the model.
+    pub fn late(self, late: Duration) -> Self {
+        Play { late, ..self }
+    }
+
     fn response(self, gone: Gone) -> Response<Body> {
         let last = self.pieces.last().cloned().unwrap_or_default();
-        let pieces = stream::iter(self.pieces.into_iter().map(Ok::<_, io::Error>));
+        let late = self.late;
+        let pause = stream::once(tokio::time::sleep(late)).filter_map(|()| async { None });
+        let pieces = pause.chain(stream::iter(self.pieces.into_iter().map(Ok::<_, io::Error>)));
         let body = match self.ending {
             Ending::Clean => pieces.boxed(),
             Ending::Broken => pieces.chain(stream::iter([Err(io::Error::other("broken on purpose"))])).boxed(),
@@ -197,7 +207,7 @@ pub async fn collect(model: &dyn Model, request: ModelRequest) -> (Vec<ModelEven
     let (events, error) = collect_all(model, request).await;
     let last = events.iter().rposition(|event| matches!(event, ModelEvent::Usage(_)));
     let counts = |(place, event): &(usize, ModelEvent)| match event {
-        ModelEvent::Taken => false,
+        ModelEvent::Taken | ModelEvent::Model(_) => false,
         ModelEvent::Usage(_) => Some(*place) == last,
         ModelEvent::Reasoning(_) | ModelEvent::Text(_) | ModelEvent::Call(_) | ModelEvent::Finish(_) => true,
     };
@@ -234,6 +244,13 @@ pub fn request(input: &str) -> ModelRequest {
         parameters: None,
         prefill: None,
     }
+}
+
+/// The message without the server's address, which is another in every test.
+pub fn without_address(message: &str) -> String {
+    let Some((before, after)) = message.split_once(" at http://") else { return message.to_owned() };
+    let end = after.find(": ").into_iter().chain(after.find(' ')).min().unwrap_or(after.len());
+    format!("{before}{}", &after[end..])
 }
 
 pub fn text(text: &str) -> ModelEvent {

@@ -161,6 +161,8 @@ fn hash_run(run: &Run, standing: u64, mixer: &mut Mixer) {
         output: _,
         usage: _,
         lost: _,
+        model: _,
+        caller: _,
         started_at: _,
         takeovers: _,
         compacting,

@@ -426,7 +426,8 @@ fn judge(seen: &mut Seen, standing: &Run, event: &Event) {
 /// A run of which nothing is known but that it was asked for.
 fn accepted(run: RunNo) -> Arc<Run> {
     let range = |id: u128, length| BoxRange { id: BoxId(uuid::Uuid::from_u128(id)), length };
-    let event = Event::Accepted { origin: Origin::Turn, context: range(u128::from(run) * 2, 1), output: range(u128::from(run) * 2 + 1, 0) };
+    let (context, output) = (range(u128::from(run) * 2, 1), range(u128::from(run) * 2 + 1, 0));
+    let event = Event::Accepted { origin: Origin::Turn, context, output, caller: None };
     Arc::new(apply(None, &event).expect("every journal begins with `accepted`"))
 }
 

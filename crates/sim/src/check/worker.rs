@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 use windlass_kernel::{
-    CallNumber, Effect, Event, Failure, HeadStatus, Input, ItemId, Manifest, Moment, Opening, Phase, Progress, Reply, Report, ReportCause,
-    RequestedCall, Run, Said, Spent, TaskStatus, Timestamp, outstanding, step,
+    CallNumber, Effect, Event, Failure, FailureCause, HeadStatus, Input, ItemId, Manifest, Moment, Opening, Phase, Progress, Reply, Report,
+    ReportCause, RequestedCall, Run, Said, Spent, TaskStatus, Timestamp, outstanding, step,
 };
 
 use super::{
@@ -464,7 +464,9 @@ fn thought(config: &Config, run: RunNo, iteration: u32, attempt: u32, is_reply: 
         let retry_at = (attempt < 2).then(|| now.plus_ms(HOLD_TICKS));
         return Input::AttemptFailed(Failure {
             code: "busy".to_owned(),
+            cause: FailureCause::Other,
             message: String::new(),
+            retry_after_ms: None,
             retry_at,
             fallback: None,
             spent: Spent::default(),

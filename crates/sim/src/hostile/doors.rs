@@ -174,6 +174,7 @@ fn doors() -> Router {
         ids: Arc::new(CountedIds::default()),
         crash: CrashPoints::default(),
         settings: Settings::default(),
+        meter: Arc::new(windlass_ports::NoMeter),
         life: None,
     });
     let scopes = vec![Scope::parse("*").expect("a scope")];

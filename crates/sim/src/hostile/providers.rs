@@ -88,6 +88,7 @@ fn check((events, error): &Outcome, came: usize) {
                 calls += 1;
                 call.provider_id.len() + call.tool.len() + call.arguments.len()
             }
+            ModelEvent::Model(name) => name.len(),
             ModelEvent::Taken | ModelEvent::Usage(_) | ModelEvent::Finish(_) => 0,
         };
     }

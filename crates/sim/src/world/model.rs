@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::{FutureExt, stream};
-use windlass_kernel::{RequestedCall, Usage};
+use windlass_kernel::{FailureCause, RequestedCall, Usage};
 use windlass_ports::{Model, ModelError, ModelEvent, ModelRequest, ModelStream, Models, Retry, Views};
 
 use super::{Fact, World, node::Node, pass_ms, tools};
@@ -30,11 +30,11 @@ impl Models for SimModels {
     }
 
     fn names(&self) -> Vec<String> {
-        vec![self.default_name().to_owned()]
+        self.default_name().map(str::to_owned).into_iter().collect()
     }
 
-    fn default_name(&self) -> &str {
-        "model"
+    fn default_name(&self) -> Option<&str> {
+        Some("model")
     }
 }
 
@@ -140,5 +140,5 @@ impl SimModel {
 }
 
 fn failure(code: &str, retry: Retry) -> ModelError {
-    ModelError { code: code.into(), message: "it did not work".into(), retry }
+    ModelError { code: code.into(), cause: FailureCause::Other, message: "it did not work".into(), retry }
 }

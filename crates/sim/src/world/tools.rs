@@ -58,7 +58,7 @@ impl Executor for SimTools {
         self.node.pass().await;
         let status = if is_bad { TaskStatus::Failed } else { TaskStatus::Success };
         let wants_end = self.world.chance(1, 30);
-        ToolReport { status, result: "\"done\"".into(), after: wants_end.then_some(AfterExecution::Terminate) }
+        ToolReport { status, result: "\"done\"".into(), after: wants_end.then_some(AfterExecution::Terminate), failure: None }
     }
 }
 

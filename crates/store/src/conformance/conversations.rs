@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use windlass_kernel::{AgentKey, BoxRange, ConversationId, Failure, Input, ItemId, ItemKind, RunId, Said, Tenant};
+use windlass_kernel::{AgentKey, BoxRange, ConversationId, Failure, FailureCause, Input, ItemId, ItemKind, RunId, Said, Tenant};
 use windlass_ports::{
     ConversationChange, ConversationView, Conversed, Enqueued, InConversation, NewRun, Part, Withdrawn, conversation_agent,
 };
@@ -153,7 +153,9 @@ pub async fn a_run_that_failed_or_was_stopped_is_not_heard(store: Arc<dyn Full>)
     let talk = Talk::begin(store, &["a"]).await;
     let failure = Failure {
         code: "x".into(),
+        cause: FailureCause::Unreachable,
         message: "no".into(),
+        retry_after_ms: None,
         retry_at: None,
         fallback: None,
         spent: Default::default(),

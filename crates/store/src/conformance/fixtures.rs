@@ -6,9 +6,9 @@ use std::sync::{
 };
 
 use windlass_kernel::{
-    AfterExecution, AgentKey, BoxId, BoxRange, Budgets, CallNumber, ConversationId, EffectClass, Epoch, Event, Input, ItemId, ItemKind,
-    Manifest, Moment, NewItem, Opening, Origin, Phase, Pieces, Reply, Report, ReportCause, RequestedCall, Route, Run, RunId, TaskStatus,
-    Timestamp, ToolSpec, Transition, apply, content, step,
+    AfterExecution, AgentKey, BoxId, BoxRange, Budgets, CallNumber, CallerSpan, ConversationId, EffectClass, Epoch, Event, Input, ItemId,
+    ItemKind, Manifest, Moment, NewItem, Opening, Origin, Phase, Pieces, Reply, Report, ReportCause, RequestedCall, Route, Run, RunId,
+    SpanId, TaskStatus, Timestamp, ToolSpec, Transition, apply, content, step,
 };
 use windlass_ports::{
     Admission, Announcement, CallChange, CallClaim, CallStatus, Commit, CommitKind, Committed, Enqueued, Guard, Lineage, Loaded, Message,
@@ -16,6 +16,14 @@ use windlass_ports::{
 };
 
 use super::Full;
+
+/// The span of the request that began the runs of tests.
+const CALLER: Option<CallerSpan> = Some(CallerSpan { id: SpanId(9), sampled: true });
+
+/// Where the runs of tests come from.
+pub fn lineage() -> Lineage {
+    Lineage { trace: [7; 16], caller: CALLER, parent_step: Some("step".into()), source: Some("tests".into()), depth: 3 }
+}
 
 /// When tests begin.
 pub const START: Timestamp = Timestamp(1_700_000_000_000);
@@ -185,13 +193,14 @@ impl Kit {
             origin: Origin::Turn,
             context: BoxRange { id: context.id, length: context.items.len() as u32 },
             output: BoxRange { id: output, length: 0 },
+            caller: CALLER,
         };
         NewRun {
             run: self.run_id(),
             agent: agent.clone(),
             agent_name: None,
             dedupe: None,
-            lineage: Lineage { trace: [7; 16], parent_step: Some("step".into()), source: Some("tests".into()), depth: 3 },
+            lineage: lineage(),
             manifest: Arc::clone(&self.manifest),
             note: None,
             erase_ms: None,

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use windlass_kernel::{AgentKey, CallNumber, EndReason, Failure, HeadStatus, Input, ItemKind, Phase, Said, Spent, TaskStatus};
+use windlass_kernel::{
+    AgentKey, CallNumber, EndReason, Failure, FailureCause, HeadStatus, Input, ItemKind, Phase, Said, Spent, TaskStatus,
+};
 use windlass_ports::{Abandoned, CallStatus, Enqueued, GivenUp, MessageKind, NewMessage, NodeId};
 
 use super::{
@@ -33,7 +35,9 @@ pub async fn a_postponed_model_call_is_due(store: Arc<dyn Full>) {
     let retry_at = START.plus_ms(500);
     let failure = Failure {
         code: "busy".into(),
+        cause: FailureCause::Status(429),
         message: String::new(),
+        retry_after_ms: Some(1_500),
         retry_at: Some(retry_at),
         fallback: None,
         spent: Spent::default(),

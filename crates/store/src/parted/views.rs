@@ -5,7 +5,7 @@ use bytes::Bytes;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, ItemId, Run, RunId, Said, Tenant};
 use windlass_ports::{
     AgentSummary, BoxView, CallView, ConversationView, Edge, HeadView, InboxView, Item, JournalEntry, KeptAnswer, OpenRequest, Page, Part,
-    Passage, RequestHash, RunPage, RunScan, RunView, StoreError, Views,
+    Passage, RequestHash, RunPage, RunScan, RunView, StoreError, StoreTotals, Views,
 };
 
 use super::PartedStore;
@@ -142,5 +142,10 @@ impl Views for PartedStore {
 
     async fn edges(&self, agent: &AgentKey, page: Page) -> Result<Vec<Edge>, StoreError> {
         self.views_of_agent(agent)?.edges(agent, page).await
+    }
+
+    /// Runs that are not kept are not in the database.
+    async fn totals(&self) -> Result<StoreTotals, StoreError> {
+        self.views.totals().await
     }
 }

@@ -227,7 +227,8 @@ impl Columns {
     }
 
     pub(super) fn lineage(&self) -> Outcome<Lineage> {
-        Ok(Lineage { trace: self.bytes()?, parent_step: self.maybe_text()?, source: self.maybe_text()?, depth: self.small()? })
+        let trace = self.bytes()?;
+        Ok(Lineage { trace, caller: None, parent_step: self.maybe_text()?, source: self.maybe_text()?, depth: self.small()? })
     }
 
     pub(super) fn stretch(&self) -> Outcome<Vec<JournalRow>> {

@@ -25,6 +25,7 @@ mod requests;
 mod session;
 mod sheet;
 mod statements;
+mod totals;
 mod trouble;
 mod views;
 mod writer;
@@ -39,11 +40,11 @@ use async_trait::async_trait;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, NewItem, RunId, Tenant, Timestamp};
 use windlass_ports::{
     Abandoned, Announcement, CallClaim, ClaimedCall, Commit, Committed, ConversationChange, Conversed, Enqueued, GivenUp, Guard, Loaded,
-    LostRequest, MessageId, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, ReaderRecord, Store, StoreError, Taken, Withdrawn,
+    LostRequest, MessageId, Meter, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, ReaderRecord, Store, StoreError, Taken, Withdrawn,
     conversation_agent,
 };
 
-use crate::{StoreOptions, records::Records, rows::Reads, verbs};
+use crate::{StoreOptions, measured::Measured, records::Records, rows::Reads, verbs};
 use columns::int;
 use deltas::Deltas;
 use group::Pen;
@@ -54,7 +55,7 @@ use trouble::Trouble;
 use writer::Writer;
 
 pub use clock::DatabaseClock;
-pub use open::PostgresOpenError;
+pub use open::{PostgresOpenError, postgres_address};
 pub use views::PostgresViews;
 
 /// Connections that write for agents. Two keep the server busy while one waits for the disk; more only make groups smaller.
@@ -79,6 +80,7 @@ pub struct PostgresStore {
     records: Records,
     node: NodeId,
     clock: Arc<DatabaseClock>,
+    measured: Measured,
     options: StoreOptions,
 }
 
@@ -86,21 +88,33 @@ impl PostgresStore {
     /// Opens the database, and makes its tables if they are not there. It is refused, untouched, if a newer version wrote it.
     /// A server that is only starting is waited for.
     pub async fn open(url: &str, options: StoreOptions) -> Result<Self, PostgresOpenError> {
-        let connector = Connector::new(url)?;
+        Self::open_for(url, options, None).await
+    }
+
+    /// The same, for a server that made a token of its own, whose hash is `own_token`: it is refused while a server with another token of
+    /// its own uses the database, because a client's token would be right at one of them only.
+    pub async fn open_for(url: &str, options: StoreOptions, own_token: Option<[u8; 32]>) -> Result<Self, PostgresOpenError> {
+        let connector = Connector::new(url, own_token)?;
         let (node, clock) = open::open(&connector).await?;
         let pen = |index: usize| Pen::new(connector.clone(), int((node.0 * WRITERS as u64 + index as u64) % SLOTS));
-        let records = Records::default();
+        let (records, measured) = (Records::default(), Measured::default());
         Ok(PostgresStore {
             readers: Readers::new(&connector, READERS),
             keeper: Link::new(connector.clone()),
-            writers: (0..WRITERS).map(|index| Writer::start(pen(index), records.clone())).collect(),
+            writers: (0..WRITERS).map(|index| Writer::start(pen(index), records.clone(), measured.clone())).collect(),
             roamer: Writer::start_roaming(pen(0)),
             deltas: Deltas::start(connector.clone()),
             records,
             node,
             clock: Arc::new(clock),
+            measured,
             options,
         })
+    }
+
+    /// Reports commits to this meter from here on.
+    pub fn measure(&self, meter: Arc<dyn Meter>) {
+        self.measured.set(meter);
     }
 
     /// This start of this process: no other ever has the same.

@@ -2,10 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use tokio_postgres::Client;
+use tokio_postgres::{Client, config::Host};
 use windlass_ports::NodeId;
 
-use super::{clock::DatabaseClock, session::Connector, trouble::said};
+use super::{
+    clock::DatabaseClock,
+    session::{Connector, OWN_TOKEN_NAME},
+    trouble::said,
+};
 
 /// Migrations in order; the number of the last one is the schema's version.
 const MIGRATIONS: &[&str] = &[
@@ -19,9 +23,6 @@ const MIGRATIONS: &[&str] = &[
 
 /// The oldest server that has what our statements use.
 const VERSION_MIN: i64 = 15;
-
-/// How long a server may take to start before we give up on it.
-const START_PATIENCE: Duration = Duration::from_secs(30);
 
 /// The first lease: enough for the process to begin prolonging it.
 const FIRST_LEASE_MS: i64 = 15_000;
@@ -65,7 +66,16 @@ pub enum PostgresOpenError {
         /// What it is.
         found: String,
     },
-    /// PostgreSQL itself refused, or nobody answered.
+    /// No server answers at the address.
+    #[error("the database cannot be reached: {0}; check that PostgreSQL runs there, and store.url")]
+    Unreachable(String),
+    /// Another server made a token of its own for the same database.
+    #[error(
+        "another Windlass server uses this database, and neither has auth.tokens: each made a token of its own, so that a client's token \
+         would work at one of them only; configure the same auth.tokens for all of them"
+    )]
+    OwnTokens,
+    /// PostgreSQL itself refused.
     #[error("the database cannot be opened: {0}")]
     Postgres(String),
 }
@@ -78,8 +88,9 @@ impl From<tokio_postgres::Error> for PostgresOpenError {
 
 /// Makes a database ready for a server that begins, and gives that server its number.
 pub(super) async fn open(connector: &Connector) -> Result<(NodeId, DatabaseClock), PostgresOpenError> {
-    let mut client = connector.bare_in_time(START_PATIENCE).await?;
+    let mut client = connector.bare_at_start().await?;
     check_server(&client).await?;
+    check_own_tokens(&client).await?;
     check_version(version(&client).await?)?;
     migrate(&mut client).await?;
     begin_node(&client).await
@@ -97,6 +108,29 @@ pub(super) async fn look(connector: &Connector) -> Result<(), PostgresOpenError>
         }
         found => check_version(found),
     }
+}
+
+/// The host and the port of an address, without anything secret. `None` if the address cannot be read.
+pub fn postgres_address(url: &str) -> Option<String> {
+    let config: tokio_postgres::Config = url.parse().ok()?;
+    let ports = config.get_ports();
+    let port = |index: usize| ports.get(index).or(ports.first()).copied().unwrap_or(5432);
+    let shown = |(index, host): (usize, &Host)| match host {
+        Host::Tcp(name) if name.contains(':') => format!("[{name}]:{}", port(index)),
+        Host::Tcp(name) => format!("{name}:{}", port(index)),
+        Host::Unix(folder) => format!("{}/.s.PGSQL.{}", folder.display(), port(index)),
+    };
+    let places: Vec<String> = config.get_hosts().iter().enumerate().map(shown).collect();
+    (!places.is_empty()).then(|| places.join(", "))
+}
+
+/// Servers that made their own tokens name their connections by them. Those of one token may share the database.
+async fn check_own_tokens(client: &Client) -> Result<(), PostgresOpenError> {
+    let sql = "SELECT EXISTS (SELECT 1 FROM pg_stat_activity WHERE datname = current_database()
+               AND starts_with(application_name, $1) AND starts_with(current_setting('application_name'), $1)
+               AND application_name <> current_setting('application_name'))";
+    let is_shared: bool = client.query_one(sql, &[&OWN_TOKEN_NAME]).await?.try_get(0)?;
+    if is_shared { Err(PostgresOpenError::OwnTokens) } else { Ok(()) }
 }
 
 /// A server that does not flush keeps none of the promises: better none than that one.

@@ -74,7 +74,7 @@ async fn check_all(client: &Client) {
 async fn every_statement_finds_its_rows_by_an_index_however_large_its_tables_are() {
     let database = Server::shared().database().await;
     let store = std::sync::Arc::new(PostgresStore::open(&database.url, StoreOptions::default()).await.unwrap());
-    let client = Connector::new(&database.url).unwrap().bare().await.unwrap();
+    let client = Connector::new(&database.url, None).unwrap().bare().await.unwrap();
     check_all(&client).await;
     let full: std::sync::Arc<dyn crate::conformance::Full> = store.clone();
     let kit = Kit::new(&full);

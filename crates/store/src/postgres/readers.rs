@@ -11,13 +11,14 @@ use std::{
 
 use tokio::sync::Mutex;
 use windlass_kernel::AgentKey;
-use windlass_ports::{Loaded, StoreError};
+use windlass_ports::{Loaded, StoreError, StoreTotals};
 
 use super::{
     fetch::{Depth, fetch},
     question::{Answer, Question},
     session::{Connector, Session, UNREACHABLE_AFTER},
     sheet::{Answers, Sheet},
+    totals,
     trouble::Trouble,
 };
 use crate::{reading, rows::Outcome};
@@ -120,6 +121,11 @@ impl Readers {
         T: Send,
     {
         self.read_deep(Depth::Box, question).await
+    }
+
+    /// Numbers about the whole database.
+    pub(super) async fn totals(&self) -> Outcome<StoreTotals> {
+        self.link().ask(|session| async move { totals::totals(&session).await }).await
     }
 
     /// Reads along the parents of boxes.

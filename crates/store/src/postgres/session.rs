@@ -20,6 +20,12 @@ use super::{
 /// How long a server that cannot be reached is tried before whoever waits is told.
 pub(super) const UNREACHABLE_AFTER: Duration = Duration::from_secs(5);
 
+/// How long a server that does not answer is tried before a start fails.
+const START_UNREACHABLE_AFTER: Duration = Duration::from_secs(4);
+
+/// How long a server may take to start that answers already.
+const START_PATIENCE: Duration = Duration::from_secs(30);
+
 /// The pause after the first try that failed; it doubles, up to the longest.
 const PAUSE_FIRST: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
@@ -42,6 +48,9 @@ const SETTINGS: &str = "
     SET enable_memoize = off;
     SET jit = off;
     SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'";
+
+/// What the connections of a server are named by that made its own token: the digits of its hash follow.
+pub(super) const OWN_TOKEN_NAME: &str = "windlass own token ";
 
 /// A live connection.
 pub(super) struct Session {
@@ -73,15 +82,21 @@ pub(super) struct Connector {
 
 impl Connector {
     /// Reads an address. What it says is never repeated: there may be a password in it.
-    pub(super) fn new(url: &str) -> Result<Self, PostgresOpenError> {
+    pub(super) fn new(url: &str, own_token: Option<[u8; 32]>) -> Result<Self, PostgresOpenError> {
         let mut config: Config = url.parse().map_err(|_| PostgresOpenError::Address)?;
         if config.get_ssl_mode() == SslMode::Require {
             return Err(PostgresOpenError::Tls);
         }
         // Asking for it would cost a round trip, and we could not take it.
         config.ssl_mode(SslMode::Disable);
-        if config.get_application_name().is_none() {
-            config.application_name("windlass");
+        match own_token {
+            // A few digits of a hash tell tokens apart and give none away.
+            Some(hash) => {
+                let digits: String = hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+                config.application_name(format!("{OWN_TOKEN_NAME}{digits}"));
+            }
+            None if config.get_application_name().is_none() => drop(config.application_name("windlass")),
+            None => {}
         }
         config.connect_timeout(UNREACHABLE_AFTER);
         config.keepalives_idle(Duration::from_secs(15));
@@ -110,6 +125,29 @@ impl Connector {
                 Ok(client) => return Ok(client),
                 Err(error) if since.elapsed() > patience || !may_pass(&error) => return Err(error),
                 Err(_) => {}
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+
+    /// A connection for a server that starts. A database that answers but is not ready gets its time to start; one that does not answer
+    /// is given up in time for a message within five seconds.
+    pub(super) async fn bare_at_start(&self) -> Result<Client, PostgresOpenError> {
+        let since = Instant::now();
+        let (mut pause, mut patience) = (PAUSE_FIRST, START_UNREACHABLE_AFTER);
+        loop {
+            let error = match tokio::time::timeout(patience.saturating_sub(since.elapsed()), self.bare()).await {
+                Ok(Ok(client)) => return Ok(client),
+                Err(_) => return Err(PostgresOpenError::Unreachable("it does not answer".to_owned())),
+                Ok(Err(error)) => error,
+            };
+            let is_answer = error.code().is_some();
+            if is_answer && may_pass(&error) {
+                patience = START_PATIENCE;
+            }
+            if !may_pass(&error) || since.elapsed() + pause > patience {
+                return Err(if is_answer { error.into() } else { PostgresOpenError::Unreachable(said(&error)) });
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(PAUSE_MAX);

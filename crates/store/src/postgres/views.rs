@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, ItemId, Run, RunId, Said, Tenant};
 use windlass_ports::{
     AgentSummary, BoxView, CallView, ConversationView, Edge, HeadView, InboxView, Item, JournalEntry, KeptAnswer, OpenRequest, Page, Part,
-    Passage, RequestHash, RunPage, RunScan, RunView, StoreError, Views,
+    Passage, RequestHash, RunPage, RunScan, RunView, StoreError, StoreTotals, Views,
 };
 
 use super::{
@@ -36,7 +36,7 @@ pub struct PostgresViews {
 impl PostgresViews {
     /// Opens a database that is there, for reading. Nothing of it is changed.
     pub async fn open(url: &str) -> Result<Self, PostgresOpenError> {
-        let connector = Connector::new(url)?;
+        let connector = Connector::new(url, None)?;
         look(&connector).await?;
         Ok(PostgresViews { readers: Readers::new(&connector, 1) })
     }
@@ -137,6 +137,10 @@ macro_rules! views_over_readers {
 
             async fn edges(&self, agent: &AgentKey, page: Page) -> Result<Vec<Edge>, StoreError> {
                 self.readers.read(|rows| edges::edges(rows, agent, page)).await
+            }
+
+            async fn totals(&self) -> Result<StoreTotals, StoreError> {
+                self.readers.totals().await
             }
         }
     };

@@ -15,6 +15,7 @@ use super::{
     trouble::Trouble,
 };
 use crate::{
+    measured::Measured,
     records::Records,
     rows::{Outcome, RequestRows},
 };
@@ -49,14 +50,16 @@ pub(super) struct Writer {
 
 impl Writer {
     /// Starts a writer for verbs that know their agent. It ends when nobody can send any more and everything sent is written.
-    pub(super) fn start(mut pen: Pen, records: Records) -> Self {
+    pub(super) fn start(mut pen: Pen, records: Records, measured: Measured) -> Self {
         let (queue, mut waiting) = mpsc::channel(WAITING_MAX);
         tokio::spawn(async move {
             let mut later = VecDeque::new();
             while let Some(mut group) = next_group(&mut waiting, &mut later).await {
                 group.extend(recording(&records));
+                let started = measured.start();
                 apply_group(&mut pen, &mut group).await;
                 let answered = group.len();
+                measured.committed(answered, started);
                 group.into_iter().for_each(|member| member.answer());
                 gather(&waiting, answered).await;
             }

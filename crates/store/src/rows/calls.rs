@@ -41,8 +41,8 @@ pub struct CallRow {
 }
 
 impl CallRow {
-    /// Moves the call on. A call that is started anew has one attempt more. No hold outlives a move: its end and its key go; who held it last stays on record, unless the call
-    /// waits for somebody else.
+    /// Moves the call on. A call that the server starts again has one attempt more; claims count the others. No hold outlives a move: its
+    /// end and its key go; the last worker stays on record, unless the call waits for another one.
     pub fn move_on(&mut self, moved: CallMove) {
         self.status = moved.status;
         self.result = moved.result.or(self.result);

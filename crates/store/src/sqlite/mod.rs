@@ -15,21 +15,24 @@ mod reads;
 mod requests;
 mod signs;
 mod statements;
+mod totals;
 mod views;
 mod writer;
 mod writes;
 
-use std::path::Path;
+use std::{path::Path, sync::Arc};
 
 use async_trait::async_trait;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, NewItem, RunId, Tenant, Timestamp};
 use windlass_ports::{
     Abandoned, Announcement, CallClaim, ClaimedCall, Commit, Committed, ConversationChange, Conversed, Enqueued, GivenUp, Guard, Loaded,
-    LostRequest, MessageId, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, ReaderRecord, Store, StoreError, Taken, Withdrawn,
+    LostRequest, MessageId, Meter, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, ReaderRecord, Store, StoreError, Taken, Withdrawn,
 };
 
 use crate::{
-    StoreOptions, reading,
+    StoreOptions,
+    measured::Measured,
+    reading,
     rows::{Reads, Rows},
     verbs,
 };
@@ -51,6 +54,7 @@ pub struct SqliteStore {
     readers: Readers,
     writer: Writer,
     signs: SignsOfLife,
+    measured: Measured,
     node: NodeId,
     options: StoreOptions,
 }
@@ -65,10 +69,16 @@ impl SqliteStore {
         let failed = |error| OpenError::File { path: path.to_owned(), error };
         let (kept, index) = (manifests.clone(), opened.index.clone());
         let seat = Seat { connection: opened.writer, node: opened.node, manifests, index: opened.index, lock: opened.lock };
-        let writer = Writer::start(seat, opened.folding).map_err(failed)?;
+        let measured = Measured::default();
+        let writer = Writer::start(seat, opened.folding, measured.clone()).map_err(failed)?;
         let rows = |connection| SqliteRows::new(connection, opened.node, kept.clone(), Some(index.clone()));
         let readers = Readers::new(opened.readers.into_iter().map(rows).collect());
-        Ok(SqliteStore { readers, writer, signs: opened.signs, node: opened.node, options })
+        Ok(SqliteStore { readers, writer, signs: opened.signs, measured, node: opened.node, options })
+    }
+
+    /// Reports commits to this meter from here on.
+    pub fn measure(&self, meter: Arc<dyn Meter>) {
+        self.measured.set(meter);
     }
 
     /// This start of this process: no other ever has the same.

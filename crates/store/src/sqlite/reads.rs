@@ -110,7 +110,8 @@ pub(super) fn run(row: &Row<'_>) -> rusqlite::Result<RunRow> {
 
 /// Columns from `at` on: trace, parent step, source, depth.
 fn lineage(row: &Row<'_>, at: usize) -> rusqlite::Result<Lineage> {
-    Ok(Lineage { trace: bytes(row, at)?, parent_step: row.get(at + 1)?, source: row.get(at + 2)?, depth: small(row, at + 3)? })
+    let trace = bytes(row, at)?;
+    Ok(Lineage { trace, caller: None, parent_step: row.get(at + 1)?, source: row.get(at + 2)?, depth: small(row, at + 3)? })
 }
 
 fn message(row: &Row<'_>) -> rusqlite::Result<(MessageId, MessageRow)> {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, ItemId, Run, RunId, Said, Tenant};
 use windlass_ports::{
     AgentSummary, BoxView, CallView, ConversationView, Edge, HeadView, InboxView, Item, JournalEntry, KeptAnswer, NodeId, OpenRequest,
-    Page, Part, Passage, RequestHash, RunPage, RunScan, RunView, StoreError, Views,
+    Page, Part, Passage, RequestHash, RunPage, RunScan, RunView, StoreError, StoreTotals, Views,
 };
 
 use super::{
@@ -169,6 +169,10 @@ macro_rules! views_over_readers {
             async fn edges(&self, agent: &AgentKey, page: Page) -> Result<Vec<Edge>, StoreError> {
                 let agent = agent.clone();
                 self.readers.read(move |rows| edges::edges(rows, &agent, page)).await
+            }
+
+            async fn totals(&self) -> Result<StoreTotals, StoreError> {
+                self.readers.read(SqliteRows::totals).await
             }
         }
     };

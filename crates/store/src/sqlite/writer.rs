@@ -19,6 +19,7 @@ use super::{
     statements::{Manifests, SqliteRows},
 };
 use crate::{
+    measured::Measured,
     records::Records,
     rows::{Outcome, RequestRows},
 };
@@ -51,7 +52,7 @@ pub(super) type Written<'c> = SqliteRows<Kept<'c>>;
 
 impl Writer {
     /// Starts the thread.
-    pub(super) fn start(seat: Seat, mut folding: Folding) -> std::io::Result<Self> {
+    pub(super) fn start(seat: Seat, mut folding: Folding, measured: Measured) -> std::io::Result<Self> {
         let (queue, waiting) = mpsc::channel(WAITING_MAX);
         let wakes = Wakes::default();
         let mut gathering = Gathering::new(waiting, wakes.clone());
@@ -60,7 +61,7 @@ impl Writer {
         let thread = std::thread::Builder::new().name("windlass-writer".into()).spawn(move || {
             let Seat { connection, node, manifests, index, lock } = seat;
             let mut rows = SqliteRows::new(Kept::over(&connection), node, manifests, Some(index));
-            write_all(&mut rows, &mut folding, &mut gathering, &recorded);
+            write_all(&mut rows, &mut folding, &mut gathering, &recorded, &measured);
             drop(folding);
             drop(rows);
             drop(connection);
@@ -177,11 +178,19 @@ impl<T: Send, F: Fn(&mut Written<'_>) -> Outcome<T> + Send> Member for Request<T
     }
 }
 
-fn write_all(rows: &mut Written<'_>, folding: &mut Folding, gathering: &mut Gathering<Box<dyn Member>>, records: &Records) {
+fn write_all(
+    rows: &mut Written<'_>,
+    folding: &mut Folding,
+    gathering: &mut Gathering<Box<dyn Member>>,
+    records: &Records,
+    measured: &Measured,
+) {
     let mut group = Vec::with_capacity(GROUP_MAX);
     while gathering.begin(&mut group) {
         group.extend(recording(records));
+        let started = measured.start();
         apply_group(rows, &mut group, |group| gathering.is_joined(group));
+        measured.committed(group.len(), started);
         gathering.answered(&group);
         group.drain(..).for_each(|member| member.answer());
         rows.fold(folding);

@@ -90,6 +90,6 @@ fn last_known<R: Reads + ?Sized>(rows: &R, row: &RunRow) -> Outcome<Run> {
 fn begun<R: Reads + ?Sized>(rows: &R, row: &RunRow) -> Outcome<Run> {
     let origin = if row.kind == MessageKind::UiAction { Origin::Action } else { Origin::Turn };
     let context = BoxRange { id: row.context, length: rows.box_length(row.context)? };
-    let accepted = Event::Accepted { origin, context, output: BoxRange { id: row.output, length: 0 } };
+    let accepted = Event::Accepted { origin, context, output: BoxRange { id: row.output, length: 0 }, caller: None };
     apply(None, &accepted).ok_or_else(|| is_missing("a run's state"))
 }

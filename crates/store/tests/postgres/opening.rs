@@ -13,7 +13,7 @@ async fn servers_that_start_at_once_share_one_migration() {
     let mut nodes = [one.unwrap().node().0, two.unwrap().node().0, three.unwrap().node().0];
     nodes.sort_unstable();
     assert_eq!(nodes, [1, 2, 3]);
-    assert_eq!(count(&database, "SELECT count(*) FROM schema_version").await, 5);
+    assert_eq!(count(&database, "SELECT count(*) FROM schema_version").await, 6);
 }
 
 #[tokio::test]
@@ -22,7 +22,7 @@ async fn a_database_of_a_newer_version_is_refused_untouched() {
     drop(node(&database).await);
     database.client().await.batch_execute("INSERT INTO schema_version (version) VALUES (99)").await.unwrap();
     let refused = PostgresStore::open(&database.url, StoreOptions::default()).await;
-    assert!(matches!(refused, Err(PostgresOpenError::Newer { found: 99, known: 5 })), "{:?}", refused.err());
+    assert!(matches!(refused, Err(PostgresOpenError::Newer { found: 99, known: 6 })), "{:?}", refused.err());
     assert!(matches!(PostgresViews::open(&database.url).await, Err(PostgresOpenError::Newer { .. })));
     assert_eq!(count(&database, "SELECT count(*) FROM nodes").await, 1, "no second server was noted");
 }
@@ -34,7 +34,7 @@ async fn runs_of_a_version_without_names_are_listed() {
     let runs = runs_without_names(&store, &Kit::new(&store)).await;
     drop(store);
     let undone = "DROP INDEX heads_active; DROP INDEX runs_queued; ALTER TABLE runs DROP COLUMN agent_name; \
-                  ALTER TABLE runs DROP COLUMN unlisted; DELETE FROM schema_version WHERE version = 5";
+                  ALTER TABLE runs DROP COLUMN unlisted; DROP TABLE requests; DELETE FROM schema_version WHERE version >= 5";
     database.client().await.batch_execute(undone).await.unwrap();
     check_names_of_earlier_runs(&node(&database).await, runs).await;
 }
@@ -60,6 +60,29 @@ async fn what_is_wrong_with_an_address_is_told_without_its_password() {
         assert!(!format!("{error} {error:?}").contains("hunter2"), "{error}");
         assert_eq!(matches!(error, PostgresOpenError::Tls), url.contains("sslmode"), "{error}");
     }
+}
+
+#[tokio::test]
+async fn a_database_that_is_down_is_given_up_at_the_start() {
+    // A listener that is gone: nothing answers at its address.
+    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let url = format!("postgres://u:hunter2@{gone}/db");
+    let open = PostgresStore::open(&url, StoreOptions::default());
+    let error = tokio::time::timeout(Duration::from_secs(5), open).await.expect("within five seconds").err().unwrap();
+    assert!(matches!(error, PostgresOpenError::Unreachable(_)), "{error}");
+    assert_eq!(windlass_store::postgres_address(&url), Some(gone.to_string()));
+}
+
+#[tokio::test]
+async fn servers_share_a_database_only_with_servers_of_the_same_own_token() {
+    let database = Server::shared().database().await;
+    let open = |token: Option<u8>| PostgresStore::open_for(&database.url, StoreOptions::default(), token.map(|byte| [byte; 32]));
+    let first = open(Some(1)).await.unwrap();
+    let refused = open(Some(2)).await.err().unwrap();
+    assert!(matches!(refused, PostgresOpenError::OwnTokens), "{refused}");
+    assert!(refused.to_string().contains("auth.tokens"), "{refused}");
+    let (same, configured) = (open(Some(1)).await.unwrap(), open(None).await.unwrap());
+    drop((first, same, configured));
 }
 
 /// Every text that comes from outside, with what PostgreSQL's own text cannot hold.

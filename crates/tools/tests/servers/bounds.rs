@@ -76,11 +76,13 @@ async fn a_server_that_is_not_there_is_said_so() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
         format!("http://{}/mcp", listener.local_addr().expect("it has an address"))
     };
-    let servers = servers(vec![ServerConfig { label: "tools".into(), url: gone, ..ServerConfig::default() }], &[], Limits::default());
+    let config = ServerConfig { label: "tools".into(), url: format!("{gone}?key=secret"), ..ServerConfig::default() };
+    let servers = servers(vec![config], &[], Limits::default());
     let failed = servers.list(&acme(), &tools()).await.expect_err("nobody is there");
-    assert_eq!(failed, ServerError::Failed { label: "tools".into(), why: "it cannot be reached".into() });
+    let why = format!("it cannot be reached; its address is {gone}");
+    assert_eq!(failed, ServerError::Failed { label: "tools".into(), why: why.clone() });
+    let words = format!("the tool server \"tools\" does not answer as it should: {why}");
     let (status, why) = run(&servers, &tools(), "echo", json!({})).await;
-    let words = "the tool server \"tools\" does not answer as it should: it cannot be reached";
     assert_eq!((status, why), (TaskStatus::Failed, json!(words)));
 }
 

@@ -48,7 +48,8 @@ async fn what_a_server_repeats_of_our_secrets_is_hidden() {
     let servers = servers(vec![], &["127.0.0.1"], Limits::default());
     let declared = declare(&servers, &acme(), &server.url, &[("Authorization", TOKEN)]);
     let failed = servers.list(&acme(), &declared).await.expect_err("it is turned away");
-    assert_eq!(failed, ServerError::Failed { label: "mine".into(), why: "it answered with HTTP 401".into() });
+    let why = format!("it answered with HTTP 401; its address is {}", server.url);
+    assert_eq!(failed, ServerError::Failed { label: "mine".into(), why });
     // An answer of the protocol may repeat it too.
     server.behave(|manners| manners.authorization = None);
     let (status, why) = run(&servers, &declared, "s3cret-token", json!({})).await;

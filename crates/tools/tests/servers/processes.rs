@@ -88,9 +88,47 @@ async fn a_line_that_is_too_long_is_not_kept_and_the_call_ends_in_time() {
     servers.close().await;
 }
 
+/// Why a server that is this shell script lists no tools.
+async fn failure_of(script: &str, limits: Limits) -> String {
+    let environment = BTreeMap::from([("API_KEY".to_owned(), "s3cret".to_owned())]);
+    let command = ["sh", "-c", script].map(str::to_owned).to_vec();
+    let config = ServerConfig { label: "tools".into(), command, environment, ..ServerConfig::default() };
+    servers(vec![config], &[], limits).list(&acme(), &tools()).await.expect_err("it lists nothing").to_string()
+}
+
 #[tokio::test]
-async fn a_program_that_is_not_there_is_said_so() {
+async fn a_program_that_is_not_there_is_named() {
     let config = ServerConfig { label: "tools".into(), command: vec!["/nowhere/tool".into()], ..ServerConfig::default() };
     let failed = servers(vec![config], &[], Limits::default()).list(&acme(), &tools()).await.expect_err("it is not there");
-    assert!(failed.to_string().contains("cannot be started: No such file"), "{failed}");
+    let expected = r#"its program "/nowhere/tool" cannot be started: No such file or directory (os error 2); check its `command`"#;
+    assert!(failed.to_string().ends_with(expected), "{failed}");
+}
+
+#[tokio::test]
+async fn a_program_that_exits_is_quoted_without_its_secrets() {
+    let failed = failure_of("echo one >&2; echo \"bad key $API_KEY\" >&2; exit 3", Limits::default()).await;
+    let expected = r#"its program "sh" exited with status 3; its stderr ends with "one | bad key [hidden]""#;
+    assert!(failed.ends_with(expected), "{failed}");
+    let failed = failure_of("kill -9 $$", Limits::default()).await;
+    assert!(failed.ends_with(r#"its program "sh" was ended by signal 9"#), "{failed}");
+}
+
+#[tokio::test]
+async fn a_program_that_prints_something_else_than_json_is_quoted() {
+    let failed = failure_of("exec 0<&-; echo 'Usage: tool [options]'; echo more", Limits::default()).await;
+    let expected = r#"exited with status 0; its stdout begins with "Usage: tool [options]", which is not JSON"#;
+    assert!(failed.ends_with(expected), "{failed}");
+    let limits = Limits { connect: Duration::from_millis(500), ..Limits::default() };
+    let failed = failure_of("echo Welcome; exec sleep 100", limits).await;
+    let expected = r#"within 500ms; its program "sh" still runs; its stdout begins with "Welcome", which is not JSON"#;
+    assert!(failed.ends_with(expected), "{failed}");
+}
+
+#[tokio::test]
+async fn a_call_that_loses_its_program_says_how_it_ended() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let servers = process(folder.path(), Limits::default());
+    let (status, why) = run(&servers, &tools(), "die", json!({})).await;
+    assert_eq!(status, TaskStatus::Failed);
+    assert!(why.as_str().is_some_and(|why| why.ends_with(r#"its program "sh" exited with status 1"#)), "{why}");
 }

@@ -149,7 +149,8 @@ async fn those_who_wait_for_a_dead_server_share_its_failure() {
     });
     for waiting in waiting.collect::<Vec<_>>() {
         let failed = waiting.await.expect("it ends").expect_err("it never opens");
-        assert_eq!(failed, ServerError::Failed { label: "tools".into(), why: "it did not open a session within 500ms".into() });
+        let why = format!("it did not open a session within 500ms; its address is {}", server.url);
+        assert_eq!(failed, ServerError::Failed { label: "tools".into(), why });
     }
     assert!(began.elapsed() < Duration::from_millis(2_500), "{:?}", began.elapsed());
 }

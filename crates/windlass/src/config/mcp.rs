@@ -63,7 +63,8 @@ fn read_http(mut section: Section) -> Result<McpPlace, ConfigError> {
     if let Some(field) = section.take("env") {
         return Err(field.fail("only a server with a command has an environment"));
     }
-    let url = read_url(&section.require("url")?)?;
+    let url = section.take("url").ok_or_else(|| section.missing("url or command"))?;
+    let url = read_url(&url)?;
     let authorization = section.take("authorization");
     let mut headers = BTreeMap::new();
     for (name, field) in entries(section.take("headers"))? {

@@ -203,7 +203,12 @@ impl Section {
 
     /// The value of a key that has no default.
     pub(super) fn require(&mut self, key: &str) -> Result<Field, ConfigError> {
-        self.take(key).ok_or_else(|| ConfigError::new(&self.origin, format!("{}: {key} is missing", self.path)))
+        self.take(key).ok_or_else(|| self.missing(key))
+    }
+
+    /// An error about keys that are not there.
+    pub(super) fn missing(&self, keys: &str) -> ConfigError {
+        ConfigError::new(&self.origin, format!("{}: {keys} is missing", self.path))
     }
 
     /// Reads a key that has a default.

@@ -13,7 +13,7 @@ use super::{
     Agent, Auth, Config, Doorbell, ExternalTool, Limits, Model, Protocol, Provider, Responses, Scope, Secret, Server, Store, Token,
     TokenHash,
     error::ConfigError,
-    mcp,
+    log, mcp,
     node::Node,
     reader::{Field, Keys, Section},
 };
@@ -25,7 +25,7 @@ const DEFAULT_PREFIX: &str = "windlass";
 const LEASE_MIN: Duration = Duration::from_millis(500);
 
 const TOP: Keys = Keys {
-    known: &["server", "store", "doorbell", "auth", "models", "tools", "agents", "limits", "egress", "responses"],
+    known: &["server", "store", "doorbell", "auth", "models", "tools", "agents", "agents_open", "limits", "egress", "responses", "log"],
     later: &["plugins_dir", "plugins", "pipelines", "webhooks", "schedules", "retention"],
 };
 const SERVER: Keys = Keys { known: &["listen", "behind_proxy", "drain_s", "head", "body"], later: &[] };
@@ -69,6 +69,7 @@ const LIMITS: Keys = Keys {
         "attempts",
         "backoff",
         "model_deadline",
+        "first_byte",
         "tool_list",
     ],
     later: &[],
@@ -76,7 +77,7 @@ const LIMITS: Keys = Keys {
 
 /// Every section, by the keys it may have.
 #[cfg(test)]
-pub(super) const ALL: [&Keys; 15] = [
+pub(super) const ALL: [&Keys; 16] = [
     &TOP,
     &SERVER,
     &STORE,
@@ -91,6 +92,7 @@ pub(super) const ALL: [&Keys; 15] = [
     &AGENT,
     &BUDGETS,
     &RESPONSES,
+    &log::LOG,
     &LIMITS,
 ];
 
@@ -130,8 +132,11 @@ pub(super) fn read(root: Node) -> Result<Config, ConfigError> {
         }
         None => BTreeMap::new(),
     };
+    // Where agents are configured, another name is most likely a typing mistake.
+    let agents_open = top.read_or("agents_open", agents.is_empty(), Field::flag)?;
     let responses = section_or_default(&mut top, "responses", &RESPONSES, read_responses)?;
-    Ok(Config { server, store, doorbell, auth, models, tools, mcp, agents, limits, egress, responses })
+    let log = section_or_default(&mut top, "log", &log::LOG, log::read_log)?;
+    Ok(Config { server, store, doorbell, auth, models, tools, mcp, agents, agents_open, limits, egress, responses, log })
 }
 
 fn section_or_default<T: Default>(
@@ -150,6 +155,7 @@ pub(super) fn elements(field: Option<Field>) -> Result<Vec<Field>, ConfigError> 
 
 fn read_limits(mut section: Section) -> Result<Limits, ConfigError> {
     let default = Limits::default();
+    let model_deadline = section.read_or("model_deadline", default.model_deadline, Field::duration)?;
     Ok(Limits {
         max_turns: section.read_or("max_turns", default.max_turns, |field| field.whole(1))?,
         call_deadline: section.read_or("call_deadline", default.call_deadline, Field::duration)?,
@@ -162,7 +168,8 @@ fn read_limits(mut section: Section) -> Result<Limits, ConfigError> {
         lease: section.read_or("lease", default.lease, read_lease)?,
         attempts: section.read_or("attempts", default.attempts, |field| field.whole(1))?,
         backoff: section.read_or("backoff", default.backoff, Field::duration)?,
-        model_deadline: section.read_or("model_deadline", default.model_deadline, Field::duration)?,
+        model_deadline,
+        first_byte: section.read_or("first_byte", model_deadline, Field::duration)?,
         tool_list: section.read_or("tool_list", default.tool_list, Field::duration)?,
     })
 }

@@ -77,6 +77,7 @@ agents:
       Find it.
     tools: [echo, pay]
     budgets: { iterations: 5, calls: 20, tokens: 100000, wall_time: 2h }
+    serial: true
   plain:
 limits:
   max_turns: 7
@@ -151,9 +152,38 @@ fn a_full_file_is_read_to_the_last_key() {
             attempts: 4,
             backoff: Duration::from_millis(500),
             model_deadline: Duration::from_secs(30),
+            first_byte: Duration::from_secs(30),
             tool_list: Duration::from_secs(9),
         }
     );
+}
+
+#[test]
+fn the_limit_before_the_first_byte_is_that_of_the_whole_call_unless_it_is_set() {
+    let limit = |text: &str| good(text, &[]).limits.first_byte.as_secs();
+    assert_eq!(limit(""), 600);
+    assert_eq!(limit("limits: { model_deadline: 20m }"), 1_200);
+    assert_eq!(limit("limits: { model_deadline: 20m, first_byte: 90s }"), 90);
+}
+
+#[test]
+fn other_agents_than_the_configured_ones_are_open_only_where_none_is_or_it_is_said() {
+    assert!(good("", &[]).agents_open);
+    assert!(!good("agents: { a: {} }", &[]).agents_open);
+    assert!(good("agents: { a: {} }\nagents_open: true", &[]).agents_open);
+    assert!(!good("agents_open: false", &[]).agents_open);
+}
+
+#[test]
+fn a_postgres_address_is_shown_as_host_and_port() {
+    for (url, shown) in [
+        ("postgres://me:hunter2@db.example.com/windlass", "PostgreSQL at db.example.com:5432"),
+        ("postgres://me:hunter2@10.0.0.1:6543/windlass", "PostgreSQL at 10.0.0.1:6543"),
+        ("postgres:///windlass?host=/run/pg&port=5433", "PostgreSQL at /run/pg/.s.PGSQL.5433"),
+    ] {
+        let config = good(&format!("store: {{ url: '{url}' }}"), &[]);
+        assert_eq!(config.store.place(Path::new(".windlass")).to_string(), shown);
+    }
 }
 
 #[test]
@@ -226,9 +256,10 @@ fn a_full_file_gives_models_tools_and_agents() {
             instructions: Some("Find it.\n".into()),
             tools: vec!["echo".into(), "pay".into()],
             budgets: Budgets { iterations: 5, calls: Some(20), tokens: Some(100_000), wall_ms: Some(7_200_000) },
+            serial: true,
         }
     );
-    assert_eq!(config.agents["plain"].budgets.iterations, 7);
+    assert_eq!((config.agents["plain"].budgets.iterations, config.agents["plain"].serial), (7, false));
 }
 
 #[test]

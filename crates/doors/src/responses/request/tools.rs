@@ -26,6 +26,35 @@ pub(crate) enum Tool {
     Other,
 }
 
+/// A tool that only OpenAI's own servers run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Hosted {
+    /// Its type, such as `web_search`.
+    pub kind: String,
+    /// Where it stands in the request, such as `tools[0].type`; `None` if an item of the input brought it, as only Codex's do.
+    pub param: Option<String>,
+}
+
+/// The types of such tools. A type may also carry the date of its version.
+const HOSTED: [&str; 11] = [
+    "file_search",
+    "web_search",
+    "web_search_preview",
+    "code_interpreter",
+    "image_generation",
+    "computer_use_preview",
+    "computer_use",
+    "computer",
+    "local_shell",
+    "shell",
+    "apply_patch",
+];
+
+fn is_hosted(kind: &str) -> bool {
+    let has_date = |rest: &str| rest.starts_with('_') && rest[1..].starts_with(|c: char| c.is_ascii_digit());
+    HOSTED.iter().any(|known| kind.strip_prefix(known).is_some_and(|rest| rest.is_empty() || has_date(rest)))
+}
+
 /// A function.
 pub(crate) struct Function {
     /// What the model calls it: unique in the request.
@@ -59,6 +88,8 @@ pub(super) struct Tools {
     pub tools: Vec<Tool>,
     /// What the response repeats.
     pub echo: Vec<Value>,
+    /// Tools that only OpenAI's own servers run.
+    pub hosted: Vec<Hosted>,
     /// How calls are given back to the client, by the name the model uses. Those that are given back as they are are not in it.
     pub namespaced: BTreeMap<String, Namespaced>,
 }
@@ -83,7 +114,9 @@ impl Tools {
             let item = Object::of(item, &at)?;
             let Some(list) = item.given("tools") else { continue };
             let at = item.at("tools");
-            Tools::read(list, &at)?.tools.into_iter().for_each(|tool| self.and(tool));
+            let brought = Tools::read(list, &at)?;
+            brought.tools.into_iter().for_each(|tool| self.and(tool));
+            self.hosted.extend(brought.hosted.into_iter().map(|hosted| Hosted { param: None, ..hosted }));
             check_count(self.tools.len(), &at)?;
         }
         Ok(())
@@ -142,6 +175,9 @@ impl Tools {
                 self.tools.push(Tool::Mcp(server));
             }
             kind => {
+                if is_hosted(kind) {
+                    self.hosted.push(Hosted { kind: kind.to_owned(), param: Some(tool.at("type").to_string()) });
+                }
                 self.tools.push(single(&tool, kind, None, names)?);
                 if kind == "function" {
                     complete(&mut echo, ["description", "parameters", "strict"]);

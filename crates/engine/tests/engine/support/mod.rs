@@ -13,7 +13,8 @@ use tokio_util::sync::CancellationToken;
 use windlass_engine::{AgentSpec, ClaimRequest, CrashPoints, Engine, Enqueue, Enqueued, Parts, Roster, Settings, ToolResult};
 use windlass_kernel::{AgentKey, AgentName, Budgets, CallNumber, ItemKind, PolicyName, RunId, TaskStatus, content};
 use windlass_ports::{
-    CallStatus, CallView, Clock, Doorbell, HeadView, Item, JournalEntry, Lineage, ModelRequest, NodeId, Publisher, RunView, ToolCall,
+    CallStatus, CallView, Clock, Doorbell, HeadView, Item, JournalEntry, Lineage, Meter, ModelRequest, NoMeter, NodeId, Publisher, RunView,
+    ToolCall,
 };
 use windlass_store::{MemoryStore, StoreOptions, conformance::Full};
 
@@ -54,6 +55,7 @@ pub struct Stage {
     pub agents: BTreeMap<AgentName, AgentSpec>,
     pub bell: Option<Arc<DeafBell>>,
     pub speaker: Option<Arc<Speaker>>,
+    pub meter: Arc<dyn Meter>,
 }
 
 impl Stage {
@@ -81,6 +83,7 @@ impl Stage {
             agents: BTreeMap::new(),
             bell: None,
             speaker: None,
+            meter: Arc::new(NoMeter),
         }
     }
 
@@ -137,6 +140,7 @@ impl Stage {
             ids: self.ids.clone(),
             crash: CrashPoints::default(),
             settings: self.settings.clone(),
+            meter: self.meter.clone(),
             life: None,
         }
     }

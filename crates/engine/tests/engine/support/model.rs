@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use futures_util::{StreamExt, stream};
-use windlass_kernel::{RequestedCall, Usage};
+use windlass_kernel::{FailureCause, RequestedCall, Usage};
 use windlass_ports::{Model, ModelError, ModelEvent, ModelMessage, ModelRequest, ModelStream, Models, Retry};
 
 use super::gauge::{Gauge, Latch};
@@ -17,6 +17,12 @@ pub enum Turn {
     /// Says something, and tells what it has used so far if it does, then fails.
     BreakOff {
         told: Option<Usage>,
+        text: String,
+    },
+    /// Says something, with what a provider says about its reply.
+    SayAs {
+        upstream: &'static str,
+        usage: Usage,
         text: String,
     },
     Hang,
@@ -119,11 +125,22 @@ async fn perform(mut turn: Turn) -> Vec<Result<ModelEvent, ModelError>> {
     match turn {
         Turn::Say(text) => vec![Ok(ModelEvent::Text(text))],
         Turn::Call(calls) => calls.into_iter().enumerate().map(|(index, call)| Ok(requested(index, call))).collect(),
-        Turn::Fail(code, retry) => vec![Err(ModelError { code: code.into(), message: "it did not work".into(), retry })],
+        Turn::Fail(code, retry) => {
+            vec![Err(ModelError { code: code.into(), cause: FailureCause::Other, message: "it did not work".into(), retry })]
+        }
         Turn::BreakOff { told, text } => {
             let told = told.map(|usage| Ok(ModelEvent::Usage(usage)));
-            let error = ModelError { code: "stream_cut".into(), message: "it broke off".into(), retry: Retry::Backoff };
+            let error = ModelError {
+                code: "stream_cut".into(),
+                cause: FailureCause::BadAnswer,
+                message: "it broke off".into(),
+                retry: Retry::Backoff,
+            };
             told.into_iter().chain([Ok(ModelEvent::Text(text)), Err(error)]).collect()
+        }
+        Turn::SayAs { upstream, usage, text } => {
+            let told = [ModelEvent::Model(upstream.to_owned()), ModelEvent::Usage(usage), ModelEvent::Text(text)];
+            told.into_iter().map(Ok).collect()
         }
         Turn::Hang | Turn::Stall => std::future::pending().await,
         Turn::Panic | Turn::After(..) => panic!("the model panics because the test says so"),
@@ -168,10 +185,10 @@ impl Models for Only {
     }
 
     fn names(&self) -> Vec<String> {
-        vec![self.default_name().to_owned()]
+        self.default_name().map(str::to_owned).into_iter().collect()
     }
 
-    fn default_name(&self) -> &str {
-        "script"
+    fn default_name(&self) -> Option<&str> {
+        Some("script")
     }
 }

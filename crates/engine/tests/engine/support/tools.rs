@@ -89,9 +89,9 @@ impl Executor for Tools {
             act = *then;
         }
         let report = match act {
-            Act::Give(json) => ToolReport { status: TaskStatus::Success, result: json.into(), after: None },
-            Act::GiveAnd(json, after) => ToolReport { status: TaskStatus::Success, result: json.into(), after: Some(after) },
-            Act::Fail(json) => ToolReport { status: TaskStatus::Failed, result: json.into(), after: None },
+            Act::Give(json) => ToolReport { status: TaskStatus::Success, result: json.into(), after: None, failure: None },
+            Act::GiveAnd(json, after) => ToolReport { status: TaskStatus::Success, result: json.into(), after: Some(after), failure: None },
+            Act::Fail(json) => ToolReport { status: TaskStatus::Failed, result: json.into(), after: None, failure: None },
             Act::Hang => std::future::pending().await,
             Act::Panic | Act::After(..) => panic!("the tool panics because the test says so"),
         };

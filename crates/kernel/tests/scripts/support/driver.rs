@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use windlass_kernel::{
-    AfterExecution, BoxId, BoxRange, CallNumber, Decision, Event, Failure, Input, ItemId, ItemKind, LeftBehind, Manifest, Moment, Opening,
-    Pieces, Reply, Report, ReportCause, RequestedCall, Run, Said, Spent, TaskStatus, Timestamp, Transition, content::Reasoning, fold, step,
+    AfterExecution, BoxId, BoxRange, CallNumber, Decision, Event, Failure, FailureCause, Input, ItemId, ItemKind, LeftBehind, Manifest,
+    Moment, Opening, Pieces, Reply, Report, ReportCause, RequestedCall, Run, Said, Spent, TaskStatus, Timestamp, Transition,
+    content::Reasoning, fold, step,
 };
 
 use super::{
@@ -35,7 +36,7 @@ pub struct Driver {
 impl Driver {
     pub fn new(setup: Setup) -> Self {
         let boxed = |id: u128, length| BoxRange { id: BoxId(uuid::Uuid::from_u128(id)), length };
-        let accepted = Event::Accepted { origin: setup.origin, context: boxed(1, 2), output: boxed(2, OUTPUT_BEFORE) };
+        let accepted = Event::Accepted { origin: setup.origin, context: boxed(1, 2), output: boxed(2, OUTPUT_BEFORE), caller: None };
         let run = fold([&accepted]).expect("accepted begins a run");
         Driver {
             manifest: setup.manifest,
@@ -82,6 +83,8 @@ impl Driver {
             Asked::Failed { code, retry_ms, spent, said } => Input::AttemptFailed(Failure {
                 message: format!("{code} it was"),
                 code,
+                cause: FailureCause::Other,
+                retry_after_ms: None,
                 retry_at: retry_ms.map(|ms| self.now.plus_ms(ms)),
                 fallback: None,
                 spent,

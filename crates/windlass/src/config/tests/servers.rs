@@ -40,7 +40,7 @@ fn servers_are_read_to_the_last_key() {
 fn servers_that_cannot_be_used_are_refused_in_words() {
     for (server, expected) in [
         ("{ url: http://h }", "tools.mcp[0]: label is missing"),
-        ("{ label: a }", "tools.mcp[0]: url is missing"),
+        ("{ label: a }", "tools.mcp[0]: url or command is missing"),
         ("{ label: a, ulr: http://h }", "unknown key \"ulr\" in tools.mcp[0]; did you mean \"url\"?"),
         (
             "{ label: a, url: http://h, colour: red }",

@@ -1,0 +1,143 @@
+//! Label values, all of them from a bounded set.
+
+use std::{collections::BTreeMap, fmt::Write, sync::Arc};
+
+use prometheus_client::encoding::{EncodeLabelValue, LabelValueEncoder};
+use windlass_kernel::{EffectClass, TaskStatus};
+
+/// The names that a configuration has. Others are counted as `other`.
+#[derive(Clone, Debug, Default)]
+pub struct Configured {
+    /// The agents.
+    pub agents: Vec<String>,
+    /// The models; `*` stands for every name that is passed on.
+    pub models: Vec<String>,
+    /// The tools.
+    pub tools: Vec<String>,
+}
+
+/// Codes of failed model calls that are counted apart.
+const MODEL_CODES: &[&str] = &[
+    "answer_too_large",
+    "context_length_exceeded",
+    "context_unreadable",
+    "diverged",
+    "insufficient_quota",
+    "model_timeout",
+    "no_summary",
+    "overloaded",
+    "panicked",
+    "rate_limited",
+    "refused",
+    "stream_cut",
+    "stream_stalled",
+    "unknown_model",
+    "upstream_auth",
+    "upstream_error",
+    "upstream_garbage",
+    "upstream_unauthorized",
+    "upstream_unreachable",
+];
+
+/// Answers to HTTP requests that are counted apart.
+const HTTP_CODES: &[(u16, &str)] = &[
+    (101, "101"),
+    (200, "200"),
+    (201, "201"),
+    (202, "202"),
+    (204, "204"),
+    (400, "400"),
+    (401, "401"),
+    (403, "403"),
+    (404, "404"),
+    (405, "405"),
+    (408, "408"),
+    (409, "409"),
+    (413, "413"),
+    (415, "415"),
+    (422, "422"),
+    (424, "424"),
+    (426, "426"),
+    (429, "429"),
+    (499, "499"),
+    (500, "500"),
+    (501, "501"),
+    (502, "502"),
+    (503, "503"),
+    (504, "504"),
+];
+
+/// One label value. Copying one allocates nothing.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Label {
+    /// A word of ours.
+    Fixed(&'static str),
+    /// A name of the configuration, or a path of the router.
+    Name(Arc<str>),
+}
+
+impl Label {
+    pub const OTHER: Label = Label::Fixed("other");
+
+    pub fn as_str(&self) -> &str {
+        match self {
+            Label::Fixed(text) => text,
+            Label::Name(text) => text,
+        }
+    }
+}
+
+impl From<&'static str> for Label {
+    fn from(text: &'static str) -> Self {
+        Label::Fixed(text)
+    }
+}
+
+impl EncodeLabelValue for Label {
+    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> Result<(), std::fmt::Error> {
+        encoder.write_str(self.as_str())
+    }
+}
+
+/// The label values of configured names, made once.
+pub(super) struct Names(BTreeMap<Arc<str>, Label>);
+
+impl Names {
+    pub fn new(names: Vec<String>) -> Self {
+        let label = |name: String| {
+            let name: Arc<str> = name.into();
+            (name.clone(), Label::Name(name))
+        };
+        Names(names.into_iter().map(label).collect())
+    }
+
+    /// Every label there is.
+    pub fn all(&self) -> impl Iterator<Item = Label> {
+        self.0.values().cloned().chain([Label::OTHER])
+    }
+
+    /// The label of a name. One that is not configured is `other`.
+    pub fn label(&self, name: &str) -> Label {
+        self.0.get(name).cloned().unwrap_or(Label::OTHER)
+    }
+}
+
+pub(super) fn model_code(code: &str) -> Label {
+    MODEL_CODES.iter().find(|known| **known == code).map_or(Label::OTHER, |known| Label::Fixed(known))
+}
+
+pub(super) fn code(code: u16) -> Label {
+    HTTP_CODES.iter().find(|(known, _)| *known == code).map_or(Label::OTHER, |(_, text)| Label::Fixed(text))
+}
+
+pub(super) fn status(status: TaskStatus) -> &'static str {
+    status.as_str()
+}
+
+pub(super) fn effect(effect: EffectClass) -> &'static str {
+    match effect {
+        EffectClass::Read => "read",
+        EffectClass::Idempotent => "idempotent",
+        EffectClass::Write => "write",
+    }
+}

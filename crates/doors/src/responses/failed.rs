@@ -1,0 +1,97 @@
+//! Failed model calls as HTTP errors.
+//!
+//! A foreground request whose first model call failed before anything was produced gets an HTTP error, so that a client library raises
+//! its exception instead of handing out an empty response. The status keeps the provider's meaning where the client can act on it.
+
+use windlass_kernel::{FailureCause, Run};
+
+use super::{error::WireError, object::response_id, project::Projection};
+
+/// The code of a prompt that is longer than the model's context.
+const TOO_LONG: &str = "context_length_exceeded";
+
+/// How the last attempt of a model call failed.
+#[derive(Clone)]
+pub(super) struct Failed {
+    pub code: String,
+    pub cause: FailureCause,
+    /// The pause that the provider asked for.
+    pub retry_after_ms: Option<u64>,
+}
+
+/// The error for a run that failed with its first model call and produced nothing; `None` for every other run.
+pub(super) fn without_output(made: &Projection) -> Option<WireError> {
+    let is_empty = made.run.as_ref().is_some_and(Run::has_failed_without_output);
+    error(made).filter(|_| is_empty).map(|error| error.of_response(response_id(made.id)))
+}
+
+/// The error for a run whose model call failed, whatever the run produced before; `None` if no model call ended it.
+pub(super) fn error(made: &Projection) -> Option<WireError> {
+    let message = made.ending.as_ref()?.error_message()?;
+    let failed = made.failed.as_ref()?;
+    Some(wire_error(failed, message).tried_already())
+}
+
+fn wire_error(failed: &Failed, message: &str) -> WireError {
+    let retry_after_s = failed.retry_after_ms.map(|ms| u32::try_from(ms.div_ceil(1_000)).unwrap_or(u32::MAX));
+    let is_too_long = failed.cause == FailureCause::TooLong || failed.code == TOO_LONG;
+    match failed.cause {
+        FailureCause::TooLong | FailureCause::Status(400 | 413 | 422) if is_too_long => {
+            WireError::upstream(400, TOO_LONG, message).at("input")
+        }
+        FailureCause::Status(status @ (400 | 404 | 413 | 422)) => WireError::upstream(status, "upstream_refused", message),
+        FailureCause::Status(401 | 403) => WireError::upstream(502, "upstream_auth", message),
+        FailureCause::Status(429) => {
+            let code = if failed.code == "insufficient_quota" { "insufficient_quota" } else { "rate_limit_exceeded" };
+            WireError::upstream(429, code, message).retry_after(retry_after_s)
+        }
+        FailureCause::TimedOut | FailureCause::Status(408 | 504) => WireError::upstream(504, "upstream_timeout", message),
+        FailureCause::Status(503 | 529) => WireError::upstream(502, "server_is_overloaded", message),
+        FailureCause::Status(500..=599) => WireError::upstream(502, "upstream_error", message),
+        FailureCause::Status(_) => WireError::upstream(502, "upstream_refused", message),
+        FailureCause::Unreachable => WireError::upstream(502, "upstream_unreachable", message),
+        FailureCause::BadAnswer => WireError::upstream(502, "upstream_bad_answer", message),
+        FailureCause::Other | FailureCause::TooLong => WireError::upstream(502, "upstream_error", message),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answered(code: &str, cause: FailureCause) -> (u16, &'static str) {
+        let failed = Failed { code: code.to_owned(), cause, retry_after_ms: None };
+        let error = wire_error(&failed, "m");
+        (error.status(), error.code())
+    }
+
+    #[test]
+    fn a_status_that_the_client_can_act_on_is_kept() {
+        for status in [400, 404, 413, 422] {
+            assert_eq!(answered("refused", FailureCause::Status(status)), (status, "upstream_refused"));
+        }
+        assert_eq!(answered("context_length_exceeded", FailureCause::Status(400)), (400, "context_length_exceeded"));
+        assert_eq!(answered("context_length_exceeded", FailureCause::TooLong), (400, "context_length_exceeded"));
+        assert_eq!(answered("rate_limited", FailureCause::Status(429)), (429, "rate_limit_exceeded"));
+        assert_eq!(answered("insufficient_quota", FailureCause::Status(429)), (429, "insufficient_quota"));
+    }
+
+    #[test]
+    fn a_status_between_the_server_and_the_provider_is_a_gateway_error() {
+        for (cause, expected) in [
+            (FailureCause::Status(401), (502, "upstream_auth")),
+            (FailureCause::Status(403), (502, "upstream_auth")),
+            (FailureCause::Status(302), (502, "upstream_refused")),
+            (FailureCause::Status(402), (502, "upstream_refused")),
+            (FailureCause::Status(500), (502, "upstream_error")),
+            (FailureCause::Status(503), (502, "server_is_overloaded")),
+            (FailureCause::Status(504), (504, "upstream_timeout")),
+            (FailureCause::TimedOut, (504, "upstream_timeout")),
+            (FailureCause::Unreachable, (502, "upstream_unreachable")),
+            (FailureCause::BadAnswer, (502, "upstream_bad_answer")),
+            (FailureCause::Other, (502, "upstream_error")),
+        ] {
+            assert_eq!(answered("x", cause), expected, "{cause:?}");
+        }
+    }
+}

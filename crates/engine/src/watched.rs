@@ -1,0 +1,61 @@
+//! Model calls as operators see them: log lines about failed attempts, and metrics.
+
+use windlass_kernel::{AgentKey, Epoch, Reply, RunId, Spent, Tenant};
+use windlass_ports::{Fact, Model, ModelCalled, ModelError};
+
+use crate::{engine::Inner, gate::Place, note::Broken, tally::Tally};
+
+/// An attempt at a model call.
+pub(crate) struct Attempt {
+    pub agent: AgentKey,
+    pub run: RunId,
+    pub epoch: Epoch,
+    pub iteration: u32,
+    pub attempt: u32,
+}
+
+impl Attempt {
+    /// Counts the attempt, and logs it if it failed.
+    pub fn observe(&self, inner: &Inner, model: &str, outcome: &Result<Reply, Broken<ModelError>>, spent: &Spent, tally: &Tally) {
+        let (failure, usage) = match outcome {
+            Ok(reply) => (None, reply.usage),
+            Err(Broken::NotStarted) => return,
+            Err(Broken::Failed(error)) => (Some((error.code.as_str(), error.message.as_str())), spent.usage),
+            Err(Broken::Panicked) => (Some(("panicked", "the code that calls the model panicked")), spent.usage),
+            Err(Broken::Diverged) => (Some(("diverged", "the reply does not begin with the text that was streamed before")), spent.usage),
+        };
+        let ms = tally.started().map(|started| inner.clock.now().0.saturating_sub(started.0).max(0).unsigned_abs());
+        let (agent, code, first_token_ms) = (&self.agent.agent, failure.map(|(code, _)| code), tally.first_token_ms());
+        inner.meter.record(Fact::ModelCalled(ModelCalled { model, agent, code, ms, first_token_ms, usage }));
+        if let Some((code, reason)) = failure {
+            let Attempt { agent: AgentKey { tenant, agent }, run, epoch, iteration, attempt } = self;
+            let (epoch, node) = (epoch.0, inner.node.0);
+            tracing::warn!(%tenant, %agent, %run, epoch, node, iteration, attempt, model, code, reason, "a model call failed");
+        }
+    }
+}
+
+/// Waits for a permit to call a model of this name, and counts the call as waiting meanwhile.
+pub(crate) async fn permit(inner: &Inner, model: &dyn Model, name: &str, tenant: &Tenant) -> Place {
+    let _queued = Queued::new(inner, name);
+    inner.gates.of(model.line(), model.concurrency()).enter(tenant).await
+}
+
+/// A model call that waits for a permit of its provider, for as long as this lives.
+struct Queued<'a> {
+    inner: &'a Inner,
+    model: &'a str,
+}
+
+impl<'a> Queued<'a> {
+    fn new(inner: &'a Inner, model: &'a str) -> Self {
+        inner.meter.record(Fact::ModelQueued(model));
+        Queued { inner, model }
+    }
+}
+
+impl Drop for Queued<'_> {
+    fn drop(&mut self) {
+        self.inner.meter.record(Fact::ModelDequeued(self.model));
+    }
+}

@@ -1,0 +1,180 @@
+//! What a commit means to operators: log lines and metrics. Names, numbers and codes; never content.
+
+use windlass_kernel::{
+    AgentKey, CallKey, CallNumber, EndReason, Epoch, Event, OpenCall, ParkReason, Phase, Run, RunId, TaskStatus, Timestamp,
+};
+use windlass_ports::{Commit, EndedRun, Fact, StoreError, StoreFailure};
+
+use super::Worker;
+use crate::engine::Inner;
+
+/// What a person does about a parked call.
+const DECIDE: &str = "POST /v1/windlass/reconcile with action record, release or tell";
+
+/// What a person does about a parked run.
+const RESUME: &str = "POST /v1/windlass/reconcile with action resume";
+
+impl Worker {
+    /// Logs and counts what a commit of the active run recorded. Called before the worker takes the new state over: the calls that
+    /// were open before the commit are still known.
+    pub(super) fn observe(&self, commit: &Commit, epoch: Epoch) {
+        let observed = Observed { inner: &self.inner, agent: &self.agent, run: commit.run, epoch };
+        for event in &commit.events {
+            match event {
+                Event::Leased => observed.started(commit.now),
+                Event::LapStarted { .. } | Event::ActionStarted { .. } => {
+                    self.inner.meter.record(Fact::IterationStarted(&self.agent.agent));
+                }
+                Event::TakenOver { .. } => observed.taken_over(),
+                Event::CallParked { call } => observed.call_parked(*call, self.call(commit, *call)),
+                Event::Parked { reason } => observed.parked(*reason),
+                Event::AttemptFailed { code, fallback: Some(fallback), .. } => observed.falls_back(code, fallback),
+                Event::Reported { call, status, .. } => self.reported(&observed, commit, *call, *status),
+                Event::Ended { .. } => observed.ended(&commit.state, commit.now),
+                Event::Accepted { .. }
+                | Event::CallsTaken { .. }
+                | Event::Cut { .. }
+                | Event::Quiet
+                | Event::AttemptFailed { .. }
+                | Event::Reasoned { .. }
+                | Event::Compacting { .. }
+                | Event::Compacted { .. }
+                | Event::Replied { .. }
+                | Event::LeaseEnded { .. }
+                | Event::CallReleased { .. }
+                | Event::Unparked
+                | Event::Ignored { .. }
+                | Event::BudgetBreached { .. } => {}
+            }
+        }
+    }
+
+    /// Counts a transition that the store did not commit, and logs it if the store is the reason.
+    pub(super) fn observe_error(&self, error: &StoreError) {
+        let (meter, AgentKey { tenant, agent }) = (&self.inner.meter, &self.agent);
+        match error {
+            StoreError::Fenced => meter.record(Fact::Fenced),
+            StoreError::Unavailable(why) => {
+                meter.record(Fact::StoreFailed(StoreFailure::Unavailable));
+                tracing::error!(%tenant, %agent, node = self.inner.node.0, why, "the store does not take a commit; trying again");
+            }
+            StoreError::Corrupt(_) => meter.record(Fact::StoreFailed(StoreFailure::Corrupt)),
+        }
+    }
+
+    /// A call of the commit, made by it or open before it.
+    fn call<'a>(&'a self, commit: &'a Commit, number: CallNumber) -> Option<&'a OpenCall> {
+        let made = commit.events.iter().filter_map(|event| {
+            if let Event::Replied { calls, .. } | Event::CallsTaken { calls, .. } = event {
+                return Some(calls.as_slice());
+            }
+            if let Event::ActionStarted { call, .. } = event { Some(std::slice::from_ref(call)) } else { None }
+        });
+        let before = self.held.run().filter(|run| run.id == commit.run).map_or(&[][..], |run| run.state.calls());
+        made.flatten().chain(before).find(|open| open.call == number)
+    }
+
+    fn reported(&self, observed: &Observed<'_>, commit: &Commit, number: CallNumber, status: TaskStatus) {
+        let Some(call) = self.call(commit, number) else { return };
+        let ms = self.made_at(commit, call).map(|made| passed_ms(made, commit.now));
+        observed.inner.meter.record(Fact::CallEnded { tool: call.tool.as_str(), effect: call.effect, status, ms });
+        if status != TaskStatus::Success {
+            observed.call_failed(call, status, self.held.failure(commit.run, number));
+        }
+    }
+
+    /// When a call was made. Its deadline says so, unless the run's wall budget cut that short.
+    fn made_at(&self, commit: &Commit, call: &OpenCall) -> Option<Timestamp> {
+        let run = self.held.run().filter(|run| run.id == commit.run && run.manifest.budgets.wall_ms.is_none())?;
+        let deadline_ms = run.manifest.tool(call.tool.as_str())?.deadline_ms;
+        Some(Timestamp(call.deadline.0.saturating_sub(i64::try_from(deadline_ms).ok()?)))
+    }
+}
+
+/// A run that something happened to.
+pub(crate) struct Observed<'a> {
+    pub inner: &'a Inner,
+    pub agent: &'a AgentKey,
+    pub run: RunId,
+    pub epoch: Epoch,
+}
+
+/// Logs with the fields that every line about a run has.
+macro_rules! log_run {
+    ($level:ident, $observed:expr, $($rest:tt)+) => {{
+        let Observed { inner, agent, run, epoch } = $observed;
+        tracing::$level!(tenant = %agent.tenant, agent = %agent.agent, %run, epoch = epoch.0, node = inner.node.0, $($rest)+)
+    }};
+}
+
+impl Observed<'_> {
+    fn started(&self, now: Timestamp) {
+        let waited_ms = made_at(self.run).map(|made| passed_ms(made, now));
+        self.inner.meter.record(Fact::RunStarted { agent: self.agent, run: self.run, waited_ms });
+    }
+
+    fn taken_over(&self) {
+        self.inner.meter.record(Fact::TakenOver(&self.agent.agent));
+        log_run!(warn, self, "this server took the run over from a lost one");
+    }
+
+    fn call_parked(&self, number: CallNumber, call: Option<&OpenCall>) {
+        let tool = call.map_or("", |call| call.tool.as_str());
+        self.inner.meter.record(Fact::CallParked(tool));
+        let key = CallKey { run: self.run, call: number };
+        log_run!(warn, self, call = %key, tool, resolve = DECIDE, "a call is parked: its outcome is unknown, and it must not run twice");
+    }
+
+    fn parked(&self, reason: ParkReason) {
+        let reason = match reason {
+            ParkReason::OwnersLost => "its servers were lost one after the other",
+            ParkReason::Panicked => "a step or a tool of it panicked",
+        };
+        log_run!(warn, self, reason, resolve = RESUME, "the run is parked");
+    }
+
+    fn falls_back(&self, code: &str, fallback: &str) {
+        log_run!(warn, self, code, fallback, "the model is unavailable; the next attempt asks its fallback");
+    }
+
+    fn call_failed(&self, call: &OpenCall, status: TaskStatus, reason: Option<&str>) {
+        let key = CallKey { run: self.run, call: call.call };
+        log_run!(warn, self, call = %key, tool = call.tool.as_str(), status = status.as_str(), reason, "a tool call failed");
+    }
+
+    /// One line per run.
+    pub fn ended(&self, state: &Run, now: Timestamp) {
+        let Phase::Ended { status, reason } = &state.phase else { return };
+        let (status, ms) = (*status, state.started_at.map_or(0, |started| passed_ms(started, now)));
+        let Run { iteration: iterations, calls_used: calls, usage, .. } = *state;
+        let ended = EndedRun { agent: self.agent, run: self.run, status, reason, iterations, calls, usage, ms };
+        self.inner.meter.record(Fact::RunEnded(ended));
+        let (outcome, reason) = (status.as_str(), described(reason));
+        let (tokens_in, tokens_out) = (usage.tokens_in, usage.tokens_out);
+        log_run!(info, self, outcome, reason, iterations, calls, tokens_in, tokens_out, ms, "the run ended");
+    }
+}
+
+/// The reason with its details, which are codes.
+fn described(reason: &EndReason) -> String {
+    match reason {
+        EndReason::ModelFailed(code) => format!("{}: {code}", reason.kind()),
+        EndReason::Budget(budget) => format!("{}: {}", reason.kind(), budget.as_str()),
+        EndReason::Answered
+        | EndReason::Terminated
+        | EndReason::RequiresAction
+        | EndReason::CutShort(_)
+        | EndReason::Stopped
+        | EndReason::Abandoned => reason.kind().to_owned(),
+    }
+}
+
+fn passed_ms(from: Timestamp, to: Timestamp) -> u64 {
+    to.0.saturating_sub(from.0).max(0).unsigned_abs()
+}
+
+/// When a run was made, if its id says so.
+fn made_at(run: RunId) -> Option<Timestamp> {
+    let (seconds, nanos) = run.0.get_timestamp()?.to_unix();
+    Some(Timestamp(i64::try_from(seconds).ok()?.checked_mul(1_000)?.checked_add(i64::from(nanos / 1_000_000))?))
+}

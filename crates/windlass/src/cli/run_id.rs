@@ -1,0 +1,60 @@
+//! Runs as people name them: whole ids, the beginning of one, or `@last`.
+
+use serde_json::Value;
+
+use super::client::{CliError, Client};
+
+/// Digits of an id.
+const DIGITS: usize = 32;
+
+/// The id of the run that is meant.
+pub(crate) async fn resolve(client: &Client, text: &str) -> Result<String, CliError> {
+    if text == "@last" {
+        let newest = client.get("/v1/windlass/runs", &[("limit", "1")]).await?;
+        return id(&newest.json, 0).ok_or_else(|| CliError::Failed("there is no run yet".to_owned()));
+    }
+    let digits = text.strip_prefix("run_").unwrap_or(text).to_ascii_lowercase();
+    let is_id = !digits.is_empty() && digits.len() <= DIGITS && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if !is_id {
+        return Err(CliError::Usage(format!("{text:?} is no run; name one as run_…, by the beginning of its id, or as @last")));
+    }
+    if digits.len() == DIGITS {
+        return Ok(format!("run_{digits}"));
+    }
+    // Lists go from the newest run down: the first ones below the highest id of that beginning are those that have it.
+    let above = format!("run_{digits:f<DIGITS$}");
+    let found = client.get("/v1/windlass/runs", &[("limit", "2"), ("after", &above)]).await?;
+    let has_beginning = |id: &String| id.strip_prefix("run_").is_some_and(|id| id.starts_with(&digits));
+    match (id(&found.json, 0).filter(has_beginning), id(&found.json, 1).filter(has_beginning)) {
+        (Some(run), None) => Ok(run),
+        (Some(_), Some(_)) => Err(CliError::Failed(format!("more than one run begins with {text}; give more digits"))),
+        (None, _) => Err(CliError::Failed(format!("no run begins with {text}; `windlass ls` lists runs"))),
+    }
+}
+
+fn id(list: &Value, index: usize) -> Option<String> {
+    list["runs"][index]["run_id"].as_str().map(str::to_owned)
+}
+
+/// The shortest beginnings, of at least `MIN` digits, that tell these runs apart.
+pub(crate) fn short(ids: &[&str]) -> usize {
+    /// The digits that say at which millisecond a run was accepted.
+    const MIN: usize = 12;
+    let digits = |id: &str| id.strip_prefix("run_").unwrap_or(id).to_owned();
+    let mut sorted: Vec<String> = ids.iter().map(|id| digits(id)).collect();
+    sorted.sort_unstable();
+    let common = |pair: &[String]| pair[0].bytes().zip(pair[1].bytes()).take_while(|(a, b)| a == b).count();
+    sorted.windows(2).map(|pair| common(pair) + 1).max().unwrap_or(0).clamp(MIN, DIGITS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn beginnings_tell_runs_apart() {
+        assert_eq!(short(&[]), 12);
+        assert_eq!(short(&["run_0197f3aaaaaaaaaaaaaaaaaaaaaaaaaa"]), 12);
+        assert_eq!(short(&["run_0197f3aaaaaaaa1aaaaaaaaaaaaaaaaa", "run_0197f3aaaaaaaa2aaaaaaaaaaaaaaaaa"]), 15);
+    }
+}

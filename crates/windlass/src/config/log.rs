@@ -1,0 +1,30 @@
+//! `log`: how log lines look.
+
+use super::{
+    error::ConfigError,
+    reader::{Keys, Section},
+};
+
+pub(super) const LOG: Keys = Keys { known: &["format"], later: &[] };
+
+/// `log`: the log on stderr.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Log {
+    /// `format`: text or one JSON object a line.
+    pub format: LogFormat,
+}
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+pub(super) fn read_log(mut section: Section) -> Result<Log, ConfigError> {
+    let formats = [("text", LogFormat::Text), ("json", LogFormat::Json)];
+    Ok(Log { format: section.read_or("format", LogFormat::default(), |field| field.choice("format", &formats, &[]))? })
+}
