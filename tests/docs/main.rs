@@ -12,7 +12,7 @@
 //! | `text` | what the block before it prints: `…` stands for any text, a line with nothing else for any lines |
 //! | `sh no-run`, `ini no-run`, `nginx no-run` | only parsed, because it needs another machine, the network or a service |
 //!
-//! Lines that begin with `export ` hold for the later blocks of a page, as in one terminal. `cargo run --release --` stands for the binary under
+//! Variables that a block exports hold for the later blocks of a page, as in one terminal. `cargo run --release --` stands for the binary under
 //! test, and the default port for a free one.
 
 mod block;
