@@ -1,6 +1,6 @@
 //! One page: its folder, its server, and its blocks in their order.
 
-use std::{collections::BTreeSet, fmt::Write as _, io::Write as _, path::PathBuf};
+use std::{collections::BTreeSet, io::Write as _, path::PathBuf};
 
 use tempfile::TempDir;
 use tokio::process::Command;
@@ -52,8 +52,8 @@ struct Stage {
     database: Option<postgres::Database>,
     server: Option<Process>,
     background: Vec<Process>,
-    /// The `export` lines so far.
-    exports: String,
+    /// The exported variables so far, as a shell reads them.
+    exports: PathBuf,
     printed: Printed,
     started: usize,
     run: usize,
@@ -75,6 +75,8 @@ impl Stage {
         std::os::unix::fs::symlink(binary(), files.path().join("windlass")).expect("a link to the binary");
         // Node looks for packages above the program's own folder, and nowhere else.
         std::os::unix::fs::symlink(clients().join("node/node_modules"), folder.path().join("node_modules")).expect("a link");
+        let exports = files.path().join("exports");
+        std::fs::write(&exports, "").expect("a file for variables");
         let database = if uses_database { Some(empty_database().await) } else { None };
         Stage {
             folder,
@@ -83,7 +85,7 @@ impl Stage {
             database,
             server: None,
             background: Vec::new(),
-            exports: String::new(),
+            exports,
             printed: Printed::Nothing,
             started: 0,
             run: 0,
@@ -130,7 +132,10 @@ impl Stage {
         let script = match language {
             Language::Python => self.program(block, "python3", "py"),
             Language::JavaScript => self.program(block, "node", "mjs"),
-            Language::Shell | Language::Yaml | Language::Ini | Language::Nginx => block.text.clone(),
+            // What it exports holds for the later blocks, with the values that it has now.
+            Language::Shell | Language::Yaml | Language::Ini | Language::Nginx => {
+                format!("{}\nexport -p > {}", block.text, self.exports.display())
+            }
         };
         let command = self.shell(&script);
         let mut process = self.start(command);
@@ -140,11 +145,6 @@ impl Stage {
         let log = self.server.as_ref().map(Process::complaints).unwrap_or_default();
         let is_good = ended.is_some_and(|status| status.success());
         assert!(is_good, "{} {outcome}:\n{}\nit printed:\n{printed}{complaints}\nthe server's log:\n{log}", block.place(), block.text);
-        if language == Language::Shell {
-            for line in block.text.lines().filter(|line| line.starts_with("export ")) {
-                let _ = writeln!(self.exports, "{line}");
-            }
-        }
         self.printed = Printed::Text(printed);
         self.run += 1;
     }
@@ -245,7 +245,7 @@ impl Stage {
 
     fn shell(&self, script: &str) -> Command {
         let mut command = self.command("bash");
-        command.args(["-euo", "pipefail", "-c"]).arg(format!("{}{}", self.here(&self.exports), self.here(script)));
+        command.args(["-euo", "pipefail", "-c"]).arg(format!(". {}\n{}", self.exports.display(), self.here(script)));
         command
     }
 
