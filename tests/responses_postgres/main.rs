@@ -35,6 +35,8 @@ mod laps;
 mod left_calls;
 #[path = "../responses/limits.rs"]
 mod limits;
+#[path = "../responses/lists.rs"]
+mod lists;
 #[path = "../responses/providers.rs"]
 mod providers;
 #[path = "../responses/put_back.rs"]

@@ -1,6 +1,10 @@
 //! What `windlass dev` prints: how to talk to the server, what it has, and a line when a run starts or ends.
 
-use std::{fmt::Write as _, io::Write as _, sync::Arc};
+use std::{
+    fmt::Write as _,
+    io::Write as _,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use windlass_doors::Metrics;
 use windlass_kernel::{ServerSource, Tenant, ToolServer};
@@ -15,8 +19,30 @@ use crate::{
 /// Prints where the server is and how to talk to it. MCP servers are asked in the background: each gets its line once it answered.
 pub(crate) fn print(ready: &Ready<'_>) {
     show(&text(ready));
+    LINES.lock().unwrap_or_else(PoisonError::into_inner).open();
     for server in &ready.config.mcp {
         tokio::spawn(show_server(ready.servers.clone(), server.label.clone()));
+    }
+}
+
+/// Lines about runs. The engine works before the server has its address, and its lines come below the banner all the same.
+static LINES: Mutex<Lines> = Mutex::new(Lines { waiting: Some(String::new()) });
+
+struct Lines {
+    /// What waits for the banner; `None` once that is printed.
+    waiting: Option<String>,
+}
+
+impl Lines {
+    fn open(&mut self) {
+        show(&self.waiting.take().unwrap_or_default());
+    }
+
+    fn print(&mut self, line: &str) {
+        match &mut self.waiting {
+            Some(waiting) => waiting.push_str(line),
+            None => show(line),
+        }
     }
 }
 
@@ -43,7 +69,7 @@ struct Printer(Arc<Metrics>);
 impl Meter for Printer {
     fn record(&self, fact: Fact<'_>) {
         if let Some(line) = line(&fact) {
-            show(&line);
+            LINES.lock().unwrap_or_else(PoisonError::into_inner).print(&line);
         }
         self.0.record(fact);
     }
