@@ -178,6 +178,7 @@ impl World {
     pub async fn reconcile(&mut self, run: &str, call: &str, action: &str) {
         let mut body = json!({ "run_id": run, "tool_call_id": call, "action": action });
         if action == "record" {
+            body["status"] = "success".into();
             body["result"] = json!({ "found": "in the books" });
         }
         self.decide(&body, &format!("{call} {action}")).await;

@@ -200,6 +200,7 @@ impl Client {
         for call in open.iter().filter(|call| call["progress"] == "parked") {
             let mut body = json!({ "run_id": run, "tool_call_id": call["tool_call_id"], "action": self.wish });
             if self.wish == "record" {
+                body["status"] = json!("success");
                 body["result"] = json!("written");
             }
             let Some(answer) = self.server.try_post("/v1/windlass/reconcile", body).await else { return false };

@@ -95,7 +95,7 @@ impl Engine {
         mark: RetryMark,
     ) -> Result<Option<(RunId, JoinGuard)>, EngineError> {
         let readers = &self.inner().readers;
-        let _ = readers.loaded.subscribe().wait_for(|loaded| *loaded).await;
+        self.ready().await;
         let lost = lock(&readers.lost).find(tenant, hash, Instant::now());
         for LostRequest { request, lost_at } in lost {
             if let Some(joined) = self.join(request, JoinRule::ServerLost(lost_at)).await? {
@@ -111,6 +111,11 @@ impl Engine {
             }
         }
         Ok(None)
+    }
+
+    /// Waits until requests can be served.
+    pub async fn ready(&self) {
+        let _ = self.inner().readers.loaded.subscribe().wait_for(|loaded| *loaded).await;
     }
 
     /// Whether requests can be served: the open requests of lost servers are known.

@@ -247,7 +247,7 @@ fn an_error_names_its_line() {
         assert_eq!(at, line, "{yaml}\n{message}");
     }
     let error = Scripted::from_yaml("offline", "laps:\n  - usage: { on: 1 }\n").unwrap_err();
-    assert_eq!(error.to_string(), "line 2 of the script: unknown field `on`, expected one of in, out, cached, reasoning");
+    assert_eq!(error.to_string(), "line 2 of the script: unknown field `on`, expected one of in, out, cached, cache_written, reasoning");
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! The server: configuration in, everything wired together, until somebody says stop.
 
-use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
+use std::{net::SocketAddr, path::Path, pin::pin, sync::Arc, time::Duration};
 
 use anyhow::Context;
 use tokio::{
@@ -90,17 +90,22 @@ pub(crate) async fn serve(
     let state = DoorState::new(engine.clone(), tokens, limits, Arc::new(seal)).with_responses(responses);
     let state = state.with_metrics(metrics).behind_proxy(config.server.behind_proxy);
     let router = windlass_doors::router(state);
-    // Whoever is told that it serves may end it in the same moment.
+    // A process that reads that the server serves may end it in the same moment.
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     // Only the command line needs it: a folder that cannot be written is no reason not to serve.
     if let Err(error) = cli::write_server_file(data, address) {
         tracing::warn!(%error, folder = %data.display(), "server.json cannot be written; `windlass ls` needs --server");
     }
+    let stopped = Arc::new(tokio::sync::Notify::new());
+    let is_stopped = stopped.clone();
+    let mut server = pin!(connections::serve(listener, router, config.server.head, async move { is_stopped.notified().await }));
+    // Until it is ready, `/healthz` says so.
+    tokio::select! {
+        () = &mut server => {}
+        () = engine.ready() => {}
+    }
     tracing::info!(%address, store = %place, model = %config.models[0].name, "serving");
     ready(&Ready { address, place: &place, config: &config, own_token: own_token.as_deref(), servers: &servers });
-    let stopped = Arc::new(tokio::sync::Notify::new());
-    let told = stopped.clone();
-    let server = connections::serve(listener, router, config.server.head, async move { told.notified().await });
     tokio::select! {
         () = server => {}
         () = async {

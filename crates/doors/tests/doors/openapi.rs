@@ -39,8 +39,9 @@ fn spelled(folder: &Path, routes: &mut Routes) {
             continue;
         }
         let text = fs::read_to_string(&path).unwrap();
-        for rest in text.split(".route(").skip(1) {
-            let (route, handlers) = rest.trim_start().strip_prefix('"').and_then(|rest| rest.split_once('"')).expect("a route is a text");
+        let routed = text.split(".route(").skip(1).filter_map(|rest| rest.trim_start().strip_prefix('"'));
+        for rest in routed {
+            let (route, handlers) = rest.split_once('"').expect("a text has an end");
             let handlers = within_parentheses(handlers);
             let methods = METHODS.iter().filter(|method| handlers.contains(&format!("{method}("))).map(|method| (*method).to_owned());
             routes.entry(route.replace("{*", "{")).or_default().extend(methods);

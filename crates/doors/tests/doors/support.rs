@@ -211,6 +211,7 @@ impl World {
     }
 
     pub async fn send(&self, request: Request<Body>) -> Answer {
+        self.engine.ready().await;
         let response = self.router.clone().oneshot(request).await.unwrap();
         let (parts, body) = response.into_parts();
         let bytes = body.collect().await.unwrap().to_bytes();

@@ -61,7 +61,7 @@ pub fn door_requests(bytes: &[u8]) -> bool {
         return false;
     }
     run(async {
-        let router = doors();
+        let router = doors().await;
         let mut is_taken = false;
         for part in bytes.split(|byte| *byte == BETWEEN).take(REQUESTS_MAX) {
             let Some(request) = request(part) else { continue };
@@ -157,7 +157,7 @@ fn roster() -> Roster {
     Roster::new(agents, BTreeMap::from([(ToolName::from("echo"), tool)]), Vec::new())
 }
 
-fn doors() -> Router {
+async fn doors() -> Router {
     let store = Arc::new(MemoryStore::new(StoreOptions { publish: false }));
     let model = Entry { name: "offline".into(), upstream: None, context: None, model: Arc::new(Scripted::by_words("offline")) };
     let engine = Engine::start(Parts {
@@ -177,6 +177,7 @@ fn doors() -> Router {
         meter: Arc::new(windlass_ports::NoMeter),
         life: None,
     });
+    engine.ready().await;
     let scopes = vec![Scope::parse("*").expect("a scope")];
     let all = Token { hash: Sha256::digest(b"all").into(), tenant: "t".into(), scopes, name: "all".into(), standard_status: None };
     let seal = Seal::from_hex(&"5e".repeat(32)).expect("a key");

@@ -69,9 +69,9 @@ deal! { Store {
         self.servers[owner].announce(words).await
     }
 
-    // A server keeps its own records until its next commit.
+    // A server keeps its records until its own next commit, and a case does not know which of the two makes the next one.
     fn record_reader(&self, record: ReaderRecord) {
-        self.next().record_reader(record);
+        self.servers.iter().for_each(|server| server.record_reader(record.clone()));
     }
 
     async fn flush_readers(&self) -> Result<(), StoreError> {

@@ -78,6 +78,8 @@ async fn servers_share_a_database_only_with_servers_of_the_same_own_token() {
     let database = Server::shared().database().await;
     let open = |token: Option<u8>| PostgresStore::open_for(&database.url, StoreOptions::default(), token.map(|byte| [byte; 32]));
     let first = open(Some(1)).await.unwrap();
+    // Its connections name the token. A server that runs has one for its heartbeats.
+    first.beat(first.node(), 10_000).await.unwrap();
     let refused = open(Some(2)).await.err().unwrap();
     assert!(matches!(refused, PostgresOpenError::OwnTokens), "{refused}");
     assert!(refused.to_string().contains("auth.tokens"), "{refused}");

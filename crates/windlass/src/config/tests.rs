@@ -124,7 +124,10 @@ fn a_full_file_is_read_to_the_last_key() {
         }
     );
     assert_eq!((config.auth.tokens[1].hash, config.auth.tokens[1].tenant.as_str()), (secret, "acme"));
-    assert_eq!(scopes.join(" "), "agents:read agents:write agents:stop tools:echo tools:* responses runs:read approvals:answer admin");
+    assert_eq!(
+        scopes.join(" "),
+        "agents:read agents:write agents:stop tools:echo tools:* responses runs:read approvals:answer metrics admin"
+    );
     let seconds = Duration::from_secs;
     assert_eq!(
         config.responses,
