@@ -253,7 +253,7 @@ async fn another_model_of_the_name_stands_in_for_one_that_cannot_be_had() {
         let fallbacks: Vec<&Value> = failed.iter().map(|event| &event["fallback"]).collect();
         assert_eq!(fallbacks, [&Value::Null, &json!("m#2")], "the journal says who stood in");
         until("the log says so", || async {
-            server.log().lines().any(|line| line.contains("stands in") && line.contains("m#2")).then_some(())
+            server.log().lines().any(|line| line.contains("asks its fallback") && line.contains("m#2")).then_some(())
         })
         .await;
     })
