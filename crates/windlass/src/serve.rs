@@ -1,6 +1,6 @@
 //! The server: configuration in, everything wired together, until somebody says stop.
 
-use std::{net::SocketAddr, path::Path, pin::pin, sync::Arc, time::Duration};
+use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use anyhow::Context;
 use tokio::{
@@ -80,14 +80,8 @@ pub(crate) async fn serve(
         meter: observe(metrics.clone()),
         life: None,
     });
-    let responses = ResponsesSettings {
-        standard_status: config.responses.standard_status,
-        erase_ms: millis(config.responses.erase),
-        heartbeat_ms: millis(config.responses.heartbeat),
-        socket_ms: millis(config.responses.socket_limit),
-    };
     let limits = DoorLimits { body_bytes_max: config.limits.body_bytes, body_ms_max: millis(config.server.body) };
-    let state = DoorState::new(engine.clone(), tokens, limits, Arc::new(seal)).with_responses(responses);
+    let state = DoorState::new(engine.clone(), tokens, limits, Arc::new(seal)).with_responses(responses(&config));
     let state = state.with_metrics(metrics).behind_proxy(config.server.behind_proxy);
     let router = windlass_doors::router(state);
     // A process that reads that the server serves may end it in the same moment.
@@ -98,16 +92,17 @@ pub(crate) async fn serve(
     }
     let stopped = Arc::new(tokio::sync::Notify::new());
     let is_stopped = stopped.clone();
-    let mut server = pin!(connections::serve(listener, router, config.server.head, async move { is_stopped.notified().await }));
-    // Until it is ready, `/healthz` says so.
-    tokio::select! {
-        () = &mut server => {}
-        () = engine.ready() => {}
-    }
-    tracing::info!(%address, store = %place, model = %config.models[0].name, "serving");
-    ready(&Ready { address, place: &place, config: &config, own_token: own_token.as_deref(), servers: &servers });
+    let server = connections::serve(listener, router, config.server.head, async move { is_stopped.notified().await });
+    let announced = async {
+        // Until then `/healthz` says that the server is starting.
+        engine.ready().await;
+        tracing::info!(%address, store = %place, model = %config.models[0].name, "serving");
+        ready(&Ready { address, place: &place, config: &config, own_token: own_token.as_deref(), servers: &servers });
+        std::future::pending::<()>().await;
+    };
     tokio::select! {
         () = server => {}
+        () = announced => {}
         () = async {
             tokio::select! {
                 _ = terminate.recv() => {}
@@ -121,6 +116,15 @@ pub(crate) async fn serve(
     }
     tracing::info!("stopped");
     Ok(())
+}
+
+fn responses(config: &Config) -> ResponsesSettings {
+    ResponsesSettings {
+        standard_status: config.responses.standard_status,
+        erase_ms: millis(config.responses.erase),
+        heartbeat_ms: millis(config.responses.heartbeat),
+        socket_ms: millis(config.responses.socket_limit),
+    }
 }
 
 /// Metrics whose labels are the names of the configuration. The tools of MCP servers are named by the servers: they are `other`.
