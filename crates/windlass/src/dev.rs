@@ -7,7 +7,7 @@ use std::{
 };
 
 use windlass_doors::Metrics;
-use windlass_kernel::{ServerSource, Tenant, ToolServer};
+use windlass_kernel::{AgentKey, RunId, ServerSource, Tenant, ToolServer};
 use windlass_ports::{EndedRun, Fact, Meter, ToolServers};
 use windlass_tools::Servers;
 
@@ -79,10 +79,10 @@ fn line(fact: &Fact<'_>) -> Option<String> {
     match fact {
         Fact::RunsResumed(1) => Some("  runs   1 resumed\n".to_owned()),
         Fact::RunsResumed(runs) => Some(format!("  runs   {runs} resumed\n")),
-        Fact::RunStarted { agent, run, .. } => Some(format!("{run} {} started\n", agent.agent)),
+        Fact::RunStarted { agent, run, .. } => Some(format!("{run} {} started\n", name_of(agent, *run))),
         Fact::RunEnded(EndedRun { agent, run, status, reason, iterations, calls, usage, ms }) => Some(format!(
             "{run} {} {} ({}): iterations {iterations}, calls {calls}, tokens {}+{}, {ms} ms\n",
-            agent.agent,
+            name_of(agent, *run),
             status.as_str(),
             reason.kind(),
             usage.tokens_in,
@@ -100,6 +100,12 @@ fn line(fact: &Fact<'_>) -> Option<String> {
         | Fact::StoreFailed(_)
         | Fact::Swept => None,
     }
+}
+
+/// The agent's name; a run without a named agent has its own id there, which the line shows already.
+fn name_of(agent: &AgentKey, run: RunId) -> &str {
+    let name = agent.agent.as_str();
+    if name == run.to_string() { "-" } else { name }
 }
 
 fn text(ready: &Ready<'_>) -> String {
