@@ -138,7 +138,7 @@ impl Readers {
         is_unread
     }
 
-    /// A request's client closed its connection at `at`: until `until` a repetition that is marked as one may join.
+    /// A request's client closed its connection: until `until` a repetition that is marked as a retry may join.
     pub fn keep_left(&self, request: OpenRequest, until: Instant) {
         lock(&self.left).push_back((until, request));
     }
