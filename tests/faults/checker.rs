@@ -126,7 +126,9 @@ impl<'a> History<'a> {
             }
         };
         let told = &self.run["task_status"];
-        must(self.run["status"] == "ended" && told == "success", format!("it is {} with {told}", self.run["status"]));
+        let failures: Vec<&Value> = self.events("attempt_failed").collect();
+        let why = || format!("it is {} with {told} for {}, after {failures:?}", self.run["status"], self.run["end_reason"]);
+        must(self.run["status"] == "ended" && told == "success", why());
         let numbers: Vec<u64> = self.journal.iter().filter_map(|entry| entry["number"].as_u64()).collect();
         must(numbers.iter().copied().eq(0..numbers.len() as u64), format!("the journal is not dense: {numbers:?}"));
         let epochs = self.epochs();
