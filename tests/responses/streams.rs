@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use windlass_tests::{Made, Mode, Next, Server, Told, in_every_mode, responses::Grammar};
+use windlass_tests::{Made, Mode, Next, Server, Store, Told, in_every_mode, responses::Grammar};
 
 use crate::stage::{ask, ask_with, function, mcp, scripted, scripted_with, with};
 
@@ -261,7 +261,13 @@ async fn whoever_follows_from_the_beginning_costs_the_store_no_reads() {
     let answer =
         server.request(reqwest::Method::POST, "/v1/responses").bearer_auth(server.token()).json(&streamed).send().await.expect("an answer");
     let told = answer.text().await.expect("a whole stream");
-    assert_eq!((told.contains("response.completed"), asked(&server)), (true, 0), "{told}");
+    // Where servers share a store, a notification without news makes the reader ask whether another server has the run by now. That
+    // happens when it has read the words before their notification; a reader that reads the run back asks for every commit.
+    let asked_max = match Store::of_this_program() {
+        Store::Sqlite => 0,
+        Store::Postgres => 2,
+    };
+    assert!(told.contains("response.completed") && asked(&server) <= asked_max, "{} questions: {told}", asked(&server));
     server.get(&format!("/v1/responses/{}", made["id"].as_str().expect("an id"))).await.ok();
     assert_ne!(asked(&server), 0, "whoever comes later reads it from there");
 }
