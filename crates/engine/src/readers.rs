@@ -143,6 +143,11 @@ impl Readers {
         lock(&self.left).push_back((until, request));
     }
 
+    /// Whether the list of requests whose client left has this one. For requests of lost servers, which may be read more than once.
+    pub fn has_left(&self, request: &OpenRequest) -> bool {
+        lock(&self.left).iter().any(|(_, left)| left.run == request.run)
+    }
+
     /// A request has a reader again: it is neither lost nor left any more.
     pub fn forget(&self, request: &OpenRequest) {
         lock(&self.left).retain(|(_, left)| left.run != request.run);

@@ -180,6 +180,7 @@ pub(crate) async fn load(inner: &Inner) -> Result<(), StoreError> {
     for request in lost {
         match request.request.left_at {
             None => lock(&inner.readers.lost).insert(request, until),
+            Some(_) if inner.readers.has_left(&request.request) => {}
             Some(_) => inner.readers.keep_left(request.request, until),
         }
     }
