@@ -4,7 +4,9 @@ use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use uuid::Uuid;
 use windlass_engine::{CrashPoints, Engine, Enqueue, Parts, Roster, Settings};
-use windlass_kernel::{AfterExecution, AgentKey, Budgets, EffectClass, ItemKind, PolicyName, Route, RunId, Timestamp, ToolSpec, content};
+use windlass_kernel::{
+    AfterExecution, AgentKey, Budgets, EffectClass, ItemKind, PolicyName, Route, RunId, Tenant, Timestamp, ToolSpec, content,
+};
 use windlass_ports::{Clock, Executor, Ids, Lineage, Model, Models, NodeId, Store, Views};
 use windlass_store::{PostgresStore, SqliteStore, StoreOptions};
 
@@ -32,15 +34,15 @@ impl Ids for RealIds {
 struct OneModel(Arc<dyn Model>);
 
 impl Models for OneModel {
-    fn resolve(&self, _name: &str) -> Option<Arc<dyn Model>> {
+    fn resolve(&self, _: &Tenant, _name: &str) -> Option<Arc<dyn Model>> {
         Some(self.0.clone())
     }
 
-    fn names(&self) -> Vec<String> {
-        self.default_name().map(str::to_owned).into_iter().collect()
+    fn names(&self, tenant: &Tenant) -> Vec<String> {
+        self.default_name(tenant).map(str::to_owned).into_iter().collect()
     }
 
-    fn default_name(&self) -> Option<&str> {
+    fn default_name(&self, _: &Tenant) -> Option<&str> {
         Some("bench")
     }
 }
@@ -90,6 +92,7 @@ fn start(
         tools: vec!["job".into()],
         budgets: Budgets { iterations, calls: None, tokens: None, wall_ms: None },
         serial: false,
+        tenants: windlass_ports::Tenants::All,
     };
     Engine::start(Parts {
         node,

@@ -17,7 +17,7 @@ use tokio::{
 use windlass_tests::{PATIENCE, Server, ServerBuilder, clients};
 
 /// The token that clients speak with, which the harness configures.
-pub const TOKEN: &str = "test-token";
+pub const TOKEN: &str = "test-token-of-22-characters";
 
 /// A text of many pieces. Every word is another, so that a piece that is missing or doubled shows.
 pub fn story() -> String {

@@ -134,12 +134,16 @@ tools:
 fn dev_takes_the_models_and_tokens_that_are_configured() {
     let folder = TempDir::new().expect("a folder");
     let config = "models: [ { name: mine, provider: openai-chat, base_url: 'http://127.0.0.1:1/v1' } ]
-auth: { tokens: [ { token: a-secret-of-mine, scopes: ['*'] } ] }";
+auth: { tokens: [ { token: a-secret-of-mine-token-of-22-characters, scopes: ['*'] } ] }";
     std::fs::write(folder.path().join("windlass.yaml"), config).expect("a configuration");
     let dev = Dev::start(folder.path());
     assert_eq!(dev.value("model"), "mine (http://127.0.0.1:1/v1)");
     assert_eq!(dev.value("token"), "one of those configured in auth.tokens");
-    assert!(dev.printed.contains("Bearer $WINDLASS_TOKEN") && !dev.printed.contains("a-secret-of-mine"), "{}", dev.printed);
+    assert!(
+        dev.printed.contains("Bearer $WINDLASS_TOKEN") && !dev.printed.contains("a-secret-of-mine-token-of-22-characters"),
+        "{}",
+        dev.printed
+    );
 }
 
 #[test]

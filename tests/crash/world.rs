@@ -309,7 +309,7 @@ async fn read(base: String, agent: String, seen: Arc<Mutex<Vec<SseEvent>>>) {
     let client = reqwest::Client::builder().no_proxy().build().expect("a client");
     loop {
         let last = seen.lock().expect("nobody panics with it").last().map(|event: &SseEvent| event.id.clone());
-        let mut request = client.get(format!("{base}/v1/agents/{agent}/events?from=start")).bearer_auth("test-token");
+        let mut request = client.get(format!("{base}/v1/agents/{agent}/events?from=start")).bearer_auth("test-token-of-22-characters");
         if let Some(last) = last {
             request = request.header("last-event-id", last);
         }

@@ -98,7 +98,7 @@ impl Roads {
     /// Asks once. `None` if nobody answered, or the answer was that it cannot be said now.
     pub async fn once(&self, method: &Method, path: &str, body: Option<&Value>, key: Option<&str>) -> Option<Answer> {
         let base = self.any()?;
-        let mut request = self.client.request(method.clone(), format!("{base}{path}")).bearer_auth("test-token");
+        let mut request = self.client.request(method.clone(), format!("{base}{path}")).bearer_auth("test-token-of-22-characters");
         if let Some(body) = body {
             request = request.json(body);
         }
@@ -148,7 +148,8 @@ impl Roads {
         let began = Instant::now();
         loop {
             if let Some(base) = self.any() {
-                let request = self.client.get(format!("{base}/v1/agents/{agent}/events?from=start")).bearer_auth("test-token");
+                let request =
+                    self.client.get(format!("{base}/v1/agents/{agent}/events?from=start")).bearer_auth("test-token-of-22-characters");
                 if let Ok(response) = request.timeout(ROAD_PATIENCE).send().await
                     && response.status() == 200
                 {

@@ -140,7 +140,10 @@ async fn c_022_messages_carry_the_trace_and_the_step_that_asked() {
 async fn names_with_dots_are_one_word_of_a_subject() {
     let nats = NatsServer::start().await;
     let listener = nats.listen().await;
-    let config = format!("{CONFIG}{}auth: {{ tokens: [ {{ token: test-token, tenant: acme.eu, scopes: ['*'] }} ] }}\n", nats.config());
+    let config = format!(
+        "{CONFIG}{}auth: {{ tokens: [ {{ token: test-token-of-22-characters, tenant: acme.eu, scopes: ['*'] }} ] }}\n",
+        nats.config()
+    );
     let server = ServerBuilder::new(&config).start().await;
     let run = server.enqueue("a.b", "call dotted.tool").await;
     let call = server.claim("dotted.tool").await;

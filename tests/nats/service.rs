@@ -22,7 +22,9 @@ async fn service(nats: &NatsServer, server: &Server, tool: &'static str, worker:
     let (client, base) = (reqwest::Client::builder().no_proxy().build().expect("a client"), server.base().to_owned());
     tokio::spawn(async move {
         while let Some(_command) = commands.next().await {
-            let post = |path: String, body: Value| client.post(format!("{base}{path}")).bearer_auth("test-token").json(&body).send();
+            let post = |path: String, body: Value| {
+                client.post(format!("{base}{path}")).bearer_auth("test-token-of-22-characters").json(&body).send()
+            };
             let claim = json!({ "worker": worker, "max": 10, "lease_s": 60 });
             let Ok(answer) = post(format!("/v1/tools/{tool}/claim"), claim).await else { return };
             let answer: Value = serde_json::from_slice(&answer.bytes().await.unwrap_or_default()).unwrap_or_default();

@@ -175,7 +175,7 @@ async fn a_046_unknown_fields_items_and_tools_are_tolerated() {
 async fn who_is_not_known_or_may_not_is_told_so() {
     let config = "
 models: [ { name: m, provider: scripted } ]
-auth: { tokens: [ { token: test-token, scopes: ['*'] }, { token: narrow, scopes: ['runs:read'] } ] }
+auth: { tokens: [ { token: test-token-of-22-characters, scopes: ['*'] }, { token: narrow-token-of-22-characters, scopes: ['runs:read'] } ] }
 ";
     let server = ServerBuilder::new(config).start().await;
     let made = server.respond(Mode::Plain, ask("hi")).await;
@@ -189,7 +189,8 @@ auth: { tokens: [ { token: test-token, scopes: ['*'] }, { token: narrow, scopes:
         (Method::GET, "/v1/models".to_owned()),
     ];
     for (method, path) in paths {
-        for (token, status, code) in [("wrong", 401, "invalid_api_key"), ("narrow", 403, "insufficient_permissions")] {
+        for (token, status, code) in [("wrong", 401, "invalid_api_key"), ("narrow-token-of-22-characters", 403, "insufficient_permissions")]
+        {
             let request = server.request(method.clone(), &path).bearer_auth(token).json(&ask("hi"));
             let answer = server.send(request).await;
             check_refusal(&answer);

@@ -62,14 +62,18 @@ async fn the_header_counts_before_the_token_and_the_token_before_the_configurati
     let auth = "
 auth:
   tokens:
-    - { token: test-token, scopes: ['*'] }
-    - { token: closed, scopes: ['*'], status: standard }
-    - { token: open, scopes: ['*'], status: hybrid }
+    - { token: test-token-of-22-characters, scopes: ['*'] }
+    - { token: closed-token-of-22-characters, scopes: ['*'], status: standard }
+    - { token: open-token-of-22-characters, scopes: ['*'], status: hybrid }
 ";
     for (everybody, of_none) in [("hybrid", "requires_action"), ("standard", "completed")] {
         let more = format!("responses: {{ status: {everybody} }}{auth}");
         let (mut server, _model, _tools) = theatre_with(vec![Scene::Call(vec![("mine", json!({}))])], &more).await;
-        for (token, status) in [("test-token", of_none), ("closed", "completed"), ("open", "requires_action")] {
+        for (token, status) in [
+            ("test-token-of-22-characters", of_none),
+            ("closed-token-of-22-characters", "completed"),
+            ("open-token-of-22-characters", "requires_action"),
+        ] {
             server = server.with_token(token);
             let body = ask_with("go", &[mcp(), function("mine")]);
             let made = server.respond(Mode::Plain, body.clone()).await;

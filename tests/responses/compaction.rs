@@ -10,7 +10,7 @@ use windlass_tests::{
 use crate::stage::{after, ask, ask_with, function, mcp, offered, on_stage, theatre, theatre_with, told, with};
 
 const PATH: &str = "/v1/responses/compact";
-const TWO_TENANTS: &str = "auth: { tokens: [ { token: test-token, scopes: ['*'] }, { token: other, tenant: other, scopes: ['*'] } ] }\n";
+const TWO_TENANTS: &str = "auth: { tokens: [ { token: test-token-of-22-characters, scopes: ['*'] }, { token: other-token-of-22-characters, tenant: other, scopes: ['*'] } ] }\n";
 
 fn say(text: &str) -> Value {
     json!({ "type": "message", "role": "user", "content": text })
@@ -333,13 +333,14 @@ async fn nobody_reads_or_makes_a_summary_but_its_tenant() {
     for item in &broken {
         check(&server, item).await;
     }
-    let server = server.with_token("other");
+    let server = server.with_token("other-token-of-22-characters");
     check(&server, &item).await;
     assert_eq!(model.asked().len(), asked, "nobody was asked");
-    let server = server.with_token("test-token");
+    let server = server.with_token("test-token-of-22-characters");
     server.respond(Mode::Plain, with(ask("-"), json!({ "input": [item.clone(), say("on")] }))).await;
     // Nor does it open without its key.
     if Store::of_this_program() == Store::Sqlite {
+        server.database().batch("DELETE FROM seal_canary");
         let server = server.restart(&[("WINDLASS_SEAL_KEY", &"ab".repeat(32))]).await;
         check(&server, &json!({ "type": "compaction", "encrypted_content": item["encrypted_content"] })).await;
     }

@@ -286,11 +286,11 @@ async fn nobody_speaks_to_a_conversations_agent_behind_its_back() {
 
 #[tokio::test]
 async fn a_conversation_of_somebody_else_is_unknown() {
-    let auth = "\nauth: { tokens: [ { token: test-token, scopes: ['*'] }, { token: other, tenant: other, scopes: ['*'] } ] }\n";
+    let auth = "\nauth: { tokens: [ { token: test-token-of-22-characters, scopes: ['*'] }, { token: other-token-of-22-characters, tenant: other, scopes: ['*'] } ] }\n";
     let (server, _tools) = crate::stage::scripted_with(ECHOES, auth).await;
     let id = begin(&server, json!({ "items": [says("secret")] })).await;
     let item = items(&server, &id).await[0]["id"].as_str().expect("an id").to_owned();
-    let server = server.with_token("other");
+    let server = server.with_token("other-token-of-22-characters");
     let mine = begin(&server, json!({})).await;
     for (method, path) in [
         (Method::GET, format!("/v1/conversations/{id}")),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use windlass_tests::{FakeModel, McpServer, Mode, Scene, ServerBuilder, in_every_mode};
 
-use crate::stage::{ask, ask_with, fate, mcp, scripted, theatre, theatre_with, told, with};
+use crate::stage::{ask, ask_with, declared, fate, mcp, scripted, theatre, theatre_with, told, with};
 
 fn echo(text: &str) -> (&'static str, Value) {
     ("echo", json!({ "text": text }))
@@ -172,7 +172,7 @@ async fn a_036_a_stream_that_is_cut_again_and_again_fails_the_response() {
 async fn a_036_a_tool_server_that_is_down_refuses_the_request_before_it_begins() {
     let (server, _tools) = scripted("laps: [ { text: never } ]").await;
     in_every_mode(async |mode| {
-        let down = json!({ "type": "mcp", "server_label": "gone", "server_url": "http://127.0.0.1:9/mcp" });
+        let down = json!({ "type": "mcp", "server_label": "gone", "server_url": "http://127.0.0.1:9/mcp", "require_approval": "never" });
         let answer = server.refusal(mode, ask_with("go", &[down])).await;
         assert_eq!((answer.status, answer.body["error"]["type"].as_str()), (424, Some("external_connector_error")), "{}", answer.body);
         assert!(answer.body["error"]["param"].as_str().is_some_and(|param| param.starts_with("tools[0]")), "{}", answer.body);
@@ -223,6 +223,33 @@ async fn a_038_a_tools_error_is_logged_once_with_tool_and_call_and_without_its_c
     assert_eq!(lines.len(), 1, "one line of {call}:\n{log}");
     assert!(["WARN", "a tool call failed", "fail", "tenant", "run_", "epoch"].iter().all(|word| lines[0].contains(word)), "{}", lines[0]);
     assert!(!log.contains("it did not work"), "{log}");
+}
+
+#[tokio::test]
+async fn tm_24_what_a_server_says_about_a_failed_call_is_not_logged() {
+    // A server that answers calls with an error of the protocol, in words that are content.
+    let script = r#"
+answer() { printf '{"jsonrpc":"2.0","id":%s,%s}\n' "$id" "$1"; }
+while read -r line; do
+  id=$(printf '%s' "$line" | sed -n 's/.*"id":\([0-9]*\).*/\1/p')
+  case "$line" in
+    *'"initialize"'*) answer '"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"sh","version":"1"}}' ;;
+    *'"tools/list"'*) answer '"result":{"tools":[{"name":"look","inputSchema":{"type":"object"}}]}' ;;
+    *'"tools/call"'*) answer '"error":{"code":-32000,"message":"the patient is called s3cret"}' ;;
+  esac
+done
+"#;
+    let model = FakeModel::start(vec![Scene::Call(vec![("look", json!({ "for": "s3cret" }))]), Scene::Say("never mind")]).await;
+    let tools = json!({ "mcp": [{ "label": "tools", "command": ["sh", "-c", script] }] });
+    let server = ServerBuilder::new(&format!("{}tools: {tools}\n", model.config().replace("name: fake", "name: m"))).start().await;
+    let made = server.respond(Mode::Streamed, ask_with("go", &[mcp()])).await;
+    assert!(made.items("mcp_call")[0].to_string().contains("the patient is called s3cret"), "it is told to model and client");
+    let log = server.log();
+    let line = log.lines().find(|line| line.contains("a tool call failed")).expect("it is logged");
+    for word in ["WARN", "tool=\"look\"", "server=\"tools\"", "class=\"server_failed\"", "bytes=", "run_", "call_"] {
+        assert!(line.contains(word), "{word}: {line}");
+    }
+    assert!(!log.contains("s3cret"), "{log}");
 }
 
 #[tokio::test]
@@ -287,7 +314,7 @@ async fn five_responses_to_one_server_open_one_session() {
     assert_eq!((tools.sessions(), tools.starts("sleep_ms").len()), (1, 5));
     // A server that the request brings along is pooled by its address and what it is shown.
     let other = McpServer::start().await;
-    let declared = |token: &str| json!({ "type": "mcp", "server_label": "other", "server_url": other.url, "authorization": token });
+    let declared = |token: &str| with(declared("other", &other), json!({ "authorization": token }));
     for token in ["one", "one", "one", "one", "one", "two"] {
         let made = server.respond(Mode::Streamed, ask_with("go", &[declared(token)])).await;
         assert_eq!(made.text(), "done");
@@ -302,7 +329,7 @@ async fn a_private_address_of_a_request_is_refused_unless_it_is_allowed() {
     let config = "models: [ { name: m, provider: scripted } ]";
     let server = ServerBuilder::new(config).start().await;
     for url in [other.url.as_str(), "http://169.254.169.254/latest", "http://10.0.0.1/mcp", "http://localhost:1/mcp"] {
-        let declared = json!({ "type": "mcp", "server_label": "other", "server_url": url });
+        let declared = json!({ "type": "mcp", "server_label": "other", "server_url": url, "require_approval": "never" });
         let answer = server.refusal(Mode::Plain, ask_with("go", &[declared])).await;
         assert_eq!(answer.status, 400, "{url}: {}", answer.body);
         assert_eq!(answer.code(), "server_url_refused", "{url}: {}", answer.body);

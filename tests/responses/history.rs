@@ -103,7 +103,7 @@ async fn items_of_stored_responses_can_be_referred_to() {
 async fn what_cannot_be_referred_to_is_refused() {
     let config = "
 models: [ { name: m, provider: scripted } ]
-auth: { tokens: [ { token: test-token, scopes: ['*'] }, { token: other, tenant: other, scopes: ['*'] } ] }
+auth: { tokens: [ { token: test-token-of-22-characters, scopes: ['*'] }, { token: other-token-of-22-characters, tenant: other, scopes: ['*'] } ] }
 ";
     let server = windlass_tests::ServerBuilder::new(config).start().await;
     let stored = server.respond(Mode::Plain, ask("hi")).await;
@@ -120,7 +120,7 @@ auth: { tokens: [ { token: test-token, scopes: ['*'] }, { token: other, tenant: 
         assert!(id.is_empty() || answer.code() == "previous_response_not_found", "{}", answer.body);
     }
     // Somebody else's is not there at all.
-    let server = server.with_token("other");
+    let server = server.with_token("other-token-of-22-characters");
     let foreign = server.refusal(Mode::Plain, with(ask("on"), json!({ "previous_response_id": stored.id() }))).await;
     assert_eq!(foreign.code(), "previous_response_not_found");
     let foreign = server.refusal(Mode::Plain, json!({ "model": "m", "input": [{ "id": item(&stored) }] })).await;
@@ -136,7 +136,7 @@ auth: { tokens: [ { token: test-token, scopes: ['*'] }, { token: other, tenant: 
         let answer = server.send(server.request(method.clone(), &path)).await;
         assert_eq!((answer.status, answer.code()), (404, "not_found"), "{method} {path}: {}", answer.body);
     }
-    let server = server.with_token("test-token");
+    let server = server.with_token("test-token-of-22-characters");
     assert_eq!(server.response(stored.id()).await, stored.object, "and it is as it was");
 }
 

@@ -148,7 +148,7 @@ async fn hardly_reads(server: &Server, what: &str, body: &str) -> tokio::task::J
     socket.set_recv_buffer_size(4096).expect("a small window");
     let address = server.base().trim_start_matches("http://").parse().expect("an address");
     let mut socket = socket.connect(address).await.expect("a connection");
-    let head = format!("{what} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\n", server.token());
+    let head = format!("{what} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {}\r\n", server.token());
     let request = format!("{head}content-length: {}\r\n\r\n{body}", body.len());
     socket.write_all(request.as_bytes()).await.expect("a request");
     tokio::spawn(async move {

@@ -8,6 +8,7 @@ mod compaction;
 mod contract;
 mod conversations;
 mod custom_tools;
+mod declared;
 mod durable;
 mod errors;
 mod history;

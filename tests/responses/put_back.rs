@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use windlass_tests::{Dialect, FakeModel, Made, McpServer, Mode, Scene, Server, ServerBuilder, Speech};
 
-use crate::stage::{after, ask_with, function, mcp, output, theatre, told, with};
+use crate::stage::{after, ask_with, declared, function, mcp, output, theatre, told, with};
 
 fn echo(text: &str) -> (&'static str, Value) {
     ("echo", json!({ "text": text }))
@@ -188,7 +188,7 @@ async fn calls_of_two_servers_come_back_under_the_names_that_the_model_knows() {
         Scene::Say("done"),
     ];
     let (server, model, _tools) = theatre(scenes).await;
-    let second = json!({ "type": "mcp", "server_label": "second", "server_url": other.url, "require_approval": "never" });
+    let second = declared("second", &other);
     let tools = [mcp(), second, function("mine")];
     let made = server.respond(Mode::Streamed, ask_with("go", &tools)).await;
     let labels: Vec<(Value, Value)> =

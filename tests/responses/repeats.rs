@@ -12,7 +12,7 @@ const FIRST: (&str, &str) = ("x-stainless-retry-count", "0");
 /// A server whose model hangs once and then answers, and another token of the same tenant.
 async fn server(scenes: Vec<Scene>, env: &[(&str, &str)]) -> (Server, FakeModel) {
     let model = FakeModel::start(scenes).await;
-    let tokens = "auth: { tokens: [ { token: test-token, scopes: ['*'] }, { token: another-token, scopes: ['*'] } ] }\n";
+    let tokens = "auth: { tokens: [ { token: test-token-of-22-characters, scopes: ['*'] }, { token: another-token-of-22-characters, scopes: ['*'] } ] }\n";
     let mut builder = ServerBuilder::new(&(model.config().replace("name: fake", "name: m") + tokens));
     for (name, value) in env {
         builder = builder.env(name, value);
@@ -30,7 +30,7 @@ type Sent = JoinHandle<Option<Value>>;
 fn send(server: &Server, body: &Value, headers: &[(&str, &str)]) -> Sent {
     let mut request = server.request(reqwest::Method::POST, "/v1/responses").json(body);
     if !headers.iter().any(|(name, _)| *name == "authorization") {
-        request = request.bearer_auth("test-token");
+        request = request.bearer_auth("test-token-of-22-characters");
     }
     for (name, value) in headers {
         request = request.header(*name, *value);
@@ -79,7 +79,7 @@ async fn another_body_another_token_or_a_new_key_starts_a_run_of_its_own() {
     drop(first);
     let others = [
         answer(&server, &ask("go on"), &[MARKED]).await,
-        answer(&server, &ask("go"), &[MARKED, ("authorization", "Bearer another-token")]).await,
+        answer(&server, &ask("go"), &[MARKED, ("authorization", "Bearer another-token-of-22-characters")]).await,
         answer(&server, &ask("go"), &[MARKED, ("idempotency-key", "new")]).await,
         answer(&server, &with(ask("go"), json!({ "metadata": { "a": "b" } })), &[MARKED]).await,
     ];

@@ -324,8 +324,22 @@ async fn a_frame_that_is_too_long_is_refused_and_one_that_is_much_too_long_ends_
 }
 
 #[tokio::test]
+async fn tm_14_a_socket_needs_a_token_that_is_still_accepted() {
+    let (server, _tools) = scripted_with("laps: [ { text: fine } ]", "").await;
+    let mut socket = server.socket().await;
+    assert_eq!(socket.respond(ask("go")).await.text(), "fine");
+    let path = server.folder().join("windlass.yaml");
+    let config = std::fs::read_to_string(&path).expect("the configuration");
+    std::fs::write(&path, config.replace(server.token(), "fresh-token-of-22-characters")).expect("it can be written");
+    server.signal(rustix::process::Signal::HUP);
+    until("the tokens are reloaded", || async { server.log().contains("auth.tokens was reloaded").then_some(()) }).await;
+    let refused = socket.refusal(ask("go")).await;
+    assert_eq!((refused.status, refused.code()), (401, "invalid_api_key"), "{}", refused.body);
+}
+
+#[tokio::test]
 async fn only_who_may_ask_opens_a_socket() {
-    let auth = "auth: { tokens: [ { token: test-token, scopes: ['*'] }, { token: worker, scopes: ['tools:look_up'] } ] }";
+    let auth = "auth: { tokens: [ { token: test-token-of-22-characters, scopes: ['*'] }, { token: worker-token-of-22-characters, scopes: ['tools:look_up'] } ] }";
     let (server, _tools) = scripted_with("laps: [ { text: fine } ]", auth).await;
     let status = |opened: Result<Socket, tungstenite::Error>| match opened {
         Err(tungstenite::Error::Http(answer)) => {
@@ -337,7 +351,10 @@ async fn only_who_may_ask_opens_a_socket() {
     };
     assert_eq!(status(server.try_socket(&[]).await).0, 101);
     assert_eq!(status(server.try_socket(&[("authorization", "Bearer nobody")]).await), (401, "invalid_api_key".to_owned()));
-    assert_eq!(status(server.try_socket(&[("authorization", "Bearer worker")]).await), (403, "insufficient_permissions".to_owned()));
+    assert_eq!(
+        status(server.try_socket(&[("authorization", "Bearer worker-token-of-22-characters")]).await),
+        (403, "insufficient_permissions".to_owned())
+    );
     assert_eq!(status(server.try_socket(&[("sec-websocket-version", "7")]).await), (400, "invalid_upgrade".to_owned()));
     let plain = server.get("/v1/responses").await;
     assert_eq!((plain.status, plain.code()), (405, "method_not_allowed"), "{}", plain.body);

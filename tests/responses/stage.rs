@@ -69,6 +69,11 @@ pub fn mcp() -> Value {
     json!({ "type": "mcp", "server_label": "tools", "require_approval": "never" })
 }
 
+/// The tools of an MCP server that the request brings along.
+pub fn declared(label: &str, server: &McpServer) -> Value {
+    json!({ "type": "mcp", "server_label": label, "server_url": server.url, "require_approval": "never" })
+}
+
 /// A function of the client's.
 pub fn function(name: &str) -> Value {
     json!({ "type": "function", "name": name, "description": format!("does {name}"), "parameters": { "type": "object" }, "strict": false })

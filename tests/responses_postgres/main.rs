@@ -17,6 +17,8 @@ mod contract;
 mod conversations;
 #[path = "../responses/custom_tools.rs"]
 mod custom_tools;
+#[path = "../responses/declared.rs"]
+mod declared;
 #[path = "../responses/durable.rs"]
 mod durable;
 #[path = "../responses/errors.rs"]

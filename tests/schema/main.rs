@@ -40,7 +40,7 @@ async fn whatever_is_sent_the_answer_is_as_described_and_never_a_fault() {
     let report = server.folder().join("report.json");
     let mut run = python(&server);
     run.args(["-m", "schemathesis.cli", "run"]).arg(&document).args(["--url", server.base(), "--report-json-path"]).arg(&report);
-    run.args(["--header", "Authorization: Bearer test-token", "--seed", SEED, "--max-examples", EXAMPLES]);
+    run.args(["--header", "Authorization: Bearer test-token-of-22-characters", "--seed", SEED, "--max-examples", EXAMPLES]);
     run.args(["--phases", "coverage,fuzzing,stateful", "--exclude-operation-id", ENDLESS, "--exclude-checks", UNCHECKED]);
     run.args(["--request-timeout", "120", "--suppress-health-check", "all", "--output-truncate", "false", "--warnings", "off"]);
     if std::env::var_os("WINDLASS_LONG").is_some() {

@@ -18,7 +18,7 @@ pub use address::Address;
 pub use clients::clients;
 pub use database::{Database, Place, Row, Store, bytes, hex};
 pub use fake_model::{Dialect, FakeModel, Scene, Speech};
-pub use mcp::{McpManners, McpServer, McpStart};
+pub use mcp::{McpManners, McpServer, McpStart, QUERY};
 pub use nats::{Listener, Message, NatsServer};
 pub use proxy::Proxy;
 pub use responses::{Asked, EventStream, Made, Mode, Next, Told, in_every_mode};

@@ -11,7 +11,7 @@ use std::{
 use axum::{
     Router,
     body::Body,
-    extract::{DefaultBodyLimit, State},
+    extract::{DefaultBodyLimit, RawQuery, State},
     http::{HeaderMap, StatusCode},
     response::{IntoResponse, Response},
     routing::post,
@@ -111,6 +111,9 @@ impl Desk {
     }
 }
 
+/// What the query of the address stands under among the headers.
+pub const QUERY: &str = ":query";
+
 /// The server. It listens until it is dropped.
 pub struct McpServer {
     desk: Arc<Desk>,
@@ -186,7 +189,7 @@ impl McpServer {
         self.desk.book().cancelled
     }
 
-    /// What came in this header so far.
+    /// What came in this header so far, or in the query of the address: [`QUERY`].
     pub fn seen(&self, header: &str) -> Vec<String> {
         self.desk.book().seen.get(header).into_iter().flatten().cloned().collect()
     }
@@ -256,8 +259,16 @@ fn at_the_door(desk: &Desk, manners: &McpManners, headers: &HeaderMap) -> Option
     None
 }
 
-async fn ask(State(desk): State<Arc<Desk>>, headers: HeaderMap, axum::Json(message): axum::Json<Value>) -> Response {
+async fn ask(
+    State(desk): State<Arc<Desk>>,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+    axum::Json(message): axum::Json<Value>,
+) -> Response {
     let manners = desk.manners();
+    if let Some(query) = query {
+        desk.book().seen.entry(QUERY.to_owned()).or_default().insert(query);
+    }
     if let Some(turned_away) = at_the_door(&desk, &manners, &headers) {
         return turned_away;
     }

@@ -49,15 +49,38 @@ impl Server {
         })
     }
 
+    /// A server of one's own that takes connections over TCP with TLS alone, and the file of its certificate, which names 127.0.0.1.
+    pub fn start_with_tls() -> (Server, PathBuf) {
+        let mut made = PathBuf::new();
+        let server = Server::prepared(|folder, data| {
+            let (key, certificate) = (data.join("server.key"), folder.join("server.crt"));
+            let mut openssl = as_owner(Path::new("openssl"));
+            openssl.args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1"]);
+            openssl.args(["-addext", "subjectAltName=IP:127.0.0.1", "-keyout"]).arg(&key).arg("-out").arg(&certificate);
+            run(&mut openssl);
+            let rules = "local all all trust\nhostssl all all 127.0.0.1/32 trust\n";
+            std::fs::write(data.join("pg_hba.conf"), rules).unwrap();
+            made.clone_from(&certificate);
+            format!("ssl = on\nssl_cert_file = '{}'\nssl_key_file = 'server.key'\n", certificate.display())
+        });
+        (server, made)
+    }
+
     /// A server of one's own, for tests that break it.
     pub fn start() -> Server {
+        Server::prepared(|_, _| String::new())
+    }
+
+    /// A server with more configuration, which is given for its folder and the folder of its data.
+    fn prepared(more: impl FnOnce(&Path, &Path) -> String) -> Server {
         let folder = tempfile::Builder::new().prefix("windlass-postgres-").tempdir().unwrap().keep();
         let data = folder.join("data");
         own(&folder);
         run(program("initdb").args(["-A", "trust", "-U", "windlass", "-E", "UTF8", "--locale=C", "--no-sync", "-D"]).arg(&data));
         let address = Address::new();
         let sockets = folder.display();
-        let configuration = format!("{CONFIGURATION}\nport = {}\nunix_socket_directories = '{sockets}'\n", address.port());
+        let more = more(&folder, &data);
+        let configuration = format!("{CONFIGURATION}\nport = {}\nunix_socket_directories = '{sockets}'\n{more}", address.port());
         let file = data.join("postgresql.conf");
         let whole = std::fs::read_to_string(&file).unwrap() + &configuration;
         std::fs::write(&file, whole).unwrap();
@@ -100,7 +123,9 @@ impl Server {
     /// A connection, and a name that nobody has. What earlier tests left on a server that stays is cleared away.
     async fn admin(&self) -> (Client, String) {
         static LAST: AtomicU64 = AtomicU64::new(0);
-        let admin = connect(&format!("{}/postgres", self.base)).await;
+        // A server of our own is reached over its socket, which asks for no encryption.
+        let url = if self.watchdog.is_some() { self.socket("postgres") } else { format!("{}/postgres", self.base) };
+        let admin = connect(&url).await;
         if self.watchdog.is_none() {
             let left = std::mem::take(&mut *LEFT.lock().unwrap());
             for drop in left {
@@ -111,9 +136,13 @@ impl Server {
     }
 
     fn named(&self, name: &str, drop: String) -> Database {
+        Database { url: format!("{}/{name}", self.base), socket: self.socket(name), drop }
+    }
+
+    /// The address of a database over the server's unix socket.
+    fn socket(&self, name: &str) -> String {
         let folder = self.folder.display().to_string().replace('/', "%2F");
-        let socket = format!("postgres://windlass@{folder}:{}/{name}", self.address.port());
-        Database { url: format!("{}/{name}", self.base), socket, drop }
+        format!("postgres://windlass@{folder}:{}/{name}", self.address.port())
     }
 }
 
@@ -172,7 +201,11 @@ fn own(folder: &Path) {
 
 /// A program of the server, run as somebody whom it does not refuse.
 fn program(name: &str) -> Command {
-    let path = find(name);
+    as_owner(&find(name))
+}
+
+/// A program, run as the user that owns the server's files.
+fn as_owner(path: &Path) -> Command {
     if !is_root() {
         return Command::new(path);
     }

@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use crate::{Database, PATIENCE, Place, SseStream, address::Address, until};
 
 /// The token the harness configures, which may do everything for the tenant `default`.
-pub const TOKEN: &str = "test-token";
+pub const TOKEN: &str = "test-token-of-22-characters";
 
 /// The binary, built once per test program.
 pub fn binary() -> &'static Path {
@@ -62,7 +62,7 @@ pub struct ServerBuilder {
 }
 
 impl ServerBuilder {
-    /// A server in a new folder with this configuration, to which tokens are added if it has none, `agents_open`, and a store if this
+    /// A server in a new folder with this configuration; one whose store is elsewhere has the seal key of all of them; to which tokens are added if it has none, `agents_open`, and a store if this
     /// program's tests have another than a server has by itself.
     pub fn new(config: &str) -> Self {
         let folder = Arc::new(TempDir::new().expect("a folder for the server"));
@@ -134,6 +134,7 @@ impl ServerBuilder {
             .current_dir(self.folder.path())
             .env_remove("WINDLASS_CRASH_AT")
             .env("WINDLASS_LOG", "info")
+            .envs(self.config.contains("store:").then(|| ("WINDLASS_SEAL_KEY", "5e".repeat(32))))
             .envs(self.place.env())
             .envs(self.env.iter().map(|(name, value)| (name.as_str(), value.as_str())))
             .stdin(Stdio::null())

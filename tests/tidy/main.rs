@@ -1,7 +1,9 @@
 //! Rules of the repository that no compiler checks.
 
+mod dependencies;
 mod layout;
 mod requirements;
+mod threats;
 
 use std::{
     fs,

@@ -32,7 +32,7 @@ fn tests_by_requirement() -> BTreeMap<String, BTreeSet<String>> {
 }
 
 /// The names of functions that are run as tests: those that an attribute above them says so of.
-fn tests_in(text: &str) -> Vec<&str> {
+pub(crate) fn tests_in(text: &str) -> Vec<&str> {
     let mut names = Vec::new();
     let mut is_test = false;
     for line in text.lines() {

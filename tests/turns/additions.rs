@@ -15,9 +15,9 @@ agents:
   short: { tools: [echo], budgets: { iterations: 2 } }
 auth:
   tokens:
-    - { token: test-token, scopes: ['*'] }
-    - { token: service, scopes: ['tools:*'] }
-    - { token: other-service, scopes: ['tools:*'] }
+    - { token: test-token-of-22-characters, scopes: ['*'] }
+    - { token: service-token-of-22-characters, scopes: ['tools:*'] }
+    - { token: other-service-token-of-22-characters, scopes: ['tools:*'] }
 limits: { sweep_interval: 50ms, attempts: 3, backoff: 10ms }
 ";
 
@@ -74,19 +74,19 @@ async fn v_002_only_the_token_that_claimed_a_call_reports_on_it() {
         server.send(server.request(Method::POST, path).bearer_auth(token).json(&body))
     };
     let claim = || json!({ "worker": "w", "max": 1, "lease_s": 60 });
-    let claimed = send("service", "/v1/tools/write/claim", claim()).await.ok();
+    let claimed = send("service-token-of-22-characters", "/v1/tools/write/claim", claim()).await.ok();
     let call = &claimed["calls"][0];
     let report = || json!({ "agent_turn_id": run, "tool_call_id": call["tool_call_id"], "status": "success", "result": 1 });
     let held = json!({ "worker": "w", "calls": [{ "agent_turn_id": run, "tool_call_id": call["tool_call_id"] }] });
     let before = server.snapshot();
-    for token in ["other-service", "test-token"] {
+    for token in ["other-service-token-of-22-characters", "test-token-of-22-characters"] {
         let refused = send(token, "/v1/agents/a/report", report()).await;
         assert_eq!((refused.status, refused.code()), (403, "not_the_claimant"), "{token}: {}", refused.body);
         let lost = send(token, "/v1/tools/write/release", held.clone()).await.ok();
         assert_eq!(lost["lost"].as_array().map(Vec::len), Some(1), "{token} holds nothing, whatever its worker is called");
     }
     assert_eq!(server.snapshot(), before, "nothing changed");
-    assert_eq!(send("service", "/v1/agents/a/report", report()).await.status, 202);
+    assert_eq!(send("service-token-of-22-characters", "/v1/agents/a/report", report()).await.status, 202);
     server.ended(&run).await;
     let row = server.inbox_of("a", "tool_result").await.pop().expect("the report");
     assert_eq!(row["status"], "consumed");

@@ -14,12 +14,12 @@ agents:
   b: { tools: [echo] }
 auth:
   tokens:
-    - { token: test-token, scopes: ['*'] }
-    - { token: foreign, tenant: elsewhere, scopes: ['*'] }
-    - { token: reader, scopes: ['agents:read', 'runs:read'] }
-    - { token: writer, scopes: ['agents:write'] }
-    - { token: echoer, scopes: ['tools:echo'] }
-    - { token: otherer, scopes: ['tools:other'] }
+    - { token: test-token-of-22-characters, scopes: ['*'] }
+    - { token: foreign-token-of-22-characters, tenant: elsewhere, scopes: ['*'] }
+    - { token: reader-token-of-22-characters, scopes: ['agents:read', 'runs:read'] }
+    - { token: writer-token-of-22-characters, scopes: ['agents:write'] }
+    - { token: echoer-token-of-22-characters, scopes: ['tools:echo'] }
+    - { token: otherer-token-of-22-characters, scopes: ['tools:other'] }
 limits: { body_bytes: 20000, item_bytes: 4000 }
 ";
 
@@ -353,15 +353,20 @@ async fn without_a_known_token_nothing_is_said_and_nothing_done() {
     let scene = Scene::start().await;
     let before = scene.server.snapshot();
     let paths = ["/v1/agents/a", "/v1/windlass/runs/$RUN", "/v1/nothing", "/", "/v1/agents/a/events"];
-    for header in ["Bearer wrong", "Bearer ", "Basic dGVzdC10b2tlbg==", "test-token", "Bearer test-token2"] {
+    for header in
+        ["Bearer wrong", "Bearer ", "Basic dGVzdC10b2tlbg==", "test-token-of-22-characters", "Bearer test-token-of-22-characters2"]
+    {
         for path in paths {
             let request = scene.server.request(Method::GET, &scene.fill(path)).header("authorization", header);
             let answer = scene.server.send(request).await;
             assert_eq!((answer.status, answer.code()), (401, "unauthorized"), "{header} {path}");
         }
     }
-    let twice =
-        scene.server.request(Method::GET, "/v1/agents/a").header("authorization", "Bearer test-token").header("authorization", "Bearer x");
+    let twice = scene
+        .server
+        .request(Method::GET, "/v1/agents/a")
+        .header("authorization", "Bearer test-token-of-22-characters")
+        .header("authorization", "Bearer x");
     assert_eq!(scene.server.send(twice).await.status, 401);
     let none = scene.server.request(Method::POST, "/v1/agents/b/enqueue").json(&json!({ "input": "x" })).send().await.expect("an answer");
     assert_eq!(none.status(), 401);
@@ -381,21 +386,21 @@ async fn a_token_does_what_its_scopes_say_and_no_more() {
     let claim = json!({ "worker": "w" });
     let run_path = format!("/v1/windlass/runs/{}", scene.run);
     let forbidden = [
-        ("reader", &post, "/v1/agents/b/enqueue", Some(&enqueue)),
-        ("reader", &post, "/v1/agents/a/report", Some(&report)),
-        ("reader", &post, "/v1/agents/a/stop", Some(&stop)),
-        ("reader", &post, "/v1/tools/echo/claim", Some(&claim)),
-        ("reader", &post, "/v1/windlass/reconcile", Some(&decide)),
-        ("reader", &post, "/v1/windlass/boxes", Some(&json!({ "items": ["x"] }))),
-        ("writer", &post, "/v1/agents/a/stop", Some(&stop)),
-        ("writer", &post, "/v1/tools/echo/claim", Some(&claim)),
-        ("writer", &post, "/v1/windlass/reconcile", Some(&decide)),
-        ("writer", &get, "/v1/agents/a", None),
-        ("writer", &get, run_path.as_str(), None),
-        ("echoer", &post, "/v1/tools/other/claim", Some(&claim)),
-        ("echoer", &post, "/v1/agents/b/enqueue", Some(&enqueue)),
-        ("echoer", &get, "/v1/agents/a", None),
-        ("otherer", &post, "/v1/agents/a/report", Some(&report)),
+        ("reader-token-of-22-characters", &post, "/v1/agents/b/enqueue", Some(&enqueue)),
+        ("reader-token-of-22-characters", &post, "/v1/agents/a/report", Some(&report)),
+        ("reader-token-of-22-characters", &post, "/v1/agents/a/stop", Some(&stop)),
+        ("reader-token-of-22-characters", &post, "/v1/tools/echo/claim", Some(&claim)),
+        ("reader-token-of-22-characters", &post, "/v1/windlass/reconcile", Some(&decide)),
+        ("reader-token-of-22-characters", &post, "/v1/windlass/boxes", Some(&json!({ "items": ["x"] }))),
+        ("writer-token-of-22-characters", &post, "/v1/agents/a/stop", Some(&stop)),
+        ("writer-token-of-22-characters", &post, "/v1/tools/echo/claim", Some(&claim)),
+        ("writer-token-of-22-characters", &post, "/v1/windlass/reconcile", Some(&decide)),
+        ("writer-token-of-22-characters", &get, "/v1/agents/a", None),
+        ("writer-token-of-22-characters", &get, run_path.as_str(), None),
+        ("echoer-token-of-22-characters", &post, "/v1/tools/other/claim", Some(&claim)),
+        ("echoer-token-of-22-characters", &post, "/v1/agents/b/enqueue", Some(&enqueue)),
+        ("echoer-token-of-22-characters", &get, "/v1/agents/a", None),
+        ("otherer-token-of-22-characters", &post, "/v1/agents/a/report", Some(&report)),
     ];
     for (token, method, path, body) in forbidden {
         let answer = scene.send_as(token, method.clone(), path, body.cloned()).await;
@@ -404,8 +409,16 @@ async fn a_token_does_what_its_scopes_say_and_no_more() {
     assert_eq!(scene.server.snapshot(), before);
     let held = json!([{ "agent_turn_id": scene.run, "tool_call_id": scene.call["tool_call_id"] }]);
     scene.server.post("/v1/tools/echo/release", json!({ "worker": "w1", "calls": held })).await.ok();
-    assert_eq!(scene.send_as("echoer", post.clone(), "/v1/tools/echo/claim", Some(claim)).await.status, 200, "its own tool's call");
-    assert_eq!(scene.send_as("echoer", post, "/v1/agents/a/report", Some(report)).await.status, 202, "its own tool's call");
+    assert_eq!(
+        scene.send_as("echoer-token-of-22-characters", post.clone(), "/v1/tools/echo/claim", Some(claim)).await.status,
+        200,
+        "its own tool's call"
+    );
+    assert_eq!(
+        scene.send_as("echoer-token-of-22-characters", post, "/v1/agents/a/report", Some(report)).await.status,
+        202,
+        "its own tool's call"
+    );
     let row = scene.server.inbox_of("a", "tool_result").await.pop().expect("the report");
     assert!(row["source"].is_string(), "who reported is on record: {row}");
 }
@@ -419,7 +432,7 @@ struct Asking {
 impl Asking {
     async fn answered(self, scene: &Scene) -> Answer {
         let method = if self.body.is_some() { Method::POST } else { Method::GET };
-        scene.send_as("foreign", method, &self.path, self.body).await
+        scene.send_as("foreign-token-of-22-characters", method, &self.path, self.body).await
     }
 }
 
@@ -466,15 +479,16 @@ async fn what_belongs_to_another_tenant_looks_like_what_does_not_exist() {
         assert!((400..500).contains(&foreign.status), "{path}: {} {}", foreign.status, foreign.body);
         assert_eq!((foreign.status, foreign.body), (missing.status, missing.body), "{path}");
     }
-    let head = scene.send_as("foreign", Method::GET, "/v1/agents/lonely", None).await;
+    let head = scene.send_as("foreign-token-of-22-characters", Method::GET, "/v1/agents/lonely", None).await;
     assert_eq!((head.status, head.code()), (404, "unknown_agent"));
-    let own = scene.send_as("foreign", Method::GET, "/v1/agents/a", None).await.ok();
+    let own = scene.send_as("foreign-token-of-22-characters", Method::GET, "/v1/agents/a", None).await.ok();
     assert_eq!((&own["status"], &own["turn_epoch"]), (&json!("idle"), &json!(0)), "an agent of the same name is another agent");
-    assert_eq!(scene.send_as("foreign", Method::GET, "/v1/agents/a/inbox", None).await.ok()["inbox"], json!([]));
-    let claimed = scene.send_as("foreign", Method::POST, "/v1/tools/echo/claim", Some(json!({ "worker": "w1" }))).await.ok();
+    assert_eq!(scene.send_as("foreign-token-of-22-characters", Method::GET, "/v1/agents/a/inbox", None).await.ok()["inbox"], json!([]));
+    let claimed =
+        scene.send_as("foreign-token-of-22-characters", Method::POST, "/v1/tools/echo/claim", Some(json!({ "worker": "w1" }))).await.ok();
     assert_eq!(claimed["calls"], json!([]));
     let named = json!({ "worker": "w1", "calls": [{ "agent_turn_id": run_id, "tool_call_id": call_id }] });
-    let lost = scene.send_as("foreign", Method::POST, "/v1/tools/echo/release", Some(named)).await.ok();
+    let lost = scene.send_as("foreign-token-of-22-characters", Method::POST, "/v1/tools/echo/release", Some(named)).await.ok();
     assert_eq!(lost["lost"].as_array().map(Vec::len), Some(1), "nobody lets go of another tenant's call");
     assert_eq!(scene.server.snapshot(), before);
 }

@@ -257,7 +257,7 @@ async fn f_018_a_full_queue_answers_429_and_loses_nothing() {
     assert!(refused.iter().all(|answer| (answer.status, answer.code()) == (429, "queue_full")));
     assert_eq!(server.number("SELECT count(*) FROM inbox"), 6, "a refused enqueue leaves nothing");
     assert_eq!(server.number("SELECT count(*) FROM runs"), 6);
-    let raw = reqwest::Client::new().post(format!("{}/v1/agents/ada/enqueue", server.base())).bearer_auth("test-token");
+    let raw = reqwest::Client::new().post(format!("{}/v1/agents/ada/enqueue", server.base())).bearer_auth("test-token-of-22-characters");
     let again = raw.json(&json!({ "input": "next" })).send().await.expect("an answer");
     assert_eq!(again.status(), 429);
     let pause: u32 = again.headers()["retry-after"].to_str().expect("text").parse().expect("seconds");

@@ -55,6 +55,35 @@ fn a_database_that_is_down_is_named_by_host_and_port_and_not_by_its_password() {
     assert!(said.contains(&format!("PostgreSQL at {gone}: the database cannot be reached")) && !said.contains("hunter2"), "{said}");
 }
 
+#[tokio::test]
+async fn tm_20_a_server_without_the_seal_key_of_its_store_is_refused_at_the_start() {
+    const KEYS: &str = "WINDLASS_SEAL_KEY";
+    let (first, second) = ("a1".repeat(32), "b2".repeat(32));
+    let both = format!("{second},{first}");
+    let server = ServerBuilder::new(CONFIG).env(KEYS, &first).start().await;
+    let run = server.enqueue("a", "hello").await;
+    server.ended(&run).await;
+    let refused = async |server: Server, keys: &str| {
+        let (server, status) = server.restart_or_die(&[(KEYS, keys)]).await.err().expect("it is refused");
+        assert!(!status.success());
+        until("it says why", || async { server.log().contains("none of them opens what is sealed in it").then_some(()) }).await;
+        assert!(!server.log().contains(keys), "{}", server.log());
+        server
+    };
+    let server = refused(server, &second).await;
+    // With the earlier key behind the new one it starts, and seals with the new one from then on.
+    let server = server.restart(&[(KEYS, &both)]).await;
+    server.ended(&run).await;
+    let server = refused(server, &first).await;
+    let server = server.restart(&[(KEYS, &second)]).await;
+    // An operator who has lost the key for good can say so.
+    server.database().batch("DELETE FROM seal_canary");
+    let server = server.restart(&[(KEYS, &first)]).await;
+    assert_eq!(server.ended(&run).await["agent_turn_id"].as_str(), server.ended(&run).await["agent_turn_id"].as_str());
+    let (status, said) = ServerBuilder::new(CONFIG).env(KEYS, "a1b2").refuses();
+    assert!(!status.success() && said.contains(KEYS) && said.contains("64 hexadecimal digits"), "{said}");
+}
+
 #[test]
 fn a_script_that_cannot_be_read_is_an_error_at_the_start() {
     let config = "models: [ { name: play, provider: scripted, script: nowhere.yaml } ]\n";
@@ -105,6 +134,50 @@ async fn sigterm_with_nothing_to_do_ends_at_once_also_with_open_streams() {
     server.signal(Signal::TERM);
     assert_eq!(server.gone().await.code(), Some(0));
     assert!(began.elapsed() < std::time::Duration::from_secs(5), "it does not wait for readers");
+}
+
+#[tokio::test]
+async fn tm_14_sighup_reloads_the_tokens_and_ends_nothing() {
+    const FRESH: &str = "fresh-token-of-22-characters";
+    let mut server = ServerBuilder::new(CONFIG).start().await;
+    let mut stream = server.events("a", None).await;
+    let path = server.folder().join("windlass.yaml");
+    let config = std::fs::read_to_string(&path).expect("the configuration");
+    std::fs::write(&path, config.replace(server.token(), FRESH)).expect("it can be written");
+    server.signal(Signal::HUP);
+    until("the log says so", || async { server.log().contains("auth.tokens was reloaded").then_some(()) }).await;
+    assert_eq!(server.get("/v1/agents/a").await.status, 401, "the old token is gone");
+    server = server.with_token(FRESH);
+    let run = server.enqueue("a", "hello").await;
+    stream.read_until(|event| event.event == "evt.agent.a.task" && event.data["agent_turn_id"] == run).await;
+
+    for broken in ["auth: { tokens: [ { token: short, scopes: ['*'] } ] }", "auth: [", "agents_open: true"] {
+        std::fs::write(&path, broken).expect("it can be written");
+        let errors = || server.log().matches("could not be reloaded").count();
+        let before = errors();
+        server.signal(Signal::HUP);
+        until("the log says so", || async { (errors() > before).then_some(()) }).await;
+        assert_eq!(server.get("/v1/agents/a").await.status, 200, "the tokens stay as they are");
+    }
+    server.signal(Signal::TERM);
+    assert_eq!(server.gone().await.code(), Some(0));
+}
+
+#[tokio::test]
+async fn tm_15_a_server_on_loopback_answers_no_other_host() {
+    let server = ServerBuilder::new(&format!("{CONFIG}server: {{ hosts: [windlass.example] }}\n")).start().await;
+    let status = async |path: &str, host: &str| server.send(server.request(Method::GET, path).header("host", host)).await;
+    for host in ["localhost", "127.0.0.1:9", "[::1]:7600", "windlass.example"] {
+        assert_eq!(status("/v1/models", host).await.status, 200, "{host}");
+    }
+    for path in ["/v1/agents/a", "/metrics"] {
+        let refused = status(path, "rebound.example:7600").await;
+        assert_eq!((refused.status, refused.code()), (421, "unknown_host"), "{path}");
+    }
+    assert_eq!(status("/healthz", "10.1.2.3").await.status, 200);
+    let foreign = [("origin", "https://rebound.example")];
+    assert!(server.try_socket(&foreign).await.is_err(), "a page of another server");
+    assert!(server.try_socket(&[("origin", "http://localhost:3000")]).await.is_ok());
 }
 
 #[test]
@@ -164,7 +237,7 @@ async fn health_is_told_without_a_token_and_nothing_else_is() {
 /// An item's answer as it is sent.
 async fn raw_item(server: &Server, id: &Value) -> String {
     let path = format!("/v1/windlass/items/{}", id.as_str().expect("an id"));
-    let answer = server.request(Method::GET, &path).bearer_auth("test-token").send().await.expect("an answer");
+    let answer = server.request(Method::GET, &path).bearer_auth("test-token-of-22-characters").send().await.expect("an answer");
     answer.text().await.expect("UTF-8")
 }
 

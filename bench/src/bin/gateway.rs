@@ -20,7 +20,7 @@ use futures_util::{StreamExt, future::join_all};
 use serde_json::{Value, json};
 use windlass_bench::{backend, cpu_s, memory_kb, percentile, round, setting, stolen_s};
 
-const TOKEN: &str = "bench-token";
+const TOKEN: &str = "bench-token-of-22-characters";
 const ADDRESS: &str = "127.0.0.1:7689";
 
 /// One request that is sent again and again.

@@ -13,8 +13,8 @@ use futures_util::{StreamExt, stream};
 use serde_json::{Value, json};
 use windlass_bench::{memory_kb, round, setting};
 
-const TOKEN: &str = "bench-token";
-const CONFIG: &str = "auth: { tokens: [ { token: bench-token, scopes: ['*'] } ] }
+const TOKEN: &str = "bench-token-of-22-characters";
+const CONFIG: &str = "auth: { tokens: [ { token: bench-token-of-22-characters, scopes: ['*'] } ] }
 tools: { external: [ { name: slow, effect: read } ] }
 limits: { open_per_tenant: 100000 }
 ";

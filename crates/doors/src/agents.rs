@@ -40,7 +40,7 @@ pub(crate) fn routes() -> Router<DoorState> {
 /// An agent's head. `None` if the agent is configured and was never used; one that is neither does not exist.
 async fn known_head(state: &DoorState, agent: &AgentKey) -> Result<Option<HeadView>, ApiError> {
     let head = state.engine.views().head(agent).await?;
-    match head.is_some() || state.engine.roster().agents.contains_key(&agent.agent) {
+    match head.is_some() || state.engine.roster().agent(&agent.tenant, &agent.agent).is_some() {
         true => Ok(head),
         false => Err(ApiError::not_found("unknown_agent", format!("there is no agent {:?}", agent.agent.as_str()))),
     }

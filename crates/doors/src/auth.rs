@@ -1,5 +1,6 @@
 //! Who is asking, and what they may do. The tenant comes from the token and from nowhere else.
 
+mod brake;
 mod refused;
 mod scope;
 mod tokens;
@@ -8,20 +9,21 @@ use std::sync::Arc;
 
 use axum::{
     extract::{FromRequestParts, Request, State},
-    http::{HeaderMap, header, request::Parts},
+    http::{HeaderMap, StatusCode, header, request::Parts},
     middleware::Next,
     response::Response,
 };
-use windlass_kernel::Tenant;
+use windlass_kernel::{AgentName, Tenant, Timestamp, ToolName};
 
+pub(crate) use brake::LoginBrake;
 pub(crate) use refused::RefusedLogins;
 pub use scope::{Scope, UnknownScope};
-pub use tokens::{Token, Tokens};
+pub use tokens::{Token, TokenTable, Tokens};
 
-use crate::{DoorState, error::ApiError, requests::Peer};
+use crate::{DoorState, error::ApiError, in_flight::RequestBytes, requests::Peer, spelling::moment};
 
 /// The paths that need no token.
-const OPEN_PATHS: [&str; 2] = ["/healthz", "/readyz"];
+pub(crate) const OPEN_PATHS: [&str; 2] = ["/healthz", "/readyz"];
 
 /// The path that processes of this machine need no token for.
 const METRICS_PATH: &str = "/metrics";
@@ -32,33 +34,80 @@ pub(crate) async fn authenticate(State(state): State<DoorState>, mut request: Re
     if OPEN_PATHS.contains(&request.uri().path()) || is_local_scrape(&state, &request, peer) {
         return next.run(request).await;
     }
-    match find(&state.tokens, request.headers()) {
+    match find(&state.tokens, request.headers(), state.engine.now()) {
         Ok(token) => {
-            request.extensions_mut().insert(Caller(token));
-            next.run(request).await
+            let caller = Caller(token);
+            let share = match state.request_shares.take(&caller) {
+                Ok(share) => share,
+                Err(error) => return crate::in_dialect(request.uri(), error),
+            };
+            // They count until the answer begins, wherever the body is by then.
+            let bytes = RequestBytes::new(state.byte_budget.lease(caller.tenant()));
+            request.extensions_mut().insert(bytes.clone());
+            request.extensions_mut().insert(caller);
+            let mut response = next.run(request).await;
+            drop(bytes);
+            response.extensions_mut().insert(Arc::new(share));
+            response
         }
-        Err(error) => {
-            state.refused_logins.log(peer.map(|peer| peer.0), error.message());
+        Err(refused) => {
+            let error = refuse(&state, request.headers(), peer, refused).await;
             crate::in_dialect(request.uri(), error)
         }
     }
 }
 
+/// Logs a refused login, and keeps a peer waiting that has shown many wrong tokens.
+async fn refuse(state: &DoorState, headers: &HeaderMap, peer: Option<Peer>, refused: Refused) -> ApiError {
+    let client = peer.and_then(|peer| state.peers.client(peer.0.ip(), headers));
+    let forwarded = client.filter(|_| state.peers.behind_proxy);
+    let (Refused::NoToken(error) | Refused::WrongToken(error)) = &refused;
+    state.refused_logins.log(peer.map(|peer| peer.0), forwarded, error.message());
+    match (refused, client) {
+        (Refused::WrongToken(error), Some(client)) => match state.login_brake.slow(client).await {
+            Ok(()) => error,
+            Err(brake::Overrun(seconds)) => {
+                let message = "this address has shown too many wrong tokens; try again later";
+                ApiError::new(StatusCode::TOO_MANY_REQUESTS, "too_many_wrong_tokens", message).retry_after(seconds)
+            }
+        },
+        (Refused::NoToken(error) | Refused::WrongToken(error), _) => error,
+    }
+}
+
 /// Whether a process of this machine asks for the metrics without a token. Behind a proxy every client seems to be one.
 fn is_local_scrape(state: &DoorState, request: &Request, peer: Option<Peer>) -> bool {
-    let is_local = peer.is_some_and(Peer::is_loopback) && !state.behind_proxy;
+    let is_local = peer.is_some_and(Peer::is_loopback) && !state.peers.behind_proxy;
     is_local && request.uri().path() == METRICS_PATH && !request.headers().contains_key(header::AUTHORIZATION)
 }
 
-fn find(tokens: &Tokens, headers: &HeaderMap) -> Result<Arc<Token>, ApiError> {
+/// Why a request is not let through.
+enum Refused {
+    /// It shows no token.
+    NoToken(ApiError),
+    /// It shows one that is not accepted, which may be a guess.
+    WrongToken(ApiError),
+}
+
+fn find(tokens: &TokenTable, headers: &HeaderMap, now: Timestamp) -> Result<Arc<Token>, Refused> {
     let mut given = headers.get_all(header::AUTHORIZATION).iter();
     let Some(value) = given.next() else {
-        return Err(ApiError::unauthorized("a bearer token is needed").hint(Some("Authorization: Bearer <token>".to_owned())));
+        let error = ApiError::unauthorized("a bearer token is needed").hint(Some("Authorization: Bearer <token>".to_owned()));
+        return Err(Refused::NoToken(error));
     };
     let is_only = given.next().is_none();
     let presented = bearer(value.as_bytes()).filter(|_| is_only);
-    let presented = presented.ok_or_else(|| ApiError::unauthorized("the Authorization header is not one bearer token"))?;
-    tokens.find(presented).ok_or_else(|| ApiError::unauthorized("this token is not known here"))
+    let malformed = || Refused::NoToken(ApiError::unauthorized("the Authorization header is not one bearer token"));
+    current(tokens.find(presented.ok_or_else(malformed)?), now).map_err(Refused::WrongToken)
+}
+
+/// The token, if there is one that has not expired.
+fn current(token: Option<Arc<Token>>, now: Timestamp) -> Result<Arc<Token>, ApiError> {
+    let token = token.ok_or_else(|| ApiError::unauthorized("this token is not known here"))?;
+    match token.expires {
+        Some(expires) if expires <= now => Err(ApiError::unauthorized(format!("this token expired at {}", moment(expires)))),
+        Some(_) | None => Ok(token),
+    }
 }
 
 /// What stands after `Bearer`, however that is capitalised.
@@ -82,6 +131,12 @@ impl Caller {
         &self.0.tenant
     }
 
+    /// The same caller by the tokens that are accepted now. A connection can outlive its token, which may have expired meanwhile, or
+    /// been taken out of the configuration.
+    pub fn renewed(&self, state: &DoorState) -> Result<Self, ApiError> {
+        current(state.tokens.find_hash(&self.0.hash), state.engine.now()).map(Caller)
+    }
+
     /// Who it is, for the record.
     pub fn name(&self) -> String {
         self.0.name.clone()
@@ -90,8 +145,14 @@ impl Caller {
     /// A caller without any rights.
     #[cfg(test)]
     pub fn for_tests() -> Self {
-        let token = Token { hash: [0; 32], tenant: "t".into(), scopes: Vec::new(), name: "t".into(), standard_status: None };
-        Caller(Arc::new(token))
+        Self::for_tests_with(0, "t")
+    }
+
+    /// A caller without any rights, of this tenant, whose token has this byte for a hash.
+    #[cfg(test)]
+    pub fn for_tests_with(byte: u8, tenant: &str) -> Self {
+        let (hash, tenant, name) = ([byte; 32], tenant.into(), "t".into());
+        Caller(Arc::new(Token { hash, tenant, scopes: Vec::new(), name, standard_status: None, expires: None }))
     }
 
     /// The SHA-256 of the token.
@@ -127,6 +188,34 @@ impl Caller {
     /// Whether the token is a tool service's, for whichever tool.
     pub fn serves_tools(&self) -> bool {
         self.0.scopes.iter().any(Scope::is_about_tools)
+    }
+
+    /// Whether the token may use what this scope names. A token whose scopes name nothing may use all that its tenant may.
+    pub fn may_use(&self, named: &Scope) -> bool {
+        let mut restricting = self.0.scopes.iter().filter(|scope| scope.restricts_use()).peekable();
+        restricting.peek().is_none() || restricting.any(|scope| scope == named)
+    }
+
+    /// Whether the token may use only what its scopes name.
+    pub fn is_restricted(&self) -> bool {
+        self.0.scopes.iter().any(Scope::restricts_use)
+    }
+
+    /// Refuses a use that the token's scopes do not name. It is decided by the name alone, so that the answer does not say what exists.
+    pub fn needs_use(&self, named: &Scope) -> Result<(), ApiError> {
+        if self.may_use(named) { Ok(()) } else { Err(ApiError::forbidden(&named.to_string())) }
+    }
+
+    /// Refuses an agent that the token's scopes do not name.
+    pub fn needs_agent(&self, agent: &AgentName) -> Result<(), ApiError> {
+        self.needs_use(&Scope::UseAgent(agent.clone()))
+    }
+
+    /// Refuses a configured tool or tool server that the token's scopes do not name. The refusal does not say which of the two the name is.
+    pub fn needs_tool(&self, state: &DoorState, name: &ToolName) -> Result<(), ApiError> {
+        let (tool, server) = (Scope::UseTool(name.clone()), Scope::UseServer(name.to_string()));
+        let named = if state.engine.configured_server(self.tenant(), name).is_some() { &server } else { &tool };
+        if self.may_use(named) { Ok(()) } else { Err(ApiError::forbidden(&format!("{tool} or {server}"))) }
     }
 
     /// Refuses unless the token has this scope.

@@ -10,7 +10,7 @@ use axum::{
 };
 use serde::Serialize;
 use windlass_engine::EngineError;
-use windlass_ports::StoreError;
+use windlass_ports::{ServerError, StoreError};
 
 use crate::answer;
 
@@ -108,7 +108,8 @@ impl ApiError {
         (self.status, self.code, self.message, self.retry_after_s)
     }
 
-    fn retry_after(mut self, seconds: u32) -> Self {
+    /// Seconds after which it is worth another try.
+    pub fn retry_after(mut self, seconds: u32) -> Self {
         self.retry_after_s = Some(seconds);
         self
     }
@@ -132,6 +133,9 @@ impl From<EngineError> for ApiError {
             EngineError::NotExternal => {
                 let hint = "if it is parked, decide with POST /v1/windlass/reconcile";
                 Self::conflict("not_external", message).hint(Some(hint.to_owned()))
+            }
+            EngineError::ToolServer(ServerError::Busy(_)) => {
+                Self::new(StatusCode::TOO_MANY_REQUESTS, "tool_servers_busy", message).retry_after(FULL_RETRY_S)
             }
             EngineError::ToolServer(_) => Self::new(StatusCode::FAILED_DEPENDENCY, "tool_server_failed", message),
             EngineError::TooDeep { .. } => Self::new(StatusCode::UNPROCESSABLE_ENTITY, "recursion_depth_exceeded", message),

@@ -8,12 +8,16 @@ mod agents;
 mod answer;
 mod auth;
 mod error;
+mod hosts;
+mod in_flight;
 mod limits;
 mod metrics;
 mod openapi;
+mod peers;
 mod request;
 mod requests;
 mod responses;
+mod shares;
 mod spelling;
 mod waiting;
 mod windlass_api;
@@ -22,8 +26,8 @@ use std::sync::Arc;
 
 use axum::{
     Router,
-    extract::State,
-    http::{Method, Uri},
+    extract::{Request, State},
+    http::{Method, StatusCode, Uri},
     middleware,
     response::{IntoResponse, Response},
     routing::get,
@@ -33,24 +37,28 @@ use tokio::sync::Semaphore;
 use windlass_engine::Engine;
 use windlass_ports::Sealing;
 
-pub use auth::{Scope, Token, Tokens, UnknownScope};
+pub use auth::{Scope, Token, TokenTable, Tokens, UnknownScope};
+pub use hosts::Hosts;
 pub use limits::Limits;
 pub use metrics::{Configured, Metrics};
+pub use peers::{BadNetwork, Network, PeerKey, PeerRules};
 pub use requests::Peer;
-pub use responses::ResponsesSettings;
 #[doc(hidden)]
 pub use responses::fuzzing;
+pub use responses::{DefaultApproval, ResponsesSettings};
 
-use auth::RefusedLogins;
+use auth::{LoginBrake, RefusedLogins};
 use error::ApiError;
+use in_flight::ByteBudget;
 use metrics::Scrape;
 use responses::{Holders, WireError, expect_readers, is_ours as is_responses_path};
+use shares::Shares;
 
 /// What every handler has at hand. Cheap to clone.
 #[derive(Clone)]
 pub struct DoorState {
     engine: Engine,
-    tokens: Arc<Tokens>,
+    tokens: TokenTable,
     limits: Limits,
     responses: ResponsesSettings,
     /// Seals what clients keep for us.
@@ -58,10 +66,19 @@ pub struct DoorState {
     holders: Holders,
     scrape: Scrape,
     refused_logins: Arc<RefusedLogins>,
-    /// Whether a proxy stands in front, so that a peer's address says nothing about the client.
-    behind_proxy: bool,
+    login_brake: Arc<LoginBrake>,
+    /// Which names requests may address the server by.
+    hosts: Arc<Hosts>,
+    /// How the client behind a connection is found.
+    peers: Arc<PeerRules>,
     /// Places for sockets. One that is open is no connection to the server any more, and not counted with them.
     sockets: Arc<Semaphore>,
+    /// What clients may have in flight.
+    byte_budget: Arc<ByteBudget>,
+    /// The open requests of each tenant and token.
+    request_shares: Arc<Shares>,
+    /// The open sockets of each tenant and token.
+    socket_shares: Arc<Shares>,
 }
 
 impl DoorState {
@@ -72,16 +89,26 @@ impl DoorState {
         let (scrape, refused_logins) = (Scrape::new(Metrics::new(Configured::default())), Arc::default());
         DoorState {
             engine,
-            tokens: Arc::new(tokens),
+            tokens: TokenTable::new(tokens),
             limits,
             responses,
             sealing,
             holders,
             scrape,
             refused_logins,
-            behind_proxy: false,
+            login_brake: Arc::default(),
+            hosts: Arc::default(),
+            peers: Arc::default(),
             sockets,
+            byte_budget: ByteBudget::new(limits.in_flight_bytes_max, limits.tenant_in_flight_bytes_max),
+            request_shares: Shares::new("requests", limits.requests_per_tenant, limits.requests_per_token),
+            socket_shares: Shares::new("sockets", limits.sockets_per_tenant, limits.sockets_per_token),
         }
+    }
+
+    /// The tokens that these doors accept, to be replaced while they are open.
+    pub fn tokens(&self) -> TokenTable {
+        self.tokens.clone()
     }
 
     /// The same with these metrics, which the engine and the store report to.
@@ -89,9 +116,14 @@ impl DoorState {
         DoorState { scrape: Scrape::new(metrics), ..self }
     }
 
-    /// The same behind a proxy or not: behind one, `/metrics` always needs a token.
-    pub fn behind_proxy(self, behind_proxy: bool) -> Self {
-        DoorState { behind_proxy, ..self }
+    /// The same with these rules about peers: behind a proxy, `/metrics` always needs a token.
+    pub fn with_peers(self, peers: PeerRules) -> Self {
+        DoorState { peers: Arc::new(peers), ..self }
+    }
+
+    /// The same for requests to these hosts only.
+    pub fn with_hosts(self, hosts: Hosts) -> Self {
+        DoorState { hosts: Arc::new(hosts), ..self }
     }
 
     /// The same, with these decisions about the Responses door.
@@ -115,8 +147,22 @@ pub fn router(state: DoorState) -> Router {
         .fallback(unknown_path)
         .method_not_allowed_fallback(wrong_method)
         .layer(middleware::from_fn_with_state(state.clone(), auth::authenticate))
+        .layer(middleware::from_fn_with_state(state.clone(), hosts::check))
         .layer(middleware::from_fn_with_state(state.clone(), requests::observe))
         .with_state(state)
+}
+
+/// The same service with nothing but its health checks; every other request gets 503. For connections above the limit.
+pub fn health_only(router: Router) -> Router {
+    async fn only_health(request: Request, next: middleware::Next) -> Response {
+        if auth::OPEN_PATHS.contains(&request.uri().path()) {
+            return next.run(request).await;
+        }
+        let message = "as many connections are open as may be open, of this client or of all; try again later";
+        let error = ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "connections_full", message).retry_after(1);
+        in_dialect(request.uri(), error)
+    }
+    router.layer(middleware::from_fn(only_health))
 }
 
 async fn healthz(State(state): State<DoorState>) -> Result<Response, ApiError> {

@@ -7,11 +7,32 @@ pub struct Limits {
     pub body_bytes_max: usize,
     /// How long a body may take to arrive.
     pub body_ms_max: u64,
+    /// Bytes of bodies and WebSocket messages in flight, of all tenants.
+    pub in_flight_bytes_max: usize,
+    /// The same of one tenant.
+    pub tenant_in_flight_bytes_max: usize,
+    /// Requests of one tenant that are open at once, streams among them.
+    pub requests_per_tenant: usize,
+    /// The same of one token.
+    pub requests_per_token: usize,
+    /// Sockets of one tenant that are open at once.
+    pub sockets_per_tenant: usize,
+    /// The same of one token.
+    pub sockets_per_token: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { body_bytes_max: 8 << 20, body_ms_max: 60_000 }
+        Limits {
+            body_bytes_max: 8 << 20,
+            body_ms_max: 60_000,
+            in_flight_bytes_max: 256 << 20,
+            tenant_in_flight_bytes_max: 128 << 20,
+            requests_per_tenant: 8_000,
+            requests_per_token: 8_000,
+            sockets_per_tenant: 8_000,
+            sockets_per_token: 8_000,
+        }
     }
 }
 

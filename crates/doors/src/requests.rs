@@ -1,6 +1,6 @@
 //! Every request as operators see it: an id on the answer, a log line at debug, and metrics.
 
-use std::{net::SocketAddr, time::Instant};
+use std::{net::SocketAddr, sync::Arc, time::Instant};
 
 use axum::{
     body::Body,
@@ -12,7 +12,7 @@ use axum::{
 use futures_util::StreamExt;
 use uuid::Uuid;
 
-use crate::{DoorState, is_responses_path};
+use crate::{DoorState, is_responses_path, shares::Share};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
@@ -43,7 +43,8 @@ pub(crate) async fn observe(State(state): State<DoorState>, request: Request, ne
     let ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
     tracing::debug!(%method, route = route.unwrap_or("other"), status, ms, request_id = id.to_str().unwrap_or_default(), "request");
     response.headers_mut().insert(REQUEST_ID, id);
-    if is_stream(&response) { count_stream(&state, response) } else { response }
+    let share = response.extensions_mut().remove::<Arc<Share>>();
+    if is_stream(&response) { count_stream(&state, share, response) } else { response }
 }
 
 /// The id that the client chose, if it is fit to be logged, else a fresh one.
@@ -70,12 +71,12 @@ fn is_stream(response: &Response) -> bool {
     response.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"))
 }
 
-/// Counts a stream as open until its body is dropped.
-fn count_stream(state: &DoorState, response: Response) -> Response {
+/// Counts a stream as open until its body is dropped, also among the open requests of its token.
+fn count_stream(state: &DoorState, share: Option<Arc<Share>>, response: Response) -> Response {
     let open = state.scrape.metrics.stream();
     response.map(|body| {
         Body::from_stream(body.into_data_stream().map(move |piece| {
-            let _open = &open;
+            let _open = (&open, &share);
             piece
         }))
     })

@@ -4,6 +4,7 @@
 //! the request. Where the protocol and the engine disagree, `docs/responses.md` says what was decided.
 
 mod answered;
+mod approval;
 mod body;
 mod chain;
 mod compact;
@@ -38,6 +39,7 @@ use axum::{
     routing::{get, post},
 };
 
+pub use approval::DefaultApproval;
 pub(crate) use error::WireError;
 pub(crate) use expected::expect_readers;
 pub(crate) use socket::Holders;
@@ -55,11 +57,19 @@ pub struct ResponsesSettings {
     pub heartbeat_ms: u64,
     /// How long a socket may be open; the response in flight is told to its end.
     pub socket_ms: u64,
+    /// Whether calls of a server that a request declares need approval where the request does not say.
+    pub default_approval: DefaultApproval,
 }
 
 impl Default for ResponsesSettings {
     fn default() -> Self {
-        ResponsesSettings { standard_status: false, erase_ms: 60_000, heartbeat_ms: 15_000, socket_ms: 3_600_000 }
+        ResponsesSettings {
+            standard_status: false,
+            erase_ms: 60_000,
+            heartbeat_ms: 15_000,
+            socket_ms: 3_600_000,
+            default_approval: DefaultApproval::default(),
+        }
     }
 }
 

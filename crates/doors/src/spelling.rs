@@ -59,9 +59,14 @@ pub(crate) fn shortened(text: &str) -> String {
     short
 }
 
-/// The known name that was probably meant.
+/// The known name that was probably meant. The comparison takes time that grows with the product of both lengths, so that a long
+/// name has none.
 pub(crate) fn nearest<'a>(given: &str, known: &[&'a str]) -> Option<&'a str> {
     const SIMILAR_MIN: f64 = 0.8;
+    const CHARS_MAX: usize = 64;
+    if given.chars().nth(CHARS_MAX).is_some() {
+        return None;
+    }
     let scored = known.iter().map(|name| (strsim::jaro_winkler(given, name), *name));
     scored.filter(|(score, _)| *score >= SIMILAR_MIN).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, name)| name)
 }
@@ -92,5 +97,14 @@ mod tests {
         assert_eq!(nearest("inptu", &known), Some("input"));
         assert_eq!(nearest("instruction", &known), Some("instructions"));
         assert_eq!(nearest("zebra", &known), None);
+    }
+
+    #[test]
+    fn tm_19_a_long_name_is_compared_with_nothing() {
+        let (short, long) = ("n".repeat(64), "n".repeat(65));
+        let known = [short.as_str(), long.as_str()];
+        assert_eq!(nearest(&short, &known), Some(short.as_str()));
+        assert_eq!(nearest(&long, &known), None);
+        assert_eq!(nearest(&"ä".repeat(64), &["ä".repeat(63).as_str()]), Some("ä".repeat(63).as_str()), "characters count, not bytes");
     }
 }

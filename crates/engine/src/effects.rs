@@ -97,10 +97,7 @@ async fn ask(inner: &Arc<Inner>, call: ModelCall, heard: &mut Heard, notes: &mps
     let mut messages = prompt::messages(&items, &call.manifest, reading.kept_bytes_max());
     heard.context = Some(items);
     let tally = &mut heard.tally;
-    let attempts_max = inner.settings.attempts_max;
-    let Some(Turn { model, .. }) = Turn::of(inner.models.as_ref(), &call.manifest.model, call.attempt, attempts_max) else {
-        return Err(Broken::Failed(failure("unknown_model", FailureCause::Other, "the model is no longer configured", Retry::Never)));
-    };
+    let model = model_of(inner, &call.agent.tenant, &call.manifest.model, call.attempt)?;
     if let Some((tokens, context)) = reading.too_much(&call.manifest, &messages, &call.tools) {
         let message = format!("there are about {tokens} tokens to read, and {context} fit");
         return Err(Broken::Failed(failure("context_length_exceeded", FailureCause::TooLong, &message, Retry::Never)));
@@ -158,6 +155,13 @@ async fn ask(inner: &Arc<Inner>, call: ModelCall, heard: &mut Heard, notes: &mps
         NoReply::Diverged => Broken::Diverged,
         NoReply::Closed => Broken::NotStarted,
     })
+}
+
+/// The model that makes this attempt. It may have left the configuration since the run was started.
+fn model_of(inner: &Inner, tenant: &Tenant, name: &str, attempt: u32) -> Result<Arc<dyn Model>, Broken<ModelError>> {
+    let turn = Turn::of(inner.models.as_ref(), tenant, name, attempt, inner.settings.attempts_max);
+    let gone = || Broken::Failed(failure("unknown_model", FailureCause::Other, "the model is no longer configured", Retry::Never));
+    turn.map(|turn| turn.model).ok_or_else(gone)
 }
 
 /// Has an answer announced. A model that does not repeat what it said is given its words to go on from, if it takes such.

@@ -159,14 +159,14 @@ impl Engine {
         if let Some(first) = self.first_run(&tenant, key.as_ref()).await? {
             return Ok(first);
         }
-        self.inner.roster.check_agent(&request.agent.agent)?;
+        self.inner.roster.check_agent(&request.agent)?;
         let input: Vec<NewItem> = request.input.into_iter().map(|(kind, content)| self.item(kind, content)).collect::<Result<_, _>>()?;
         let (parent, inherited) = self.context(&request.agent.tenant, request.context_box).await?;
         let result_fields = if request.result_fields.is_empty() { inherited } else { request.result_fields };
-        let names = request.tools.as_deref().unwrap_or_else(|| self.inner.roster.tool_names(&request.agent.agent));
+        let names = request.tools.as_deref().unwrap_or_else(|| self.inner.roster.tool_names(&request.agent));
         let offers = self.offers(&request.agent.tenant, names).await?;
         let wishes = Wishes { model: request.model, instructions: request.instructions, tools: request.tools, offers, result_fields };
-        let manifest = self.pin(&request.agent.agent, wishes)?;
+        let manifest = self.pin(&request.agent, wishes)?;
         let new = NewTurn {
             agent_name: Some(request.agent.agent.clone()),
             agent: request.agent,
@@ -197,7 +197,7 @@ impl Engine {
         if let Some(first) = self.run_under(&action.agent.tenant, &dedupe, None).await? {
             return Ok(first);
         }
-        self.inner.roster.check_agent(&action.agent.agent)?;
+        self.inner.roster.check_agent(&action.agent)?;
         let requested = windlass_kernel::RequestedCall {
             provider_id: action.action_id.clone(),
             tool: action.tool.to_string(),
@@ -206,7 +206,7 @@ impl Engine {
         let input = vec![self.item(ItemKind::Call, content::call(CallNumber(1), &requested))?];
         let wishes = Wishes { tools: Some(vec![action.tool]), ..Wishes::default() };
         let dedupe = Some(dedupe);
-        let manifest = self.pin(&action.agent.agent, wishes)?;
+        let manifest = self.pin(&action.agent, wishes)?;
         let new = NewTurn {
             agent_name: Some(action.agent.agent.clone()),
             agent: action.agent,

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use windlass_kernel::Tenant;
 use windlass_ports::{Model, Models};
 
 /// Where a try stands among the models of a name.
@@ -17,9 +18,9 @@ pub(crate) struct Turn {
 
 impl Turn {
     /// The turn of a try, which is counted from 1. `None` if no model of that name is configured any more.
-    pub fn of(models: &dyn Models, name: &str, attempt: u32, attempts_max: u32) -> Option<Self> {
-        let mut all = vec![models.resolve(name)?];
-        all.extend(models.fallbacks(name));
+    pub fn of(models: &dyn Models, tenant: &Tenant, name: &str, attempt: u32, attempts_max: u32) -> Option<Self> {
+        let mut all = vec![models.resolve(tenant, name)?];
+        all.extend(models.fallbacks(tenant, name));
         let tries = attempts_max.max(1);
         // Tries beyond the last model's own are the last model's: a stream that is cut and gone on with is a try as well.
         let place = ((attempt.max(1) - 1) / tries).min(all.len() as u32 - 1);
@@ -54,19 +55,19 @@ mod tests {
     struct Three;
 
     impl Models for Three {
-        fn resolve(&self, name: &str) -> Option<Arc<dyn Model>> {
+        fn resolve(&self, _: &Tenant, name: &str) -> Option<Arc<dyn Model>> {
             (name == "m").then(|| Arc::new(Named("one")) as Arc<dyn Model>)
         }
 
-        fn fallbacks(&self, _: &str) -> Vec<Arc<dyn Model>> {
+        fn fallbacks(&self, _: &Tenant, _: &str) -> Vec<Arc<dyn Model>> {
             vec![Arc::new(Named("two")), Arc::new(Named("three"))]
         }
 
-        fn names(&self) -> Vec<String> {
+        fn names(&self, _: &Tenant) -> Vec<String> {
             vec!["m".to_owned()]
         }
 
-        fn default_name(&self) -> Option<&str> {
+        fn default_name(&self, _: &Tenant) -> Option<&str> {
             Some("m")
         }
     }
@@ -74,7 +75,7 @@ mod tests {
     #[test]
     fn every_model_has_its_own_tries_and_the_last_one_the_rest() {
         let turn = |attempt| {
-            let turn = Turn::of(&Three, "m", attempt, 2).unwrap();
+            let turn = Turn::of(&Three, &"t".into(), "m", attempt, 2).unwrap();
             (turn.model.provider().to_owned(), turn.own_try, turn.next.map(|next| next.provider().to_owned()))
         };
         let expected = |model: &str, own_try, next: Option<&str>| (model.to_owned(), own_try, next.map(str::to_owned));
@@ -83,6 +84,6 @@ mod tests {
         assert_eq!(turn(3), expected("two", 1, Some("three")));
         assert_eq!(turn(6), expected("three", 2, None));
         assert_eq!(turn(9), expected("three", 5, None));
-        assert!(Turn::of(&Three, "other", 1, 2).is_none());
+        assert!(Turn::of(&Three, &"t".into(), "other", 1, 2).is_none());
     }
 }

@@ -54,7 +54,7 @@ pub use list::{RunEntry, RunFilter, RunList, RunState, Wait, WaitKind};
 pub use readers::{JoinGuard, ReaderGuard, Unread};
 pub use repeats::RetryMark;
 pub use respond::{Begun, LeftCalls, Respond, Responded};
-pub use roster::{AgentSpec, Roster};
+pub use roster::{AgentSpec, Roster, Widening};
 pub use settings::Settings;
 pub use tail::Tail;
 pub use tools::ClaimRequest;

@@ -63,12 +63,12 @@ pub(crate) struct ToolDone {
 }
 
 impl ToolDone {
-    /// Why the call failed, in words that are not the tool's own.
-    pub fn failure(&mut self) -> Option<String> {
-        match &mut self.outcome {
-            Ok(report) => report.failure.take(),
-            Err(Broken::Failed(why)) => Some(why.clone()),
-            Err(Broken::Panicked) => Some("the tool panicked".to_owned()),
+    /// The class of the failure, for the log, if the failure is not the tool's own answer.
+    pub fn failure(&self) -> Option<&'static str> {
+        match &self.outcome {
+            Ok(report) => report.failure,
+            Err(Broken::Failed(_)) => Some("not_run"),
+            Err(Broken::Panicked) => Some("panicked"),
             Err(Broken::Diverged | Broken::NotStarted) => None,
         }
     }

@@ -41,9 +41,10 @@ impl Engine {
         Ok(offered.map(spec).collect())
     }
 
-    /// The configured server of that label, if no tool has its name.
-    pub fn configured_server(&self, label: &ToolName) -> Option<ToolServer> {
-        let is_server = self.tool(label).is_none() && self.servers().is_some_and(|servers| servers.is_configured(label.as_str()));
+    /// The tenant's configured server of that label, if no tool has its name.
+    pub fn configured_server(&self, tenant: &Tenant, label: &ToolName) -> Option<ToolServer> {
+        let is_configured = self.servers().is_some_and(|servers| servers.is_configured(tenant, label.as_str()));
+        let is_server = is_configured && self.tool(tenant, label).is_none();
         is_server.then(|| ToolServer { label: label.to_string(), source: ServerSource::Configured })
     }
 
@@ -51,7 +52,7 @@ impl Engine {
     pub(crate) async fn offers(&self, tenant: &Tenant, names: &[ToolName]) -> Result<Vec<(ToolServer, Vec<ToolSpec>)>, EngineError> {
         let mut taken: BTreeSet<String> = names.iter().map(ToString::to_string).collect();
         let mut offers = Vec::new();
-        for server in names.iter().filter_map(|name| self.configured_server(name)) {
+        for server in names.iter().filter_map(|name| self.configured_server(tenant, name)) {
             let tools = self.offered(tenant, &server, &mut taken, |_| true).await.map_err(EngineError::ToolServer)?;
             offers.push((server, tools));
         }

@@ -89,7 +89,7 @@ impl Engine {
     /// Records a run. It is on disk when this returns, and begins at once if its agent is idle.
     pub async fn respond(&self, request: Respond) -> Result<Responded, EngineError> {
         let inner = self.inner();
-        if inner.models.resolve(&request.manifest.model).is_none() {
+        if inner.models.resolve(&request.tenant, &request.manifest.model).is_none() {
             return Err(EngineError::UnknownModel(request.manifest.model));
         }
         let id = RunId(inner.ids.fresh());
@@ -155,14 +155,14 @@ impl Engine {
         Ok(())
     }
 
-    /// The configured tool of that name, whoever runs it.
-    pub fn tool(&self, name: &ToolName) -> Option<ToolSpec> {
-        self.inner().roster.tool(name, &self.inner().settings)
+    /// The configured tool of that name, whoever runs it, if the tenant may use it.
+    pub fn tool(&self, tenant: &Tenant, name: &ToolName) -> Option<ToolSpec> {
+        self.inner().roster.tool(tenant, name, &self.inner().settings)
     }
 
-    /// The configured models' names.
-    pub fn model_names(&self) -> Vec<String> {
-        self.inner().models.names()
+    /// The names of the configured models that the tenant may use.
+    pub fn model_names(&self, tenant: &Tenant) -> Vec<String> {
+        self.inner().models.names(tenant)
     }
 
     /// Servers that offer tools, if there can be any.
@@ -170,13 +170,13 @@ impl Engine {
         self.inner().servers.as_ref()
     }
 
-    /// Whether a model of that name is configured.
-    pub fn has_model(&self, name: &str) -> bool {
-        self.inner().models.resolve(name).is_some()
+    /// Whether a model of that name is configured for the tenant.
+    pub fn has_model(&self, tenant: &Tenant, name: &str) -> bool {
+        self.inner().models.resolve(tenant, name).is_some()
     }
 
     /// The model a request gets that names none, if there is one.
-    pub fn default_model(&self) -> Option<&str> {
-        self.inner().models.default_name()
+    pub fn default_model(&self, tenant: &Tenant) -> Option<&str> {
+        self.inner().models.default_name(tenant)
     }
 }

@@ -5,8 +5,10 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use windlass_kernel::{AgentName, Budgets, Compaction, Manifest, PolicyName, ResultField, Route, ToolName, ToolServer, ToolSpec};
-use windlass_ports::{Executor, Models, PinnedManifest, codec};
+use windlass_kernel::{
+    AgentKey, AgentName, Budgets, Compaction, Manifest, PolicyName, ResultField, Route, Tenant, ToolName, ToolServer, ToolSpec,
+};
+use windlass_ports::{Executor, Models, PinnedManifest, Tenants, codec};
 
 use crate::{api::EngineError, settings::Settings};
 
@@ -28,20 +30,35 @@ pub struct AgentSpec {
     pub budgets: Budgets,
     /// Whether its responses run one after the other, under its own head.
     pub serial: bool,
+    /// The tenants that may use it.
+    pub tenants: Tenants,
 }
 
 /// The agents and tools of the configuration. Unless it is closed, an agent that is not in it can be enqueued to: it has the defaults.
+/// An agent or tool that a tenant may not use does not exist for that tenant.
 #[derive(Default)]
 pub struct Roster {
-    /// Agents by name.
-    pub agents: BTreeMap<AgentName, AgentSpec>,
+    agents: BTreeMap<AgentName, AgentSpec>,
     /// External tools by name.
-    pub tools: BTreeMap<ToolName, ToolSpec>,
+    tools: BTreeMap<ToolName, ToolSpec>,
+    /// The tenants that may use a tool; a tool that is not here is everybody's.
+    tool_tenants: BTreeMap<ToolName, Tenants>,
     /// Tools that run in this process.
-    pub executors: Vec<Arc<dyn Executor>>,
+    executors: Vec<Arc<dyn Executor>>,
     /// Whether only the agents above can be enqueued to.
     is_closed: bool,
-    ready: Mutex<BTreeMap<AgentName, Arc<PinnedManifest>>>,
+    ready: Mutex<BTreeMap<AgentKey, Arc<PinnedManifest>>>,
+}
+
+/// What a request asks of an agent beyond what the configuration gives the agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Widening {
+    /// Another model.
+    Model,
+    /// Other instructions.
+    Instructions,
+    /// A tool, or a tool server, that the agent does not have.
+    Tool(ToolName),
 }
 
 /// What a request says about its manifest.
@@ -58,7 +75,12 @@ pub(crate) struct Wishes {
 impl Roster {
     /// A roster of these agents, tools and executors.
     pub fn new(agents: BTreeMap<AgentName, AgentSpec>, tools: BTreeMap<ToolName, ToolSpec>, executors: Vec<Arc<dyn Executor>>) -> Self {
-        Roster { agents, tools, executors, is_closed: false, ready: Mutex::default() }
+        Roster { agents, tools, tool_tenants: BTreeMap::new(), executors, is_closed: false, ready: Mutex::default() }
+    }
+
+    /// The same roster, with these tenants for its external tools.
+    pub fn with_tool_tenants(self, tool_tenants: BTreeMap<ToolName, Tenants>) -> Self {
+        Roster { tool_tenants, ..self }
     }
 
     /// The same roster, for its own agents alone.
@@ -66,27 +88,73 @@ impl Roster {
         Roster { is_closed: true, ..self }
     }
 
+    /// The configured agent of that name, if the tenant may use it.
+    pub fn agent(&self, tenant: &Tenant, name: &AgentName) -> Option<&AgentSpec> {
+        self.agents.get(name).filter(|spec| spec.tenants.admit(tenant))
+    }
+
+    /// The configured agents that the tenant may use.
+    pub fn agents(&self, tenant: &Tenant) -> impl Iterator<Item = &AgentName> {
+        self.agents.iter().filter(|(_, spec)| spec.tenants.admit(tenant)).map(|(name, _)| name)
+    }
+
+    /// The external tool of that name, if the tenant may use it.
+    pub fn external_tool(&self, tenant: &Tenant, name: &ToolName) -> Option<&ToolSpec> {
+        self.tools.get(name).filter(|_| self.tool_tenants.get(name).is_none_or(|tenants| tenants.admit(tenant)))
+    }
+
+    /// The external tools that the tenant may use.
+    pub fn external_tools(&self, tenant: &Tenant) -> impl Iterator<Item = &ToolSpec> {
+        self.tools.keys().filter_map(|name| self.external_tool(tenant, name))
+    }
+
+    /// What a request with this model, these instructions and these tools asks of a configured agent beyond what the agent has. An agent
+    /// that is not configured has nothing of its own that could be widened.
+    pub fn widening(
+        &self,
+        agent: &AgentKey,
+        model: Option<&str>,
+        instructions: Option<&str>,
+        tools: Option<&[ToolName]>,
+    ) -> Option<Widening> {
+        let spec = self.agent(&agent.tenant, &agent.agent)?;
+        if model.is_some_and(|model| spec.model.as_deref() != Some(model)) {
+            return Some(Widening::Model);
+        }
+        if instructions.is_some_and(|instructions| spec.instructions.as_deref() != Some(instructions)) {
+            return Some(Widening::Instructions);
+        }
+        tools.unwrap_or_default().iter().find(|tool| !spec.tools.contains(tool)).map(|tool| Widening::Tool(tool.clone()))
+    }
+
     /// Refuses an agent that cannot be enqueued to.
-    pub(crate) fn check_agent(&self, agent: &AgentName) -> Result<(), EngineError> {
-        if !self.is_closed || self.agents.contains_key(agent) {
+    pub(crate) fn check_agent(&self, key: &AgentKey) -> Result<(), EngineError> {
+        let (tenant, agent) = (&key.tenant, &key.agent);
+        // The name of another tenant's agent is free where agents need not be configured: what the tenant does under it is its own.
+        if !self.is_closed || self.agent(tenant, agent).is_some() {
             return Ok(());
+        }
+        // A comparison takes time that grows with the product of both lengths.
+        const SUGGESTED_CHARS_MAX: usize = 64;
+        if agent.as_str().chars().nth(SUGGESTED_CHARS_MAX).is_some() {
+            return Err(EngineError::UnknownAgent { agent: agent.clone(), nearest: None });
         }
         // Beyond a third of the letters a suggestion is a guess, and a wrong guess misleads.
         let distance_max = (agent.as_str().chars().count() / 3).max(1);
-        let near = self.agents.keys().map(|known| (strsim::damerau_levenshtein(agent.as_str(), known.as_str()), known));
+        let near = self.agents(tenant).map(|known| (strsim::damerau_levenshtein(agent.as_str(), known.as_str()), known));
         let nearest = near.filter(|(distance, _)| *distance <= distance_max).min_by_key(|(distance, _)| *distance);
         Err(EngineError::UnknownAgent { agent: agent.clone(), nearest: nearest.map(|(_, known)| known.clone()) })
     }
 
     /// The names of the tools an agent may use.
-    pub(crate) fn tool_names(&self, agent: &AgentName) -> &[ToolName] {
-        self.agents.get(agent).map_or(&[], |spec| &spec.tools)
+    pub(crate) fn tool_names(&self, agent: &AgentKey) -> &[ToolName] {
+        self.agent(&agent.tenant, &agent.agent).map_or(&[], |spec| &spec.tools)
     }
 
     /// The manifest a request to this agent pins. A tool or model that does not exist is refused here, before anything is stored.
     pub(crate) fn pin(
         &self,
-        agent: &AgentName,
+        agent: &AgentKey,
         wishes: Wishes,
         models: &dyn Models,
         settings: &Settings,
@@ -107,10 +175,10 @@ impl Roster {
         Ok(manifest)
     }
 
-    /// The tool of that name, whoever runs it.
-    pub(crate) fn tool(&self, name: &ToolName, settings: &Settings) -> Option<ToolSpec> {
-        if let Some(tool) = self.tools.get(name) {
-            return Some(tool.clone());
+    /// The tool of that name, whoever runs it, if the tenant may use it.
+    pub(crate) fn tool(&self, tenant: &Tenant, name: &ToolName, settings: &Settings) -> Option<ToolSpec> {
+        if self.tools.contains_key(name) {
+            return self.external_tool(tenant, name).cloned();
         }
         let executor = self.executor(name)?;
         Some(ToolSpec {
@@ -131,15 +199,16 @@ impl Roster {
         self.executors.iter().find(|executor| executor.accepts(name))
     }
 
-    fn manifest(&self, agent: &AgentName, wishes: Wishes, models: &dyn Models, settings: &Settings) -> Result<Manifest, EngineError> {
-        let spec = self.agents.get(agent);
+    fn manifest(&self, agent: &AgentKey, wishes: Wishes, models: &dyn Models, settings: &Settings) -> Result<Manifest, EngineError> {
+        let tenant = &agent.tenant;
+        let spec = self.agent(tenant, &agent.agent);
         let named = wishes.model.or_else(|| spec.and_then(|spec| spec.model.clone()));
-        let model = named.or_else(|| models.default_name().map(str::to_owned)).ok_or(EngineError::NoDefaultModel)?;
-        if models.resolve(&model).is_none() {
+        let model = named.or_else(|| models.default_name(tenant).map(str::to_owned)).ok_or(EngineError::NoDefaultModel)?;
+        if models.resolve(tenant, &model).is_none() {
             return Err(EngineError::UnknownModel(model));
         }
         let names = wishes.tools.or_else(|| spec.map(|spec| spec.tools.clone())).unwrap_or_default();
-        let find = |name: &ToolName| self.tool(name, settings).ok_or_else(|| EngineError::UnknownTool(name.clone()));
+        let find = |name: &ToolName| self.tool(tenant, name, settings).ok_or_else(|| EngineError::UnknownTool(name.clone()));
         let is_server = |name: &&ToolName| wishes.offers.iter().any(|(server, _)| server.label == name.as_str());
         let once: BTreeSet<&ToolName> = names.iter().filter(|name| !is_server(name)).collect();
         let mut tools: Vec<ToolSpec> = once.into_iter().map(find).collect::<Result<_, _>>()?;
@@ -150,7 +219,7 @@ impl Roster {
         }
         let default_budgets = Budgets { iterations: settings.iterations_max, calls: None, tokens: None, wall_ms: None };
         // An agent has no wish about it: where the operator says what fits, it goes on from a summary.
-        let compaction = if models.context(&model).is_some() { Compaction::Auto } else { Compaction::Off };
+        let compaction = if models.context(tenant, &model).is_some() { Compaction::Auto } else { Compaction::Off };
         Ok(Manifest {
             policy: spec.map_or(PolicyName::Respond, |spec| spec.policy),
             instructions: wishes.instructions.or_else(|| spec.and_then(|spec| spec.instructions.clone())),
@@ -162,7 +231,7 @@ impl Roster {
         })
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<AgentName, Arc<PinnedManifest>>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<AgentKey, Arc<PinnedManifest>>> {
         self.ready.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

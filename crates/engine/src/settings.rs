@@ -13,8 +13,10 @@ pub struct Settings {
     pub lease_ms: u64,
     /// How many agents one pass of the sweep looks at.
     pub sweep_page: usize,
-    /// Laps of a run that names no budget.
+    /// Iterations of a run whose request and agent say nothing.
     pub iterations_max: u32,
+    /// Iterations that a request without an agent can ask for. More are cut to it.
+    pub iterations_ceiling: u32,
     /// How long a call's result may take.
     pub call_deadline_ms: u64,
     /// How long one try of a model call may take.
@@ -52,6 +54,7 @@ impl Default for Settings {
             lease_ms: 10_000,
             sweep_page: 256,
             iterations_max: 10,
+            iterations_ceiling: 100,
             call_deadline_ms: 600_000,
             model_deadline_ms: 600_000,
             attempts_max: 5,

@@ -48,7 +48,7 @@ pub(crate) struct NewTurn {
 
 impl Engine {
     /// The manifest a request to an agent pins.
-    pub(crate) fn pin(&self, agent: &AgentName, wishes: Wishes) -> Result<Arc<PinnedManifest>, EngineError> {
+    pub(crate) fn pin(&self, agent: &AgentKey, wishes: Wishes) -> Result<Arc<PinnedManifest>, EngineError> {
         let inner = self.inner();
         inner.roster.pin(agent, wishes, inner.models.as_ref(), &inner.settings)
     }

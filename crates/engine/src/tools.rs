@@ -27,7 +27,7 @@ pub struct ClaimRequest {
 impl Engine {
     /// Gives calls to a service. They are its own until the lease ends; a write it does not report on by then is parked.
     pub async fn claim(&self, request: ClaimRequest) -> Result<Vec<ClaimedCall>, EngineError> {
-        self.known_tool(&request.tool)?;
+        self.known_tool(&request.tenant, &request.tool)?;
         let claim = self.hold(request);
         self.inner().crash.before_commit(CommitKind::Claim);
         let calls = self.inner().store.claim_calls(claim).await?;
@@ -40,7 +40,7 @@ impl Engine {
 
     /// Prolongs a hold; returns what is no longer held.
     pub async fn renew(&self, request: ClaimRequest, calls: Vec<(RunId, CallNumber)>) -> Result<Vec<(RunId, CallNumber)>, EngineError> {
-        self.known_tool(&request.tool)?;
+        self.known_tool(&request.tenant, &request.tool)?;
         let claim = self.hold(request);
         self.inner().crash.before_commit(CommitKind::Renew);
         let lost = self.inner().store.renew_calls(claim, calls).await?;
@@ -54,7 +54,7 @@ impl Engine {
         mut request: ClaimRequest,
         calls: Vec<(RunId, CallNumber)>,
     ) -> Result<Vec<(RunId, CallNumber)>, EngineError> {
-        self.known_tool(&request.tool)?;
+        self.known_tool(&request.tenant, &request.tool)?;
         request.request = keys::scoped_to_worker("release", &request.tool, &request.worker, request.request);
         if let Some(before) = self.inner().answered(&request.tenant, request.request.as_ref()).await? {
             return Ok(before.lost);
@@ -73,8 +73,8 @@ impl Engine {
         self.inner().tool_news.watch(&(tenant.clone(), tool.clone()))
     }
 
-    fn known_tool(&self, tool: &ToolName) -> Result<(), EngineError> {
-        match self.inner().roster.tools.contains_key(tool) {
+    fn known_tool(&self, tenant: &Tenant, tool: &ToolName) -> Result<(), EngineError> {
+        match self.inner().roster.external_tool(tenant, tool).is_some() {
             true => Ok(()),
             false => Err(EngineError::UnknownTool(tool.clone())),
         }

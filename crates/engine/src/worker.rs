@@ -245,7 +245,7 @@ impl Worker {
         }
         let caught_up = draft.messages.len();
         for note in told.iter_mut() {
-            note.draft(&mut draft, &self.held, &self.inner, now);
+            note.draft(&mut draft, &self.held, &self.agent.tenant, &self.inner, now);
         }
         let makes_calls = draft
             .events

@@ -154,9 +154,9 @@ pub enum ServerSource {
     Configured,
     /// The request brought it along.
     Declared {
-        /// Its address.
+        /// Its address without a query, which may be a credential.
         url: String,
-        /// What it is shown, sealed: headers and credentials.
+        /// What it is shown, sealed: headers, credentials, and the whole address if it has a query.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         sealed: Option<String>,
     },

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use windlass_ports::{Model, Models};
+use windlass_kernel::Tenant;
+use windlass_ports::{Model, Models, Tenants};
 
 /// The name of an entry that takes every name and passes it on.
 pub const PASS_THROUGH: &str = "*";
@@ -17,8 +18,17 @@ pub struct Entry {
     pub upstream: Option<String>,
     /// How many tokens it can read at once, if anybody says.
     pub context: Option<u64>,
+    /// The tenants that may use it.
+    pub tenants: Tenants,
     /// The model.
     pub model: Arc<dyn Model>,
+}
+
+impl Entry {
+    /// A model for every tenant, under this name.
+    pub fn new(name: &str, model: Arc<dyn Model>) -> Self {
+        Entry { name: name.to_owned(), upstream: None, context: None, tenants: Tenants::All, model }
+    }
 }
 
 /// The models of one configuration, in its order.
@@ -33,32 +43,37 @@ impl Registry {
         (!entries.is_empty()).then_some(Registry { entries })
     }
 
-    /// The first entry that takes the name, and later ones of the entry's own name.
-    fn of(&self, name: &str) -> impl Iterator<Item = &Entry> {
+    /// The entries that the tenant may use.
+    fn of_tenant(&self, tenant: &Tenant) -> impl Iterator<Item = &Entry> {
+        self.entries.iter().filter(move |entry| entry.tenants.admit(tenant))
+    }
+
+    /// The tenant's first entry that takes the name, and later ones of the entry's own name.
+    fn of(&self, tenant: &Tenant, name: &str) -> impl Iterator<Item = &Entry> {
         // No provider knows a model of that name.
         let is_taken = |entry: &&Entry| entry.name == name || entry.name == PASS_THROUGH;
-        let first = self.entries.iter().find(is_taken).filter(|_| name != PASS_THROUGH);
+        let first = self.of_tenant(tenant).find(is_taken).filter(|_| name != PASS_THROUGH);
         let own = first.map(|entry| entry.name.as_str());
-        self.entries.iter().filter(move |entry| Some(entry.name.as_str()) == own)
+        self.of_tenant(tenant).filter(move |entry| Some(entry.name.as_str()) == own)
     }
 }
 
 impl Models for Registry {
-    fn resolve(&self, name: &str) -> Option<Arc<dyn Model>> {
-        self.of(name).next().map(|entry| Arc::clone(&entry.model))
+    fn resolve(&self, tenant: &Tenant, name: &str) -> Option<Arc<dyn Model>> {
+        self.of(tenant, name).next().map(|entry| Arc::clone(&entry.model))
     }
 
-    fn fallbacks(&self, name: &str) -> Vec<Arc<dyn Model>> {
-        self.of(name).skip(1).map(|entry| Arc::clone(&entry.model)).collect()
+    fn fallbacks(&self, tenant: &Tenant, name: &str) -> Vec<Arc<dyn Model>> {
+        self.of(tenant, name).skip(1).map(|entry| Arc::clone(&entry.model)).collect()
     }
 
-    fn context(&self, name: &str) -> Option<u64> {
-        self.of(name).filter_map(|entry| entry.context).min()
+    fn context(&self, tenant: &Tenant, name: &str) -> Option<u64> {
+        self.of(tenant, name).filter_map(|entry| entry.context).min()
     }
 
-    fn names(&self) -> Vec<String> {
+    fn names(&self, tenant: &Tenant) -> Vec<String> {
         let mut names: Vec<String> = Vec::new();
-        for entry in &self.entries {
+        for entry in self.of_tenant(tenant) {
             if !names.contains(&entry.name) {
                 names.push(entry.name.clone());
             }
@@ -66,8 +81,8 @@ impl Models for Registry {
         names
     }
 
-    fn default_name(&self) -> Option<&str> {
-        let first = self.entries.first()?;
+    fn default_name(&self, tenant: &Tenant) -> Option<&str> {
+        let first = self.of_tenant(tenant).next()?;
         if first.name == PASS_THROUGH { first.upstream.as_deref() } else { Some(&first.name) }
     }
 }
@@ -78,12 +93,11 @@ mod tests {
     use crate::Scripted;
 
     fn entry(name: &str, provider: &str, upstream: Option<&str>) -> Entry {
-        let model = Arc::new(Scripted::by_words(provider));
-        Entry { name: name.to_owned(), upstream: upstream.map(str::to_owned), context: None, model }
+        Entry { upstream: upstream.map(str::to_owned), ..Entry::new(name, Arc::new(Scripted::by_words(provider))) }
     }
 
     fn found(registry: &Registry, name: &str) -> Option<String> {
-        registry.resolve(name).map(|model| model.provider().to_owned())
+        registry.resolve(&"t".into(), name).map(|model| model.provider().to_owned())
     }
 
     #[test]
@@ -92,15 +106,15 @@ mod tests {
         assert_eq!(found(&registry, "a").as_deref(), Some("one"));
         assert_eq!(found(&registry, "b").as_deref(), Some("three"));
         assert_eq!(found(&registry, "c"), None);
-        assert_eq!(registry.default_name(), Some("a"));
-        assert_eq!(registry.names(), ["a", "b"]);
+        assert_eq!(registry.default_name(&"t".into()), Some("a"));
+        assert_eq!(registry.names(&"t".into()), ["a", "b"]);
     }
 
     #[test]
     fn later_entries_of_a_name_stand_in_for_the_first() {
         let entries = [("a", "one"), ("*", "rest"), ("a", "two"), ("b", "never"), ("*", "more")];
         let registry = Registry::new(entries.map(|(name, provider)| entry(name, provider, None)).into()).unwrap();
-        let others = |name: &str| registry.fallbacks(name).iter().map(|model| model.provider().to_owned()).collect::<Vec<_>>();
+        let others = |name: &str| registry.fallbacks(&"t".into(), name).iter().map(|model| model.provider().to_owned()).collect::<Vec<_>>();
         assert_eq!((others("a"), others("b"), others("c")), (vec!["two".to_owned()], vec!["more".to_owned()], vec!["more".to_owned()]));
     }
 
@@ -109,7 +123,8 @@ mod tests {
         let reading = |name: &str, context| Entry { context, ..entry(name, "p", None) };
         let entries = vec![reading("a", None), reading("a", Some(9)), reading("a", Some(7)), reading("b", None)];
         let registry = Registry::new(entries).unwrap();
-        assert_eq!((registry.context("a"), registry.context("b"), registry.context("c")), (Some(7), None, None));
+        let context = |name| registry.context(&"t".into(), name);
+        assert_eq!((context("a"), context("b"), context("c")), (Some(7), None, None));
     }
 
     #[test]
@@ -121,8 +136,20 @@ mod tests {
     }
 
     #[test]
+    fn tm_03_a_model_of_another_tenant_does_not_exist() {
+        let of_a = Tenants::Only([Tenant::from("a")].into());
+        let entries = vec![Entry { tenants: of_a, ..entry("paid", "expensive", None) }, entry("*", "rest", None)];
+        let registry = Registry::new(entries).unwrap();
+        let found = |tenant: &str, name| registry.resolve(&tenant.into(), name).map(|model| model.provider().to_owned());
+        assert_eq!(found("a", "paid").as_deref(), Some("expensive"));
+        assert_eq!(found("b", "paid").as_deref(), Some("rest"), "to another tenant the name is like every other");
+        assert_eq!((registry.names(&"a".into()), registry.names(&"b".into())), (vec!["paid".into(), "*".into()], vec!["*".into()]));
+        assert_eq!((registry.default_name(&"a".into()), registry.default_name(&"b".into())), (Some("paid"), None));
+    }
+
+    #[test]
     fn the_default_of_a_pass_through_entry_is_its_own_model() {
-        let default = |upstream| Registry::new(vec![entry("*", "p", upstream)]).unwrap().default_name().map(str::to_owned);
+        let default = |upstream| Registry::new(vec![entry("*", "p", upstream)]).unwrap().default_name(&"t".into()).map(str::to_owned);
         assert_eq!(default(Some("small")).as_deref(), Some("small"));
         assert_eq!(default(None), None, "no provider is asked for the model *");
         assert!(Registry::new(Vec::new()).is_none());

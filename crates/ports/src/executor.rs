@@ -41,6 +41,6 @@ pub struct ToolReport {
     pub result: Bytes,
     /// What should follow, if the tool says.
     pub after: Option<AfterExecution>,
-    /// Why the call failed, for the log; `None` if the tool itself answered. It never repeats arguments or results.
-    pub failure: Option<String>,
+    /// The class of the failure, for the log; `None` if the tool itself answered. Words of the code alone: the result may be content.
+    pub failure: Option<&'static str>,
 }

@@ -3,6 +3,7 @@
 //! A port's documentation states what is true once a method returns. Nothing here does I/O, and nothing here knows which
 //! database, provider or protocol is behind a trait.
 
+mod access;
 pub mod codec;
 mod conversations;
 mod doorbell;
@@ -20,6 +21,7 @@ mod views;
 mod words;
 mod world;
 
+pub use access::Tenants;
 pub use conversations::{ConversationChange, ConversationView, Conversed, InConversation, Part, conversation_agent};
 pub use doorbell::{Doorbell, Ring};
 pub use executor::{Executor, ToolCall, ToolReport};
@@ -29,7 +31,7 @@ pub use model::{Model, ModelError, ModelEvent, ModelMessage, ModelRequest, Model
 pub use open_requests::{LostRequest, OpenRequest, ReaderOutcome, ReaderRecord, RequestHash};
 pub use publisher::{Published, Publisher, Subject};
 pub use request::{Admission, Enqueued, Lineage, NewBox, NewRun, PinnedManifest};
-pub use sealing::Sealing;
+pub use sealing::{CanaryKey, SealKeys, Sealing};
 pub use servers::{DeclaredServer, OfferedTool, ServerError, ToolServers};
 pub use store::{
     Abandoned, Announcement, CallChange, CallClaim, ClaimedCall, Commit, Committed, GivenUp, Guard, Head, KeptAnswer, Loaded, LoadedRun,

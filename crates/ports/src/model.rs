@@ -4,7 +4,7 @@ use std::{pin::Pin, sync::Arc};
 
 use futures_core::Stream;
 use serde_json::Value;
-use windlass_kernel::{FailureCause, Finish, RequestedCall, RunId, ToolChoice, Usage, content::Reasoning};
+use windlass_kernel::{FailureCause, Finish, RequestedCall, RunId, Tenant, ToolChoice, Usage, content::Reasoning};
 
 /// A model behind a provider.
 pub trait Model: Send + Sync {
@@ -28,26 +28,26 @@ pub trait Model: Send + Sync {
     }
 }
 
-/// The configured models.
+/// The configured models. A model that a tenant may not use does not exist for that tenant.
 pub trait Models: Send + Sync {
-    /// The model of that name, as the configuration resolves it.
-    fn resolve(&self, name: &str) -> Option<Arc<dyn Model>>;
+    /// The model of that name, as the configuration resolves it for the tenant.
+    fn resolve(&self, tenant: &Tenant, name: &str) -> Option<Arc<dyn Model>>;
 
     /// Others of that name, in the order in which they stand in for it when it cannot be had.
-    fn fallbacks(&self, _name: &str) -> Vec<Arc<dyn Model>> {
+    fn fallbacks(&self, _tenant: &Tenant, _name: &str) -> Vec<Arc<dyn Model>> {
         Vec::new()
     }
 
     /// How many tokens a model of that name can read at once, if the configuration says: the least that any of them can.
-    fn context(&self, _name: &str) -> Option<u64> {
+    fn context(&self, _tenant: &Tenant, _name: &str) -> Option<u64> {
         None
     }
 
-    /// The names there are, `*` among them if every name is taken.
-    fn names(&self) -> Vec<String>;
+    /// The names of the tenant's models, `*` among them if every name is taken.
+    fn names(&self, tenant: &Tenant) -> Vec<String>;
 
-    /// The name a request gets that names none. `None` if the only model passes names on and has no name of its own.
-    fn default_name(&self) -> Option<&str>;
+    /// The model of a request that names none. `None` if the tenant's first model passes names on and has no name of its own.
+    fn default_name(&self, tenant: &Tenant) -> Option<&str>;
 }
 
 /// What a provider sends back.

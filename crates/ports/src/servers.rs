@@ -9,11 +9,11 @@ use crate::executor::{ToolCall, ToolReport};
 /// Tool servers: those of the configuration, and those a request brings along.
 #[async_trait]
 pub trait ToolServers: Send + Sync {
-    /// Whether the configuration has a server of that label.
-    fn is_configured(&self, label: &str) -> bool;
+    /// Whether the configuration has a server of that label for the tenant.
+    fn is_configured(&self, tenant: &Tenant, label: &str) -> bool;
 
-    /// The labels of the configured servers.
-    fn labels(&self) -> Vec<String>;
+    /// The labels of the configured servers that the tenant may use.
+    fn labels(&self, tenant: &Tenant) -> Vec<String>;
 
     /// Takes a server that a request declares: its address is checked, its secrets are sealed for the tenant.
     fn declare(&self, tenant: &Tenant, declared: DeclaredServer) -> Result<ToolServer, ServerError>;
@@ -68,4 +68,7 @@ pub enum ServerError {
         /// In words without secrets.
         why: String,
     },
+    /// It was not asked: too many sessions are open, of all servers or of the tenant's.
+    #[error("{0}")]
+    Busy(String),
 }

@@ -6,7 +6,8 @@ use std::{fs, path::Path, sync::Arc};
 use rusqlite::Connection;
 use windlass_kernel::{HeadStatus, Input, ItemKind, Opening, TaskStatus};
 use windlass_ports::{
-    CallStatus, ConversationChange, Conversed, Enqueued, MessageKind, MessageStatus, RunStatus, Store, StoreError, Taken, Views,
+    CallStatus, CanaryKey, ConversationChange, Conversed, Enqueued, MessageKind, MessageStatus, RunStatus, SealKeys, Store, StoreError,
+    Taken, Views,
 };
 use windlass_store::{
     OpenError, SqliteStore, SqliteViews, StoreOptions,
@@ -61,11 +62,46 @@ async fn runs_of_a_version_without_names_are_listed() {
     let earlier = Connection::open(&path).unwrap();
     let undone = "DROP INDEX runs_listed; DROP INDEX runs_named; DROP INDEX runs_queued; DROP INDEX heads_active;
                   ALTER TABLE runs DROP COLUMN agent_name; ALTER TABLE runs DROP COLUMN unlisted;
-                  DROP TABLE requests; DELETE FROM schema_version WHERE version >= 5";
+                  DROP TABLE requests; DROP TABLE seal_canary; DELETE FROM schema_version WHERE version >= 5";
     earlier.execute_batch(undone).unwrap();
     drop(earlier);
     let store: Arc<dyn Full> = Arc::new(open(&path));
     check_names_of_earlier_runs(&store, runs).await;
+}
+
+/// Keys of one letter: a canary is the letter of the key that sealed it.
+struct Letters(&'static str);
+
+impl SealKeys for Letters {
+    fn canary(&self) -> String {
+        self.0[..1].to_owned()
+    }
+
+    fn check_canary(&self, canary: &str) -> Result<CanaryKey, String> {
+        match self.0.find(canary) {
+            Some(0) => Ok(CanaryKey::Current),
+            Some(_) => Ok(CanaryKey::Earlier),
+            None => Err(format!("{canary} is wanted")),
+        }
+    }
+}
+
+#[test]
+fn tm_20_keys_that_do_not_open_the_canary_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("windlass.db");
+    let open_with = |keys| SqliteStore::open_sealed(&path, StoreOptions::default(), &Letters(keys)).map(|store| store.node().0);
+    let canary =
+        || Connection::open(&path).unwrap().query_row("SELECT sealed FROM seal_canary", [], |row| row.get::<_, String>(0)).unwrap();
+    for (keys, kept) in [("a", "a"), ("ab", "a"), ("ca", "c"), ("c", "c")] {
+        open_with(keys).unwrap_or_else(|error| panic!("{keys}: {error}"));
+        assert_eq!(canary(), kept, "{keys}");
+    }
+    let node = open_with("c").unwrap();
+    let refused = open_with("ab").expect_err("neither is the key in use");
+    assert!(matches!(&refused, OpenError::SealKey(why) if why == "c is wanted"), "{refused}");
+    assert_eq!(canary(), "c");
+    assert_eq!(open_with("c").unwrap(), node + 1, "the refused server was not noted");
 }
 
 #[test]
@@ -81,7 +117,7 @@ fn a_newer_schema_is_refused_and_nothing_is_touched() {
     };
     let (bytes, beside) = (fs::read(&path).unwrap(), files());
     let refused = SqliteStore::open(&path, StoreOptions::default());
-    assert!(matches!(refused, Err(OpenError::Newer { found: 77, known: 6 })));
+    assert!(matches!(refused, Err(OpenError::Newer { found: 77, known: 7 })));
     assert_eq!(fs::read(&path).unwrap(), bytes);
     assert_eq!(files(), beside);
 }
@@ -98,7 +134,7 @@ fn a_newer_schema_in_a_log_that_was_left_behind_is_refused_too() {
     fs::copy(folder.path().join("first.db-wal"), folder.path().join("copy.db-wal")).unwrap();
     let bytes = fs::read(&copy).unwrap();
     let refused = SqliteStore::open(&copy, StoreOptions::default());
-    assert!(matches!(refused, Err(OpenError::Newer { found: 77, known: 6 })));
+    assert!(matches!(refused, Err(OpenError::Newer { found: 77, known: 7 })));
     assert_eq!(fs::read(&copy).unwrap(), bytes);
 }
 

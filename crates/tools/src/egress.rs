@@ -69,24 +69,51 @@ impl Egress {
     }
 
     async fn resolve(&self, host: &str) -> Result<Vec<SocketAddr>, String> {
+        // One message for every name that is refused: a request must not learn which names exist here, nor what they resolve to.
+        let refused = || format!("{host} does not resolve to addresses that may be used: they must be public, or in egress.allow");
         // The port is the URL's; the resolver's is put in its place.
-        let found = tokio::net::lookup_host((host, 0)).await.map_err(|_| format!("the name {host:?} cannot be resolved"))?;
-        let found: Vec<SocketAddr> = found.collect();
-        for address in &found {
-            // One bad address spoils the name: which one is connected to is not in our hands.
-            self.check(host, address.ip())?;
+        let found: Vec<SocketAddr> = match tokio::net::lookup_host((host, 0)).await {
+            Ok(found) => found.collect(),
+            Err(error) => {
+                tracing::debug!(host, %error, "the name of a declared tool server cannot be resolved");
+                return Err(refused());
+            }
+        };
+        // One bad address spoils the name: which one is connected to is not in our hands.
+        if let Some(address) = found.iter().find(|address| !self.admits(host, address.ip())) {
+            tracing::debug!(host, address = %address.ip(), "the name of a declared tool server resolves to an address that is not public");
+            return Err(refused());
         }
         Ok(found)
     }
 
     fn check(&self, host: &str, ip: IpAddr) -> Result<(), String> {
+        match self.admits(host, ip) {
+            true => Ok(()),
+            false => Err(format!("{host} is not a public address, and egress.allow does not have it")),
+        }
+    }
+
+    /// Whether a request may make us connect to an address, under the name that it gives.
+    fn admits(&self, host: &str, ip: IpAddr) -> bool {
         let ip = ip.to_canonical();
         let named = self.hosts.contains(&host.trim_end_matches('.').to_ascii_lowercase());
-        if named || is_public(ip) || self.networks.iter().any(|network| network.has(ip)) {
-            return Ok(());
+        named || is_public(ip) || self.networks.iter().any(|network| network.has(ip))
+    }
+}
+
+/// Refuses to send credentials where others on the way could read them: without TLS they go to this machine alone.
+pub(crate) fn check_credentials(url: &Url) -> Result<(), String> {
+    let is_near = |host: &str| match literal(host) {
+        Some(ip) => ip.to_canonical().is_loopback(),
+        None => host.trim_end_matches('.').eq_ignore_ascii_case("localhost"),
+    };
+    match url.scheme() == "https" || url.host_str().is_some_and(is_near) {
+        true => Ok(()),
+        false => {
+            Err("`authorization` and `headers` are sent over https:// only, or to a loopback address; use https://, or leave them out"
+                .to_owned())
         }
-        // Without the address behind the name: a request must not learn what our names resolve to.
-        Err(format!("{host} is not a public address, and egress.allow does not have it"))
     }
 }
 
@@ -314,6 +341,25 @@ mod tests {
     }
 
     #[test]
+    fn tm_16_credentials_go_over_http_to_loopback_alone() {
+        let check = |url: &str| check_credentials(&Url::parse(url).expect("a URL"));
+        for url in [
+            "https://a.example/",
+            "http://127.0.0.1:1/",
+            "http://127.8.8.8/",
+            "http://[::1]/",
+            "http://LOCALHOST.:1/",
+            "http://[::ffff:127.0.0.1]/",
+        ] {
+            assert_eq!(check(url), Ok(()), "{url}");
+        }
+        for url in ["http://a.example/", "http://10.0.0.1/", "http://localhost.a.example/", "http://0.0.0.0/", "http://[fd00::1]/"] {
+            let refused = check(url).expect_err(url);
+            assert!(refused.contains("https://"), "{refused}");
+        }
+    }
+
+    #[test]
     fn an_operator_opens_hosts_addresses_and_networks() {
         let egress = egress(&["127.0.0.1", "10.1.0.0/16", "fd00::/8", "Tools.Internal.", "0.0.0.0/32"]);
         for host in ["127.0.0.1", "10.1.200.3", "[fd12::1]", "[::ffff:10.1.0.1]", "0.0.0.0"] {
@@ -342,8 +388,17 @@ mod tests {
         assert!(refused.contains("localhost") && !refused.contains("127."), "{refused}");
         assert_eq!(egress(&["localhost"]).check_names(&url).await, Ok(()));
         assert_eq!(egress(&["127.0.0.1", "::1"]).check_names(&url).await, Ok(()));
-        let nowhere = Url::parse("http://nowhere.invalid/").expect("a URL");
-        assert!(egress(&[]).check_names(&nowhere).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn tm_23_a_name_that_exists_is_refused_in_the_words_for_one_that_does_not() {
+        let refused = async |host: &str, allowed: &[&str]| {
+            let url = Url::parse(&format!("http://{host}:1/")).expect("a URL");
+            egress(allowed).check_names(&url).await.expect_err("it is refused").replace(host, "HOST")
+        };
+        let exists = refused("localhost", &[]).await;
+        assert_eq!(refused("nowhere.invalid", &[]).await, exists);
+        assert_eq!(refused("nowhere.invalid", &["nowhere.invalid"]).await, exists);
     }
 
     #[tokio::test]

@@ -65,12 +65,12 @@ async fn within<T>(time: Duration, opening: impl Future<Output = Result<T, Strin
 
 async fn ask(session: Session, limits: &Limits, key: CallKey) -> Told {
     let words = |failure: Failure| match failure {
-        Failure::Refused(why) | Failure::Failed(why) => why,
+        Failure::Refused(why) | Failure::Failed(why) | Failure::Busy(why) => why,
     };
     let tools = session.tools(limits).await.map_err(words);
     let called = within(limits.list, async { session.call("tool", None, key).await.map_err(words) }).await;
     session.close().await;
-    let report = called.map_or_else(|why| outcome::failed(&why), outcome::report);
+    let report = called.map_or_else(|why| outcome::failed("server_failed", &why), outcome::report);
     Ok((tools?.iter().map(|tool| offered(tool, None)).collect(), report))
 }
 

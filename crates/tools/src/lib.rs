@@ -2,7 +2,7 @@
 //! brings along, over Streamable HTTP.
 //!
 //! The protocol is the official crate's. Ours is what stands around it: which addresses a request may name (`egress`), how
-//! its credentials are kept (`seal`, `headers`), how much a server may send (`http`), that a process ends with all it started (`process`), that many runs share one session
+//! its credentials are kept (`seal`, `secrets`, `headers`), how much a server may send (`http`), that a process ends with all it started (`process`), that the runs of a tenant share one session
 //! (`pool`, `flight`), and how answers become results (`outcome`).
 //!
 //! What is deliberately absent: retries of a call that may have reached the server, since a second start is the kernel's
@@ -19,6 +19,7 @@ mod output;
 mod pool;
 mod process;
 mod seal;
+mod secrets;
 mod servers;
 mod session;
 
@@ -34,4 +35,6 @@ enum Failure {
     Refused(String),
     /// It does not answer as it should: in words without secrets.
     Failed(String),
+    /// It was not asked, because too many sessions are open.
+    Busy(String),
 }

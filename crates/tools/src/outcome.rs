@@ -9,7 +9,7 @@ use rmcp::{
 };
 use serde_json::Value;
 use windlass_kernel::{EffectClass, TaskStatus};
-use windlass_ports::ToolReport;
+use windlass_ports::{ServerError, ToolReport};
 
 use crate::http::HttpError;
 
@@ -34,9 +34,19 @@ pub(crate) fn report(result: CallToolResult) -> ToolReport {
     ToolReport { status, result: json(&content(result)), after: None, failure: None }
 }
 
-/// The report of a call that came to nothing.
-pub(crate) fn failed(why: &str) -> ToolReport {
-    ToolReport { status: TaskStatus::Failed, result: json(&why.into()), after: None, failure: Some(why.to_owned()) }
+/// The report of a call that came to nothing. The model is told why, in words that may be the server's; the log has the class alone.
+pub(crate) fn failed(class: &'static str, why: &str) -> ToolReport {
+    ToolReport { status: TaskStatus::Failed, result: json(&why.into()), after: None, failure: Some(class) }
+}
+
+/// What the log calls a failure of a server.
+pub(crate) fn class_of(error: &ServerError) -> &'static str {
+    match error {
+        ServerError::Unknown(_) => "unknown_server",
+        ServerError::Refused(_) => "address_refused",
+        ServerError::Failed { .. } => "server_failed",
+        ServerError::Busy(_) => "servers_busy",
+    }
 }
 
 fn json(value: &Value) -> Bytes {

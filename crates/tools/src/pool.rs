@@ -1,4 +1,4 @@
-//! The sessions that are open, one for each server and credentials.
+//! The sessions that are open, one for each tenant, server and credentials.
 
 use std::{
     collections::HashMap,
@@ -9,30 +9,61 @@ use std::{
     time::{Duration, Instant},
 };
 
+use windlass_kernel::Tenant;
+
 use crate::{Failure, flight::Flight, session::Session};
 
-/// Which sessions are one and the same.
+/// Which sessions are one and the same. A server may remember what it was told in a session, so that tenants share none.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Key {
+pub(crate) struct Key {
+    /// The tenant whose session it is; `None` if the operator says that the server may be shared.
+    pub(crate) tenant: Option<Tenant>,
+    pub(crate) server: ServerKey,
+}
+
+/// A server, as far as its sessions are told apart.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum ServerKey {
     /// By label: the configuration has each once.
-    Configured(String),
-    /// By a digest of tenant, address and headers: no tenant speaks with another one's credentials.
+    Configured { label: String, is_process: bool },
+    /// By a digest of address and headers: other credentials are another session.
     Declared([u8; 32]),
+}
+
+impl Key {
+    fn is_declared(&self) -> bool {
+        matches!(self.server, ServerKey::Declared(_))
+    }
+
+    fn is_process(&self) -> bool {
+        matches!(self.server, ServerKey::Configured { is_process: true, .. })
+    }
 }
 
 type Slot = Arc<Flight<Arc<Session>>>;
 
 pub(crate) struct Pool {
     slots: Mutex<HashMap<Key, Slot>>,
-    /// How many sessions that requests declared may be open. Those of the configuration are few and always welcome.
-    declared_max: usize,
-    idle: Duration,
+    limits: PoolLimits,
     is_swept: AtomicBool,
 }
 
+/// How many sessions may be open. Those with configured servers over HTTP are not counted: a tenant has one with each of them.
+#[derive(Clone, Copy)]
+pub(crate) struct PoolLimits {
+    /// Sessions with servers that requests declared, over all tenants.
+    pub(crate) declared_max: usize,
+    /// Those of one tenant.
+    pub(crate) declared_per_tenant_max: usize,
+    /// Processes of configured servers, over all tenants.
+    pub(crate) processes_max: usize,
+    /// How long a session is kept that is not used.
+    pub(crate) idle: Duration,
+}
+
 impl Pool {
-    pub(crate) fn new(declared_max: usize, idle: Duration) -> Self {
-        Pool { slots: Mutex::default(), declared_max, idle, is_swept: AtomicBool::new(false) }
+    pub(crate) fn new(limits: PoolLimits) -> Self {
+        Pool { slots: Mutex::default(), limits, is_swept: AtomicBool::new(false) }
     }
 
     /// The open session, or the one that `open` gives. Whoever comes while it is being opened waits for it.
@@ -69,12 +100,12 @@ impl Pool {
         if let Some(slot) = slots.get(key) {
             return Ok(slot.clone());
         }
-        let is_declared = |key: &Key| matches!(key, Key::Declared(_));
-        if is_declared(key) && slots.keys().filter(|key| is_declared(key)).count() >= self.declared_max {
-            let idle = slots.iter().filter(|(key, slot)| is_declared(key) && is_idle(slot));
-            let oldest = idle.min_by_key(|(_, slot)| last_use(slot)).map(|(key, _)| key.clone());
-            let oldest = oldest.ok_or_else(|| Failure::Failed("too many tool servers are in use at once".to_owned()))?;
-            slots.remove(&oldest);
+        let PoolLimits { declared_max, declared_per_tenant_max, processes_max, .. } = self.limits;
+        if key.is_declared() {
+            admit(&mut slots, key, Key::is_declared, declared_max, declared_per_tenant_max)?;
+        }
+        if key.is_process() {
+            admit(&mut slots, key, Key::is_process, processes_max, processes_max)?;
         }
         let slot = Slot::new(Flight::new());
         slots.insert(key.clone(), slot.clone());
@@ -86,20 +117,38 @@ impl Pool {
         if self.is_swept.swap(true, Ordering::Relaxed) {
             return;
         }
-        let (pool, pause) = (Arc::downgrade(self), self.idle / 4);
+        let (pool, pause) = (Arc::downgrade(self), self.limits.idle / 4);
         tokio::spawn(async move {
             loop {
                 tokio::time::sleep(pause).await;
                 let Some(pool) = pool.upgrade() else {
                     return;
                 };
-                let Some(long_ago) = Instant::now().checked_sub(pool.idle) else {
+                let Some(long_ago) = Instant::now().checked_sub(pool.limits.idle) else {
                     continue;
                 };
                 pool.slots().retain(|_, slot| !(is_idle(slot) && last_use(slot).is_none_or(|used| used < long_ago)));
             }
         });
     }
+}
+
+/// Sees to it that there is room for one more session of this kind. If there is none, the longest unused one of the same tenant is closed:
+/// no tenant ends another's.
+fn admit(slots: &mut HashMap<Key, Slot>, key: &Key, is_kind: fn(&Key) -> bool, max: usize, own_max: usize) -> Result<(), Failure> {
+    let is_own = |other: &Key| is_kind(other) && other.tenant == key.tenant;
+    let (all, own) = (slots.keys().filter(|other| is_kind(other)).count(), slots.keys().filter(|other| is_own(other)).count());
+    if all < max && own < own_max {
+        return Ok(());
+    }
+    let idle = slots.iter().filter(|(other, slot)| is_own(other) && is_idle(slot));
+    let oldest = idle.min_by_key(|(_, slot)| last_use(slot)).map(|(key, _)| key.clone());
+    let Some(oldest) = oldest else {
+        let whose = if own < own_max { "of all tenants together" } else { "of this tenant" };
+        return Err(Failure::Busy(format!("too many tool servers {whose} are in use at once; try again later")));
+    };
+    slots.remove(&oldest);
+    Ok(())
 }
 
 /// Whether nobody speaks with the server, opens a session with it, or is about to.

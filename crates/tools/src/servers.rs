@@ -7,17 +7,18 @@ use reqwest::{ClientBuilder, Url, redirect};
 use rmcp::model::{JsonObject, Tool};
 use serde_json::Value;
 use windlass_kernel::{EffectClass, ServerSource, Tenant, ToolServer};
-use windlass_ports::{Clock, DeclaredServer, OfferedTool, ServerError, ToolCall, ToolReport, ToolServers};
+use windlass_ports::{Clock, DeclaredServer, OfferedTool, ServerError, Tenants, ToolCall, ToolReport, ToolServers};
 
 use crate::{
     Failure,
-    egress::{Egress, Guard},
+    egress::{Egress, Guard, check_credentials},
     headers::{Headers, digest_of},
     http::Http,
     outcome,
-    pool::{Key, Pool},
+    pool::{Key, Pool, PoolLimits, ServerKey},
     process::Command,
     seal::Seal,
+    secrets::{Secrets, shown_url},
     session::{Session, Way},
 };
 
@@ -38,14 +39,19 @@ pub struct ServerConfig {
     pub authorization: Option<String>,
     /// What a second start of a tool would do, whatever the server says.
     pub effects: BTreeMap<String, EffectClass>,
+    /// The tenants that may use it.
+    pub tenants: Tenants,
+    /// Whether all tenants use one session, or one process: only for servers that remember nothing of their callers.
+    pub shared: bool,
 }
 
 impl fmt::Debug for ServerConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let headers: Vec<&str> = self.headers.iter().map(|(name, _)| name.as_str()).collect();
         let mut shown = f.debug_struct("ServerConfig");
-        // Arguments and variables may be secrets.
-        shown.field("label", &self.label).field("url", &self.url).field("program", &self.command.first());
+        // Arguments, variables and the query of an address may be secrets.
+        let url = Url::parse(&self.url).map(|url| shown_url(&url)).unwrap_or_default();
+        shown.field("label", &self.label).field("url", &url).field("program", &self.command.first());
         shown.field("headers", &headers).field("effects", &self.effects);
         shown.finish_non_exhaustive()
     }
@@ -66,8 +72,12 @@ pub struct Limits {
     pub tools_max: usize,
     /// How long a session is kept that nobody uses.
     pub idle: Duration,
-    /// How many sessions with servers that requests declared may be open at once.
+    /// How many sessions with servers that requests declared may be open at once, over all tenants.
     pub declared_sessions_max: usize,
+    /// How many of them one tenant may have.
+    pub declared_sessions_per_tenant_max: usize,
+    /// How many processes of configured servers may run at once. A tenant has one for each of them, unless they are shared.
+    pub processes_max: usize,
 }
 
 impl Default for Limits {
@@ -79,7 +89,9 @@ impl Default for Limits {
             answer_bytes_max: 4 << 20,
             tools_max: 1_000,
             idle: Duration::from_secs(5 * 60),
-            declared_sessions_max: 256,
+            declared_sessions_max: 1_024,
+            declared_sessions_per_tenant_max: 64,
+            processes_max: 256,
         }
     }
 }
@@ -97,8 +109,18 @@ pub struct Servers {
 }
 
 struct Configured {
-    target: Target,
+    server: ServerKey,
+    way: Way,
     effects: BTreeMap<String, EffectClass>,
+    shared: bool,
+    tenants: Tenants,
+}
+
+impl Configured {
+    fn target(&self, tenant: &Tenant) -> Target {
+        let tenant = if self.shared { None } else { Some(tenant.clone()) };
+        Target { key: Key { tenant, server: self.server.clone() }, way: self.way.clone() }
+    }
 }
 
 /// One server as it is spoken to.
@@ -131,7 +153,12 @@ impl Servers {
                 return Err(SetupError::Server { label: config.label, why: "there is another one of that label".to_owned() });
             }
         }
-        let pool = Arc::new(Pool::new(limits.declared_sessions_max, limits.idle));
+        let pool = Arc::new(Pool::new(PoolLimits {
+            declared_max: limits.declared_sessions_max,
+            declared_per_tenant_max: limits.declared_sessions_per_tenant_max,
+            processes_max: limits.processes_max,
+            idle: limits.idle,
+        }));
         Ok(Servers { configured: servers, guarded, egress, seal, clock, limits, pool })
     }
 
@@ -145,25 +172,36 @@ impl Servers {
         self.pool.close().await;
     }
 
+    /// The configured server of that label, if the tenant may use it.
+    fn configured(&self, tenant: &Tenant, label: &str) -> Option<&Configured> {
+        self.configured.get(label).filter(|server| server.tenants.admit(tenant))
+    }
+
     fn target(&self, tenant: &Tenant, server: &ToolServer) -> Result<Target, ServerError> {
-        let (url, sealed) = match &server.source {
+        let (shown, sealed) = match &server.source {
             ServerSource::Configured => {
-                let configured = self.configured.get(&server.label).ok_or_else(|| ServerError::Unknown(server.label.clone()))?;
-                return Ok(configured.target.clone());
+                // Again, since the run may be older than what the configuration gives the tenant today.
+                let configured = self.configured(tenant, &server.label).ok_or_else(|| ServerError::Unknown(server.label.clone()))?;
+                return Ok(configured.target(tenant));
             }
             ServerSource::Declared { url, sealed } => (url, sealed),
         };
-        // Again, since the run may be older than what the operator allows today.
-        self.egress.check_url(url).map_err(ServerError::Refused)?;
         let failed = |why: String| ServerError::Failed { label: server.label.clone(), why };
-        let headers = match sealed {
+        let secrets = match sealed {
             Some(sealed) => {
-                let opened = self.seal.open(tenant, url, sealed).map_err(|_| failed("its headers cannot be opened here".to_owned()))?;
-                Headers::from_bytes(&opened).map_err(failed)?
+                let opened = self.seal.open(tenant, shown, sealed).map_err(|_| failed("its headers cannot be opened here".to_owned()))?;
+                Secrets::from_bytes(&opened).map_err(failed)?
             }
-            None => Headers::default(),
+            None => Secrets::default(),
         };
-        let key = Key::Declared(digest_of(&[tenant.as_str(), url], &headers));
+        let Secrets { url, headers } = secrets;
+        let url = url.as_ref().unwrap_or(shown);
+        // Again, since the run may be older than what the operator allows today.
+        let parsed = self.egress.check_url(url).map_err(ServerError::Refused)?;
+        if !headers.is_empty() {
+            check_credentials(&parsed).map_err(ServerError::Refused)?;
+        }
+        let key = Key { tenant: Some(tenant.clone()), server: ServerKey::Declared(digest_of(&[url], &headers)) };
         let http = Http { client: self.guarded.clone(), headers, answer_bytes_max: self.limits.answer_bytes_max, is_trusted: false };
         Ok(Target { key, way: Way::Http { url: url.as_str().into(), http } })
     }
@@ -182,43 +220,66 @@ impl Servers {
         self.pool.session(&target.key, open).await
     }
 
-    async fn call(&self, server: &ToolServer, name: &str, call: &ToolCall) -> Result<ToolReport, String> {
-        let arguments = arguments(&call.arguments)?;
-        let target = self.target(&call.tenant, server).map_err(|error| error.to_string())?;
+    async fn call(&self, server: &ToolServer, name: &str, call: &ToolCall) -> Result<ToolReport, CallFailure> {
+        let arguments = arguments(&call.arguments).map_err(|why| CallFailure { class: "bad_arguments", why })?;
+        let target = self.target(&call.tenant, server).map_err(|error| CallFailure::of(&error, error.to_string()))?;
         let result = match self.session(&target).await {
             Ok(session) => session.call(name, arguments, call.key).await,
             Err(failure) => Err(failure),
         };
-        let in_words = |failure| target.way.hide(&named(&server.label, failure).to_string());
-        result.map(outcome::report).map_err(in_words)
+        result.map(outcome::report).map_err(|failure| {
+            let error = named(&server.label, failure);
+            CallFailure::of(&error, target.way.hide(&error.to_string()))
+        })
+    }
+}
+
+/// Why a call came to nothing.
+struct CallFailure {
+    /// For the log.
+    class: &'static str,
+    /// For the model.
+    why: String,
+}
+
+impl CallFailure {
+    fn of(error: &ServerError, why: String) -> Self {
+        CallFailure { class: outcome::class_of(error), why }
     }
 }
 
 #[async_trait]
 impl ToolServers for Servers {
-    fn is_configured(&self, label: &str) -> bool {
-        self.configured.contains_key(label)
+    fn is_configured(&self, tenant: &Tenant, label: &str) -> bool {
+        self.configured(tenant, label).is_some()
     }
 
-    fn labels(&self) -> Vec<String> {
-        self.configured.keys().cloned().collect()
+    fn labels(&self, tenant: &Tenant) -> Vec<String> {
+        self.configured.iter().filter(|(_, server)| server.tenants.admit(tenant)).map(|(label, _)| label.clone()).collect()
     }
 
     fn declare(&self, tenant: &Tenant, declared: DeclaredServer) -> Result<ToolServer, ServerError> {
         let DeclaredServer { label, url, headers } = declared;
-        self.egress.check_url(&url).map_err(ServerError::Refused)?;
+        let parsed = self.egress.check_url(&url).map_err(ServerError::Refused)?;
         let pairs = headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
         let headers = Headers::new(pairs).map_err(ServerError::Refused)?;
-        let seal = |text: Vec<u8>| self.seal.seal(tenant, &url, &text).map_err(|error| error.to_string());
-        let sealed = if headers.is_empty() { None } else { Some(headers.to_bytes().and_then(seal).map_err(ServerError::Refused)?) };
-        Ok(ToolServer { label, source: ServerSource::Declared { url, sealed } })
+        if !headers.is_empty() {
+            check_credentials(&parsed).map_err(ServerError::Refused)?;
+        }
+        // A query may be a credential, so that it is kept like one.
+        let has_secrets = parsed.query().is_some() || parsed.fragment().is_some();
+        let (shown, url) = if has_secrets { (shown_url(&parsed), Some(url)) } else { (url, None) };
+        let secrets = Secrets { url, headers };
+        let seal = |text: Vec<u8>| self.seal.seal(tenant, &shown, &text).map_err(|error| error.to_string());
+        let sealed = if secrets.is_empty() { None } else { Some(secrets.to_bytes().and_then(seal).map_err(ServerError::Refused)?) };
+        Ok(ToolServer { label, source: ServerSource::Declared { url: shown, sealed } })
     }
 
     async fn list(&self, tenant: &Tenant, server: &ToolServer) -> Result<Vec<OfferedTool>, ServerError> {
         let target = self.target(tenant, server)?;
         let fail = |failure| match named(&server.label, failure) {
             ServerError::Failed { label, why } => ServerError::Failed { label, why: target.way.hide(&why) },
-            refused @ (ServerError::Refused(_) | ServerError::Unknown(_)) => refused,
+            other @ (ServerError::Refused(_) | ServerError::Unknown(_) | ServerError::Busy(_)) => other,
         };
         let mut session = self.session(&target).await.map_err(fail)?;
         let mut tools = session.tools(&self.limits).await;
@@ -227,9 +288,9 @@ impl ToolServers for Servers {
             session = self.session(&target).await.map_err(fail)?;
             tools = session.tools(&self.limits).await;
         }
-        let effects = match &target.key {
-            Key::Configured(label) => self.configured.get(label).map(|configured| &configured.effects),
-            Key::Declared(_) => None,
+        let effects = match &target.key.server {
+            ServerKey::Configured { label, .. } => self.configured.get(label).map(|configured| &configured.effects),
+            ServerKey::Declared(_) => None,
         };
         let offer = |tool: &Tool| offered(tool, effects.and_then(|effects| effects.get(tool.name.as_ref()).copied()));
         Ok(tools.map_err(fail)?.iter().map(offer).collect())
@@ -240,9 +301,10 @@ impl ToolServers for Servers {
         let left = Duration::from_millis(u64::try_from(left_ms).unwrap_or(0));
         match tokio::time::timeout(left, self.call(server, name, &call)).await {
             Ok(Ok(report)) => report,
-            Ok(Err(why)) => outcome::failed(&why),
+            Ok(Err(CallFailure { class, why })) => outcome::failed(class, &why),
             Err(_) => {
-                outcome::failed(&format!("the tool server {:?} did not answer in time; the call may have had its effect", server.label))
+                let why = format!("the tool server {:?} did not answer in time; the call may have had its effect", server.label);
+                outcome::failed("timed_out", &why)
             }
         }
     }
@@ -263,6 +325,7 @@ fn named(label: &str, failure: Failure) -> ServerError {
     match failure {
         Failure::Refused(why) => ServerError::Refused(why),
         Failure::Failed(why) => ServerError::Failed { label: label.to_owned(), why },
+        Failure::Busy(why) => ServerError::Busy(why),
     }
 }
 
@@ -283,13 +346,15 @@ fn client(limits: &Limits) -> ClientBuilder {
 
 fn configure(config: &ServerConfig, limits: &Limits) -> Result<Configured, SetupError> {
     let fail = |why: String| SetupError::Server { label: config.label.clone(), why };
-    let key = Key::Configured(config.label.clone());
-    let effects = config.effects.clone();
+    let configured = |way: Way| {
+        let server = ServerKey::Configured { label: config.label.clone(), is_process: matches!(way, Way::Process(_)) };
+        Configured { server, way, effects: config.effects.clone(), shared: config.shared, tenants: config.tenants.clone() }
+    };
     if let Some((program, arguments)) = config.command.split_first() {
         let environment = config.environment.clone();
         let label = config.label.clone();
         let command = Command { label, program: program.clone(), arguments: arguments.to_vec(), environment };
-        return Ok(Configured { target: Target { key, way: Way::Process(Arc::new(command)) }, effects });
+        return Ok(configured(Way::Process(Arc::new(command))));
     }
     let url = Url::parse(&config.url).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
     let url = url.ok_or_else(|| fail("its url must begin with http:// or https://".to_owned()))?;
@@ -303,7 +368,7 @@ fn configure(config: &ServerConfig, limits: &Limits) -> Result<Configured, Setup
     let client = if is_near { client(limits).no_proxy() } else { client(limits) };
     let http =
         Http { client: client.build().map_err(SetupError::Client)?, headers, answer_bytes_max: limits.answer_bytes_max, is_trusted: true };
-    Ok(Configured { target: Target { key, way: Way::Http { url: url.as_str().into(), http } }, effects })
+    Ok(configured(Way::Http { url: url.as_str().into(), http }))
 }
 
 /// A token alone is a bearer's.

@@ -29,6 +29,7 @@ use crate::{
     http::Http,
     outcome,
     process::{Command, Process},
+    secrets::{hide_query, shown_url},
     servers::Limits,
 };
 
@@ -52,7 +53,7 @@ impl Way {
     /// The text without anything that the server was shown in confidence.
     pub(crate) fn hide(&self, text: &str) -> String {
         match self {
-            Way::Http { http, .. } => http.headers.hide(text),
+            Way::Http { url, http } => hide_query(url, &http.headers.hide(text)),
             Way::Process(command) => command.hide(text),
         }
     }
@@ -212,12 +213,7 @@ async fn open_http(http: &Http, url: &Arc<str>) -> Result<Service, ClientInitial
 
 /// An address without what may be secret in it.
 fn address_of(url: &str) -> String {
-    let Ok(mut url) = reqwest::Url::parse(url) else { return "not a URL".to_owned() };
-    url.set_query(None);
-    // Only an address without a host refuses these, and then has none of them.
-    let _ = url.set_username("");
-    let _ = url.set_password(None);
-    url.into()
+    reqwest::Url::parse(url).map_or_else(|_| "not a URL".to_owned(), |url| shown_url(&url))
 }
 
 pub(crate) async fn over_http<C: StreamableHttpClient + Sync>(

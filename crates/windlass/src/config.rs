@@ -6,6 +6,8 @@
 //!
 //! What is deliberately absent: any I/O but reading the one file, and any way to print a secret.
 
+mod agents;
+mod doorbell;
 mod environment;
 mod error;
 mod log;
@@ -14,22 +16,26 @@ mod node;
 mod reader;
 mod secret;
 mod sections;
+mod server;
+mod tenants;
 #[cfg(test)]
 mod tests;
 
 use std::{
     collections::BTreeMap,
-    net::{Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     time::Duration,
 };
 
-use windlass_kernel::{AfterExecution, Budgets, EffectClass, PolicyName};
+use windlass_kernel::{AfterExecution, Budgets, EffectClass, PolicyName, Timestamp};
 
 pub use error::{ConfigError, Origin};
 pub use log::{Log, LogFormat};
 pub use secret::{Secret, TokenHash};
-pub use windlass_doors::Scope;
+pub use sections::TOKEN_CHARS_MIN;
+pub use server::Server;
+pub use windlass_doors::{DefaultApproval, Scope};
+pub use windlass_ports::Tenants;
 pub use windlass_tools::Allowed;
 
 use environment::Environment;
@@ -52,6 +58,8 @@ pub struct Config {
     pub tools: Vec<ExternalTool>,
     /// The servers of MCP, each label once.
     pub mcp: Vec<McpServer>,
+    /// `mcp.default_approval`: whether calls of a server that a request declares need approval where the request does not say.
+    pub default_approval: DefaultApproval,
     /// The agents by name. Every model and tool they name exists.
     pub agents: BTreeMap<String, Agent>,
     /// Whether agents that are not configured can be enqueued to.
@@ -85,44 +93,6 @@ impl Config {
         environment.overlay(&mut root)?;
         environment.fill(&mut root, "")?;
         sections::read(root)
-    }
-}
-
-/// `server`: the address, and how it stops.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Server {
-    /// The address to listen on.
-    pub listen: SocketAddr,
-    /// Whether a proxy with TLS stands in front, so that the address need not be loopback.
-    pub behind_proxy: bool,
-    /// How long running calls get when the server stops (`drain_s`).
-    pub drain: Duration,
-    /// How long a client may take to send the head of a request.
-    pub head: Duration,
-    /// How long it may take to send the body.
-    pub body: Duration,
-}
-
-impl Server {
-    /// Takes the address of the option `--listen`, under the same rule as the file's.
-    pub fn set_listen(&mut self, text: &str) -> Result<(), ConfigError> {
-        let fail = |message| ConfigError { origin: Origin::Flag("--listen"), message };
-        let address = text.parse().map_err(|_| fail(format!("expected {}, found {text:?}", sections::ADDRESS_WANTED)))?;
-        sections::check_address(address, self.behind_proxy).map_err(fail)?;
-        self.listen = address;
-        Ok(())
-    }
-}
-
-impl Default for Server {
-    fn default() -> Self {
-        Self {
-            listen: SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 7600),
-            behind_proxy: false,
-            drain: Duration::from_secs(10),
-            head: Duration::from_secs(30),
-            body: Duration::from_secs(60),
-        }
     }
 }
 
@@ -223,6 +193,8 @@ pub struct Token {
     pub name: Option<String>,
     /// `status`: what `responses.status` says, for this token alone.
     pub standard_status: Option<bool>,
+    /// `expires`: from when on it is refused.
+    pub expires: Option<Timestamp>,
 }
 
 /// One model.
@@ -242,6 +214,8 @@ pub struct Model {
     pub prefill: bool,
     /// How many tokens it can read at once; runs that may are summed up before it is more.
     pub context: Option<u64>,
+    /// The tenants that may use it.
+    pub tenants: Tenants,
 }
 
 impl Model {
@@ -255,6 +229,7 @@ impl Model {
             idle_timeout: Duration::from_secs(60),
             prefill: false,
             context: None,
+            tenants: Tenants::All,
         }
     }
 }
@@ -317,6 +292,8 @@ pub struct ExternalTool {
     pub after_execution: AfterExecution,
     /// How long a result may take; `limits.call_deadline` if the tool says nothing.
     pub deadline: Duration,
+    /// The tenants that may use it.
+    pub tenants: Tenants,
 }
 
 /// One server of MCP.
@@ -328,6 +305,10 @@ pub struct McpServer {
     pub place: McpPlace,
     /// What a second start of a tool would do, whatever the server says of it.
     pub effects: BTreeMap<String, EffectClass>,
+    /// The tenants that may use it.
+    pub tenants: Tenants,
+    /// Whether all tenants use one session, or one process.
+    pub shared: bool,
 }
 
 /// Where a server of MCP is.
@@ -368,6 +349,8 @@ pub struct Agent {
     pub budgets: Budgets,
     /// Whether responses of the agent run one after the other.
     pub serial: bool,
+    /// The tenants that may use it.
+    pub tenants: Tenants,
 }
 
 /// `limits`: what nobody may go beyond, all above zero.
@@ -375,6 +358,8 @@ pub struct Agent {
 pub struct Limits {
     /// Laps of a run whose agent sets no budget.
     pub max_turns: u32,
+    /// Iterations that a request can ask for: `max_turns` where that is written.
+    pub turns_ceiling: u32,
     /// How long a tool call may take if its tool says nothing.
     pub call_deadline: Duration,
     /// Bytes of one request's body.
@@ -401,12 +386,25 @@ pub struct Limits {
     pub first_byte: Duration,
     /// How long a tool server may take to list its tools.
     pub tool_list: Duration,
+    /// Bytes of request bodies and WebSocket messages that all clients together may have in flight.
+    pub in_flight_bytes: usize,
+    /// The same of one tenant.
+    pub in_flight_bytes_per_tenant: usize,
+    /// Requests of one tenant that are open at once; `None` is four fifths of `server.connections`.
+    pub requests_per_tenant: Option<usize>,
+    /// The same of one token; `None` is as many as its tenant may have.
+    pub requests_per_token: Option<usize>,
+    /// WebSockets of one tenant that are open at once.
+    pub sockets_per_tenant: usize,
+    /// The same of one token; `None` is as many as its tenant may have.
+    pub sockets_per_token: Option<usize>,
 }
 
 impl Default for Limits {
     fn default() -> Self {
         Self {
             max_turns: 10,
+            turns_ceiling: 100,
             call_deadline: Duration::from_secs(10 * 60),
             body_bytes: 8 << 20,
             item_bytes: 4 << 20,
@@ -420,6 +418,12 @@ impl Default for Limits {
             model_deadline: Duration::from_secs(10 * 60),
             first_byte: Duration::from_secs(10 * 60),
             tool_list: Duration::from_secs(30),
+            in_flight_bytes: 256 << 20,
+            in_flight_bytes_per_tenant: 128 << 20,
+            requests_per_tenant: None,
+            requests_per_token: None,
+            sockets_per_tenant: 8_000,
+            sockets_per_token: None,
         }
     }
 }

@@ -1,54 +1,125 @@
-//! Connections: taken as they come, served, and let go when somebody cannot say what they want.
+//! Accepts connections and serves HTTP/1.1 on them, within limits that hold before a request has been read.
+//!
+//! A connection has a place from accept to close. When all places are taken, or all places of one peer, further connections are
+//! *reserve connections*: each may ask for `/healthz` or `/readyz` once, and gets 503 for everything else. There are few of them, and
+//! the newest one displaces the oldest, so that connections which send nothing cannot keep a health check out.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+mod places;
+
+use std::{collections::VecDeque, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
 
 use axum::{Extension, Router};
+use hyper::server::conn::http1;
 use hyper_util::{
-    rt::{TokioExecutor, TokioIo, TokioTimer},
-    server::{conn::auto, graceful::GracefulShutdown},
+    rt::{TokioIo, TokioTimer},
     service::TowerToHyperService,
 };
-use rustix::process::{Resource, getrlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::Semaphore,
+    sync::watch,
+    task::AbortHandle,
 };
 use tower::Layer;
-use windlass_doors::Peer;
+use windlass_doors::{Peer, PeerRules, health_only};
 
-/// Connections that are open at the most. More wait until one is closed.
-const CONNECTIONS_MAX: usize = 10_000;
+use places::Places;
 
-/// How long nothing is accepted after the system could not give a connection: it is out of files, mostly.
-const BREATH: Duration = Duration::from_millis(100);
+/// Reserve connections that are open at the most.
+const RESERVE_MAX: usize = 64;
 
-/// Serves until it is told to stop, and then until every connection has got its answer.
-pub(crate) async fn serve(listener: TcpListener, router: Router, head: Duration, stopped: impl Future<Output = ()>) {
-    allow_many_files();
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    let open = GracefulShutdown::new();
-    let mut protocol = auto::Builder::new(TokioExecutor::new()).http1_only();
-    // A client that sends half a head holds nothing for ever.
-    protocol.http1().timer(TokioTimer::new()).header_read_timeout(head);
+/// How long a reserve connection may take to send the head of its request.
+const RESERVE_HEAD: Duration = Duration::from_secs(5);
+
+/// How long nothing is accepted after an error, which mostly means that the process is out of file descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// What connections may take.
+#[derive(Clone, Debug)]
+pub(crate) struct ConnectionLimits {
+    /// Connections that are open at once, reserve connections not counted.
+    pub connections: usize,
+    /// Of those, how many one peer may have; `None` is the default, which spares peers on this machine.
+    pub per_peer: Option<usize>,
+    /// How long the head of a request may take, from accept or from the end of the answer before it.
+    pub head: Duration,
+    /// Which addresses are peers of their own.
+    pub peers: PeerRules,
+}
+
+/// Serves until `stopped` resolves, and then until every connection has sent the answer it is working on.
+pub(crate) async fn serve(listener: TcpListener, router: Router, limits: ConnectionLimits, stopped: impl Future<Output = ()>) {
+    let limits = ConnectionLimits { connections: limits.connections.min(affordable_connections()), ..limits };
+    let protocol = protocol(limits.head);
+    let mut reserve_protocol = self::protocol(limits.head.min(RESERVE_HEAD));
+    reserve_protocol.keep_alive(false);
+    let reserve_router = health_only(router.clone());
+    let places = Arc::new(Places::new(&limits));
+    let mut reserve = VecDeque::with_capacity(RESERVE_MAX);
+    let (stop, stopping) = watch::channel(());
     let accept = async {
         loop {
-            let place = places.clone().acquire_owned().await.expect("the places are never closed");
             let (stream, peer) = accept(&listener).await;
-            let service = TowerToHyperService::new(Extension(Peer(peer)).layer(router.clone()));
-            let served = open.watch(protocol.serve_connection_with_upgrades(TokioIo::new(stream), service).into_owned());
-            tokio::spawn(async move {
-                // A connection that breaks is the client's affair; what it asked for goes on as it would have.
-                let _ = served.await;
-                drop(place);
-            });
+            match places.take(peer.ip()) {
+                Some(place) => {
+                    let connection = serve_connection(protocol.clone(), stream, peer, router.clone(), stopping.clone());
+                    tokio::spawn(async move {
+                        connection.await;
+                        drop(place);
+                    });
+                }
+                None => {
+                    let connection = serve_connection(reserve_protocol.clone(), stream, peer, reserve_router.clone(), stopping.clone());
+                    displace(&mut reserve, tokio::spawn(connection).abort_handle());
+                }
+            }
         }
     };
     tokio::select! {
         () = accept => {}
         () = stopped => {}
     }
-    drop(listener);
-    open.shutdown().await;
+    drop((listener, stopping));
+    stop.send_replace(());
+    stop.closed().await;
+}
+
+/// HTTP/1.1 whose timer for the head of a request runs from the first poll, also while the client has not sent a byte.
+fn protocol(head: Duration) -> http1::Builder {
+    let mut protocol = http1::Builder::new();
+    protocol.timer(TokioTimer::new()).header_read_timeout(head);
+    protocol
+}
+
+/// Serves one connection until it is closed or becomes a WebSocket. After `stopping` changes, only the request in work is answered.
+async fn serve_connection(
+    protocol: http1::Builder,
+    stream: TcpStream,
+    peer: SocketAddr,
+    router: Router,
+    mut stopping: watch::Receiver<()>,
+) {
+    let service = TowerToHyperService::new(Extension(Peer(peer)).layer(router));
+    let mut connection = pin!(protocol.serve_connection(TokioIo::new(stream), service).with_upgrades());
+    // An error ends the connection and nothing else: the runs that its requests started continue.
+    tokio::select! {
+        _ = connection.as_mut() => {}
+        _ = stopping.changed() => {
+            connection.as_mut().graceful_shutdown();
+            let _ = connection.await;
+        }
+    }
+}
+
+/// Adds a reserve connection. If there are too many, the oldest one is closed: a health check has long been answered by then.
+fn displace(reserve: &mut VecDeque<AbortHandle>, newest: AbortHandle) {
+    reserve.retain(|connection| !connection.is_finished());
+    if reserve.len() >= RESERVE_MAX
+        && let Some(oldest) = reserve.pop_front()
+    {
+        oldest.abort();
+    }
+    reserve.push_back(newest);
 }
 
 async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
@@ -60,17 +131,26 @@ async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
                 return (stream, peer);
             }
             Err(error) => {
-                tracing::warn!(%error, "a connection could not be taken");
-                tokio::time::sleep(BREATH).await;
+                tracing::warn!(%error, "a connection could not be accepted");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
     }
 }
 
-/// A thousand streams need more files than a process gets that does not ask for them.
-fn allow_many_files() {
+/// Raises the limit of open files as far as the system allows, and returns how many connections leave half of it for the rest:
+/// the database, WebSockets, tool servers and models.
+fn affordable_connections() -> usize {
     let limit = getrlimit(Resource::Nofile);
-    if let Err(error) = setrlimit(Resource::Nofile, rustix::process::Rlimit { current: limit.maximum, ..limit }) {
-        tracing::debug!(%error, "the limit of open files stays as it is");
-    }
+    let limit = match setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
+        Ok(()) => limit.maximum,
+        Err(error) => {
+            tracing::debug!(%error, "the limit of open files stays as it is");
+            limit.current
+        }
+    };
+    limit.map_or(usize::MAX, |files| usize::try_from(files / 2).unwrap_or(usize::MAX).max(1))
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,7 +8,9 @@ mod demo;
 mod dev;
 mod export;
 mod logging;
+mod login;
 mod serve;
+mod signals;
 mod storage;
 mod token;
 mod world;
@@ -22,6 +24,7 @@ use clap::{Parser, Subcommand};
 use windlass_engine::CrashPoints;
 
 use config::Config;
+use signals::Hangup;
 
 /// Many small, short-lived allocations on a few threads: the system's library took a tenth of the engine's profile before this.
 #[global_allocator]
@@ -37,7 +40,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Runs the server in the foreground. SIGTERM lets running calls finish for a while, then exits.
+    /// Runs the server in the foreground. SIGTERM lets running calls finish for a while, then exits; SIGHUP reloads auth.tokens.
     Serve {
         /// The configuration; without it windlass.yaml of this folder is read, if there is one.
         #[arg(long, value_name = "FILE")]
@@ -104,15 +107,16 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Verb(verb) => return Ok(runtime()?.block_on(cli::run(verb))),
         Command::Serve { config, listen, data } => {
-            let config = listening(load(config.as_deref())?, listen.as_deref())?;
-            logging::start("info", config.log.format)?;
-            runtime()?.block_on(serve::serve(config, &data, |metrics| metrics, |_| {}))?;
+            let loaded = listening(load(config.as_deref())?, listen.as_deref())?;
+            logging::start("info", loaded.log.format)?;
+            let hangup = Hangup::Reload(Box::new(move || load(config.as_deref())));
+            runtime()?.block_on(serve::serve(loaded, &data, hangup, |metrics| metrics, |_| {}))?;
         }
         Command::Dev { config, listen, data } => {
             let config = listening(load(config.as_deref())?, listen.as_deref())?;
             // The banner should stay in sight; what MCP servers print belongs to what a developer looks for.
             logging::start("warn,windlass_tools::stderr=info", config.log.format)?;
-            runtime()?.block_on(serve::serve(config, &data, dev::observe, dev::print))?;
+            runtime()?.block_on(serve::serve(config, &data, Hangup::Stop, dev::observe, dev::print))?;
         }
         Command::Demo => runtime()?.block_on(demo::demo())?,
         Command::Export { run, config, data, tenant } => {

@@ -3,11 +3,8 @@
 use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use anyhow::Context;
-use tokio::{
-    net::TcpListener,
-    signal::unix::{SignalKind, signal},
-};
-use windlass_doors::{Configured, DoorState, Limits as DoorLimits, Metrics, ResponsesSettings, Token, Tokens};
+use tokio::net::TcpListener;
+use windlass_doors::{Configured, DoorState, Hosts, Limits as DoorLimits, Metrics, ResponsesSettings};
 use windlass_engine::{AgentSpec, CrashPoints, Engine, Parts, Roster, Settings};
 use windlass_kernel::{Route, ToolName, ToolSpec};
 use windlass_models::{Anthropic, Entry, OpenAiChat, OpenAiResponses, Registry, RemoteConfig, Scripted};
@@ -19,7 +16,10 @@ use crate::{
     bell::Bell,
     cli,
     config::{self, Config, Place, Protocol, Provider, TokenHash},
-    connections, storage, token,
+    connections::{self, ConnectionLimits},
+    login,
+    signals::{Hangup, Signals},
+    storage,
     world::OrderedIds,
 };
 
@@ -37,11 +37,12 @@ pub(crate) struct Ready<'a> {
     pub servers: &'a Arc<Servers>,
 }
 
-/// Serves until SIGTERM or SIGINT. `ready` is called once requests will be answered; `observe` makes what the engine reports its facts to
+/// Serves until SIGTERM or SIGINT; `hangup` is what SIGHUP does. `ready` is called once requests will be answered; `observe` makes what the engine reports its facts to
 /// out of the metrics.
 pub(crate) async fn serve(
     config: Config,
     data: &Path,
+    hangup: Hangup,
     observe: impl FnOnce(Arc<Metrics>) -> Arc<dyn Meter>,
     ready: impl FnOnce(&Ready<'_>),
 ) -> anyhow::Result<()> {
@@ -52,16 +53,17 @@ pub(crate) async fn serve(
     let place = config.store.place(data);
     let options = StoreOptions { publish: config.doorbell.is_some() };
     let metrics = metrics(&config);
-    let (tokens, own_token) = tokens(&config, data)?;
+    let (tokens, own_token) = login::tokens(&config, data)?;
     let own_hash = own_token.as_deref().map(|token| *TokenHash::of(token).as_bytes());
-    let mut storage = storage::open(&place, options, own_hash, metrics.clone()).await?;
+    let seal = seal(&config, data)?;
+    let mut storage = storage::open(&place, options, own_hash, &seal, metrics.clone()).await?;
     if let Some(bytes_max) = config.responses.memory_bytes {
         storage = storage.parted(options, bytes_max);
     }
     let listener = TcpListener::bind(config.server.listen).await.with_context(|| format!("cannot listen on {}", config.server.listen))?;
     let address = listener.local_addr()?;
     let bell = Bell::hang(config.doorbell.as_ref(), &place, storage.node).await?;
-    let seal = seal(&config, data)?;
+    let seal_key = seal.key_id();
     let servers = Arc::new(tool_servers(&config, seal.clone(), storage.clock.clone())?);
     let engine = Engine::start(Parts {
         node: storage.node,
@@ -80,23 +82,25 @@ pub(crate) async fn serve(
         meter: observe(metrics.clone()),
         life: None,
     });
-    let limits = DoorLimits { body_bytes_max: config.limits.body_bytes, body_ms_max: millis(config.server.body) };
-    let state = DoorState::new(engine.clone(), tokens, limits, Arc::new(seal)).with_responses(responses(&config));
-    let state = state.with_metrics(metrics).behind_proxy(config.server.behind_proxy);
+    let state = DoorState::new(engine.clone(), tokens, door_limits(&config), Arc::new(seal)).with_responses(responses(&config));
+    let state = state.with_metrics(metrics).with_peers(config.server.peers.clone());
+    let hosts = Hosts::new(address, config.server.peers.behind_proxy, config.server.hosts.clone());
+    let state = state.with_hosts(hosts);
+    let tokens_in_use = state.tokens();
     let router = windlass_doors::router(state);
     // A process that reads that the server serves may end it in the same moment.
-    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let signals = Signals::listen(hangup, tokens_in_use)?;
     // Only the command line needs it: a folder that cannot be written is no reason not to serve.
     if let Err(error) = cli::write_server_file(data, address) {
         tracing::warn!(%error, folder = %data.display(), "server.json cannot be written; `windlass ls` needs --server");
     }
     let stopped = Arc::new(tokio::sync::Notify::new());
     let is_stopped = stopped.clone();
-    let server = connections::serve(listener, router, config.server.head, async move { is_stopped.notified().await });
+    let server = connections::serve(listener, router, connection_limits(&config), async move { is_stopped.notified().await });
     let announced = async {
         // Until then `/healthz` says that the server is starting.
         engine.ready().await;
-        tracing::info!(%address, store = %place, model = %config.models[0].name, "serving");
+        tracing::info!(%address, store = %place, seal_key = %seal_key, model = %config.models[0].name, "serving");
         ready(&Ready { address, place: &place, config: &config, own_token: own_token.as_deref(), servers: &servers });
         std::future::pending::<()>().await;
     };
@@ -104,10 +108,7 @@ pub(crate) async fn serve(
         () = server => {}
         () = announced => {}
         () = async {
-            tokio::select! {
-                _ = terminate.recv() => {}
-                _ = interrupt.recv() => {}
-            }
+            signals.stop().await;
             tracing::info!("stopping: no new work, running calls may finish");
             engine.drain().await;
             stopped.notify_one();
@@ -118,12 +119,34 @@ pub(crate) async fn serve(
     Ok(())
 }
 
+fn door_limits(config: &Config) -> DoorLimits {
+    let limits = &config.limits;
+    let requests_per_tenant = limits.requests_per_tenant.unwrap_or((config.server.connections * 4 / 5).max(1));
+    DoorLimits {
+        body_bytes_max: limits.body_bytes,
+        body_ms_max: millis(config.server.body),
+        in_flight_bytes_max: limits.in_flight_bytes,
+        tenant_in_flight_bytes_max: limits.in_flight_bytes_per_tenant,
+        requests_per_tenant,
+        requests_per_token: limits.requests_per_token.unwrap_or(requests_per_tenant),
+        sockets_per_tenant: limits.sockets_per_tenant,
+        sockets_per_token: limits.sockets_per_token.unwrap_or(limits.sockets_per_tenant),
+    }
+}
+
+fn connection_limits(config: &Config) -> ConnectionLimits {
+    let server = &config.server;
+    let (connections, per_peer) = (server.connections, server.connections_per_peer);
+    ConnectionLimits { connections, per_peer, head: server.head, peers: server.peers.clone() }
+}
+
 fn responses(config: &Config) -> ResponsesSettings {
     ResponsesSettings {
         standard_status: config.responses.standard_status,
         erase_ms: millis(config.responses.erase),
         heartbeat_ms: millis(config.responses.heartbeat),
         socket_ms: millis(config.responses.socket_limit),
+        default_approval: config.default_approval,
     }
 }
 
@@ -140,7 +163,7 @@ fn crash_points(config: &Config) -> anyhow::Result<CrashPoints> {
     let Ok(point) = std::env::var("WINDLASS_CRASH_AT") else {
         return Ok(CrashPoints::default());
     };
-    anyhow::ensure!(!config.server.behind_proxy, "WINDLASS_CRASH_AT is for tests and refused together with server.behind_proxy");
+    anyhow::ensure!(!config.server.peers.behind_proxy, "WINDLASS_CRASH_AT is for tests and refused together with server.behind_proxy");
     let points = CrashPoints::parse(&point)?;
     tracing::warn!(%point, "THIS SERVER WILL KILL ITSELF: WINDLASS_CRASH_AT is set");
     Ok(points)
@@ -190,20 +213,20 @@ fn entry(config: &Config, index: usize) -> anyhow::Result<Entry> {
             (made, upstream.clone())
         }
     };
-    Ok(Entry { name: model.name.clone(), upstream, context: model.context, model: made })
+    Ok(Entry { name: model.name.clone(), upstream, context: model.context, tenants: model.tenants.clone(), model: made })
 }
 
 /// What a request shows servers of tools, and what clients keep for us, is sealed with a key that every process on one store must
-/// share.
+/// share. Earlier keys behind it only open.
 fn seal(config: &Config, data: &Path) -> anyhow::Result<Seal> {
     match std::env::var("WINDLASS_SEAL_KEY") {
-        Ok(key) => Seal::from_hex(&key).context("WINDLASS_SEAL_KEY is not a key"),
+        Ok(keys) => Seal::from_hex(&keys).context("WINDLASS_SEAL_KEY cannot be used"),
         Err(_) => {
             // With the store elsewhere, nobody else makes the folder.
             std::fs::create_dir_all(data).with_context(|| format!("the data folder {} cannot be made", data.display()))?;
             if let Place::Postgres(_) = config.store.place(data) {
                 tracing::warn!(
-                    "WINDLASS_SEAL_KEY is not set: other servers on this database cannot open what was sealed by this one: credentials, and summaries"
+                    "WINDLASS_SEAL_KEY is not set: another server on this database is refused at its start unless it has this one's seal.key"
                 );
             }
             Ok(Seal::from_file(&data.join("seal.key"))?)
@@ -226,6 +249,7 @@ fn roster(config: &Config) -> Roster {
             tools: agent.tools.iter().map(|tool| ToolName::from(tool.as_str())).collect(),
             budgets: agent.budgets,
             serial: agent.serial,
+            tenants: agent.tenants.clone(),
         };
         (name.as_str().into(), spec)
     });
@@ -243,7 +267,8 @@ fn roster(config: &Config) -> Roster {
         };
         (spec.name.clone(), spec)
     });
-    let roster = Roster::new(agents.collect(), tools.collect(), Vec::new());
+    let tenants = config.tools.iter().map(|tool| (ToolName::from(tool.name.as_str()), tool.tenants.clone()));
+    let roster = Roster::new(agents.collect(), tools.collect(), Vec::new()).with_tool_tenants(tenants.collect());
     if config.agents_open { roster } else { roster.closed() }
 }
 
@@ -254,6 +279,7 @@ fn settings(config: &Config) -> Settings {
         sweep_ms: millis(limits.sweep_interval),
         lease_ms: millis(limits.lease),
         iterations_max: limits.max_turns,
+        iterations_ceiling: limits.turns_ceiling,
         call_deadline_ms: millis(limits.call_deadline),
         model_deadline_ms: millis(limits.model_deadline),
         attempts_max: limits.attempts,
@@ -264,25 +290,6 @@ fn settings(config: &Config) -> Settings {
         admission: Admission { queued_per_agent_max: limits.queued_per_agent, open_per_tenant_max: limits.open_per_tenant },
         ..Settings::default()
     }
-}
-
-/// The configured tokens, or the one of the data folder, which is returned too.
-fn tokens(config: &Config, data: &Path) -> anyhow::Result<(Tokens, Option<String>)> {
-    if config.auth.tokens.is_empty() {
-        let (token, path) = token::own_token(data)?;
-        tracing::info!(file = %path.display(), "no tokens are configured: the one in this file may do everything");
-        let hash = *TokenHash::of(&token).as_bytes();
-        let own = Token { hash, tenant: "default".into(), scopes: vec![config::Scope::All], name: "own".to_owned(), standard_status: None };
-        return Ok((Tokens::new(vec![own]), Some(token)));
-    }
-    let configured = config.auth.tokens.iter().map(|token| Token {
-        hash: *token.hash.as_bytes(),
-        tenant: token.tenant.as_str().into(),
-        scopes: token.scopes.clone(),
-        name: token.name.clone().unwrap_or_else(|| token.tenant.clone()),
-        standard_status: token.standard_status,
-    });
-    Ok((Tokens::new(configured.collect()), None))
 }
 
 fn millis(duration: Duration) -> u64 {

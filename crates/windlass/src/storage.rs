@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::Context;
-use windlass_ports::{Clock, Meter, NodeId, Store, Views};
+use windlass_ports::{Clock, Meter, NodeId, SealKeys, Store, Views};
 use windlass_store::{PartedStore, PostgresStore, PostgresViews, SqliteStore, SqliteViews, StoreOptions};
 
 use crate::{config::Place, world::SystemClock};
@@ -26,21 +26,23 @@ impl Storage {
 }
 
 /// Opens a database for a server, which reports its commits to the meter. A server that made its own token has that token's hash, and
-/// shares a PostgreSQL database only with servers of the same token.
+/// shares a PostgreSQL database only with servers of the same token. A database whose canary none of the seal keys opens is refused.
 pub(crate) async fn open(
     place: &Place<'_>,
     options: StoreOptions,
     own_token: Option<[u8; 32]>,
+    keys: &dyn SealKeys,
     meter: Arc<dyn Meter>,
 ) -> anyhow::Result<Storage> {
     match place {
         Place::File(file) => {
-            let store = Arc::new(SqliteStore::open(file, options).with_context(|| place.to_string())?);
+            let store = Arc::new(SqliteStore::open_sealed(file, options, keys).with_context(|| place.to_string())?);
             store.measure(meter);
             Ok(Storage { node: store.node(), store: store.clone(), views: store, clock: Arc::new(SystemClock) })
         }
         Place::Postgres(url) => {
-            let store = Arc::new(PostgresStore::open_for(url.expose(), options, own_token).await.with_context(|| place.to_string())?);
+            let opened = PostgresStore::open_sealed(url.expose(), options, own_token, keys).await;
+            let store = Arc::new(opened.with_context(|| place.to_string())?);
             store.measure(meter);
             Ok(Storage { node: store.node(), clock: store.clock(), store: store.clone(), views: store })
         }

@@ -3,8 +3,9 @@
 use axum::{extract::State, http::HeaderMap, response::Response};
 use serde_json::json;
 use windlass_engine::Action;
+use windlass_kernel::ToolName;
 
-use super::enqueue::lineage;
+use super::enqueue::{lineage, may_ask, may_use};
 use crate::{
     DoorState, answer,
     auth::{Caller, Scope},
@@ -28,10 +29,13 @@ pub(super) async fn act(
     // The action's own id tells a repeated one already.
     idempotency_key(&headers, &fields)?;
     let action_id = fields.required_name("action_id", NAME_CHARS_MAX)?;
+    let tool = ToolName::from(fields.required_name("tool", NAME_CHARS_MAX)?.as_str());
+    may_ask(&caller, &agent, state.engine.roster().widening(&agent, None, None, Some(std::slice::from_ref(&tool))))?;
+    may_use(&state, &caller, &agent, &tool)?;
     let action = Action {
         agent: agent.clone(),
         action_id: action_id.clone(),
-        tool: fields.required_name("tool", NAME_CHARS_MAX)?.as_str().into(),
+        tool,
         arguments: arguments(&fields)?,
         lineage: lineage(&caller, &headers, &fields)?,
     };

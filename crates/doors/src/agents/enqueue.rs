@@ -1,10 +1,14 @@
 //! A request for a run.
 
-use axum::{extract::State, http::HeaderMap, response::Response};
+use axum::{
+    extract::State,
+    http::{HeaderMap, StatusCode},
+    response::Response,
+};
 use bytes::Bytes;
 use serde_json::json;
-use windlass_engine::{Enqueue, Enqueued};
-use windlass_kernel::{BoxId, ItemKind, ResultField, ToolName, content};
+use windlass_engine::{Enqueue, Enqueued, Widening};
+use windlass_kernel::{AgentKey, BoxId, ItemKind, ResultField, ToolName, content};
 use windlass_ports::Lineage;
 
 use crate::{
@@ -35,11 +39,17 @@ pub(super) async fn enqueue(
         input.push((ItemKind::ResultFields, content::encode(&schema)));
     }
     let tools = fields.names("tools", TOOLS_MAX, NAME_CHARS_MAX)?;
+    let tools: Option<Vec<ToolName>> = tools.map(|names| names.iter().map(|name| ToolName::from(name.as_str())).collect());
+    let (model, instructions) = (fields.name("model", NAME_CHARS_MAX)?, fields.text("instructions")?);
+    may_ask(&caller, &agent, state.engine.roster().widening(&agent, model.as_deref(), instructions.as_deref(), tools.as_deref()))?;
+    for tool in tools.iter().flatten() {
+        may_use(&state, &caller, &agent, tool)?;
+    }
     let request = Enqueue {
         input,
-        model: fields.name("model", NAME_CHARS_MAX)?,
-        instructions: fields.text("instructions")?,
-        tools: tools.map(|names| names.iter().map(|name| ToolName::from(name.as_str())).collect()),
+        model,
+        instructions,
+        tools,
         context_box: context_box(&fields)?,
         result_fields,
         key: request_key(&headers, &fields, &body)?,
@@ -54,6 +64,25 @@ pub(super) async fn enqueue(
         "status": status(&enqueued),
         "turn_epoch": enqueued.epoch,
     })))
+}
+
+/// Refuses a request that asks for more than its agent has, unless the token may configure agents.
+pub(super) fn may_ask(caller: &Caller, agent: &AgentKey, widening: Option<Widening>) -> Result<(), ApiError> {
+    let Some(widening) = widening.filter(|_| !caller.may(&Scope::AgentsConfigure)) else { return Ok(()) };
+    let what = match widening {
+        Widening::Model => "another model".to_owned(),
+        Widening::Instructions => "other instructions".to_owned(),
+        Widening::Tool(tool) => format!("the tool {:?}", tool.as_str()),
+    };
+    let message = format!("a request may only narrow what the agent {:?} has, and this one asks for {what}", agent.agent.as_str());
+    let hint = "leave it out, or use a token with the scope agents:configure".to_owned();
+    Err(ApiError::new(StatusCode::FORBIDDEN, "forbidden", message).hint(Some(hint)))
+}
+
+/// Refuses a tool that neither the agent has nor the token's scopes name.
+pub(super) fn may_use(state: &DoorState, caller: &Caller, agent: &AgentKey, tool: &ToolName) -> Result<(), ApiError> {
+    let spec = state.engine.roster().agent(&agent.tenant, &agent.agent);
+    if spec.is_some_and(|spec| spec.tools.contains(tool)) { Ok(()) } else { caller.needs_tool(state, tool) }
 }
 
 /// Where a request comes from.

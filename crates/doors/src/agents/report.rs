@@ -31,7 +31,7 @@ pub(super) async fn report(
     JsonBody(body): JsonBody,
 ) -> Result<Response, ApiError> {
     if !caller.serves_tools() {
-        caller.needs(&Scope::AgentsWrite)?;
+        caller.needs_one_of(&[Scope::AllTools, Scope::ApprovalsAnswer])?;
     }
     let fields = Fields::of_body(&body, &KNOWN)?;
     let status = fields.word("status", TaskStatus::parse, STATUS_WORDS)?;
@@ -67,7 +67,8 @@ fn after_execution(text: &str) -> Option<AfterExecution> {
     }
 }
 
-/// A tool service reports on calls of its own tools only, and nobody on a call that another token holds.
+/// Refuses a report unless the caller runs the call's tool and no other token holds the call. The outcome of a parked call is a person's
+/// to decide: beyond the token that held the call, only one that may answer approvals can report it.
 async fn may_report(state: &DoorState, caller: &Caller, key: CallKey) -> Result<(), ApiError> {
     let views = state.engine.views();
     if views.run(caller.tenant(), key.run).await?.is_none() {
@@ -75,7 +76,11 @@ async fn may_report(state: &DoorState, caller: &Caller, key: CallKey) -> Result<
     }
     let calls = views.calls(caller.tenant(), key.run, key.call, 1).await?;
     let call = calls.into_iter().find(|call| call.call == key.call).ok_or_else(ApiError::unknown_call)?;
-    caller.needs_one_of(&[Scope::AgentsWrite, Scope::Tool(call.tool)])?;
+    if call.status == CallStatus::Parked {
+        let is_holder = call.worker.is_some_and(|holder| caller.holds(&holder)) && caller.may(&Scope::Tool(call.tool));
+        return if is_holder { Ok(()) } else { caller.needs(&Scope::ApprovalsAnswer) };
+    }
+    caller.needs(&Scope::Tool(call.tool))?;
     let holder = call.worker.filter(|_| call.status == CallStatus::Claimed);
     if holder.is_some_and(|holder| !caller.holds(&holder)) {
         let error = ApiError::new(StatusCode::FORBIDDEN, "not_the_claimant", "another token has claimed this call");

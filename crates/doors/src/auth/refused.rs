@@ -5,6 +5,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crate::peers::PeerKey;
+
 /// Lines about refused logins in one window.
 const LINES_MAX: u32 = 10;
 
@@ -25,11 +27,12 @@ struct Window {
 }
 
 impl RefusedLogins {
-    /// Logs a refused login, unless this window has had its lines.
-    pub fn log(&self, peer: Option<std::net::SocketAddr>, reason: &str) {
+    /// Logs a refused login, unless this window has had its lines. `client` is the peer that a proxy names.
+    pub fn log(&self, peer: Option<std::net::SocketAddr>, client: Option<PeerKey>, reason: &str) {
         if let Some(suppressed) = self.admit(Instant::now()) {
             let peer = peer.map(tracing::field::display);
-            tracing::warn!(peer, reason, suppressed, "a login was refused");
+            let client = client.map(tracing::field::display);
+            tracing::warn!(peer, client, reason, suppressed, "a login was refused");
         }
     }
 

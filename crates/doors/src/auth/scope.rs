@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use windlass_kernel::ToolName;
+use windlass_kernel::{AgentName, ToolName};
 
 /// One thing that a token may do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,6 +15,14 @@ pub enum Scope {
     AgentsWrite,
     /// Stop runs: `agents:stop`.
     AgentsStop,
+    /// Give an agent another model, other instructions or more tools for one run: `agents:configure`.
+    AgentsConfigure,
+    /// Use one configured agent: `agent:<name>`. A token with a scope of this kind or of the two below may use only what they name.
+    UseAgent(AgentName),
+    /// Use one configured tool: `use:<tool>`.
+    UseTool(ToolName),
+    /// Use one configured MCP server: `mcp:<label>`.
+    UseServer(String),
     /// Claim and report the calls of one tool: `tools:<name>`.
     Tool(ToolName),
     /// Claim and report the calls of every tool: `tools:*`.
@@ -37,12 +45,16 @@ pub enum Scope {
 pub struct UnknownScope(pub String);
 
 impl Scope {
-    /// The scopes as they are written; `tools:<name>` stands for one per tool.
-    pub const SPELLINGS: [&'static str; 11] = [
+    /// The scopes as they are written; those with a name in angle brackets stand for one per name.
+    pub const SPELLINGS: [&'static str; 15] = [
         "*",
         "agents:read",
         "agents:write",
         "agents:stop",
+        "agents:configure",
+        "agent:<name>",
+        "use:<tool>",
+        "mcp:<label>",
         "tools:<name>",
         "tools:*",
         "responses",
@@ -59,19 +71,35 @@ impl Scope {
             "agents:read" => Scope::AgentsRead,
             "agents:write" => Scope::AgentsWrite,
             "agents:stop" => Scope::AgentsStop,
+            "agents:configure" => Scope::AgentsConfigure,
             "tools:*" => Scope::AllTools,
             "responses" => Scope::Responses,
             "runs:read" => Scope::RunsRead,
             "approvals:answer" => Scope::ApprovalsAnswer,
             "metrics" => Scope::Metrics,
             "admin" => Scope::Admin,
-            other => match other.strip_prefix("tools:") {
-                Some(tool) if !tool.is_empty() && !tool.contains(['*', ':']) && !tool.contains(char::is_whitespace) => {
-                    Scope::Tool(tool.into())
-                }
-                Some(_) | None => return Err(UnknownScope(other.to_owned())),
-            },
+            other => return Scope::parse_named(other).ok_or_else(|| UnknownScope(other.to_owned())),
         })
+    }
+
+    /// Reads a scope that ends in a name.
+    fn parse_named(text: &str) -> Option<Self> {
+        let (kind, name) = text.split_once(':')?;
+        if name.is_empty() || name.contains(['*', ':']) || name.contains(char::is_whitespace) {
+            return None;
+        }
+        match kind {
+            "tools" => Some(Scope::Tool(name.into())),
+            "agent" => Some(Scope::UseAgent(name.into())),
+            "use" => Some(Scope::UseTool(name.into())),
+            "mcp" => Some(Scope::UseServer(name.to_owned())),
+            _ => None,
+        }
+    }
+
+    /// Whether a token with this scope may use only what its scopes name of the configuration.
+    pub(super) fn restricts_use(&self) -> bool {
+        matches!(self, Scope::UseAgent(_) | Scope::UseTool(_) | Scope::UseServer(_))
     }
 
     /// Whether whoever has this scope may do what the other one allows.
@@ -83,6 +111,10 @@ impl Scope {
             Scope::AgentsRead
             | Scope::AgentsWrite
             | Scope::AgentsStop
+            | Scope::AgentsConfigure
+            | Scope::UseAgent(_)
+            | Scope::UseTool(_)
+            | Scope::UseServer(_)
             | Scope::Tool(_)
             | Scope::Responses
             | Scope::RunsRead
@@ -103,6 +135,10 @@ impl fmt::Display for Scope {
             Scope::AgentsRead => f.write_str("agents:read"),
             Scope::AgentsWrite => f.write_str("agents:write"),
             Scope::AgentsStop => f.write_str("agents:stop"),
+            Scope::AgentsConfigure => f.write_str("agents:configure"),
+            Scope::UseAgent(agent) => write!(f, "agent:{agent}"),
+            Scope::UseTool(tool) => write!(f, "use:{tool}"),
+            Scope::UseServer(label) => write!(f, "mcp:{label}"),
             Scope::Tool(tool) => write!(f, "tools:{tool}"),
             Scope::AllTools => f.write_str("tools:*"),
             Scope::Responses => f.write_str("responses"),
@@ -125,6 +161,10 @@ mod tests {
             "agents:read",
             "agents:write",
             "agents:stop",
+            "agents:configure",
+            "agent:alice",
+            "use:echo",
+            "mcp:files",
             "tools:echo",
             "tools:*",
             "responses",
@@ -136,7 +176,7 @@ mod tests {
         for word in words {
             assert_eq!(Scope::parse(word).unwrap().to_string(), word);
         }
-        for word in ["", "agents", "agents:*", "tools:", "tools:a b", "tools:a*", "AGENTS:READ", "root"] {
+        for word in ["", "agents", "agents:*", "tools:", "tools:a b", "tools:a*", "agent:", "use:*", "mcp:a b", "AGENTS:READ", "root"] {
             assert!(Scope::parse(word).is_err(), "{word}");
         }
     }

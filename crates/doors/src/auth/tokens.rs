@@ -1,9 +1,12 @@
 //! The tokens of the configuration. Only their hashes are here.
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{Arc, PoisonError, RwLock},
+};
 
 use sha2::{Digest, Sha256};
-use windlass_kernel::Tenant;
+use windlass_kernel::{Tenant, Timestamp};
 
 use super::Scope;
 
@@ -20,6 +23,8 @@ pub struct Token {
     pub name: String,
     /// Whether its holder is told `completed` of a response that waits for it, if that is decided for this token.
     pub standard_status: Option<bool>,
+    /// From when on it is refused.
+    pub expires: Option<Timestamp>,
 }
 
 impl fmt::Debug for Token {
@@ -28,7 +33,7 @@ impl fmt::Debug for Token {
     }
 }
 
-/// All tokens that are taken.
+/// A set of tokens.
 #[derive(Clone, Debug, Default)]
 pub struct Tokens(Vec<Arc<Token>>);
 
@@ -38,16 +43,54 @@ impl Tokens {
         Tokens(tokens.into_iter().map(Arc::new).collect())
     }
 
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// The token whose hash this one has. Every hash is compared whole, so the time says nothing about how near a guess was.
     pub(crate) fn find(&self, presented: &[u8]) -> Option<Arc<Token>> {
-        let hash: [u8; 32] = Sha256::digest(presented).into();
+        self.find_hash(&Sha256::digest(presented).into())
+    }
+
+    fn find_hash(&self, hash: &[u8; 32]) -> Option<Arc<Token>> {
         let mut found = None;
         for token in &self.0 {
-            if differing_bits(&token.hash, &hash) == 0 {
+            if differing_bits(&token.hash, hash) == 0 {
                 found = Some(token);
             }
         }
         found.cloned()
+    }
+}
+
+/// The tokens that are accepted at present. They can be replaced while the server runs.
+#[derive(Clone, Debug)]
+pub struct TokenTable(Arc<RwLock<Tokens>>);
+
+impl TokenTable {
+    pub(crate) fn new(tokens: Tokens) -> Self {
+        TokenTable(Arc::new(RwLock::new(tokens)))
+    }
+
+    /// Accepts these tokens from now on, and no others. Requests that were accepted before are served to their end.
+    pub fn replace(&self, tokens: Tokens) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = tokens;
+    }
+
+    /// The token whose text this is, expired or not.
+    pub(crate) fn find(&self, presented: &[u8]) -> Option<Arc<Token>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).find(presented)
+    }
+
+    /// The token with this hash, expired or not.
+    pub(crate) fn find_hash(&self, hash: &[u8; 32]) -> Option<Arc<Token>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).find_hash(hash)
     }
 }
 
@@ -67,6 +110,7 @@ mod tests {
             scopes: vec![Scope::All],
             name: name.to_owned(),
             standard_status: None,
+            expires: None,
         };
         let tokens = Tokens::new(vec![token("one", "first"), token("two", "second")]);
         assert_eq!(tokens.find(b"two").map(|token| token.name.clone()).as_deref(), Some("second"));

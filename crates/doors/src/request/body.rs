@@ -13,6 +13,7 @@ use futures_util::StreamExt;
 use crate::{
     DoorState,
     error::ApiError,
+    in_flight::RequestBytes,
     limits::{DISCARD_BYTES_MAX, DISCARD_IDLE_MS},
     spelling::shortened,
 };
@@ -34,10 +35,11 @@ impl FromRequest<DoorState> for JsonBody {
         let refusal = refusal(request.headers(), limit);
         // Such a client sends nothing before it is told to go on, and reading its body is what tells it.
         let waits = request.headers().get(header::EXPECT).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"));
+        let in_flight = request.extensions().get::<RequestBytes>().cloned();
         let body = request.into_body().into_data_stream();
         let reading = async {
             match refusal {
-                None => read(body, limit).await,
+                None => read(body, limit, in_flight.as_ref()).await,
                 Some(refusal) if waits => Err(refusal),
                 Some(refusal) => {
                     discard(body).await;
@@ -84,7 +86,7 @@ fn check_type(headers: &HeaderMap) -> Result<(), ApiError> {
     Err(ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_type", message))
 }
 
-async fn read(mut body: BodyDataStream, limit: usize) -> Result<Bytes, ApiError> {
+async fn read(mut body: BodyDataStream, limit: usize, in_flight: Option<&RequestBytes>) -> Result<Bytes, ApiError> {
     let mut held = Held::default();
     while let Some(piece) = body.next().await {
         let piece = piece.map_err(|error| ApiError::bad("body_broken", format!("the body broke off: {error}")))?;
@@ -92,6 +94,12 @@ async fn read(mut body: BodyDataStream, limit: usize) -> Result<Bytes, ApiError>
             drop(held);
             discard(body).await;
             return Err(too_large(limit));
+        }
+        if let Some(Err(full)) = in_flight.map(|in_flight| in_flight.grow(piece.len())) {
+            drop((held, piece));
+            in_flight.inspect(|in_flight| in_flight.release());
+            discard(body).await;
+            return Err(full.into());
         }
         held.take(piece);
     }

@@ -10,7 +10,7 @@ use windlass_kernel::{AgentKey, AgentName, ToolName};
 
 use crate::{DoorState, auth::Caller, error::ApiError, limits::AGENT_CHARS_MAX};
 
-/// The agent a path names, in the caller's tenant.
+/// The agent a path names, in the caller's tenant. A token that may use only named agents is refused here for all others.
 pub(crate) struct AgentPath(pub AgentKey);
 
 impl FromRequestParts<DoorState> for AgentPath {
@@ -23,7 +23,9 @@ impl FromRequestParts<DoorState> for AgentPath {
             let message = format!("an agent's name has 1 to {AGENT_CHARS_MAX} characters out of A-Z a-z 0-9 . _ -");
             ApiError::bad("bad_agent", message)
         })?;
-        Ok(AgentPath(AgentKey { tenant: caller.tenant().clone(), agent: AgentName::from(name.as_str()) }))
+        let agent = AgentName::from(name.as_str());
+        caller.needs_agent(&agent)?;
+        Ok(AgentPath(AgentKey { tenant: caller.tenant().clone(), agent }))
     }
 }
 

@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use axum::{
+    Extension,
     extract::State,
     http::HeaderMap,
     response::{IntoResponse, Response},
@@ -30,6 +31,7 @@ use super::{
 use crate::{
     DoorState, answer,
     auth::{Caller, Scope},
+    in_flight::RequestBytes,
     request::trace_context,
     waiting::news_or_time,
 };
@@ -41,6 +43,7 @@ pub(super) async fn create(
     State(state): State<DoorState>,
     caller: Caller,
     headers: HeaderMap,
+    Extension(in_flight): Extension<RequestBytes>,
     WireBody(body): WireBody,
 ) -> Result<Response, WireError> {
     caller.needs(&Scope::Responses)?;
@@ -48,7 +51,12 @@ pub(super) async fn create(
     let identity = Identity::of_request(&caller, &headers, &body)?;
     let asked = Asked::of(&caller, &headers, &create, identity);
     let taken = take(&state, &asked).await?;
-    answer(&state, &create, taken).await
+    let (stream, background) = (create.stream, create.background);
+    // The run has all of it, and may take its time.
+    drop(asked);
+    drop((create, body));
+    in_flight.release();
+    answer(&state, stream, background, taken).await
 }
 
 /// A request, whichever way it came.
@@ -185,20 +193,20 @@ fn attend(state: &DoorState, (known, rests): (Known, Watch), identity: &Identity
 }
 
 /// What a client gets over HTTP for a run that was taken, or that its key found again.
-async fn answer(state: &DoorState, create: &Create, taken: Taken) -> Result<Response, WireError> {
+async fn answer(state: &DoorState, stream: bool, background: bool, taken: Taken) -> Result<Response, WireError> {
     let Taken { known, rests, unseen, reader: guard, .. } = taken;
-    if create.stream {
+    if stream {
         let events = Events::new(Reader::new(state, known, true), unseen, state.responses.heartbeat_ms);
         return Ok(stream::response(events, Some(guard)));
     }
     let is_found_again = known.tail.is_none();
     let mut reader = Reader::new(state, known, false);
-    let read = match create.background {
+    let read = match background {
         true => reader.catch_up().await,
         false => wait(&mut reader, rests).await,
     };
     read.map_err(|error| if is_found_again && matches!(error, ReadError::Gone) { spent() } else { error.into() })?;
-    let response = match failed::without_output(&reader.made).filter(|_| !create.background) {
+    let response = match failed::without_output(&reader.made).filter(|_| !background) {
         Some(error) => error.into_response(),
         None => answer::ok(&object(&reader.made)),
     };

@@ -3,17 +3,26 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
+use windlass_engine::AgentSpec;
 use windlass_kernel::{
     AfterExecution, AgentName, Budgets, Compaction, EffectClass, Manifest, Route, ServerSource, ToolChoice, ToolName, ToolServer, ToolSpec,
 };
 use windlass_ports::{DeclaredServer, OfferedTool, ServerError};
 
 use super::{
+    approval::{self, DefaultApproval},
     create::agent_of,
     error::WireError,
-    request::{Allowed, Approval, Choice, Create, Function, Mcp, Namespaced, Tool, ToolFilter},
+    request::{Allowed, Choice, Create, Function, Mcp, Namespaced, Tool, ToolFilter},
 };
-use crate::{DoorState, auth::Caller, limits::TOOLS_MAX};
+use crate::{
+    DoorState,
+    auth::{Caller, Scope},
+    limits::TOOLS_MAX,
+};
+
+/// After how many seconds a request is worth another try that found too many tool servers in use.
+const BUSY_RETRY_S: u32 = 5;
 
 /// What a request pins.
 pub(super) struct Pinned {
@@ -29,28 +38,29 @@ pub(super) async fn pin(state: &DoorState, caller: &Caller, create: &Create) -> 
     let settings = state.engine.settings();
     let spec = match &agent {
         None => None,
-        Some(name) => Some(state.engine.roster().agents.get(name).ok_or_else(|| unknown_model(create))?),
+        Some(name) => {
+            caller.needs_agent(name)?;
+            Some(state.engine.roster().agent(caller.tenant(), name).ok_or_else(|| unknown_model(create))?)
+        }
     };
     let model = match (&spec, &create.model) {
         (Some(spec), _) => spec.model.clone(),
         (None, model) => model.clone(),
     };
-    let model = model.or_else(|| state.engine.default_model().map(str::to_owned)).ok_or_else(no_model)?;
-    if !state.engine.has_model(&model) {
+    let model = model.or_else(|| state.engine.default_model(caller.tenant()).map(str::to_owned)).ok_or_else(no_model)?;
+    if !state.engine.has_model(caller.tenant(), &model) {
         return Err(unknown_model(create));
     }
     let mut tools = Tools::new(settings.call_deadline_ms, create.namespaced.clone());
     let (mut choice, mut allowed) = (ToolChoice::Auto, Vec::new());
     // A summary is made without any, whatever the conversation had.
     if !create.compacts {
-        let attached = spec.map(|spec| spec.tools.as_slice()).unwrap_or_default();
-        tools.take(state, caller, create, attached).await?;
+        tools.take(state, caller, create, spec).await?;
         choice = tools.choice(&create.choice)?;
         allowed = tools.allowed(&create.allowed);
     }
     let base = spec.map_or(Budgets { iterations: settings.iterations_max, calls: None, tokens: None, wall_ms: None }, |spec| spec.budgets);
-    // Where there is no agent, what the configuration says is what holds for requests that say nothing.
-    let turns_max = spec.map_or(u32::MAX, |spec| spec.budgets.iterations);
+    let turns_max = spec.map_or(settings.iterations_ceiling, |spec| spec.budgets.iterations);
     let budgets = Budgets {
         iterations: create.max_turns.map_or(base.iterations, |turns| turns.min(turns_max)),
         calls: base.calls,
@@ -79,6 +89,34 @@ pub(super) async fn pin(state: &DoorState, caller: &Caller, create: &Create) -> 
     Ok(Pinned { manifest, serial: spec.is_some_and(|spec| spec.serial), agent })
 }
 
+/// Refuses tools of the server's side that the agent does not have and the token may not add, before any of their servers is asked. A
+/// function is the client's own, whoever asks.
+fn may_use(state: &DoorState, caller: &Caller, create: &Create, agent: Option<&AgentSpec>) -> Result<(), WireError> {
+    let servers = create.tools.iter().filter_map(|tool| if let Tool::Mcp(server) = tool { Some(server) } else { None });
+    let named = create.server_tools.iter().map(|name| (name, false));
+    for (name, is_declared) in named.chain(servers.map(|server| (&server.label, server.url.is_some()))) {
+        let tool = ToolName::from(name.as_str());
+        if !is_declared && agent.is_some_and(|agent| agent.tools.contains(&tool)) {
+            continue;
+        }
+        if agent.is_some() && !caller.may(&Scope::AgentsConfigure) {
+            let message = format!(
+                "a request may only narrow what its agent has, and {name:?} is not a tool of the agent; leave it out, or use a token with the scope agents:configure"
+            );
+            return Err(WireError::forbidden(message));
+        }
+        match is_declared {
+            true if caller.is_restricted() => {
+                let message = format!("this token may use only what its scopes name, and the server {name:?} comes with the request");
+                return Err(WireError::forbidden(message));
+            }
+            true => {}
+            false => caller.needs_tool(state, &tool)?,
+        }
+    }
+    Ok(())
+}
+
 fn compaction(create: &Create) -> Compaction {
     match create.sampling.truncation {
         _ if create.compacts => Compaction::Only,
@@ -88,7 +126,7 @@ fn compaction(create: &Create) -> Compaction {
 }
 
 /// Where a tool server stands in the request. Its tools are counted otherwise, since those of namespaces stand among them.
-fn place_of(create: &Create, server: &Mcp) -> String {
+pub(super) fn place_of(create: &Create, server: &Mcp) -> String {
     let place = create.echo.tools.iter().position(|tool| tool["server_label"] == server.label.as_str());
     place.map_or_else(|| "tools".to_owned(), |index| format!("tools[{index}]"))
 }
@@ -145,11 +183,15 @@ impl Tools {
     }
 
     /// Takes what the request asks for, and what its agent has.
-    async fn take(&mut self, state: &DoorState, caller: &Caller, create: &Create, agents: &[ToolName]) -> Result<(), WireError> {
+    async fn take(&mut self, state: &DoorState, caller: &Caller, create: &Create, agent: Option<&AgentSpec>) -> Result<(), WireError> {
+        // Before any server is contacted.
+        may_use(state, caller, create, agent)?;
+        approval::check(create, state.responses.default_approval)?;
         let named = create.server_tools.iter().map(|name| ToolName::from(name.as_str()));
+        let agents = agent.map(|spec| spec.tools.as_slice()).unwrap_or_default();
         let named: Vec<ToolName> = named.chain(agents.iter().cloned()).collect();
         // Names that somebody gave hold, wherever they stand: what a server offers gets its label before it.
-        self.taken.extend(named.iter().filter(|name| state.engine.tool(name).is_some()).map(ToString::to_string));
+        self.taken.extend(named.iter().filter(|name| state.engine.tool(caller.tenant(), name).is_some()).map(ToString::to_string));
         self.taken
             .extend(create.tools.iter().filter_map(|tool| if let Tool::Function(own) = tool { Some(own.called.clone()) } else { None }));
         for name in &named {
@@ -177,11 +219,11 @@ impl Tools {
         if self.has(name.as_str()) {
             return Ok(());
         }
-        if let Some(spec) = state.engine.tool(name) {
+        if let Some(spec) = state.engine.tool(caller.tenant(), name) {
             self.specs.push(spec);
             return Ok(());
         }
-        let server = state.engine.configured_server(name).ok_or_else(|| {
+        let server = state.engine.configured_server(caller.tenant(), name).ok_or_else(|| {
             let message = format!("the configuration has no tool and no tool server {:?}", name.as_str());
             WireError::invalid("windlass.tools", message).named("unknown_tool")
         })?;
@@ -212,13 +254,11 @@ impl Tools {
         if self.servers.iter().any(|server| server.label == mcp.label) {
             return Err(WireError::invalid("server_label", format!("two tool servers have the label {:?}", mcp.label)));
         }
-        if mcp.approval.as_ref().is_some_and(|approval| *approval != Approval::Never) {
-            let message = "approvals are not served yet; send `require_approval: \"never\"`";
-            return Err(WireError::invalid("require_approval", message).named("unsupported_value"));
-        }
         let servers = state.engine.servers().ok_or_else(|| WireError::invalid("type", "this server has no tool servers"))?;
         let server = match &mcp.url {
-            None if servers.is_configured(&mcp.label) => ToolServer { label: mcp.label.clone(), source: ServerSource::Configured },
+            None if servers.is_configured(caller.tenant(), &mcp.label) => {
+                ToolServer { label: mcp.label.clone(), source: ServerSource::Configured }
+            }
             None => {
                 let message = format!("there is no configured tool server {:?}; send its `server_url` too", mcp.label);
                 return Err(WireError::invalid("server_url", message).named("missing_required_parameter"));
@@ -233,7 +273,11 @@ impl Tools {
 
     async fn offer(&mut self, state: &DoorState, caller: &Caller, server: ToolServer, only: Option<&ToolFilter>) -> Result<(), WireError> {
         let is_wanted = |tool: &OfferedTool| only.is_none_or(|only| fits(only, tool));
-        let offered = state.engine.offered(caller.tenant(), &server, &mut self.taken, is_wanted).await.map_err(server_error)?;
+        let mut offered = state.engine.offered(caller.tenant(), &server, &mut self.taken, is_wanted).await.map_err(server_error)?;
+        // What a declared server says about itself must not make a call run twice, unless the operator trusts such servers.
+        if matches!(server.source, ServerSource::Declared { .. }) && state.responses.default_approval == DefaultApproval::Always {
+            offered.iter_mut().for_each(|spec| spec.effect = EffectClass::Write);
+        }
         self.specs.extend(offered);
         self.servers.push(server);
         Ok(())
@@ -302,5 +346,6 @@ fn server_error(error: ServerError) -> WireError {
         ServerError::Unknown(_) => WireError::invalid("server_label", message),
         ServerError::Refused(_) => WireError::invalid("server_url", message).named("server_url_refused"),
         ServerError::Failed { .. } => WireError::failed_dependency(message),
+        ServerError::Busy(_) => WireError::too_many("tool_servers_busy", message, BUSY_RETRY_S),
     }
 }

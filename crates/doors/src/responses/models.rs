@@ -15,8 +15,9 @@ const ANY: &str = "*";
 
 pub(super) async fn list(State(state): State<DoorState>, caller: Caller) -> Result<Response, WireError> {
     caller.needs(&Scope::Responses)?;
-    let models = state.engine.model_names().into_iter().filter(|name| name != ANY);
-    let agents = state.engine.roster().agents.keys().map(|name| format!("agent/{name}"));
+    let models = state.engine.model_names(caller.tenant()).into_iter().filter(|name| name != ANY);
+    let agents = state.engine.roster().agents(caller.tenant()).filter(|name| caller.may_use(&Scope::UseAgent((*name).clone())));
+    let agents = agents.map(|name| format!("agent/{name}"));
     let data: Vec<Value> = models.chain(agents).map(|name| model(&name)).collect();
     Ok(answer::ok(&json!({ "object": "list", "data": data })))
 }
@@ -24,8 +25,8 @@ pub(super) async fn list(State(state): State<DoorState>, caller: Caller) -> Resu
 pub(super) async fn retrieve(State(state): State<DoorState>, caller: Caller, WireId(name): WireId) -> Result<Response, WireError> {
     caller.needs(&Scope::Responses)?;
     let is_known = match agent_of(&name) {
-        Some(agent) => state.engine.roster().agents.contains_key(&agent),
-        None => state.engine.has_model(&name),
+        Some(agent) => caller.may_use(&Scope::UseAgent(agent.clone())) && state.engine.roster().agent(caller.tenant(), &agent).is_some(),
+        None => state.engine.has_model(caller.tenant(), &name),
     };
     match is_known {
         true => Ok(answer::ok(&model(&name))),

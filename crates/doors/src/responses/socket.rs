@@ -3,7 +3,9 @@
 //! Frames are read while a response is told, so that a client who leaves is noticed and a ping is answered; what is asked meanwhile
 //! waits in a queue of limited size. Whatever is refused is told in its turn, so that a client can count the answers.
 
+mod handshake;
 mod held;
+mod meter;
 mod queue;
 mod remembered;
 mod session;
@@ -12,15 +14,13 @@ mod writer;
 use std::time::Duration;
 
 use axum::{
-    extract::{
-        State, WebSocketUpgrade,
-        ws::{CloseFrame, Message, WebSocket, rejection::WebSocketUpgradeRejection},
-    },
-    http::{HeaderMap, header},
+    extract::{Request, State},
+    http::HeaderMap,
     response::Response,
 };
 use futures_util::{StreamExt, stream::SplitStream};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio_tungstenite::tungstenite::{Message, protocol::CloseFrame};
 
 pub(crate) use held::Holders;
 
@@ -28,9 +28,12 @@ use super::error::WireError;
 use crate::{
     DoorState,
     auth::{Caller, Scope},
+    error::ApiError,
     limits::SOCKETS_MAX,
 };
-use queue::{Queue, Waiting};
+use handshake::{Handshake, Socket};
+use meter::{FrameMeter, Overrun};
+use queue::{HeardFrame, Queue, Waiting};
 use session::Session;
 use writer::{Gone, Writer};
 
@@ -41,37 +44,30 @@ const GOODBYE: Duration = Duration::from_secs(2);
 const NORMAL: u16 = 1000;
 const GOING_AWAY: u16 = 1001;
 const UNREADABLE: u16 = 1002;
+const TOO_SLOW: u16 = 1008;
+const TRY_AGAIN_LATER: u16 = 1013;
 
 /// `GET /v1/responses`: nothing but the beginning of a socket.
-pub(super) async fn open(
-    State(state): State<DoorState>,
-    caller: Caller,
-    headers: HeaderMap,
-    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
-) -> Result<Response, WireError> {
+pub(super) async fn open(State(state): State<DoorState>, caller: Caller, request: Request) -> Result<Response, WireError> {
     caller.needs(&Scope::Responses)?;
-    let upgrade = match upgrade {
-        Ok(upgrade) => upgrade,
-        Err(rejection) if headers.contains_key(header::UPGRADE) => {
-            let message = format!("this cannot become a WebSocket: {}", rejection.body_text());
-            return Err(WireError::bad("invalid_upgrade", message));
-        }
-        Err(_) => {
-            let message = "/v1/responses takes POST, or GET with an upgrade to WebSocket; a response is read at /v1/responses/{id}";
-            return Err(WireError::wrong_method(message));
-        }
-    };
+    let handshake = Handshake::read(request, &state).await?;
+    let share = state.socket_shares.take(&caller)?;
     let place = state.sockets.clone().try_acquire_owned().map_err(|_| {
         let message = format!("{SOCKETS_MAX} sockets are open, which is as many as may be; use POST, or try again later");
         WireError::unavailable("server_is_overloaded", message, 1)
     })?;
     // A frame that is a little too long is refused like a body; one that is much too long could only be refused after it was read.
-    let bytes_max = state.limits.body_bytes_max;
-    let upgrade = upgrade.max_message_size(bytes_max.saturating_mul(2)).max_frame_size(bytes_max.saturating_mul(2));
-    Ok(upgrade.on_upgrade(move |socket| async move {
-        serve(socket, state, caller, headers).await;
-        drop(place);
-    }))
+    let bytes_max = state.limits.body_bytes_max.saturating_mul(2);
+    let meter = FrameMeter::new(state.byte_budget.lease(caller.tenant()));
+    let headers = handshake.headers().clone();
+    let (response, socket) = handshake.accept(meter.clone(), bytes_max);
+    tokio::spawn(async move {
+        if let Some(socket) = socket.await {
+            serve(socket, &meter, state, caller, headers).await;
+        }
+        drop((place, share));
+    });
+    Ok(response)
 }
 
 /// How a connection comes to its end.
@@ -80,28 +76,40 @@ enum End {
     Gone,
     /// The client sent something that is no WebSocket, or far too much of it.
     Unreadable(String),
+    /// The client sends more than there is room for, or too slowly.
+    Overrun(Overrun),
     /// The connection has lasted as long as it may.
     Old,
     /// The server stops.
     Draining,
 }
 
-async fn serve(socket: WebSocket, state: DoorState, caller: Caller, headers: HeaderMap) {
+async fn serve(socket: Socket, meter: &FrameMeter, state: DoorState, caller: Caller, headers: HeaderMap) {
     let (sink, mut stream) = socket.split();
     let writer = Writer::new(sink);
     let queue = Queue::new(state.limits.body_bytes_max);
     let bytes_max = state.limits.body_bytes_max;
+    let frame_time = Duration::from_millis(state.limits.body_ms_max);
     let ends_at = Instant::now() + Duration::from_millis(state.responses.socket_ms);
     let session = Session::new(state, caller, headers, ends_at);
     let end = tokio::select! {
-        end = hear(&mut stream, &writer, &queue, bytes_max) => end,
+        end = hear(&mut stream, &writer, &queue, meter, bytes_max, frame_time) => end,
         end = answer(session, &writer, &queue, ends_at) => end,
     };
+    if let End::Overrun(_) = &end {
+        // Until the client has read why the socket is closed, what it sends is not kept.
+        meter.discard();
+    }
     let (error, code, reason) = match end {
         End::Gone => return,
         End::Unreadable(why) => {
             let message = format!("the frame cannot be read ({why}), so the socket is closed; send frames of at most {bytes_max} bytes");
             (WireError::bad("invalid_frame", message), UNREADABLE, "a frame cannot be read")
+        }
+        End::Overrun(Overrun::Full(full)) => (ApiError::from(full).into(), TRY_AGAIN_LATER, "too much is being sent at once"),
+        End::Overrun(Overrun::Late) => {
+            let message = format!("a frame did not arrive within {} seconds, so the socket is closed", frame_time.as_secs_f64());
+            (WireError::late(message), TOO_SLOW, "a frame did not arrive in time")
         }
         End::Old => {
             let message = "the socket has been open for as long as a socket may be; open another, and send the conversation there";
@@ -114,7 +122,7 @@ async fn serve(socket: WebSocket, state: DoorState, caller: Caller, headers: Hea
     };
     let goodbye = async {
         writer.tell(error.frame()).await?;
-        writer.send(Message::Close(Some(CloseFrame { code, reason: reason.into() }))).await?;
+        writer.send(Message::Close(Some(CloseFrame { code: code.into(), reason: reason.into() }))).await?;
         // Whoever closes with something unread in its hands takes away what the other side has not read yet.
         while let Some(Ok(_)) = stream.next().await {}
         Ok::<(), Gone>(())
@@ -123,26 +131,46 @@ async fn serve(socket: WebSocket, state: DoorState, caller: Caller, headers: Hea
 }
 
 /// Takes in what the client sends.
-async fn hear(stream: &mut SplitStream<WebSocket>, writer: &Writer, queue: &Queue, bytes_max: usize) -> End {
-    while let Some(message) = stream.next().await {
+async fn hear(
+    stream: &mut SplitStream<Socket>,
+    writer: &Writer,
+    queue: &Queue,
+    meter: &FrameMeter,
+    bytes_max: usize,
+    frame_time: Duration,
+) -> End {
+    loop {
+        let message = tokio::select! {
+            message = stream.next() => message,
+            overrun = meter.overrun(frame_time) => return End::Overrun(overrun),
+        };
+        let Some(message) = message else { return End::Gone };
         match message {
             Ok(Message::Text(text)) if text.len() > bytes_max => {
+                drop(meter.end_message(text.len()));
                 queue.refuse(WireError::too_large(format!("a frame may have {bytes_max} bytes at the most")));
             }
-            Ok(Message::Text(text)) => queue.push(text.into()),
-            Ok(Message::Binary(_)) => queue.refuse(WireError::bad("invalid_frame", "a request is a text frame with a JSON object")),
+            Ok(Message::Text(text)) => {
+                let lease = meter.end_message(text.len());
+                queue.push(HeardFrame { text: text.into(), lease });
+            }
+            Ok(Message::Binary(bytes)) => {
+                drop(meter.end_message(bytes.len()));
+                queue.refuse(WireError::bad("invalid_frame", "a request is a text frame with a JSON object"));
+            }
             // The answer is made by the reading. It has to be out before the next, or they would pile up for a client who does not read.
-            Ok(Message::Ping(_)) => {
+            Ok(Message::Ping(bytes)) => {
+                meter.end_control(bytes.len());
                 if writer.flush().await.is_err() {
                     return End::Gone;
                 }
             }
             // After the client's goodbye the stream ends by itself.
-            Ok(Message::Pong(_) | Message::Close(_)) => {}
+            Ok(Message::Pong(bytes)) => meter.end_control(bytes.len()),
+            Ok(Message::Close(_) | Message::Frame(_)) => {}
             Err(error) => return End::Unreadable(error.to_string()),
         }
     }
-    End::Gone
 }
 
 /// Answers what was asked, one after the other.
@@ -157,7 +185,7 @@ async fn answer(mut session: Session, writer: &Writer, queue: &Queue, ends_at: I
             () = sleep(heartbeat) => None,
         };
         let answered = match waiting {
-            Some(Waiting::Frame(frame)) => session.respond(&frame, writer).await,
+            Some(Waiting::Frame(frame)) => session.respond(frame, writer).await,
             Some(Waiting::Refused(error)) => writer.tell(error.frame()).await,
             // Whatever stands between the two sides may take a long silence for an end.
             None => writer.ping().await,

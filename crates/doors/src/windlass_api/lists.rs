@@ -7,7 +7,8 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use windlass_engine::{RunFilter, RunState};
 use windlass_kernel::{
-    AgentKey, AgentName, EffectClass, HeadStatus, Progress, Route, RunId, ServerSource, TaskStatus, Tenant, Timestamp, ToolName, ToolServer,
+    AgentKey, AgentName, EffectClass, HeadStatus, Progress, Route, RunId, ServerSource, TaskStatus, Tenant, Timestamp, ToolName,
+    ToolServer, ToolSpec,
 };
 use windlass_ports::{AgentSummary, OfferedTool, RunScan, RunSet};
 
@@ -49,7 +50,7 @@ pub(super) async fn agents(State(state): State<DoorState>, caller: Caller, query
     let limit = limit(&query)?;
     let after = short(&query, "after", AGENT_CHARS_MAX)?.unwrap_or_default();
     let stored = state.engine.views().agent_names(caller.tenant(), after, limit + 1).await?;
-    let configured = state.engine.roster().agents.keys().filter(|name| name.as_str() > after);
+    let configured = state.engine.roster().agents(caller.tenant()).filter(|name| name.as_str() > after);
     let mut names: BTreeMap<AgentName, Option<AgentSummary>> = configured.map(|name| (name.clone(), None)).collect();
     names.extend(stored.into_iter().map(|agent| (agent.name.clone(), Some(agent))));
     let next = names.keys().nth(limit).and_then(|_| names.keys().nth(limit - 1)).cloned();
@@ -64,7 +65,7 @@ pub(super) async fn agents(State(state): State<DoorState>, caller: Caller, query
 async fn agent_row(state: &DoorState, tenant: &Tenant, name: &AgentName, summary: Option<AgentSummary>) -> Result<Value, ApiError> {
     let head = state.engine.views().head(&AgentKey { tenant: tenant.clone(), agent: name.clone() }).await?;
     let head = head.as_ref();
-    let spec = state.engine.roster().agents.get(name);
+    let spec = state.engine.roster().agent(tenant, name);
     Ok(json!({
         "agent_id": name,
         "configured": spec.is_some(),
@@ -86,7 +87,8 @@ pub(super) async fn tools(State(state): State<DoorState>, caller: Caller, query:
     let counts = open_calls(&state, caller.tenant()).await?;
     let count = |name: &ToolName| counts.get(name).copied().unwrap_or_default();
     let mut tools: Vec<Value> = Vec::new();
-    for spec in state.engine.roster().tools.values() {
+    let is_usable = |spec: &&ToolSpec| caller.may_use(&Scope::UseTool(spec.name.clone()));
+    for spec in state.engine.roster().external_tools(caller.tenant()).filter(is_usable) {
         let (open, parked) = count(&spec.name);
         tools.push(json!({
             "name": spec.name, "route": spec.route, "server": null, "description": spec.description, "effect": spec.effect,
@@ -94,7 +96,7 @@ pub(super) async fn tools(State(state): State<DoorState>, caller: Caller, query:
         }));
     }
     let mut servers: Vec<Value> = Vec::new();
-    for (label, offered) in offered(&state, caller.tenant()).await {
+    for (label, offered) in offered(&state, &caller).await {
         let (offered, error) = match offered {
             Ok(offered) => (offered, None),
             Err(error) => (Vec::new(), Some(error)),
@@ -115,14 +117,16 @@ pub(super) async fn tools(State(state): State<DoorState>, caller: Caller, query:
 type Offered = Result<Vec<OfferedTool>, String>;
 
 /// What each configured tool server offers, or why it does not say. All of them are asked at once.
-async fn offered(state: &DoorState, tenant: &Tenant) -> Vec<(String, Offered)> {
+async fn offered(state: &DoorState, caller: &Caller) -> Vec<(String, Offered)> {
     let Some(servers) = state.engine.servers() else { return Vec::new() };
+    let tenant = caller.tenant();
     let ask = |label: String| async move {
         let server = ToolServer { label: label.clone(), source: ServerSource::Configured };
         let offered = servers.list(tenant, &server).await.map_err(|error| error.to_string());
         (label, offered)
     };
-    join_all(servers.labels().into_iter().map(ask)).await
+    let labels = servers.labels(tenant).into_iter().filter(|label| caller.may_use(&Scope::UseServer(label.clone())));
+    join_all(labels.map(ask)).await
 }
 
 /// Who said what a second start of a server's tool would do.

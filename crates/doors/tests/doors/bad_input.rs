@@ -250,3 +250,36 @@ async fn sizes_are_bounded() {
     let deep = format!(r#"{{"input": [{{"a": {}{}}}]}}"#, "[".repeat(200_000), "]".repeat(200_000));
     world.post(path, deep).await.expect(202);
 }
+
+#[tokio::test]
+async fn tm_19_a_long_name_is_refused_briefly_and_without_a_suggestion() {
+    let world = World::start();
+    let long = "input".repeat(200_000);
+    let paths = ["/v1/agents/alice/enqueue", "/v1/windlass/boxes", "/v1/responses", "/v1/conversations", "/v1/responses/compact"];
+    let bodies = [
+        json!({ &long: 1 }),
+        json!({ "input": "x", &long: 1 }),
+        json!({ "input": "x", "model": long }),
+        json!({ "input": "x", "metadata": { &long: "x" } }),
+        json!({ "input": "x", "tools": [{ "type": long }] }),
+        json!({ "input": "x", "tools": [{ "type": "function", "name": long, "parameters": {} }] }),
+        json!({ "input": [{ "type": long }] }),
+        json!({ "input": "x", "reasoning": { &long: 1 } }),
+        json!({ "input": "x", "include": [long] }),
+        json!({ "input": "x", "previous_response_id": long }),
+        json!({ "input": "x", "conversation": long }),
+    ];
+    for path in paths {
+        for body in &bodies {
+            let answer = world.post(path, body.to_string()).await;
+            if answer.status.is_success() {
+                continue;
+            }
+            let shown: String = body.to_string().chars().take(60).collect();
+            assert!(answer.text.len() < 2_000, "{path} {shown}: {} bytes", answer.text.len());
+            assert!(!answer.text.contains("did you mean"), "{path} {shown}: {}", answer.text);
+        }
+    }
+    let query = world.get(&format!("/v1/windlass/runs?{}=1", "status".repeat(20))).await;
+    assert!(query.status == 400 && !query.text.contains("did you mean"), "{}", query.text);
+}

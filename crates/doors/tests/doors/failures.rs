@@ -19,7 +19,7 @@ fn refusing() -> Entry {
     let call = "  - { when: { input: use echo }, reply: { calls: [{ tool: echo }] } }\n";
     let cut = "  - { when: { input: break off }, reply: { text: one two three, chunk: 4, cut_after: 1 } }\n";
     let yaml = format!("rules:\n{late}{rules}{limited}{call}{cut}  - {{ reply: {{ text: fine }} }}\n");
-    Entry { name: "m".into(), upstream: None, context: None, model: Arc::new(Scripted::from_yaml("m", &yaml).unwrap()) }
+    Entry::new("m", Arc::new(Scripted::from_yaml("m", &yaml).unwrap()))
 }
 
 fn world(attempts_max: u32) -> World {

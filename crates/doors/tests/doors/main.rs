@@ -2,15 +2,19 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop where it is")]
 
+mod access;
 mod agents;
 mod bad_input;
 mod calls;
 mod events;
 mod failures;
 mod lists;
+mod logins;
 mod metrics;
 mod misuse;
 mod openapi;
+mod overload;
+mod replay;
 mod rights;
 mod support;
 mod templates;

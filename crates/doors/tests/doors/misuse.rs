@@ -39,7 +39,7 @@ async fn chat_completions_says_where_to_go() {
 /// A server whose only model passes names on.
 fn passing_on() -> World {
     let model = Arc::new(Scripted::by_words("any"));
-    let entry = Entry { name: "*".into(), upstream: None, context: None, model };
+    let entry = Entry::new("*", model);
     World::with_models(Settings { sweep_ms: 20, ..Settings::default() }, vec![entry])
 }
 

@@ -29,7 +29,7 @@ async fn a_missing_scope_is_named() {
     let world = World::start();
     let posts = [
         ("reader", "/v1/agents/alice/enqueue", "agents:write"),
-        ("reader", "/v1/agents/alice/report", "agents:write"),
+        ("reader", "/v1/agents/alice/report", "tools:* or approvals:answer"),
         ("writer", "/v1/agents/alice/stop", "agents:stop"),
         ("reader", "/v1/agents/alice/actions", "agents:write"),
         ("writer", "/v1/tools/echo/claim", "tools:echo"),

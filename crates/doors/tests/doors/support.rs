@@ -18,13 +18,13 @@ use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tower::ServiceExt;
-use windlass_doors::{Configured, DoorState, Limits, Metrics, Scope, Token, Tokens, router};
+use windlass_doors::{Configured, DoorState, Limits, Metrics, PeerRules, Scope, Token, Tokens, router};
 use windlass_engine::{AgentSpec, CrashPoints, Engine, Parts, Roster, Settings};
 use windlass_kernel::{
     AfterExecution, AgentKey, AgentName, Budgets, EffectClass, PolicyName, Route, Tenant, Timestamp, ToolName, ToolSpec,
 };
 use windlass_models::{Entry, Registry, Scripted};
-use windlass_ports::{Clock, Ids, Model, Sealing};
+use windlass_ports::{Clock, Ids, Model, Sealing, Tenants};
 use windlass_store::{MemoryStore, StoreOptions};
 
 pub const BODY_BYTES_MAX: usize = 3 << 20;
@@ -52,7 +52,7 @@ pub struct World {
     pub engine: Engine,
     pub router: Router,
     pub metrics: Arc<Metrics>,
-    state: DoorState,
+    pub state: DoorState,
     clock: Arc<TestClock>,
 }
 
@@ -82,17 +82,19 @@ impl Answer {
     }
 }
 
-fn token(text: &str, tenant: &str, scopes: &[&str]) -> Token {
+pub fn token(text: &str, tenant: &str, scopes: &[&str]) -> Token {
     Token {
         hash: Sha256::digest(text.as_bytes()).into(),
         tenant: tenant.into(),
         scopes: scopes.iter().map(|scope| Scope::parse(scope).unwrap()).collect(),
         name: format!("{text}-name"),
         standard_status: None,
+        expires: None,
     }
 }
 
 fn tokens() -> Tokens {
+    let in_an_hour = Timestamp(jiff::Timestamp::now().as_millisecond() + 3_600_000);
     Tokens::new(vec![
         token("all", "t", &["*"]),
         token("other", "u", &["*"]),
@@ -101,9 +103,13 @@ fn tokens() -> Tokens {
         token("stopper", "t", &["agents:stop"]),
         token("echoer", "t", &["tools:echo"]),
         token("toolman", "t", &["tools:*"]),
+        token("payer", "t", &["tools:pay"]),
         token("judge", "t", &["approvals:answer"]),
+        token("runner", "t", &["agents:read", "agents:write", "responses"]),
+        token("named", "t", &["agents:read", "agents:write", "responses", "runs:read", "agent:alice", "use:echo"]),
         token("admin", "t", &["admin"]),
         token("scraper", "t", &["metrics"]),
+        Token { expires: Some(in_an_hour), ..token("brief", "t", &["*"]) },
     ])
 }
 
@@ -122,18 +128,23 @@ fn tool(name: &str, effect: EffectClass) -> (ToolName, ToolSpec) {
     (name.into(), spec)
 }
 
-fn roster() -> Roster {
-    let alice = AgentSpec {
+fn alice() -> AgentSpec {
+    AgentSpec {
         policy: PolicyName::Respond,
         model: None,
         instructions: Some("Be brief.".into()),
         tools: vec!["echo".into(), "pay".into()],
         budgets: Budgets { iterations: 10, calls: None, tokens: None, wall_ms: None },
         serial: false,
-    };
+        tenants: Tenants::All,
+    }
+}
+
+fn roster() -> Roster {
+    let alice = alice();
     let serial = AgentSpec { serial: true, ..alice.clone() };
     let agents = BTreeMap::from([(AgentName::from("alice"), alice), (AgentName::from("one-at-a-time"), serial)]);
-    let tools = BTreeMap::from([tool("echo", EffectClass::Read), tool("pay", EffectClass::Write)]);
+    let tools = BTreeMap::from([tool("echo", EffectClass::Read), tool("pay", EffectClass::Write), tool("spare", EffectClass::Read)]);
     Roster::new(agents, tools, Vec::new())
 }
 
@@ -160,7 +171,7 @@ impl World {
     }
 
     pub fn with_model(settings: Settings, model: Arc<dyn Model>) -> Self {
-        Self::with_models(settings, vec![Entry { name: "offline".into(), upstream: None, context: None, model }])
+        Self::with_models(settings, vec![Entry::new("offline", model)])
     }
 
     pub fn with_models(settings: Settings, models: Vec<Entry>) -> Self {
@@ -169,11 +180,34 @@ impl World {
 
     /// A server whose only agent is `alice`.
     pub fn closed() -> Self {
-        let model = Entry { name: "offline".into(), upstream: None, context: None, model: Arc::new(Scripted::by_words("offline")) };
+        let model = Entry::new("offline", Arc::new(Scripted::by_words("offline")));
         Self::with_roster(Settings { sweep_ms: 20, ..Settings::default() }, vec![model], roster().closed())
     }
 
+    /// A server whose agents, tools and first model are the tenant `t`'s.
+    pub fn of_one_tenant() -> Self {
+        let of_t = Tenants::Only([Tenant::from("t")].into());
+        let model = Arc::new(Scripted::by_words("offline"));
+        let models = vec![Entry { tenants: of_t.clone(), ..Entry::new("offline", model.clone()) }, Entry::new("shared", model)];
+        let spec = AgentSpec { tenants: of_t.clone(), ..alice() };
+        let agents = BTreeMap::from([(AgentName::from("alice"), spec)]);
+        let tools = BTreeMap::from([tool("echo", EffectClass::Read), tool("pay", EffectClass::Write)]);
+        let of_tools = BTreeMap::from([("echo".into(), of_t.clone()), ("pay".into(), of_t)]);
+        let roster = Roster::new(agents, tools, Vec::new()).with_tool_tenants(of_tools).closed();
+        Self::with_roster(Settings { sweep_ms: 20, ..Settings::default() }, models, roster)
+    }
+
+    /// A server with these limits.
+    pub fn limited(limits: Limits) -> Self {
+        let model = Entry::new("offline", Arc::new(Scripted::by_words("offline")));
+        Self::with_all(Settings { sweep_ms: 20, ..Settings::default() }, vec![model], roster(), limits)
+    }
+
     fn with_roster(settings: Settings, models: Vec<Entry>, roster: Roster) -> Self {
+        Self::with_all(settings, models, roster, Limits { body_bytes_max: BODY_BYTES_MAX, ..Limits::default() })
+    }
+
+    fn with_all(settings: Settings, models: Vec<Entry>, roster: Roster, limits: Limits) -> Self {
         let store = Arc::new(MemoryStore::new(StoreOptions { publish: false }));
         let clock = Arc::new(TestClock(AtomicI64::new(0)));
         let names = |name: &str| vec![name.to_owned()];
@@ -195,14 +229,19 @@ impl World {
             meter: metrics.clone(),
             life: None,
         });
-        let limits = Limits { body_bytes_max: BODY_BYTES_MAX, ..Limits::default() };
         let state = DoorState::new(engine.clone(), tokens(), limits, Arc::new(Unsealed)).with_metrics(metrics.clone());
         World { engine, router: router(state.clone()), metrics, state, clock }
     }
 
     /// The same with a proxy in front.
     pub fn behind_proxy(self) -> Self {
-        World { router: router(self.state.clone().behind_proxy(true)), ..self }
+        self.behind_proxies(&[])
+    }
+
+    /// The same with a proxy in front, which has one of these addresses.
+    pub fn behind_proxies(self, proxies: &[&str]) -> Self {
+        let proxies = proxies.iter().map(|network| network.parse().unwrap()).collect();
+        World { router: router(self.state.clone().with_peers(PeerRules { behind_proxy: true, proxies })), ..self }
     }
 
     /// Puts the engine's clock forward.

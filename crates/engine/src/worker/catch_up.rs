@@ -120,7 +120,7 @@ impl Worker {
             Err(error @ (StoreError::Fenced | StoreError::Unavailable(_))) => return Err(error),
         };
         let said = self.held.said();
-        let reading = Reading::of(&run.state, &run.manifest, self.inner.models.context(&run.manifest.model));
+        let reading = Reading::of(&run.state, &run.manifest, self.inner.models.context(&self.agent.tenant, &run.manifest.model));
         let lost = reading.tokens(&run.manifest, &items, &prompt::tools(&run.manifest)) + count::text(&said.text);
         Ok((LeftBehind { said, lost }, Some(items)))
     }

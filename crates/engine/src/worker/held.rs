@@ -25,7 +25,7 @@ pub(super) struct Held {
     /// The run is part of the key: the end of an effect may reach the desk when another run is there already.
     in_flight: BTreeMap<(RunId, Effect), AbortHandle>,
     /// Calls whose result is among the notes being taken, which are over and not lost, with the reason if they failed.
-    at_hand: BTreeMap<(RunId, CallNumber), Option<String>>,
+    at_hand: BTreeMap<(RunId, CallNumber), Option<&'static str>>,
     held_back: Option<HeldBack>,
     /// The words of the lap that are announced, and of which run.
     words: Option<(RunId, Arc<Words>)>,
@@ -280,9 +280,9 @@ impl Held {
         }
     }
 
-    /// Why a call of this process failed whose result is being taken, if that is known apart from the result.
-    pub fn failure(&self, run: RunId, call: CallNumber) -> Option<&str> {
-        self.at_hand.get(&(run, call))?.as_deref()
+    /// The class of the failure of a call of this process whose result is being taken, if it is not the tool's own answer.
+    pub fn failure(&self, run: RunId, call: CallNumber) -> Option<&'static str> {
+        *self.at_hand.get(&(run, call))?
     }
 
     /// A commit went through. Returns the tools that services may now claim calls of.
@@ -363,7 +363,7 @@ fn model_call(inner: &Inner, agent: &AgentKey, run: &HeldRun, words: Option<Arc<
         manifest: run.manifest.clone(),
         tools: run.tools.clone(),
         output: run.state.output,
-        reading: Reading::of(&run.state, &run.manifest, inner.models.context(&run.manifest.model)),
+        reading: Reading::of(&run.state, &run.manifest, inner.models.context(&agent.tenant, &run.manifest.model)),
         context: run.context.clone(),
         deadline: Duration::from_millis(inner.settings.model_deadline_ms),
         patience: left.map_or(Duration::MAX, Duration::from_millis),

@@ -81,7 +81,15 @@ impl Worker {
         let ms = self.made_at(commit, call).map(|made| passed_ms(made, commit.now));
         observed.inner.meter.record(Fact::CallEnded { tool: call.tool.as_str(), effect: call.effect, status, ms });
         if status != TaskStatus::Success {
-            observed.call_failed(call, status, self.held.failure(commit.run, number).or(refusal(commit, number).as_deref()));
+            let run = self.held.run().filter(|run| run.id == commit.run);
+            let remote = run.and_then(|run| run.manifest.tool(call.tool.as_str())?.remote.as_ref());
+            let refused = refusal(commit, number);
+            let failure = CallFailure {
+                server: remote.map(|remote| remote.server.as_str()),
+                class: self.held.failure(commit.run, number).or(refused.as_deref()).unwrap_or("tool_error"),
+                bytes: result_of(commit, number).map_or(0, |result| result.len()),
+            };
+            observed.call_failed(call, status, &failure);
         }
     }
 
@@ -139,9 +147,10 @@ impl Observed<'_> {
         log_run!(warn, self, code, fallback, "the model is unavailable; the next attempt asks its fallback");
     }
 
-    fn call_failed(&self, call: &OpenCall, status: TaskStatus, reason: Option<&str>) {
+    fn call_failed(&self, call: &OpenCall, status: TaskStatus, failure: &CallFailure<'_>) {
         let key = CallKey { run: self.run, call: call.call };
-        log_run!(warn, self, call = %key, tool = call.tool.as_str(), status = status.as_str(), reason, "a tool call failed");
+        let (tool, status, CallFailure { server, class, bytes }) = (call.tool.as_str(), status.as_str(), failure);
+        log_run!(warn, self, call = %key, tool, server, status, class, bytes, "a tool call failed");
     }
 
     /// One line per run.
@@ -157,16 +166,26 @@ impl Observed<'_> {
     }
 }
 
+/// What is logged of a failed call: nothing of what its tool or its server said, which may be content.
+struct CallFailure<'a> {
+    /// The label of the tool's server, if it has one.
+    server: Option<&'a str>,
+    class: &'a str,
+    /// The length of the result as it is stored.
+    bytes: usize,
+}
+
+/// The stored result of a call that the commit reports.
+fn result_of(commit: &Commit, number: CallNumber) -> Option<&[u8]> {
+    let reported = |event: &Event| if let Event::Reported { call, item, .. } = event { (*call == number).then_some(*item) } else { None };
+    let item = commit.events.iter().find_map(reported)?;
+    Some(&commit.items.iter().find(|new| new.id == item)?.content)
+}
+
 /// The code of a call that the kernel refused, which it does in the commit that makes the call. Any other result is content.
 fn refusal(commit: &Commit, number: CallNumber) -> Option<String> {
     let is_made = commit.calls.iter().any(|(call, change)| *call == number && matches!(change, CallChange::Made(_)));
-    let item = commit
-        .events
-        .iter()
-        .filter(|_| is_made)
-        .find_map(|event| if let Event::Reported { call, item, .. } = event { (*call == number).then_some(*item) } else { None })?;
-    let content = &commit.items.iter().find(|new| new.id == item)?.content;
-    let refused: serde_json::Value = serde_json::from_slice(content).ok()?;
+    let refused: serde_json::Value = serde_json::from_slice(result_of(commit, number).filter(|_| is_made)?).ok()?;
     Some(refused["result"]["error"]["code"].as_str()?.to_owned())
 }
 

@@ -2,7 +2,7 @@
 
 use windlass_kernel::{
     Decision, Epoch, Failure, FailureCause, Input, ItemId, ItemKind, NewItem, Phase, Progress, Report, ReportCause, RunId, Said, Spent,
-    TaskStatus, Timestamp,
+    TaskStatus, Tenant, Timestamp,
 };
 use windlass_ports::{KeptAnswer, MessageId, MessageKind, ModelError, NewMessage, RequestKey, Retry, RunStatus, StoreError, Withdrawn};
 
@@ -113,7 +113,7 @@ impl Told {
     }
 
     /// Lets the note happen in the draft, if it is about the held run and fits where the run is.
-    pub fn draft(&mut self, draft: &mut Draft, held: &Held, inner: &Inner, now: Timestamp) {
+    pub fn draft(&mut self, draft: &mut Draft, held: &Held, tenant: &Tenant, inner: &Inner, now: Timestamp) {
         let (Some(run), Some(note)) = (held.run(), &self.note) else { return };
         // The same request twice at once: the second is told what the first was, when that is on disk.
         let is_taken =
@@ -124,7 +124,7 @@ impl Told {
         }
         // Another note of the same commit may have settled them.
         let said = if draft.settles { Said::default() } else { held.said() };
-        let mut drafting = Drafting { draft, inner, run: run.id, manifest: &run.manifest, said, now, messages: 0 };
+        let mut drafting = Drafting { draft, inner, tenant, run: run.id, manifest: &run.manifest, said, now, messages: 0 };
         let is_drafted = match note {
             Note::Reasoned(reasoned) => drafting.reasoned(reasoned),
             Note::Thought(thought) => drafting.thought(thought),
@@ -178,6 +178,7 @@ impl Told {
 struct Drafting<'a> {
     draft: &'a mut Draft,
     inner: &'a Inner,
+    tenant: &'a Tenant,
     run: RunId,
     manifest: &'a windlass_kernel::Manifest,
     /// What was announced and stands in no item yet.
@@ -232,7 +233,7 @@ impl Drafting<'_> {
 
     fn failure(&self, error: &ModelError, attempt: u32, spent: Spent) -> Failure {
         let settings = &self.inner.settings;
-        let turn = Turn::of(self.inner.models.as_ref(), &self.manifest.model, attempt, settings.attempts_max);
+        let turn = Turn::of(self.inner.models.as_ref(), self.tenant, &self.manifest.model, attempt, settings.attempts_max);
         let (own_try, next) = turn.map_or((attempt, None), |turn| (turn.own_try, turn.next));
         let pause_ms = match error.retry {
             Retry::Never => None,

@@ -15,7 +15,7 @@ const HASH: RequestHash = RequestHash([1; 32]);
 async fn create(engine: &Engine, hash: RequestHash) -> (AgentKey, RunId, ReaderGuard) {
     let budgets = Budgets { iterations: 5, calls: None, tokens: None, wall_ms: None };
     let mut manifest = Manifest::plain("script", budgets);
-    let tool = engine.tool(&WRITE.into()).expect("the stage has this tool");
+    let tool = engine.tool(&"t".into(), &WRITE.into()).expect("the stage has this tool");
     assert_eq!(tool.route, Route::InProcess);
     manifest.tools.push(tool);
     let text = content::encode(&content::Instruction::Text("go".to_owned()));

@@ -152,6 +152,7 @@ fn roster() -> Roster {
         tools: vec!["echo".into()],
         budgets: Budgets { iterations: 10, calls: None, tokens: None, wall_ms: None },
         serial: false,
+        tenants: windlass_ports::Tenants::All,
     };
     let agents = BTreeMap::from([(AgentName::from("alice"), alice)]);
     Roster::new(agents, BTreeMap::from([(ToolName::from("echo"), tool)]), Vec::new())
@@ -159,7 +160,7 @@ fn roster() -> Roster {
 
 async fn doors() -> Router {
     let store = Arc::new(MemoryStore::new(StoreOptions { publish: false }));
-    let model = Entry { name: "offline".into(), upstream: None, context: None, model: Arc::new(Scripted::by_words("offline")) };
+    let model = Entry::new("offline", Arc::new(Scripted::by_words("offline")));
     let engine = Engine::start(Parts {
         node: store.node(),
         views: store.clone(),
@@ -179,7 +180,8 @@ async fn doors() -> Router {
     });
     engine.ready().await;
     let scopes = vec![Scope::parse("*").expect("a scope")];
-    let all = Token { hash: Sha256::digest(b"all").into(), tenant: "t".into(), scopes, name: "all".into(), standard_status: None };
+    let hash = Sha256::digest(b"all").into();
+    let all = Token { hash, tenant: "t".into(), scopes, name: "all".into(), standard_status: None, expires: None };
     let seal = Seal::from_hex(&"5e".repeat(32)).expect("a key");
     router(DoorState::new(engine, Tokens::new(vec![all]), Limits::default(), Arc::new(seal)))
 }

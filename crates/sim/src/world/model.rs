@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::{FutureExt, stream};
-use windlass_kernel::{FailureCause, RequestedCall, Usage};
+use windlass_kernel::{FailureCause, RequestedCall, Tenant, Usage};
 use windlass_ports::{Model, ModelError, ModelEvent, ModelRequest, ModelStream, Models, Retry, Views};
 
 use super::{Fact, World, node::Node, pass_ms, tools};
@@ -25,15 +25,15 @@ impl SimModels {
 }
 
 impl Models for SimModels {
-    fn resolve(&self, name: &str) -> Option<Arc<dyn Model>> {
+    fn resolve(&self, _: &Tenant, name: &str) -> Option<Arc<dyn Model>> {
         (name == "model").then(|| self.model.clone() as Arc<dyn Model>)
     }
 
-    fn names(&self) -> Vec<String> {
-        self.default_name().map(str::to_owned).into_iter().collect()
+    fn names(&self, tenant: &Tenant) -> Vec<String> {
+        self.default_name(tenant).map(str::to_owned).into_iter().collect()
     }
 
-    fn default_name(&self) -> Option<&str> {
+    fn default_name(&self, _: &Tenant) -> Option<&str> {
         Some("model")
     }
 }

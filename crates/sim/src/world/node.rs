@@ -258,7 +258,15 @@ fn settings(world: &World) -> Settings {
 fn specs(world: &World) -> BTreeMap<AgentName, AgentSpec> {
     let Some(first) = world.agents.first() else { return BTreeMap::new() };
     let budgets = Budgets { iterations: world.options.iterations_max, calls: Some(5), tokens: Some(150), wall_ms: Some(45_000) };
-    let spec = AgentSpec { policy: PolicyName::Respond, model: None, instructions: None, tools: Vec::new(), budgets, serial: false };
+    let spec = AgentSpec {
+        policy: PolicyName::Respond,
+        model: None,
+        instructions: None,
+        tools: Vec::new(),
+        budgets,
+        serial: false,
+        tenants: windlass_ports::Tenants::All,
+    };
     [(first.agent.clone(), spec)].into()
 }
 

@@ -3,13 +3,15 @@
 //! One connection listens, another one rings, both beside those of the store: a NOTIFY inside a committing transaction would
 //! make all commits wait for one lock. Both connections come back by themselves.
 
-use std::{future::poll_fn, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
+use futures_util::StreamExt;
 use tokio::{sync::mpsc, task::JoinHandle};
-use tokio_postgres::{AsyncMessage, Client, Config, NoTls, Statement};
+use tokio_postgres::{AsyncMessage, Client, Statement};
 use windlass_ports::{Doorbell, NodeId, Ring};
 
 use super::{Heard, PAUSE, link::Link, waiting::Waiting};
+use crate::postgres::Endpoint;
 
 const CHANNEL: &str = "windlass";
 /// How long a connection may take, and how long a ring.
@@ -34,11 +36,11 @@ pub struct Notify {
 impl Notify {
     /// Connects in the background. What other nodes ring comes out of the receiver.
     pub fn connect(url: &str, node: NodeId) -> Result<(Arc<Self>, mpsc::Receiver<Ring>), NotifyError> {
-        let mut config: Config = url.parse().map_err(|error: tokio_postgres::Error| NotifyError(error.to_string()))?;
-        config.application_name("windlass doorbell").connect_timeout(ANSWER_MAX).keepalives_idle(KEEPALIVE);
+        let mut endpoint = Endpoint::read(url).map_err(|error| NotifyError(error.to_string()))?;
+        endpoint.config.application_name("windlass doorbell").connect_timeout(ANSWER_MAX).keepalives_idle(KEEPALIVE);
         let waiting = Arc::new(Waiting::default());
         let (heard, rings) = Heard::new(node);
-        let tasks = [tokio::spawn(listen(config.clone(), heard)), tokio::spawn(ring(config, node, waiting.clone()))];
+        let tasks = [tokio::spawn(listen(endpoint.clone(), heard)), tokio::spawn(ring(endpoint, node, waiting.clone()))];
         Ok((Arc::new(Notify { waiting, tasks }), rings))
     }
 }
@@ -69,11 +71,11 @@ impl Pauses {
     }
 }
 
-async fn listen(config: Config, heard: Heard) {
+async fn listen(endpoint: Endpoint, heard: Heard) {
     let mut link = Link::new("LISTEN");
     let mut pauses = Pauses::new();
     loop {
-        let why = match listen_once(&config, &heard, &mut link, &mut pauses).await {
+        let why = match listen_once(&endpoint, &heard, &mut link, &mut pauses).await {
             Ok(()) => "the connection was closed".to_owned(),
             Err(error) => words(&error),
         };
@@ -83,8 +85,8 @@ async fn listen(config: Config, heard: Heard) {
 }
 
 /// Listens until the connection ends.
-async fn listen_once(config: &Config, heard: &Heard, link: &mut Link, pauses: &mut Pauses) -> Result<(), tokio_postgres::Error> {
-    let (client, mut connection) = config.connect(NoTls).await?;
+async fn listen_once(endpoint: &Endpoint, heard: &Heard, link: &mut Link, pauses: &mut Pauses) -> Result<(), tokio_postgres::Error> {
+    let (client, mut messages) = endpoint.listener().await?;
     let listen = format!("LISTEN {CHANNEL}");
     let listening = client.batch_execute(&listen);
     tokio::pin!(listening);
@@ -97,7 +99,7 @@ async fn listen_once(config: &Config, heard: &Heard, link: &mut Link, pauses: &m
                 *pauses = Pauses::new();
                 link.up();
             }
-            message = poll_fn(|context| connection.poll_message(context)) => match message {
+            message = messages.next() => match message {
                 Some(Ok(AsyncMessage::Notification(note))) => heard.message(note.payload().as_bytes()),
                 Some(Ok(_)) => {}
                 Some(Err(error)) => return Err(error),
@@ -113,13 +115,13 @@ struct Bell {
     notify: Statement,
 }
 
-async fn ring(config: Config, node: NodeId, waiting: Arc<Waiting>) {
+async fn ring(endpoint: Endpoint, node: NodeId, waiting: Arc<Waiting>) {
     let mut link = Link::new("NOTIFY");
     let mut pauses = Pauses::new();
     let mut bell = None;
     loop {
         let message = waiting.take(node).await;
-        match tokio::time::timeout(ANSWER_MAX, send(&config, &mut bell, &message)).await {
+        match tokio::time::timeout(ANSWER_MAX, send(&endpoint, &mut bell, &message)).await {
             Ok(Ok(())) => {
                 link.up();
                 pauses = Pauses::new();
@@ -141,20 +143,17 @@ async fn ring(config: Config, node: NodeId, waiting: Arc<Waiting>) {
     }
 }
 
-async fn send(config: &Config, bell: &mut Option<Bell>, message: &str) -> Result<(), tokio_postgres::Error> {
+async fn send(endpoint: &Endpoint, bell: &mut Option<Bell>, message: &str) -> Result<(), tokio_postgres::Error> {
     let bell = match bell {
         Some(bell) if !bell.client.is_closed() => bell,
-        Some(_) | None => bell.insert(connect(config).await?),
+        Some(_) | None => bell.insert(connect(endpoint).await?),
     };
     bell.client.execute(&bell.notify, &[&CHANNEL, &message]).await.map(|_| ())
 }
 
-async fn connect(config: &Config) -> Result<Bell, tokio_postgres::Error> {
-    let (client, connection) = config.connect(NoTls).await?;
-    tokio::spawn(async move {
-        // Its end is noticed by the next ring.
-        let _ = connection.await;
-    });
+async fn connect(endpoint: &Endpoint) -> Result<Bell, tokio_postgres::Error> {
+    // Its end is noticed by the next ring.
+    let client = endpoint.client().await?;
     let notify = client.prepare("SELECT pg_notify($1, $2)").await?;
     Ok(Bell { client, notify })
 }

@@ -25,6 +25,7 @@ mod requests;
 mod session;
 mod sheet;
 mod statements;
+mod tls;
 mod totals;
 mod trouble;
 mod views;
@@ -40,8 +41,8 @@ use async_trait::async_trait;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, NewItem, RunId, Tenant, Timestamp};
 use windlass_ports::{
     Abandoned, Announcement, CallClaim, ClaimedCall, Commit, Committed, ConversationChange, Conversed, Enqueued, GivenUp, Guard, Loaded,
-    LostRequest, MessageId, Meter, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, ReaderRecord, Store, StoreError, Taken, Withdrawn,
-    conversation_agent,
+    LostRequest, MessageId, Meter, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, ReaderRecord, SealKeys, Store, StoreError, Taken,
+    Withdrawn, conversation_agent,
 };
 
 use crate::{StoreOptions, measured::Measured, records::Records, rows::Reads, verbs};
@@ -56,6 +57,7 @@ use writer::Writer;
 
 pub use clock::DatabaseClock;
 pub use open::{PostgresOpenError, postgres_address};
+pub(crate) use tls::Endpoint;
 pub use views::PostgresViews;
 
 /// Connections that write for agents. Two keep the server busy while one waits for the disk; more only make groups smaller.
@@ -94,8 +96,27 @@ impl PostgresStore {
     /// The same, for a server that made a token of its own, whose hash is `own_token`: it is refused while a server with another token of
     /// its own uses the database, because a client's token would be right at one of them only.
     pub async fn open_for(url: &str, options: StoreOptions, own_token: Option<[u8; 32]>) -> Result<Self, PostgresOpenError> {
+        Self::open_with(url, options, own_token, None).await
+    }
+
+    /// The same, for a server that seals with these keys: it is refused if none of them opens the canary of the database.
+    pub async fn open_sealed(
+        url: &str,
+        options: StoreOptions,
+        own_token: Option<[u8; 32]>,
+        keys: &dyn SealKeys,
+    ) -> Result<Self, PostgresOpenError> {
+        Self::open_with(url, options, own_token, Some(keys)).await
+    }
+
+    async fn open_with(
+        url: &str,
+        options: StoreOptions,
+        own_token: Option<[u8; 32]>,
+        keys: Option<&dyn SealKeys>,
+    ) -> Result<Self, PostgresOpenError> {
         let connector = Connector::new(url, own_token)?;
-        let (node, clock) = open::open(&connector).await?;
+        let (node, clock) = open::open(&connector, keys).await?;
         let pen = |index: usize| Pen::new(connector.clone(), int((node.0 * WRITERS as u64 + index as u64) % SLOTS));
         let (records, measured) = (Records::default(), Measured::default());
         Ok(PostgresStore {

@@ -3,11 +3,12 @@
 use std::time::{Duration, Instant};
 
 use tokio_postgres::{Client, config::Host};
-use windlass_ports::NodeId;
+use windlass_ports::{CanaryKey, NodeId, SealKeys};
 
 use super::{
     clock::DatabaseClock,
     session::{Connector, OWN_TOKEN_NAME},
+    tls::Endpoint,
     trouble::said,
 };
 
@@ -19,6 +20,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/postgres/0004_follow_ups.sql"),
     include_str!("../../migrations/postgres/0005_agent_names.sql"),
     include_str!("../../migrations/postgres/0006_requests.sql"),
+    include_str!("../../migrations/postgres/0007_seal_canary.sql"),
 ];
 
 /// The oldest server that has what our statements use.
@@ -36,12 +38,9 @@ pub enum PostgresOpenError {
     /// The address cannot be read. It is not repeated: there may be a password in it.
     #[error("the address of the database cannot be read; expected postgres://user:password@host/database")]
     Address,
-    /// The address asks for TLS.
-    #[error(
-        "this version cannot speak TLS to PostgreSQL: reach it over a unix socket, over a trusted network with sslmode=disable, or \
-         through a local proxy that speaks TLS"
-    )]
-    Tls,
+    /// What the address says about TLS cannot be done.
+    #[error("TLS to the database cannot be set up: {0}; see sslmode and sslrootcert in store.url")]
+    Tls(String),
     /// It was written by a newer version. Nothing was changed.
     #[error("the database has schema version {found}; this server knows up to {known}")]
     Newer {
@@ -75,6 +74,9 @@ pub enum PostgresOpenError {
          would work at one of them only; configure the same auth.tokens for all of them"
     )]
     OwnTokens,
+    /// None of the server's seal keys opens the store's canary.
+    #[error("the database is refused: {0}")]
+    SealKey(String),
     /// PostgreSQL itself refused.
     #[error("the database cannot be opened: {0}")]
     Postgres(String),
@@ -87,12 +89,15 @@ impl From<tokio_postgres::Error> for PostgresOpenError {
 }
 
 /// Makes a database ready for a server that begins, and gives that server its number.
-pub(super) async fn open(connector: &Connector) -> Result<(NodeId, DatabaseClock), PostgresOpenError> {
+pub(super) async fn open(connector: &Connector, keys: Option<&dyn SealKeys>) -> Result<(NodeId, DatabaseClock), PostgresOpenError> {
     let mut client = connector.bare_at_start().await?;
     check_server(&client).await?;
     check_own_tokens(&client).await?;
     check_version(version(&client).await?)?;
     migrate(&mut client).await?;
+    if let Some(keys) = keys {
+        check_canary(&mut client, keys).await?;
+    }
     begin_node(&client).await
 }
 
@@ -112,7 +117,7 @@ pub(super) async fn look(connector: &Connector) -> Result<(), PostgresOpenError>
 
 /// The host and the port of an address, without anything secret. `None` if the address cannot be read.
 pub fn postgres_address(url: &str) -> Option<String> {
-    let config: tokio_postgres::Config = url.parse().ok()?;
+    let config = Endpoint::read(url).ok()?.config;
     let ports = config.get_ports();
     let port = |index: usize| ports.get(index).or(ports.first()).copied().unwrap_or(5432);
     let shown = |(index, host): (usize, &Host)| match host {
@@ -176,6 +181,21 @@ async fn migrate(client: &mut Client) -> Result<(), PostgresOpenError> {
     for (number, migration) in (1i64..).zip(MIGRATIONS).filter(|(number, _)| *number > found) {
         transaction.batch_execute(migration).await?;
         transaction.execute("INSERT INTO schema_version (version) VALUES ($1)", &[&number]).await?;
+    }
+    Ok(transaction.commit().await?)
+}
+
+/// Refuses keys that do not open what is sealed in the database. The first server leaves a canary for the next ones, and one whose key has
+/// replaced another seals it anew. Servers that start at once do so one after the other.
+async fn check_canary(client: &mut Client, keys: &dyn SealKeys) -> Result<(), PostgresOpenError> {
+    let transaction = client.transaction().await?;
+    transaction.batch_execute(&format!("SET LOCAL lock_timeout = 0; {MIGRATION_LOCK}")).await?;
+    let row = transaction.query_opt("SELECT sealed FROM seal_canary", &[]).await?;
+    let canary: Option<String> = row.map(|row| row.try_get(0)).transpose()?;
+    let key = canary.map(|canary| keys.check_canary(&canary)).transpose().map_err(PostgresOpenError::SealKey)?;
+    if key != Some(CanaryKey::Current) {
+        let sql = "INSERT INTO seal_canary (sealed) VALUES ($1) ON CONFLICT (only_row) DO UPDATE SET sealed = excluded.sealed";
+        transaction.execute(sql, &[&keys.canary()]).await?;
     }
     Ok(transaction.commit().await?)
 }

@@ -8,12 +8,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio_postgres::{Client, Config, NoTls, config::SslMode};
+use tokio_postgres::Client;
 
 use super::{
     fetch::Manifests,
     open::PostgresOpenError,
     statements::Statements,
+    tls::Endpoint,
     trouble::{Trouble, said},
 };
 
@@ -76,19 +77,15 @@ impl Session {
 /// Where sessions come from.
 #[derive(Clone)]
 pub(super) struct Connector {
-    config: Arc<Config>,
+    endpoint: Arc<Endpoint>,
     manifests: Manifests,
 }
 
 impl Connector {
     /// Reads an address. What it says is never repeated: there may be a password in it.
     pub(super) fn new(url: &str, own_token: Option<[u8; 32]>) -> Result<Self, PostgresOpenError> {
-        let mut config: Config = url.parse().map_err(|_| PostgresOpenError::Address)?;
-        if config.get_ssl_mode() == SslMode::Require {
-            return Err(PostgresOpenError::Tls);
-        }
-        // Asking for it would cost a round trip, and we could not take it.
-        config.ssl_mode(SslMode::Disable);
+        let mut endpoint = Endpoint::read(url)?;
+        let config = &mut endpoint.config;
         match own_token {
             // A few digits of a hash tell tokens apart and give none away.
             Some(hash) => {
@@ -101,17 +98,12 @@ impl Connector {
         config.connect_timeout(UNREACHABLE_AFTER);
         config.keepalives_idle(Duration::from_secs(15));
         config.tcp_user_timeout(Duration::from_secs(15));
-        Ok(Connector { config: Arc::new(config), manifests: Manifests::default() })
+        Ok(Connector { endpoint: Arc::new(endpoint), manifests: Manifests::default() })
     }
 
     /// A connection without statements, for whoever looks at the database before it is known to have tables.
     pub(super) async fn bare(&self) -> Result<Client, tokio_postgres::Error> {
-        let (client, connection) = self.config.connect(NoTls).await?;
-        tokio::spawn(async move {
-            if let Err(error) = connection.await {
-                tracing::debug!(error = said(&error), "a connection to the database ended");
-            }
-        });
+        let client = self.endpoint.client().await?;
         client.batch_execute(SETTINGS).await?;
         Ok(client)
     }

@@ -26,7 +26,8 @@ use async_trait::async_trait;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, NewItem, RunId, Tenant, Timestamp};
 use windlass_ports::{
     Abandoned, Announcement, CallClaim, ClaimedCall, Commit, Committed, ConversationChange, Conversed, Enqueued, GivenUp, Guard, Loaded,
-    LostRequest, MessageId, Meter, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, ReaderRecord, Store, StoreError, Taken, Withdrawn,
+    LostRequest, MessageId, Meter, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, ReaderRecord, SealKeys, Store, StoreError, Taken,
+    Withdrawn,
 };
 
 use crate::{
@@ -63,8 +64,16 @@ impl SqliteStore {
     /// Opens the database, which is made with its folder if it is not there. It is refused, untouched, if another server has
     /// it or if a newer version wrote it.
     pub fn open(path: impl AsRef<Path>, options: StoreOptions) -> Result<Self, OpenError> {
-        let path = path.as_ref();
-        let opened = open::open(path, READERS)?;
+        Self::open_with(path.as_ref(), options, None)
+    }
+
+    /// The same, for a server that seals with these keys: it is refused if none of them opens the canary of the database.
+    pub fn open_sealed(path: impl AsRef<Path>, options: StoreOptions, keys: &dyn SealKeys) -> Result<Self, OpenError> {
+        Self::open_with(path.as_ref(), options, Some(keys))
+    }
+
+    fn open_with(path: &Path, options: StoreOptions, keys: Option<&dyn SealKeys>) -> Result<Self, OpenError> {
+        let opened = open::open(path, READERS, keys)?;
         let manifests = Manifests::default();
         let failed = |error| OpenError::File { path: path.to_owned(), error };
         let (kept, index) = (manifests.clone(), opened.index.clone());

@@ -8,7 +8,7 @@ use std::{
 
 use rusqlite::{Connection, OpenFlags, OptionalExtension, config::DbConfig};
 use rustix::fs::{FlockOperation, flock};
-use windlass_ports::NodeId;
+use windlass_ports::{CanaryKey, NodeId, SealKeys};
 
 use super::{
     deltas::{self, Index},
@@ -24,6 +24,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0004_follow_ups.sql"),
     include_str!("../../migrations/0005_agent_names.sql"),
     include_str!("../../migrations/0006_requests.sql"),
+    include_str!("../../migrations/0007_seal_canary.sql"),
 ];
 
 /// The writer's page cache. What is not in it is in the system's, so a large one would only be counted twice.
@@ -71,6 +72,9 @@ pub enum OpenError {
         #[source]
         error: std::io::Error,
     },
+    /// None of the server's seal keys opens the store's canary.
+    #[error("the database is refused: {0}")]
+    SealKey(String),
     /// SQLite itself refused.
     #[error("the database cannot be opened: {0}")]
     Sqlite(#[from] rusqlite::Error),
@@ -88,7 +92,7 @@ pub(super) struct Opened {
     pub(super) signs: SignsOfLife,
 }
 
-pub(super) fn open(path: &Path, readers: usize) -> Result<Opened, OpenError> {
+pub(super) fn open(path: &Path, readers: usize, keys: Option<&dyn SealKeys>) -> Result<Opened, OpenError> {
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         std::fs::create_dir_all(folder).map_err(|error| OpenError::File { path: folder.to_owned(), error })?;
     }
@@ -104,6 +108,9 @@ pub(super) fn open(path: &Path, readers: usize) -> Result<Opened, OpenError> {
     )?;
     set_up(&writer)?;
     migrate(&mut writer)?;
+    if let Some(keys) = keys {
+        check_canary(&mut writer, keys)?;
+    }
     let node = begin_node(&writer)?;
     let readers = (0..readers).map(|_| reader(path)).collect::<Result<_, _>>()?;
     let index = deltas::scan(&writer)?;
@@ -195,6 +202,18 @@ fn migrate(connection: &mut Connection) -> Result<(), OpenError> {
     for (number, migration) in (1u32..).zip(MIGRATIONS).filter(|(number, _)| *number > found) {
         transaction.execute_batch(migration)?;
         transaction.execute("INSERT INTO schema_version (version, applied_at) VALUES (?1, unixepoch() * 1000)", [number])?;
+    }
+    Ok(transaction.commit()?)
+}
+
+/// Refuses keys that do not open what is sealed in the database. The first server leaves a canary for the next ones, and one whose key has
+/// replaced another seals it anew.
+fn check_canary(connection: &mut Connection, keys: &dyn SealKeys) -> Result<(), OpenError> {
+    let transaction = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+    let canary: Option<String> = transaction.query_row("SELECT sealed FROM seal_canary", [], |row| row.get(0)).optional()?;
+    let key = canary.map(|canary| keys.check_canary(&canary)).transpose().map_err(OpenError::SealKey)?;
+    if key != Some(CanaryKey::Current) {
+        transaction.execute("INSERT OR REPLACE INTO seal_canary (only, sealed) VALUES (1, ?1)", [keys.canary()])?;
     }
     Ok(transaction.commit()?)
 }

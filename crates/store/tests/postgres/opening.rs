@@ -1,6 +1,6 @@
 //! How a database is opened, what it refuses, and what it takes.
 
-use windlass_ports::{CallStatus, MessageKind, MessageStatus, Page, RunStatus};
+use windlass_ports::{CallStatus, CanaryKey, MessageKind, MessageStatus, Page, RunStatus, SealKeys};
 use windlass_store::{PostgresOpenError, PostgresViews};
 
 use super::*;
@@ -13,7 +13,7 @@ async fn servers_that_start_at_once_share_one_migration() {
     let mut nodes = [one.unwrap().node().0, two.unwrap().node().0, three.unwrap().node().0];
     nodes.sort_unstable();
     assert_eq!(nodes, [1, 2, 3]);
-    assert_eq!(count(&database, "SELECT count(*) FROM schema_version").await, 6);
+    assert_eq!(count(&database, "SELECT count(*) FROM schema_version").await, 7);
 }
 
 #[tokio::test]
@@ -22,9 +22,44 @@ async fn a_database_of_a_newer_version_is_refused_untouched() {
     drop(node(&database).await);
     database.client().await.batch_execute("INSERT INTO schema_version (version) VALUES (99)").await.unwrap();
     let refused = PostgresStore::open(&database.url, StoreOptions::default()).await;
-    assert!(matches!(refused, Err(PostgresOpenError::Newer { found: 99, known: 6 })), "{:?}", refused.err());
+    assert!(matches!(refused, Err(PostgresOpenError::Newer { found: 99, known: 7 })), "{:?}", refused.err());
     assert!(matches!(PostgresViews::open(&database.url).await, Err(PostgresOpenError::Newer { .. })));
     assert_eq!(count(&database, "SELECT count(*) FROM nodes").await, 1, "no second server was noted");
+}
+
+/// Keys of one letter: a canary is the letter of the key that sealed it.
+struct Letters(&'static str);
+
+impl SealKeys for Letters {
+    fn canary(&self) -> String {
+        self.0[..1].to_owned()
+    }
+
+    fn check_canary(&self, canary: &str) -> Result<CanaryKey, String> {
+        match self.0.find(canary) {
+            Some(0) => Ok(CanaryKey::Current),
+            Some(_) => Ok(CanaryKey::Earlier),
+            None => Err(format!("{canary} is wanted")),
+        }
+    }
+}
+
+#[tokio::test]
+async fn tm_20_keys_that_do_not_open_the_canary_of_a_shared_database_are_refused() {
+    let database = Server::shared().database().await;
+    let open = |keys| {
+        let url = database.url.clone();
+        async move { PostgresStore::open_sealed(&url, StoreOptions::default(), None, &Letters(keys)).await.map(drop) }
+    };
+    let (one, two) = tokio::join!(open("ab"), open("ba"));
+    assert!(one.is_ok() && two.is_ok(), "servers that start at once share the canary");
+    open("ca").await.or(open("cb").await).unwrap();
+    open("c").await.unwrap();
+    let nodes = count(&database, "SELECT count(*) FROM nodes").await;
+    let refused = open("ab").await.expect_err("neither is the key in use");
+    assert!(matches!(&refused, PostgresOpenError::SealKey(why) if why == "c is wanted"), "{refused}");
+    assert_eq!(count(&database, "SELECT count(*) FROM nodes").await, nodes, "the refused server was not noted");
+    assert_eq!(count(&database, "SELECT count(*) FROM seal_canary").await, 1);
 }
 
 #[tokio::test]
@@ -34,7 +69,7 @@ async fn runs_of_a_version_without_names_are_listed() {
     let runs = runs_without_names(&store, &Kit::new(&store)).await;
     drop(store);
     let undone = "DROP INDEX heads_active; DROP INDEX runs_queued; ALTER TABLE runs DROP COLUMN agent_name; \
-                  ALTER TABLE runs DROP COLUMN unlisted; DROP TABLE requests; DELETE FROM schema_version WHERE version >= 5";
+                  ALTER TABLE runs DROP COLUMN unlisted; DROP TABLE requests; DROP TABLE seal_canary; DELETE FROM schema_version WHERE version >= 5";
     database.client().await.batch_execute(undone).await.unwrap();
     check_names_of_earlier_runs(&node(&database).await, runs).await;
 }
@@ -55,10 +90,10 @@ async fn a_database_is_reached_over_a_socket_and_read_without_a_trace() {
 
 #[tokio::test]
 async fn what_is_wrong_with_an_address_is_told_without_its_password() {
-    for url in ["postgres://u:hunter2@host:port/db", "postgres://u:hunter2@h/db?hunter2=1", "postgres://u:hunter2@h/db?sslmode=require"] {
+    for url in ["postgres://u:hunter2@host:port/db", "postgres://u:hunter2@h/db?hunter2=1", "postgres://u:hunter2@h/db?sslmode=hunter2"] {
         let error = PostgresStore::open(url, StoreOptions::default()).await.err().unwrap();
         assert!(!format!("{error} {error:?}").contains("hunter2"), "{error}");
-        assert_eq!(matches!(error, PostgresOpenError::Tls), url.contains("sslmode"), "{error}");
+        assert_eq!(matches!(error, PostgresOpenError::Tls(_)), url.contains("sslmode"), "{error}");
     }
 }
 
@@ -201,5 +236,34 @@ async fn the_journal_can_be_read_event_by_event() {
     assert_eq!(shown, expected);
     for from in 0..events.len() {
         assert_eq!(store.journal(&agent("a").tenant, run, from as u64, 2).await.unwrap(), events[from..events.len().min(from + 2)]);
+    }
+}
+
+#[tokio::test]
+async fn tm_16_the_connection_to_postgresql_is_encrypted_and_its_certificate_checked() {
+    let (server, certificate) = Server::start_with_tls();
+    let database = server.database_alone().await;
+    let open = async |query: &str| {
+        let url = format!("{}?{query}", database.url);
+        PostgresStore::open(&url, StoreOptions::default()).await.map(drop).map_err(|error| error.to_string())
+    };
+    let plain = open("sslmode=disable").await.unwrap_err();
+    assert!(plain.contains("no encryption"), "the server takes nothing else: {plain}");
+    open("sslmode=require").await.unwrap();
+    let root = certificate.display();
+    open(&format!("sslmode=verify-full&sslrootcert={root}")).await.unwrap();
+    let unknown = open("sslmode=verify-full").await.unwrap_err();
+    assert!(unknown.contains("certificate"), "nobody knows who signed it: {unknown}");
+    let renamed = database.url.replace("127.0.0.1", "localhost");
+    let other = PostgresStore::open(&format!("{renamed}?sslmode=verify-full&sslrootcert={root}"), StoreOptions::default()).await;
+    let other = other.map(drop).unwrap_err().to_string();
+    assert!(other.contains("certificate"), "it names 127.0.0.1 and not localhost: {other}");
+    for (query, expected) in [
+        ("sslmode=verify-ca", "sslmode must be disable, require or verify-full"),
+        ("sslmode=require&sslrootcert=x", "sslrootcert needs sslmode=verify-full"),
+        ("sslmode=verify-full&sslrootcert=/nowhere", "sslrootcert /nowhere cannot be read"),
+    ] {
+        let refused = open(query).await.unwrap_err();
+        assert!(refused.contains(expected), "{query}: {refused}");
     }
 }

@@ -101,7 +101,8 @@ async fn a_label_that_is_not_configured_is_unknown() {
     let server = McpServer::start().await;
     let servers = configured(&server);
     let other = windlass_kernel::ToolServer { label: "other".into(), ..tools() };
-    assert!(servers.is_configured("tools") && !servers.is_configured("other"));
+    let tenant = "t".into();
+    assert!(servers.is_configured(&tenant, "tools") && !servers.is_configured(&tenant, "other"));
     assert_eq!(servers.list(&acme(), &other).await, Err(ServerError::Unknown("other".into())));
     let (status, why) = run(&servers, &other, "echo", json!({})).await;
     assert_eq!((status, why), (TaskStatus::Failed, json!("there is no configured tool server \"other\"")));

@@ -3,7 +3,7 @@
 use serde_json::json;
 use windlass_kernel::{ServerSource, TaskStatus, Tenant, ToolServer};
 use windlass_ports::{DeclaredServer, ServerError, ToolServers};
-use windlass_tests::{McpManners, McpServer};
+use windlass_tests::{McpManners, McpServer, QUERY};
 use windlass_tools::{Limits, ServerConfig, SetupError};
 
 use crate::{a_call, acme, config, declare, run, servers, tools};
@@ -24,6 +24,34 @@ async fn headers_reach_the_server_and_nobody_else() {
 }
 
 #[tokio::test]
+async fn tm_17_the_query_of_an_address_is_sealed_and_reaches_the_server() {
+    let server = McpServer::start().await;
+    let servers = servers(vec![], &["127.0.0.1"], Limits::default());
+    let with_query = |query: &str| format!("{}?{query}", server.url);
+    for headers in [vec![], vec![("X-Team", "blue")]] {
+        let declared = declare(&servers, &acme(), &with_query("key=s3cret-key"), &headers);
+        let stored = serde_json::to_string(&declared).expect("it can be stored");
+        assert!(!stored.contains("s3cret") && stored.contains(&server.url), "{stored}");
+        let declared: ToolServer = serde_json::from_str(&stored).expect("it can be read");
+        assert_eq!(run(&servers, &declared, "echo", json!({ "text": "hi" })).await, (TaskStatus::Success, json!("hi")));
+        assert!(servers.list(&Tenant::from("other"), &declared).await.is_err(), "it is not theirs");
+    }
+    assert_eq!(server.seen(QUERY), ["key=s3cret-key"]);
+    assert_eq!(servers.sessions(), 2);
+    // Another query is another session: it may be another credential.
+    let other = declare(&servers, &acme(), &with_query("key=other"), &[]);
+    servers.list(&acme(), &other).await.expect("it lists");
+    assert_eq!(servers.sessions(), 3);
+    // Nor is it in words about a failure.
+    let (status, why) = run(&servers, &declare(&servers, &acme(), &with_query("key=s3cret-key"), &[]), "s3cret-key", json!({})).await;
+    assert_eq!(status, TaskStatus::Failed);
+    assert!(why.as_str().is_some_and(|why| why.contains("there is no tool …")), "{why}");
+    // A run of an earlier version has all of the address in clear.
+    let earlier = ToolServer { label: "mine".into(), source: ServerSource::Declared { url: with_query("key=s3cret-key"), sealed: None } };
+    assert_eq!(run(&servers, &earlier, "echo", json!({ "text": "hi" })).await.0, TaskStatus::Success);
+}
+
+#[tokio::test]
 async fn what_one_tenant_declared_opens_for_no_other() {
     let server = McpServer::start().await;
     let servers = servers(vec![], &["127.0.0.1"], Limits::default());
@@ -40,6 +68,23 @@ async fn what_one_tenant_declared_opens_for_no_other() {
     let moved = ToolServer { label: "mine".into(), source: ServerSource::Declared { url, sealed } };
     assert!(servers.list(&acme(), &moved).await.is_err());
     assert_eq!(server.requests(), 0);
+}
+
+#[tokio::test]
+async fn tm_16_a_server_without_tls_is_shown_no_credentials() {
+    let servers = servers(vec![], &["10.0.0.0/8", "tools.internal"], Limits::default());
+    let with = |url: &str, headers: &[(&str, &str)]| {
+        let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        servers.declare(&acme(), DeclaredServer { label: "mine".into(), url: url.into(), headers })
+    };
+    for url in ["http://10.0.0.1/mcp", "http://tools.internal/mcp", "http://tools.example.com/mcp"] {
+        for header in ["Authorization", "X-Key"] {
+            let refused = with(url, &[(header, TOKEN)]).expect_err(url);
+            assert!(matches!(&refused, ServerError::Refused(why) if why.contains("https://") && !why.contains("s3cret")), "{refused}");
+        }
+        with(url, &[]).expect("without credentials it may be asked");
+        with(&url.replace("http:", "https:"), &[("Authorization", TOKEN)]).expect("nobody on the way reads them");
+    }
 }
 
 #[tokio::test]
@@ -137,7 +182,7 @@ async fn a_configured_token_is_sent_as_a_bearers_and_never_printed() {
 async fn a_configuration_that_cannot_be_used_is_refused_without_its_secrets() {
     let _ = servers(vec![], &[], Limits::default());
     let bad = |configured: Vec<ServerConfig>| {
-        let seal = windlass_tools::Seal::new([7; 32]);
+        let seal = windlass_tools::Seal::from_hex(&"07".repeat(32)).expect("a key");
         let limits = Limits::default();
         windlass_tools::Servers::new(configured, windlass_tools::Egress::default(), seal, std::sync::Arc::new(crate::Wall), limits)
             .err()

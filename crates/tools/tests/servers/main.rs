@@ -5,6 +5,7 @@ mod calls;
 mod declared;
 mod processes;
 mod sessions;
+mod tenants;
 
 use std::{
     sync::Arc,
@@ -35,7 +36,10 @@ fn servers(configured: Vec<ServerConfig>, allow: &[&str], limits: Limits) -> Arc
     // Another test may have been first.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let egress = Egress::new(allow.iter().map(|text| text.parse().expect("an entry")));
-    Arc::new(Servers::new(configured, egress, Seal::new([7; 32]), Arc::new(Wall), limits).expect("they can be set up"))
+    Arc::new(
+        Servers::new(configured, egress, Seal::from_hex(&"07".repeat(32)).expect("a key"), Arc::new(Wall), limits)
+            .expect("they can be set up"),
+    )
 }
 
 /// The server in the configuration, under the label `tools`.
@@ -66,8 +70,12 @@ fn declare(servers: &Servers, tenant: &Tenant, url: &str, headers: &[(&str, &str
 }
 
 fn a_call(arguments: &Value, patience: Duration) -> ToolCall {
+    call_of(&acme(), arguments, patience)
+}
+
+fn call_of(tenant: &Tenant, arguments: &Value, patience: Duration) -> ToolCall {
     ToolCall {
-        tenant: acme(),
+        tenant: tenant.clone(),
         key: CallKey { run: RunId(Uuid::from_u128(7)), call: CallNumber(3) },
         tool: ToolName::from("anything"),
         arguments: arguments.to_string(),

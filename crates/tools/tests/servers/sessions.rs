@@ -1,6 +1,6 @@
 //! One session for many, opened anew when it is lost, closed when nobody wants it.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use serde_json::json;
 use windlass_kernel::{TaskStatus, Tenant};
@@ -114,28 +114,6 @@ async fn tenants_and_credentials_do_not_share_sessions() {
     }
     servers.list(&acme(), &tools()).await.expect("it lists");
     assert_eq!((server.sessions(), servers.sessions()), (5, 5));
-}
-
-#[tokio::test]
-async fn declared_sessions_are_bounded_and_the_longest_unused_one_makes_room() {
-    let server = McpServer::start().await;
-    let servers = servers(vec![config(&server)], &["127.0.0.1"], Limits { declared_sessions_max: 2, ..Limits::default() });
-    let mine = |key: &str| declare(&servers, &acme(), &server.url, &[("x-key", key)]);
-    for key in ["one", "two", "three", "two"] {
-        servers.list(&acme(), &mine(key)).await.expect("it lists");
-    }
-    assert_eq!((server.sessions(), servers.sessions()), (3, 2));
-    until("the one that made room is closed", || async { (server.open_sessions() == 2).then_some(()) }).await;
-
-    let busy = ["two", "three"].map(|key| {
-        let (servers, declared) = (Arc::clone(&servers), mine(key));
-        tokio::spawn(async move { run(&servers, &declared, "sleep_ms", json!({ "ms": 60_000 })).await })
-    });
-    server.runs("sleep_ms", 2).await;
-    let full = servers.list(&acme(), &mine("four")).await.expect_err("both are busy");
-    assert!(full.to_string().contains("too many"), "{full}");
-    servers.list(&acme(), &tools()).await.expect("a configured one is always welcome");
-    busy.iter().for_each(tokio::task::JoinHandle::abort);
 }
 
 #[tokio::test]

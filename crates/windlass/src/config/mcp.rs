@@ -1,23 +1,27 @@
-//! `tools.mcp` and `egress`: servers elsewhere, and which addresses a request may name.
+//! `tools.mcp`, `mcp` and `egress`: servers elsewhere, what their tools need, and which addresses a request may name.
 
 use std::collections::BTreeMap;
 
 use windlass_tools::{Allowed, ServerConfig, check_header};
 
 use super::{
-    McpPlace, McpServer, Secret,
+    DefaultApproval, McpPlace, McpServer, Secret,
     error::ConfigError,
     reader::{Field, Keys, Section},
     sections::{EFFECTS, elements},
+    tenants::KnownTenants,
 };
 
-pub(super) const SERVER: Keys =
-    Keys { known: &["label", "url", "headers", "authorization", "command", "env", "effects"], later: &["require_approval"] };
+pub(super) const SERVER: Keys = Keys {
+    known: &["label", "url", "headers", "authorization", "command", "env", "effects", "shared", "tenants"],
+    later: &["require_approval"],
+};
+pub(super) const MCP: Keys = Keys { known: &["default_approval"], later: &[] };
 pub(super) const EGRESS: Keys = Keys { known: &["allow"], later: &[] };
 /// What calls are shown under that no server of MCP runs.
 const OWN_LABEL: &str = "windlass";
 
-pub(super) fn read_servers(field: Option<Field>) -> Result<Vec<McpServer>, ConfigError> {
+pub(super) fn read_servers(field: Option<Field>, known: &KnownTenants) -> Result<Vec<McpServer>, ConfigError> {
     let mut servers: Vec<McpServer> = Vec::new();
     for field in elements(field)? {
         let mut section = field.section(&SERVER)?;
@@ -29,21 +33,23 @@ pub(super) fn read_servers(field: Option<Field>) -> Result<Vec<McpServer>, Confi
         if servers.iter().any(|known| known.label == label) {
             return Err(label_field.fail(format!("a server labelled {label} is given above")));
         }
-        servers.push(read_server(label, section)?);
+        servers.push(read_server(label, section, known)?);
     }
     Ok(servers)
 }
 
-fn read_server(label: String, mut section: Section) -> Result<McpServer, ConfigError> {
+fn read_server(label: String, mut section: Section, known: &KnownTenants) -> Result<McpServer, ConfigError> {
     let mut effects = BTreeMap::new();
     for (tool, field) in entries(section.take("effects"))? {
         effects.insert(tool, field.choice("effect", &EFFECTS, &[])?);
     }
+    let tenants = known.read_own(section.take("tenants"))?;
+    let shared = section.read_or("shared", false, Field::flag)?;
     let place = match section.take("command") {
         Some(command) => read_command(command, section)?,
         None => read_http(section)?,
     };
-    Ok(McpServer { label, place, effects })
+    Ok(McpServer { label, place, effects, shared, tenants })
 }
 
 fn read_command(command: Field, mut section: Section) -> Result<McpPlace, ConfigError> {
@@ -103,6 +109,12 @@ fn read_url(field: &Field) -> Result<String, ConfigError> {
     Ok(url)
 }
 
+/// The keys of `mcp`, which hold for all servers.
+pub(super) fn read_mcp(mut section: Section) -> Result<DefaultApproval, ConfigError> {
+    const WORDS: [(&str, DefaultApproval); 2] = [("always", DefaultApproval::Always), ("never", DefaultApproval::Never)];
+    section.read_or("default_approval", DefaultApproval::default(), |field| field.choice("approval", &WORDS, &[]))
+}
+
 pub(super) fn read_egress(mut section: Section) -> Result<Vec<Allowed>, ConfigError> {
     const WANTED: &str = "a host, an IP address or a network such as 10.1.0.0/16";
     let read = |field: Field| field.text()?.parse().map_err(|_| field.expected(WANTED));
@@ -114,7 +126,14 @@ impl From<&McpServer> for ServerConfig {
         let exposed = |values: &BTreeMap<String, Secret>| -> BTreeMap<String, String> {
             values.iter().map(|(name, value)| (name.clone(), value.expose().to_owned())).collect()
         };
-        let mut config = ServerConfig { label: server.label.clone(), effects: server.effects.clone(), ..ServerConfig::default() };
+        let McpServer { label, effects, shared, tenants, .. } = server;
+        let mut config = ServerConfig {
+            label: label.clone(),
+            effects: effects.clone(),
+            shared: *shared,
+            tenants: tenants.clone(),
+            ..ServerConfig::default()
+        };
         match &server.place {
             McpPlace::Http { url, headers, authorization } => {
                 config.url = url.clone();

@@ -1,38 +1,47 @@
 //! The sections of `windlass.yaml`: which keys each has, what they mean, and what must fit together.
 
-use std::{
-    collections::BTreeMap,
-    net::{Ipv4Addr, SocketAddr},
-    path::PathBuf,
-    time::Duration,
-};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
-use windlass_kernel::{AfterExecution, Budgets, EffectClass, PolicyName, SUBMIT_RESULT};
+use windlass_kernel::{EffectClass, Timestamp};
+use windlass_ports::Tenants;
 
 use super::{
-    Agent, Auth, Config, Doorbell, ExternalTool, Limits, Model, Protocol, Provider, Responses, Scope, Secret, Server, Store, Token,
-    TokenHash,
+    Auth, Config, Limits, Model, Protocol, Provider, Responses, Scope, Secret, Store, Token, TokenHash, agents, doorbell,
     error::ConfigError,
     log, mcp,
     node::Node,
     reader::{Field, Keys, Section},
+    server,
+    tenants::{self, KnownTenants},
 };
 
-/// What subjects begin with.
-const DEFAULT_PREFIX: &str = "windlass";
+/// The fewest characters of a token: 22 of Base64 are 128 bits, which cannot be guessed.
+pub const TOKEN_CHARS_MIN: usize = 22;
 
 /// A shorter one would be lost to a pause that any machine makes now and then.
 const LEASE_MIN: Duration = Duration::from_millis(500);
 
 const TOP: Keys = Keys {
-    known: &["server", "store", "doorbell", "auth", "models", "tools", "agents", "agents_open", "limits", "egress", "responses", "log"],
+    known: &[
+        "server",
+        "store",
+        "doorbell",
+        "auth",
+        "models",
+        "tools",
+        "mcp",
+        "agents",
+        "agents_open",
+        "limits",
+        "egress",
+        "responses",
+        "log",
+    ],
     later: &["plugins_dir", "plugins", "pipelines", "webhooks", "schedules", "retention"],
 };
-const SERVER: Keys = Keys { known: &["listen", "behind_proxy", "drain_s", "head", "body"], later: &[] };
 const STORE: Keys = Keys { known: &["url"], later: &[] };
-const DOORBELL: Keys = Keys { known: &["url", "prefix"], later: &[] };
 const AUTH: Keys = Keys { known: &["tokens"], later: &[] };
-const TOKEN: Keys = Keys { known: &["token", "tenant", "scopes", "name", "status"], later: &[] };
+const TOKEN: Keys = Keys { known: &["token", "tenant", "scopes", "name", "status", "expires"], later: &[] };
 const MODEL: Keys = Keys {
     known: &[
         "name",
@@ -46,13 +55,11 @@ const MODEL: Keys = Keys {
         "idle_timeout",
         "prefill",
         "context",
+        "tenants",
     ],
     later: &[],
 };
 const TOOLS: Keys = Keys { known: &["external", "mcp"], later: &[] };
-const EXTERNAL: Keys = Keys { known: &["name", "description", "parameters", "effect", "after_execution", "deadline"], later: &[] };
-const AGENT: Keys = Keys { known: &["policy", "model", "instructions", "tools", "budgets", "serial"], later: &[] };
-const BUDGETS: Keys = Keys { known: &["iterations", "calls", "tokens", "wall_time"], later: &[] };
 const RESPONSES: Keys =
     Keys { known: &["status", "store_false", "memory_bytes", "join_s", "erase_s", "heartbeat", "socket_limit"], later: &[] };
 const LIMITS: Keys = Keys {
@@ -71,26 +78,33 @@ const LIMITS: Keys = Keys {
         "model_deadline",
         "first_byte",
         "tool_list",
+        "in_flight_bytes",
+        "in_flight_bytes_per_tenant",
+        "requests_per_tenant",
+        "requests_per_token",
+        "sockets_per_tenant",
+        "sockets_per_token",
     ],
     later: &[],
 };
 
 /// Every section, by the keys it may have.
 #[cfg(test)]
-pub(super) const ALL: [&Keys; 16] = [
+pub(super) const ALL: [&Keys; 17] = [
     &TOP,
-    &SERVER,
+    &server::SERVER,
     &STORE,
-    &DOORBELL,
+    &doorbell::DOORBELL,
     &AUTH,
     &TOKEN,
     &MODEL,
     &TOOLS,
-    &EXTERNAL,
+    &agents::EXTERNAL,
     &mcp::SERVER,
+    &mcp::MCP,
     &mcp::EGRESS,
-    &AGENT,
-    &BUDGETS,
+    &agents::AGENT,
+    &agents::BUDGETS,
     &RESPONSES,
     &log::LOG,
     &LIMITS,
@@ -109,26 +123,29 @@ pub(super) fn is_top_level(key: &str) -> bool {
 pub(super) fn read(root: Node) -> Result<Config, ConfigError> {
     let mut top = Field::root(root).section(&TOP)?;
     let limits = section_or_default(&mut top, "limits", &LIMITS, read_limits)?;
-    let server = section_or_default(&mut top, "server", &SERVER, read_server)?;
+    let server = section_or_default(&mut top, "server", &server::SERVER, server::read_server)?;
     let store = section_or_default(&mut top, "store", &STORE, read_store)?;
-    let doorbell = top.take("doorbell").map(|field| read_doorbell(field.section(&DOORBELL)?)).transpose()?;
+    let doorbell = top.take("doorbell").map(|field| doorbell::read_doorbell(field.section(&doorbell::DOORBELL)?)).transpose()?;
     let auth = section_or_default(&mut top, "auth", &AUTH, read_auth)?;
-    let mut models = elements(top.take("models"))?.into_iter().map(read_model).collect::<Result<Vec<_>, _>>()?;
+    let known = KnownTenants::of(&auth);
+    let mut models = elements(top.take("models"))?.into_iter().map(|field| read_model(field, &known)).collect::<Result<Vec<_>, _>>()?;
     if models.is_empty() {
         models.push(Model::offline());
     }
     let (tools, mcp) = match top.take("tools") {
         Some(field) => {
             let mut section = field.section(&TOOLS)?;
-            (read_tools(section.take("external"), &limits)?, mcp::read_servers(section.take("mcp"))?)
+            (agents::read_tools(section.take("external"), &limits, &known)?, mcp::read_servers(section.take("mcp"), &known)?)
         }
         None => (Vec::new(), Vec::new()),
     };
+    let default_approval = section_or_default(&mut top, "mcp", &mcp::MCP, mcp::read_mcp)?;
     let egress = section_or_default(&mut top, "egress", &mcp::EGRESS, mcp::read_egress)?;
     let agents = match top.take("agents") {
         Some(field) => {
-            let names = tools.iter().map(|tool| tool.name.as_str()).chain(mcp.iter().map(|server| server.label.as_str()));
-            read_agents(field, &models, &names.collect::<Vec<_>>(), &limits)?
+            let names = tools.iter().map(|tool| (tool.name.as_str(), &tool.tenants));
+            let tools: Vec<_> = names.chain(mcp.iter().map(|server| (server.label.as_str(), &server.tenants))).collect();
+            agents::Reader { models: &models, tools: &tools, limits: &limits, known: &known }.read(field)?
         }
         None => BTreeMap::new(),
     };
@@ -136,7 +153,7 @@ pub(super) fn read(root: Node) -> Result<Config, ConfigError> {
     let agents_open = top.read_or("agents_open", agents.is_empty(), Field::flag)?;
     let responses = section_or_default(&mut top, "responses", &RESPONSES, read_responses)?;
     let log = section_or_default(&mut top, "log", &log::LOG, log::read_log)?;
-    Ok(Config { server, store, doorbell, auth, models, tools, mcp, agents, agents_open, limits, egress, responses, log })
+    Ok(Config { server, store, doorbell, auth, models, tools, mcp, default_approval, agents, agents_open, limits, egress, responses, log })
 }
 
 fn section_or_default<T: Default>(
@@ -156,10 +173,14 @@ pub(super) fn elements(field: Option<Field>) -> Result<Vec<Field>, ConfigError> 
 fn read_limits(mut section: Section) -> Result<Limits, ConfigError> {
     let default = Limits::default();
     let model_deadline = section.read_or("model_deadline", default.model_deadline, Field::duration)?;
+    let max_turns = section.read("max_turns", |field| field.whole(1))?;
+    let body_bytes = section.read_or("body_bytes", default.body_bytes, |field| field.whole(1))?;
+    let (in_flight_bytes, in_flight_bytes_per_tenant) = read_in_flight(&mut section, body_bytes)?;
     Ok(Limits {
-        max_turns: section.read_or("max_turns", default.max_turns, |field| field.whole(1))?,
+        max_turns: max_turns.unwrap_or(default.max_turns),
+        turns_ceiling: max_turns.unwrap_or(default.turns_ceiling),
         call_deadline: section.read_or("call_deadline", default.call_deadline, Field::duration)?,
-        body_bytes: section.read_or("body_bytes", default.body_bytes, |field| field.whole(1))?,
+        body_bytes,
         item_bytes: section.read_or("item_bytes", default.item_bytes, |field| field.whole(1))?,
         queued_per_agent: section.read_or("queued_per_agent", default.queued_per_agent, |field| field.whole(1))?,
         open_per_tenant: section.read_or("open_per_tenant", default.open_per_tenant, |field| field.whole(1))?,
@@ -171,7 +192,24 @@ fn read_limits(mut section: Section) -> Result<Limits, ConfigError> {
         model_deadline,
         first_byte: section.read_or("first_byte", model_deadline, Field::duration)?,
         tool_list: section.read_or("tool_list", default.tool_list, Field::duration)?,
+        in_flight_bytes,
+        in_flight_bytes_per_tenant,
+        requests_per_tenant: section.read("requests_per_tenant", |field| field.whole(1))?,
+        requests_per_token: section.read("requests_per_token", |field| field.whole(1))?,
+        sockets_per_tenant: section.read_or("sockets_per_tenant", default.sockets_per_tenant, |field| field.whole(1))?,
+        sockets_per_token: section.read("sockets_per_token", |field| field.whole(1))?,
     })
+}
+
+/// The bytes that all and one tenant may have in flight. One body has to fit in either, or it could never be sent.
+fn read_in_flight(section: &mut Section, body_bytes: usize) -> Result<(usize, usize), ConfigError> {
+    let read = |field: &Field| match field.whole(1)? {
+        bytes if bytes < body_bytes => Err(field.expected(&format!("at least limits.body_bytes, which is {body_bytes}"))),
+        bytes => Ok(bytes),
+    };
+    let all = section.read_or("in_flight_bytes", Limits::default().in_flight_bytes.max(body_bytes.saturating_mul(4)), read)?;
+    let of_tenant = section.read_or("in_flight_bytes_per_tenant", (all / 2).max(body_bytes), read)?;
+    Ok((all, of_tenant))
 }
 
 fn read_responses(mut section: Section) -> Result<Responses, ConfigError> {
@@ -199,36 +237,6 @@ fn read_lease(field: &Field) -> Result<Duration, ConfigError> {
     if lease < LEASE_MIN { Err(field.expected("a time of at least 500ms")) } else { Ok(lease) }
 }
 
-fn read_server(mut section: Section) -> Result<Server, ConfigError> {
-    let default = Server::default();
-    let behind_proxy = section.read_or("behind_proxy", default.behind_proxy, Field::flag)?;
-    let drain_s: u32 = section.read_or("drain_s", 10, |field| field.whole(0))?;
-    let listen = section.read_or("listen", default.listen, |field| {
-        let address = field.text()?.parse().map_err(|_| field.expected(ADDRESS_WANTED))?;
-        check_address(address, behind_proxy).map_err(|message| field.fail(message))?;
-        Ok(address)
-    })?;
-    let head = section.read_or("head", default.head, Field::duration)?;
-    let body = section.read_or("body", default.body, Field::duration)?;
-    Ok(Server { listen, behind_proxy, drain: Duration::from_secs(drain_s.into()), head, body })
-}
-
-/// What an address looks like, for errors.
-pub(super) const ADDRESS_WANTED: &str = "an IP address with a port, such as 127.0.0.1:7600";
-
-/// Tokens travel in the clear over plain HTTP, so other machines reach the server through TLS only.
-pub(super) fn check_address(address: SocketAddr, behind_proxy: bool) -> Result<(), String> {
-    if address.ip().to_canonical().is_loopback() || behind_proxy {
-        return Ok(());
-    }
-    Err(format!(
-        "{address} can be reached from other machines without TLS; listen on {}:{}, or put a proxy with TLS in front \
-         and set server.behind_proxy: true",
-        Ipv4Addr::LOCALHOST,
-        address.port()
-    ))
-}
-
 fn read_store(mut section: Section) -> Result<Store, ConfigError> {
     let store = section.read("url", |field| {
         let url = field.some_text()?;
@@ -250,21 +258,6 @@ fn read_store(mut section: Section) -> Result<Store, ConfigError> {
     Ok(store.unwrap_or_default())
 }
 
-fn read_doorbell(mut section: Section) -> Result<Doorbell, ConfigError> {
-    let url = section.require("url")?;
-    let text = url.some_text()?;
-    // The address may have a password in it, so that it is not repeated.
-    if !text.split(',').all(|one| one.trim().starts_with("nats://") || one.trim().starts_with("tls://")) {
-        return Err(url.fail("expected the address of a NATS server, such as nats://127.0.0.1:4222"));
-    }
-    let prefix = section.read_or("prefix", DEFAULT_PREFIX.to_owned(), |field| {
-        let prefix = field.name()?;
-        // A dot parts the words of a subject, and no word can be empty.
-        if prefix.split('.').any(str::is_empty) { Err(field.expected("words with dots between them")) } else { Ok(prefix) }
-    })?;
-    Ok(Doorbell { url: Secret::new(text), prefix })
-}
-
 fn read_auth(mut section: Section) -> Result<Auth, ConfigError> {
     let mut tokens: Vec<Token> = Vec::new();
     for field in elements(section.take("tokens"))? {
@@ -283,6 +276,9 @@ fn read_token(mut section: Section) -> Result<Token, ConfigError> {
     let text = field.some_text()?;
     let hash = match text.strip_prefix("sha256:") {
         Some(hex) => TokenHash::from_hex(hex).ok_or_else(|| field.fail("expected 64 hexadecimal digits after sha256:"))?,
+        None if text.chars().count() < TOKEN_CHARS_MIN => {
+            return Err(field.fail("a token has at least 22 characters; `openssl rand -hex 32` makes one"));
+        }
         None => TokenHash::of(&text),
     };
     let list = section.require("scopes")?;
@@ -291,9 +287,15 @@ fn read_token(mut section: Section) -> Result<Token, ConfigError> {
     if scopes.is_empty() {
         return Err(none);
     }
-    let tenant = section.read_or("tenant", "default".to_owned(), Field::name)?;
+    let tenant = section.read_or("tenant", tenants::DEFAULT.to_owned(), Field::name)?;
     let standard_status = section.read("status", read_status)?;
-    Ok(Token { hash, tenant, scopes, name: section.read("name", Field::name)?, standard_status })
+    let expires = section.read("expires", read_moment)?;
+    Ok(Token { hash, tenant, scopes, name: section.read("name", Field::name)?, standard_status, expires })
+}
+
+fn read_moment(field: &Field) -> Result<Timestamp, ConfigError> {
+    let moment = field.text()?.parse::<jiff::Timestamp>().map_err(|_| field.expected("a time such as 2027-01-31T00:00:00Z"))?;
+    Ok(Timestamp(moment.as_millisecond()))
 }
 
 /// Whether a response that waits for its client is called `completed`.
@@ -303,10 +305,20 @@ fn read_status(field: &Field) -> Result<bool, ConfigError> {
 
 fn read_scope(field: &Field) -> Result<Scope, ConfigError> {
     let text = field.text()?;
-    Scope::parse(&text).map_err(|_| match text.starts_with("tools:") {
+    let kind = text.split_once(':').map(|(kind, _)| kind);
+    // Somebody who leaves out a letter of `agents:read` does not mean an agent named `read`.
+    if let Some(("agent", verb)) = text.split_once(':')
+        && Scope::parse(&format!("agents:{verb}")).is_ok()
+    {
+        return Err(field.unknown("scope", &Scope::SPELLINGS));
+    }
+    Scope::parse(&text).map_err(|_| match kind {
         // The nearest word could be `tools:*`, and nobody should be talked into a wider scope.
-        true => field.expected("tools:<name> or tools:*"),
-        false => field.unknown("scope", &Scope::SPELLINGS),
+        Some("tools") => field.expected("tools:<name> or tools:*"),
+        Some("agent") => field.expected("agent:<name> with the name of one agent"),
+        Some("use") => field.expected("use:<tool> with the name of one tool"),
+        Some("mcp") => field.expected("mcp:<label> with the label of one MCP server"),
+        Some(_) | None => field.unknown("scope", &Scope::SPELLINGS),
     })
 }
 
@@ -318,7 +330,7 @@ const PROVIDERS: [(&str, Option<Protocol>); 4] = [
     ("anthropic", Some(Protocol::Anthropic)),
 ];
 
-fn read_model(field: Field) -> Result<Model, ConfigError> {
+fn read_model(field: Field, known: &KnownTenants) -> Result<Model, ConfigError> {
     let mut section = field.section(&MODEL)?;
     let name = section.require("name")?;
     let name = if name.text()? == "*" { "*".to_owned() } else { name.name()? };
@@ -335,6 +347,7 @@ fn read_model(field: Field) -> Result<Model, ConfigError> {
         idle_timeout: section.read_or("idle_timeout", default.idle_timeout, Field::duration)?,
         prefill: read_prefill(&mut section, protocol)?,
         context: section.read("context", |field| field.whole(1))?,
+        tenants: section.take("tenants").map_or(Ok(Tenants::All), |field| known.read(field))?,
     })
 }
 
@@ -387,101 +400,4 @@ fn read_base_url(field: &Field) -> Result<String, ConfigError> {
         return Err(field.expected("an address such as https://api.example.com/v1"));
     }
     Ok(url.trim_end_matches('/').to_owned())
-}
-
-fn read_tools(external: Option<Field>, limits: &Limits) -> Result<Vec<ExternalTool>, ConfigError> {
-    let mut tools: Vec<ExternalTool> = Vec::new();
-    for field in elements(external)? {
-        let mut section = field.section(&EXTERNAL)?;
-        let name_field = section.require("name")?;
-        let name = name_field.name()?;
-        if name == SUBMIT_RESULT {
-            return Err(name_field.fail(format!("the name {name} is taken by Windlass itself")));
-        }
-        if tools.iter().any(|known| known.name == name) {
-            return Err(name_field.fail(format!("a tool named {name} is given above")));
-        }
-        tools.push(read_tool(name, section, limits)?);
-    }
-    Ok(tools)
-}
-
-fn read_tool(name: String, mut section: Section, limits: &Limits) -> Result<ExternalTool, ConfigError> {
-    let endings = [("suspend", AfterExecution::Suspend), ("terminate", AfterExecution::Terminate)];
-    Ok(ExternalTool {
-        name,
-        description: section.read_or("description", String::new(), Field::text)?,
-        parameters: section.read_or("parameters", serde_json::json!({"type": "object"}), Field::object)?,
-        // Who says nothing gets the class that is never started twice.
-        effect: section.read_or("effect", EffectClass::Write, |field| field.choice("effect", &EFFECTS, &[]))?,
-        after_execution: section
-            .read_or("after_execution", AfterExecution::Suspend, |field| field.choice("after_execution", &endings, &[]))?,
-        deadline: section.read_or("deadline", limits.call_deadline, Field::duration)?,
-    })
-}
-
-fn read_agents(field: Field, models: &[Model], tools: &[&str], limits: &Limits) -> Result<BTreeMap<String, Agent>, ConfigError> {
-    let read = |(name, field): (String, Field)| Ok((name, read_agent(field.section(&AGENT)?, models, tools, limits)?));
-    field.named()?.into_iter().map(read).collect()
-}
-
-fn read_agent(mut section: Section, models: &[Model], tools: &[&str], limits: &Limits) -> Result<Agent, ConfigError> {
-    let policies = [("respond", PolicyName::Respond)];
-    let later = ["pursue", "supervise", "route"];
-    Ok(Agent {
-        policy: section.read_or("policy", PolicyName::Respond, |field| field.choice("policy", &policies, &later))?,
-        model: section.read("model", |field| read_model_name(field, models))?,
-        instructions: section.read("instructions", Field::text)?,
-        tools: read_tool_names(section.take("tools"), tools)?,
-        budgets: match section.take("budgets") {
-            Some(field) => read_budgets(field.section(&BUDGETS)?, limits)?,
-            None => default_budgets(limits),
-        },
-        serial: section.read_or("serial", false, Field::flag)?,
-    })
-}
-
-/// A model that the configuration can resolve: one of that name, or any if one passes names on.
-fn read_model_name(field: &Field, models: &[Model]) -> Result<String, ConfigError> {
-    let name = field.some_text()?;
-    if models.iter().any(|model| model.name == name || model.name == "*") {
-        return Ok(name);
-    }
-    let mut valid: Vec<&str> = models.iter().map(|model| model.name.as_str()).collect();
-    valid.dedup();
-    Err(field.unknown("model", &valid))
-}
-
-/// Tools, and servers whose tools are all meant.
-fn read_tool_names(field: Option<Field>, valid: &[&str]) -> Result<Vec<String>, ConfigError> {
-    let mut names: Vec<String> = Vec::new();
-    for field in elements(field)? {
-        let name = field.text()?;
-        if valid.is_empty() {
-            return Err(field.expected("the name of a tool or of a tool server, but `tools` has none"));
-        }
-        if !valid.contains(&name.as_str()) {
-            return Err(field.unknown("tool", valid));
-        }
-        if names.contains(&name) {
-            return Err(field.fail(format!("the tool {name} is given above")));
-        }
-        names.push(name);
-    }
-    Ok(names)
-}
-
-fn default_budgets(limits: &Limits) -> Budgets {
-    Budgets { iterations: limits.max_turns, calls: None, tokens: None, wall_ms: None }
-}
-
-fn read_budgets(mut section: Section, limits: &Limits) -> Result<Budgets, ConfigError> {
-    let default = default_budgets(limits);
-    let wall_time = section.read("wall_time", Field::duration)?;
-    Ok(Budgets {
-        iterations: section.read_or("iterations", default.iterations, |field| field.whole(1))?,
-        calls: section.read("calls", |field| field.whole(1))?,
-        tokens: section.read("tokens", |field| field.whole(1))?,
-        wall_ms: wall_time.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
-    })
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde_json::json;
+use windlass_doors::PeerRules;
 use windlass_kernel::{AfterExecution, Budgets, EffectClass, PolicyName};
 
 use super::{node::Node, *};
@@ -10,6 +11,7 @@ use super::{node::Node, *};
 mod environment;
 mod mistakes;
 mod servers;
+mod tenants;
 
 /// Reads the text as `windlass.yaml` with these variables.
 fn read(text: &str, variables: &[(&str, &str)]) -> Result<Config, ConfigError> {
@@ -32,14 +34,23 @@ fn error(text: &str, variables: &[(&str, &str)]) -> String {
 }
 
 const FULL: &str = r#"
-server: { listen: 0.0.0.0:7601, behind_proxy: true, drain_s: 3, head: 5s, body: 4s }
+server:
+  listen: 0.0.0.0:7601
+  behind_proxy: true
+  proxies: [10.0.0.1, "fd00::/8"]
+  hosts: [Agents.example.com, 10.0.0.9]
+  connections: 500
+  connections_per_peer: 50
+  drain_s: 3
+  head: 5s
+  body: 4s
 store: { url: "sqlite:data/main.db" }
 auth:
   tokens:
-    - { token: "${TOKEN}", scopes: ["*"], name: operator }
+    - { token: "${TOKEN}", scopes: ["*"], name: operator, expires: 2027-01-31T12:00:00+01:00 }
     - token: sha256:2BB80D537B1DA3E38BD30361AA855686BDE0EACD7162FEF6A25FE97BF527A25B
       tenant: acme
-      scopes: [agents:read, agents:write, agents:stop, tools:echo, "tools:*", responses, runs:read, approvals:answer, metrics, admin]
+      scopes: [agents:read, agents:write, agents:stop, agents:configure, tools:echo, "tools:*", responses, runs:read, approvals:answer, metrics, admin]
 models:
   - { name: offline, provider: scripted, script: scripts/echo.yaml }
   - name: "*"
@@ -67,7 +78,7 @@ tools:
       headers: { X-Team: blue, x-key: "${TOKEN}" }
       authorization: "${TOKEN}"
       effects: { search: read, put: idempotent, send: write }
-    - { label: other, url: https://tools.example.com }
+    - { label: other, url: https://tools.example.com, shared: true }
     - { label: near, command: [tool, --key, "${TOKEN}"], env: { KEY: "${TOKEN}" } }
 agents:
   researcher:
@@ -93,18 +104,28 @@ limits:
   backoff: 0.5
   model_deadline: 30s
   tool_list: 9s
+  in_flight_bytes: 9000
+  in_flight_bytes_per_tenant: 8000
+  requests_per_tenant: 70
+  requests_per_token: 60
+  sockets_per_tenant: 50
+  sockets_per_token: 40
 responses: { status: standard, store_false: memory, memory_bytes: 1000, join_s: 5, erase_s: 6, heartbeat: 7s, socket_limit: 8s }
+mcp: { default_approval: never }
 egress: { allow: ["127.0.0.1", 10.1.0.0/16, "fd00::/8", Tools.Internal] }
 "#;
 
 #[test]
 fn a_full_file_is_read_to_the_last_key() {
-    let config = good(FULL, &[("TOKEN", "s3cret")]);
+    let config = good(FULL, &[("TOKEN", "s3cret-of-22-characters")]);
     assert_eq!(
         config.server,
         Server {
             listen: "0.0.0.0:7601".parse().unwrap(),
-            behind_proxy: true,
+            peers: PeerRules { behind_proxy: true, proxies: vec!["10.0.0.1".parse().unwrap(), "fd00::/8".parse().unwrap()] },
+            hosts: vec!["agents.example.com".into(), "10.0.0.9".into()],
+            connections: 500,
+            connections_per_peer: Some(50),
             drain: Duration::from_secs(3),
             head: Duration::from_secs(5),
             body: Duration::from_secs(4)
@@ -116,17 +137,18 @@ fn a_full_file_is_read_to_the_last_key() {
     assert_eq!(
         config.auth.tokens[0],
         Token {
-            hash: TokenHash::of("s3cret"),
+            hash: TokenHash::of("s3cret-of-22-characters"),
             tenant: "default".into(),
             scopes: vec![Scope::All],
             name: Some("operator".into()),
-            standard_status: None
+            standard_status: None,
+            expires: Some(Timestamp(1_801_393_200_000))
         }
     );
     assert_eq!((config.auth.tokens[1].hash, config.auth.tokens[1].tenant.as_str()), (secret, "acme"));
     assert_eq!(
         scopes.join(" "),
-        "agents:read agents:write agents:stop tools:echo tools:* responses runs:read approvals:answer metrics admin"
+        "agents:read agents:write agents:stop agents:configure tools:echo tools:* responses runs:read approvals:answer metrics admin"
     );
     let seconds = Duration::from_secs;
     assert_eq!(
@@ -144,6 +166,7 @@ fn a_full_file_is_read_to_the_last_key() {
         config.limits,
         Limits {
             max_turns: 7,
+            turns_ceiling: 7,
             call_deadline: Duration::from_secs(300),
             body_bytes: 1000,
             item_bytes: 500,
@@ -157,6 +180,12 @@ fn a_full_file_is_read_to_the_last_key() {
             model_deadline: Duration::from_secs(30),
             first_byte: Duration::from_secs(30),
             tool_list: Duration::from_secs(9),
+            in_flight_bytes: 9000,
+            in_flight_bytes_per_tenant: 8000,
+            requests_per_tenant: Some(70),
+            requests_per_token: Some(60),
+            sockets_per_tenant: 50,
+            sockets_per_token: Some(40),
         }
     );
 }
@@ -167,6 +196,21 @@ fn the_limit_before_the_first_byte_is_that_of_the_whole_call_unless_it_is_set() 
     assert_eq!(limit(""), 600);
     assert_eq!(limit("limits: { model_deadline: 20m }"), 1_200);
     assert_eq!(limit("limits: { model_deadline: 20m, first_byte: 90s }"), 90);
+}
+
+#[test]
+fn bytes_in_flight_have_room_for_a_body() {
+    let limits = |text: &str| {
+        let limits = good(text, &[]).limits;
+        (limits.in_flight_bytes >> 20, limits.in_flight_bytes_per_tenant >> 20)
+    };
+    assert_eq!(limits(""), (256, 128));
+    assert_eq!(limits("limits: { body_bytes: 104857600 }"), (400, 200));
+    assert_eq!(limits("limits: { in_flight_bytes: 10485760 }"), (10, 8));
+    assert_eq!(
+        error("limits: { in_flight_bytes_per_tenant: 1000 }", &[]),
+        "windlass.yaml:1: limits.in_flight_bytes_per_tenant: expected at least limits.body_bytes, which is 8388608, found \"1000\""
+    );
 }
 
 #[test]
@@ -198,9 +242,14 @@ fn every_key_is_written_down() {
     assert_eq!(missing, Vec::<&str>::new());
 }
 
+/// Whose everything is that names no tenants, where there are several.
+fn of_default() -> Tenants {
+    Tenants::Only(["default".into()].into())
+}
+
 #[test]
 fn a_full_file_gives_models_tools_and_agents() {
-    let config = good(FULL, &[("TOKEN", "s3cret")]);
+    let config = good(FULL, &[("TOKEN", "s3cret-of-22-characters")]);
     let script = Provider::Scripted { script: Some("scripts/echo.yaml".into()) };
     assert_eq!(config.models[0], Model { provider: script, ..Model::offline() });
     let provider = Provider::Remote {
@@ -219,6 +268,7 @@ fn a_full_file_gives_models_tools_and_agents() {
             idle_timeout: Duration::from_secs(90),
             prefill: true,
             context: Some(128_000),
+            tenants: Tenants::All,
         }
     );
     let hosted = good("models: [{ name: a, provider: anthropic }, { name: a, provider: openai-responses, base_url: http://h }]", &[]);
@@ -238,6 +288,7 @@ fn a_full_file_gives_models_tools_and_agents() {
             effect: EffectClass::Read,
             after_execution: AfterExecution::Terminate,
             deadline: Duration::from_secs(30 * 24 * 60 * 60),
+            tenants: of_default(),
         }
     );
     assert_eq!(
@@ -249,6 +300,7 @@ fn a_full_file_gives_models_tools_and_agents() {
             effect: EffectClass::Write,
             after_execution: AfterExecution::Suspend,
             deadline: Duration::from_secs(300),
+            tenants: of_default(),
         }
     );
     assert_eq!(
@@ -260,6 +312,7 @@ fn a_full_file_gives_models_tools_and_agents() {
             tools: vec!["echo".into(), "pay".into()],
             budgets: Budgets { iterations: 5, calls: Some(20), tokens: Some(100_000), wall_ms: Some(7_200_000) },
             serial: true,
+            tenants: of_default(),
         }
     );
     assert_eq!((config.agents["plain"].budgets.iterations, config.agents["plain"].serial), (7, false));
@@ -271,7 +324,7 @@ fn without_a_file_the_defaults_stand() {
     assert_eq!(config, good("", &[]));
     assert_eq!(config, good("server:\nstore: {}\nmodels: []\nlimits: null\n", &[]));
     assert_eq!(config.server.listen.to_string(), "127.0.0.1:7600");
-    assert!(!config.server.behind_proxy);
+    assert!(!config.server.peers.behind_proxy);
     assert_eq!(config.server.drain, Duration::from_secs(10));
     assert_eq!(config.store.place(Path::new(".windlass")).to_string(), ".windlass/windlass.db");
     assert_eq!(config.auth.tokens, []);
@@ -294,10 +347,11 @@ fn a_doorbell_has_an_address_and_a_prefix() {
     assert_eq!(good("doorbell:\n", &[]).doorbell, None);
     let short = good("doorbell: { url: \"nats://127.0.0.1:4222\" }", &[]).doorbell.unwrap();
     assert_eq!((short.url.expose(), short.prefix.as_str()), ("nats://127.0.0.1:4222", "windlass"));
-    let env = [("WINDLASS_DOORBELL__URL", "nats://ann:s3cret@one,tls://two"), ("WINDLASS_DOORBELL__PREFIX", "acme.windlass")];
+    let env =
+        [("WINDLASS_DOORBELL__URL", "nats://ann:s3cret-of-22-characters@one,tls://two"), ("WINDLASS_DOORBELL__PREFIX", "acme.windlass")];
     let long = good("", &env).doorbell.unwrap();
-    assert_eq!((long.url.expose(), long.prefix.as_str()), ("nats://ann:s3cret@one,tls://two", "acme.windlass"));
-    assert!(!format!("{long:?}").contains("s3cret"));
+    assert_eq!((long.url.expose(), long.prefix.as_str()), ("nats://ann:s3cret-of-22-characters@one,tls://two", "acme.windlass"));
+    assert!(!format!("{long:?}").contains("s3cret-of-22-characters"));
     for wrong in [
         "{}",
         "x",
@@ -332,7 +386,7 @@ fn the_option_listen_obeys_the_same_rule() {
         "--listen: expected an IP address with a port, such as 127.0.0.1:7600, found \"localhost:1\""
     );
     assert!(server.set_listen("[::]:1").unwrap_err().to_string().contains("server.behind_proxy: true"));
-    server.behind_proxy = true;
+    server.peers.behind_proxy = true;
     server.set_listen("[::]:1").unwrap();
 }
 
@@ -344,16 +398,16 @@ fn mapped_loopback_addresses_are_loopback() {
 
 #[test]
 fn secrets_are_never_printed() {
-    let secrets = [("TOKEN", "t0ken-value"), ("KEY", "k3y-value")];
+    let secrets = [("TOKEN", "t0ken-value-of-22-chars"), ("KEY", "k3y-value")];
     let config = good(FULL, &secrets);
     let shown = format!("{config:?} {config:#?}");
-    assert!(!shown.contains("t0ken-value") && !shown.contains("k3y-value"));
+    assert!(!shown.contains("t0ken-value-of-22-chars") && !shown.contains("k3y-value"));
     let Provider::Remote { api_key: Some(key), .. } = &config.models[1].provider else { panic!("no key") };
     assert_eq!(key.expose(), "k3y-value");
 
     let config = good("store: { url: \"postgres://u:${TOKEN}@host/db\" }", &secrets);
     let shown = format!("{config:?} {}", config.store.place(Path::new(".windlass")));
-    assert!(!shown.contains("t0ken-value"), "{shown}");
+    assert!(!shown.contains("t0ken-value-of-22-chars"), "{shown}");
 
     let wrong = [
         "server: { listen: \"${TOKEN}\" }",
@@ -362,15 +416,15 @@ fn secrets_are_never_printed() {
         "server: \"${TOKEN}\"",
         "store: { url: \"postgres:u:${TOKEN}@host/db\" }",
         "store: { url: \"${TOKEN}\" }",
-        "auth: { tokens: [t0ken-value] }",
-        "auth: { tokens: t0ken-value }",
-        "auth: { tokens: [{ token: [t0ken-value] }] }",
-        "auth: { tokens: [{ token: \"sha256:t0ken-value\" }] }",
-        "auth: { tokens: [{ token: t0ken-value, scopes: [\"*\"] }, { token: t0ken-value, scopes: [\"*\"] }] }",
-        "auth: { tokens: [{ token: t0ken-value, scopes: [ }] }",
-        "auth: { tokens: [{ token: x, tenant: \"${TOKEN}:\", scopes: [\"*\"] }] }",
-        "auth: { tokens: [{ token: x, scopes: [\"${TOKEN}\"] }] }",
-        "models: [{ name: a, provider: openai-chat, base_url: \"http://u:t0ken-value@host/\" }]",
+        "auth: { tokens: [t0ken-value-of-22-chars] }",
+        "auth: { tokens: t0ken-value-of-22-chars }",
+        "auth: { tokens: [{ token: [t0ken-value-of-22-chars] }] }",
+        "auth: { tokens: [{ token: \"sha256:t0ken-value-of-22-chars\" }] }",
+        "auth: { tokens: [{ token: t0ken-value-of-22-chars, scopes: [\"*\"] }, { token: t0ken-value-of-22-chars, scopes: [\"*\"] }] }",
+        "auth: { tokens: [{ token: t0ken-value-of-22-chars, scopes: [ }] }",
+        "auth: { tokens: [{ token: xxxxxxxxxxxxxxxxxxxxxx, tenant: \"${TOKEN}:\", scopes: [\"*\"] }] }",
+        "auth: { tokens: [{ token: xxxxxxxxxxxxxxxxxxxxxx, scopes: [\"${TOKEN}\"] }] }",
+        "models: [{ name: a, provider: openai-chat, base_url: \"http://u:t0ken-value-of-22-chars@host/\" }]",
         "models: [{ name: a, provider: openai-chat, base_url: \"${TOKEN}\" }]",
         "models: [{ name: a, provider: \"${TOKEN}\" }]",
         "doorbell: { url: \"http://${TOKEN}@host\" }",
@@ -380,19 +434,19 @@ fn secrets_are_never_printed() {
         "agents: { a: { tools: [\"${TOKEN}\"] } }",
         "tools: { mcp: [{ label: \"${TOKEN}:\", url: http://host }] }",
         "tools: { mcp: [{ label: a, url: \"${TOKEN}\" }] }",
-        "tools: { mcp: [{ label: a, url: \"http://u:t0ken-value@host/\" }] }",
-        "tools: { mcp: [{ label: a, url: http://host, authorization: [t0ken-value] }] }",
-        "tools: { mcp: [{ label: a, url: http://host, authorization: \"t0ken-value\\n1\" }] }",
-        "tools: { mcp: [{ label: a, url: http://host, headers: [t0ken-value] }] }",
-        "tools: { mcp: [{ label: a, url: http://host, headers: { host: t0ken-value } }] }",
-        "tools: { mcp: [{ label: a, url: http://host, authorization: x, headers: { Authorization: t0ken-value } }] }",
-        "tools: { mcp: [{ label: a, command: t0ken-value }] }",
-        "tools: { mcp: [{ label: a, command: [{ b: t0ken-value }] }] }",
-        "tools: { mcp: [{ label: a, command: [b], env: [t0ken-value] }] }",
+        "tools: { mcp: [{ label: a, url: \"http://u:t0ken-value-of-22-chars@host/\" }] }",
+        "tools: { mcp: [{ label: a, url: http://host, authorization: [t0ken-value-of-22-chars] }] }",
+        "tools: { mcp: [{ label: a, url: http://host, authorization: \"t0ken-value-of-22-chars\\n1\" }] }",
+        "tools: { mcp: [{ label: a, url: http://host, headers: [t0ken-value-of-22-chars] }] }",
+        "tools: { mcp: [{ label: a, url: http://host, headers: { host: t0ken-value-of-22-chars } }] }",
+        "tools: { mcp: [{ label: a, url: http://host, authorization: x, headers: { Authorization: t0ken-value-of-22-chars } }] }",
+        "tools: { mcp: [{ label: a, command: t0ken-value-of-22-chars }] }",
+        "tools: { mcp: [{ label: a, command: [{ b: t0ken-value-of-22-chars }] }] }",
+        "tools: { mcp: [{ label: a, command: [b], env: [t0ken-value-of-22-chars] }] }",
         "egress: { allow: [\"${TOKEN}/\"] }",
     ];
     for text in wrong {
         let found = read(text, &secrets).unwrap_err();
-        assert!(!format!("{found} {found:?}").contains("t0ken-value"), "{found}");
+        assert!(!format!("{found} {found:?}").contains("t0ken-value-of-22-chars"), "{found}");
     }
 }

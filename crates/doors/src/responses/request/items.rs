@@ -1,15 +1,19 @@
 //! The input of a response: what the client says, and what it says was said before.
 //!
-//! Items are checked and then kept as they came. Clients replay whole output items, ids and all, and get them back the same
+//! Items are checked and then kept as they came, but for secrets of tool servers in them. Clients replay whole output items, ids and all, and get them back the same
 //! way; types that nobody here has heard of are somebody's, so they stay too.
 
 use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
-use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{
+    Value,
+    value::{RawValue, to_raw_value},
+};
 
 use super::{
     limits::{ITEMS_MAX, NAME_CHARS_MAX, PARTS_MAX, TEXT_BYTES_MAX},
+    mcp,
     object::{At, Object, Shape, check_text_of, list_of},
 };
 use crate::responses::error::WireError;
@@ -30,12 +34,26 @@ pub(super) fn items_of(value: &RawValue, at: &At<'_>) -> Result<Vec<Box<RawValue
                 if index < last && is_trigger(item) {
                     return Err(at.invalid("the last item of the input if it is a 'compaction_trigger'"));
                 }
-                check_item(item, &at).map(|()| item.to_owned())
+                check_item(item, &at)?;
+                kept(item)
             });
             checked.collect()
         }
         Shape::Null | Shape::Flag | Shape::Number | Shape::Object => Err(at.wrong_type("a string or an array", value)),
     }
+}
+
+/// An item as it is kept: as it came, but without the secrets of tool servers that it brings along.
+fn kept(item: &RawValue) -> Result<Box<RawValue>, WireError> {
+    // Most items do not even have the words.
+    if !["authorization", "headers", "server_url"].iter().any(|word| item.get().contains(word)) {
+        return Ok(item.to_owned());
+    }
+    let internal = |error: serde_json::Error| WireError::internal(&error);
+    let came: Value = serde_json::from_str(item.get()).map_err(internal)?;
+    let mut redacted = came.clone();
+    mcp::redact(&mut redacted);
+    if redacted == came { Ok(item.to_owned()) } else { to_raw_value(&redacted).map_err(internal) }
 }
 
 /// Whether an item asks for a summary of what stands before it.

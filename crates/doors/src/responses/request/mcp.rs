@@ -1,6 +1,6 @@
 //! Tool servers that a request names, by the label of a configured one or by an address of its own.
 
-use serde_json::{Value, value::RawValue};
+use serde_json::{Map, Value, value::RawValue};
 
 use super::{
     limits::{ALLOWED_MAX, HEADER_CHARS_MAX, HEADERS_MAX, NAME_CHARS_MAX, URL_CHARS_MAX},
@@ -57,13 +57,46 @@ impl Mcp {
     }
 }
 
-/// Takes the secrets out of an echo: a response is kept, and read by more people than wrote the request.
-pub(super) fn redact(echo: &mut Value) {
-    let Value::Object(members) = echo else { return };
-    members.remove("authorization");
-    if let Some(Value::Object(headers)) = members.get_mut("headers") {
-        headers.values_mut().for_each(|value| *value = Value::from("<redacted>"));
+/// What stands in the place of a secret.
+const REDACTED: &str = "<redacted>";
+
+/// Takes the secrets of tool servers out of what is kept and shown, at any depth: a response is read by more people than wrote the request.
+/// What a server needs is sealed elsewhere.
+pub(super) fn redact(value: &mut Value) {
+    match value {
+        Value::Object(members) => {
+            if members.get("type").is_some_and(|kind| kind == "mcp") {
+                redact_server(members);
+            }
+            members.values_mut().for_each(redact);
+        }
+        Value::Array(elements) => elements.iter_mut().for_each(redact),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
+}
+
+fn redact_server(members: &mut Map<String, Value>) {
+    members.remove("authorization");
+    match members.get_mut("headers") {
+        Some(Value::Object(headers)) => headers.values_mut().for_each(|value| *value = REDACTED.into()),
+        None | Some(Value::Null) => {}
+        Some(headers) => *headers = REDACTED.into(),
+    }
+    if let Some(Value::String(url)) = members.get_mut("server_url") {
+        *url = shown_url(url);
+    }
+}
+
+/// An address without what may be secret in it: the user, the query and the fragment. The path is shown.
+fn shown_url(url: &str) -> String {
+    let end = url.find(['?', '#']).unwrap_or(url.len());
+    let (scheme, rest) = url[..end].split_once("://").unwrap_or(("", &url[..end]));
+    let host_end = rest.find(['/', '\\']).unwrap_or(rest.len());
+    let host_start = rest[..host_end].rfind('@').map_or(0, |at| at + 1);
+    let separator = if scheme.is_empty() { "" } else { "://" };
+    // An address that can be parsed stays one.
+    let query = if url[end..].starts_with('?') { "?redacted" } else { "" };
+    format!("{scheme}{separator}{}{query}", &rest[host_start..])
 }
 
 /// Whether the address may be asked is for whoever asks; here it only has to be one.
@@ -146,5 +179,28 @@ fn approval_of(tool: &Object<'_, '_>) -> Result<Option<Approval>, WireError> {
             Ok(Some(Approval::Some { always: filter_of(&some, "always")?, never: filter_of(&some, "never")? }))
         }
         Shape::Null | Shape::Flag | Shape::Number | Shape::List => Err(at.wrong_type("a string or an object", value)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_shown_without_its_secrets() {
+        for (url, shown) in [
+            ("https://x.example/mcp", "https://x.example/mcp"),
+            ("https://x.example:8443", "https://x.example:8443"),
+            ("https://x.example/mcp?key=s3cret&b=/?@", "https://x.example/mcp?redacted"),
+            ("https://x.example?", "https://x.example?redacted"),
+            ("https://x.example/mcp#s3cret", "https://x.example/mcp"),
+            ("https://x.example/#s3cret?s3cret", "https://x.example/"),
+            ("https://user:s3cret@x.example/@me", "https://x.example/@me"),
+            ("https://s3cret@more@x.example\\mcp?s3cret", "https://x.example\\mcp?redacted"),
+            ("s3cret@x.example?s3cret", "x.example?redacted"),
+            ("", ""),
+        ] {
+            assert_eq!(shown_url(url), shown, "{url}");
+        }
     }
 }

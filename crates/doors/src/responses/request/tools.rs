@@ -171,7 +171,6 @@ impl Tools {
                 if self.tools.iter().any(|tool| matches!(tool, Tool::Mcp(other) if other.label == server.label)) {
                     return Err(tool.at("server_label").invalid("the label of one server only"));
                 }
-                mcp::redact(&mut echo);
                 self.tools.push(Tool::Mcp(server));
             }
             kind => {
@@ -184,6 +183,8 @@ impl Tools {
                 }
             }
         }
+        // A server may also stand in a namespace, where nothing here uses it, or in a tool of a type that is not known.
+        mcp::redact(&mut echo);
         self.echo.push(echo);
         Ok(())
     }

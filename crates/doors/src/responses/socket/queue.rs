@@ -8,16 +8,22 @@ use std::{
 use bytes::Bytes;
 use tokio::sync::Notify;
 
-use crate::responses::error::WireError;
+use crate::{in_flight::ByteLease, responses::error::WireError};
 
 /// Requests that may wait on one socket.
 const WAITING_MAX: usize = 32;
 
 /// Something that waits for its answer.
 pub(super) enum Waiting {
-    Frame(Bytes),
+    Frame(HeardFrame),
     /// It is refused, but not before its turn.
     Refused(WireError),
+}
+
+/// A message, whose bytes count as in flight while it is kept.
+pub(super) struct HeardFrame {
+    pub text: Bytes,
+    pub lease: ByteLease,
 }
 
 /// Frames in the order in which they came. There is one who takes them out.
@@ -46,8 +52,8 @@ impl Queue {
     }
 
     /// A frame to be answered.
-    pub fn push(&self, frame: Bytes) {
-        self.enter(frame.len(), Waiting::Frame(frame));
+    pub fn push(&self, frame: HeardFrame) {
+        self.enter(frame.text.len(), Waiting::Frame(frame));
     }
 
     /// Something to be refused.
@@ -93,7 +99,7 @@ impl Queue {
         match entries.list.pop_front()? {
             Entry::Waiting(waiting) => {
                 if let Waiting::Frame(frame) = &waiting {
-                    entries.bytes -= frame.len();
+                    entries.bytes -= frame.text.len();
                 }
                 Some(waiting)
             }
@@ -109,10 +115,16 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::in_flight::ByteBudget;
+
+    fn frame(text: &'static [u8]) -> HeardFrame {
+        let lease = ByteBudget::new(1_000, 1_000).lease(&"t".into());
+        HeardFrame { text: Bytes::from_static(text), lease }
+    }
 
     fn taken(queue: &Queue) -> Vec<String> {
         let spelled = |waiting| match waiting {
-            Waiting::Frame(frame) => String::from_utf8_lossy(&frame).into_owned(),
+            Waiting::Frame(frame) => String::from_utf8_lossy(&frame.text).into_owned(),
             Waiting::Refused(error) => error.code().to_owned(),
         };
         std::iter::from_fn(|| queue.take().map(spelled)).collect()
@@ -121,23 +133,23 @@ mod tests {
     #[test]
     fn everything_is_answered_in_the_order_in_which_it_came() {
         let queue = Queue::new(10);
-        queue.push(Bytes::from_static(b"a"));
+        queue.push(frame(b"a"));
         queue.refuse(WireError::bad("invalid_frame", "m"));
-        queue.push(Bytes::from_static(b"b"));
+        queue.push(frame(b"b"));
         assert_eq!(taken(&queue), ["a", "invalid_frame", "b"]);
     }
 
     #[test]
     fn what_there_is_no_room_for_is_refused_in_its_turn() {
         let queue = Queue::new(10);
-        for frame in ["12345678", "123", "1", "1234567890"] {
-            queue.push(Bytes::from_static(frame.as_bytes()));
+        for text in ["12345678", "123", "1", "1234567890"] {
+            queue.push(frame(text.as_bytes()));
         }
         assert_eq!(taken(&queue), ["12345678", "too_many_queued", "1", "too_many_queued"]);
-        queue.push(Bytes::from_static(b"longer than ten bytes"));
+        queue.push(frame(b"longer than ten bytes"));
         assert_eq!(taken(&queue), ["longer than ten bytes"], "one always has room");
         for _ in 0..WAITING_MAX + 5 {
-            queue.push(Bytes::from_static(b""));
+            queue.push(frame(b""));
         }
         let all = taken(&queue);
         assert_eq!(all.len(), WAITING_MAX + 5);

@@ -6,9 +6,12 @@ use serde_json::value::RawValue;
 use windlass_kernel::RunId;
 
 use super::held::Held;
-use crate::responses::{
-    object::{response_id, run_of},
-    said::Trail,
+use crate::{
+    in_flight::ByteLease,
+    responses::{
+        object::{response_id, run_of},
+        said::Trail,
+    },
 };
 
 /// Responses that a socket remembers at a time.
@@ -22,7 +25,7 @@ pub(super) struct Remembered {
     /// The latest one that asked no model.
     warm: Option<WarmUp>,
     /// The items that brought tools along for the latest response: whoever goes on from it does not say them again.
-    tools: Option<(RunId, Vec<Box<RawValue>>)>,
+    tools: Option<(RunId, Vec<Box<RawValue>>, ByteLease)>,
 }
 
 /// What a client said beforehand. It is no run: whoever goes on from it says the same and more.
@@ -33,6 +36,8 @@ pub(super) struct WarmUp {
     pub input: Vec<Box<RawValue>>,
     /// The conversation up to its end.
     pub trail: Option<Trail>,
+    /// Counts the bytes of the input.
+    pub lease: ByteLease,
 }
 
 impl Remembered {
@@ -53,13 +58,19 @@ impl Remembered {
         self.warm = Some(warm);
     }
 
-    pub fn bring_tools(&mut self, run: RunId, items: Vec<Box<RawValue>>) {
-        self.tools = Some((run, items));
+    /// Remembers the items that brought tools along. `lease` is what is left of the frame's.
+    pub fn bring_tools(&mut self, run: RunId, items: Vec<Box<RawValue>>, mut lease: ByteLease) {
+        self.tools = None;
+        let bytes: usize = items.iter().map(|item| item.get().len()).sum();
+        lease.shrink_to(bytes);
+        // Items that an earlier frame brought were counted until just now, and so there is room for them.
+        let _ = lease.grow(bytes - lease.bytes());
+        self.tools = Some((run, items, lease));
     }
 
     /// The items that brought tools along for the response of that id.
     pub fn tools(&self, id: &str) -> &[Box<RawValue>] {
-        self.tools.as_ref().filter(|(run, _)| run_of(id) == Some(*run)).map(|(_, items)| items.as_slice()).unwrap_or_default()
+        self.tools.as_ref().filter(|(run, ..)| run_of(id) == Some(*run)).map(|(_, items, _)| items.as_slice()).unwrap_or_default()
     }
 
     /// The responses that are not stored.

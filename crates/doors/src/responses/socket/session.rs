@@ -9,12 +9,15 @@ use tokio::time::Instant;
 use windlass_engine::Engine;
 
 use super::{
+    queue::HeardFrame,
     remembered::{Remembered, WarmUp},
     writer::{Gone, Writer},
 };
 use crate::{
     DoorState,
-    auth::Caller,
+    auth::{Caller, Scope},
+    error::ApiError,
+    in_flight::ByteLease,
     responses::{
         compaction::Sealer,
         create::{self, Asked, Prepared, Taken},
@@ -61,9 +64,15 @@ impl Session {
     }
 
     /// Does what a frame asks for, and tells it.
-    pub async fn respond(&mut self, frame: &[u8], writer: &Writer) -> Result<(), Gone> {
-        match self.take(frame).await {
-            Ok(Answer::Run(taken, tools)) => self.follow(*taken, tools, writer).await,
+    pub async fn respond(&mut self, frame: HeardFrame, writer: &Writer) -> Result<(), Gone> {
+        let HeardFrame { text, mut lease } = frame;
+        match self.take(&text, &mut lease).await {
+            Ok(Answer::Run(taken, tools)) => {
+                // The run has what it needs of the frame.
+                drop(text);
+                lease.shrink_to(tools.iter().map(|item| item.get().len()).sum());
+                self.follow(*taken, tools, lease, writer).await
+            }
             Ok(Answer::WarmUp(mut events)) => {
                 while let Some(event) = events.pop() {
                     writer.tell(event.frame()).await?;
@@ -72,7 +81,7 @@ impl Session {
             }
             Err(error) => {
                 // Whoever cannot go on from a response begins anew: it would only fail again.
-                if let Some(previous) = previous_of(frame) {
+                if let Some(previous) = previous_of(&text) {
                     self.remembered.forget(&previous);
                 }
                 writer.tell(error.frame()).await
@@ -80,11 +89,14 @@ impl Session {
         }
     }
 
-    async fn take(&mut self, frame: &[u8]) -> Result<Answer, WireError> {
+    async fn take(&mut self, frame: &[u8], lease: &mut ByteLease) -> Result<Answer, WireError> {
+        self.caller = self.caller.renewed(&self.state)?;
+        self.caller.needs(&Scope::Responses)?;
         let Frame { mut create, generate } = Create::read_frame(frame)?;
         let mut from = create.previous.clone();
         let identity = Identity::of_frame(frame, from.as_deref().and_then(|id| self.remembered.trail(id)));
         if let Some(warm) = from.as_deref().and_then(|id| self.remembered.warmed_up(id)) {
+            lease.grow(warm.lease.bytes()).map_err(ApiError::from)?;
             create.input = warm.input.iter().cloned().chain(std::mem::take(&mut create.input)).collect();
             from.clone_from(&warm.from);
             self.check_size(&create.input)?;
@@ -120,7 +132,7 @@ impl Session {
         let sealer = Sealer::new(&self.state, self.caller.tenant());
         let mut made = Projection::new(id, Arc::new(note), Arc::new(request.manifest), self.state.engine.now(), sealer, true);
         made.warm_up();
-        self.remembered.warm_up(WarmUp { id, from, input: create.input, trail });
+        self.remembered.warm_up(WarmUp { id, from, input: create.input, trail, lease: lease.take() });
         Ok(Answer::WarmUp(made.events))
     }
 
@@ -140,7 +152,7 @@ impl Session {
     }
 
     /// Tells a response to its end. A client that reads slowly is waited for with one event in hand.
-    async fn follow(&mut self, taken: Taken, tools: Vec<Box<RawValue>>, writer: &Writer) -> Result<(), Gone> {
+    async fn follow(&mut self, taken: Taken, tools: Vec<Box<RawValue>>, lease: ByteLease, writer: &Writer) -> Result<(), Gone> {
         let Taken { known, unseen, mut reader, trail, .. } = taken;
         let erase = Duration::from_millis(self.state.responses.erase_ms);
         let run = known.id;
@@ -154,7 +166,7 @@ impl Session {
             }
         }
         reader.served();
-        self.remembered.bring_tools(run, tools);
+        self.remembered.bring_tools(run, tools, lease);
         if let Some(held) = held {
             self.remembered.hold(held, trail.map(|trail| trail.and_output(events.output())));
         }

@@ -1,17 +1,19 @@
 //! The side of a socket that speaks. Each frame is out before the next is made, so that a slow reader costs one.
 
-use axum::extract::ws::{Message, WebSocket};
 use bytes::Bytes;
 use futures_util::{SinkExt, stream::SplitSink};
 use tokio::sync::Mutex;
+use tokio_tungstenite::tungstenite::Message;
+
+use super::handshake::Socket;
 
 /// The client does not get any more.
 pub(super) struct Gone;
 
-pub(super) struct Writer(Mutex<SplitSink<WebSocket, Message>>);
+pub(super) struct Writer(Mutex<SplitSink<Socket, Message>>);
 
 impl Writer {
-    pub fn new(sink: SplitSink<WebSocket, Message>) -> Self {
+    pub fn new(sink: SplitSink<Socket, Message>) -> Self {
         Writer(Mutex::new(sink))
     }
 

@@ -103,7 +103,15 @@ impl Stage {
 
     /// An agent with budgets of its own.
     pub fn with_budgets(mut self, name: &str, budgets: Budgets) -> Self {
-        let spec = AgentSpec { policy: PolicyName::Respond, model: None, instructions: None, tools: Vec::new(), budgets, serial: false };
+        let spec = AgentSpec {
+            policy: PolicyName::Respond,
+            model: None,
+            instructions: None,
+            tools: Vec::new(),
+            budgets,
+            serial: false,
+            tenants: windlass_ports::Tenants::All,
+        };
         self.agents.insert(name.into(), spec);
         self
     }

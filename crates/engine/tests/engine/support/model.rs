@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use futures_util::{StreamExt, stream};
-use windlass_kernel::{FailureCause, RequestedCall, Usage};
+use windlass_kernel::{FailureCause, RequestedCall, Tenant, Usage};
 use windlass_ports::{Model, ModelError, ModelEvent, ModelMessage, ModelRequest, ModelStream, Models, Retry};
 
 use super::gauge::{Gauge, Latch};
@@ -176,7 +176,7 @@ impl Model for Namesake {
 }
 
 impl Models for Only {
-    fn resolve(&self, name: &str) -> Option<Arc<dyn Model>> {
+    fn resolve(&self, _: &Tenant, name: &str) -> Option<Arc<dyn Model>> {
         match name {
             "script" => Some(self.0.clone()),
             "namesake" => Some(Arc::new(Namesake(self.0.clone()))),
@@ -184,11 +184,11 @@ impl Models for Only {
         }
     }
 
-    fn names(&self) -> Vec<String> {
-        self.default_name().map(str::to_owned).into_iter().collect()
+    fn names(&self, tenant: &Tenant) -> Vec<String> {
+        self.default_name(tenant).map(str::to_owned).into_iter().collect()
     }
 
-    fn default_name(&self) -> Option<&str> {
+    fn default_name(&self, _: &Tenant) -> Option<&str> {
         Some("script")
     }
 }

@@ -9,6 +9,9 @@ use crate::config::{Provider, TokenHash};
 
 const TOKEN: &str = "auth:\n  tokens:\n  - token: \"${T}\"\n    scopes: [admin]\n";
 
+/// A value that may be any text.
+const TEXT: &str = "agents:\n  a:\n    instructions: \"${T}\"\n";
+
 #[test]
 fn filled_in_text_never_changes_the_structure() {
     let traps = [
@@ -28,11 +31,11 @@ fn filled_in_text_never_changes_the_structure() {
         "ünï",
     ];
     for trap in traps {
-        for text in [TOKEN.to_owned(), TOKEN.replace('"', "'"), TOKEN.replace("\"${T}\"", "${T}")] {
+        for text in [TEXT.to_owned(), TEXT.replace('"', "'"), TEXT.replace("\"${T}\"", "${T}")] {
             let config = good(&text, &[("T", trap)]);
-            assert_eq!(config.auth.tokens.len(), 1);
-            assert_eq!(config.auth.tokens[0].hash, TokenHash::of(trap), "for {trap:?} in {text}");
-            assert!(!config.server.behind_proxy);
+            assert_eq!(config.agents.len(), 1);
+            assert_eq!(config.agents["a"].instructions.as_deref(), Some(trap), "for {trap:?} in {text}");
+            assert!(!config.server.peers.behind_proxy);
         }
     }
 }
@@ -62,7 +65,7 @@ fn references_have_defaults_and_an_escape() {
 fn a_reference_can_be_a_number_or_a_truth_value() {
     let text = "server:\n  drain_s: ${N}\n  behind_proxy: \"${B}\"\nlimits:\n  backoff: '${N}'\n  max_turns: ${N}";
     let config = good(text, &[("N", "3"), ("B", "true")]);
-    assert_eq!((config.server.drain, config.server.behind_proxy), (Duration::from_secs(3), true));
+    assert_eq!((config.server.drain, config.server.peers.behind_proxy), (Duration::from_secs(3), true));
     assert_eq!((config.limits.backoff, config.limits.max_turns), (Duration::from_secs(3), 3));
 
     let text = "tools:\n  external:\n  - name: a\n    parameters:\n      maximum: ${N}\n      const: \"${N}\"\n      default: ${NULL}";
@@ -104,7 +107,7 @@ fn variables_win_over_the_file() {
             ("WINDLASS_AGENTS__7__MODEL", "\"b\""),
             ("WINDLASS_AGENTS__SMALL", "{ model: b, budgets: { calls: 1 } }"),
             ("WINDLASS_AGENTS__SMALL__BUDGETS__CALLS", "2"),
-            ("WINDLASS_AUTH__TOKENS__0__TOKEN", "a: 'b"),
+            ("WINDLASS_AUTH__TOKENS__0__TOKEN", "a: 'b and 22 characters"),
             ("WINDLASS_AUTH__TOKENS__0__SCOPES", "[admin, 'tools:x']"),
             ("WINDLASS_AUTH__TOKENS__0__SCOPES__1", "responses"),
         ],
@@ -117,7 +120,7 @@ fn variables_win_over_the_file() {
     assert_eq!(config.agents["Big.One"].model.as_deref(), Some("a"));
     assert_eq!(config.agents["7"].model.as_deref(), Some("b"));
     assert_eq!(config.agents["small"].budgets.calls, Some(2));
-    assert_eq!(config.auth.tokens[0].hash, TokenHash::of("a: 'b"));
+    assert_eq!(config.auth.tokens[0].hash, TokenHash::of("a: 'b and 22 characters"));
     assert_eq!(config.auth.tokens[0].scopes.last().unwrap().to_string(), "responses");
 }
 

@@ -17,7 +17,8 @@ fn unknown_keys_name_the_nearest_valid_one() {
         ("Server: {}", "windlass.yaml:1: unknown key \"Server\"; did you mean \"server\"?"),
         (
             "server:\n  colour: red",
-            "windlass.yaml:2: unknown key \"colour\" in server; valid keys: listen, behind_proxy, drain_s, head, body",
+            "windlass.yaml:2: unknown key \"colour\" in server; valid keys: listen, behind_proxy, proxies, hosts, connections, \
+             connections_per_peer, drain_s, head, body",
         ),
         (
             "models:\n  - name: a\n    providr: scripted",
@@ -58,6 +59,15 @@ fn wrong_kinds_say_what_was_found_and_what_is_wanted() {
         ("server: { drain_s: soon }", "windlass.yaml:1: server.drain_s: expected a whole number of at least 0, found \"soon\""),
         ("server: { drain_s: \"1\" }", "windlass.yaml:1: server.drain_s: expected a whole number of at least 0, found \"1\""),
         ("server: { drain_s: 99999999999 }", "windlass.yaml:1: server.drain_s: expected a smaller number, found \"99999999999\""),
+        (
+            "server: { hosts: ['example.com:80'] }",
+            "windlass.yaml:1: server.hosts[0]: expected a host without a port, such as agents.example.com, found \"example.com:80\"",
+        ),
+        ("server: { proxies: [10.0.0.1] }", "windlass.yaml:1: server.proxies: only a server with server.behind_proxy: true has proxies"),
+        (
+            "server: { behind_proxy: true, proxies: [nginx] }",
+            "windlass.yaml:1: server.proxies[0]: expected an IP address or a network such as 10.1.0.0/16, found \"nginx\"",
+        ),
         ("server: { behind_proxy: yes }", "windlass.yaml:1: server.behind_proxy: expected true or false, found \"yes\""),
         ("limits: { workers: 1.5 }", "windlass.yaml:1: limits.workers: expected a whole number of at least 1, found \"1.5\""),
         ("agents: { a: { tools: echo } }", "windlass.yaml:1: agents.a.tools: expected a list, found a single value"),
@@ -140,30 +150,34 @@ fn names_and_scopes_are_checked() {
     assert_eq!(error("models: [{ name: a/b, provider: scripted }]", &[]), format!("windlass.yaml:1: models[0].name: {NAME} \"a/b\""));
     check(&[
         (
-            "auth:\n  tokens:\n  - token: x\n    scopes: [agent:read]",
+            "auth:\n  tokens:\n  - token: xxxxxxxxxxxxxxxxxxxxxx\n    scopes: [agent:read]",
             "windlass.yaml:4: auth.tokens[0].scopes[0]: unknown scope \"agent:read\"; did you mean \"agents:read\"?",
         ),
         (
-            "auth: { tokens: [ { token: x, scopes: [everything] } ] }",
+            "auth: { tokens: [ { token: xxxxxxxxxxxxxxxxxxxxxx, scopes: [everything] } ] }",
             "windlass.yaml:1: auth.tokens[0].scopes[0]: unknown scope \"everything\"; valid values: *, agents:read, agents:write, \
-             agents:stop, tools:<name>, tools:*, responses, runs:read, approvals:answer, metrics, admin",
+             agents:stop, agents:configure, agent:<name>, use:<tool>, mcp:<label>, tools:<name>, tools:*, responses, runs:read, approvals:answer, metrics, admin",
         ),
         (
-            "auth: { tokens: [ { token: x, scopes: [\"tools:a b\"] } ] }",
+            "auth: { tokens: [ { token: xxxxxxxxxxxxxxxxxxxxxx, scopes: [\"tools:a b\"] } ] }",
             "windlass.yaml:1: auth.tokens[0].scopes[0]: expected tools:<name> or tools:*, found \"tools:a b\"",
         ),
         (
-            "auth: { tokens: [ { token: x, scopes: [] } ] }",
+            "auth: { tokens: [ { token: xxxxxxxxxxxxxxxxxxxxxx, scopes: [] } ] }",
             "windlass.yaml:1: auth.tokens[0].scopes: expected at least one scope, found none",
         ),
-        ("auth: { tokens: [ { token: x } ] }", "windlass.yaml:1: auth.tokens[0]: scopes is missing"),
+        ("auth: { tokens: [ { token: xxxxxxxxxxxxxxxxxxxxxx } ] }", "windlass.yaml:1: auth.tokens[0]: scopes is missing"),
+        (
+            "auth: { tokens: [ { token: xxxxxxxxxxxxxxxxxxxxxx, scopes: [admin], expires: tomorrow } ] }",
+            "windlass.yaml:1: auth.tokens[0].expires: expected a time such as 2027-01-31T00:00:00Z, found \"tomorrow\"",
+        ),
         ("auth: { tokens: [ { token: \"\" } ] }", "windlass.yaml:1: auth.tokens[0].token: expected text, found none"),
         (
             "auth: { tokens: [ { token: \"sha256:12\" } ] }",
             "windlass.yaml:1: auth.tokens[0].token: expected 64 hexadecimal digits after sha256:",
         ),
         (
-            "auth:\n  tokens:\n  - { token: x, scopes: [admin] }\n  - { token: x, scopes: [admin] }",
+            "auth:\n  tokens:\n  - { token: xxxxxxxxxxxxxxxxxxxxxx, scopes: [admin] }\n  - { token: xxxxxxxxxxxxxxxxxxxxxx, scopes: [admin] }",
             "windlass.yaml:4: auth.tokens[1]: this token is given twice",
         ),
     ]);
@@ -246,4 +260,15 @@ fn yaml_mistakes_name_their_line() {
     ]);
     let deep = format!("server: {}{}", "[".repeat(200), "]".repeat(200));
     assert!(error(&deep, &[]).starts_with("windlass.yaml:1: not readable as YAML: YAML document too large or too complex"));
+}
+
+#[test]
+fn tm_14_a_token_has_at_least_22_characters() {
+    let with = |token: &str| format!("auth: {{ tokens: [ {{ token: '{token}', scopes: [admin] }} ] }}");
+    let refused = "windlass.yaml:1: auth.tokens[0].token: a token has at least 22 characters; `openssl rand -hex 32` makes one";
+    for token in ["x".to_owned(), "x".repeat(21), "ä".repeat(21)] {
+        assert_eq!(error(&with(&token), &[]), refused);
+    }
+    super::good(&with(&"x".repeat(22)), &[]);
+    super::good(&with(&format!("sha256:{}", "0".repeat(64))), &[]);
 }

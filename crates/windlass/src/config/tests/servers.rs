@@ -6,8 +6,8 @@ use super::*;
 
 #[test]
 fn servers_are_read_to_the_last_key() {
-    let config = good(FULL, &[("TOKEN", "s3cret")]);
-    let secret = || Secret::new("s3cret".into());
+    let config = good(FULL, &[("TOKEN", "s3cret-of-22-characters")]);
+    let secret = || Secret::new("s3cret-of-22-characters".into());
     let effects = [("search", EffectClass::Read), ("put", EffectClass::Idempotent), ("send", EffectClass::Write)];
     assert_eq!(
         config.mcp[0],
@@ -19,21 +19,33 @@ fn servers_are_read_to_the_last_key() {
                 authorization: Some(secret()),
             },
             effects: effects.map(|(tool, effect)| (tool.to_owned(), effect)).into(),
+            tenants: of_default(),
+            shared: false,
         }
     );
     let built: Vec<ServerConfig> = config.mcp.iter().map(ServerConfig::from).collect();
     assert_eq!((built.len(), built[1].label.as_str(), built[1].url.as_str()), (3, "other", "https://tools.example.com"));
-    assert_eq!(built[2].command, ["tool", "--key", "s3cret"]);
-    assert_eq!(built[2].environment, [("KEY".to_owned(), "s3cret".to_owned())].into());
-    assert!(!format!("{built:?}").contains("s3cret"));
-    assert!(!format!("{config:?}").contains("s3cret"));
-    assert_eq!(built[0].headers, [("x-key".to_owned(), "s3cret".to_owned()), ("x-team".to_owned(), "blue".to_owned())]);
-    assert_eq!((built[0].authorization.as_deref(), built[0].effects.len()), (Some("s3cret"), 3));
+    assert_eq!(built[2].command, ["tool", "--key", "s3cret-of-22-characters"]);
+    assert_eq!(built[2].environment, [("KEY".to_owned(), "s3cret-of-22-characters".to_owned())].into());
+    assert!(!format!("{built:?}").contains("s3cret-of-22-characters"));
+    assert!(!format!("{config:?}").contains("s3cret-of-22-characters"));
+    assert_eq!(built[0].headers, [("x-key".to_owned(), "s3cret-of-22-characters".to_owned()), ("x-team".to_owned(), "blue".to_owned())]);
+    assert_eq!((built[0].authorization.as_deref(), built[0].effects.len()), (Some("s3cret-of-22-characters"), 3));
+    assert_eq!(built.iter().map(|server| server.shared).collect::<Vec<_>>(), [false, true, false]);
     let allowed: Vec<String> = config.egress.iter().map(Allowed::to_string).collect();
     assert_eq!(allowed, ["127.0.0.1/32", "10.1.0.0/16", "fd00::/8", "tools.internal"]);
     let variables = [("WINDLASS_TOOLS__MCP__0__LABEL", "a"), ("WINDLASS_TOOLS__MCP__0__URL", "http://host/mcp")];
     assert_eq!(ServerConfig::from(&good("", &variables).mcp[0]).url, "http://host/mcp");
     assert!(good("", &[]).mcp.is_empty() && good("", &[]).egress.is_empty());
+}
+
+#[test]
+fn tm_07_only_the_operator_lifts_the_approval_that_declared_servers_need() {
+    assert_eq!(good("", &[]).default_approval, DefaultApproval::Always);
+    assert_eq!(good("mcp: { default_approval: never }", &[]).default_approval, DefaultApproval::Never);
+    assert_eq!(good("", &[("WINDLASS_MCP__DEFAULT_APPROVAL", "never")]).default_approval, DefaultApproval::Never);
+    let refused = error("mcp: { default_approval: sometimes }", &[]);
+    assert!(refused.contains("mcp.default_approval: unknown approval \"sometimes\"") && refused.contains("always, never"), "{refused}");
 }
 
 #[test]
@@ -44,7 +56,7 @@ fn servers_that_cannot_be_used_are_refused_in_words() {
         ("{ label: a, ulr: http://h }", "unknown key \"ulr\" in tools.mcp[0]; did you mean \"url\"?"),
         (
             "{ label: a, url: http://h, colour: red }",
-            "unknown key \"colour\" in tools.mcp[0]; valid keys: label, url, headers, authorization, command, env, effects",
+            "unknown key \"colour\" in tools.mcp[0]; valid keys: label, url, headers, authorization, command, env, effects, shared, tenants",
         ),
         ("{ label: a, command: tool }", "tools.mcp[0].command: expected a list, found a single value"),
         ("{ label: a, command: [] }", "tools.mcp[0].command: expected a program and its arguments, found none"),
@@ -54,6 +66,7 @@ fn servers_that_cannot_be_used_are_refused_in_words() {
             "tools.mcp[0].url: a server with a command is a process of ours and has no use for this",
         ),
         ("{ label: a, url: http://h, env: { A: b } }", "tools.mcp[0].env: only a server with a command has an environment"),
+        ("{ label: a, url: http://h, shared: maybe }", "tools.mcp[0].shared: expected true or false, found \"maybe\""),
         ("{ label: a, url: http://h, require_approval: always }", "this version does not have tools.mcp[0].require_approval yet"),
         (
             "{ label: a b, url: http://h }",

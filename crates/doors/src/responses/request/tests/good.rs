@@ -372,6 +372,33 @@ fn tool_servers_keep_their_secrets_to_themselves() {
 }
 
 #[test]
+fn tm_17_secrets_of_tool_servers_are_redacted_at_any_depth() {
+    let server = |label: &str| {
+        format!(
+            r#"{{"type":"mcp","server_label":"{label}","server_url":"https://x.example/mcp?key=s3cret&team=blue","authorization":"s3cret",
+            "headers":{{"X-Key":"s3cret"}}}}"#
+        )
+    };
+    let group = |inner: &str| format!(r#"{{"type":"namespace","name":"n","tools":[{inner}]}}"#);
+    let unknown = format!(r#"{{"type":"next_years_tool","of":{{"servers":[{}]}}}}"#, server("e"));
+    let schema =
+        r#"{"type":"function","name":"f","parameters":{"properties":{"authorization":{"type":"string"},"headers":{"type":"object"}}}}"#;
+    let tools = [server("a"), group(&server("b")), group(&group(&server("c"))), unknown, schema.to_owned()].join(",");
+    let added = format!(r#"{{"type":"additional_tools","role":"developer","tools":[{},{}]}}"#, server("d"), group(&server("d")));
+    let message = r#"{"role":"user","content":"authorization: { \"type\": \"mcp\" }  "}"#;
+    let create = read(&format!(r#"{{"input":[{message},{added}],"tools":[{tools}]}}"#));
+    let shown = serde_json::to_string(&(&create.echo.tools, &create.input)).expect("it can be written");
+    assert!(!shown.contains("s3cret") && !shown.contains("blue"), "{shown}");
+    assert_eq!(shown.matches("https://x.example/mcp?redacted").count(), 6, "{shown}");
+    assert_eq!(create.echo.tools[1]["tools"][0]["headers"]["X-Key"], "<redacted>");
+    assert_eq!(create.echo.tools[4]["parameters"]["properties"]["authorization"], json!({ "type": "string" }), "a schema has no secrets");
+    assert_eq!(create.input[0].get(), message, "what has no servers in it is kept as it came");
+    // What the server needs is there.
+    let a = create.tools.iter().find_map(|tool| if let Tool::Mcp(server) = tool { Some(server) } else { None }).expect("a server");
+    assert_eq!((a.url.as_deref(), a.headers.len()), (Some("https://x.example/mcp?key=s3cret&team=blue"), 2));
+}
+
+#[test]
 fn conversations_and_earlier_responses_are_both_a_past() {
     assert_eq!(body("no input, but a past").previous.as_deref(), Some("resp_1"));
     assert_eq!(body("Agents SDK, conversation").conversation.as_deref(), Some("conv_1"));

@@ -1,0 +1,58 @@
+//! `tenants`: who may use an agent, a tool, a tool server or a model.
+
+use std::collections::BTreeSet;
+
+use windlass_kernel::Tenant;
+use windlass_ports::Tenants;
+
+use super::{Auth, error::ConfigError, reader::Field};
+
+/// The tenant of a token that names none, and of everything that names no tenants where there are several.
+pub(super) const DEFAULT: &str = "default";
+
+/// The tenants of `auth.tokens`.
+pub(super) struct KnownTenants(BTreeSet<Tenant>);
+
+impl KnownTenants {
+    /// The tenants that have a token. Without any tokens there is the tenant of the server's own.
+    pub fn of(auth: &Auth) -> Self {
+        let named: BTreeSet<Tenant> = auth.tokens.iter().map(|token| Tenant::from(token.tenant.as_str())).collect();
+        KnownTenants(if named.is_empty() { [DEFAULT.into()].into() } else { named })
+    }
+
+    /// The tenants of an agent, a tool or a tool server. One that says nothing belongs to the only tenant there is, or to `default` where
+    /// there are several: a tenant that is added later gets nothing that was not given to it.
+    pub fn read_own(&self, field: Option<Field>) -> Result<Tenants, ConfigError> {
+        match field {
+            Some(field) => self.read(field),
+            None if self.0.len() == 1 => Ok(Tenants::Only(self.0.clone())),
+            None => Ok(Tenants::Only([DEFAULT.into()].into())),
+        }
+    }
+
+    /// A list of tenants, or of `*` alone.
+    pub fn read(&self, field: Field) -> Result<Tenants, ConfigError> {
+        let none = field.fail("expected at least one tenant, or \"*\" for all, found none");
+        let fields = field.list()?;
+        let mut tenants = BTreeSet::new();
+        for field in &fields {
+            let name = field.text()?;
+            if name == "*" {
+                let is_alone = fields.len() == 1;
+                return if is_alone { Ok(Tenants::All) } else { Err(field.fail("\"*\" means all tenants and stands alone")) };
+            }
+            let tenant = Tenant::from(name.as_str());
+            if !self.0.contains(&tenant) {
+                let known: Vec<&str> = self.0.iter().map(Tenant::as_str).collect();
+                return Err(field.fail(format!("no token of auth.tokens has the tenant {name:?}; there are: {}", known.join(", "))));
+            }
+            tenants.insert(tenant);
+        }
+        if tenants.is_empty() { Err(none) } else { Ok(Tenants::Only(tenants)) }
+    }
+
+    /// Whether every known tenant that `inner` admits is admitted by `outer`.
+    pub fn includes(&self, outer: &Tenants, inner: &Tenants) -> bool {
+        self.0.iter().filter(|tenant| inner.admit(tenant)).all(|tenant| outer.admit(tenant))
+    }
+}
