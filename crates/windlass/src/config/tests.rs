@@ -162,6 +162,11 @@ fn a_full_file_is_read_to_the_last_key() {
             socket_limit: seconds(8)
         }
     );
+}
+
+#[test]
+fn every_limit_of_a_full_file_is_read() {
+    let config = good(FULL, &[("TOKEN", "s3cret-of-22-characters")]);
     assert_eq!(
         config.limits,
         Limits {
