@@ -63,8 +63,9 @@ pub trait Store: Send + Sync {
     /// Gives calls back unstarted; returns those the worker no longer held. A repeated request is told the same again.
     async fn release_calls(&self, claim: CallClaim, calls: Vec<(RunId, CallNumber)>) -> Result<Vec<(RunId, CallNumber)>, StoreError>;
 
-    /// Makes a box out of others and of new items: how content is shared between agents. `None` if one of them is not there.
-    async fn pack(&self, tenant: Tenant, id: BoxId, from: Vec<BoxRange>, items: Vec<NewItem>) -> Result<Option<BoxRange>, StoreError>;
+    /// Makes a box out of others and of new items: how content is shared between agents. Nothing is stored unless the answer is
+    /// `Packed::Done`.
+    async fn pack(&self, pack: NewPack) -> Result<Packed, StoreError>;
 
     /// Takes an agent out of the way whose run cannot be read: suspended, with nothing due, the reason on record. An agent that has
     /// another run by now is left alone.
@@ -426,6 +427,60 @@ pub struct Message {
     pub reason: Option<String>,
 }
 
+/// A box to be made out of others and of new items.
+#[derive(Clone, Debug)]
+pub struct NewPack {
+    /// Whose box it is.
+    pub tenant: Tenant,
+    /// Its id. A box of the tenant that has this id is the answer to the same request made before.
+    pub id: BoxId,
+    /// What it repeats, in this order.
+    pub from: Vec<BoxRange>,
+    /// What stands behind that.
+    pub items: Vec<NewItem>,
+    /// Under which key the client may repeat the request.
+    pub key: Option<RequestKey>,
+    /// How much the box may hold.
+    pub limit: ContextSize,
+}
+
+/// What became of a request to pack a box.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Packed {
+    /// The box is there.
+    Done(BoxRange),
+    /// The tenant lacks one of the boxes.
+    UnknownBox,
+    /// The box would hold more than the limit allows.
+    TooLarge,
+    /// The key was used for another request.
+    KeyReused,
+}
+
+/// An amount of content: how much a range stands for, or how much may be read or packed together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ContextSize {
+    /// Items.
+    pub items: u64,
+    /// Bytes of their content.
+    pub bytes: u64,
+}
+
+impl ContextSize {
+    /// No limit: for content that was limited when it was stored.
+    pub const UNLIMITED: Self = ContextSize { items: u64::MAX, bytes: u64::MAX };
+
+    /// Both together.
+    pub fn plus(self, other: Self) -> Self {
+        ContextSize { items: self.items.saturating_add(other.items), bytes: self.bytes.saturating_add(other.bytes) }
+    }
+
+    /// Whether neither items nor bytes are more than a limit allows.
+    pub fn is_within(self, limit: Self) -> bool {
+        self.items <= limit.items && self.bytes <= limit.bytes
+    }
+}
+
 /// A service's hold on calls.
 #[derive(Clone, Debug)]
 pub struct CallClaim {
@@ -441,7 +496,7 @@ pub struct CallClaim {
     pub until: Timestamp,
     /// A key under which the same calls are given again.
     pub key: Option<String>,
-    /// What calls are given back by, if that may be asked for again.
+    /// The request under its key, if it has one: a claim or a release of other calls under the same key is refused.
     pub request: Option<RequestKey>,
     /// When.
     pub now: Timestamp,

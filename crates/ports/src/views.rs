@@ -12,7 +12,7 @@ use crate::{
     lists::{AgentSummary, RunPage, RunScan},
     open_requests::{OpenRequest, RequestHash},
     request::Lineage,
-    store::{KeptAnswer, MessageId, StoreError},
+    store::{ContextSize, KeptAnswer, MessageId, StoreError},
     words::{CallStatus, MessageKind, MessageStatus, spelled},
 };
 
@@ -60,8 +60,10 @@ pub trait Views: Send + Sync {
     async fn open_box(&self, tenant: &Tenant, id: BoxId) -> Result<Option<BoxView>, StoreError>;
     /// A page of a box's own items.
     async fn box_items(&self, tenant: &Tenant, id: BoxId, from: u32, limit: usize) -> Result<Vec<Item>, StoreError>;
-    /// Everything a range stands for, parents first.
+    /// Everything a range stands for, parents first. `range_size` says beforehand how much that is.
     async fn range_items(&self, tenant: &Tenant, range: BoxRange) -> Result<Vec<Item>, StoreError>;
+    /// How much a range stands for, parents included. No content is read for it.
+    async fn range_size(&self, tenant: &Tenant, range: BoxRange) -> Result<ContextSize, StoreError>;
     /// An agent's inbox after a row.
     async fn inbox(&self, agent: &AgentKey, page: Page) -> Result<Vec<InboxView>, StoreError>;
     /// An agent's execution edges after an inbox row.
