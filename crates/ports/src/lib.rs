@@ -4,6 +4,7 @@
 //! database, provider or protocol is behind a trait.
 
 mod access;
+mod boxes;
 pub mod codec;
 mod conversations;
 mod doorbell;
@@ -22,6 +23,7 @@ mod words;
 mod world;
 
 pub use access::Tenants;
+pub use boxes::{ContextSize, NewPack, Packed};
 pub use conversations::{ConversationChange, ConversationView, Conversed, InConversation, Part, conversation_agent};
 pub use doorbell::{Doorbell, Ring};
 pub use executor::{Executor, ToolCall, ToolReport};
@@ -34,9 +36,8 @@ pub use request::{Admission, Enqueued, Lineage, NewBox, NewRun, PinnedManifest};
 pub use sealing::{CanaryKey, SealKeys, Sealing};
 pub use servers::{DeclaredServer, OfferedTool, ServerError, ToolServers};
 pub use store::{
-    Abandoned, Announcement, CallChange, CallClaim, ClaimedCall, Commit, Committed, ContextSize, GivenUp, Guard, Head, KeptAnswer, Loaded,
-    LoadedRun, Message, MessageId, NewCall, NewMessage, NewPack, NewReport, NodeId, OutboxRow, Packed, RequestKey, Store, StoreError,
-    Taken, Withdrawn,
+    Abandoned, Announcement, CallChange, CallClaim, ClaimedCall, Commit, Committed, GivenUp, Guard, Head, KeptAnswer, Loaded, LoadedRun,
+    Message, MessageId, NewCall, NewMessage, NewReport, NodeId, OutboxRow, RequestKey, Store, StoreError, Taken, Withdrawn,
 };
 pub use views::{BoxView, CallView, Edge, HeadView, InboxView, Item, JournalEntry, Page, Passage, RunStatus, RunView, StoreTotals, Views};
 pub use words::{CallStatus, CommitKind, MessageKind, MessageStatus};

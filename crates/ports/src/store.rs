@@ -5,11 +5,12 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use windlass_kernel::{
-    AfterExecution, AgentKey, AgentName, BoxId, BoxRange, CallNumber, ConversationId, EffectClass, Epoch, Event, HeadStatus, ItemId,
-    Manifest, NewItem, Pieces, Route, Run, RunId, Seq, TaskStatus, Tenant, Timestamp, ToolName,
+    AfterExecution, AgentKey, AgentName, CallNumber, ConversationId, EffectClass, Epoch, Event, HeadStatus, ItemId, Manifest, NewItem,
+    Pieces, Route, Run, RunId, Seq, TaskStatus, Tenant, Timestamp, ToolName,
 };
 
 use crate::{
+    boxes::{NewPack, Packed},
     conversations::{ConversationChange, Conversed},
     open_requests::{LostRequest, OpenRequest, ReaderRecord},
     request::{Enqueued, NewRun},
@@ -425,60 +426,6 @@ pub struct Message {
     pub after: Option<AfterExecution>,
     /// A word about why.
     pub reason: Option<String>,
-}
-
-/// A box to be made out of others and of new items.
-#[derive(Clone, Debug)]
-pub struct NewPack {
-    /// Whose box it is.
-    pub tenant: Tenant,
-    /// Its id. A box of the tenant that has this id is the answer to the same request made before.
-    pub id: BoxId,
-    /// What it repeats, in this order.
-    pub from: Vec<BoxRange>,
-    /// What stands behind that.
-    pub items: Vec<NewItem>,
-    /// Under which key the client may repeat the request.
-    pub key: Option<RequestKey>,
-    /// How much the box may hold.
-    pub limit: ContextSize,
-}
-
-/// What became of a request to pack a box.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Packed {
-    /// The box is there.
-    Done(BoxRange),
-    /// The tenant lacks one of the boxes.
-    UnknownBox,
-    /// The box would hold more than the limit allows.
-    TooLarge,
-    /// The key was used for another request.
-    KeyReused,
-}
-
-/// An amount of content: how much a range stands for, or how much may be read or packed together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ContextSize {
-    /// Items.
-    pub items: u64,
-    /// Bytes of their content.
-    pub bytes: u64,
-}
-
-impl ContextSize {
-    /// No limit: for content that was limited when it was stored.
-    pub const UNLIMITED: Self = ContextSize { items: u64::MAX, bytes: u64::MAX };
-
-    /// Both together.
-    pub fn plus(self, other: Self) -> Self {
-        ContextSize { items: self.items.saturating_add(other.items), bytes: self.bytes.saturating_add(other.bytes) }
-    }
-
-    /// Whether neither items nor bytes are more than a limit allows.
-    pub fn is_within(self, limit: Self) -> bool {
-        self.items <= limit.items && self.bytes <= limit.bytes
-    }
 }
 
 /// A service's hold on calls.

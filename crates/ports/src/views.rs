@@ -8,11 +8,12 @@ use windlass_kernel::{
 };
 
 use crate::{
+    boxes::ContextSize,
     conversations::{ConversationView, Part},
     lists::{AgentSummary, RunPage, RunScan},
     open_requests::{OpenRequest, RequestHash},
     request::Lineage,
-    store::{ContextSize, KeptAnswer, MessageId, StoreError},
+    store::{KeptAnswer, MessageId, StoreError},
     words::{CallStatus, MessageKind, MessageStatus, spelled},
 };
 

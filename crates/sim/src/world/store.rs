@@ -6,7 +6,7 @@ use std::{future::Future, sync::Arc, sync::atomic::Ordering::SeqCst, time::Durat
 use async_trait::async_trait;
 use futures_util::FutureExt;
 use tokio::{sync::oneshot, time::Instant};
-use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, Epoch, NewItem, RunId, Seq, Tenant, Timestamp};
+use windlass_kernel::{AgentKey, CallNumber, ConversationId, Epoch, RunId, Seq, Tenant, Timestamp};
 use windlass_ports::{
     Abandoned, Announcement, CallClaim, ClaimedCall, Commit, Committed, ConversationChange, Conversed, Enqueued, GivenUp, Guard, Loaded,
     LostRequest, MessageId, NewPack, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, Packed, ReaderRecord, Store, StoreError, Taken,
