@@ -154,6 +154,7 @@ impl From<EngineError> for ApiError {
             EngineError::TenantFull => Self::new(StatusCode::TOO_MANY_REQUESTS, "tenant_full", message).retry_after(FULL_RETRY_S),
             EngineError::MemoryFull => Self::new(StatusCode::TOO_MANY_REQUESTS, "memory_full", message).retry_after(FULL_RETRY_S),
             EngineError::ItemTooLarge { .. } => Self::new(StatusCode::PAYLOAD_TOO_LARGE, "item_too_large", message),
+            EngineError::BoxTooLarge { .. } => Self::new(StatusCode::PAYLOAD_TOO_LARGE, "box_too_large", message),
             EngineError::Draining => Self::new(StatusCode::SERVICE_UNAVAILABLE, "draining", message).retry_after(TROUBLE_RETRY_S),
             EngineError::Store(error) => error.into(),
             EngineError::Internal => Self::internal(&message),

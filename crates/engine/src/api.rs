@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use windlass_kernel::{AfterExecution, AgentKey, AgentName, BoxId, CallNumber, Epoch, ItemKind, ResultField, RunId, TaskStatus, ToolName};
-use windlass_ports::{Lineage, MessageId, RequestKey, ServerError, StoreError};
+use windlass_ports::{ContextSize, Lineage, MessageId, RequestKey, ServerError, StoreError};
 
 /// A request for a run.
 #[derive(Clone, Debug)]
@@ -257,6 +257,12 @@ pub enum EngineError {
         bytes: usize,
         /// What is allowed.
         limit: usize,
+    },
+    /// A box would hold too much.
+    #[error("the box would hold more than {} items or {} bytes, which is the limit", .limit.items, .limit.bytes)]
+    BoxTooLarge {
+        /// What is allowed.
+        limit: ContextSize,
     },
     /// The server takes no new work.
     #[error("the server is about to stop and takes no new work")]

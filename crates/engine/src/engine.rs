@@ -9,8 +9,8 @@ use windlass_kernel::{
     AgentKey, BoxId, BoxRange, CallNumber, ItemId, ItemKind, NewItem, Opening, ResultField, Route, RunId, Tenant, ToolName, content,
 };
 use windlass_ports::{
-    Clock, CommitKind, Doorbell, Enqueued as StoreEnqueued, Ids, MessageKind, Meter, Models, NodeId, Publisher, Ring, RunView, Store,
-    ToolServers, Views, codec,
+    Clock, CommitKind, Doorbell, Enqueued as StoreEnqueued, Ids, MessageKind, Meter, Models, NewPack, NodeId, Packed, Publisher,
+    RequestKey, Ring, RunView, Store, ToolServers, Views, codec,
 };
 
 use crate::{
@@ -283,29 +283,42 @@ impl Engine {
         self.ask(&agent, |answer| Note::Reconcile(Box::new(reconcile), answer)).await
     }
 
-    /// Makes a box out of whole boxes and of new items. The same key gives the same box.
+    /// Makes a box out of whole boxes and of new items. The same request under the same key gives the same box.
     pub async fn pack(
         &self,
         tenant: &Tenant,
         boxes: &[BoxId],
         input: Vec<(ItemKind, bytes::Bytes)>,
-        key: Option<&str>,
+        key: Option<RequestKey>,
     ) -> Result<BoxRange, EngineError> {
         // A store takes a box's id as its key, so a key that is given becomes the id.
-        let id = match key {
-            Some(key) => Uuid::from_bytes(codec::content_hash(format!("{tenant}/{key}").as_bytes())),
+        let id = BoxId(match &key {
+            Some(request) => Uuid::from_bytes(codec::content_hash(format!("{tenant}/{}", request.key).as_bytes())),
             None => self.inner.ids.fresh(),
-        };
+        });
+        let key = key.map(|request| RequestKey { key: format!("pack:{}", request.key), ..request });
+        // The boxes that the first request named may be gone, and are not needed again.
+        if self.inner.answered(tenant, key.as_ref()).await?.is_some()
+            && let Some(view) = self.inner.views.open_box(tenant, id).await?
+        {
+            return Ok(BoxRange { id, length: view.length });
+        }
         let items = input.into_iter().map(|(kind, content)| self.item(kind, content)).collect::<Result<_, _>>()?;
-        let mut ranges = Vec::with_capacity(boxes.len());
+        let mut from = Vec::with_capacity(boxes.len());
         for id in boxes {
             let view = self.inner.views.open_box(tenant, *id).await?.ok_or(EngineError::UnknownBox)?;
-            ranges.push(BoxRange { id: *id, length: view.length });
+            from.push(BoxRange { id: *id, length: view.length });
         }
+        let limit = self.inner.settings.context_max;
         self.inner.crash.before_commit(CommitKind::Pack);
-        let packed = self.inner.store.pack(tenant.clone(), BoxId(id), ranges, items).await?;
+        let packed = self.inner.store.pack(NewPack { tenant: tenant.clone(), id, from, items, key, limit }).await?;
         self.inner.crash.after_commit(CommitKind::Pack);
-        packed.ok_or(EngineError::UnknownBox)
+        match packed {
+            Packed::Done(packed) => Ok(packed),
+            Packed::UnknownBox => Err(EngineError::UnknownBox),
+            Packed::TooLarge => Err(EngineError::BoxTooLarge { limit }),
+            Packed::KeyReused => Err(EngineError::KeyReused),
+        }
     }
 
     /// Wakes when something was committed for the agent.

@@ -1,6 +1,6 @@
 //! Every limit of the engine, named. Anything that can grow has one.
 
-use windlass_ports::Admission;
+use windlass_ports::{Admission, ContextSize};
 
 /// The engine's limits and times.
 #[derive(Clone, Debug)]
@@ -35,6 +35,8 @@ pub struct Settings {
     pub item_bytes_max: usize,
     /// Items of one request.
     pub input_items_max: usize,
+    /// What a packed box may hold.
+    pub context_max: ContextSize,
     /// How deep runs may ask for one another.
     pub depth_max: u32,
     /// How long a repeated request can join the run of the first one after its client left, or after this server learned that the
@@ -64,6 +66,7 @@ impl Default for Settings {
             calls_per_lap_max: 64,
             item_bytes_max: 4 << 20,
             input_items_max: 1000,
+            context_max: ContextSize { items: 20_000, bytes: 32 << 20 },
             depth_max: 20,
             join_ms: 60_000,
             drain_ms: 10_000,

@@ -20,14 +20,17 @@ pub struct ClaimRequest {
     pub lease_ms: u64,
     /// The same key gives the same calls.
     pub key: Option<String>,
-    /// What calls are given back by: the same request is answered as before.
+    /// What is asked under the key: another request under the same key is refused, and a release is answered as before.
     pub request: Option<RequestKey>,
 }
 
 impl Engine {
     /// Gives calls to a service. They are its own until the lease ends; a write it does not report on by then is parked.
-    pub async fn claim(&self, request: ClaimRequest) -> Result<Vec<ClaimedCall>, EngineError> {
+    pub async fn claim(&self, mut request: ClaimRequest) -> Result<Vec<ClaimedCall>, EngineError> {
         self.known_tool(&request.tenant, &request.tool)?;
+        request.request = keys::scoped_to_worker("claim", &request.tool, &request.worker, request.request);
+        // The answer to a claim is its calls, which the store finds by their key. Only another request under the key is found here.
+        self.inner().answered(&request.tenant, request.request.as_ref()).await?;
         let claim = self.hold(request);
         self.inner().crash.before_commit(CommitKind::Claim);
         let calls = self.inner().store.claim_calls(claim).await?;

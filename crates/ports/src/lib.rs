@@ -4,6 +4,7 @@
 //! database, provider or protocol is behind a trait.
 
 mod access;
+mod boxes;
 pub mod codec;
 mod conversations;
 mod doorbell;
@@ -22,6 +23,7 @@ mod words;
 mod world;
 
 pub use access::Tenants;
+pub use boxes::{ContextSize, NewPack, Packed};
 pub use conversations::{ConversationChange, ConversationView, Conversed, InConversation, Part, conversation_agent};
 pub use doorbell::{Doorbell, Ring};
 pub use executor::{Executor, ToolCall, ToolReport};

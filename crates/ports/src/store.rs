@@ -5,11 +5,12 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use windlass_kernel::{
-    AfterExecution, AgentKey, AgentName, BoxId, BoxRange, CallNumber, ConversationId, EffectClass, Epoch, Event, HeadStatus, ItemId,
-    Manifest, NewItem, Pieces, Route, Run, RunId, Seq, TaskStatus, Tenant, Timestamp, ToolName,
+    AfterExecution, AgentKey, AgentName, CallNumber, ConversationId, EffectClass, Epoch, Event, HeadStatus, ItemId, Manifest, NewItem,
+    Pieces, Route, Run, RunId, Seq, TaskStatus, Tenant, Timestamp, ToolName,
 };
 
 use crate::{
+    boxes::{NewPack, Packed},
     conversations::{ConversationChange, Conversed},
     open_requests::{LostRequest, OpenRequest, ReaderRecord},
     request::{Enqueued, NewRun},
@@ -63,8 +64,9 @@ pub trait Store: Send + Sync {
     /// Gives calls back unstarted; returns those the worker no longer held. A repeated request is told the same again.
     async fn release_calls(&self, claim: CallClaim, calls: Vec<(RunId, CallNumber)>) -> Result<Vec<(RunId, CallNumber)>, StoreError>;
 
-    /// Makes a box out of others and of new items: how content is shared between agents. `None` if one of them is not there.
-    async fn pack(&self, tenant: Tenant, id: BoxId, from: Vec<BoxRange>, items: Vec<NewItem>) -> Result<Option<BoxRange>, StoreError>;
+    /// Makes a box out of others and of new items: how content is shared between agents. Nothing is stored unless the answer is
+    /// `Packed::Done`.
+    async fn pack(&self, pack: NewPack) -> Result<Packed, StoreError>;
 
     /// Takes an agent out of the way whose run cannot be read: suspended, with nothing due, the reason on record. An agent that has
     /// another run by now is left alone.
@@ -441,7 +443,7 @@ pub struct CallClaim {
     pub until: Timestamp,
     /// A key under which the same calls are given again.
     pub key: Option<String>,
-    /// What calls are given back by, if that may be asked for again.
+    /// The request under its key, if it has one: a claim or a release of other calls under the same key is refused.
     pub request: Option<RequestKey>,
     /// When.
     pub now: Timestamp,

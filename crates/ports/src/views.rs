@@ -8,6 +8,7 @@ use windlass_kernel::{
 };
 
 use crate::{
+    boxes::ContextSize,
     conversations::{ConversationView, Part},
     lists::{AgentSummary, RunPage, RunScan},
     open_requests::{OpenRequest, RequestHash},
@@ -60,8 +61,10 @@ pub trait Views: Send + Sync {
     async fn open_box(&self, tenant: &Tenant, id: BoxId) -> Result<Option<BoxView>, StoreError>;
     /// A page of a box's own items.
     async fn box_items(&self, tenant: &Tenant, id: BoxId, from: u32, limit: usize) -> Result<Vec<Item>, StoreError>;
-    /// Everything a range stands for, parents first.
+    /// Everything a range stands for, parents first. `range_size` says beforehand how much that is.
     async fn range_items(&self, tenant: &Tenant, range: BoxRange) -> Result<Vec<Item>, StoreError>;
+    /// How much a range stands for, parents included. No content is read for it.
+    async fn range_size(&self, tenant: &Tenant, range: BoxRange) -> Result<ContextSize, StoreError>;
     /// An agent's inbox after a row.
     async fn inbox(&self, agent: &AgentKey, page: Page) -> Result<Vec<InboxView>, StoreError>;
     /// An agent's execution edges after an inbox row.

@@ -280,6 +280,17 @@ pub struct BoxRow {
     pub shared: bool,
 }
 
+/// One part of a range: the items of a box from one position to below another. Inherited ones stand below zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Segment {
+    /// The box.
+    pub id: BoxId,
+    /// The first position.
+    pub from: i64,
+    /// The position after the last one.
+    pub below: i64,
+}
+
 /// What a database can be asked.
 pub trait Reads: ConversationReads + AnswerReads + ListReads + RequestReads {
     /// An agent's head.
@@ -340,6 +351,8 @@ pub trait Reads: ConversationReads + AnswerReads + ListReads + RequestReads {
     fn box_length(&self, id: BoxId) -> Outcome<u32>;
     /// The item ids at positions below `below`, in order, the inherited ones first.
     fn box_item_ids(&self, id: BoxId, below: u32) -> Outcome<Vec<ItemId>>;
+    /// The bytes of content of all items at positions `from..below` of these boxes.
+    fn content_bytes(&self, segments: &[Segment]) -> Outcome<u64>;
     /// The items at positions `from..below`, in order, at most `limit`, each with its position.
     fn box_items(&self, id: BoxId, from: i64, below: i64, limit: usize) -> Outcome<Vec<(i64, ItemRow)>>;
 

@@ -31,10 +31,12 @@ pub(super) async fn claim(
     let fields = Fields::of_body(&body, &["worker", "max", "lease_s", "wait_s", "idempotency_key"])?;
     let wait = Duration::from_secs(fields.whole("wait_s", 0..=CLAIM_WAIT_S_MAX)?.unwrap_or(0));
     let max = fields.whole("max", 1..=CLAIM_MAX)?.unwrap_or(1);
+    let request = request_key(&headers, &fields, &body)?;
     let request = ClaimRequest {
         // The bounds above fit any machine's word.
         max: usize::try_from(max).unwrap_or(1),
-        key: idempotency_key(&headers, &fields)?,
+        key: request.as_ref().map(|request| request.key.clone()),
+        request,
         ..hold(&caller, tool, &fields)?
     };
     let tool = request.tool.clone();

@@ -1,5 +1,7 @@
 //! Items and boxes. Content is sent as it was stored, byte for byte.
 
+use std::collections::BTreeSet;
+
 use axum::{extract::State, http::HeaderMap, response::Response};
 use serde::Serialize;
 use serde_json::{json, value::RawValue};
@@ -12,7 +14,7 @@ use crate::{
     auth::{Caller, Scope},
     error::ApiError,
     limits::{BOXES_MAX, CONTENT_ROWS, NAME_CHARS_MAX, PAGE_BYTES_MAX},
-    request::{Fields, IdPath, JsonBody, Query, idempotency_key, items_of},
+    request::{Fields, IdPath, JsonBody, Query, items_of, request_key},
     spelling::stored_json,
 };
 
@@ -79,11 +81,14 @@ pub(super) async fn pack(
 ) -> Result<Response, ApiError> {
     caller.needs(&Scope::AgentsWrite)?;
     let fields = Fields::of_body(&body, &["boxes", "items", "idempotency_key"])?;
-    let key = idempotency_key(&headers, &fields)?;
+    let key = request_key(&headers, &fields, &body)?;
     let boxes = fields.names("boxes", BOXES_MAX, NAME_CHARS_MAX)?.unwrap_or_default();
     let boxes: Vec<BoxId> = boxes.iter().map(|id| id.parse().map_err(|_| EngineError::UnknownBox)).collect::<Result<_, _>>()?;
+    if boxes.iter().collect::<BTreeSet<_>>().len() < boxes.len() {
+        return Err(ApiError::bad("bad_field", "`boxes` names a box twice; each box can be packed once"));
+    }
     let items = fields.list("items", state.engine.settings().input_items_max)?.unwrap_or_default();
-    let packed = state.engine.pack(caller.tenant(), &boxes, items_of(&items, "items")?, key.as_deref()).await?;
+    let packed = state.engine.pack(caller.tenant(), &boxes, items_of(&items, "items")?, key).await?;
     Ok(answer::created(&json!({ "box_id": packed.id, "length": packed.length })))
 }
 

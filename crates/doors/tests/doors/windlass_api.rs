@@ -2,7 +2,10 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{World, report};
+use windlass_engine::Settings;
+use windlass_ports::ContextSize;
+
+use crate::support::{World, report, request};
 
 #[tokio::test]
 async fn a_run_can_be_read_back() {
@@ -50,6 +53,36 @@ async fn a_box_is_packed_and_given_to_an_agent() {
     let run = world.ended("bob", taken["run_id"].as_str().unwrap()).await;
     let context = world.get(&format!("/v1/windlass/boxes/{}", run["context_box_id"].as_str().unwrap())).await.expect(200);
     assert_eq!(context["parent"], json!({ "box_id": id, "length": packed["length"] }));
+}
+
+#[tokio::test]
+async fn tm_04_a_packed_box_repeats_no_box_and_is_bounded() {
+    let context_max = ContextSize { items: 5, bytes: 1_000 };
+    let world = World::with(Settings { context_max, ..Settings::default() });
+    let pack = |body: Value| world.post("/v1/windlass/boxes", body.to_string());
+    let three = pack(json!({ "items": ["a", "b", "c"] })).await.expect(201)["box_id"].clone();
+    assert_eq!(pack(json!({ "boxes": [three, three] })).await.refusal(), (400, "bad_field".to_owned()));
+    assert_eq!(pack(json!({ "boxes": [three], "items": ["d", "e"] })).await.expect(201)["length"], 5);
+    assert_eq!(pack(json!({ "boxes": [three], "items": ["d", "e", "f"] })).await.refusal(), (413, "box_too_large".to_owned()));
+    assert_eq!(pack(json!({ "boxes": [three], "items": ["x".repeat(1_000)] })).await.refusal(), (413, "box_too_large".to_owned()));
+}
+
+#[tokio::test]
+async fn tm_22_a_key_answers_for_no_other_body() {
+    let world = World::start();
+    let keyed = |path: &str, body: Value| {
+        let request = request("POST", "all", path).header("idempotency-key", "k");
+        world.send(request.body(body.to_string().into()).unwrap())
+    };
+    let packed = keyed("/v1/windlass/boxes", json!({ "items": ["a"] })).await.expect(201);
+    assert_eq!(keyed("/v1/windlass/boxes", json!({ "items": ["a"] })).await.expect(201), packed);
+    let other = keyed("/v1/windlass/boxes", json!({ "items": ["b"] })).await;
+    assert_eq!(other.refusal(), (409, "idempotency_key_reused".to_owned()));
+    world.enqueue("alice", "call echo").await;
+    let claim = |max: u32| keyed("/v1/tools/echo/claim", json!({ "worker": "w", "max": max, "wait_s": 30 }));
+    let claimed = claim(1).await.expect(200);
+    assert_eq!(claim(1).await.expect(200), claimed);
+    assert_eq!(claim(2).await.refusal(), (409, "idempotency_key_reused".to_owned()));
 }
 
 #[tokio::test]

@@ -6,10 +6,11 @@ use std::{future::Future, sync::Arc, sync::atomic::Ordering::SeqCst, time::Durat
 use async_trait::async_trait;
 use futures_util::FutureExt;
 use tokio::{sync::oneshot, time::Instant};
-use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, Epoch, NewItem, RunId, Seq, Tenant, Timestamp};
+use windlass_kernel::{AgentKey, CallNumber, ConversationId, Epoch, RunId, Seq, Tenant, Timestamp};
 use windlass_ports::{
     Abandoned, Announcement, CallClaim, ClaimedCall, Commit, Committed, ConversationChange, Conversed, Enqueued, GivenUp, Guard, Loaded,
-    LostRequest, MessageId, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, ReaderRecord, Store, StoreError, Taken, Withdrawn,
+    LostRequest, MessageId, NewPack, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, Packed, ReaderRecord, Store, StoreError, Taken,
+    Withdrawn,
 };
 use windlass_store::MemoryStore;
 
@@ -257,9 +258,9 @@ impl Store for SimStore {
         self.write(async move { world.data.release_calls(claim, calls).await }).await
     }
 
-    async fn pack(&self, tenant: Tenant, id: BoxId, from: Vec<BoxRange>, items: Vec<NewItem>) -> Result<Option<BoxRange>, StoreError> {
+    async fn pack(&self, pack: NewPack) -> Result<Packed, StoreError> {
         let world = self.world.clone();
-        self.write(async move { world.data.pack(tenant, id, from, items).await }).await
+        self.write(async move { world.data.pack(pack).await }).await
     }
 
     async fn quarantine(&self, agent: AgentKey, run: RunId, reason: String) -> Result<(), StoreError> {

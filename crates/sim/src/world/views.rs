@@ -4,8 +4,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, ItemId, Run, RunId, Said, Tenant};
 use windlass_ports::{
-    AgentSummary, BoxView, CallView, ConversationView, Edge, HeadView, InboxView, Item, JournalEntry, KeptAnswer, OpenRequest, Page, Part,
-    Passage, RequestHash, RunPage, RunScan, RunView, StoreError, Views,
+    AgentSummary, BoxView, CallView, ContextSize, ConversationView, Edge, HeadView, InboxView, Item, JournalEntry, KeptAnswer, OpenRequest,
+    Page, Part, Passage, RequestHash, RunPage, RunScan, RunView, StoreError, Views,
 };
 
 use super::store::SimStore;
@@ -90,6 +90,10 @@ impl Views for SimStore {
 
     async fn box_items(&self, tenant: &Tenant, id: BoxId, from: u32, limit: usize) -> Result<Vec<Item>, StoreError> {
         self.read(self.data().box_items(tenant, id, from, limit)).await
+    }
+
+    async fn range_size(&self, tenant: &Tenant, range: BoxRange) -> Result<ContextSize, StoreError> {
+        self.read(self.data().range_size(tenant, range)).await
     }
 
     async fn range_items(&self, tenant: &Tenant, range: BoxRange) -> Result<Vec<Item>, StoreError> {

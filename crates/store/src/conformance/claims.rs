@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use windlass_kernel::{CallNumber, Input, RunId, Said};
-use windlass_ports::{CallClaim, CallStatus, CallView, ClaimedCall};
+use windlass_ports::{CallClaim, CallStatus, CallView, ClaimedCall, RequestKey, StoreError};
 
 use super::{
     Full,
@@ -45,6 +45,23 @@ pub async fn calls_are_given_oldest_first(store: Arc<dyn Full>) {
     let seen = call(&store, first, 1).await;
     assert_eq!((seen.status, seen.worker.as_deref()), (CallStatus::Claimed, Some("w1")));
     assert_eq!(seen.lease_until, Some(now.plus_ms(10_000)));
+}
+
+/// Another claim under the key of one that was given calls is refused, and gives none.
+pub async fn a_claims_key_is_not_taken_for_another_request(store: Arc<dyn Full>) {
+    let kit = Kit::new(&store);
+    let keyed = |max: usize, asked: u8| CallClaim {
+        key: Some("k".into()),
+        request: Some(RequestKey { key: "claim:k".into(), asked: [asked; 16] }),
+        ..kit.claim(LOOKUP, "w", max, START)
+    };
+    assert!(store.claim_calls(keyed(1, 1)).await.unwrap().is_empty());
+    waiting_run(&kit, "a", &[LOOKUP, LOOKUP, LOOKUP], 0).await;
+    let first = store.claim_calls(keyed(2, 2)).await.unwrap();
+    assert_eq!(first.len(), 2, "a claim that was given nothing does not use its key up");
+    assert_eq!(store.claim_calls(keyed(2, 2)).await.unwrap(), first);
+    assert!(matches!(store.claim_calls(keyed(1, 1)).await, Err(StoreError::Fenced)));
+    assert_eq!(store.claim_calls(kit.claim(LOOKUP, "w2", 3, START)).await.unwrap().len(), 1, "the third call is still there");
 }
 
 /// A claim whose answer was lost is made again under its key.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use windlass_kernel::{BoxRange, CallNumber, Input, ItemId, ItemKind, Said};
-use windlass_ports::{Enqueued, Item, MessageKind, Page};
+use windlass_ports::{ContextSize, Enqueued, Item, MessageKind, NewPack, Packed, Page, RequestKey};
 
 use super::{
     Full,
@@ -123,16 +123,68 @@ pub async fn boxes_are_packed_into_one(store: Arc<dyn Full>) {
     expected.extend(store.range_items(&tenant, ranges[1]).await.unwrap());
     let extra = kit.item(ItemKind::Instruction, b"\"extra\"");
     expected.push(Item { id: extra.id, kind: extra.kind, content: extra.content.clone() });
-    let id = kit.box_id();
-    let packed = store.pack(tenant.clone(), id, ranges.clone(), vec![extra.clone()]).await.unwrap().unwrap();
-    assert_eq!(packed, BoxRange { id, length: 5 });
+    let pack = kit.new_pack(&tenant, ranges.clone(), vec![extra]);
+    let packed = BoxRange { id: pack.id, length: 5 };
+    assert_eq!(store.pack(pack.clone()).await.unwrap(), Packed::Done(packed));
     assert_eq!(store.range_items(&tenant, packed).await.unwrap(), expected);
-    assert_eq!(store.pack(tenant.clone(), id, ranges.clone(), vec![extra]).await.unwrap(), Some(packed));
+    assert_eq!(store.pack(pack.clone()).await.unwrap(), Packed::Done(packed));
     let other = foreign("a").tenant;
-    assert_eq!(store.pack(other.clone(), kit.box_id(), ranges.clone(), Vec::new()).await.unwrap(), None);
-    assert_eq!(store.pack(other, id, Vec::new(), Vec::new()).await.unwrap(), None, "a foreign id is not taken over");
+    assert_eq!(store.pack(kit.new_pack(&other, ranges, Vec::new())).await.unwrap(), Packed::UnknownBox);
+    let foreign_id = NewPack { id: pack.id, ..kit.new_pack(&other, Vec::new(), Vec::new()) };
+    assert_eq!(store.pack(foreign_id).await.unwrap(), Packed::UnknownBox, "a foreign id is not taken over");
     let unknown = BoxRange { id: kit.box_id(), length: 0 };
-    assert_eq!(store.pack(tenant, kit.box_id(), vec![unknown], Vec::new()).await.unwrap(), None);
+    assert_eq!(store.pack(kit.new_pack(&tenant, vec![unknown], Vec::new())).await.unwrap(), Packed::UnknownBox);
+}
+
+/// A range is measured, parents included, before it is packed: of what is beyond a limit nothing is stored.
+pub async fn content_beyond_a_limit_is_not_packed(store: Arc<dyn Full>) {
+    let (kit, agent) = (Kit::new(&store), agent("a"));
+    let mut said = None;
+    for _ in 0..70 {
+        let items = vec![kit.item(ItemKind::Instruction, &[b'x'; 1_000])];
+        let new = kit.entering(kit.new_run_after(&agent, said, items, START));
+        let run = new.run;
+        store.enqueue(new).await.unwrap();
+        kit.advance(&agent, says("done"), START).await;
+        said = Some(store.run(&agent.tenant, run).await.unwrap().unwrap().state.output);
+    }
+    let said = said.unwrap();
+    let whole = store.range_items(&agent.tenant, said).await.unwrap();
+    let (items, bytes) = (whole.len() as u64, whole.iter().map(|item| item.content.len() as u64).sum());
+    let exact = ContextSize { items, bytes };
+    assert_eq!(store.range_size(&agent.tenant, said).await.unwrap(), exact);
+    assert_eq!(store.range_size(&foreign("a").tenant, said).await.unwrap(), ContextSize::default());
+    let full = NewPack { limit: exact, ..kit.new_pack(&agent.tenant, vec![said], Vec::new()) };
+    assert_eq!(store.pack(full.clone()).await.unwrap(), Packed::Done(BoxRange { id: full.id, length: 140 }));
+    for limit in [ContextSize { items: items - 1, ..exact }, ContextSize { bytes: bytes - 1, ..exact }] {
+        let pack = NewPack { limit, ..kit.new_pack(&agent.tenant, vec![said], Vec::new()) };
+        assert_eq!(store.pack(pack.clone()).await.unwrap(), Packed::TooLarge);
+        assert_eq!(store.open_box(&agent.tenant, pack.id).await.unwrap(), None);
+    }
+    let more = kit.item(ItemKind::Instruction, b"\"more\"");
+    let beyond = NewPack { limit: exact, ..kit.new_pack(&agent.tenant, vec![said], vec![more.clone()]) };
+    assert_eq!(store.pack(beyond).await.unwrap(), Packed::TooLarge, "new items count as well");
+    assert_eq!(store.item(&agent.tenant, more.id).await.unwrap(), None);
+}
+
+/// The same request under its key is the same box; another one under that key is refused and stores nothing.
+pub async fn a_packs_key_is_not_taken_for_another_request(store: Arc<dyn Full>) {
+    let (kit, tenant) = (Kit::new(&store), agent("a").tenant);
+    let key = |asked: u8| Some(RequestKey { key: "pack:k".into(), asked: [asked; 16] });
+    let one = NewPack { key: key(1), ..kit.new_pack(&tenant, Vec::new(), vec![kit.item(ItemKind::Instruction, b"1")]) };
+    let packed = Packed::Done(BoxRange { id: one.id, length: 1 });
+    assert_eq!(store.pack(one.clone()).await.unwrap(), packed);
+    let again = NewPack { items: vec![kit.item(ItemKind::Instruction, b"1")], ..one.clone() };
+    assert_eq!(store.pack(again).await.unwrap(), packed);
+    let more = kit.item(ItemKind::Instruction, b"2");
+    for id in [one.id, kit.box_id()] {
+        let other = NewPack { id, key: key(2), ..kit.new_pack(&tenant, Vec::new(), vec![more.clone()]) };
+        assert_eq!(store.pack(other).await.unwrap(), Packed::KeyReused);
+    }
+    assert_eq!(store.item(&tenant, more.id).await.unwrap(), None);
+    let elsewhere = foreign("a").tenant;
+    let foreign = NewPack { key: key(2), ..kit.new_pack(&elsewhere, Vec::new(), Vec::new()) };
+    assert!(matches!(store.pack(foreign).await.unwrap(), Packed::Done(_)), "a key is its tenant's own");
 }
 
 /// Every question with the wrong tenant is answered like one about nothing.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use windlass_kernel::{AgentKey, BoxRange, CallNumber, Input, ItemId, ItemKind, Opening, RunId, Said, Timestamp};
-use windlass_ports::{Enqueued, Item, NewRun, Page, RunStatus, RunView, Taken, Withdrawn};
+use windlass_ports::{Enqueued, Item, NewRun, Packed, Page, RunStatus, RunView, Taken, Withdrawn};
 
 use super::{
     Full,
@@ -335,7 +335,8 @@ pub async fn what_was_packed_stays(store: Arc<dyn Full>) {
     let (first, said) = turn(&store, &kit, &a, None).await;
     let (second, said) = turn(&store, &kit, &b, Some(said)).await;
     let whole = read(&store, &b, said).await;
-    let packed = store.pack(a.tenant.clone(), kit.box_id(), vec![said, said], Vec::new()).await.unwrap().unwrap();
+    let packed = store.pack(kit.new_pack(&a.tenant, vec![said, said], Vec::new())).await.unwrap();
+    let Packed::Done(packed) = packed else { panic!("{packed:?}") };
     for run in [first, second] {
         store.erase(a.tenant.clone(), run).await.unwrap();
     }
@@ -354,7 +355,8 @@ pub async fn what_is_erased_can_be_read_by_nobody(store: Arc<dyn Full>) {
     for range in [said, BoxRange { length: 0, ..said }, view(&store, &agent, run).await.state.context] {
         let new = kit.new_run_after(&agent, Some(range), Vec::new(), START);
         assert_eq!(store.enqueue(new).await.unwrap(), Enqueued::UnknownBox);
-        assert_eq!(store.pack(agent.tenant.clone(), kit.box_id(), vec![range], Vec::new()).await.unwrap(), None);
+        let pack = kit.new_pack(&agent.tenant, vec![range], Vec::new());
+        assert_eq!(store.pack(pack).await.unwrap(), Packed::UnknownBox);
     }
 }
 
@@ -403,16 +405,17 @@ pub async fn a_pack_that_races_an_erasure_has_all_or_is_refused(store: Arc<dyn F
         let agent = agent(&format!("a{round}"));
         let (run, said) = turn(&store, &kit, &agent, None).await;
         let whole = read(&store, &agent, said).await;
-        let (id, tenant) = (kit.box_id(), agent.tenant.clone());
+        let tenant = agent.tenant.clone();
         let (eraser, packer) = (store.clone(), store.clone());
-        let (erases, packs) = (tenant.clone(), tenant.clone());
+        let (erases, pack) = (tenant.clone(), kit.new_pack(&tenant, vec![said], Vec::new()));
         let erasing = tokio::spawn(async move { eraser.erase(erases, run).await });
-        let packing = tokio::spawn(async move { packer.pack(packs, id, vec![said], Vec::new()).await });
+        let packing = tokio::spawn(async move { packer.pack(pack).await });
         let packed = packing.await.unwrap().unwrap();
         erasing.await.unwrap().unwrap();
         match packed {
-            None => assert_eq!(store.item(&tenant, whole[0].id).await.unwrap(), None),
-            Some(packed) => assert_eq!(read(&store, &agent, packed).await, whole),
+            Packed::UnknownBox => assert_eq!(store.item(&tenant, whole[0].id).await.unwrap(), None),
+            Packed::Done(packed) => assert_eq!(read(&store, &agent, packed).await, whole),
+            Packed::TooLarge | Packed::KeyReused => panic!("{packed:?}"),
         }
     }
 }

@@ -8,11 +8,12 @@ use std::sync::{
 use windlass_kernel::{
     AfterExecution, AgentKey, BoxId, BoxRange, Budgets, CallNumber, CallerSpan, ConversationId, EffectClass, Epoch, Event, Input, ItemId,
     ItemKind, Manifest, Moment, NewItem, Opening, Origin, Phase, Pieces, Reply, Report, ReportCause, RequestedCall, Route, Run, RunId,
-    SpanId, TaskStatus, Timestamp, ToolSpec, Transition, apply, content, step,
+    SpanId, TaskStatus, Tenant, Timestamp, ToolSpec, Transition, apply, content, step,
 };
 use windlass_ports::{
-    Admission, Announcement, CallChange, CallClaim, CallStatus, Commit, CommitKind, Committed, Enqueued, Guard, Lineage, Loaded, Message,
-    MessageKind, NewBox, NewCall, NewMessage, NewReport, NewRun, NodeId, PinnedManifest, StoreError, Taken, codec,
+    Admission, Announcement, CallChange, CallClaim, CallStatus, Commit, CommitKind, Committed, ContextSize, Enqueued, Guard, Lineage,
+    Loaded, Message, MessageKind, NewBox, NewCall, NewMessage, NewPack, NewReport, NewRun, NodeId, PinnedManifest, StoreError, Taken,
+    codec,
 };
 
 use super::Full;
@@ -171,6 +172,11 @@ impl Kit {
     /// A new item of these bytes.
     pub fn item(&self, kind: ItemKind, bytes: &[u8]) -> NewItem {
         NewItem { id: self.item_id(), kind, content: bytes.to_vec().into() }
+    }
+
+    /// A request to pack a box, without a limit.
+    pub fn new_pack(&self, tenant: &Tenant, from: Vec<BoxRange>, items: Vec<NewItem>) -> NewPack {
+        NewPack { tenant: tenant.clone(), id: self.box_id(), from, items, key: None, limit: ContextSize::UNLIMITED }
     }
 
     /// A turn that is not entered.

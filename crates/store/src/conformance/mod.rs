@@ -115,6 +115,9 @@ macro_rules! conformance {
             content::a_conversation_is_read_through_all_its_boxes;
             content::a_range_is_a_prefix;
             content::boxes_are_packed_into_one;
+            content::content_beyond_a_limit_is_not_packed;
+            content::a_packs_key_is_not_taken_for_another_request;
+            claims::a_claims_key_is_not_taken_for_another_request;
             content::a_tenant_sees_nothing_of_another;
             content::pages_follow_each_other;
             content::edges_follow_the_inbox;

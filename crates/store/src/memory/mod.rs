@@ -15,12 +15,12 @@ use std::{sync::Mutex, time::Duration};
 use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::time::Instant;
-use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, ItemId, NewItem, Run, RunId, Said, Tenant, Timestamp};
+use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, ItemId, Run, RunId, Said, Tenant, Timestamp};
 use windlass_ports::{
-    Abandoned, AgentSummary, Announcement, BoxView, CallClaim, CallView, ClaimedCall, Commit, Committed, ConversationChange,
+    Abandoned, AgentSummary, Announcement, BoxView, CallClaim, CallView, ClaimedCall, Commit, Committed, ContextSize, ConversationChange,
     ConversationView, Conversed, Edge, Enqueued, GivenUp, Guard, HeadView, InboxView, Item, JournalEntry, KeptAnswer, Loaded, LostRequest,
-    MessageId, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, Page, Part, Passage, ReaderRecord, RequestHash, RunPage, RunScan,
-    RunView, Store, StoreError, Taken, Views, Withdrawn,
+    MessageId, NewPack, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, Packed, Page, Part, Passage, ReaderRecord, RequestHash, RunPage,
+    RunScan, RunView, Store, StoreError, Taken, Views, Withdrawn,
 };
 
 use crate::{
@@ -127,8 +127,8 @@ impl Store for MemoryStore {
         self.write(|rows| verbs::release_calls(rows, &claim, &calls))
     }
 
-    async fn pack(&self, tenant: Tenant, id: BoxId, from: Vec<BoxRange>, items: Vec<NewItem>) -> Result<Option<BoxRange>, StoreError> {
-        self.write(|rows| verbs::pack(rows, &tenant, id, &from, &items))
+    async fn pack(&self, pack: NewPack) -> Result<Packed, StoreError> {
+        self.write(|rows| verbs::pack(rows, &pack))
     }
 
     async fn quarantine(&self, agent: AgentKey, run: RunId, reason: String) -> Result<(), StoreError> {
@@ -269,10 +269,15 @@ impl Views for MemoryStore {
         self.read(|rows| reading::box_items(rows, tenant, id, from, limit))
     }
 
+    async fn range_size(&self, tenant: &Tenant, range: BoxRange) -> Result<ContextSize, StoreError> {
+        self.read(|rows| verbs::range_size(rows, tenant, range))
+    }
+
     async fn range_items(&self, tenant: &Tenant, range: BoxRange) -> Result<Vec<Item>, StoreError> {
         self.read(|rows| {
+            let segments = verbs::chain(rows, tenant, range)?.unwrap_or_default();
             let mut items = Vec::new();
-            for segment in verbs::chain(rows, tenant, range)?.unwrap_or_default() {
+            for segment in segments {
                 let found = rows.box_items(segment.id, segment.from, segment.below, usize::MAX)?;
                 for (_, row) in found {
                     items.push(reading::verified(row)?);

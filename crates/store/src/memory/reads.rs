@@ -10,7 +10,9 @@ use windlass_kernel::{AgentKey, BoxId, CallNumber, HeadStatus, ItemId, Manifest,
 use windlass_ports::{CallStatus, Lineage, MessageId, MessageKind, NodeId, OutboxRow, Page, RunStatus};
 
 use super::writes::MemoryRows;
-use crate::rows::{BoxRow, CallRow, DeltaRow, HeadRow, ItemRow, JournalRow, MessageRow, Outcome, Reads, RunBrief, RunRow, is_missing};
+use crate::rows::{
+    BoxRow, CallRow, DeltaRow, HeadRow, ItemRow, JournalRow, MessageRow, Outcome, Reads, RunBrief, RunRow, Segment, is_missing,
+};
 
 const LAST_MESSAGE: MessageId = MessageId(u64::MAX);
 const LAST_CALL: CallNumber = CallNumber(u32::MAX);
@@ -156,6 +158,12 @@ impl Reads for MemoryRows {
 
     fn box_item_ids(&self, id: BoxId, below: u32) -> Outcome<Vec<ItemId>> {
         Ok(self.box_rows.range((id, i64::MIN)..(id, below.into())).map(|(_, item)| *item).collect())
+    }
+
+    fn content_bytes(&self, segments: &[Segment]) -> Outcome<u64> {
+        let positions = |segment: &Segment| (segment.id, segment.from)..(segment.id, segment.below.max(segment.from));
+        let items = segments.iter().flat_map(|segment| self.box_rows.range(positions(segment)));
+        Ok(items.filter_map(|(_, item)| self.items.get(item)).map(|(_, row)| row.content.len() as u64).sum())
     }
 
     fn box_items(&self, id: BoxId, from: i64, below: i64, limit: usize) -> Outcome<Vec<(i64, ItemRow)>> {

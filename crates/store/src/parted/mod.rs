@@ -13,8 +13,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, NewItem, RunId, Tenant, Timestamp};
 use windlass_ports::{
-    Abandoned, Announcement, CallClaim, ClaimedCall, Commit, Committed, ConversationChange, Conversed, Enqueued, GivenUp, Guard, Loaded,
-    LostRequest, MessageId, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, ReaderRecord, Store, StoreError, Taken, Views, Withdrawn,
+    Abandoned, Announcement, CallClaim, ClaimedCall, Commit, Committed, ContextSize, ConversationChange, Conversed, Enqueued, GivenUp,
+    Guard, Loaded, LostRequest, MessageId, NewPack, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, Packed, ReaderRecord, Store,
+    StoreError, Taken, Views, Withdrawn,
 };
 
 use crate::{StoreOptions, memory::MemoryStore, rows::Outcome, verbs::is_own_head};
@@ -100,8 +101,13 @@ impl PartedStore {
     async fn copy(&self, tenant: &Tenant, range: BoxRange, id: BoxId) -> Result<BoxRange, StoreError> {
         let items = Views::range_items(&self.memory, tenant, range).await?;
         let items = items.into_iter().map(|item| NewItem { id: item.id, kind: item.kind, content: item.content }).collect();
-        let copied = self.kept.pack(tenant.clone(), id, Vec::new(), items).await?;
-        copied.ok_or_else(|| StoreError::Corrupt("a box of another tenant stands where a copy was to be made".into()))
+        let (tenant, limit) = (tenant.clone(), ContextSize::UNLIMITED);
+        match self.kept.pack(NewPack { tenant, id, from: Vec::new(), items, key: None, limit }).await? {
+            Packed::Done(copied) => Ok(copied),
+            Packed::UnknownBox | Packed::TooLarge | Packed::KeyReused => {
+                Err(StoreError::Corrupt("a box of another tenant stands where a copy was to be made".into()))
+            }
+        }
     }
 }
 
@@ -197,8 +203,8 @@ impl Store for PartedStore {
         Ok(lost)
     }
 
-    async fn pack(&self, tenant: Tenant, id: BoxId, from: Vec<BoxRange>, items: Vec<NewItem>) -> Result<Option<BoxRange>, StoreError> {
-        self.kept.pack(tenant, id, from, items).await
+    async fn pack(&self, pack: NewPack) -> Result<Packed, StoreError> {
+        self.kept.pack(pack).await
     }
 
     async fn quarantine(&self, agent: AgentKey, run: RunId, reason: String) -> Result<(), StoreError> {

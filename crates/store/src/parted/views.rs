@@ -4,8 +4,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, ItemId, Run, RunId, Said, Tenant};
 use windlass_ports::{
-    AgentSummary, BoxView, CallView, ConversationView, Edge, HeadView, InboxView, Item, JournalEntry, KeptAnswer, OpenRequest, Page, Part,
-    Passage, RequestHash, RunPage, RunScan, RunView, StoreError, StoreTotals, Views,
+    AgentSummary, BoxView, CallView, ContextSize, ConversationView, Edge, HeadView, InboxView, Item, JournalEntry, KeptAnswer, OpenRequest,
+    Page, Part, Passage, RequestHash, RunPage, RunScan, RunView, StoreError, StoreTotals, Views,
 };
 
 use super::PartedStore;
@@ -130,6 +130,10 @@ impl Views for PartedStore {
 
     async fn box_items(&self, tenant: &Tenant, id: BoxId, from: u32, limit: usize) -> Result<Vec<Item>, StoreError> {
         self.views_of_box(id)?.box_items(tenant, id, from, limit).await
+    }
+
+    async fn range_size(&self, tenant: &Tenant, range: BoxRange) -> Result<ContextSize, StoreError> {
+        self.views_of_box(range.id)?.range_size(tenant, range).await
     }
 
     async fn range_items(&self, tenant: &Tenant, range: BoxRange) -> Result<Vec<Item>, StoreError> {

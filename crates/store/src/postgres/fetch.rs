@@ -101,6 +101,7 @@ async fn answer(session: &Session, kind: Vec<Question>, depth: Depth) -> Answere
         Question::Calls { .. } => calls(session, kind).await,
         Question::WaitingCalls { .. } => waiting_calls(session, kind).await,
         Question::CallsByKey(..) => calls_by_key(session, kind).await,
+        Question::ContentBytes(_) => content_bytes(session, kind).await,
         Question::BoxItems { .. } => box_items(session, kind).await,
         Question::Due(..) => due(session, kind).await,
         Question::Orphans { .. } => orphans(session, kind).await,
@@ -397,6 +398,15 @@ async fn calls_by_key(session: &Session, kind: Vec<Question>) -> Answered {
         let mut calls = rows(session, &session.statements.calls_by_key, &params, Columns::call).await?;
         calls.sort_unstable_by_key(|row| (row.run, row.call));
         Answer::Calls(calls)
+    })
+}
+
+async fn content_bytes(session: &Session, kind: Vec<Question>) -> Answered {
+    singly!(kind, Question::ContentBytes(segments) => {
+        let ids: Vec<&[u8]> = segments.iter().map(|segment| segment.id.as_bytes().as_slice()).collect();
+        let (from, below): (Vec<i64>, Vec<i64>) = segments.iter().map(|segment| (segment.from, segment.below)).unzip();
+        let found = rows(session, &session.statements.content_bytes, &[&ids, &from, &below], Columns::count).await?;
+        Answer::Bytes(found.first().copied().unwrap_or(0))
     })
 }
 

@@ -7,7 +7,7 @@ use std::{
 
 use tokio::sync::oneshot;
 use windlass_kernel::{AgentKey, CallNumber, ConversationId, ItemId, NewItem, RunId};
-use windlass_ports::{Commit, ConversationChange, MessageId, NewReport, NewRun, StoreError, codec};
+use windlass_ports::{Commit, ConversationChange, MessageId, NewPack, NewReport, NewRun, StoreError, codec};
 
 use super::{
     question::{Answer, Question},
@@ -95,6 +95,13 @@ impl Wants {
 
     pub(super) fn of_calls(calls: &[(RunId, CallNumber)]) -> Self {
         Wants { questions: calls.iter().map(|(run, call)| Question::Call(*run, *call)).collect(), ..Wants::default() }
+    }
+
+    pub(super) fn of_pack(pack: &NewPack) -> Self {
+        let mut wants = Wants::default().with_items(&pack.items);
+        wants.questions.extend(pack.key.iter().map(|request| Question::Kept(pack.tenant.clone(), request.key.clone())));
+        wants.questions.extend(pack.from.iter().flat_map(|range| [Question::Box(range.id), Question::BoxLength(range.id)]));
+        wants
     }
 
     pub(super) fn with_items(mut self, items: &[NewItem]) -> Self {

@@ -38,11 +38,11 @@ use std::{
 };
 
 use async_trait::async_trait;
-use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, NewItem, RunId, Tenant, Timestamp};
+use windlass_kernel::{AgentKey, CallNumber, ConversationId, RunId, Tenant, Timestamp};
 use windlass_ports::{
     Abandoned, Announcement, CallClaim, ClaimedCall, Commit, Committed, ConversationChange, Conversed, Enqueued, GivenUp, Guard, Loaded,
-    LostRequest, MessageId, Meter, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, ReaderRecord, SealKeys, Store, StoreError, Taken,
-    Withdrawn, conversation_agent,
+    LostRequest, MessageId, Meter, NewPack, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, Packed, ReaderRecord, SealKeys, Store,
+    StoreError, Taken, Withdrawn, conversation_agent,
 };
 
 use crate::{StoreOptions, measured::Measured, records::Records, rows::Reads, verbs};
@@ -217,9 +217,8 @@ impl Store for PostgresStore {
         self.roamer.write(Wants::of_calls(&calls), move |rows| verbs::release_calls(rows, &claim, &calls)).await
     }
 
-    async fn pack(&self, tenant: Tenant, id: BoxId, from: Vec<BoxRange>, items: Vec<NewItem>) -> Result<Option<BoxRange>, StoreError> {
-        let wants = Wants::default().with_items(&items);
-        self.roamer.write(wants, move |rows| verbs::pack(rows, &tenant, id, &from, &items)).await
+    async fn pack(&self, pack: NewPack) -> Result<Packed, StoreError> {
+        self.roamer.write(Wants::of_pack(&pack), move |rows| verbs::pack(rows, &pack)).await
     }
 
     async fn quarantine(&self, agent: AgentKey, run: RunId, reason: String) -> Result<(), StoreError> {

@@ -9,7 +9,7 @@ use windlass_ports::{
 };
 
 use crate::rows::{
-    AnswerRow, BoxRow, CallRow, ConversationRow, DeltaRow, HeadRow, ItemRow, JournalRow, MessageRow, Outcome, RunBrief, RunRow,
+    AnswerRow, BoxRow, CallRow, ConversationRow, DeltaRow, HeadRow, ItemRow, JournalRow, MessageRow, Outcome, RunBrief, RunRow, Segment,
 };
 
 /// One question of [`Reads`](crate::rows::Reads), with what it is about.
@@ -42,6 +42,7 @@ pub(super) enum Question {
     Box(BoxId),
     BoxLength(BoxId),
     BoxItemIds(BoxId, u32),
+    ContentBytes(Vec<Segment>),
     BoxItems { id: BoxId, from: i64, below: i64, limit: usize },
     Due(Timestamp, usize),
     Lives(NodeId),
@@ -74,6 +75,7 @@ pub(super) enum Answer {
     Item(Option<ItemRow>),
     Box(Option<BoxRow>),
     ItemIds(Vec<ItemId>),
+    Bytes(u64),
     Items(Vec<(i64, ItemRow)>),
     Agents(Vec<AgentKey>),
     Yes(bool),
@@ -114,6 +116,7 @@ taking! {
     item: Item => Option<ItemRow>;
     found_box: Box => Option<BoxRow>;
     item_ids: ItemIds => Vec<ItemId>;
+    bytes: Bytes => u64;
     items: Items => Vec<(i64, ItemRow)>;
     agents: Agents => Vec<AgentKey>;
     yes: Yes => bool;

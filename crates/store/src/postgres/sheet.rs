@@ -13,7 +13,7 @@ use super::{
     log::{CallWrite, Log, MessageWrite},
     question::{Answer, Question},
 };
-use crate::rows::{BoxRow, CallRow, DeltaRow, HeadRow, ItemRow, JournalRow, MessageRow, Outcome, Reads, RunBrief, RunRow};
+use crate::rows::{BoxRow, CallRow, DeltaRow, HeadRow, ItemRow, JournalRow, MessageRow, Outcome, Reads, RunBrief, RunRow, Segment};
 
 /// What the database has said so far.
 pub(super) type Answers = BTreeMap<Question, Answer>;
@@ -258,6 +258,10 @@ impl Reads for Sheet<'_> {
         written.sort_unstable();
         items.extend(written.into_iter().filter(|(position, _)| *position < below.into()).map(|(_, item)| item));
         Ok(items)
+    }
+
+    fn content_bytes(&self, segments: &[Segment]) -> Outcome<u64> {
+        self.ask(Question::ContentBytes(segments.to_vec()))?.bytes()
     }
 
     fn box_items(&self, id: BoxId, from: i64, below: i64, limit: usize) -> Outcome<Vec<(i64, ItemRow)>> {

@@ -191,6 +191,11 @@ statements! {
     box_items: "SELECT b.position, t.item, t.kind, t.hash, t.content
         FROM box_rows b LEFT JOIN LATERAL (SELECT * FROM items t WHERE t.item = b.item LIMIT 1) AS t ON true
         WHERE b.box = $1 AND b.position >= $2 AND b.position < $3 ORDER BY b.position LIMIT $4";
+    /// The length is read without the content.
+    content_bytes: "SELECT coalesce(sum(t.bytes), 0)::bigint
+        FROM unnest($1::bytea[], $2::bigint[], $3::bigint[]) AS q(a, b, c)
+        CROSS JOIN LATERAL (SELECT b.item FROM box_rows b WHERE b.box = q.a AND b.position >= q.b AND b.position < q.c OFFSET 0) AS r
+        CROSS JOIN LATERAL (SELECT octet_length(t.content) AS bytes FROM items t WHERE t.item = r.item LIMIT 1) AS t";
     due: "SELECT h.tenant, h.agent FROM heads h WHERE h.wake_at <= $1 ORDER BY h.wake_at, h.tenant, h.agent LIMIT $2";
     orphans: "SELECT h.tenant, h.agent FROM heads h
         WHERE (h.tenant, h.agent) > ($1, $2) AND h.quarantined IS NULL AND h.owner IS DISTINCT FROM $3

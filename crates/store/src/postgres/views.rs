@@ -5,8 +5,8 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, ItemId, Run, RunId, Said, Tenant};
 use windlass_ports::{
-    AgentSummary, BoxView, CallView, ConversationView, Edge, HeadView, InboxView, Item, JournalEntry, KeptAnswer, OpenRequest, Page, Part,
-    Passage, RequestHash, RunPage, RunScan, RunView, StoreError, StoreTotals, Views,
+    AgentSummary, BoxView, CallView, ContextSize, ConversationView, Edge, HeadView, InboxView, Item, JournalEntry, KeptAnswer, OpenRequest,
+    Page, Part, Passage, RequestHash, RunPage, RunScan, RunView, StoreError, StoreTotals, Views,
 };
 
 use super::{
@@ -18,8 +18,8 @@ use super::{
 };
 use crate::{
     edges, listing, reading,
-    rows::{ListReads, Outcome, Reads, RequestReads},
-    verbs::{self, Segment},
+    rows::{ListReads, Outcome, Reads, RequestReads, Segment},
+    verbs,
 };
 
 /// Rows that are read at once at the most.
@@ -125,6 +125,10 @@ macro_rules! views_over_readers {
 
             async fn box_items(&self, tenant: &Tenant, id: BoxId, from: u32, limit: usize) -> Result<Vec<Item>, StoreError> {
                 self.readers.read(|rows| reading::box_items(rows, tenant, id, from, limit)).await
+            }
+
+            async fn range_size(&self, tenant: &Tenant, range: BoxRange) -> Result<ContextSize, StoreError> {
+                self.readers.read_deep(Depth::Chain, |rows| verbs::range_size(rows, tenant, range)).await
             }
 
             async fn range_items(&self, tenant: &Tenant, range: BoxRange) -> Result<Vec<Item>, StoreError> {

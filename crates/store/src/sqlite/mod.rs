@@ -23,11 +23,11 @@ mod writes;
 use std::{path::Path, sync::Arc};
 
 use async_trait::async_trait;
-use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, NewItem, RunId, Tenant, Timestamp};
+use windlass_kernel::{AgentKey, CallNumber, ConversationId, RunId, Tenant, Timestamp};
 use windlass_ports::{
     Abandoned, Announcement, CallClaim, ClaimedCall, Commit, Committed, ConversationChange, Conversed, Enqueued, GivenUp, Guard, Loaded,
-    LostRequest, MessageId, Meter, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, ReaderRecord, SealKeys, Store, StoreError, Taken,
-    Withdrawn,
+    LostRequest, MessageId, Meter, NewPack, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, Packed, ReaderRecord, SealKeys, Store,
+    StoreError, Taken, Withdrawn,
 };
 
 use crate::{
@@ -156,8 +156,8 @@ impl Store for SqliteStore {
         self.writer.write(move |rows| verbs::release_calls(rows, &claim, &calls)).await
     }
 
-    async fn pack(&self, tenant: Tenant, id: BoxId, from: Vec<BoxRange>, items: Vec<NewItem>) -> Result<Option<BoxRange>, StoreError> {
-        self.writer.write(move |rows| verbs::pack(rows, &tenant, id, &from, &items)).await
+    async fn pack(&self, pack: NewPack) -> Result<Packed, StoreError> {
+        self.writer.write(move |rows| verbs::pack(rows, &pack)).await
     }
 
     async fn quarantine(&self, agent: AgentKey, run: RunId, reason: String) -> Result<(), StoreError> {

@@ -17,7 +17,7 @@ use super::{
     statements::SqliteRows,
 };
 use crate::{
-    rows::{BoxRow, CallRow, DeltaRow, HeadRow, ItemRow, JournalRow, MessageRow, Outcome, Reads, RunBrief, RunRow},
+    rows::{BoxRow, CallRow, DeltaRow, HeadRow, ItemRow, JournalRow, MessageRow, Outcome, Reads, RunBrief, RunRow, Segment},
     spelling,
     stretch::{Stretch, unpack},
 };
@@ -373,6 +373,16 @@ impl<P: Prepared> Reads for SqliteRows<P> {
     fn box_item_ids(&self, id: BoxId, below: u32) -> Outcome<Vec<ItemId>> {
         let sql = "SELECT item FROM box_rows WHERE box = ?1 AND position < ?2 ORDER BY position";
         self.all(sql, params![id.as_bytes(), below], |row| super::columns::id(row, 0, ItemId::from_slice))
+    }
+
+    fn content_bytes(&self, segments: &[Segment]) -> Outcome<u64> {
+        let sql = "SELECT coalesce(sum(length(i.content)), 0) FROM box_rows AS r JOIN items AS i ON i.item = r.item
+                   WHERE r.box = ?1 AND r.position >= ?2 AND r.position < ?3";
+        let mut bytes = 0;
+        for Segment { id, from, below } in segments {
+            bytes += self.one(sql, params![id.as_bytes(), from, below], |row| row.get::<_, i64>(0))?.unwrap_or(0).unsigned_abs();
+        }
+        Ok(bytes)
     }
 
     fn box_items(&self, id: BoxId, from: i64, below: i64, limit: usize) -> Outcome<Vec<(i64, ItemRow)>> {

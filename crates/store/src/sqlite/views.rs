@@ -6,8 +6,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, ItemId, Run, RunId, Said, Tenant};
 use windlass_ports::{
-    AgentSummary, BoxView, CallView, ConversationView, Edge, HeadView, InboxView, Item, JournalEntry, KeptAnswer, NodeId, OpenRequest,
-    Page, Part, Passage, RequestHash, RunPage, RunScan, RunView, StoreError, StoreTotals, Views,
+    AgentSummary, BoxView, CallView, ContextSize, ConversationView, Edge, HeadView, InboxView, Item, JournalEntry, KeptAnswer, NodeId,
+    OpenRequest, Page, Part, Passage, RequestHash, RunPage, RunScan, RunView, StoreError, StoreTotals, Views,
 };
 
 use super::{
@@ -140,6 +140,11 @@ macro_rules! views_over_readers {
             async fn box_items(&self, tenant: &Tenant, id: BoxId, from: u32, limit: usize) -> Result<Vec<Item>, StoreError> {
                 let tenant = tenant.clone();
                 self.readers.read(move |rows| reading::box_items(rows, &tenant, id, from, limit)).await
+            }
+
+            async fn range_size(&self, tenant: &Tenant, range: BoxRange) -> Result<ContextSize, StoreError> {
+                let tenant = tenant.clone();
+                self.readers.read(move |rows| verbs::range_size(rows, &tenant, range)).await
             }
 
             async fn range_items(&self, tenant: &Tenant, range: BoxRange) -> Result<Vec<Item>, StoreError> {

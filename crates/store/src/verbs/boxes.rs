@@ -1,19 +1,12 @@
 //! Boxes: append-only lists that begin where others left off.
 
-use windlass_kernel::{BoxId, BoxRange, NewItem, Tenant};
+use windlass_kernel::{BoxId, BoxRange, NewItem, RunId, Tenant};
+use windlass_ports::{ContextSize, NewPack, Packed};
 
-use crate::rows::{BoxRow, Outcome, Reads, Rows, is_missing};
+use crate::rows::{AnswerRow, BoxRow, Outcome, Reads, Rows, Segment, is_missing};
 
 /// So many boxes are read one after the other at the most; a longer chain is copied into the box that would exceed it.
 const CHAIN_MAX: u32 = 64;
-
-/// One stretch of a range: the items of a box below a position, inherited ones included.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Segment {
-    pub id: BoxId,
-    pub from: i64,
-    pub below: i64,
-}
 
 /// The stretches a range stands for, in reading order. `None` if there is no such box, or it is another tenant's.
 pub(crate) fn chain<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, range: BoxRange) -> Outcome<Option<Vec<Segment>>> {
@@ -89,28 +82,38 @@ pub(super) fn fill<R: Rows + ?Sized>(rows: &mut R, tenant: &Tenant, id: BoxId, l
     Ok(())
 }
 
-/// Makes a box out of others and of new items. `None`, and nothing stored, if the tenant lacks one of the others. A box of
-/// this id that stands already is the answer to the same request made before.
-pub(crate) fn pack<R: Rows + ?Sized>(
-    rows: &mut R,
-    tenant: &Tenant,
-    id: BoxId,
-    from: &[BoxRange],
-    items: &[NewItem],
-) -> Outcome<Option<BoxRange>> {
+/// Makes a box out of others and of new items. A box of this id that stands already is the answer to the same request made before. How
+/// much the box would hold is known before anything is written, or any id of an item read.
+pub(crate) fn pack<R: Rows + ?Sized>(rows: &mut R, new: &NewPack) -> Outcome<Packed> {
+    let (tenant, id) = (&new.tenant, new.id);
+    let kept = new.key.as_ref().map_or(Ok(None), |request| rows.answer(tenant, &request.key))?;
+    if let (Some(kept), Some(request)) = (&kept, &new.key)
+        && kept.asked != request.asked
+    {
+        return Ok(Packed::KeyReused);
+    }
     if let Some(found) = rows.find_box(id)? {
         let length = rows.box_length(id)?;
-        return Ok((found.tenant == *tenant).then_some(BoxRange { id, length }));
+        return Ok(if found.tenant == *tenant { Packed::Done(BoxRange { id, length }) } else { Packed::UnknownBox });
     }
-    let (mut sources, mut shared) = (Vec::new(), Vec::new());
-    for range in from {
+    let (mut sources, mut segments) = (Vec::new(), Vec::new());
+    for range in &new.from {
         let Some(source) = known_range(rows, tenant, *range)? else {
-            return Ok(None);
+            return Ok(Packed::UnknownBox);
         };
         sources.push(source);
-        for segment in chain(rows, tenant, *range)?.unwrap_or_default() {
-            shared.extend(rows.box_item_ids(segment.id, segment.below as u32)?);
-        }
+        segments.extend(chain(rows, tenant, *range)?.unwrap_or_default());
+    }
+    let bytes = new.items.iter().map(|item| item.content.len() as u64).sum();
+    let own = ContextSize { items: new.items.len() as u64, bytes };
+    // Items are counted without a look at them, so that a box of too many is refused before their bytes are added up.
+    let counted = own.plus(ContextSize { items: count(&segments), bytes: 0 });
+    if !counted.is_within(new.limit) || !own.plus(size(rows, &segments)?).is_within(new.limit) {
+        return Ok(Packed::TooLarge);
+    }
+    let mut shared = Vec::new();
+    for segment in segments {
+        shared.extend(rows.box_item_ids(segment.id, segment.below as u32)?);
     }
     // What stands before a source is shared with it: its own context, and what that one was made from.
     sources.iter().try_for_each(|source| share(rows, source))?;
@@ -119,6 +122,26 @@ pub(crate) fn pack<R: Rows + ?Sized>(
     for (position, item) in shared.into_iter().enumerate() {
         rows.insert_box_row(id, position as i64, item)?;
     }
-    fill(rows, tenant, id, length, items)?;
-    Ok(Some(BoxRange { id, length: length + items.len() as u32 }))
+    fill(rows, tenant, id, length, &new.items)?;
+    if let Some(request) = new.key.as_ref().filter(|_| kept.is_none()) {
+        // There is no run: the box's own id stands in its place.
+        let run = RunId(id.0);
+        let (tenant, key, asked) = (tenant.clone(), request.key.clone(), request.asked);
+        rows.insert_answer(&AnswerRow { tenant, key, asked, run, message: None, lost: Vec::new() })?;
+    }
+    Ok(Packed::Done(BoxRange { id, length: length + new.items.len() as u32 }))
+}
+
+/// How much a range stands for: nothing, if the tenant has no such box.
+pub(crate) fn range_size<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, range: BoxRange) -> Outcome<ContextSize> {
+    size(rows, &chain(rows, tenant, range)?.unwrap_or_default())
+}
+
+fn size<R: Reads + ?Sized>(rows: &R, segments: &[Segment]) -> Outcome<ContextSize> {
+    let bytes = if segments.is_empty() { 0 } else { rows.content_bytes(segments)? };
+    Ok(ContextSize { items: count(segments), bytes })
+}
+
+fn count(segments: &[Segment]) -> u64 {
+    segments.iter().map(|segment| u64::try_from(segment.below - segment.from).unwrap_or(0)).sum()
 }

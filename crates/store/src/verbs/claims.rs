@@ -13,6 +13,13 @@ use crate::{
 
 /// Gives waiting calls to a worker. A key that still holds calls gives those again.
 pub(crate) fn claim_calls<R: Rows + ?Sized>(rows: &mut R, claim: &CallClaim) -> Outcome<Vec<ClaimedCall>> {
+    let kept = claim.request.as_ref().map_or(Ok(None), |request| rows.answer(&claim.tenant, &request.key))?;
+    if let (Some(kept), Some(request)) = (&kept, &claim.request)
+        && kept.asked != request.asked
+    {
+        // The engine looks for this before it asks, so that the other request came at the same time.
+        return Err(StoreError::Fenced);
+    }
     let held = held_under_key(rows, claim)?;
     if !held.is_empty() {
         return held.iter().map(|call| claimed(rows, call)).collect();
@@ -27,6 +34,11 @@ pub(crate) fn claim_calls<R: Rows + ?Sized>(rows: &mut R, claim: &CallClaim) -> 
         rows.update_call(call)?;
     }
     rearm_heads(rows, &taken, claim.now)?;
+    // A claim that was given nothing has done nothing, and can be made again in other words.
+    if let (None, Some(request), Some(first)) = (&kept, &claim.request, taken.first()) {
+        let (tenant, key, asked) = (claim.tenant.clone(), request.key.clone(), request.asked);
+        rows.insert_answer(&AnswerRow { tenant, key, asked, run: first.run, message: None, lost: Vec::new() })?;
+    }
     taken.iter().map(|call| claimed(rows, call)).collect()
 }
 

@@ -16,7 +16,7 @@ mod report;
 
 pub(crate) use abandon::abandon;
 pub(crate) use announce::{announce, check_pieces, check_same, said};
-pub(crate) use boxes::{Segment, chain, pack};
+pub(crate) use boxes::{chain, pack, range_size};
 pub(crate) use claims::{claim_calls, release_calls, renew_calls};
 pub(crate) use commit::{commit, withdraw};
 pub(crate) use conversations::{conversation, conversation_parts, converse};

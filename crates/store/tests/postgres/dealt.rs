@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use windlass_kernel::{BoxId, BoxRange, CallNumber, ConversationId, ItemId, NewItem, Run, Said, Tenant, Timestamp};
+use windlass_kernel::{BoxId, BoxRange, CallNumber, ConversationId, ItemId, Run, Said, Tenant, Timestamp};
 use windlass_ports::{
-    Abandoned, AgentSummary, Announcement, BoxView, CallClaim, CallView, ClaimedCall, Commit, Committed, ConversationChange,
+    Abandoned, AgentSummary, Announcement, BoxView, CallClaim, CallView, ClaimedCall, Commit, Committed, ContextSize, ConversationChange,
     ConversationView, Conversed, Edge, GivenUp, Guard, HeadView, InboxView, Item, JournalEntry, KeptAnswer, LostRequest, MessageId,
-    NewReport, NewRun, NodeId, OpenRequest, OutboxRow, Page, Part, Passage, ReaderRecord, RequestHash, RunPage, RunScan, RunView, Views,
-    Withdrawn,
+    NewPack, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, Packed, Page, Part, Passage, ReaderRecord, RequestHash, RunPage, RunScan,
+    RunView, Views, Withdrawn,
 };
 
 use super::*;
@@ -53,7 +53,7 @@ deal! { Store {
     claim_calls(claim: CallClaim) -> Vec<ClaimedCall>;
     renew_calls(claim: CallClaim, calls: Vec<(RunId, CallNumber)>) -> Vec<(RunId, CallNumber)>;
     release_calls(claim: CallClaim, calls: Vec<(RunId, CallNumber)>) -> Vec<(RunId, CallNumber)>;
-    pack(tenant: Tenant, id: BoxId, from: Vec<BoxRange>, items: Vec<NewItem>) -> Option<BoxRange>;
+    pack(pack: NewPack) -> Packed;
     quarantine(agent: AgentKey, run: RunId, reason: String) -> ();
     abandon(agent: AgentKey, given_up: GivenUp) -> Abandoned;
     erase(tenant: Tenant, run: RunId) -> ();
@@ -110,6 +110,7 @@ deal! { Views {
     open_box(tenant: &Tenant, id: BoxId) -> Option<BoxView>;
     box_items(tenant: &Tenant, id: BoxId, from: u32, limit: usize) -> Vec<Item>;
     range_items(tenant: &Tenant, range: BoxRange) -> Vec<Item>;
+    range_size(tenant: &Tenant, range: BoxRange) -> ContextSize;
     inbox(agent: &AgentKey, page: Page) -> Vec<InboxView>;
     edges(agent: &AgentKey, page: Page) -> Vec<Edge>;
     scan_runs(tenant: &Tenant, scan: &RunScan) -> RunPage;

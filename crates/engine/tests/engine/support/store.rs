@@ -6,11 +6,11 @@ use std::sync::{
 };
 
 use async_trait::async_trait;
-use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, Event, NewItem, RunId, Tenant, Timestamp};
+use windlass_kernel::{AgentKey, CallNumber, ConversationId, Event, RunId, Tenant, Timestamp};
 use windlass_ports::{
     Abandoned, Announcement, CallClaim, ClaimedCall, Commit, CommitKind, Committed, ConversationChange, Conversed, Enqueued, GivenUp,
-    Guard, Loaded, LostRequest, MessageId, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, ReaderRecord, Store, StoreError, Taken,
-    Withdrawn,
+    Guard, Loaded, LostRequest, MessageId, NewPack, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, Packed, ReaderRecord, Store,
+    StoreError, Taken, Withdrawn,
 };
 use windlass_store::conformance::Full;
 
@@ -232,10 +232,10 @@ impl Store for Faulty {
         self.inner.release_calls(claim, calls).await
     }
 
-    async fn pack(&self, tenant: Tenant, id: BoxId, from: Vec<BoxRange>, items: Vec<NewItem>) -> Result<Option<BoxRange>, StoreError> {
+    async fn pack(&self, pack: NewPack) -> Result<Packed, StoreError> {
         self.up()?;
         self.wrote("pack");
-        self.inner.pack(tenant, id, from, items).await
+        self.inner.pack(pack).await
     }
 
     async fn quarantine(&self, agent: AgentKey, run: RunId, reason: String) -> Result<(), StoreError> {
