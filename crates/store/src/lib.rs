@@ -27,7 +27,7 @@ pub use doorbells::{Nats, NatsError, Notify, NotifyError};
 pub use memory::MemoryStore;
 pub use parted::PartedStore;
 pub use postgres::{DatabaseClock, PostgresOpenError, PostgresStore, PostgresViews, postgres_address};
-pub use sqlite::{OpenError, SqliteStore, SqliteViews};
+pub use sqlite::{OpenError, SqliteStore, SqliteViews, create_private_folder};
 
 /// How a store is set up.
 #[derive(Clone, Copy, Debug, Default)]

@@ -1,7 +1,7 @@
 //! What only the store on disk can show: files, locks, versions, and rules that the database itself keeps.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking, like tests")]
 
-use std::{fs, path::Path, sync::Arc};
+use std::{fs, os::unix::fs::PermissionsExt, path::Path, sync::Arc};
 
 use rusqlite::Connection;
 use windlass_kernel::{HeadStatus, Input, ItemKind, Opening, TaskStatus};
@@ -360,4 +360,33 @@ async fn the_questions_of_the_sweep_are_answered_by_their_indexes() {
         let plan: Vec<String> = statement.query_map(params, |row| row.get(3)).unwrap().map(Result::unwrap).collect();
         assert!(plan.len() == 1 && plan[0].contains(index), "{question}: {plan:?}");
     }
+}
+
+/// The modes of the files in a folder, by name.
+fn modes(folder: &Path) -> Vec<(String, u32)> {
+    let entries = fs::read_dir(folder).unwrap().map(Result::unwrap);
+    let mut modes: Vec<(String, u32)> =
+        entries.map(|entry| (entry.file_name().into_string().unwrap(), entry.metadata().unwrap().permissions().mode() & 0o777)).collect();
+    modes.sort();
+    modes
+}
+
+#[test]
+fn tm_06_only_its_owner_can_read_a_database() {
+    let top = tempfile::tempdir().unwrap();
+    let folder = top.path().join("made/data");
+    let path = folder.join("windlass.db");
+    let private = |store: &SqliteStore| {
+        let names = ["windlass.db", "windlass.db-shm", "windlass.db-wal", "windlass.db.lock"];
+        assert_eq!(modes(&folder), names.map(|name| (name.to_owned(), 0o600)), "{}", store.node().0);
+    };
+    let store = open(&path);
+    private(&store);
+    assert_eq!(modes(top.path()), [("made".to_owned(), 0o700)]);
+    drop(store);
+    // As an earlier version left it.
+    for file in ["windlass.db", "windlass.db.lock"] {
+        fs::set_permissions(folder.join(file), fs::Permissions::from_mode(0o644)).unwrap();
+    }
+    private(&open(&path));
 }

@@ -10,6 +10,7 @@ mod agents;
 mod doorbell;
 mod environment;
 mod error;
+mod literal;
 mod log;
 mod mcp;
 mod node;
@@ -23,6 +24,7 @@ mod tests;
 
 use std::{
     collections::BTreeMap,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -72,6 +74,8 @@ pub struct Config {
     pub responses: Responses,
     /// How log lines look.
     pub log: Log,
+    /// Settings whose secrets are written out in a file that every user of the machine can read.
+    pub exposed_secrets: Vec<String>,
 }
 
 impl Config {
@@ -84,7 +88,11 @@ impl Config {
         let origin = Origin::File { file: path.display().to_string().into(), line: None };
         let text = std::fs::read_to_string(path)
             .map_err(|error| ConfigError::new(&origin, format!("the configuration cannot be read: {error}")))?;
-        Config::read(Node::parse(&text, &origin)?, env)
+        let mut config = Config::read(Node::parse(&text, &origin)?, env)?;
+        if !is_readable_by_all(path) {
+            config.exposed_secrets.clear();
+        }
+        Ok(config)
     }
 
     fn read(mut root: Node, env: impl Iterator<Item = (String, String)>) -> Result<Config, ConfigError> {
@@ -92,8 +100,14 @@ impl Config {
         // Settings first: a value that a variable replaces needs no other variable filled in.
         environment.overlay(&mut root)?;
         environment.fill(&mut root, "")?;
-        sections::read(root)
+        let exposed_secrets = literal::literal_secrets(&root);
+        Ok(Config { exposed_secrets, ..sections::read(root)? })
     }
+}
+
+/// Whether users who are neither the owner nor in the group of the file can read it.
+fn is_readable_by_all(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|about| about.permissions().mode() & 0o004 != 0)
 }
 
 /// `responses`: how the Responses door behaves.

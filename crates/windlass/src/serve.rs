@@ -49,6 +49,7 @@ pub(crate) async fn serve(
 ) -> anyhow::Result<()> {
     // Without a process-wide choice, TLS would not know which of its implementations to use.
     let _ = rustls::crypto::ring::default_provider().install_default();
+    warn_of_exposed_secrets(&config);
     let crash = crash_points(&config)?;
     let models = Arc::new(registry(&config)?);
     let place = config.store.place(data);
@@ -85,18 +86,14 @@ pub(crate) async fn serve(
         life: None,
     });
     let state = DoorState::new(engine.clone(), tokens, door_limits(&config), Arc::new(seal)).with_responses(responses(&config));
-    let state = state.with_metrics(metrics).with_peers(config.server.peers.clone());
     let hosts = Hosts::new(address, config.server.peers.behind_proxy, config.server.hosts.clone());
-    let state = state.with_hosts(hosts);
+    let state = state.with_metrics(metrics).with_peers(config.server.peers.clone()).with_hosts(hosts);
     let tokens_in_use = state.tokens();
     let router = windlass_doors::router(state);
     // A process that reads that the server serves may end it in the same moment.
     let tls = certificate.as_ref().map(Certificate::acceptor);
     let signals = Signals::listen(hangup, Replaceable { tokens: tokens_in_use, certificate })?;
-    // Only the command line needs it: a folder that cannot be written is no reason not to serve.
-    if let Err(error) = cli::write_server_file(data, config.server.url(address)) {
-        tracing::warn!(%error, folder = %data.display(), "server.json cannot be written; `windlass ls` needs --server");
-    }
+    write_server_file(data, config.server.url(address));
     let stopped = Arc::new(tokio::sync::Notify::new());
     let is_stopped = stopped.clone();
     let server = connections::serve(listener, router, connection_limits(&config), tls, async move { is_stopped.notified().await });
@@ -120,6 +117,22 @@ pub(crate) async fn serve(
     }
     tracing::info!("stopped");
     Ok(())
+}
+
+/// Only the command line needs the file: a folder that cannot be written is no reason not to serve.
+fn write_server_file(data: &Path, url: String) {
+    if let Err(error) = cli::write_server_file(data, url) {
+        tracing::warn!(%error, folder = %data.display(), "server.json cannot be written; `windlass ls` needs --server");
+    }
+}
+
+fn warn_of_exposed_secrets(config: &Config) {
+    for setting in &config.exposed_secrets {
+        tracing::warn!(
+            setting,
+            "every user of this machine can read a secret in the configuration; run chmod 600 on the file, or write ${{NAME}} and set the variable"
+        );
+    }
 }
 
 fn door_limits(config: &Config) -> DoorLimits {
@@ -226,7 +239,7 @@ fn seal(config: &Config, data: &Path) -> anyhow::Result<Seal> {
         Ok(keys) => Seal::from_hex(&keys).context("WINDLASS_SEAL_KEY cannot be used"),
         Err(_) => {
             // With the store elsewhere, nobody else makes the folder.
-            std::fs::create_dir_all(data).with_context(|| format!("the data folder {} cannot be made", data.display()))?;
+            windlass_store::create_private_folder(data).with_context(|| format!("the data folder {} cannot be made", data.display()))?;
             if let Place::Postgres(_) = config.store.place(data) {
                 tracing::warn!(
                     "WINDLASS_SEAL_KEY is not set: another server on this database is refused at its start unless it has this one's seal.key"

@@ -46,7 +46,7 @@ fn read(mut file: File, path: &Path) -> anyhow::Result<String> {
 }
 
 fn make(data: &Path, path: &Path) -> anyhow::Result<String> {
-    fs::create_dir_all(data).with_context(|| format!("the data folder {} cannot be made", data.display()))?;
+    windlass_store::create_private_folder(data).with_context(|| format!("the data folder {} cannot be made", data.display()))?;
     let mut bytes = [0u8; 32];
     getrandom::fill(&mut bytes).context("no random bytes for a token")?;
     let token: String = std::iter::once("wl_".to_owned()).chain(bytes.iter().map(|byte| format!("{byte:02x}"))).collect();

@@ -43,7 +43,7 @@ use writer::{Seat, Writer};
 
 use signs::SignsOfLife;
 
-pub use open::OpenError;
+pub use open::{OpenError, create_private_folder};
 pub use views::SqliteViews;
 
 /// Connections beside the writer.

@@ -1,7 +1,8 @@
 //! How a database is opened: locked, looked at, migrated, and refused if anything is not as it must be.
 
 use std::{
-    fs::File,
+    fs::{File, Permissions},
+    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -94,7 +95,7 @@ pub(super) struct Opened {
 
 pub(super) fn open(path: &Path, readers: usize, keys: Option<&dyn SealKeys>) -> Result<Opened, OpenError> {
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-        std::fs::create_dir_all(folder).map_err(|error| OpenError::File { path: folder.to_owned(), error })?;
+        create_private_folder(folder).map_err(|error| OpenError::File { path: folder.to_owned(), error })?;
     }
     let lock = lock(path)?;
     let known = MIGRATIONS.len() as u32;
@@ -102,6 +103,7 @@ pub(super) fn open(path: &Path, readers: usize, keys: Option<&dyn SealKeys>) -> 
     if found > known {
         return Err(OpenError::Newer { found, known });
     }
+    make_private(path)?;
     let mut writer = Connection::open_with_flags(
         path,
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
@@ -123,12 +125,41 @@ pub(super) fn open(path: &Path, readers: usize, keys: Option<&dyn SealKeys>) -> 
 fn lock(path: &Path) -> Result<File, OpenError> {
     let lock = beside(path, ".lock");
     let failed = |error: std::io::Error| OpenError::File { path: lock.clone(), error };
-    let file = File::options().create(true).truncate(false).write(true).open(&lock).map_err(failed)?;
+    let file = File::options().create(true).truncate(false).write(true).mode(0o600).open(&lock).map_err(failed)?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(file),
         Err(rustix::io::Errno::WOULDBLOCK) => Err(OpenError::InUse { lock }),
         Err(error) => Err(failed(error.into())),
     }
+}
+
+/// Makes the database and the files beside it readable for their owner alone. SQLite gives its log the mode of the database. Files of
+/// another user are left as they are: only their owner may change them.
+fn make_private(path: &Path) -> Result<(), OpenError> {
+    let failed = |error| OpenError::File { path: path.to_owned(), error };
+    File::options().create(true).truncate(false).write(true).mode(0o600).open(path).map_err(failed)?;
+    for suffix in ["", "-wal", "-shm", ".lock"] {
+        let file = beside(path, suffix);
+        let Ok(about) = std::fs::metadata(&file) else { continue };
+        let mode = about.mode() & 0o777;
+        if mode & 0o077 == 0 {
+            continue;
+        }
+        match std::fs::set_permissions(&file, Permissions::from_mode(mode & 0o700)) {
+            Ok(()) => {
+                tracing::info!(file = %file.display(), mode = format!("{mode:04o}"), "other users could read the file; they no longer can")
+            }
+            Err(error) => {
+                tracing::warn!(%error, file = %file.display(), mode = format!("{mode:04o}"), "other users can read the file; run chmod 600 on it")
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Makes a folder, and those above it that are missing, for their owner alone. Folders that are there stay as they are.
+pub fn create_private_folder(folder: &Path) -> std::io::Result<()> {
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
 }
 
 fn beside(path: &Path, suffix: &str) -> PathBuf {

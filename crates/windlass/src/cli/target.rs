@@ -98,7 +98,7 @@ fn url_in(folder: &Path) -> Option<(String, PathBuf)> {
 /// Writes down where the server of a data folder is reached.
 pub(crate) fn write(data: &Path, url: String) -> io::Result<()> {
     let file = ServerFile { url, pid: std::process::id(), version: env!("CARGO_PKG_VERSION").to_owned() };
-    fs::create_dir_all(data)?;
+    windlass_store::create_private_folder(data)?;
     let text = serde_json::to_string(&file).map_err(io::Error::other)?;
     // Renamed into place, so that a reader never finds half of it.
     let fresh = data.join(format!("{SERVER_FILE}.{}", file.pid));
@@ -131,7 +131,7 @@ mod tests {
         assert_eq!(nothing, (DEFAULT_URL.into(), "the default address".into(), None));
 
         let data = top.path().join(".windlass");
-        write(&data, "0.0.0.0:7611".parse().expect("an address")).expect("it is written");
+        write(&data, "http://127.0.0.1:7611".to_owned()).expect("it is written");
         fs::write(data.join("token"), "wl_1\n").expect("a token");
         let file = data.join("server.json").display().to_string();
         assert_eq!(find(&below, None, None, None, None), ("http://127.0.0.1:7611".into(), file, Some("wl_1".into())));
@@ -147,7 +147,7 @@ mod tests {
     fn the_token_of_a_folder_goes_to_no_other_server() {
         let top = tempfile::tempdir().expect("a folder");
         let data = top.path().join(".windlass");
-        write(&data, "127.0.0.1:7611".parse().expect("an address")).expect("it is written");
+        write(&data, "http://127.0.0.1:7611".to_owned()).expect("it is written");
         fs::write(data.join("token"), "wl_1\n").expect("a token");
         assert_eq!(find(top.path(), None, None, Some("http://elsewhere:7611"), None).2, None);
         assert_eq!(find(top.path(), None, None, Some("127.0.0.1:7611"), None).2, Some("wl_1".into()));

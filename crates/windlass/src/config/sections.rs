@@ -153,7 +153,23 @@ pub(super) fn read(root: Node) -> Result<Config, ConfigError> {
     let agents_open = top.read_or("agents_open", agents.is_empty(), Field::flag)?;
     let responses = section_or_default(&mut top, "responses", &RESPONSES, read_responses)?;
     let log = section_or_default(&mut top, "log", &log::LOG, log::read_log)?;
-    Ok(Config { server, store, doorbell, auth, models, tools, mcp, default_approval, agents, agents_open, limits, egress, responses, log })
+    Ok(Config {
+        server,
+        store,
+        doorbell,
+        auth,
+        models,
+        tools,
+        mcp,
+        default_approval,
+        agents,
+        agents_open,
+        limits,
+        egress,
+        responses,
+        log,
+        exposed_secrets: Vec::new(),
+    })
 }
 
 fn section_or_default<T: Default>(

@@ -1,6 +1,6 @@
 //! What a configuration may say, and what is said about one that cannot be used.
 
-use std::time::Duration;
+use std::{os::unix::fs::PermissionsExt, time::Duration};
 
 use serde_json::json;
 use windlass_doors::PeerRules;
@@ -457,4 +457,35 @@ fn secrets_are_never_printed() {
         let found = read(text, &secrets).unwrap_err();
         assert!(!format!("{found} {found:?}").contains("t0ken-value-of-22-chars"), "{found}");
     }
+}
+
+#[test]
+fn tm_06_secrets_in_a_file_that_all_users_can_read_are_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("windlass.yaml");
+    let text = r#"
+store: { url: "postgres://windlass:hunter2@db/windlass" }
+auth: { tokens: [ { token: "sha256:2BB80D537B1DA3E38BD30361AA855686BDE0EACD7162FEF6A25FE97BF527A25B", scopes: ["*"] },
+                  { token: s3cret-of-22-characters, scopes: ["*"] }, { token: "${TOKEN}", scopes: ["*"] } ] }
+models: [ { name: m, provider: openai-chat, base_url: "http://127.0.0.1/v1", api_key: sk-1 } ]
+tools: { mcp: [ { label: t, url: "http://127.0.0.1/mcp", authorization: a, headers: { x-key: k, x-other: "${TOKEN}" } } ] }
+"#;
+    std::fs::write(&path, text).unwrap();
+    let exposed = |mode| {
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        let variables = [("TOKEN".to_owned(), "another-of-22-characters".to_owned())];
+        Config::load(Some(&path), variables.into_iter()).unwrap().exposed_secrets
+    };
+    let all = ["store.url", "auth.tokens[1].token", "models[0].api_key", "tools.mcp[0].authorization", "tools.mcp[0].headers.x-key"];
+    assert_eq!(exposed(0o644), all);
+    assert!(exposed(0o600).is_empty() && exposed(0o640).is_empty());
+}
+
+#[test]
+fn clients_on_this_machine_are_told_a_url_that_they_can_use() {
+    let url =
+        |more: &str, listen: &str| good(&format!("server: {{ hosts: [a.example], {more} }}"), &[]).server.url(listen.parse().unwrap());
+    assert_eq!(url("behind_proxy: true", "0.0.0.0:7611"), "http://127.0.0.1:7611");
+    assert_eq!(url("behind_proxy: true", "[::]:7611"), "http://[::1]:7611");
+    assert_eq!(url("tls: { cert: c, key: k }", "10.0.0.1:7611"), "https://a.example:7611");
 }

@@ -18,7 +18,7 @@ fn unknown_keys_name_the_nearest_valid_one() {
         (
             "server:\n  colour: red",
             "windlass.yaml:2: unknown key \"colour\" in server; valid keys: listen, behind_proxy, proxies, hosts, connections, \
-             connections_per_peer, drain_s, head, body",
+             connections_per_peer, drain_s, head, body, tls",
         ),
         (
             "models:\n  - name: a\n    providr: scripted",
@@ -122,7 +122,7 @@ fn addresses_are_checked() {
         (
             "server:\n  listen: 0.0.0.0:80",
             "windlass.yaml:2: server.listen: 0.0.0.0:80 can be reached from other machines without TLS; listen on 127.0.0.1:80, \
-             or put a proxy with TLS in front and set server.behind_proxy: true",
+             set server.tls, or put a proxy with TLS in front and set server.behind_proxy: true",
         ),
         (
             "store: { url: a.db }",
