@@ -176,13 +176,13 @@ impl Stage {
         self.run += 1;
     }
 
-    /// Starts a server with a configuration, in a data folder of its own.
+    /// Starts a server with a configuration, in a data folder of its own, with what the blocks before exported: a database remembers the seal key.
     async fn check_config(&mut self, block: &Block) {
         let file = self.files.path().join(format!("config_{}.yaml", block.line));
         std::fs::write(&file, &block.text).expect("a configuration");
         let data = TempDir::new().expect("a data folder");
-        let mut command = self.command(&binary().to_string_lossy());
-        command.args(["serve", "--listen", "127.0.0.1:0", "--config"]).arg(&file).arg("--data").arg(data.path());
+        let (binary, config, folder) = (binary(), file.display(), data.path().display());
+        let mut command = self.shell(&format!("exec {} serve --listen 127.0.0.1:0 --config {config} --data {folder}", binary.display()));
         for name in variables(&block.text) {
             if name != "DATABASE_URL" {
                 command.env(name, format!("{ANY_VALUE}-{name}"));
