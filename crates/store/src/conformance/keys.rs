@@ -135,7 +135,7 @@ pub async fn check_keys(store: &Arc<dyn Full>, kit: &Kit, run: RunId) {
 }
 
 /// A key is equal to itself and to no other, and not to its own hash.
-pub async fn tm_05_a_key_is_found_by_itself_alone(store: Arc<dyn Full>) {
+pub async fn a_key_is_found_by_itself_alone(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     let run = use_keys(&store, &kit).await;
     check_keys(&store, &kit, run).await;
