@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
-use windlass_kernel::{Event, Manifest, Run};
+use windlass_kernel::{Event, Manifest, Run, Tenant};
 
 use crate::{request::PinnedManifest, store::StoreError};
 
@@ -66,6 +66,17 @@ pub fn content_hash(content: &[u8]) -> [u8; 16] {
     half
 }
 
+/// An idempotency key as stores keep it: the hexadecimal SHA-256 of the tenant and the key. Only equality matters, and a key may be
+/// content of its request, which must not outlive the run.
+pub fn key_hash(tenant: &Tenant, key: &str) -> String {
+    let mut hasher = Sha256::new();
+    // The length keeps a tenant and a key from being taken for another tenant and another key.
+    hasher.update((tenant.as_str().len() as u64).to_be_bytes());
+    hasher.update(tenant.as_str().as_bytes());
+    hasher.update(key.as_bytes());
+    hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 fn check_version(what: &str, version: u16) -> Result<(), StoreError> {
     if version > VERSION {
         return Err(StoreError::Corrupt(format!("{what} was written by a newer version ({version}); this one reads up to {VERSION}")));
@@ -127,6 +138,15 @@ mod tests {
         let run = windlass_kernel::fold(&read).unwrap();
         assert_eq!((&run.model, run.caller, run.usage.cache_written), (&model, caller, 3));
         assert_eq!(decode_run(VERSION, &encode_run(&run)).unwrap(), run);
+    }
+
+    #[test]
+    fn tm_05_a_key_is_kept_as_a_hash_with_its_tenant() {
+        let hash = |tenant: &str, key| key_hash(&tenant.into(), key);
+        assert_eq!(hash("acme", "order 7"), hash("acme", "order 7"));
+        let all = [hash("acme", "order 7"), hash("acme", "order 8"), hash("acm", "eorder 7"), hash("other", "order 7")];
+        assert_eq!(all.iter().collect::<std::collections::BTreeSet<_>>().len(), all.len());
+        assert!(all.iter().all(|hash| hash.len() == 64 && hash.bytes().all(|byte| byte.is_ascii_hexdigit())));
     }
 
     #[test]

@@ -124,11 +124,11 @@ fn is_run_of<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, run: RunId) -> Outcom
 }
 
 pub(crate) fn run_by_key<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, key: &str) -> Outcome<Option<RunId>> {
-    Ok(rows.run_by_dedupe(tenant, key)?.map(|brief| brief.run))
+    Ok(rows.run_by_dedupe(tenant, &codec::key_hash(tenant, key))?.map(|brief| brief.run))
 }
 
 pub(crate) fn answered<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, key: &str) -> Outcome<Option<KeptAnswer>> {
-    let kept = rows.answer(tenant, key)?;
+    let kept = rows.answer(tenant, &codec::key_hash(tenant, key))?;
     Ok(kept.map(|row| KeptAnswer { asked: row.asked, message: row.message, lost: row.lost }))
 }
 

@@ -88,7 +88,7 @@ pub struct RunRow {
     pub brief: RunBrief,
     /// `turn` or `ui_action`.
     pub kind: MessageKind,
-    /// A key under which it is found again.
+    /// The hash of a key under which it is found again.
     pub dedupe: Option<String>,
     /// What it may do.
     pub manifest: [u8; 32],
@@ -299,7 +299,7 @@ pub trait Reads: ConversationReads + AnswerReads + ListReads + RequestReads {
     fn run(&self, run: RunId) -> Outcome<Option<RunRow>>;
     /// A run without its state.
     fn run_brief(&self, run: RunId) -> Outcome<Option<RunBrief>>;
-    /// The run that used a dedupe key.
+    /// The run that used a key, by the hash of the key.
     fn run_by_dedupe(&self, tenant: &Tenant, key: &str) -> Outcome<Option<RunBrief>>;
     /// The run that took over another's calls.
     fn run_taking(&self, tenant: &Tenant, run: RunId) -> Outcome<Option<RunBrief>>;
@@ -340,7 +340,7 @@ pub trait Reads: ConversationReads + AnswerReads + ListReads + RequestReads {
     fn claims(&self, run: RunId) -> Outcome<Vec<(CallNumber, Timestamp)>>;
     /// Claimable calls of a tool, oldest first: waiting, not past their deadline, of a head's active run, not quarantined.
     fn waiting_calls(&self, tenant: &Tenant, tool: &ToolName, now: Timestamp, limit: usize) -> Outcome<Vec<CallRow>>;
-    /// The calls held under a claim's key.
+    /// The calls held under a claim's key, by the hash of the key.
     fn calls_by_key(&self, tenant: &Tenant, key: &str) -> Outcome<Vec<CallRow>>;
 
     /// One item of a tenant.

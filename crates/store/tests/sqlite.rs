@@ -14,6 +14,7 @@ use windlass_store::{
     conformance::{
         Full,
         fixtures::{Kit, LOOKUP, START, agent, calls, says, words},
+        keys::{KEYS, check_keys, use_keys},
         lists::{check_names_of_earlier_runs, runs_without_names},
     },
 };
@@ -69,6 +70,29 @@ async fn runs_of_a_version_without_names_are_listed() {
     check_names_of_earlier_runs(&store, runs).await;
 }
 
+/// The keys stand in clear, as version 7 left them.
+#[tokio::test]
+async fn tm_05_keys_of_an_earlier_version_become_hashes() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("windlass.db");
+    let store: Arc<dyn Full> = Arc::new(open(&path));
+    let run = use_keys(&store, &Kit::new(&store)).await;
+    drop(store);
+    let texts = || KEYS.map(|key| !files_with(folder.path(), key).is_empty());
+    assert_eq!(texts(), [false; 3], "no key was stored in clear");
+    let earlier = Connection::open(&path).unwrap();
+    earlier.execute("UPDATE runs SET dedupe = ?1", [KEYS[0]]).unwrap();
+    earlier.execute("UPDATE answers SET key = ?1", [KEYS[1]]).unwrap();
+    earlier.execute("UPDATE calls SET claim_key = ?1 WHERE claim_key IS NOT NULL", [KEYS[2]]).unwrap();
+    earlier.execute("DELETE FROM schema_version WHERE version >= 8", []).unwrap();
+    drop(earlier);
+    assert_eq!(texts(), [true; 3]);
+    let store: Arc<dyn Full> = Arc::new(open(&path));
+    check_keys(&store, &Kit::new(&store), run).await;
+    drop(store);
+    assert_eq!(texts(), [false; 3], "the migration overwrites what it replaces");
+}
+
 /// Keys of one letter: a canary is the letter of the key that sealed it.
 struct Letters(&'static str);
 
@@ -117,7 +141,7 @@ fn a_newer_schema_is_refused_and_nothing_is_touched() {
     };
     let (bytes, beside) = (fs::read(&path).unwrap(), files());
     let refused = SqliteStore::open(&path, StoreOptions::default());
-    assert!(matches!(refused, Err(OpenError::Newer { found: 77, known: 7 })));
+    assert!(matches!(refused, Err(OpenError::Newer { found: 77, known: 8 })));
     assert_eq!(fs::read(&path).unwrap(), bytes);
     assert_eq!(files(), beside);
 }
@@ -134,7 +158,7 @@ fn a_newer_schema_in_a_log_that_was_left_behind_is_refused_too() {
     fs::copy(folder.path().join("first.db-wal"), folder.path().join("copy.db-wal")).unwrap();
     let bytes = fs::read(&copy).unwrap();
     let refused = SqliteStore::open(&copy, StoreOptions::default());
-    assert!(matches!(refused, Err(OpenError::Newer { found: 77, known: 7 })));
+    assert!(matches!(refused, Err(OpenError::Newer { found: 77, known: 8 })));
     assert_eq!(fs::read(&copy).unwrap(), bytes);
 }
 

@@ -103,3 +103,45 @@ pub async fn answers_are_erased_with_their_run(store: Arc<dyn Full>) {
     store.erase(agent("a").tenant, run).await.unwrap();
     assert_eq!(kept(&store, "k").await, None);
 }
+
+/// A key of a run, of a request and of a claim. The backslash is stored escaped where a database needs that.
+pub const KEYS: [&str; 3] = ["run\\key", "request\\key", "claim\\key"];
+
+/// A run with each of [`KEYS`].
+pub async fn use_keys(store: &Arc<dyn Full>, kit: &Kit) -> RunId {
+    let mut new = kit.entering(kit.new_run(&agent("a"), START));
+    new.dedupe = Some(KEYS[0].into());
+    let run = new.run;
+    store.enqueue(new).await.unwrap();
+    kit.advance(&agent("a"), calls(&[LOOKUP, LOOKUP]), START).await;
+    let mut report = kit.new_report(&agent("a"), run, 1, START);
+    report.message.key = Some(request(KEYS[1], 1));
+    assert!(matches!(store.report(report).await.unwrap(), Taken::Recorded(_)));
+    assert_eq!(store.claim_calls(claim(kit)).await.unwrap().len(), 1);
+    run
+}
+
+fn claim(kit: &Kit) -> CallClaim {
+    CallClaim { key: Some(KEYS[2].into()), ..kit.claim(LOOKUP, "w", 1, START) }
+}
+
+/// What repeated requests with [`KEYS`] must find, however the store keeps keys.
+pub async fn check_keys(store: &Arc<dyn Full>, kit: &Kit, run: RunId) {
+    assert_eq!(store.run_by_key(&agent("a").tenant, KEYS[0]).await.unwrap(), Some(run));
+    assert_eq!(store.run_by_key(&"other".into(), KEYS[0]).await.unwrap(), None);
+    assert!(kept(store, KEYS[1]).await.is_some_and(|answer| answer.asked == [1; 16]));
+    let again = store.claim_calls(claim(kit)).await.unwrap();
+    assert_eq!(again.iter().map(|call| (call.run, call.attempt)).collect::<Vec<_>>(), [(run, 1)], "the claim is not made twice");
+}
+
+/// A key is equal to itself and to no other, and not to its own hash.
+pub async fn a_key_is_found_by_itself_alone(store: Arc<dyn Full>) {
+    let kit = Kit::new(&store);
+    let run = use_keys(&store, &kit).await;
+    check_keys(&store, &kit, run).await;
+    let tenant = agent("a").tenant;
+    let hash = windlass_ports::codec::key_hash(&tenant, KEYS[0]);
+    assert_eq!(store.run_by_key(&tenant, &hash).await.unwrap(), None);
+    let view = store.run(&tenant, run).await.unwrap().unwrap();
+    assert!(!format!("{view:?}").contains(KEYS[0]));
+}

@@ -106,6 +106,7 @@ macro_rules! conformance {
             keys::a_report_is_answered_the_same_under_its_key;
             keys::calls_are_given_back_once_under_a_key;
             keys::answers_are_erased_with_their_run;
+            keys::a_key_is_found_by_itself_alone;
             requests::a_request_is_open_with_its_run;
             requests::a_record_of_a_reader_is_written_with_the_next_commit;
             requests::an_adopted_request_is_another_servers;

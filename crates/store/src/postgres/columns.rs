@@ -51,7 +51,7 @@ fn escaped(text: &str) -> Cow<'_, str> {
     Cow::Owned(text.replace('\\', "\\\\").replace('\0', "\\0"))
 }
 
-fn unescaped(text: &str) -> Cow<'_, str> {
+pub(super) fn unescaped(text: &str) -> Cow<'_, str> {
     if !text.contains('\\') {
         return Cow::Borrowed(text);
     }

@@ -42,7 +42,7 @@ impl Wants {
     pub(super) fn of_enqueue(new: &NewRun) -> Self {
         let mut wants = Wants::of_agent(&new.agent).with_items(&new.context.items);
         let tenant = &new.agent.tenant;
-        wants.questions.extend(new.dedupe.iter().map(|key| Question::RunByDedupe(tenant.clone(), key.clone())));
+        wants.questions.extend(new.dedupe.iter().map(|key| Question::RunByDedupe(tenant.clone(), codec::key_hash(tenant, key))));
         wants.questions.push(Question::OpenRuns(tenant.clone()));
         wants.questions.extend(new.takes.map(|left| Question::RunTaking(tenant.clone(), left)));
         wants.assumed.push((Question::RunBrief(new.run), Answer::Brief(None)));
@@ -113,7 +113,7 @@ impl Wants {
     fn with_commit(self, agent: &AgentKey, commit: &Commit) -> Self {
         let mut wants = self.with_items(&commit.items);
         let requests = commit.messages.iter().filter_map(|message| message.key.as_ref());
-        wants.questions.extend(requests.map(|request| Question::Kept(agent.tenant.clone(), request.key.clone())));
+        wants.questions.extend(requests.map(|request| Question::Kept(agent.tenant.clone(), codec::key_hash(&agent.tenant, &request.key))));
         wants.assumed.extend(reports(commit.run, commit).map(|report| (report, Answer::Number(None))));
         wants.numbers += commit.messages.len();
         wants

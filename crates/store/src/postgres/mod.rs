@@ -13,6 +13,7 @@ mod erase;
 mod fetch;
 mod flush;
 mod group;
+mod hash_keys;
 mod lists;
 mod log;
 mod member;

@@ -7,6 +7,7 @@ use windlass_ports::{CanaryKey, NodeId, SealKeys};
 
 use super::{
     clock::DatabaseClock,
+    hash_keys,
     session::{Connector, OWN_TOKEN_NAME},
     tls::Endpoint,
     trouble::said,
@@ -21,6 +22,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/postgres/0005_agent_names.sql"),
     include_str!("../../migrations/postgres/0006_requests.sql"),
     include_str!("../../migrations/postgres/0007_seal_canary.sql"),
+    include_str!("../../migrations/postgres/0008_erasure.sql"),
 ];
 
 /// The oldest server that has what our statements use.
@@ -180,6 +182,9 @@ async fn migrate(client: &mut Client) -> Result<(), PostgresOpenError> {
     check_version(found)?;
     for (number, migration) in (1i64..).zip(MIGRATIONS).filter(|(number, _)| *number > found) {
         transaction.batch_execute(migration).await?;
+        if number == hash_keys::MIGRATION {
+            hash_keys::hash_keys(&transaction).await?;
+        }
         transaction.execute("INSERT INTO schema_version (version) VALUES ($1)", &[&number]).await?;
     }
     Ok(transaction.commit().await?)

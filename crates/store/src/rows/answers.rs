@@ -10,7 +10,7 @@ use super::Outcome;
 pub struct AnswerRow {
     /// Whose request it was.
     pub tenant: Tenant,
-    /// Its key.
+    /// The hash of its key.
     pub key: String,
     /// A hash of it.
     pub asked: [u8; 16],
@@ -35,7 +35,7 @@ pub fn unpack_calls(bytes: &[u8]) -> Vec<(RunId, CallNumber)> {
 
 /// What a database can be asked about requests with a key.
 pub trait AnswerReads {
-    /// What the request was told that has a key.
+    /// What the request was told whose key has this hash.
     fn answer(&self, tenant: &Tenant, key: &str) -> Outcome<Option<AnswerRow>>;
 }
 

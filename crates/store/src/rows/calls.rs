@@ -36,7 +36,7 @@ pub struct CallRow {
     pub lease_until: Option<Timestamp>,
     /// How often it was started by a server or claimed by a worker.
     pub attempt: u32,
-    /// The key of the claim that holds it.
+    /// The hash of the key of the claim that holds it.
     pub claim_key: Option<String>,
 }
 

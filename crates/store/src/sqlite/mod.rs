@@ -7,6 +7,7 @@ mod deltas;
 mod erase;
 mod folding;
 mod gathering;
+mod hash_keys;
 mod lists;
 mod open;
 mod prepared;

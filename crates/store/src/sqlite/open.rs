@@ -14,6 +14,7 @@ use windlass_ports::{CanaryKey, NodeId, SealKeys};
 use super::{
     deltas::{self, Index},
     folding::Folding,
+    hash_keys,
     signs::SignsOfLife,
 };
 
@@ -26,6 +27,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0005_agent_names.sql"),
     include_str!("../../migrations/0006_requests.sql"),
     include_str!("../../migrations/0007_seal_canary.sql"),
+    include_str!("../../migrations/0008_erasure.sql"),
 ];
 
 /// The writer's page cache. What is not in it is in the system's, so a large one would only be counted twice.
@@ -226,12 +228,23 @@ fn must_be(connection: &Connection, pragma: &'static str, wanted: &'static str) 
     if found == wanted { Ok(()) } else { Err(OpenError::Pragma { pragma, wanted, found }) }
 }
 
+/// What migrations delete and replace is overwritten, as in an erasure.
 fn migrate(connection: &mut Connection) -> Result<(), OpenError> {
+    connection.execute_batch("PRAGMA secure_delete = ON")?;
+    let migrated = migrate_in_transaction(connection);
+    connection.execute_batch("PRAGMA secure_delete = OFF")?;
+    migrated
+}
+
+fn migrate_in_transaction(connection: &mut Connection) -> Result<(), OpenError> {
     let transaction = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
     transaction.execute_batch("CREATE TABLE IF NOT EXISTS schema_version (version INTEGER PRIMARY KEY, applied_at INTEGER NOT NULL)")?;
     let found = version(&transaction)?;
     for (number, migration) in (1u32..).zip(MIGRATIONS).filter(|(number, _)| *number > found) {
         transaction.execute_batch(migration)?;
+        if number == hash_keys::MIGRATION {
+            hash_keys::hash_keys(&transaction)?;
+        }
         transaction.execute("INSERT INTO schema_version (version, applied_at) VALUES (?1, unixepoch() * 1000)", [number])?;
     }
     Ok(transaction.commit()?)

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use windlass_kernel::{AgentKey, CallNumber, Epoch, RunId, Timestamp};
-use windlass_ports::{CallClaim, CallStatus, ClaimedCall, StoreError};
+use windlass_ports::{CallClaim, CallStatus, ClaimedCall, StoreError, codec};
 
 use super::heads::rearm;
 use crate::{
@@ -30,7 +30,7 @@ pub(crate) fn claim_calls<R: Rows + ?Sized>(rows: &mut R, claim: &CallClaim) -> 
         call.worker = Some(claim.worker.clone());
         call.lease_until = Some(claim.until.min(call.deadline));
         call.attempt += 1;
-        call.claim_key = claim.key.clone();
+        call.claim_key = claim.key.as_deref().map(|key| codec::key_hash(&claim.tenant, key));
         rows.update_call(call)?;
     }
     rearm_heads(rows, &taken, claim.now)?;
@@ -58,7 +58,7 @@ pub(crate) fn release_calls<R: Rows + ?Sized>(
     calls: &[(RunId, CallNumber)],
 ) -> Outcome<Vec<(RunId, CallNumber)>> {
     if let Some(request) = &claim.request
-        && let Some(kept) = rows.answer(&claim.tenant, &request.key)?
+        && let Some(kept) = rows.answer(&claim.tenant, &codec::key_hash(&claim.tenant, &request.key))?
     {
         // Under the same key something else can only have come at the same time: whoever asks again finds it.
         return if kept.asked == request.asked { Ok(kept.lost) } else { Err(StoreError::Fenced) };
@@ -71,7 +71,7 @@ pub(crate) fn release_calls<R: Rows + ?Sized>(
     })?;
     // A request that names no call has done nothing, and can be made again as it is.
     if let (Some(request), Some((run, _))) = (&claim.request, calls.first()) {
-        let (tenant, key, asked) = (claim.tenant.clone(), request.key.clone(), request.asked);
+        let (tenant, key, asked) = (claim.tenant.clone(), codec::key_hash(&claim.tenant, &request.key), request.asked);
         rows.insert_answer(&AnswerRow { tenant, key, asked, run: *run, message: None, lost: lost.clone() })?;
     }
     Ok(lost)
@@ -103,7 +103,8 @@ fn held_under_key<R: Reads + ?Sized>(rows: &R, claim: &CallClaim) -> Outcome<Vec
     let Some(key) = &claim.key else {
         return Ok(Vec::new());
     };
-    Ok(rows.calls_by_key(&claim.tenant, key)?.into_iter().filter(|call| is_held(call, claim)).collect())
+    let key = codec::key_hash(&claim.tenant, key);
+    Ok(rows.calls_by_key(&claim.tenant, &key)?.into_iter().filter(|call| is_held(call, claim)).collect())
 }
 
 /// A hold that has run out is none, even if nobody has taken note of it yet.

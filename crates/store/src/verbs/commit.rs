@@ -126,7 +126,7 @@ pub(crate) fn withdraw<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, ag
 /// Whether a request that the commit answers was answered before. Asked before anything is written.
 fn has_answered<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, commit: &Commit) -> Outcome<bool> {
     for request in commit.messages.iter().filter_map(|message| message.key.as_ref()) {
-        if rows.answer(&agent.tenant, &request.key)?.is_some() {
+        if rows.answer(&agent.tenant, &codec::key_hash(&agent.tenant, &request.key))?.is_some() {
             return Ok(true);
         }
     }
@@ -287,7 +287,7 @@ pub(super) fn write<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, commit: &C
 
 /// What a request with a key is told: its inbox row.
 pub(super) fn told(agent: &AgentKey, run: RunId, request: &RequestKey, message: MessageId) -> AnswerRow {
-    let (key, asked) = (request.key.clone(), request.asked);
+    let (key, asked) = (codec::key_hash(&agent.tenant, &request.key), request.asked);
     AnswerRow { tenant: agent.tenant.clone(), key, asked, run, message: Some(message), lost: Vec::new() }
 }
 

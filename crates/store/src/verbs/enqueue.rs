@@ -87,7 +87,7 @@ fn unused<R: Reads + ?Sized>(rows: &R, new: &NewRun) -> Outcome<HeadRow> {
 /// The run's own id counts like a key: a request whose answer was lost is made again with the same one.
 fn recorded_already<R: Reads + ?Sized>(rows: &R, new: &NewRun) -> Outcome<Option<RunBrief>> {
     if let Some(key) = &new.dedupe
-        && let Some(first) = rows.run_by_dedupe(&new.agent.tenant, key)?
+        && let Some(first) = rows.run_by_dedupe(&new.agent.tenant, &codec::key_hash(&new.agent.tenant, key))?
     {
         return Ok(Some(first));
     }
@@ -228,7 +228,7 @@ fn run_row(new: &NewRun, message: MessageId, ordinal: u64, change: RunChange) ->
             message,
         },
         kind: new.kind,
-        dedupe: new.dedupe.clone(),
+        dedupe: new.dedupe.as_deref().map(|key| codec::key_hash(&new.agent.tenant, key)),
         manifest: new.manifest.hash,
         note: new.note.clone(),
         erase_ms: erase_ms(new.erase_ms),

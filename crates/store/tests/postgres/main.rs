@@ -17,6 +17,7 @@ use windlass_store::{
     conformance::{
         Full, Subject,
         fixtures::{Kit, LOOKUP, START, agent, calls, guard, says, taken, words},
+        keys::{KEYS, check_keys, use_keys},
         lists::{check_names_of_earlier_runs, runs_without_names},
     },
 };

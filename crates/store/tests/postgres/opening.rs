@@ -13,7 +13,7 @@ async fn servers_that_start_at_once_share_one_migration() {
     let mut nodes = [one.unwrap().node().0, two.unwrap().node().0, three.unwrap().node().0];
     nodes.sort_unstable();
     assert_eq!(nodes, [1, 2, 3]);
-    assert_eq!(count(&database, "SELECT count(*) FROM schema_version").await, 7);
+    assert_eq!(count(&database, "SELECT count(*) FROM schema_version").await, 8);
 }
 
 #[tokio::test]
@@ -22,7 +22,7 @@ async fn a_database_of_a_newer_version_is_refused_untouched() {
     drop(node(&database).await);
     database.client().await.batch_execute("INSERT INTO schema_version (version) VALUES (99)").await.unwrap();
     let refused = PostgresStore::open(&database.url, StoreOptions::default()).await;
-    assert!(matches!(refused, Err(PostgresOpenError::Newer { found: 99, known: 7 })), "{:?}", refused.err());
+    assert!(matches!(refused, Err(PostgresOpenError::Newer { found: 99, known: 8 })), "{:?}", refused.err());
     assert!(matches!(PostgresViews::open(&database.url).await, Err(PostgresOpenError::Newer { .. })));
     assert_eq!(count(&database, "SELECT count(*) FROM nodes").await, 1, "no second server was noted");
 }
@@ -72,6 +72,30 @@ async fn runs_of_a_version_without_names_are_listed() {
                   ALTER TABLE runs DROP COLUMN unlisted; DROP TABLE requests; DROP TABLE seal_canary; DELETE FROM schema_version WHERE version >= 5";
     database.client().await.batch_execute(undone).await.unwrap();
     check_names_of_earlier_runs(&node(&database).await, runs).await;
+}
+
+/// The keys stand in clear, as version 7 left them: with backslashes escaped.
+#[tokio::test]
+async fn tm_05_keys_of_an_earlier_version_of_a_shared_database_become_hashes() {
+    let database = Server::shared().database().await;
+    let store = node(&database).await;
+    let run = use_keys(&store, &Kit::new(&store)).await;
+    drop(store);
+    let client = database.client().await;
+    let clear = |sql: &'static str, key: &str| (sql, key.replace('\\', "\\\\"));
+    for (sql, key) in [
+        clear("UPDATE runs SET dedupe = $1", KEYS[0]),
+        clear("UPDATE answers SET key = $1", KEYS[1]),
+        clear("UPDATE calls SET claim_key = $1 WHERE claim_key IS NOT NULL", KEYS[2]),
+    ] {
+        assert_eq!(client.execute(sql, &[&key]).await.unwrap(), 1, "{sql}");
+    }
+    client.execute("DELETE FROM schema_version WHERE version >= 8", &[]).await.unwrap();
+    let store = node(&database).await;
+    check_keys(&store, &Kit::new(&store), run).await;
+    let clear = "SELECT count(*) FROM (SELECT dedupe AS key FROM runs UNION ALL SELECT key FROM answers
+                 UNION ALL SELECT claim_key FROM calls) AS keys WHERE key LIKE '%key%'";
+    assert_eq!(count(&database, clear).await, 0);
 }
 
 #[tokio::test]
