@@ -17,6 +17,7 @@ mod request;
 mod sealing;
 mod servers;
 mod store;
+mod usage;
 mod views;
 mod words;
 mod world;
@@ -37,6 +38,7 @@ pub use store::{
     Abandoned, Announcement, CallChange, CallClaim, ClaimedCall, Commit, Committed, GivenUp, Guard, Head, KeptAnswer, Loaded, LoadedRun,
     Message, MessageId, NewCall, NewMessage, NewReport, NodeId, OutboxRow, RequestKey, Store, StoreError, Taken, Withdrawn,
 };
+pub use usage::{Day, ItemBytes, ItemScan, RunUsage, UsageKey, UsageRow, UsageSums};
 pub use views::{BoxView, CallView, Edge, HeadView, InboxView, Item, JournalEntry, Page, Passage, RunStatus, RunView, StoreTotals, Views};
 pub use words::{CallStatus, CommitKind, MessageKind, MessageStatus};
 pub use world::{Clock, Ids};

@@ -62,7 +62,7 @@ async fn runs_of_a_version_without_names_are_listed() {
     let earlier = Connection::open(&path).unwrap();
     let undone = "DROP INDEX runs_listed; DROP INDEX runs_named; DROP INDEX runs_queued; DROP INDEX heads_active;
                   ALTER TABLE runs DROP COLUMN agent_name; ALTER TABLE runs DROP COLUMN unlisted;
-                  DROP TABLE requests; DROP TABLE seal_canary; DELETE FROM schema_version WHERE version >= 5";
+                  DROP TABLE requests; DROP TABLE seal_canary; DROP TABLE usage; DROP TABLE usage_uncounted; DELETE FROM schema_version WHERE version >= 5";
     earlier.execute_batch(undone).unwrap();
     drop(earlier);
     let store: Arc<dyn Full> = Arc::new(open(&path));

@@ -51,7 +51,7 @@ pub(crate) async fn serve(
     let crash = crash_points(&config)?;
     let models = Arc::new(registry(&config)?);
     let place = config.store.place(data);
-    let options = StoreOptions { publish: config.doorbell.is_some() };
+    let options = StoreOptions { publish: config.doorbell.is_some(), usage: false };
     let metrics = metrics(&config);
     let (tokens, own_token) = login::tokens(&config, data)?;
     let own_hash = own_token.as_deref().map(|token| *TokenHash::of(token).as_bytes());

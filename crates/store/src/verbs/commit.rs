@@ -117,7 +117,7 @@ pub(crate) fn withdraw<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, ag
     write(rows, agent, commit, None)?;
     rows.update_run(&run_change(commit, RunStatus::Queued, None))?;
     rows.skip_message(agent, run.brief.message, commit.now)?;
-    let_go(rows, agent, commit.run, Left::EVERYTHING, commit.now)?;
+    let_go(rows, options, agent, commit.run, Left::EVERYTHING, commit.now)?;
     release(rows, agent, run.follows, commit.now)?;
     note(rows, options, agent, commit, 0)?;
     Ok(Withdrawn::Done)
@@ -317,7 +317,7 @@ fn write_calls<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, commit: &Commit
 }
 
 /// Nobody waits for a run that is over: its calls are dropped, its messages skipped.
-fn let_go<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, run: RunId, left: Left, now: Timestamp) -> Outcome<()> {
+fn let_go<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, agent: &AgentKey, run: RunId, left: Left, now: Timestamp) -> Outcome<()> {
     if left.calls {
         let dropped = CallMove { status: CallStatus::Dropped, result: None, deadline: None };
         rows.open_calls(run)?.into_iter().try_for_each(|call| rows.move_call(run, call, dropped))?;
@@ -325,6 +325,9 @@ fn let_go<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, run: RunId, left: Le
     if left.messages {
         let waiting = rows.pending(agent)?.into_iter().filter(|(_, row)| row.run == Some(run));
         waiting.into_iter().try_for_each(|(message, _)| rows.skip_message(agent, message, now))?;
+    }
+    if options.usage {
+        rows.insert_uncounted(&agent.tenant, run)?;
     }
     rows.add_open_runs(&agent.tenant, -1)
 }
@@ -337,7 +340,7 @@ fn release<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, follows: Option<Run
 /// What follows when a run has ended, and the note for whoever publishes.
 pub(super) fn finish<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, agent: &AgentKey, commit: &Commit, plan: &Plan) -> Outcome<()> {
     if commit.state.has_ended() {
-        let_go(rows, agent, commit.run, plan.left, commit.now)?;
+        let_go(rows, options, agent, commit.run, plan.left, commit.now)?;
         // A client that was handed calls again may send all that came before with their results.
         release(rows, agent, commit.follows.filter(|_| held_ms(&commit.state) == 0), commit.now)?;
         conversations::heard(rows, agent, commit.run, &commit.state)?;

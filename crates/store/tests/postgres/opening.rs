@@ -13,7 +13,7 @@ async fn servers_that_start_at_once_share_one_migration() {
     let mut nodes = [one.unwrap().node().0, two.unwrap().node().0, three.unwrap().node().0];
     nodes.sort_unstable();
     assert_eq!(nodes, [1, 2, 3]);
-    assert_eq!(count(&database, "SELECT count(*) FROM schema_version").await, 7);
+    assert_eq!(count(&database, "SELECT count(*) FROM schema_version").await, 8);
 }
 
 #[tokio::test]
@@ -69,7 +69,7 @@ async fn runs_of_a_version_without_names_are_listed() {
     let runs = runs_without_names(&store, &Kit::new(&store)).await;
     drop(store);
     let undone = "DROP INDEX heads_active; DROP INDEX runs_queued; ALTER TABLE runs DROP COLUMN agent_name; \
-                  ALTER TABLE runs DROP COLUMN unlisted; DROP TABLE requests; DROP TABLE seal_canary; DELETE FROM schema_version WHERE version >= 5";
+                  ALTER TABLE runs DROP COLUMN unlisted; DROP TABLE requests; DROP TABLE seal_canary; DROP TABLE usage; DROP TABLE usage_uncounted; DELETE FROM schema_version WHERE version >= 5";
     database.client().await.batch_execute(undone).await.unwrap();
     check_names_of_earlier_runs(&node(&database).await, runs).await;
 }
