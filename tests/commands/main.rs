@@ -3,6 +3,7 @@
 mod demo;
 mod dev;
 mod logs;
+mod tls;
 mod verbs;
 
 use std::{path::Path, process::Command};

@@ -58,8 +58,10 @@ async fn a_016_max_turns_of_the_limits_holds_for_every_response() {
     in_every_mode(async |mode| {
         let made = server.respond(mode, ask_with("go", &[mcp()])).await;
         assert_eq!((reason(&made.object), made.items("mcp_call").len()), ((&json!("incomplete"), &json!("max_turns")), 4));
+        let shorter = server.respond(mode, with(ask_with("go", &[mcp()]), json!({ "max_turns": 2 }))).await;
+        assert_eq!(shorter.items("mcp_call").len(), 2, "a request may ask for fewer");
         let longer = server.respond(mode, with(ask_with("go", &[mcp()]), json!({ "max_turns": 6 }))).await;
-        assert_eq!(longer.items("mcp_call").len(), 6, "a request says what it wants itself");
+        assert_eq!(longer.items("mcp_call").len(), 4, "and not for more than the operator wrote");
     })
     .await;
 }

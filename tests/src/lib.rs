@@ -1,6 +1,7 @@
 //! The harness: the real binary in a folder of its own, spoken to over HTTP, killed without mercy.
 
 mod address;
+mod certificate;
 mod clients;
 mod database;
 mod fake_model;
@@ -15,6 +16,7 @@ mod stream;
 mod views;
 
 pub use address::Address;
+pub use certificate::SelfSigned;
 pub use clients::clients;
 pub use database::{Database, Place, Row, Store, bytes, hex};
 pub use fake_model::{Dialect, FakeModel, Scene, Speech};
@@ -22,7 +24,7 @@ pub use mcp::{McpManners, McpServer, McpStart, QUERY};
 pub use nats::{Listener, Message, NatsServer};
 pub use proxy::Proxy;
 pub use responses::{Asked, EventStream, Made, Mode, Next, Told, in_every_mode};
-pub use server::{Answer, Server, ServerBuilder, binary};
+pub use server::{Answer, Server, ServerBuilder, TOKEN, binary};
 pub use socket::{Frame, Socket};
 pub use stream::{SseEvent, SseStream};
 

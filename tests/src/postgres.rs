@@ -15,7 +15,7 @@ use std::{
 
 use tokio_postgres::{Client, NoTls};
 
-use crate::address::Address;
+use crate::{address::Address, certificate};
 
 /// What the server is told. Nothing here is less durable than what users have.
 const CONFIGURATION: &str = "
@@ -55,9 +55,7 @@ impl Server {
         let server = Server::prepared(|folder, data| {
             let (key, certificate) = (data.join("server.key"), folder.join("server.crt"));
             let mut openssl = as_owner(Path::new("openssl"));
-            openssl.args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1"]);
-            openssl.args(["-addext", "subjectAltName=IP:127.0.0.1", "-keyout"]).arg(&key).arg("-out").arg(&certificate);
-            run(&mut openssl);
+            run(certificate::request(&mut openssl, "127.0.0.1", "IP:127.0.0.1").arg("-keyout").arg(&key).arg("-out").arg(&certificate));
             let rules = "local all all trust\nhostssl all all 127.0.0.1/32 trust\n";
             std::fs::write(data.join("pg_hba.conf"), rules).unwrap();
             made.clone_from(&certificate);

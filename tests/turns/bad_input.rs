@@ -7,11 +7,11 @@ use windlass_tests::{Answer, Server, ServerBuilder};
 const CONFIG: &str = "
 tools:
   external:
-    - { name: echo, effect: read }
-    - { name: other, effect: read }
+    - { name: echo, effect: read, tenants: ['*'] }
+    - { name: other, effect: read, tenants: ['*'] }
 agents:
-  a: { tools: [echo, other] }
-  b: { tools: [echo] }
+  a: { tools: [echo, other], tenants: ['*'] }
+  b: { tools: [echo], tenants: ['*'] }
 auth:
   tokens:
     - { token: test-token-of-22-characters, scopes: ['*'] }

@@ -227,6 +227,46 @@ async fn content_that_changed_on_disk_is_corrupt() {
     assert!(matches!(loaded, Err(StoreError::Corrupt(_))), "{loaded:?}");
 }
 
+/// Everything that the files of a database hold, by name.
+fn files(folder: &Path) -> Vec<(String, Vec<u8>)> {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
+    entries.map(|entry| (entry.file_name().into_string().unwrap(), fs::read(entry.path()).unwrap())).collect()
+}
+
+/// The files that hold a text.
+fn files_with(folder: &Path, text: &str) -> Vec<String> {
+    let has_text = |bytes: &[u8]| bytes.windows(text.len()).any(|window| window == text.as_bytes());
+    files(folder).into_iter().filter(|(_, bytes)| has_text(bytes)).map(|(name, _)| name).collect()
+}
+
+/// One short text, which stands in a page with others, and one that has pages of its own. Another process has the database open, so that
+/// the log is not deleted with the last connection.
+#[tokio::test]
+async fn tm_08_no_file_of_a_stopped_server_has_what_was_erased() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("windlass.db");
+    let store: Arc<dyn Full> = Arc::new(open(&path));
+    let (kit, agent) = (Kit::new(&store), agent("a"));
+    let long = format!("\"{}\"", "long erased text, ".repeat(4_000));
+    let items = vec![kit.item(ItemKind::Instruction, b"\"short erased text\""), kit.item(ItemKind::Instruction, long.as_bytes())];
+    let new = kit.entering(kit.new_run_after(&agent, None, items, START));
+    let run = new.run;
+    store.enqueue(new).await.unwrap();
+    kit.advance(&agent, says("said erased text"), START).await;
+    let texts = ["short erased text", "long erased text", "said erased text"];
+    for text in texts {
+        assert!(!files_with(folder.path(), text).is_empty(), "{text} was never stored");
+    }
+    let beside = Connection::open(&path).unwrap();
+    beside.query_row("SELECT count(*) FROM runs", [], |_| Ok(())).unwrap();
+    store.erase(agent.tenant.clone(), run).await.unwrap();
+    drop((kit, store));
+    for text in texts {
+        assert_eq!(files_with(folder.path(), text), Vec::<String>::new(), "{text}");
+    }
+    drop(beside);
+}
+
 /// A connection of a stranger, to a database with one suspended run.
 async fn with_a_run(path: &Path) -> Connection {
     let store: Arc<dyn Full> = Arc::new(open(path));

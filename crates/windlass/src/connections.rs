@@ -16,10 +16,12 @@ use hyper_util::{
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::{
+    io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
     sync::watch,
     task::AbortHandle,
 };
+use tokio_rustls::TlsAcceptor;
 use tower::Layer;
 use windlass_doors::{Peer, PeerRules, health_only};
 
@@ -47,12 +49,21 @@ pub(crate) struct ConnectionLimits {
     pub peers: PeerRules,
 }
 
-/// Serves until `stopped` resolves, and then until every connection has sent the answer it is working on.
-pub(crate) async fn serve(listener: TcpListener, router: Router, limits: ConnectionLimits, stopped: impl Future<Output = ()>) {
+/// Serves until `stopped` resolves, and then until every connection has sent the answer it is working on. With `tls`, connections
+/// are HTTPS and nothing else.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    router: Router,
+    limits: ConnectionLimits,
+    tls: Option<TlsAcceptor>,
+    stopped: impl Future<Output = ()>,
+) {
     let limits = ConnectionLimits { connections: limits.connections.min(affordable_connections()), ..limits };
-    let protocol = protocol(limits.head);
-    let mut reserve_protocol = self::protocol(limits.head.min(RESERVE_HEAD));
-    reserve_protocol.keep_alive(false);
+    let (head, reserve_head) = (limits.head, limits.head.min(RESERVE_HEAD));
+    let regular = Protocol { http: protocol(head), tls: tls.clone(), handshake: head };
+    let mut reserve_http = protocol(reserve_head);
+    reserve_http.keep_alive(false);
+    let reserved = Protocol { http: reserve_http, tls, handshake: reserve_head };
     let reserve_router = health_only(router.clone());
     let places = Arc::new(Places::new(&limits));
     let mut reserve = VecDeque::with_capacity(RESERVE_MAX);
@@ -62,14 +73,14 @@ pub(crate) async fn serve(listener: TcpListener, router: Router, limits: Connect
             let (stream, peer) = accept(&listener).await;
             match places.take(peer.ip()) {
                 Some(place) => {
-                    let connection = serve_connection(protocol.clone(), stream, peer, router.clone(), stopping.clone());
+                    let connection = serve_accepted(regular.clone(), stream, peer, router.clone(), stopping.clone());
                     tokio::spawn(async move {
                         connection.await;
                         drop(place);
                     });
                 }
                 None => {
-                    let connection = serve_connection(reserve_protocol.clone(), stream, peer, reserve_router.clone(), stopping.clone());
+                    let connection = serve_accepted(reserved.clone(), stream, peer, reserve_router.clone(), stopping.clone());
                     displace(&mut reserve, tokio::spawn(connection).abort_handle());
                 }
             }
@@ -91,14 +102,37 @@ fn protocol(head: Duration) -> http1::Builder {
     protocol
 }
 
+/// What is spoken on a connection.
+#[derive(Clone)]
+struct Protocol {
+    http: http1::Builder,
+    tls: Option<TlsAcceptor>,
+    /// How long the TLS handshake may take, from accept. The timer for the first head starts after it.
+    handshake: Duration,
+}
+
+/// Serves an accepted connection, after the TLS handshake if there is one. A handshake that fails, takes too long or is cut by a stop
+/// ends the connection.
+async fn serve_accepted(protocol: Protocol, stream: TcpStream, peer: SocketAddr, router: Router, mut stopping: watch::Receiver<()>) {
+    let Some(tls) = protocol.tls else {
+        return serve_connection(protocol.http, stream, peer, router, stopping).await;
+    };
+    let handshake = tokio::select! {
+        handshake = tokio::time::timeout(protocol.handshake, tls.accept(stream)) => handshake,
+        _ = stopping.changed() => return,
+    };
+    match handshake {
+        Ok(Ok(stream)) => serve_connection(protocol.http, stream, peer, router, stopping).await,
+        Ok(Err(error)) => tracing::debug!(%peer, %error, "a TLS handshake failed"),
+        Err(_) => tracing::debug!(%peer, "a TLS handshake took too long"),
+    }
+}
+
 /// Serves one connection until it is closed or becomes a WebSocket. After `stopping` changes, only the request in work is answered.
-async fn serve_connection(
-    protocol: http1::Builder,
-    stream: TcpStream,
-    peer: SocketAddr,
-    router: Router,
-    mut stopping: watch::Receiver<()>,
-) {
+async fn serve_connection<S>(protocol: http1::Builder, stream: S, peer: SocketAddr, router: Router, mut stopping: watch::Receiver<()>)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let service = TowerToHyperService::new(Extension(Peer(peer)).layer(router));
     let mut connection = pin!(protocol.serve_connection(TokioIo::new(stream), service).with_upgrades());
     // An error ends the connection and nothing else: the runs that its requests started continue.

@@ -112,16 +112,16 @@ fn text(ready: &Ready<'_>) -> String {
     let Ready { address, place, config, own_token, .. } = ready;
     let model = &config.models[0];
     let token = own_token.unwrap_or("one of those configured in auth.tokens");
+    let url = config.server.url(*address);
     let mut text = String::from("Windlass is running. Ctrl-C stops it; what it has begun goes on at the next start.\n\n");
-    let _ = writeln!(text, "  API    http://{address}");
+    let _ = writeln!(text, "  API    {url}");
     let _ = writeln!(text, "  token  {token}");
     let _ = writeln!(text, "  store  {place}");
     let _ = writeln!(text, "  model  {}", model_line(model, config.models.len() - 1));
     text.push_str(&configured(config));
     let bearer = own_token.unwrap_or("$WINDLASS_TOKEN");
     // In double quotes, so that the shell fills in the variable where there is one.
-    let _ =
-        writeln!(text, "\nTry it:\n\n  curl -N http://{address}/v1/responses -H \"Authorization: Bearer {bearer}\" -d '{}'\n", body(model));
+    let _ = writeln!(text, "\nTry it:\n\n  curl -N {url}/v1/responses -H \"Authorization: Bearer {bearer}\" -d '{}'\n", body(model));
     text
 }
 

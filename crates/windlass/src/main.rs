@@ -12,6 +12,7 @@ mod login;
 mod serve;
 mod signals;
 mod storage;
+mod tls;
 mod token;
 mod world;
 
@@ -40,7 +41,8 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Runs the server in the foreground. SIGTERM lets running calls finish for a while, then exits; SIGHUP reloads auth.tokens.
+    /// Runs the server in the foreground. SIGTERM lets running calls finish for a while, then exits; SIGHUP reloads auth.tokens and
+    /// the certificate of server.tls.
     Serve {
         /// The configuration; without it windlass.yaml of this folder is read, if there is one.
         #[arg(long, value_name = "FILE")]

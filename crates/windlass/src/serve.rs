@@ -18,8 +18,9 @@ use crate::{
     config::{self, Config, Place, Protocol, Provider, TokenHash},
     connections::{self, ConnectionLimits},
     login,
-    signals::{Hangup, Signals},
+    signals::{Hangup, Replaceable, Signals},
     storage,
+    tls::Certificate,
     world::OrderedIds,
 };
 
@@ -60,6 +61,7 @@ pub(crate) async fn serve(
     if let Some(bytes_max) = config.responses.memory_bytes {
         storage = storage.parted(options, bytes_max);
     }
+    let certificate = config.server.tls.as_ref().map(Certificate::read).transpose()?;
     let listener = TcpListener::bind(config.server.listen).await.with_context(|| format!("cannot listen on {}", config.server.listen))?;
     let address = listener.local_addr()?;
     let bell = Bell::hang(config.doorbell.as_ref(), &place, storage.node).await?;
@@ -89,14 +91,15 @@ pub(crate) async fn serve(
     let tokens_in_use = state.tokens();
     let router = windlass_doors::router(state);
     // A process that reads that the server serves may end it in the same moment.
-    let signals = Signals::listen(hangup, tokens_in_use)?;
+    let tls = certificate.as_ref().map(Certificate::acceptor);
+    let signals = Signals::listen(hangup, Replaceable { tokens: tokens_in_use, certificate })?;
     // Only the command line needs it: a folder that cannot be written is no reason not to serve.
-    if let Err(error) = cli::write_server_file(data, address) {
+    if let Err(error) = cli::write_server_file(data, config.server.url(address)) {
         tracing::warn!(%error, folder = %data.display(), "server.json cannot be written; `windlass ls` needs --server");
     }
     let stopped = Arc::new(tokio::sync::Notify::new());
     let is_stopped = stopped.clone();
-    let server = connections::serve(listener, router, connection_limits(&config), async move { is_stopped.notified().await });
+    let server = connections::serve(listener, router, connection_limits(&config), tls, async move { is_stopped.notified().await });
     let announced = async {
         // Until then `/healthz` says that the server is starting.
         engine.ready().await;

@@ -1,9 +1,11 @@
 //! What signals make the server do.
 
+use std::sync::Arc;
+
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use windlass_doors::TokenTable;
 
-use crate::{config::Config, login};
+use crate::{config::Config, login, tls::Certificate};
 
 /// Reads the configuration again, as it was read at the start.
 pub(crate) type Reload = Box<dyn Fn() -> anyhow::Result<Config> + Send>;
@@ -16,20 +18,27 @@ pub(crate) enum Hangup {
     Stop,
 }
 
+/// What a server replaces while it runs.
+pub(crate) struct Replaceable {
+    pub tokens: TokenTable,
+    /// The certificate of `server.tls`, if the server was started with one.
+    pub certificate: Option<Arc<Certificate>>,
+}
+
 /// The signals of a server that runs.
 pub(crate) struct Signals {
     terminate: Signal,
     interrupt: Signal,
     hangup: Signal,
     on_hangup: Hangup,
-    tokens: TokenTable,
+    replaceable: Replaceable,
 }
 
 impl Signals {
     /// From here on, signals no longer end the process by themselves.
-    pub(crate) fn listen(on_hangup: Hangup, tokens: TokenTable) -> std::io::Result<Self> {
+    pub(crate) fn listen(on_hangup: Hangup, replaceable: Replaceable) -> std::io::Result<Self> {
         let (terminate, interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-        Ok(Signals { terminate, interrupt, hangup: signal(SignalKind::hangup())?, on_hangup, tokens })
+        Ok(Signals { terminate, interrupt, hangup: signal(SignalKind::hangup())?, on_hangup, replaceable })
     }
 
     /// Waits for a signal to stop. Until then it does what SIGHUP asks for.
@@ -42,21 +51,52 @@ impl Signals {
             }
             match &self.on_hangup {
                 Hangup::Stop => return,
-                Hangup::Reload(reload) => reload_tokens(reload, &self.tokens),
+                Hangup::Reload(read) => self.replaceable.reload(read),
             }
         }
     }
 }
 
-/// Accepts the tokens of the configuration as it is now. If it cannot be used, the tokens stay as they are.
-fn reload_tokens(reload: &Reload, tokens: &TokenTable) {
-    match reload().and_then(|config| login::reloaded(&config)) {
-        Ok(fresh) => {
-            tracing::info!(tokens = fresh.len(), "auth.tokens was reloaded; other settings need a restart");
-            tokens.replace(fresh);
+impl Replaceable {
+    /// Uses the tokens and the certificate of the configuration as it is now. What cannot be used stays as it is.
+    fn reload(&self, read: &Reload) {
+        let config = match read() {
+            Ok(config) => config,
+            Err(error) => {
+                tracing::error!(
+                    error = format!("{error:#}"),
+                    "the configuration could not be reloaded: tokens and certificate stay as they are"
+                );
+                return;
+            }
+        };
+        self.reload_tokens(&config);
+        self.reload_certificate(&config);
+    }
+
+    fn reload_tokens(&self, config: &Config) {
+        match login::reloaded(config) {
+            Ok(fresh) => {
+                tracing::info!(tokens = fresh.len(), "auth.tokens was reloaded; other settings than tokens and server.tls need a restart");
+                self.tokens.replace(fresh);
+            }
+            Err(error) => {
+                tracing::error!(error = format!("{error:#}"), "auth.tokens could not be reloaded: the tokens stay as they are");
+            }
         }
-        Err(error) => {
-            tracing::error!(error = format!("{error:#}"), "auth.tokens could not be reloaded: the tokens stay as they are");
+    }
+
+    fn reload_certificate(&self, config: &Config) {
+        let reloaded = match (&self.certificate, &config.server.tls) {
+            (Some(certificate), Some(files)) => certificate.reload(files),
+            (None, None) => return,
+            (Some(_), None) | (None, Some(_)) => Err(anyhow::anyhow!("switching server.tls on or off needs a restart")),
+        };
+        match reloaded {
+            Ok(()) => tracing::info!("the certificate of server.tls was reloaded"),
+            Err(error) => {
+                tracing::error!(error = format!("{error:#}"), "the certificate of server.tls could not be reloaded: it stays as it is");
+            }
         }
     }
 }

@@ -21,11 +21,11 @@ pub enum DefaultApproval {
 
 /// Refuses a request with a tool server some of whose calls would need approval. The error names the place of the server in the request.
 pub(super) fn check(create: &Create, default: DefaultApproval) -> Result<(), WireError> {
-    let servers = create.tools.iter().filter_map(|tool| if let Tool::Mcp(server) = tool { Some(server) } else { None });
-    for server in servers.filter(|server| is_needed(server, default)) {
-        return Err(refusal(server).within(&super::manifest::place_of(create, server)));
+    let mut servers = create.tools.iter().filter_map(|tool| if let Tool::Mcp(server) = tool { Some(server) } else { None });
+    match servers.find(|server| is_needed(server, default)) {
+        Some(server) => Err(refusal(server).within(&super::manifest::place_of(create, server))),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 fn is_needed(server: &Mcp, default: DefaultApproval) -> bool {

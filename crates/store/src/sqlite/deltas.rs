@@ -279,11 +279,13 @@ impl<P: Prepared> SqliteRows<P> {
     }
 
     /// Sweeps some of what is settled out of the log, if it is time to.
-    pub(super) fn sweep_deltas(&mut self) -> rusqlite::Result<()> {
-        for (first, last) in self.deltas.sweep() {
-            self.execute("DELETE FROM deltas WHERE n BETWEEN ?1 AND ?2", [first, last])?;
+    pub(super) fn sweep_deltas(&mut self) -> Outcome<()> {
+        let stretches = self.deltas.sweep();
+        if stretches.is_empty() {
+            return Ok(());
         }
-        Ok(())
+        let sql = "DELETE FROM deltas WHERE n BETWEEN ?1 AND ?2";
+        self.overwriting(|rows| stretches.iter().try_for_each(|(first, last)| rows.change(sql, [first, last]).map(drop)))
     }
 
     #[cfg(test)]

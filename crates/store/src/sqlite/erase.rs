@@ -18,7 +18,12 @@ impl<P: Prepared> SqliteRows<P> {
         self.all(sql, params![now.0, as_limit(limit)], read)
     }
 
+    /// Erases a run. What is deleted is overwritten.
     pub(super) fn erase(&mut self, erasure: &Erasure) -> Outcome<()> {
+        self.overwriting(|rows| rows.delete_run(erasure))
+    }
+
+    fn delete_run(&mut self, erasure: &Erasure) -> Outcome<()> {
         let run = erasure.run.as_bytes();
         // A run has two boxes; the same one twice is as good as one, and none is found under no id.
         let nth = |boxes: &[BoxId], index: usize| boxes.get(index).map(|id| *id.as_bytes());

@@ -64,14 +64,14 @@ impl<P: Prepared> SqliteRows<P> {
         self.begin_reading().map(|()| true)
     }
 
-    pub(super) fn commit(&mut self) -> rusqlite::Result<()> {
+    pub(super) fn commit(&mut self) -> Outcome<()> {
         let count = "INSERT INTO tenants (tenant, open) VALUES (?1, max(?2, 0)) ON CONFLICT (tenant) DO UPDATE SET open = open + ?2";
         for (tenant, change) in self.opened.iter().filter(|(_, change)| **change != 0) {
-            self.execute(count, params![tenant.as_str(), change])?;
+            self.change(count, params![tenant.as_str(), change])?;
         }
         self.sweep_deltas()?;
         self.deltas.withdraw();
-        self.execute("COMMIT", [])?;
+        self.change("COMMIT", [])?;
         self.prepared.rest();
         if self.known.len() >= KNOWN_MAX {
             self.known.clear();
@@ -80,6 +80,27 @@ impl<P: Prepared> SqliteRows<P> {
         self.opened.clear();
         self.deltas.commit();
         Ok(())
+    }
+
+    /// Runs statements with `secure_delete`: SQLite overwrites with zeros what they delete and the pages that they free. It is off
+    /// otherwise, because it makes ordinary commits write more.
+    pub(super) fn overwriting<T>(&mut self, delete: impl FnOnce(&mut Self) -> Outcome<T>) -> Outcome<T> {
+        // SQLite carries this out when it prepares it, so that it cannot be a prepared statement.
+        self.connection().execute_batch("PRAGMA secure_delete = ON").map_err(fault)?;
+        let outcome = delete(self);
+        self.connection().execute_batch("PRAGMA secure_delete = OFF").map_err(fault)?;
+        outcome
+    }
+
+    /// Copies the whole log into the database and empties it: the log holds pages as they were before an erasure. For the writer that
+    /// stops, when no other connection of this process is left.
+    pub(super) fn truncate_log(&self) {
+        let truncated = self.connection().query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, bool>(0));
+        match truncated {
+            Ok(false) => {}
+            Ok(true) => tracing::warn!("the write-ahead log could not be emptied: another process reads the database"),
+            Err(error) => tracing::warn!(%error, "the write-ahead log could not be emptied"),
+        }
     }
 
     /// Has the log folded into the database if it is time for that.

@@ -63,6 +63,7 @@ impl Writer {
             let mut rows = SqliteRows::new(Kept::over(&connection), node, manifests, Some(index));
             write_all(&mut rows, &mut folding, &mut gathering, &recorded, &measured);
             drop(folding);
+            rows.truncate_log();
             drop(rows);
             drop(connection);
             drop(lock);
@@ -239,7 +240,7 @@ fn apply_alone(rows: &mut Written<'_>, member: &mut dyn Member) {
     }
     if let Err(error) = rows.commit() {
         rows.roll_back();
-        member.fail(fault(error));
+        member.fail(error);
     }
 }
 

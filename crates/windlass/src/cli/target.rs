@@ -95,14 +95,8 @@ fn url_in(folder: &Path) -> Option<(String, PathBuf)> {
     Some((file.url, path))
 }
 
-/// Writes down where the server of a data folder listens.
-pub(crate) fn write(data: &Path, address: std::net::SocketAddr) -> io::Result<()> {
-    let host = match address.ip() {
-        ip if !ip.is_unspecified() => ip,
-        std::net::IpAddr::V4(_) => std::net::Ipv4Addr::LOCALHOST.into(),
-        std::net::IpAddr::V6(_) => std::net::Ipv6Addr::LOCALHOST.into(),
-    };
-    let url = format!("http://{}", std::net::SocketAddr::new(host, address.port()));
+/// Writes down where the server of a data folder is reached.
+pub(crate) fn write(data: &Path, url: String) -> io::Result<()> {
     let file = ServerFile { url, pid: std::process::id(), version: env!("CARGO_PKG_VERSION").to_owned() };
     fs::create_dir_all(data)?;
     let text = serde_json::to_string(&file).map_err(io::Error::other)?;

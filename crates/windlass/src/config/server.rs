@@ -1,11 +1,13 @@
 //! `server`: the address, what connections may take, and how the server stops.
 
 use std::{
-    net::{Ipv4Addr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     time::Duration,
 };
 
 use windlass_doors::{Hosts, Network, PeerRules};
+
+use crate::tls::TlsFiles;
 
 use super::{
     error::{ConfigError, Origin},
@@ -14,9 +16,11 @@ use super::{
 };
 
 pub(super) const SERVER: Keys = Keys {
-    known: &["listen", "behind_proxy", "proxies", "hosts", "connections", "connections_per_peer", "drain_s", "head", "body"],
+    known: &["listen", "behind_proxy", "proxies", "hosts", "connections", "connections_per_peer", "drain_s", "head", "body", "tls"],
     later: &[],
 };
+
+const TLS: Keys = Keys { known: &["cert", "key"], later: &[] };
 
 /// `server`: the address, what connections may take, and how the server stops.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +42,8 @@ pub struct Server {
     pub head: Duration,
     /// How long it may take to send the body.
     pub body: Duration,
+    /// Certificate and key; with them the server speaks HTTPS and may listen on any address.
+    pub tls: Option<TlsFiles>,
 }
 
 impl Server {
@@ -45,9 +51,27 @@ impl Server {
     pub fn set_listen(&mut self, text: &str) -> Result<(), ConfigError> {
         let fail = |message| ConfigError { origin: Origin::Flag("--listen"), message };
         let address = text.parse().map_err(|_| fail(format!("expected {ADDRESS_WANTED}, found {text:?}")))?;
-        check_address(address, self.peers.behind_proxy).map_err(fail)?;
+        check_address(address, self.peers.behind_proxy || self.tls.is_some()).map_err(fail)?;
         self.listen = address;
         Ok(())
+    }
+
+    /// Where clients on this machine reach the server that listens on `address`. A certificate is issued for a name rather than for an
+    /// address, so that with TLS the first of `hosts` is used if there is one.
+    pub fn url(&self, address: SocketAddr) -> String {
+        let (scheme, name) = match &self.tls {
+            Some(_) => ("https", self.hosts.first()),
+            None => ("http", None),
+        };
+        if let Some(name) = name {
+            return format!("{scheme}://{name}:{}", address.port());
+        }
+        let ip = match address.ip() {
+            ip if !ip.is_unspecified() => ip,
+            IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+            IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+        };
+        format!("{scheme}://{}", SocketAddr::new(ip, address.port()))
     }
 }
 
@@ -62,6 +86,7 @@ impl Default for Server {
             drain: Duration::from_secs(10),
             head: Duration::from_secs(30),
             body: Duration::from_secs(60),
+            tls: None,
         }
     }
 }
@@ -70,10 +95,11 @@ pub(super) fn read_server(mut section: Section) -> Result<Server, ConfigError> {
     let default = Server::default();
     let behind_proxy = section.read_or("behind_proxy", false, Field::flag)?;
     let proxies = read_proxies(section.take("proxies"), behind_proxy)?;
+    let tls = section.take("tls").map(read_tls).transpose()?;
     let drain_s: u32 = section.read_or("drain_s", 10, |field| field.whole(0))?;
     let listen = section.read_or("listen", default.listen, |field| {
         let address = field.text()?.parse().map_err(|_| field.expected(ADDRESS_WANTED))?;
-        check_address(address, behind_proxy).map_err(|message| field.fail(message))?;
+        check_address(address, behind_proxy || tls.is_some()).map_err(|message| field.fail(message))?;
         Ok(address)
     })?;
     Ok(Server {
@@ -85,7 +111,13 @@ pub(super) fn read_server(mut section: Section) -> Result<Server, ConfigError> {
         drain: Duration::from_secs(drain_s.into()),
         head: section.read_or("head", default.head, Field::duration)?,
         body: section.read_or("body", default.body, Field::duration)?,
+        tls,
     })
+}
+
+fn read_tls(field: Field) -> Result<TlsFiles, ConfigError> {
+    let mut section = field.section(&TLS)?;
+    Ok(TlsFiles { cert: section.require("cert")?.some_text()?.into(), key: section.require("key")?.some_text()?.into() })
 }
 
 /// The addresses of proxies, whose word about their clients is taken.
@@ -109,13 +141,13 @@ fn read_host(field: &Field) -> Result<String, ConfigError> {
 const ADDRESS_WANTED: &str = "an IP address with a port, such as 127.0.0.1:7600";
 
 /// Tokens travel in the clear over plain HTTP, so other machines reach the server through TLS only.
-fn check_address(address: SocketAddr, behind_proxy: bool) -> Result<(), String> {
-    if address.ip().to_canonical().is_loopback() || behind_proxy {
+fn check_address(address: SocketAddr, has_tls: bool) -> Result<(), String> {
+    if address.ip().to_canonical().is_loopback() || has_tls {
         return Ok(());
     }
     Err(format!(
-        "{address} can be reached from other machines without TLS; listen on {}:{}, or put a proxy with TLS in front \
-         and set server.behind_proxy: true",
+        "{address} can be reached from other machines without TLS; listen on {}:{}, set server.tls, or put a proxy with TLS in \
+         front and set server.behind_proxy: true",
         Ipv4Addr::LOCALHOST,
         address.port()
     ))

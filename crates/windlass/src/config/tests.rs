@@ -7,6 +7,7 @@ use windlass_doors::PeerRules;
 use windlass_kernel::{AfterExecution, Budgets, EffectClass, PolicyName};
 
 use super::{node::Node, *};
+use crate::tls::TlsFiles;
 
 mod environment;
 mod mistakes;
@@ -44,6 +45,7 @@ server:
   drain_s: 3
   head: 5s
   body: 4s
+  tls: { cert: cert.pem, key: key.pem }
 store: { url: "sqlite:data/main.db" }
 auth:
   tokens:
@@ -128,7 +130,8 @@ fn a_full_file_is_read_to_the_last_key() {
             connections_per_peer: Some(50),
             drain: Duration::from_secs(3),
             head: Duration::from_secs(5),
-            body: Duration::from_secs(4)
+            body: Duration::from_secs(4),
+            tls: Some(TlsFiles { cert: "cert.pem".into(), key: "key.pem".into() }),
         }
     );
     assert_eq!(config.store.place(Path::new("elsewhere")).to_string(), "data/main.db");
@@ -162,6 +165,11 @@ fn a_full_file_is_read_to_the_last_key() {
             socket_limit: seconds(8)
         }
     );
+}
+
+#[test]
+fn every_limit_of_a_full_file_is_read() {
+    let config = good(FULL, &[("TOKEN", "s3cret-of-22-characters")]);
     assert_eq!(
         config.limits,
         Limits {

@@ -22,7 +22,7 @@ async fn start(limits: ConnectionLimits) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port");
     let address = listener.local_addr().expect("an address");
     let router = Router::new().route("/healthz", get(|| async { "healthy" })).route("/work", get(|| async { "worked" }));
-    tokio::spawn(serve(listener, router, limits, std::future::pending()));
+    tokio::spawn(serve(listener, router, limits, None, std::future::pending()));
     address
 }
 
@@ -116,7 +116,7 @@ async fn a_stop_waits_for_answers_and_not_for_idle_connections() {
     };
     let stop = Arc::new(tokio::sync::Notify::new());
     let stopped = stop.clone();
-    let serving = serve(listener, Router::new().route("/work", get(work)), limits(), async move { stopped.notified().await });
+    let serving = serve(listener, Router::new().route("/work", get(work)), limits(), None, async move { stopped.notified().await });
     let serving = tokio::spawn(serving);
     let _idle = connect(Ipv4Addr::LOCALHOST, server).await;
     let asked = tokio::spawn(ask(Ipv4Addr::LOCALHOST, server, "/work"));
