@@ -27,7 +27,7 @@ pub use conversations::{ConversationChange, ConversationView, Conversed, InConve
 pub use doorbell::{Doorbell, Ring};
 pub use executor::{Executor, ToolCall, ToolReport};
 pub use lists::{AgentSummary, INSTRUCTION_BYTES_MAX, INSTRUCTION_ITEMS_MAX, ListedRun, RUNS_COUNTED_MAX, RunPage, RunScan, RunSet};
-pub use meter::{EndedRun, Fact, Meter, ModelCalled, NoMeter, StoreFailure};
+pub use meter::{EndedRun, Fact, Meter, ModelCalled, NoMeter, QuotaKind, StoreFailure};
 pub use model::{Model, ModelError, ModelEvent, ModelMessage, ModelRequest, ModelStream, ModelTool, Models, Retry};
 pub use open_requests::{LostRequest, OpenRequest, ReaderOutcome, ReaderRecord, RequestHash};
 pub use publisher::{Published, Publisher, Subject};

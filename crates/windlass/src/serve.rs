@@ -291,6 +291,7 @@ fn settings(config: &Config) -> Settings {
         join_ms: millis(config.responses.join),
         drain_ms: millis(config.server.drain),
         admission: Admission { queued_per_agent_max: limits.queued_per_agent, open_per_tenant_max: limits.open_per_tenant },
+        quotas: config.quotas.clone(),
         ..Settings::default()
     }
 }
