@@ -4,8 +4,11 @@ use windlass_engine::{Quota, Rate};
 
 use super::*;
 
-const TOKENS: &str =
-    "auth: { tokens: [{ token: aaaaaaaaaaaaaaaaaaaaaaaa, tenant: acme }, { token: bbbbbbbbbbbbbbbbbbbbbbbb, tenant: other }] }\n";
+const TOKENS: &str = "auth:
+  tokens:
+    - { token: aaaaaaaaaaaaaaaaaaaaaaaa, tenant: acme, scopes: [\"*\"] }
+    - { token: bbbbbbbbbbbbbbbbbbbbbbbb, tenant: other, scopes: [\"*\"] }
+";
 
 fn quotas(text: &str) -> Quotas {
     good(&format!("{TOKENS}quotas: {text}"), &[]).quotas
