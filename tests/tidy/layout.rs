@@ -26,7 +26,7 @@ const IMPURE_PATHS: [&str; 10] =
     ["std::time", "std::fs", "std::net", "std::thread", "std::env", "std::process", "std::io", "std::sync::mpsc", "tokio", "rand"];
 
 /// The tables of both databases. The inbox is the queue, and there is no second one.
-const TABLES: [&str; 18] = [
+const TABLES: [&str; 20] = [
     "answers",
     "box_rows",
     "boxes",
@@ -45,6 +45,8 @@ const TABLES: [&str; 18] = [
     "seal_canary",
     "stretches",
     "tenants",
+    "usage",
+    "usage_uncounted",
 ];
 
 #[test]

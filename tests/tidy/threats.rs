@@ -8,8 +8,7 @@ use std::{
 use crate::{requirements::tests_in, root, sources};
 
 /// Threats whose defence is not built, with what is missing.
-const WAITING: [(&str, &str); 4] = [
-    ("TM-05", "manifests and idempotency keys stay when their runs are erased; a tenant cannot be erased whole"),
+const WAITING: [(&str, &str); 3] = [
     ("TM-18", "runs:read shows runs of store: false until they are erased"),
     ("TM-21", "inbox ids are one counter for all tenants"),
     ("TM-26", "the limits are tested one by one and not together"),

@@ -37,6 +37,9 @@ pub(crate) async fn authenticate(State(state): State<DoorState>, mut request: Re
     match find(&state.tokens, request.headers(), state.engine.now()) {
         Ok(token) => {
             let caller = Caller(token);
+            if let Err(error) = state.engine.admit_request(caller.tenant()) {
+                return crate::in_dialect(request.uri(), error.into());
+            }
             let share = match state.request_shares.take(&caller) {
                 Ok(share) => share,
                 Err(error) => return crate::in_dialect(request.uri(), error),

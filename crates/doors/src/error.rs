@@ -10,7 +10,7 @@ use axum::{
 };
 use serde::Serialize;
 use windlass_engine::EngineError;
-use windlass_ports::{ServerError, StoreError};
+use windlass_ports::{QuotaKind, ServerError, StoreError};
 
 use crate::answer;
 
@@ -152,6 +152,9 @@ impl From<EngineError> for ApiError {
             EngineError::EpochAhead => Self::conflict("epoch_ahead", message),
             EngineError::AgentFull => Self::new(StatusCode::TOO_MANY_REQUESTS, "queue_full", message).retry_after(FULL_RETRY_S),
             EngineError::TenantFull => Self::new(StatusCode::TOO_MANY_REQUESTS, "tenant_full", message).retry_after(FULL_RETRY_S),
+            EngineError::OverQuota(over) => {
+                Self::new(StatusCode::TOO_MANY_REQUESTS, quota_code(over.kind), message).retry_after(over.retry_after_s)
+            }
             EngineError::MemoryFull => Self::new(StatusCode::TOO_MANY_REQUESTS, "memory_full", message).retry_after(FULL_RETRY_S),
             EngineError::ItemTooLarge { .. } => Self::new(StatusCode::PAYLOAD_TOO_LARGE, "item_too_large", message),
             EngineError::BoxTooLarge { .. } => Self::new(StatusCode::PAYLOAD_TOO_LARGE, "box_too_large", message),
@@ -159,6 +162,13 @@ impl From<EngineError> for ApiError {
             EngineError::Store(error) => error.into(),
             EngineError::Internal => Self::internal(&message),
         }
+    }
+}
+
+/// Quotas that a tenant is below again soon are rate limits.
+fn quota_code(kind: QuotaKind) -> &'static str {
+    match kind {
+        QuotaKind::Requests | QuotaKind::Runs => "rate_limit_exceeded",
     }
 }
 

@@ -129,6 +129,7 @@ impl Meter for Metrics {
                 families.store_errors.get_or_create(&[("kind", kind.into())]).inc();
             }
             Fact::Swept => families.swept(),
+            Fact::OverQuota(kind) => drop(families.over_quota.get_or_create(&[("quota", kind.name().into())]).inc()),
         }
     }
 }

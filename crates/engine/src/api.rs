@@ -4,6 +4,8 @@ use bytes::Bytes;
 use windlass_kernel::{AfterExecution, AgentKey, AgentName, BoxId, CallNumber, Epoch, ItemKind, ResultField, RunId, TaskStatus, ToolName};
 use windlass_ports::{ContextSize, Lineage, MessageId, RequestKey, ServerError, StoreError};
 
+use crate::quota::OverQuota;
+
 /// A request for a run.
 #[derive(Clone, Debug)]
 pub struct Enqueue {
@@ -238,6 +240,9 @@ pub enum EngineError {
     /// Too many runs of this tenant are open.
     #[error("too many turns of this tenant are open")]
     TenantFull,
+    /// The tenant would use more than its quota.
+    #[error("{0}")]
+    OverQuota(OverQuota),
     /// There is no memory left for runs that are not to be stored.
     #[error("no memory is left for what is not to be stored; send it again later, or let it be stored")]
     MemoryFull,

@@ -24,6 +24,7 @@ use crate::{
     live::Live,
     note::{Answer, Note},
     publish,
+    quota::Ledger,
     readers::Readers,
     repeats,
     roster::{Roster, Wishes},
@@ -91,6 +92,7 @@ pub(crate) struct Inner {
     pub tasks: Tasks,
     pub lease: Lease,
     pub adopted: Adopted,
+    pub ledger: Ledger,
     pub readers: Readers,
     /// Rings when there is room for a worker again and somebody was turned away.
     pub room: Notify,
@@ -129,6 +131,7 @@ impl Engine {
             settings: parts.settings,
             meter: parts.meter,
             adopted: Adopted::default(),
+            ledger: Ledger::default(),
             readers: Readers::default(),
             gates: Gates::default(),
             workers: Workers::default(),

@@ -2,6 +2,8 @@
 
 use windlass_ports::{Admission, ContextSize};
 
+use crate::quota::Quotas;
+
 /// The engine's limits and times.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -46,6 +48,8 @@ pub struct Settings {
     pub drain_ms: u64,
     /// How much may wait.
     pub admission: Admission,
+    /// What each tenant may use.
+    pub quotas: Quotas,
 }
 
 impl Default for Settings {
@@ -71,6 +75,7 @@ impl Default for Settings {
             join_ms: 60_000,
             drain_ms: 10_000,
             admission: Admission { queued_per_agent_max: 1000, open_per_tenant_max: 1_000_000 },
+            quotas: Quotas::default(),
         }
     }
 }

@@ -62,12 +62,17 @@ impl Engine {
         if new.conversation.is_none() && new.agent.agent.as_str().parse::<ConversationId>().is_ok() {
             return Err(EngineError::ConversationsAgent);
         }
-        let inner = self.inner();
         let lineage = Lineage { depth: self.depth(&new.agent.tenant, &lineage).await?, ..lineage };
         let run = self.new_run(id, new, lineage, opening);
         let agent = run.agent.clone();
+        let outcome = self.record(&agent, run).await?;
+        if matches!(outcome, StoreEnqueued::TenantFull) { Err(self.tenant_full(&agent.tenant)) } else { Ok(outcome) }
+    }
+
+    async fn record(&self, agent: &AgentKey, run: NewRun) -> Result<StoreEnqueued, EngineError> {
+        let inner = self.inner();
         let (answer, answered) = oneshot::channel();
-        match inner.desk(&agent, inner.settings.workers_max) {
+        match inner.desk(agent, inner.settings.workers_max) {
             Some(desk) => {
                 desk.leave(Note::Enqueue(Box::new(run), answer)).await;
                 answered.await.map_err(|_| EngineError::Internal)?
@@ -79,7 +84,7 @@ impl Engine {
                 inner.crash.after_commit(CommitKind::Enqueue);
                 inner.committed.notify_one();
                 if matches!(outcome, StoreEnqueued::Dispatched { .. }) {
-                    inner.ring(&agent);
+                    inner.ring(agent);
                 }
                 Ok(outcome)
             }
@@ -97,6 +102,7 @@ impl Engine {
     fn new_run(&self, id: RunId, new: NewTurn, lineage: Lineage, opening: Opening) -> NewRun {
         let inner = self.inner();
         let now = new.at;
+        let admission = self.admission(&new.agent.tenant);
         let context = NewBox { id: BoxId(inner.ids.fresh()), parent: new.parent, items: new.input };
         let output = BoxId(inner.ids.fresh());
         let accepted = Event::Accepted {
@@ -128,7 +134,7 @@ impl Engine {
             state,
             kind: new.kind,
             node: inner.node,
-            admission: inner.settings.admission,
+            admission,
             now,
         }
     }

@@ -18,6 +18,7 @@ mod request;
 mod sealing;
 mod servers;
 mod store;
+mod usage;
 mod views;
 mod words;
 mod world;
@@ -28,7 +29,7 @@ pub use conversations::{ConversationChange, ConversationView, Conversed, InConve
 pub use doorbell::{Doorbell, Ring};
 pub use executor::{Executor, ToolCall, ToolReport};
 pub use lists::{AgentSummary, INSTRUCTION_BYTES_MAX, INSTRUCTION_ITEMS_MAX, ListedRun, RUNS_COUNTED_MAX, RunPage, RunScan, RunSet};
-pub use meter::{EndedRun, Fact, Meter, ModelCalled, NoMeter, StoreFailure};
+pub use meter::{EndedRun, Fact, Meter, ModelCalled, NoMeter, QuotaKind, StoreFailure};
 pub use model::{Model, ModelError, ModelEvent, ModelMessage, ModelRequest, ModelStream, ModelTool, Models, Retry};
 pub use open_requests::{LostRequest, OpenRequest, ReaderOutcome, ReaderRecord, RequestHash};
 pub use publisher::{Published, Publisher, Subject};
@@ -39,6 +40,7 @@ pub use store::{
     Abandoned, Announcement, CallChange, CallClaim, ClaimedCall, Commit, Committed, GivenUp, Guard, Head, KeptAnswer, Loaded, LoadedRun,
     Message, MessageId, NewCall, NewMessage, NewReport, NodeId, OutboxRow, RequestKey, Store, StoreError, Taken, Withdrawn,
 };
+pub use usage::{Day, ItemBytes, ItemScan, RunUsage, UsageKey, UsageRow, UsageSums};
 pub use views::{BoxView, CallView, Edge, HeadView, InboxView, Item, JournalEntry, Page, Passage, RunStatus, RunView, StoreTotals, Views};
 pub use words::{CallStatus, CommitKind, MessageKind, MessageStatus};
 pub use world::{Clock, Ids};

@@ -68,6 +68,27 @@ pub enum Fact<'a> {
     StoreFailed(StoreFailure),
     /// A pass of the sweep is over.
     Swept,
+    /// A request was refused because its tenant would use more than its quota.
+    OverQuota(QuotaKind),
+}
+
+/// What a quota limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QuotaKind {
+    /// Requests in a time.
+    Requests,
+    /// Runs that have not ended.
+    Runs,
+}
+
+impl QuotaKind {
+    /// The name of the setting.
+    pub fn name(self) -> &'static str {
+        match self {
+            QuotaKind::Requests => "requests_per_second",
+            QuotaKind::Runs => "runs_queued",
+        }
+    }
 }
 
 /// A run at its end.

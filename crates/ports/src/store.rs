@@ -14,6 +14,7 @@ use crate::{
     conversations::{ConversationChange, Conversed},
     open_requests::{LostRequest, OpenRequest, ReaderRecord},
     request::{Enqueued, NewRun},
+    usage::{Day, RunUsage, UsageRow},
     words::{CallStatus, CommitKind, MessageKind},
 };
 
@@ -114,6 +115,16 @@ pub trait Store: Send + Sync {
     /// Makes an open request belong to `node` if it still belongs to `request.node`. False if it does not: the client has its answer
     /// by now, or another server adopted it.
     async fn adopt_request(&self, request: OpenRequest, node: NodeId) -> Result<bool, StoreError>;
+
+    /// Ended runs whose usage is in no sum yet, at most `limit`. There are none unless the store was opened to count usage.
+    async fn uncounted_usage(&self, limit: usize) -> Result<Vec<RunUsage>, StoreError>;
+
+    /// Adds rows to the sums and takes the runs that they are made of off the list of `uncounted_usage`, in one transaction. False, and
+    /// nothing changes, if one of these runs was counted meanwhile.
+    async fn add_usage(&self, runs: Vec<RunId>, rows: Vec<UsageRow>) -> Result<bool, StoreError>;
+
+    /// Deletes the sums of days before this one.
+    async fn forget_usage(&self, before: Day) -> Result<(), StoreError>;
 }
 
 /// What a store says instead of doing it.

@@ -14,6 +14,7 @@ use crate::{
     open_requests::{OpenRequest, RequestHash},
     request::Lineage,
     store::{KeptAnswer, MessageId, StoreError},
+    usage::{Day, ItemBytes, ItemScan, UsageRow},
     words::{CallStatus, MessageKind, MessageStatus, spelled},
 };
 
@@ -69,6 +70,14 @@ pub trait Views: Send + Sync {
     async fn inbox(&self, agent: &AgentKey, page: Page) -> Result<Vec<InboxView>, StoreError>;
     /// An agent's execution edges after an inbox row.
     async fn edges(&self, agent: &AgentKey, page: Page) -> Result<Vec<Edge>, StoreError>;
+    /// The tenants that ever had a run.
+    async fn tenants(&self) -> Result<Vec<Tenant>, StoreError>;
+    /// How many runs of a tenant have not ended.
+    async fn open_runs(&self, tenant: &Tenant) -> Result<u32, StoreError>;
+    /// A tenant's sums of these days, the last one included, by day, agent, model and node.
+    async fn usage(&self, tenant: &Tenant, from: Day, to: Day) -> Result<Vec<UsageRow>, StoreError>;
+    /// The bytes of content in a stretch of items, by tenant.
+    async fn item_bytes(&self, scan: &ItemScan) -> Result<ItemBytes, StoreError>;
     /// Numbers about all tenants together, for metrics. A store that does not count has none.
     async fn totals(&self) -> Result<StoreTotals, StoreError> {
         Ok(StoreTotals::default())

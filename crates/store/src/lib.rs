@@ -21,6 +21,7 @@ pub mod rows;
 mod spelling;
 mod sqlite;
 mod stretch;
+mod usage;
 mod verbs;
 
 pub use doorbells::{Nats, NatsError, Notify, NotifyError};
@@ -34,4 +35,6 @@ pub use sqlite::{OpenError, SqliteStore, SqliteViews, create_private_folder};
 pub struct StoreOptions {
     /// Whether commits leave rows in the outbox for somebody to publish.
     pub publish: bool,
+    /// Whether the end of a run leaves a row for the sums of usage.
+    pub usage: bool,
 }

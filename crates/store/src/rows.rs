@@ -8,6 +8,7 @@ mod calls;
 mod conversations;
 mod lists;
 mod requests;
+mod usage;
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -25,6 +26,7 @@ pub use calls::{CallMove, CallRow};
 pub use conversations::{ConversationReads, ConversationRow, ConversationRows};
 pub use lists::ListReads;
 pub use requests::{RequestReads, RequestRows};
+pub use usage::UsageRows;
 
 /// What a statement returns.
 pub type Outcome<T> = Result<T, StoreError>;
@@ -367,7 +369,7 @@ pub trait Reads: ConversationReads + AnswerReads + ListReads + RequestReads {
 }
 
 /// What a database can be told, inside a transaction that somebody else begins and ends.
-pub trait Rows: Reads + ConversationRows + AnswerRows + RequestRows {
+pub trait Rows: Reads + ConversationRows + AnswerRows + RequestRows + UsageRows {
     /// Stores the head of an agent that has none.
     fn insert_head(&mut self, agent: &AgentKey, head: &HeadRow) -> Outcome<()>;
     /// Replaces a head that still has the status, epoch, run and seq of `before`. False if it has not, and then nothing changes.

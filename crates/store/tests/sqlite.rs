@@ -63,7 +63,7 @@ async fn runs_of_a_version_without_names_are_listed() {
     let earlier = Connection::open(&path).unwrap();
     let undone = "DROP INDEX runs_listed; DROP INDEX runs_named; DROP INDEX runs_queued; DROP INDEX heads_active;
                   ALTER TABLE runs DROP COLUMN agent_name; ALTER TABLE runs DROP COLUMN unlisted;
-                  DROP TABLE requests; DROP TABLE seal_canary; DELETE FROM schema_version WHERE version >= 5";
+                  DROP TABLE requests; DROP TABLE seal_canary; DROP TABLE usage; DROP TABLE usage_uncounted; DELETE FROM schema_version WHERE version >= 5";
     earlier.execute_batch(undone).unwrap();
     drop(earlier);
     let store: Arc<dyn Full> = Arc::new(open(&path));
@@ -84,7 +84,7 @@ async fn tm_05_keys_of_an_earlier_version_become_hashes() {
     earlier.execute("UPDATE runs SET dedupe = ?1", [KEYS[0]]).unwrap();
     earlier.execute("UPDATE answers SET key = ?1", [KEYS[1]]).unwrap();
     earlier.execute("UPDATE calls SET claim_key = ?1 WHERE claim_key IS NOT NULL", [KEYS[2]]).unwrap();
-    earlier.execute("DELETE FROM schema_version WHERE version >= 8", []).unwrap();
+    earlier.execute_batch("DROP TABLE usage; DROP TABLE usage_uncounted; DELETE FROM schema_version WHERE version >= 8").unwrap();
     drop(earlier);
     assert_eq!(texts(), [true; 3]);
     let store: Arc<dyn Full> = Arc::new(open(&path));
@@ -141,7 +141,7 @@ fn a_newer_schema_is_refused_and_nothing_is_touched() {
     };
     let (bytes, beside) = (fs::read(&path).unwrap(), files());
     let refused = SqliteStore::open(&path, StoreOptions::default());
-    assert!(matches!(refused, Err(OpenError::Newer { found: 77, known: 8 })));
+    assert!(matches!(refused, Err(OpenError::Newer { found: 77, known: 9 })));
     assert_eq!(fs::read(&path).unwrap(), bytes);
     assert_eq!(files(), beside);
 }
@@ -158,7 +158,7 @@ fn a_newer_schema_in_a_log_that_was_left_behind_is_refused_too() {
     fs::copy(folder.path().join("first.db-wal"), folder.path().join("copy.db-wal")).unwrap();
     let bytes = fs::read(&copy).unwrap();
     let refused = SqliteStore::open(&copy, StoreOptions::default());
-    assert!(matches!(refused, Err(OpenError::Newer { found: 77, known: 8 })));
+    assert!(matches!(refused, Err(OpenError::Newer { found: 77, known: 9 })));
     assert_eq!(fs::read(&copy).unwrap(), bytes);
 }
 

@@ -14,6 +14,7 @@ mod literal;
 mod log;
 mod mcp;
 mod node;
+mod quotas;
 mod reader;
 mod secret;
 mod sections;
@@ -37,6 +38,7 @@ pub use secret::{Secret, TokenHash};
 pub use sections::TOKEN_CHARS_MIN;
 pub use server::Server;
 pub use windlass_doors::{DefaultApproval, Scope};
+pub use windlass_engine::Quotas;
 pub use windlass_ports::Tenants;
 pub use windlass_tools::Allowed;
 
@@ -68,6 +70,8 @@ pub struct Config {
     pub agents_open: bool,
     /// What nobody may go beyond.
     pub limits: Limits,
+    /// `quotas`: what each tenant may use.
+    pub quotas: Quotas,
     /// `egress.allow`: what a request may name beyond the public internet.
     pub egress: Vec<Allowed>,
     /// The Responses door.

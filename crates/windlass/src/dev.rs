@@ -98,7 +98,8 @@ fn line(fact: &Fact<'_>) -> Option<String> {
         | Fact::ModelCalled(_)
         | Fact::GroupCommitted { .. }
         | Fact::StoreFailed(_)
-        | Fact::Swept => None,
+        | Fact::Swept
+        | Fact::OverQuota(_) => None,
     }
 }
 

@@ -53,7 +53,7 @@ pub(crate) async fn serve(
     let crash = crash_points(&config)?;
     let models = Arc::new(registry(&config)?);
     let place = config.store.place(data);
-    let options = StoreOptions { publish: config.doorbell.is_some() };
+    let options = StoreOptions { publish: config.doorbell.is_some(), usage: false };
     let metrics = metrics(&config);
     let (tokens, own_token) = login::tokens(&config, data)?;
     let own_hash = own_token.as_deref().map(|token| *TokenHash::of(token).as_bytes());
@@ -304,6 +304,7 @@ fn settings(config: &Config) -> Settings {
         join_ms: millis(config.responses.join),
         drain_ms: millis(config.server.drain),
         admission: Admission { queued_per_agent_max: limits.queued_per_agent, open_per_tenant_max: limits.open_per_tenant },
+        quotas: config.quotas.clone(),
         ..Settings::default()
     }
 }

@@ -48,6 +48,7 @@ pub(super) struct Families {
     pub sweep_lag_seconds: Gauge<f64, AtomicU64>,
     pub store_errors: Family<Labels<1>, Counter>,
     pub streams: Family<Labels<1>, Gauge>,
+    pub over_quota: Family<Labels<1>, Counter>,
     pub http_request_seconds: Histograms<3>,
     began: Instant,
     /// Milliseconds after `began` when the last pass of the sweep was over.
@@ -82,6 +83,7 @@ impl Families {
             sweep_lag_seconds: Gauge::default(),
             store_errors: Family::default(),
             streams: Family::default(),
+            over_quota: Family::default(),
             http_request_seconds: Family::new_with_constructor(short),
             began: Instant::now(),
             swept_ms: AtomicI64::new(0),
@@ -121,6 +123,7 @@ impl Families {
         registry.register("sweep_lag_seconds", "Time by which the sweep is late", self.sweep_lag_seconds.clone());
         registry.register("store_errors", "Requests that the store did not execute", self.store_errors.clone());
         registry.register("streams", "Open streams and sockets to clients", self.streams.clone());
+        registry.register("over_quota", "Requests refused because their tenant was over a quota", self.over_quota.clone());
         registry.register("http_request_seconds", "Time from a request to the head of its answer", self.http_request_seconds.clone());
         let version = [("version", env!("CARGO_PKG_VERSION"))];
         let build: Family<[(&'static str, &'static str); 1], Gauge> = Family::default();

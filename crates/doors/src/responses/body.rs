@@ -60,6 +60,7 @@ impl From<ApiError> for WireError {
             409 => WireError::conflict(code, message),
             413 => WireError::too_large(message),
             415 => WireError::unsupported_media(message),
+            429 if code == "insufficient_quota" => WireError::too_many(code, message, retry),
             429 => WireError::too_many("rate_limit_exceeded", message, retry),
             503 => WireError::unavailable(code, message, retry),
             500.. => WireError::internal(&message),

@@ -9,7 +9,7 @@ use std::{
 use axum::{body::Body, http::Request};
 use windlass_doors::Peer;
 use windlass_kernel::{AgentKey, AgentName, EffectClass, EndReason, RunId, TaskStatus, Usage};
-use windlass_ports::{EndedRun, Fact, Meter, ModelCalled, StoreFailure};
+use windlass_ports::{EndedRun, Fact, Meter, ModelCalled, QuotaKind, StoreFailure};
 
 use crate::support::{Answer, World, request};
 
@@ -102,6 +102,7 @@ fn record_all(world: &World, name: &str) {
         Fact::GroupCommitted { requests: 1, micros: 1 },
         Fact::StoreFailed(StoreFailure::Unavailable),
         Fact::Swept,
+        Fact::OverQuota(QuotaKind::Requests),
     ] {
         world.metrics.record(fact);
     }

@@ -126,7 +126,7 @@ async fn c_041_a_call_for_a_service_goes_out_as_its_command() {
 
 #[tokio::test(start_paused = true)]
 async fn c_040_a_call_is_stored_before_its_command_goes_out() {
-    let data = Arc::new(MemoryStore::new(StoreOptions { publish: true }));
+    let data = Arc::new(MemoryStore::new(StoreOptions { publish: true, usage: false }));
     let (views, found) = (data.clone(), Arc::new(Mutex::new(Vec::new())));
     let log = found.clone();
     let look = move |message: &Published| {

@@ -159,7 +159,7 @@ fn roster() -> Roster {
 }
 
 async fn doors() -> Router {
-    let store = Arc::new(MemoryStore::new(StoreOptions { publish: false }));
+    let store = Arc::new(MemoryStore::new(StoreOptions { publish: false, usage: false }));
     let model = Entry::new("offline", Arc::new(Scripted::by_words("offline")));
     let engine = Engine::start(Parts {
         node: store.node(),

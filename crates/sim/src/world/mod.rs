@@ -160,7 +160,7 @@ impl World {
             agents: agents.collect(),
             options,
             plant,
-            data: Arc::new(MemoryStore::new(StoreOptions { publish: true })),
+            data: Arc::new(MemoryStore::new(StoreOptions { publish: true, usage: false })),
             began: Instant::now(),
             rng: Held(Mutex::new(Rng::new(seed.wrapping_mul(0x2545_f491_4f6c_dd1d).wrapping_add(1)))),
             tale: Held::default(),

@@ -8,9 +8,9 @@ use futures_util::FutureExt;
 use tokio::{sync::oneshot, time::Instant};
 use windlass_kernel::{AgentKey, CallNumber, ConversationId, Epoch, RunId, Seq, Tenant, Timestamp};
 use windlass_ports::{
-    Abandoned, Announcement, CallClaim, ClaimedCall, Commit, Committed, ConversationChange, Conversed, Enqueued, GivenUp, Guard, Loaded,
-    LostRequest, MessageId, NewPack, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, Packed, ReaderRecord, Store, StoreError, Taken,
-    Withdrawn,
+    Abandoned, Announcement, CallClaim, ClaimedCall, Commit, Committed, ConversationChange, Conversed, Day, Enqueued, GivenUp, Guard,
+    Loaded, LostRequest, MessageId, NewPack, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, Packed, ReaderRecord, RunUsage, Store,
+    StoreError, Taken, UsageRow, Withdrawn,
 };
 use windlass_store::MemoryStore;
 
@@ -310,5 +310,19 @@ impl Store for SimStore {
     async fn adopt_request(&self, request: OpenRequest, node: NodeId) -> Result<bool, StoreError> {
         let world = self.world.clone();
         self.write(async move { world.data.adopt_request(request, node).await }).await
+    }
+
+    async fn uncounted_usage(&self, limit: usize) -> Result<Vec<RunUsage>, StoreError> {
+        self.read(self.data().uncounted_usage(limit)).await
+    }
+
+    async fn add_usage(&self, runs: Vec<RunId>, rows: Vec<UsageRow>) -> Result<bool, StoreError> {
+        let world = self.world.clone();
+        self.write(async move { world.data.add_usage(runs, rows).await }).await
+    }
+
+    async fn forget_usage(&self, before: Day) -> Result<(), StoreError> {
+        let world = self.world.clone();
+        self.write(async move { world.data.forget_usage(before).await }).await
     }
 }

@@ -4,14 +4,30 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, ItemId, Run, RunId, Said, Tenant};
 use windlass_ports::{
-    AgentSummary, BoxView, CallView, ContextSize, ConversationView, Edge, HeadView, InboxView, Item, JournalEntry, KeptAnswer, OpenRequest,
-    Page, Part, Passage, RequestHash, RunPage, RunScan, RunView, StoreError, Views,
+    AgentSummary, BoxView, CallView, ContextSize, ConversationView, Day, Edge, HeadView, InboxView, Item, ItemBytes, ItemScan,
+    JournalEntry, KeptAnswer, OpenRequest, Page, Part, Passage, RequestHash, RunPage, RunScan, RunView, StoreError, UsageRow, Views,
 };
 
 use super::store::SimStore;
 
 #[async_trait]
 impl Views for SimStore {
+    async fn tenants(&self) -> Result<Vec<Tenant>, StoreError> {
+        self.read(self.data().tenants()).await
+    }
+
+    async fn open_runs(&self, tenant: &Tenant) -> Result<u32, StoreError> {
+        self.read(self.data().open_runs(tenant)).await
+    }
+
+    async fn usage(&self, tenant: &Tenant, from: Day, to: Day) -> Result<Vec<UsageRow>, StoreError> {
+        self.read(self.data().usage(tenant, from, to)).await
+    }
+
+    async fn item_bytes(&self, scan: &ItemScan) -> Result<ItemBytes, StoreError> {
+        self.read(self.data().item_bytes(scan)).await
+    }
+
     async fn head(&self, agent: &AgentKey) -> Result<Option<HeadView>, StoreError> {
         self.read(self.data().head(agent)).await
     }

@@ -19,6 +19,7 @@ pub mod reports;
 pub mod requests;
 pub mod sweep;
 pub mod turns;
+pub mod usage;
 
 use std::{any::Any, sync::Arc};
 
@@ -50,6 +51,9 @@ macro_rules! conformance {
     ($make:path) => {
         $crate::conformance! { @each $make, false;
             turns::an_idle_agent_is_entered_at_once;
+            usage::tm_13_each_ended_run_is_counted_once;
+            usage::tm_13_of_two_that_count_the_same_runs_one_adds_them;
+            usage::tm_13_stored_bytes_are_those_of_each_tenant;
             turns::without_room_the_run_is_dispatched;
             turns::a_whole_run_folds_to_its_state;
             turns::queued_runs_start_in_their_order;
@@ -191,7 +195,7 @@ macro_rules! conformance {
         $(
             #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
             async fn $case() {
-                let subject = $make($crate::StoreOptions { publish: false }).await;
+                let subject = $make($crate::StoreOptions { publish: false, usage: true }).await;
                 $crate::conformance::$module::$case(subject.store.clone()).await;
             }
         )+
@@ -200,7 +204,7 @@ macro_rules! conformance {
         $(
             #[tokio::test]
             async fn $case() {
-                let subject = $make($crate::StoreOptions { publish: $publish }).await;
+                let subject = $make($crate::StoreOptions { publish: $publish, usage: true }).await;
                 $crate::conformance::$module::$case(subject.store.clone()).await;
             }
         )+

@@ -8,6 +8,7 @@ mod lists;
 mod reads;
 mod requests;
 mod table;
+mod usage;
 mod writes;
 
 use std::{sync::Mutex, time::Duration};
@@ -18,9 +19,9 @@ use tokio::time::Instant;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, ItemId, Run, RunId, Said, Tenant, Timestamp};
 use windlass_ports::{
     Abandoned, AgentSummary, Announcement, BoxView, CallClaim, CallView, ClaimedCall, Commit, Committed, ContextSize, ConversationChange,
-    ConversationView, Conversed, Edge, Enqueued, GivenUp, Guard, HeadView, InboxView, Item, JournalEntry, KeptAnswer, Loaded, LostRequest,
-    MessageId, NewPack, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, Packed, Page, Part, Passage, ReaderRecord, RequestHash, RunPage,
-    RunScan, RunView, Store, StoreError, Taken, Views, Withdrawn,
+    ConversationView, Conversed, Day, Edge, Enqueued, GivenUp, Guard, HeadView, InboxView, Item, ItemBytes, ItemScan, JournalEntry,
+    KeptAnswer, Loaded, LostRequest, MessageId, NewPack, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, Packed, Page, Part, Passage,
+    ReaderRecord, RequestHash, RunPage, RunScan, RunUsage, RunView, Store, StoreError, Taken, UsageRow, Views, Withdrawn,
 };
 
 use crate::{
@@ -60,6 +61,11 @@ impl MemoryStore {
 
     fn read<T>(&self, question: impl FnOnce(&MemoryRows) -> Outcome<T>) -> Outcome<T> {
         question(&*self.lock()?)
+    }
+
+    /// Whether these runs are here and their usage is in no sum.
+    pub(crate) fn has_uncounted(&self, runs: &[RunId]) -> Outcome<bool> {
+        self.read(|rows| Ok(runs.iter().any(|run| rows.uncounted.get(run).is_some())))
     }
 
     fn lock(&self) -> Outcome<std::sync::MutexGuard<'_, MemoryRows>> {
@@ -185,6 +191,21 @@ impl Store for MemoryStore {
     async fn adopt_request(&self, request: OpenRequest, node: NodeId) -> Result<bool, StoreError> {
         self.write(|rows| Ok(rows.adopt_request(&request, node)))
     }
+
+    async fn uncounted_usage(&self, limit: usize) -> Result<Vec<RunUsage>, StoreError> {
+        self.read(|rows| rows.uncounted_usage(self.node(), limit))
+    }
+
+    async fn add_usage(&self, runs: Vec<RunId>, added: Vec<UsageRow>) -> Result<bool, StoreError> {
+        self.write(|rows| Ok(rows.add_usage(&runs, &added)))
+    }
+
+    async fn forget_usage(&self, before: Day) -> Result<(), StoreError> {
+        self.write(|rows| {
+            rows.forget_usage(before);
+            Ok(())
+        })
+    }
 }
 
 #[async_trait]
@@ -289,6 +310,22 @@ impl Views for MemoryStore {
 
     async fn inbox(&self, agent: &AgentKey, page: Page) -> Result<Vec<InboxView>, StoreError> {
         self.read(|rows| reading::inbox(rows, agent, page))
+    }
+
+    async fn tenants(&self) -> Result<Vec<Tenant>, StoreError> {
+        self.read(|rows| Ok(rows.tenants()))
+    }
+
+    async fn open_runs(&self, tenant: &Tenant) -> Result<u32, StoreError> {
+        self.read(|rows| rows.open_runs(tenant))
+    }
+
+    async fn usage(&self, tenant: &Tenant, from: Day, to: Day) -> Result<Vec<UsageRow>, StoreError> {
+        self.read(|rows| Ok(rows.usage(tenant, from, to)))
+    }
+
+    async fn item_bytes(&self, scan: &ItemScan) -> Result<ItemBytes, StoreError> {
+        self.read(|rows| Ok(rows.item_bytes(scan)))
     }
 
     async fn edges(&self, agent: &AgentKey, page: Page) -> Result<Vec<Edge>, StoreError> {

@@ -9,7 +9,7 @@ use windlass_kernel::{
 };
 use windlass_ports::{
     Announcement, CallStatus, Guard, MessageId, MessageKind, MessageStatus, NodeId, OpenRequest, OutboxRow, Part, PinnedManifest,
-    RequestHash, RunStatus, codec,
+    RequestHash, RunStatus, UsageKey, UsageSums, codec,
 };
 
 use super::table::Table;
@@ -55,6 +55,8 @@ pub(super) struct MemoryRows {
     pub(super) answers_of: Table<(RunId, Tenant, String), ()>,
     pub(super) requests: Table<(Tenant, RequestHash, RunId), OpenRequest>,
     pub(super) outbox: Table<u64, OutboxRow>,
+    pub(super) uncounted: Table<RunId, Tenant>,
+    pub(super) usage: Table<UsageKey, UsageSums>,
     /// Until when each node lives. No verb writes it.
     pub(super) nodes: BTreeMap<NodeId, Instant>,
     /// Numbers are never used again, also not those of a verb that was rolled back.
@@ -97,6 +99,8 @@ impl MemoryRows {
             answers_of: Table::new(),
             requests: Table::new(),
             outbox: Table::new(),
+            uncounted: Table::new(),
+            usage: Table::new(),
             nodes: BTreeMap::new(),
             last_message: 0,
             last_outbox: 0,
@@ -109,7 +113,7 @@ impl MemoryRows {
 /// The same for every table, so that none is forgotten in one place only.
 macro_rules! each_table {
     ($rows:ident, |$table:ident| $visit:expr) => {
-        each_table!(@ $rows, $table, $visit, heads, runs, ordinals, dedupes, takers, erasable, manifests, pinned, open_runs, journal, deltas, inbox, pending, reports, calls, waiting, claimed, claim_keys, items, boxes, children, ownerless, box_rows, conversations, conversation_parts, answers, answers_of, requests, outbox);
+        each_table!(@ $rows, $table, $visit, heads, runs, ordinals, dedupes, takers, erasable, manifests, pinned, open_runs, journal, deltas, inbox, pending, reports, calls, waiting, claimed, claim_keys, items, boxes, children, ownerless, box_rows, conversations, conversation_parts, answers, answers_of, requests, outbox, uncounted, usage);
     };
     (@ $rows:ident, $table:ident, $visit:expr, $($name:ident),+) => {
         $(

@@ -13,9 +13,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, NewItem, RunId, Tenant, Timestamp};
 use windlass_ports::{
-    Abandoned, Announcement, CallClaim, ClaimedCall, Commit, Committed, ContextSize, ConversationChange, Conversed, Enqueued, GivenUp,
-    Guard, Loaded, LostRequest, MessageId, NewPack, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, Packed, ReaderRecord, Store,
-    StoreError, Taken, Views, Withdrawn,
+    Abandoned, Announcement, CallClaim, ClaimedCall, Commit, Committed, ContextSize, ConversationChange, Conversed, Day, Enqueued, GivenUp,
+    Guard, Loaded, LostRequest, MessageId, NewPack, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, Packed, ReaderRecord, RunUsage,
+    Store, StoreError, Taken, UsageRow, Views, Withdrawn,
 };
 
 use crate::{StoreOptions, memory::MemoryStore, rows::Outcome, verbs::is_own_head};
@@ -273,6 +273,25 @@ impl Store for PartedStore {
 
     async fn adopt_request(&self, request: OpenRequest, node: NodeId) -> Result<bool, StoreError> {
         Ok(self.memory.adopt_request(request.clone(), node).await? || self.kept.adopt_request(request, node).await?)
+    }
+
+    async fn uncounted_usage(&self, limit: usize) -> Result<Vec<RunUsage>, StoreError> {
+        // Never both at once: their sums go different ways.
+        let here = self.memory.uncounted_usage(limit).await?;
+        if here.is_empty() { self.kept.uncounted_usage(limit).await } else { Ok(here) }
+    }
+
+    async fn add_usage(&self, runs: Vec<RunId>, rows: Vec<UsageRow>) -> Result<bool, StoreError> {
+        if !self.memory.has_uncounted(&runs)? {
+            return self.kept.add_usage(runs, rows).await;
+        }
+        // The sums are kept, though the runs are not. Should this process end between the two, its memory is gone with it.
+        self.kept.add_usage(Vec::new(), rows).await?;
+        self.memory.add_usage(runs, Vec::new()).await
+    }
+
+    async fn forget_usage(&self, before: Day) -> Result<(), StoreError> {
+        self.kept.forget_usage(before).await
     }
 }
 

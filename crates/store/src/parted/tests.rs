@@ -14,7 +14,7 @@ struct Parts {
 }
 
 fn parts(bytes_max: u64) -> Parts {
-    let options = StoreOptions { publish: true };
+    let options = StoreOptions { publish: true, usage: false };
     let kept = Arc::new(MemoryStore::new(options));
     let parted = Arc::new(PartedStore::new(kept.clone(), kept.clone(), options, bytes_max));
     let store: Arc<dyn Full> = parted.clone();

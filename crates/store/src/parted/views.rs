@@ -4,8 +4,9 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, ItemId, Run, RunId, Said, Tenant};
 use windlass_ports::{
-    AgentSummary, BoxView, CallView, ContextSize, ConversationView, Edge, HeadView, InboxView, Item, JournalEntry, KeptAnswer, OpenRequest,
-    Page, Part, Passage, RequestHash, RunPage, RunScan, RunView, StoreError, StoreTotals, Views,
+    AgentSummary, BoxView, CallView, ContextSize, ConversationView, Day, Edge, HeadView, InboxView, Item, ItemBytes, ItemScan,
+    JournalEntry, KeptAnswer, OpenRequest, Page, Part, Passage, RequestHash, RunPage, RunScan, RunView, StoreError, StoreTotals, UsageRow,
+    Views,
 };
 
 use super::PartedStore;
@@ -149,6 +150,24 @@ impl Views for PartedStore {
     }
 
     /// Runs that are not kept are not in the database.
+    async fn tenants(&self) -> Result<Vec<Tenant>, StoreError> {
+        self.views.tenants().await
+    }
+
+    async fn open_runs(&self, tenant: &Tenant) -> Result<u32, StoreError> {
+        Ok(self.views.open_runs(tenant).await?.saturating_add(Views::open_runs(&self.memory, tenant).await?))
+    }
+
+    async fn usage(&self, tenant: &Tenant, from: Day, to: Day) -> Result<Vec<UsageRow>, StoreError> {
+        // What was used in memory is added up in the database, too.
+        self.views.usage(tenant, from, to).await
+    }
+
+    async fn item_bytes(&self, scan: &ItemScan) -> Result<ItemBytes, StoreError> {
+        // Memory has a limit of its own.
+        self.views.item_bytes(scan).await
+    }
+
     async fn totals(&self) -> Result<StoreTotals, StoreError> {
         self.views.totals().await
     }

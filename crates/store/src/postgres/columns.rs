@@ -124,7 +124,7 @@ impl Columns {
         u16::try_from(self.number()?).map_err(|_| nonsense("a version is not one"))
     }
 
-    fn text(&self) -> Outcome<String> {
+    pub(super) fn text(&self) -> Outcome<String> {
         Ok(unescaped(self.get::<&str>()?).into_owned())
     }
 

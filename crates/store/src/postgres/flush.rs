@@ -83,6 +83,7 @@ impl Writes<'_> {
         ];
         sent.extend(self.answering());
         sent.extend(self.requesting());
+        sent.extend(self.counting());
         sent.extend(self.conversing());
         sent.extend(self.erasing());
         // The first poll sends. A statement that could not even be sent must not be missing from a commit.

@@ -41,6 +41,8 @@ pub(super) struct Log {
     pub(super) answers: Vec<AnswerRow>,
     pub(super) requests: Vec<OpenRequest>,
     pub(super) readers: Vec<ReaderRecord>,
+    /// Ended runs whose usage is to be counted.
+    pub(super) uncounted: Vec<(RunId, Tenant)>,
 }
 
 /// A head as it shall be.
@@ -166,6 +168,7 @@ impl Log {
             answers,
             requests,
             readers,
+            uncounted,
         } = self;
         let sets = heads.is_empty() && gone_heads.is_empty() && new_runs.is_empty() && runs.is_empty() && open_runs.is_empty();
         let maps = messages.is_empty() && calls.is_empty() && shared.is_empty() && erased.is_empty() && released.is_empty();
@@ -179,6 +182,7 @@ impl Log {
             && answers.is_empty()
             && requests.is_empty()
             && readers.is_empty()
+            && uncounted.is_empty()
     }
 
     /// The writes on a run's calls.

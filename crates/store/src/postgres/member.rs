@@ -99,7 +99,9 @@ impl Wants {
 
     pub(super) fn of_pack(pack: &NewPack) -> Self {
         let mut wants = Wants::default().with_items(&pack.items);
-        wants.questions.extend(pack.key.iter().map(|request| Question::Kept(pack.tenant.clone(), request.key.clone())));
+        wants
+            .questions
+            .extend(pack.key.iter().map(|request| Question::Kept(pack.tenant.clone(), codec::key_hash(&pack.tenant, &request.key))));
         wants.questions.extend(pack.from.iter().flat_map(|range| [Question::Box(range.id), Question::BoxLength(range.id)]));
         wants
     }

@@ -29,6 +29,7 @@ mod statements;
 mod tls;
 mod totals;
 mod trouble;
+mod usage;
 mod views;
 mod writer;
 
@@ -41,12 +42,12 @@ use std::{
 use async_trait::async_trait;
 use windlass_kernel::{AgentKey, CallNumber, ConversationId, RunId, Tenant, Timestamp};
 use windlass_ports::{
-    Abandoned, Announcement, CallClaim, ClaimedCall, Commit, Committed, ConversationChange, Conversed, Enqueued, GivenUp, Guard, Loaded,
-    LostRequest, MessageId, Meter, NewPack, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, Packed, ReaderRecord, SealKeys, Store,
-    StoreError, Taken, Withdrawn, conversation_agent,
+    Abandoned, Announcement, CallClaim, ClaimedCall, Commit, Committed, ConversationChange, Conversed, Day, Enqueued, GivenUp, Guard,
+    Loaded, LostRequest, MessageId, Meter, NewPack, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, Packed, ReaderRecord, RunUsage,
+    SealKeys, Store, StoreError, Taken, UsageRow, Withdrawn, conversation_agent,
 };
 
-use crate::{StoreOptions, measured::Measured, records::Records, rows::Reads, verbs};
+use crate::{StoreOptions, measured::Measured, records::Records, rows::Reads, usage::usage_of, verbs};
 use columns::int;
 use deltas::Deltas;
 use group::Pen;
@@ -287,6 +288,20 @@ impl Store for PostgresStore {
     async fn adopt_request(&self, request: OpenRequest, node: NodeId) -> Result<bool, StoreError> {
         let request = &request;
         self.keeper.ask(|session| async move { requests::adopt(&session, request, node).await }).await
+    }
+
+    async fn uncounted_usage(&self, limit: usize) -> Result<Vec<RunUsage>, StoreError> {
+        let listed = self.keeper.ask(|session| async move { usage::uncounted(&session, limit).await }).await?;
+        self.readers.read(|rows| usage_of(rows, self.node, &listed)).await
+    }
+
+    async fn add_usage(&self, runs: Vec<RunId>, rows: Vec<UsageRow>) -> Result<bool, StoreError> {
+        let (runs, rows) = (&runs, &rows);
+        self.keeper.ask(|session| async move { usage::add(&session, runs, rows).await }).await
+    }
+
+    async fn forget_usage(&self, before: Day) -> Result<(), StoreError> {
+        self.keeper.ask(|session| async move { usage::forget(&session, before).await }).await
     }
 }
 

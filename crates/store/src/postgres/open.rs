@@ -23,6 +23,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/postgres/0006_requests.sql"),
     include_str!("../../migrations/postgres/0007_seal_canary.sql"),
     include_str!("../../migrations/postgres/0008_erasure.sql"),
+    include_str!("../../migrations/postgres/0009_usage.sql"),
 ];
 
 /// The oldest server that has what our statements use.

@@ -123,6 +123,16 @@ impl Readers {
         self.read_deep(Depth::Box, question).await
     }
 
+    /// Asks what no sheet knows.
+    pub(super) async fn ask<T, F, A>(&self, ask: F) -> Outcome<T>
+    where
+        F: Fn(Arc<Session>) -> A + Send + Sync,
+        A: Future<Output = Result<T, Trouble>> + Send,
+        T: Send,
+    {
+        self.link().ask(ask).await
+    }
+
     /// Numbers about the whole database.
     pub(super) async fn totals(&self) -> Outcome<StoreTotals> {
         self.link().ask(|session| async move { totals::totals(&session).await }).await

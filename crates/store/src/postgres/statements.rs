@@ -398,6 +398,8 @@ statements! {
         WHERE o.node <> $1 AND (n.node IS NULL OR n.alive_until <= clock_timestamp())
         ORDER BY o.tenant, o.hash, o.run LIMIT $2";
 
+    insert_uncounted: "INSERT INTO usage_uncounted (run, tenant) SELECT unnest($1::bytea[]), unnest($2::text[])";
+
     erasable: "SELECT r.tenant, r.agent, r.run FROM runs r WHERE r.erase_at <= $1 ORDER BY r.erase_at, r.run LIMIT $2";
     /// An end that a follow-up may need makes the time longer, if there is one.
     keep_runs: "UPDATE runs r SET held_ms = q.ms FROM unnest($1::bytea[], $2::bigint[]) AS q(run, ms)

@@ -5,8 +5,9 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, ItemId, Run, RunId, Said, Tenant};
 use windlass_ports::{
-    AgentSummary, BoxView, CallView, ContextSize, ConversationView, Edge, HeadView, InboxView, Item, JournalEntry, KeptAnswer, OpenRequest,
-    Page, Part, Passage, RequestHash, RunPage, RunScan, RunView, StoreError, StoreTotals, Views,
+    AgentSummary, BoxView, CallView, ContextSize, ConversationView, Day, Edge, HeadView, InboxView, Item, ItemBytes, ItemScan,
+    JournalEntry, KeptAnswer, OpenRequest, Page, Part, Passage, RequestHash, RunPage, RunScan, RunView, StoreError, StoreTotals, UsageRow,
+    Views,
 };
 
 use super::{
@@ -15,6 +16,7 @@ use super::{
     open::{PostgresOpenError, look},
     readers::Readers,
     session::Connector,
+    usage,
 };
 use crate::{
     edges, listing, reading,
@@ -141,6 +143,22 @@ macro_rules! views_over_readers {
 
             async fn edges(&self, agent: &AgentKey, page: Page) -> Result<Vec<Edge>, StoreError> {
                 self.readers.read(|rows| edges::edges(rows, agent, page)).await
+            }
+
+            async fn tenants(&self) -> Result<Vec<Tenant>, StoreError> {
+                self.readers.ask(|session| async move { usage::tenants(&session).await }).await
+            }
+
+            async fn open_runs(&self, tenant: &Tenant) -> Result<u32, StoreError> {
+                self.readers.read(|rows| rows.open_runs(tenant)).await
+            }
+
+            async fn usage(&self, tenant: &Tenant, from: Day, to: Day) -> Result<Vec<UsageRow>, StoreError> {
+                self.readers.ask(|session| async move { usage::usage(&session, tenant, from, to).await }).await
+            }
+
+            async fn item_bytes(&self, scan: &ItemScan) -> Result<ItemBytes, StoreError> {
+                self.readers.ask(|session| async move { usage::item_bytes(&session, scan).await }).await
             }
 
             async fn totals(&self) -> Result<StoreTotals, StoreError> {

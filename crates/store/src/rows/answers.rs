@@ -1,7 +1,7 @@
 //! The statements about what requests with a key were told.
 
 use windlass_kernel::{CallNumber, RunId, Tenant};
-use windlass_ports::MessageId;
+use windlass_ports::{MessageId, RequestKey, codec};
 
 use super::Outcome;
 
@@ -22,6 +22,14 @@ pub struct AnswerRow {
     pub lost: Vec<(RunId, CallNumber)>,
 }
 
+impl AnswerRow {
+    /// The record of a request with a key, about a run.
+    pub fn new(tenant: &Tenant, request: &RequestKey, run: RunId) -> Self {
+        let key = codec::key_hash(tenant, &request.key);
+        AnswerRow { tenant: tenant.clone(), key, asked: request.asked, run, message: None, lost: Vec::new() }
+    }
+}
+
 /// Calls as a database keeps them: sixteen bytes for the run and four for the number, one after the other.
 pub fn pack_calls(calls: &[(RunId, CallNumber)]) -> Vec<u8> {
     calls.iter().flat_map(|(run, call)| run.as_bytes().iter().copied().chain(call.0.to_be_bytes())).collect()
@@ -37,6 +45,11 @@ pub fn unpack_calls(bytes: &[u8]) -> Vec<(RunId, CallNumber)> {
 pub trait AnswerReads {
     /// What the request was told whose key has this hash.
     fn answer(&self, tenant: &Tenant, key: &str) -> Outcome<Option<AnswerRow>>;
+
+    /// What a request with the key of this one was answered.
+    fn answer_to(&self, tenant: &Tenant, request: &RequestKey) -> Outcome<Option<AnswerRow>> {
+        self.answer(tenant, &codec::key_hash(tenant, &request.key))
+    }
 }
 
 /// What a database can be told about requests with a key.

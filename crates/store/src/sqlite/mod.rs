@@ -17,6 +17,7 @@ mod requests;
 mod signs;
 mod statements;
 mod totals;
+mod usage;
 mod views;
 mod writer;
 mod writes;
@@ -26,9 +27,9 @@ use std::{path::Path, sync::Arc};
 use async_trait::async_trait;
 use windlass_kernel::{AgentKey, CallNumber, ConversationId, RunId, Tenant, Timestamp};
 use windlass_ports::{
-    Abandoned, Announcement, CallClaim, ClaimedCall, Commit, Committed, ConversationChange, Conversed, Enqueued, GivenUp, Guard, Loaded,
-    LostRequest, MessageId, Meter, NewPack, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, Packed, ReaderRecord, SealKeys, Store,
-    StoreError, Taken, Withdrawn,
+    Abandoned, Announcement, CallClaim, ClaimedCall, Commit, Committed, ConversationChange, Conversed, Day, Enqueued, GivenUp, Guard,
+    Loaded, LostRequest, MessageId, Meter, NewPack, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, Packed, ReaderRecord, RunUsage,
+    SealKeys, Store, StoreError, Taken, UsageRow, Withdrawn,
 };
 
 use crate::{
@@ -216,5 +217,18 @@ impl Store for SqliteStore {
 
     async fn adopt_request(&self, request: OpenRequest, node: NodeId) -> Result<bool, StoreError> {
         self.writer.write(move |rows| rows.adopt_request(&request, node)).await
+    }
+
+    async fn uncounted_usage(&self, limit: usize) -> Result<Vec<RunUsage>, StoreError> {
+        let node = self.node;
+        self.readers.read(move |rows| rows.uncounted_usage(node, limit)).await
+    }
+
+    async fn add_usage(&self, runs: Vec<RunId>, added: Vec<UsageRow>) -> Result<bool, StoreError> {
+        self.writer.write(move |rows| rows.add_usage(&runs, &added)).await
+    }
+
+    async fn forget_usage(&self, before: Day) -> Result<(), StoreError> {
+        self.writer.write(move |rows| rows.forget_usage(before)).await
     }
 }

@@ -28,6 +28,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0006_requests.sql"),
     include_str!("../../migrations/0007_seal_canary.sql"),
     include_str!("../../migrations/0008_erasure.sql"),
+    include_str!("../../migrations/0009_usage.sql"),
 ];
 
 /// The writer's page cache. What is not in it is in the system's, so a large one would only be counted twice.

@@ -6,8 +6,9 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, ItemId, Run, RunId, Said, Tenant};
 use windlass_ports::{
-    AgentSummary, BoxView, CallView, ContextSize, ConversationView, Edge, HeadView, InboxView, Item, JournalEntry, KeptAnswer, NodeId,
-    OpenRequest, Page, Part, Passage, RequestHash, RunPage, RunScan, RunView, StoreError, StoreTotals, Views,
+    AgentSummary, BoxView, CallView, ContextSize, ConversationView, Day, Edge, HeadView, InboxView, Item, ItemBytes, ItemScan,
+    JournalEntry, KeptAnswer, NodeId, OpenRequest, Page, Part, Passage, RequestHash, RunPage, RunScan, RunView, StoreError, StoreTotals,
+    UsageRow, Views,
 };
 
 use super::{
@@ -174,6 +175,25 @@ macro_rules! views_over_readers {
             async fn edges(&self, agent: &AgentKey, page: Page) -> Result<Vec<Edge>, StoreError> {
                 let agent = agent.clone();
                 self.readers.read(move |rows| edges::edges(rows, &agent, page)).await
+            }
+
+            async fn tenants(&self) -> Result<Vec<Tenant>, StoreError> {
+                self.readers.read(SqliteRows::tenants).await
+            }
+
+            async fn open_runs(&self, tenant: &Tenant) -> Result<u32, StoreError> {
+                let tenant = tenant.clone();
+                self.readers.read(move |rows| rows.open_runs(&tenant)).await
+            }
+
+            async fn usage(&self, tenant: &Tenant, from: Day, to: Day) -> Result<Vec<UsageRow>, StoreError> {
+                let tenant = tenant.clone();
+                self.readers.read(move |rows| rows.usage(&tenant, from, to)).await
+            }
+
+            async fn item_bytes(&self, scan: &ItemScan) -> Result<ItemBytes, StoreError> {
+                let scan = scan.clone();
+                self.readers.read(move |rows| rows.item_bytes(&scan)).await
             }
 
             async fn totals(&self) -> Result<StoreTotals, StoreError> {

@@ -86,7 +86,7 @@ pub(super) fn fill<R: Rows + ?Sized>(rows: &mut R, tenant: &Tenant, id: BoxId, l
 /// much the box would hold is known before anything is written, or any id of an item read.
 pub(crate) fn pack<R: Rows + ?Sized>(rows: &mut R, new: &NewPack) -> Outcome<Packed> {
     let (tenant, id) = (&new.tenant, new.id);
-    let kept = new.key.as_ref().map_or(Ok(None), |request| rows.answer(tenant, &request.key))?;
+    let kept = new.key.as_ref().map_or(Ok(None), |request| rows.answer_to(tenant, request))?;
     if let (Some(kept), Some(request)) = (&kept, &new.key)
         && kept.asked != request.asked
     {
@@ -125,9 +125,7 @@ pub(crate) fn pack<R: Rows + ?Sized>(rows: &mut R, new: &NewPack) -> Outcome<Pac
     fill(rows, tenant, id, length, &new.items)?;
     if let Some(request) = new.key.as_ref().filter(|_| kept.is_none()) {
         // There is no run: the box's own id stands in its place.
-        let run = RunId(id.0);
-        let (tenant, key, asked) = (tenant.clone(), request.key.clone(), request.asked);
-        rows.insert_answer(&AnswerRow { tenant, key, asked, run, message: None, lost: Vec::new() })?;
+        rows.insert_answer(&AnswerRow::new(tenant, request, RunId(id.0)))?;
     }
     Ok(Packed::Done(BoxRange { id, length: length + new.items.len() as u32 }))
 }

@@ -13,7 +13,7 @@ use crate::{
 
 /// Gives waiting calls to a worker. A key that still holds calls gives those again.
 pub(crate) fn claim_calls<R: Rows + ?Sized>(rows: &mut R, claim: &CallClaim) -> Outcome<Vec<ClaimedCall>> {
-    let kept = claim.request.as_ref().map_or(Ok(None), |request| rows.answer(&claim.tenant, &request.key))?;
+    let kept = claim.request.as_ref().map_or(Ok(None), |request| rows.answer_to(&claim.tenant, request))?;
     if let (Some(kept), Some(request)) = (&kept, &claim.request)
         && kept.asked != request.asked
     {
@@ -36,8 +36,7 @@ pub(crate) fn claim_calls<R: Rows + ?Sized>(rows: &mut R, claim: &CallClaim) -> 
     rearm_heads(rows, &taken, claim.now)?;
     // A claim that was given nothing has done nothing, and can be made again in other words.
     if let (None, Some(request), Some(first)) = (&kept, &claim.request, taken.first()) {
-        let (tenant, key, asked) = (claim.tenant.clone(), request.key.clone(), request.asked);
-        rows.insert_answer(&AnswerRow { tenant, key, asked, run: first.run, message: None, lost: Vec::new() })?;
+        rows.insert_answer(&AnswerRow::new(&claim.tenant, request, first.run))?;
     }
     taken.iter().map(|call| claimed(rows, call)).collect()
 }
@@ -58,7 +57,7 @@ pub(crate) fn release_calls<R: Rows + ?Sized>(
     calls: &[(RunId, CallNumber)],
 ) -> Outcome<Vec<(RunId, CallNumber)>> {
     if let Some(request) = &claim.request
-        && let Some(kept) = rows.answer(&claim.tenant, &codec::key_hash(&claim.tenant, &request.key))?
+        && let Some(kept) = rows.answer_to(&claim.tenant, request)?
     {
         // Under the same key something else can only have come at the same time: whoever asks again finds it.
         return if kept.asked == request.asked { Ok(kept.lost) } else { Err(StoreError::Fenced) };
@@ -71,8 +70,7 @@ pub(crate) fn release_calls<R: Rows + ?Sized>(
     })?;
     // A request that names no call has done nothing, and can be made again as it is.
     if let (Some(request), Some((run, _))) = (&claim.request, calls.first()) {
-        let (tenant, key, asked) = (claim.tenant.clone(), codec::key_hash(&claim.tenant, &request.key), request.asked);
-        rows.insert_answer(&AnswerRow { tenant, key, asked, run: *run, message: None, lost: lost.clone() })?;
+        rows.insert_answer(&AnswerRow { lost: lost.clone(), ..AnswerRow::new(&claim.tenant, request, *run) })?;
     }
     Ok(lost)
 }

@@ -117,7 +117,7 @@ pub(crate) fn withdraw<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, ag
     write(rows, agent, commit, None)?;
     rows.update_run(&run_change(commit, RunStatus::Queued, None))?;
     rows.skip_message(agent, run.brief.message, commit.now)?;
-    let_go(rows, agent, commit.run, Left::EVERYTHING, commit.now)?;
+    let_go(rows, options, agent, commit.run, Left::EVERYTHING, commit.now)?;
     release(rows, agent, run.follows, commit.now)?;
     note(rows, options, agent, commit, 0)?;
     Ok(Withdrawn::Done)
@@ -126,7 +126,7 @@ pub(crate) fn withdraw<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, ag
 /// Whether a request that the commit answers was answered before. Asked before anything is written.
 fn has_answered<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, commit: &Commit) -> Outcome<bool> {
     for request in commit.messages.iter().filter_map(|message| message.key.as_ref()) {
-        if rows.answer(&agent.tenant, &codec::key_hash(&agent.tenant, &request.key))?.is_some() {
+        if rows.answer_to(&agent.tenant, request)?.is_some() {
             return Ok(true);
         }
     }
@@ -287,8 +287,7 @@ pub(super) fn write<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, commit: &C
 
 /// What a request with a key is told: its inbox row.
 pub(super) fn told(agent: &AgentKey, run: RunId, request: &RequestKey, message: MessageId) -> AnswerRow {
-    let (key, asked) = (codec::key_hash(&agent.tenant, &request.key), request.asked);
-    AnswerRow { tenant: agent.tenant.clone(), key, asked, run, message: Some(message), lost: Vec::new() }
+    AnswerRow { message: Some(message), ..AnswerRow::new(&agent.tenant, request, run) }
 }
 
 /// Changes of one call stand one after the other, and become one statement.
@@ -317,7 +316,7 @@ fn write_calls<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, commit: &Commit
 }
 
 /// Nobody waits for a run that is over: its calls are dropped, its messages skipped.
-fn let_go<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, run: RunId, left: Left, now: Timestamp) -> Outcome<()> {
+fn let_go<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, agent: &AgentKey, run: RunId, left: Left, now: Timestamp) -> Outcome<()> {
     if left.calls {
         let dropped = CallMove { status: CallStatus::Dropped, result: None, deadline: None };
         rows.open_calls(run)?.into_iter().try_for_each(|call| rows.move_call(run, call, dropped))?;
@@ -325,6 +324,9 @@ fn let_go<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, run: RunId, left: Le
     if left.messages {
         let waiting = rows.pending(agent)?.into_iter().filter(|(_, row)| row.run == Some(run));
         waiting.into_iter().try_for_each(|(message, _)| rows.skip_message(agent, message, now))?;
+    }
+    if options.usage {
+        rows.insert_uncounted(&agent.tenant, run)?;
     }
     rows.add_open_runs(&agent.tenant, -1)
 }
@@ -337,7 +339,7 @@ fn release<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, follows: Option<Run
 /// What follows when a run has ended, and the note for whoever publishes.
 pub(super) fn finish<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, agent: &AgentKey, commit: &Commit, plan: &Plan) -> Outcome<()> {
     if commit.state.has_ended() {
-        let_go(rows, agent, commit.run, plan.left, commit.now)?;
+        let_go(rows, options, agent, commit.run, plan.left, commit.now)?;
         // A client that was handed calls again may send all that came before with their results.
         release(rows, agent, commit.follows.filter(|_| held_ms(&commit.state) == 0), commit.now)?;
         conversations::heard(rows, agent, commit.run, &commit.state)?;

@@ -177,7 +177,7 @@ fn follow_up<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, new: &NewRun
     };
     write(rows, &new.agent, enter, Some(plan.epoch))?;
     // `finish` would note the entering alone; the first event belongs to the same stretch.
-    finish(rows, StoreOptions { publish: false }, &new.agent, enter, plan)?;
+    finish(rows, StoreOptions { publish: false, ..options }, &new.agent, enter, plan)?;
     note(rows, options, &new.agent, enter, 1)
 }
 

@@ -1,7 +1,7 @@
 //! Results from outside the owner: recorded once, applied by the owner later.
 
 use windlass_kernel::{HeadStatus, RunId};
-use windlass_ports::{MessageStatus, NewReport, RunStatus, StoreError, Taken, codec};
+use windlass_ports::{MessageStatus, NewReport, RunStatus, StoreError, Taken};
 
 use super::{commit::told, erase::is_erased};
 use crate::rows::{HeadRow, MessageRow, Outcome, Rows, RunBrief, is_report, stands_already};
@@ -12,7 +12,7 @@ pub(crate) fn report<R: Rows + ?Sized>(rows: &mut R, report: &NewReport) -> Outc
         return Ok(Taken::UnknownRun);
     };
     if let Some(request) = &report.message.key
-        && let Some(kept) = rows.answer(&report.agent.tenant, &codec::key_hash(&report.agent.tenant, &request.key))?
+        && let Some(kept) = rows.answer_to(&report.agent.tenant, request)?
     {
         // Under the same key something else can only have come at the same time: whoever asks again finds it.
         let first = kept.message.filter(|_| kept.asked == request.asked);

@@ -8,9 +8,9 @@ use bytes::Bytes;
 use windlass_kernel::{BoxId, BoxRange, CallNumber, ConversationId, ItemId, Run, Said, Tenant, Timestamp};
 use windlass_ports::{
     Abandoned, AgentSummary, Announcement, BoxView, CallClaim, CallView, ClaimedCall, Commit, Committed, ContextSize, ConversationChange,
-    ConversationView, Conversed, Edge, GivenUp, Guard, HeadView, InboxView, Item, JournalEntry, KeptAnswer, LostRequest, MessageId,
-    NewPack, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, Packed, Page, Part, Passage, ReaderRecord, RequestHash, RunPage, RunScan,
-    RunView, Views, Withdrawn,
+    ConversationView, Conversed, Day, Edge, GivenUp, Guard, HeadView, InboxView, Item, ItemBytes, ItemScan, JournalEntry, KeptAnswer,
+    LostRequest, MessageId, NewPack, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, Packed, Page, Part, Passage, ReaderRecord,
+    RequestHash, RunPage, RunScan, RunUsage, RunView, UsageRow, Views, Withdrawn,
 };
 
 use super::*;
@@ -62,6 +62,9 @@ deal! { Store {
     refuse(agent: AgentKey, message: MessageId, reason: String) -> ();
     lost_requests(node: NodeId, limit: usize) -> Vec<LostRequest>;
     adopt_request(request: OpenRequest, node: NodeId) -> bool;
+    uncounted_usage(limit: usize) -> Vec<RunUsage>;
+    add_usage(runs: Vec<RunId>, rows: Vec<UsageRow>) -> bool;
+    forget_usage(before: Day) -> ();
 }
     // A run's words come from its owner alone, and in their order.
     async fn announce(&self, words: Announcement) -> Result<(), StoreError> {
@@ -116,6 +119,10 @@ deal! { Views {
     scan_runs(tenant: &Tenant, scan: &RunScan) -> RunPage;
     agent_names(tenant: &Tenant, after: &str, limit: usize) -> Vec<AgentSummary>;
     instruction(tenant: &Tenant, id: BoxId) -> Option<Bytes>;
+    tenants() -> Vec<Tenant>;
+    open_runs(tenant: &Tenant) -> u32;
+    usage(tenant: &Tenant, from: Day, to: Day) -> Vec<UsageRow>;
+    item_bytes(scan: &ItemScan) -> ItemBytes;
 } }
 
 async fn make(options: StoreOptions) -> Subject {

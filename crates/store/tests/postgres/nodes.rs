@@ -145,7 +145,7 @@ async fn two_servers_share_the_waiting_calls() {
 #[tokio::test]
 async fn one_server_publishes_and_no_row_is_lost() {
     let database = Server::shared().database().await;
-    let publishing = StoreOptions { publish: true };
+    let publishing = StoreOptions { publish: true, usage: false };
     let (one, two) = (node_with(&database, publishing).await, node_with(&database, publishing).await);
     let kit = Kit::new(&one);
     kit.begin(&agent("a"), START).await;

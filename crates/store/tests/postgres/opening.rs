@@ -13,7 +13,7 @@ async fn servers_that_start_at_once_share_one_migration() {
     let mut nodes = [one.unwrap().node().0, two.unwrap().node().0, three.unwrap().node().0];
     nodes.sort_unstable();
     assert_eq!(nodes, [1, 2, 3]);
-    assert_eq!(count(&database, "SELECT count(*) FROM schema_version").await, 8);
+    assert_eq!(count(&database, "SELECT count(*) FROM schema_version").await, 9);
 }
 
 #[tokio::test]
@@ -22,7 +22,7 @@ async fn a_database_of_a_newer_version_is_refused_untouched() {
     drop(node(&database).await);
     database.client().await.batch_execute("INSERT INTO schema_version (version) VALUES (99)").await.unwrap();
     let refused = PostgresStore::open(&database.url, StoreOptions::default()).await;
-    assert!(matches!(refused, Err(PostgresOpenError::Newer { found: 99, known: 8 })), "{:?}", refused.err());
+    assert!(matches!(refused, Err(PostgresOpenError::Newer { found: 99, known: 9 })), "{:?}", refused.err());
     assert!(matches!(PostgresViews::open(&database.url).await, Err(PostgresOpenError::Newer { .. })));
     assert_eq!(count(&database, "SELECT count(*) FROM nodes").await, 1, "no second server was noted");
 }
@@ -69,7 +69,7 @@ async fn runs_of_a_version_without_names_are_listed() {
     let runs = runs_without_names(&store, &Kit::new(&store)).await;
     drop(store);
     let undone = "DROP INDEX heads_active; DROP INDEX runs_queued; ALTER TABLE runs DROP COLUMN agent_name; \
-                  ALTER TABLE runs DROP COLUMN unlisted; DROP TABLE requests; DROP TABLE seal_canary; DELETE FROM schema_version WHERE version >= 5";
+                  ALTER TABLE runs DROP COLUMN unlisted; DROP TABLE requests; DROP TABLE seal_canary; DROP TABLE usage; DROP TABLE usage_uncounted; DELETE FROM schema_version WHERE version >= 5";
     database.client().await.batch_execute(undone).await.unwrap();
     check_names_of_earlier_runs(&node(&database).await, runs).await;
 }
@@ -90,7 +90,8 @@ async fn tm_05_keys_of_an_earlier_version_of_a_shared_database_become_hashes() {
     ] {
         assert_eq!(client.execute(sql, &[&key]).await.unwrap(), 1, "{sql}");
     }
-    client.execute("DELETE FROM schema_version WHERE version >= 8", &[]).await.unwrap();
+    let earlier = "DROP TABLE usage, usage_uncounted; DELETE FROM schema_version WHERE version >= 8";
+    client.batch_execute(earlier).await.unwrap();
     let store = node(&database).await;
     check_keys(&store, &Kit::new(&store), run).await;
     let clear = "SELECT count(*) FROM (SELECT dedupe AS key FROM runs UNION ALL SELECT key FROM answers

@@ -88,11 +88,20 @@ impl Field {
 
     /// The entries of a mapping whose keys are names that the operator chose.
     pub(super) fn named(self) -> Result<Vec<(String, Field)>, ConfigError> {
+        self.named_by(check_name)
+    }
+
+    /// The same, where `*` stands for all other names.
+    pub(super) fn named_or_all(self) -> Result<Vec<(String, Field)>, ConfigError> {
+        self.named_by(|name| if name == "*" { Ok(()) } else { check_name(name) })
+    }
+
+    fn named_by(self, check: impl Fn(&str) -> Result<(), String>) -> Result<Vec<(String, Field)>, ConfigError> {
         let Value::Mapping(entries) = self.node.value else {
             return Err(self.expected_shape("a mapping of names"));
         };
         let read = |(key, node): (Key, Node)| {
-            check_name(&key.text).map_err(|message| ConfigError::new(&key.origin, format!("{}: {message}", self.path)))?;
+            check(&key.text).map_err(|message| ConfigError::new(&key.origin, format!("{}: {message}", self.path)))?;
             Ok((key.text.clone(), Field { path: join(&self.path, &key.text), node }))
         };
         entries.into_iter().map(read).collect()
@@ -134,6 +143,12 @@ impl Field {
         let number = self.unquoted().and_then(|text| text.parse::<u64>().ok()).filter(|number| *number >= min);
         let number = number.ok_or_else(|| self.expected(&format!("a whole number of at least {min}")))?;
         T::try_from(number).map_err(|_| self.expected("a smaller number"))
+    }
+
+    /// A number above zero with at most three digits behind the point, in thousandths.
+    pub(super) fn thousandths(&self) -> Result<u64, ConfigError> {
+        let number = self.unquoted().and_then(parse_thousandths).filter(|number| *number > 0);
+        number.ok_or_else(|| self.expected("a number of at least 0.001, such as 20 or 0.5"))
     }
 
     /// A time above zero: `500ms`, `30s`, `10m`, `2h`, `30d`, or a number of seconds.
@@ -264,6 +279,17 @@ fn quoted(text: &str) -> String {
     let short: String = text.chars().take(FOUND_LETTERS_MAX).collect();
     let cut = if short.len() < text.len() { "…" } else { "" };
     format!("{short:?}{cut}")
+}
+
+fn parse_thousandths(text: &str) -> Option<u64> {
+    let (whole, part) = text.split_once('.').unwrap_or((text, "0"));
+    let is_number = |digits: &str| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    if !is_number(whole) || !is_number(part) || part.len() > 3 {
+        return None;
+    }
+    let part: u64 = format!("{part:0<3}").parse().ok()?;
+    // Few enough that no sum of them overflows.
+    whole.parse::<u32>().ok().map(|whole| u64::from(whole) * 1_000 + part)
 }
 
 fn parse_duration(text: &str) -> Option<Duration> {

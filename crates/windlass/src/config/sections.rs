@@ -10,6 +10,7 @@ use super::{
     error::ConfigError,
     log, mcp,
     node::Node,
+    quotas,
     reader::{Field, Keys, Section},
     server,
     tenants::{self, KnownTenants},
@@ -33,6 +34,7 @@ const TOP: Keys = Keys {
         "agents",
         "agents_open",
         "limits",
+        "quotas",
         "egress",
         "responses",
         "log",
@@ -90,7 +92,7 @@ const LIMITS: Keys = Keys {
 
 /// Every section, by the keys it may have.
 #[cfg(test)]
-pub(super) const ALL: [&Keys; 17] = [
+pub(super) const ALL: [&Keys; 18] = [
     &TOP,
     &server::SERVER,
     &STORE,
@@ -108,6 +110,7 @@ pub(super) const ALL: [&Keys; 17] = [
     &RESPONSES,
     &log::LOG,
     &LIMITS,
+    &quotas::QUOTA,
 ];
 
 /// What a second start of a tool would do.
@@ -151,6 +154,7 @@ pub(super) fn read(root: Node) -> Result<Config, ConfigError> {
     };
     // Where agents are configured, another name is most likely a typing mistake.
     let agents_open = top.read_or("agents_open", agents.is_empty(), Field::flag)?;
+    let quotas = quotas::read_quotas(top.take("quotas"), &known)?;
     let responses = section_or_default(&mut top, "responses", &RESPONSES, read_responses)?;
     let log = section_or_default(&mut top, "log", &log::LOG, log::read_log)?;
     Ok(Config {
@@ -165,6 +169,7 @@ pub(super) fn read(root: Node) -> Result<Config, ConfigError> {
         agents,
         agents_open,
         limits,
+        quotas,
         egress,
         responses,
         log,

@@ -43,12 +43,22 @@ impl KnownTenants {
             }
             let tenant = Tenant::from(name.as_str());
             if !self.0.contains(&tenant) {
-                let known: Vec<&str> = self.0.iter().map(Tenant::as_str).collect();
-                return Err(field.fail(format!("no token of auth.tokens has the tenant {name:?}; there are: {}", known.join(", "))));
+                return Err(self.unknown(&name, field));
             }
             tenants.insert(tenant);
         }
         if tenants.is_empty() { Err(none) } else { Ok(Tenants::Only(tenants)) }
+    }
+
+    /// One tenant that has a token, for a value that is its own.
+    pub fn check(&self, name: &str, field: &Field) -> Result<Tenant, ConfigError> {
+        let tenant = Tenant::from(name);
+        if self.0.contains(&tenant) { Ok(tenant) } else { Err(self.unknown(name, field)) }
+    }
+
+    fn unknown(&self, name: &str, field: &Field) -> ConfigError {
+        let known: Vec<&str> = self.0.iter().map(Tenant::as_str).collect();
+        field.fail(format!("no token of auth.tokens has the tenant {name:?}; there are: {}", known.join(", ")))
     }
 
     /// Whether every known tenant that `inner` admits is admitted by `outer`.

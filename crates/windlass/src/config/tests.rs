@@ -11,6 +11,7 @@ use crate::tls::TlsFiles;
 
 mod environment;
 mod mistakes;
+mod quotas;
 mod servers;
 mod tenants;
 

@@ -92,6 +92,7 @@ impl Session {
     async fn take(&mut self, frame: &[u8], lease: &mut ByteLease) -> Result<Answer, WireError> {
         self.caller = self.caller.renewed(&self.state)?;
         self.caller.needs(&Scope::Responses)?;
+        self.state.engine.admit_request(self.caller.tenant())?;
         let Frame { mut create, generate } = Create::read_frame(frame)?;
         let mut from = create.previous.clone();
         let identity = Identity::of_frame(frame, from.as_deref().and_then(|id| self.remembered.trail(id)));

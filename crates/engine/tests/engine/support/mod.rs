@@ -66,7 +66,7 @@ impl Stage {
 
     /// The same, with an outbox and somebody who listens.
     pub fn publishing(play: impl Fn(&ModelRequest) -> Turn + Send + Sync + 'static) -> Self {
-        let stage = Self::on(Arc::new(MemoryStore::new(StoreOptions { publish: true })), play);
+        let stage = Self::on(Arc::new(MemoryStore::new(StoreOptions { publish: true, usage: false })), play);
         Stage { speaker: Some(Arc::default()), ..stage }
     }
 

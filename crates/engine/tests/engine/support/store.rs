@@ -8,9 +8,9 @@ use std::sync::{
 use async_trait::async_trait;
 use windlass_kernel::{AgentKey, CallNumber, ConversationId, Event, RunId, Tenant, Timestamp};
 use windlass_ports::{
-    Abandoned, Announcement, CallClaim, ClaimedCall, Commit, CommitKind, Committed, ConversationChange, Conversed, Enqueued, GivenUp,
-    Guard, Loaded, LostRequest, MessageId, NewPack, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, Packed, ReaderRecord, Store,
-    StoreError, Taken, Withdrawn,
+    Abandoned, Announcement, CallClaim, ClaimedCall, Commit, CommitKind, Committed, ConversationChange, Conversed, Day, Enqueued, GivenUp,
+    Guard, Loaded, LostRequest, MessageId, NewPack, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, Packed, ReaderRecord, RunUsage,
+    Store, StoreError, Taken, UsageRow, Withdrawn,
 };
 use windlass_store::conformance::Full;
 
@@ -291,5 +291,21 @@ impl Store for Faulty {
         self.up()?;
         self.wrote("adopt_request");
         self.inner.adopt_request(request, node).await
+    }
+
+    async fn uncounted_usage(&self, limit: usize) -> Result<Vec<RunUsage>, StoreError> {
+        self.up()?;
+        self.inner.uncounted_usage(limit).await
+    }
+
+    async fn add_usage(&self, runs: Vec<RunId>, rows: Vec<UsageRow>) -> Result<bool, StoreError> {
+        self.up()?;
+        self.wrote("add_usage");
+        self.inner.add_usage(runs, rows).await
+    }
+
+    async fn forget_usage(&self, before: Day) -> Result<(), StoreError> {
+        self.up()?;
+        self.inner.forget_usage(before).await
     }
 }

@@ -1,0 +1,55 @@
+//! A tenant over its quota, and another that is served.
+
+use serde_json::json;
+use windlass_engine::{Quota, Quotas, Rate, Settings};
+
+use crate::support::{ITEM_BYTES_MAX, World, request};
+
+const ENQUEUE: &str = "/v1/agents/alice/enqueue";
+
+/// A server where the tenant `t` has this quota.
+fn world(quota: Quota) -> World {
+    let quotas = Quotas { tenants: [("t".into(), quota)].into(), ..Quotas::default() };
+    World::with(Settings { sweep_ms: 20, item_bytes_max: ITEM_BYTES_MAX, quotas, ..Settings::default() })
+}
+
+#[tokio::test]
+async fn tm_13_requests_above_the_rate_are_refused_in_each_shape() {
+    let world = world(Quota { requests: Some(Rate { per_1000_s: 1, burst: 2 }), ..Quota::default() });
+    for _ in 0..2 {
+        world.get("/v1/models").await.expect(200);
+    }
+    let refused = world.post(ENQUEUE, r#"{"input": "hello"}"#).await;
+    assert_eq!(refused.refusal(), (429, "rate_limit_exceeded".into()));
+    assert!(refused.headers.contains_key("retry-after"));
+    let refused = world.post_as("runner", "/v1/responses", r#"{"input": "hello"}"#).await;
+    let error = &refused.json()["error"];
+    assert_eq!(
+        (refused.status.as_u16(), &error["code"], &error["type"]),
+        (429, &json!("rate_limit_exceeded"), &json!("too_many_requests"))
+    );
+    assert!(refused.headers.contains_key("retry-after"), "another token of the same tenant has the same quota");
+    world.get_as("other", "/v1/models").await.expect(200);
+    assert_eq!(world.get_as("unknown", "/v1/models").await.status, 401, "who has no token has no quota");
+    world.pass_s(1_000);
+    assert_eq!(world.get("/v1/windlass/runs").await.expect(200)["runs"], json!([]), "nothing was recorded");
+}
+
+#[tokio::test]
+async fn tm_13_a_tenant_with_its_quota_of_runs_gets_no_more_and_joins_those_it_has() {
+    let world = world(Quota { runs_queued: Some(1), ..Quota::default() });
+    let keyed = |key: &str| {
+        let body = json!({ "input": "call pay {}", "idempotency_key": key }).to_string();
+        world.send(request("POST", "all", ENQUEUE).body(body.into()).unwrap())
+    };
+    let first = keyed("one").await.expect(202);
+    assert_eq!(keyed("two").await.refusal(), (429, "rate_limit_exceeded".into()));
+    assert_eq!(keyed("one").await.expect(202)["run_id"], first["run_id"], "a repetition joins its run");
+    let refused = world.post("/v1/responses", r#"{"input": "hello"}"#).await;
+    assert_eq!((refused.refusal(), &refused.headers["retry-after"]), ((429, "rate_limit_exceeded".into()), &"5".parse().unwrap()));
+    assert!(refused.text.contains("this tenant has 1 runs that have not ended"), "{}", refused.text);
+    world.post_as("other", "/v1/responses", r#"{"input": "hello"}"#).await.expect(200);
+    assert_eq!(world.get("/v1/windlass/runs").await.expect(200)["runs"].as_array().map(Vec::len), Some(1));
+    let metrics = world.get_as("all", "/metrics").await.text;
+    assert!(metrics.contains(r#"windlass_over_quota_total{quota="runs_queued"} 2"#), "{metrics}");
+}

@@ -1,0 +1,135 @@
+//! Quotas: what each tenant may use, and what happens when a request would use more.
+//!
+//! Requests are counted here, in the memory of this process. Open runs are counted by the store, with the commit that records a run.
+
+mod bucket;
+mod lines;
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use windlass_kernel::{Tenant, Timestamp};
+use windlass_ports::{Admission, Fact, QuotaKind};
+
+pub use bucket::Rate;
+
+use crate::{api::EngineError, engine::Engine};
+use bucket::Bucket;
+use lines::Lines;
+
+/// Seconds after which a tenant with too many runs may find one ended.
+const RUNS_RETRY_S: u32 = 5;
+
+/// What one tenant may use. What is not set has no limit.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Quota {
+    /// Requests, whatever they ask for, to this process.
+    pub requests: Option<Rate>,
+    /// Runs that were accepted and have not ended.
+    pub runs_queued: Option<u32>,
+}
+
+/// The quotas of all tenants.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Quotas {
+    /// For tenants that have none of their own.
+    pub default: Quota,
+    /// The quotas of single tenants.
+    pub tenants: BTreeMap<Tenant, Quota>,
+}
+
+impl Quotas {
+    /// What a tenant may use.
+    pub fn of(&self, tenant: &Tenant) -> &Quota {
+        self.tenants.get(tenant).unwrap_or(&self.default)
+    }
+}
+
+/// A request that would use more than its tenant may.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OverQuota {
+    /// Which quota.
+    pub kind: QuotaKind,
+    /// How much the tenant may use.
+    pub limit: u64,
+    /// Seconds after which another try may be accepted.
+    pub retry_after_s: u32,
+}
+
+impl fmt::Display for OverQuota {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let OverQuota { kind, limit, retry_after_s } = self;
+        match kind {
+            QuotaKind::Requests => {
+                let rate = *limit as f64 / 1e3;
+                write!(f, "this tenant sends more than {rate} requests per second; try again in {retry_after_s} s")
+            }
+            QuotaKind::Runs => write!(f, "this tenant has {limit} runs that have not ended, which is its quota; try again when some have"),
+        }
+    }
+}
+
+/// What this process knows about the use of quotas.
+#[derive(Debug, Default)]
+pub(crate) struct Ledger {
+    /// Only tenants with a quota are in it, and those are bounded by the tokens of the configuration.
+    buckets: Mutex<BTreeMap<Tenant, Bucket>>,
+    lines: Lines,
+}
+
+impl Ledger {
+    fn buckets(&self) -> MutexGuard<'_, BTreeMap<Tenant, Bucket>> {
+        self.buckets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take_request(&self, tenant: &Tenant, rate: Rate, now: Timestamp) -> Result<(), OverQuota> {
+        let mut buckets = self.buckets();
+        if !buckets.contains_key(tenant) {
+            buckets.insert(tenant.clone(), Bucket::full(rate, now));
+        }
+        let Some(bucket) = buckets.get_mut(tenant) else { return Ok(()) };
+        let refused = |retry_after_s| OverQuota { kind: QuotaKind::Requests, limit: rate.per_1000_s, retry_after_s };
+        bucket.take(rate, now).map_err(refused)
+    }
+}
+
+impl Engine {
+    /// Counts a request of a tenant, unless the tenant sends more than it may.
+    pub fn admit_request(&self, tenant: &Tenant) -> Result<(), EngineError> {
+        let inner = self.inner();
+        let Some(rate) = inner.settings.quotas.of(tenant).requests else { return Ok(()) };
+        inner.ledger.take_request(tenant, rate, inner.clock.now()).map_err(|over| self.over_quota(tenant, over))
+    }
+
+    /// How many runs may be open when one more of this tenant is recorded.
+    pub(crate) fn admission(&self, tenant: &Tenant) -> Admission {
+        let settings = self.settings();
+        let quota = settings.quotas.of(tenant).runs_queued.unwrap_or(u32::MAX);
+        Admission { open_per_tenant_max: settings.admission.open_per_tenant_max.min(quota), ..settings.admission }
+    }
+
+    /// Why a tenant with too many open runs is refused: by its quota, or by the limit of all tenants.
+    pub(crate) fn tenant_full(&self, tenant: &Tenant) -> EngineError {
+        let settings = self.settings();
+        match settings.quotas.of(tenant).runs_queued {
+            Some(limit) if limit <= settings.admission.open_per_tenant_max => {
+                let over = OverQuota { kind: QuotaKind::Runs, limit: limit.into(), retry_after_s: RUNS_RETRY_S };
+                self.over_quota(tenant, over)
+            }
+            Some(_) | None => EngineError::TenantFull,
+        }
+    }
+
+    /// Counts and logs a refusal.
+    fn over_quota(&self, tenant: &Tenant, over: OverQuota) -> EngineError {
+        let inner = self.inner();
+        inner.meter.record(Fact::OverQuota(over.kind));
+        if let Some(suppressed) = inner.ledger.lines.admit(inner.clock.now()) {
+            tracing::warn!(%tenant, quota = over.kind.name(), limit = over.limit, suppressed, "a request was refused: the tenant is over its quota");
+        }
+        EngineError::OverQuota(over)
+    }
+}

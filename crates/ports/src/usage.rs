@@ -1,0 +1,139 @@
+//! What runs used, added up by day, and what quotas and retention are decided by.
+
+use windlass_kernel::{ItemId, RunId, Tenant, Timestamp};
+
+use crate::store::NodeId;
+
+/// Milliseconds of a day.
+const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
+
+/// A day of UTC, counted from 1970-01-01.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Day(pub u32);
+
+impl Day {
+    /// The day that a time is on.
+    pub fn of(at: Timestamp) -> Self {
+        Day(u32::try_from(at.0.div_euclid(DAY_MS)).unwrap_or(0))
+    }
+
+    /// When the day begins.
+    pub fn start(self) -> Timestamp {
+        Timestamp(i64::from(self.0) * DAY_MS)
+    }
+
+    /// The day after it.
+    pub fn next(self) -> Self {
+        Day(self.0.saturating_add(1))
+    }
+
+    /// The day so many days before it.
+    pub fn minus(self, days: u32) -> Self {
+        Day(self.0.saturating_sub(days))
+    }
+}
+
+/// A run that has ended and is not in the sums yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunUsage {
+    /// The run.
+    pub run: RunId,
+    /// Where it is added. Its node is the one that reads it.
+    pub key: UsageKey,
+    /// What is added.
+    pub sums: UsageSums,
+}
+
+/// What a row of sums is about.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct UsageKey {
+    /// Whose runs.
+    pub tenant: Tenant,
+    /// The day on which they ended.
+    pub day: Day,
+    /// The name of their agent; empty for runs without a named one.
+    pub agent: String,
+    /// The model, as the runs asked for it.
+    pub model: String,
+    /// The server that added them up.
+    pub node: NodeId,
+}
+
+/// One row of sums.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UsageRow {
+    /// What it is about.
+    pub key: UsageKey,
+    /// The sums.
+    pub sums: UsageSums,
+}
+
+/// Sums over runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UsageSums {
+    /// Tokens that models read.
+    pub input: u64,
+    /// Of these, tokens that a provider had in its cache.
+    pub cached: u64,
+    /// Of these, tokens that a provider wrote into its cache.
+    pub cache_written: u64,
+    /// Tokens that models wrote.
+    pub output: u64,
+    /// Of these, tokens of reasoning.
+    pub reasoning: u64,
+    /// An estimate for attempts whose provider reported nothing.
+    pub lost: u64,
+    /// Runs.
+    pub runs: u64,
+    /// Tool calls.
+    pub calls: u64,
+    /// Bytes of content that the runs were given and produced.
+    pub bytes: u64,
+}
+
+impl UsageSums {
+    /// Adds another row's sums.
+    pub fn add(&mut self, other: &UsageSums) {
+        let fields = [
+            (&mut self.input, other.input),
+            (&mut self.cached, other.cached),
+            (&mut self.cache_written, other.cache_written),
+            (&mut self.output, other.output),
+            (&mut self.reasoning, other.reasoning),
+            (&mut self.lost, other.lost),
+            (&mut self.runs, other.runs),
+            (&mut self.calls, other.calls),
+            (&mut self.bytes, other.bytes),
+        ];
+        for (sum, more) in fields {
+            *sum = sum.saturating_add(more);
+        }
+    }
+
+    /// Tokens that count against `tokens_per_day`: read, written and lost.
+    pub fn tokens(&self) -> u64 {
+        self.input.saturating_add(self.output).saturating_add(self.lost)
+    }
+}
+
+/// A stretch of stored items, in the order of their ids.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ItemScan {
+    /// Only items above this id.
+    pub after: Option<ItemId>,
+    /// Only items up to this id.
+    pub up_to: Option<ItemId>,
+    /// Items that are read at the most.
+    pub limit: usize,
+}
+
+/// The bytes of content in a stretch of items.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ItemBytes {
+    /// The bytes of each tenant that has items there.
+    pub tenants: Vec<(Tenant, u64)>,
+    /// How many items were read.
+    pub items: usize,
+    /// The last of them.
+    pub last: Option<ItemId>,
+}

@@ -1,0 +1,74 @@
+//! Usage in memory.
+
+use std::collections::BTreeMap;
+
+use windlass_kernel::{RunId, Tenant};
+use windlass_ports::{Day, ItemBytes, ItemScan, NodeId, RunUsage, UsageRow};
+
+use super::writes::{MemoryRows, must};
+use crate::{
+    rows::{Outcome, UsageRows},
+    usage::{Uncounted, usage_of},
+};
+
+impl UsageRows for MemoryRows {
+    fn insert_uncounted(&mut self, tenant: &Tenant, run: RunId) -> Outcome<()> {
+        must(self.uncounted.insert(run, tenant.clone()), "a run that is not counted")
+    }
+}
+
+impl MemoryRows {
+    pub(super) fn uncounted_usage(&self, node: NodeId, limit: usize) -> Outcome<Vec<RunUsage>> {
+        let listed = self.uncounted.range(..).take(limit);
+        let listed = listed.map(|(run, tenant)| Uncounted { tenant: tenant.clone(), run: *run, bytes: self.run_bytes(*run) });
+        usage_of(self, node, &listed.collect::<Vec<_>>())
+    }
+
+    /// The bytes of a run's own items: those at positions below zero are copies of what parents have.
+    fn run_bytes(&self, run: RunId) -> u64 {
+        let boxes = self.runs.get(&run).map(|row| [row.context, row.output]);
+        let keys = boxes.into_iter().flatten().flat_map(|id| self.box_keys(id));
+        let items = keys.filter(|((_, position), _)| *position >= 0).filter_map(|(_, item)| self.items.get(&item));
+        items.map(|(_, item)| item.content.len() as u64).sum()
+    }
+
+    pub(super) fn add_usage(&mut self, runs: &[RunId], rows: &[UsageRow]) -> bool {
+        if runs.iter().any(|run| self.uncounted.get(run).is_none()) {
+            return false;
+        }
+        runs.iter().for_each(|run| self.uncounted.remove(run));
+        for row in rows {
+            let mut sums = self.usage.get(&row.key).copied().unwrap_or_default();
+            sums.add(&row.sums);
+            self.usage.put(row.key.clone(), sums);
+        }
+        true
+    }
+
+    pub(super) fn forget_usage(&mut self, before: Day) {
+        let old: Vec<_> = self.usage.range(..).filter(|(key, _)| key.day < before).map(|(key, _)| key.clone()).collect();
+        old.iter().for_each(|key| self.usage.remove(key));
+    }
+
+    pub(super) fn usage(&self, tenant: &Tenant, from: Day, to: Day) -> Vec<UsageRow> {
+        let rows = self.usage.range(..).filter(|(key, _)| key.tenant == *tenant && (from..=to).contains(&key.day));
+        rows.map(|(key, sums)| UsageRow { key: key.clone(), sums: *sums }).collect()
+    }
+
+    pub(super) fn tenants(&self) -> Vec<Tenant> {
+        self.open_runs.range(..).map(|(tenant, _)| tenant.clone()).collect()
+    }
+
+    pub(super) fn item_bytes(&self, scan: &ItemScan) -> ItemBytes {
+        let is_wanted = |id| scan.after.is_none_or(|after| id > after) && scan.up_to.is_none_or(|up_to| id <= up_to);
+        let mut found = ItemBytes::default();
+        let mut tenants: BTreeMap<Tenant, u64> = BTreeMap::new();
+        for (id, (tenant, item)) in self.items.range(..).filter(|(id, _)| is_wanted(**id)).take(scan.limit) {
+            *tenants.entry(tenant.clone()).or_default() += item.content.len() as u64;
+            found.items += 1;
+            found.last = Some(*id);
+        }
+        found.tenants = tenants.into_iter().collect();
+        found
+    }
+}

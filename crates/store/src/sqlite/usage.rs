@@ -1,0 +1,143 @@
+//! Usage in SQLite: the list of ended runs that are in no sum, the sums, and what quotas are measured by.
+
+use rusqlite::{Row, params};
+use windlass_kernel::{ItemId, RunId, Tenant};
+use windlass_ports::{Day, ItemBytes, ItemScan, NodeId, RunUsage, UsageKey, UsageRow, UsageSums};
+
+use super::{
+    columns::{count, id, int, limit as as_limit, small, word},
+    prepared::Prepared,
+    statements::SqliteRows,
+};
+use crate::{
+    rows::{Outcome, UsageRows},
+    usage::{Uncounted, usage_of},
+};
+
+/// Below and above every id.
+const NO_LOWER_BOUND: [u8; 0] = [];
+const NO_UPPER_BOUND: [u8; 17] = [0xff; 17];
+
+impl<P: Prepared> UsageRows for SqliteRows<P> {
+    fn insert_uncounted(&mut self, tenant: &Tenant, run: RunId) -> Outcome<()> {
+        self.change("INSERT INTO usage_uncounted (run, tenant) VALUES (?1, ?2)", params![run.as_bytes(), tenant.as_str()]).map(drop)
+    }
+}
+
+impl<P: Prepared> SqliteRows<P> {
+    /// What ended runs add to the sums that are in none yet.
+    pub(super) fn uncounted_usage(&self, node: NodeId, limit: usize) -> Outcome<Vec<RunUsage>> {
+        // Items at positions below zero are copies of what parents have.
+        let sql = "SELECT u.tenant, u.run, (
+                       SELECT coalesce(sum(length(i.content)), 0) FROM box_rows AS b JOIN items AS i ON i.item = b.item
+                       WHERE b.box IN (r.context, r.output) AND b.position >= 0)
+                   FROM usage_uncounted AS u JOIN runs AS r ON r.run = u.run ORDER BY u.run LIMIT ?1";
+        let read = |row: &Row<'_>| {
+            let tenant = word(row, 0, |text| Some(text.into()))?;
+            Ok(Uncounted { tenant, run: id(row, 1, RunId::from_slice)?, bytes: count(row, 2)? })
+        };
+        usage_of(self, node, &self.all(sql, [as_limit(limit)], read)?)
+    }
+
+    /// Adds rows to the sums, if all these runs are still on the list.
+    pub(super) fn add_usage(&self, runs: &[RunId], rows: &[UsageRow]) -> Outcome<bool> {
+        // Asked first: a verb that writes nothing lets its group stand.
+        for run in runs {
+            if self.one("SELECT 1 FROM usage_uncounted WHERE run = ?1", [run.as_bytes()], |_| Ok(()))?.is_none() {
+                return Ok(false);
+            }
+        }
+        for run in runs {
+            self.change("DELETE FROM usage_uncounted WHERE run = ?1", [run.as_bytes()])?;
+        }
+        let sql =
+            "INSERT INTO usage (tenant, day, agent, model, node, input, cached, cache_written, output, reasoning, lost, runs, calls, bytes)
+                   VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)
+                   ON CONFLICT (tenant, day, agent, model, node) DO UPDATE SET
+                       input = input + excluded.input, cached = cached + excluded.cached,
+                       cache_written = cache_written + excluded.cache_written, output = output + excluded.output,
+                       reasoning = reasoning + excluded.reasoning, lost = lost + excluded.lost,
+                       runs = runs + excluded.runs, calls = calls + excluded.calls, bytes = bytes + excluded.bytes";
+        for UsageRow { key, sums } in rows {
+            let UsageSums { input, cached, cache_written, output, reasoning, lost, runs, calls, bytes } = *sums;
+            let numbers = [input, cached, cache_written, output, reasoning, lost, runs, calls, bytes].map(int);
+            let [input, cached, cache_written, output, reasoning, lost, runs, calls, bytes] = numbers;
+            let (tenant, agent, model) = (key.tenant.as_str(), key.agent.as_str(), key.model.as_str());
+            self.change(
+                sql,
+                params![
+                    tenant,
+                    key.day.0,
+                    agent,
+                    model,
+                    int(key.node.0),
+                    input,
+                    cached,
+                    cache_written,
+                    output,
+                    reasoning,
+                    lost,
+                    runs,
+                    calls,
+                    bytes
+                ],
+            )?;
+        }
+        Ok(true)
+    }
+
+    pub(super) fn forget_usage(&self, before: Day) -> Outcome<()> {
+        self.change("DELETE FROM usage WHERE day < ?1", [before.0]).map(drop)
+    }
+
+    pub(super) fn usage(&self, tenant: &Tenant, from: Day, to: Day) -> Outcome<Vec<UsageRow>> {
+        let sql = "SELECT day, agent, model, node, input, cached, cache_written, output, reasoning, lost, runs, calls, bytes FROM usage
+                   WHERE tenant = ?1 AND day BETWEEN ?2 AND ?3 ORDER BY day, agent, model, node";
+        let read = |row: &Row<'_>| {
+            let key = UsageKey {
+                tenant: tenant.clone(),
+                day: Day(small(row, 0)?),
+                agent: row.get(1)?,
+                model: row.get(2)?,
+                node: NodeId(count(row, 3)?),
+            };
+            let sums = UsageSums {
+                input: count(row, 4)?,
+                cached: count(row, 5)?,
+                cache_written: count(row, 6)?,
+                output: count(row, 7)?,
+                reasoning: count(row, 8)?,
+                lost: count(row, 9)?,
+                runs: count(row, 10)?,
+                calls: count(row, 11)?,
+                bytes: count(row, 12)?,
+            };
+            Ok(UsageRow { key, sums })
+        };
+        self.all(sql, params![tenant.as_str(), from.0, to.0], read)
+    }
+
+    pub(super) fn tenants(&self) -> Outcome<Vec<Tenant>> {
+        self.all("SELECT tenant FROM tenants ORDER BY tenant", [], |row| word(row, 0, |text| Some(text.into())))
+    }
+
+    /// The length of a blob stands in the head of its row, so that no content is read.
+    pub(super) fn item_bytes(&self, scan: &ItemScan) -> Outcome<ItemBytes> {
+        let after = scan.after.as_ref().map_or(NO_LOWER_BOUND.as_slice(), |item| ItemId::as_bytes(item));
+        let up_to = scan.up_to.as_ref().map_or(NO_UPPER_BOUND.as_slice(), |item| ItemId::as_bytes(item));
+        let sql = "SELECT tenant, sum(bytes), count(*), max(item) FROM (
+                       SELECT item, tenant, length(content) AS bytes FROM items WHERE item > ?1 AND item <= ?2 ORDER BY item LIMIT ?3)
+                   GROUP BY tenant";
+        let read = |row: &Row<'_>| {
+            let tenant: Tenant = word(row, 0, |text| Some(text.into()))?;
+            Ok((tenant, count(row, 1)?, count(row, 2)?, id(row, 3, ItemId::from_slice)?))
+        };
+        let mut found = ItemBytes::default();
+        for (tenant, bytes, items, last) in self.all(sql, params![after, up_to, as_limit(scan.limit)], read)? {
+            found.tenants.push((tenant, bytes));
+            found.items += usize::try_from(items).unwrap_or(usize::MAX);
+            found.last = found.last.max(Some(last));
+        }
+        Ok(found)
+    }
+}

@@ -1,0 +1,57 @@
+//! What is counted of a run that has ended, once for all databases.
+
+use windlass_kernel::{RunId, Tenant};
+use windlass_ports::{Day, NodeId, RunUsage, RunView, StoreError, UsageKey, UsageSums};
+
+use crate::{
+    reading,
+    rows::{Outcome, Reads},
+};
+
+/// A run on the list of those that are in no sum, with the bytes of its content.
+#[derive(Clone, Debug)]
+pub(crate) struct Uncounted {
+    pub tenant: Tenant,
+    pub run: RunId,
+    pub bytes: u64,
+}
+
+/// What each run on the list adds to the sums. Everything is asked before anything fails, so that a database far away answers all of it
+/// at once. A run that cannot be read counts as a run, so that it does not stay on the list.
+pub(crate) fn usage_of<R: Reads + ?Sized>(rows: &R, node: NodeId, listed: &[Uncounted]) -> Outcome<Vec<RunUsage>> {
+    let found: Vec<Outcome<Option<RunView>>> = listed.iter().map(|row| reading::run(rows, &row.tenant, row.run)).collect();
+    let counted = listed.iter().zip(found).map(|(row, found)| match found {
+        Ok(view) => Ok(run_usage(node, row, view.as_ref())),
+        Err(StoreError::Corrupt(_)) => Ok(run_usage(node, row, None)),
+        Err(error) => Err(error),
+    });
+    counted.collect()
+}
+
+fn run_usage(node: NodeId, row: &Uncounted, view: Option<&RunView>) -> RunUsage {
+    let tenant = row.tenant.clone();
+    let Some(view) = view else {
+        let key = UsageKey { tenant, day: Day::default(), agent: String::new(), model: String::new(), node };
+        return RunUsage { run: row.run, key, sums: UsageSums { runs: 1, bytes: row.bytes, ..UsageSums::default() } };
+    };
+    let key = UsageKey {
+        tenant,
+        day: Day::of(view.ended_at.unwrap_or(view.created_at)),
+        agent: view.agent_name.as_ref().map(ToString::to_string).unwrap_or_default(),
+        model: view.manifest.model.clone(),
+        node,
+    };
+    let usage = view.state.usage;
+    let sums = UsageSums {
+        input: usage.tokens_in,
+        cached: usage.cached,
+        cache_written: usage.cache_written,
+        output: usage.tokens_out,
+        reasoning: usage.reasoning,
+        lost: view.state.lost,
+        runs: 1,
+        calls: view.state.calls_used.into(),
+        bytes: row.bytes,
+    };
+    RunUsage { run: row.run, key, sums }
+}
