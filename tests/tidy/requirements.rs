@@ -31,13 +31,15 @@ fn tests_by_requirement() -> BTreeMap<String, BTreeSet<String>> {
     found
 }
 
-/// The names of functions that are run as tests: those that an attribute above them says so of.
+/// The names of functions that are run as tests: those with the attribute above them, and the cases that the conformance suite lists.
 pub(crate) fn tests_in(text: &str) -> Vec<&str> {
     let mut names = Vec::new();
     let mut is_test = false;
     for line in text.lines() {
         let trimmed = line.trim_start();
-        if let Some(name) = function(line) {
+        if let Some(name) = conformance_case(trimmed) {
+            names.push(name);
+        } else if let Some(name) = function(line) {
             names.extend(is_test.then_some(name));
             is_test = false;
         } else if let Some(attribute) = trimmed.strip_prefix("#[") {
@@ -49,11 +51,18 @@ pub(crate) fn tests_in(text: &str) -> Vec<&str> {
     names
 }
 
+/// The name in a line such as `turns::a_case;`.
+fn conformance_case(line: &str) -> Option<&str> {
+    let (module, name) = line.strip_suffix(';')?.split_once("::")?;
+    let is_name = |text: &str| text.bytes().all(|byte| byte == b'_' || byte.is_ascii_lowercase() || byte.is_ascii_digit());
+    (is_name(module) && is_name(name)).then_some(name)
+}
+
 #[test]
 fn only_what_is_run_shows_a_requirement() {
     let text = "#[test]\nfn c_001_a() {}\nfn c_002_b() {}\n#[tokio::test(flavor = \"multi_thread\")]\n/// Why.\nasync fn c_003_c() {}\n\
-        #[test]\nconst A: u8 = 1;\nfn c_004_d() {}\n#[expect(dead_code, reason = \"test\")]\nfn c_005_e() {}\n";
-    assert_eq!(tests_in(text), ["c_001_a", "c_003_c"]);
+        #[test]\nconst A: u8 = 1;\nfn c_004_d() {}\n#[expect(dead_code, reason = \"test\")]\nfn c_005_e() {}\nturns::c_006_f;\n";
+    assert_eq!(tests_in(text), ["c_001_a", "c_003_c", "c_006_f"]);
 }
 
 /// The requirements at the beginning of a name, of which there may be several: `a_026_a_027_…`.
