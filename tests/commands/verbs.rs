@@ -111,3 +111,39 @@ async fn exit_codes_tell_scripts_what_happened() {
     let out = windlass(elsewhere.path(), &["ls"]).env("WINDLASS_URL", dev.value("API")).env("WINDLASS_TOKEN", dev.value("token")).output();
     assert_eq!(out.expect("the command runs").status.code(), Some(0));
 }
+
+/// The files of a folder that hold a text.
+fn files_with(folder: &Path, text: &str) -> Vec<String> {
+    let has_text = |bytes: &[u8]| bytes.windows(text.len()).any(|window| window == text.as_bytes());
+    let entries = std::fs::read_dir(folder).expect("the folder is there").map(|entry| entry.expect("a file").path());
+    entries.filter(|path| std::fs::read(path).is_ok_and(|bytes| has_text(&bytes))).map(|path| path.display().to_string()).collect()
+}
+
+/// First by the server, then in the database that no server has.
+#[tokio::test]
+async fn tm_05_a_tenant_is_erased_from_the_command_line() {
+    const MARKER: &str = "zebra-crossing";
+    let folder = TempDir::new().expect("a folder");
+    let data = folder.path().join(".windlass");
+    let dev = Dev::start(folder.path());
+    let ask = json!({ "input": MARKER, "instructions": MARKER, "metadata": { "about": MARKER }, "user": MARKER });
+    assert_eq!(post(&dev, "/v1/responses", ask.clone()).await["status"], "completed");
+    assert_ne!(files_with(&data, MARKER), [""; 0]);
+    let (_, err, code) = run(folder.path(), &["erase", "--tenant", "default"]);
+    assert!(code == Some(2) && err.contains("nothing was erased"), "{err}");
+    let (_, err, code) = run(folder.path(), &["erase", "--tenant", "other", "--yes"]);
+    assert!(code == Some(1) && err.contains("no such tenant"), "{err}");
+    let erased = json_of(folder.path(), &["erase", "--tenant", "default", "--yes", "--json"]);
+    assert!(erased["tenant"] == "default" && erased["erased"].as_u64() > Some(3), "{erased}");
+    assert_eq!(run(folder.path(), &["ls"]).0, "no runs\n");
+    assert_eq!(post(&dev, "/v1/responses", ask).await["status"], "completed");
+    let (_, err, code) = run(folder.path(), &["erase", "--tenant", "default", "--yes", "--server", "http://127.0.0.1:1"]);
+    assert!(code == Some(8), "a server that was named is the one that is meant: {err}");
+    drop(dev);
+    assert_ne!(files_with(&data, MARKER), [""; 0]);
+    let (out, err, code) = run(folder.path(), &["erase", "--tenant", "default", "--yes"]);
+    assert!(code == Some(0) && out.starts_with("erased everything of the tenant default"), "{out}{err}");
+    assert_eq!(files_with(&data, MARKER), [""; 0]);
+    let (out, _, code) = run(folder.path(), &["erase", "--tenant", "default", "--yes"]);
+    assert!(code == Some(0) && out.contains("(0 rows)"), "{out}");
+}

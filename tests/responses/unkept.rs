@@ -1,5 +1,6 @@
 //! `responses.store_false: memory`: what is not to be stored is never on disk, and is gone when its time has come.
 
+use reqwest::Method;
 use serde_json::{Value, json};
 use windlass_tests::{FakeModel, Made, McpServer, Mode, Scene, Server, ServerBuilder, until};
 
@@ -40,7 +41,7 @@ async fn what_is_stored_is_stored_beside_it() {
     let fleeting = server.respond(Mode::Streamed, unkept(ask("hi"))).await;
     let stored = server.respond(Mode::Streamed, ask("hi")).await;
     let run = |made: &Made| format!("/v1/windlass/runs/{}", made.object["windlass"]["run_id"].as_str().expect("a run"));
-    assert_eq!((server.get(&run(&fleeting)).await.status, server.get(&run(&stored)).await.status), (200, 200));
+    assert_eq!((server.get(&run(&fleeting)).await.status, server.get(&run(&stored)).await.status), (404, 200));
     server.kill();
     let server = server.restart(&[]).await;
     assert_eq!((server.get(&run(&fleeting)).await.status, server.get(&run(&stored)).await.status), (404, 200));
@@ -50,10 +51,16 @@ async fn what_is_stored_is_stored_beside_it() {
 
 #[tokio::test]
 async fn when_its_time_has_come_nothing_is_left() {
-    let (server, _model, _tools) = theatre_with(vec![looks(), Scene::Say("done")], "responses: { store_false: memory, erase_s: 0 }").await;
-    let made = server.respond(Mode::Streamed, unkept(ask_with("a secret", &[mcp()]))).await;
-    let run = made.object["windlass"]["run_id"].as_str().expect("a run").to_owned();
-    until("the run is gone", || async { (server.get(&format!("/v1/windlass/runs/{run}")).await.status == 404).then_some(()) }).await;
+    let scenes = std::iter::repeat_with(|| Scene::Say("done")).take(100).collect();
+    let (server, _model, _tools) = theatre_with(scenes, "responses: { store_false: memory, erase_s: 1 }").await;
+    // A repeated request is answered by its run for as long as there is one.
+    let repeat = || async {
+        let request = server.request(Method::POST, "/v1/responses").header("Idempotency-Key", "again").json(&unkept(ask("a secret")));
+        server.send(request).await.ok()["id"].clone()
+    };
+    let first = repeat().await;
+    assert_eq!(repeat().await, first);
+    until("a repeated request finds no run", || async { (repeat().await != first).then_some(()) }).await;
 }
 
 #[tokio::test]

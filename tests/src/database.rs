@@ -285,7 +285,7 @@ impl Database {
         }
     }
 
-    /// Copies the tables and the view of another schema of PostgreSQL into this one.
+    /// Copies the tables, the functions and the view of another schema of PostgreSQL into this one.
     fn copy_from(&self, schema: &str) {
         self.hold_still();
         for table in self.rows(&format!("SELECT tablename FROM pg_tables WHERE schemaname = '{schema}'")).into_iter().flatten().flatten() {
@@ -293,6 +293,10 @@ impl Database {
                 "CREATE TABLE {table} (LIKE {schema}.{table} INCLUDING ALL EXCLUDING GENERATED);
                  INSERT INTO {table} OVERRIDING SYSTEM VALUE SELECT * FROM {schema}.{table}"
             ));
+        }
+        let functions = "SELECT pg_get_functiondef(oid) FROM pg_proc WHERE prorettype <> 'trigger'::regtype AND pronamespace";
+        for function in self.rows(&format!("{functions} = '{schema}'::regnamespace")).into_iter().flatten().flatten() {
+            self.batch(&function.replace(&format!("{schema}."), ""));
         }
         // Nothing comes into a copy, but the command line looks for it.
         self.batch("CREATE SEQUENCE inbox_numbers");

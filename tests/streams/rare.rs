@@ -91,18 +91,9 @@ pub async fn what_is_not_kept_is_erased() {
         let config = "responses: { erase_s: 0 }\nlimits: { sweep_interval: 20ms }";
         let server = ServerBuilder::new(config).env("WINDLASS_CRASH_AT", &format!("commit.erase.{when}:1")).start().await;
         let body = json!({ "model": "offline", "input": "a secret", "store": false });
-        let answer = server.try_post("/v1/responses", body).await;
+        // The server may die before the answer is out.
+        drop(server.try_post("/v1/responses", body).await);
         let server = restarted(server).await;
-        // The server may have died before the answer was out; the run is the only one there.
-        let known = answer.and_then(|answer| answer.body["windlass"]["run_id"].as_str().map(str::to_owned));
-        if let Some(run) = known {
-            until("the content is gone", || async {
-                let view = server.get(&format!("/v1/windlass/runs/{run}")).await.ok();
-                let output = server.get(&format!("/v1/windlass/boxes/{}", view["output_box_id"].as_str()?)).await;
-                (output.status == 404).then_some(())
-            })
-            .await;
-        }
         until("nothing of it is left", || async { (server.database().number("SELECT count(*) FROM items") == 0).then_some(()) }).await;
     }
 }

@@ -8,11 +8,7 @@ use std::{
 use crate::{requirements::tests_in, root, sources};
 
 /// Threats whose defence is not built, with what is missing.
-const WAITING: [(&str, &str); 3] = [
-    ("TM-18", "runs:read shows runs of store: false until they are erased"),
-    ("TM-21", "inbox ids are one counter for all tenants"),
-    ("TM-26", "the limits are tested one by one and not together"),
-];
+const WAITING: [(&str, &str); 1] = [("TM-26", "the limits are tested one by one and not together")];
 
 /// The tests of each threat, by their names: `tm_01_…` shows TM-01.
 fn tests_by_threat() -> BTreeMap<String, BTreeSet<String>> {

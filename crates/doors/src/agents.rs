@@ -39,11 +39,17 @@ pub(crate) fn routes() -> Router<DoorState> {
 
 /// An agent's head. `None` if the agent is configured and was never used; one that is neither does not exist.
 async fn known_head(state: &DoorState, agent: &AgentKey) -> Result<Option<HeadView>, ApiError> {
-    let head = state.engine.views().head(agent).await?;
+    let head = if is_unlisted(state, agent).await? { None } else { state.engine.views().head(agent).await? };
     match head.is_some() || state.engine.roster().agent(&agent.tenant, &agent.agent).is_some() {
         true => Ok(head),
         false => Err(ApiError::not_found("unknown_agent", format!("there is no agent {:?}", agent.agent.as_str()))),
     }
+}
+
+/// Whether an agent is only the head of a run that is not to be stored.
+async fn is_unlisted(state: &DoorState, agent: &AgentKey) -> Result<bool, ApiError> {
+    let Ok(run) = agent.agent.as_str().parse::<RunId>() else { return Ok(false) };
+    Ok(state.engine.views().run(&agent.tenant, run).await?.is_some_and(|run| run.unlisted))
 }
 
 /// The run a body is about. A misspelt id is one nobody has.

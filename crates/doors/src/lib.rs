@@ -10,6 +10,7 @@ mod auth;
 mod error;
 mod hosts;
 mod in_flight;
+mod inbox_ids;
 mod limits;
 mod metrics;
 mod openapi;
@@ -39,6 +40,7 @@ use windlass_ports::Sealing;
 
 pub use auth::{Scope, Token, TokenTable, Tokens, UnknownScope};
 pub use hosts::Hosts;
+pub use inbox_ids::InboxIds;
 pub use limits::Limits;
 pub use metrics::{Configured, Metrics};
 pub use peers::{BadNetwork, Network, PeerKey, PeerRules};
@@ -69,6 +71,8 @@ pub struct DoorState {
     login_brake: Arc<LoginBrake>,
     /// Which names requests may address the server by.
     hosts: Arc<Hosts>,
+    /// How ids of inbox rows are computed.
+    inbox_ids: InboxIds,
     /// How the client behind a connection is found.
     peers: Arc<PeerRules>,
     /// Places for sockets. One that is open is no connection to the server any more, and not counted with them.
@@ -98,6 +102,7 @@ impl DoorState {
             refused_logins,
             login_brake: Arc::default(),
             hosts: Arc::default(),
+            inbox_ids: InboxIds::new([0; 32]),
             peers: Arc::default(),
             sockets,
             byte_budget: ByteBudget::new(limits.in_flight_bytes_max, limits.tenant_in_flight_bytes_max),
@@ -124,6 +129,11 @@ impl DoorState {
     /// The same for requests to these hosts only.
     pub fn with_hosts(self, hosts: Hosts) -> Self {
         DoorState { hosts: Arc::new(hosts), ..self }
+    }
+
+    /// The same with ids of inbox rows under the secret of the store.
+    pub fn with_inbox_ids(self, inbox_ids: InboxIds) -> Self {
+        DoorState { inbox_ids, ..self }
     }
 
     /// The same, with these decisions about the Responses door.

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::value::RawValue;
 use windlass_kernel::Timestamp;
-use windlass_ports::{MessageId, StoreError};
+use windlass_ports::StoreError;
 
 use crate::{error::ApiError, limits::NUMBER_MAX};
 
@@ -11,21 +11,6 @@ use crate::{error::ApiError, limits::NUMBER_MAX};
 pub(crate) fn moment(at: Timestamp) -> String {
     let bound = if at.0 < 0 { jiff::Timestamp::MIN } else { jiff::Timestamp::MAX };
     format!("{:.3}", jiff::Timestamp::from_millisecond(at.0).unwrap_or(bound))
-}
-
-/// An inbox row's id.
-pub(crate) fn inbox_id(message: MessageId) -> String {
-    format!("inbox_{}", message.0)
-}
-
-/// An edge's id: it is derived from one inbox row, and numbered like it.
-pub(crate) fn edge_id(message: MessageId) -> String {
-    format!("edge_{}", message.0)
-}
-
-/// The number of a row in either spelling.
-pub(crate) fn row_number(text: &str) -> Option<u64> {
-    number(text.strip_prefix("inbox_").or_else(|| text.strip_prefix("edge_"))?)
 }
 
 /// A number that a store can hold, in its one spelling.
@@ -80,15 +65,6 @@ mod tests {
         assert_eq!(moment(Timestamp(1_700_000_000_120)), "2023-11-14T22:13:20.120Z");
         assert!(moment(Timestamp(i64::MAX)).starts_with("9999-"));
         assert!(moment(Timestamp(i64::MIN)).starts_with("-009999-"));
-    }
-
-    #[test]
-    fn a_row_has_one_spelling_per_kind() {
-        assert_eq!(row_number("inbox_12"), Some(12));
-        assert_eq!(row_number("edge_0"), Some(0));
-        for text in ["", "12", "inbox_", "inbox_-1", "inbox_012", "inbox_+1", "inbox_1.0", "inbox_9223372036854775808"] {
-            assert_eq!(row_number(text), None, "{text}");
-        }
     }
 
     #[test]

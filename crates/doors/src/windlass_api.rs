@@ -1,6 +1,7 @@
 //! What the command line needs beside the agents door: runs, their content, and decisions of people.
 
 mod content;
+mod erase;
 mod lists;
 mod reconcile;
 mod row;
@@ -26,4 +27,5 @@ pub(crate) fn routes() -> Router<DoorState> {
         .route("/v1/windlass/boxes", post(content::pack))
         .route("/v1/windlass/boxes/{box}", get(content::open_box))
         .route("/v1/windlass/reconcile", post(reconcile::reconcile))
+        .route("/v1/windlass/erase", post(erase::erase))
 }

@@ -214,7 +214,7 @@ pub enum EngineError {
         limit: u32,
     },
     /// The key was used for something else.
-    #[error("this Idempotency-Key was used for another request; use a fresh key for a new one")]
+    #[error("this Idempotency-Key or action_id was used for another request; use a fresh one for a new request")]
     KeyReused,
     /// An action found the agent busy.
     #[error("the agent is busy with another turn")]

@@ -162,6 +162,7 @@ impl Engine {
         if let Some(first) = self.first_run(&tenant, key.as_ref()).await? {
             return Ok(first);
         }
+        self.admit_run(&tenant, None).await?;
         self.inner.roster.check_agent(&request.agent)?;
         let input: Vec<NewItem> = request.input.into_iter().map(|(kind, content)| self.item(kind, content)).collect::<Result<_, _>>()?;
         let (parent, inherited) = self.context(&request.agent.tenant, request.context_box).await?;
@@ -197,7 +198,9 @@ impl Engine {
     /// Records a person's action, if its agent is idle.
     pub async fn act(&self, action: Action) -> Result<Enqueued, EngineError> {
         let dedupe = format!("action:{}/{}", action.agent.agent, action.action_id);
-        if let Some(first) = self.run_under(&action.agent.tenant, &dedupe, None).await? {
+        let tenant = action.agent.tenant.clone();
+        let asked = codec::content_hash(format!("{}\n{}", action.tool, action.arguments).as_bytes());
+        if let Some(first) = self.run_under(&tenant, &dedupe, asked).await? {
             return Ok(first);
         }
         self.inner.roster.check_agent(&action.agent)?;
@@ -208,17 +211,16 @@ impl Engine {
         };
         let input = vec![self.item(ItemKind::Call, content::call(CallNumber(1), &requested))?];
         let wishes = Wishes { tools: Some(vec![action.tool]), ..Wishes::default() };
-        let dedupe = Some(dedupe);
         let manifest = self.pin(&action.agent, wishes)?;
         let new = NewTurn {
             agent_name: Some(action.agent.agent.clone()),
             agent: action.agent,
             kind: MessageKind::UiAction,
             manifest,
-            dedupe,
+            dedupe: Some(dedupe.clone()),
             input,
             parent: None,
-            note: None,
+            note: Some(bytes::Bytes::copy_from_slice(&asked)),
             erase_ms: None,
             takes: None,
             follows: None,
@@ -227,7 +229,12 @@ impl Engine {
             at: self.now(),
         };
         let id = RunId(self.inner.ids.fresh());
-        enqueued(id, self.submit(id, new, action.lineage, Opening::Act(requested)).await?)
+        let outcome = self.submit(id, new, action.lineage, Opening::Act(requested)).await?;
+        let is_repeated = matches!(outcome, StoreEnqueued::Duplicate { .. });
+        match if is_repeated { self.run_under(&tenant, &dedupe, asked).await? } else { None } {
+            Some(first) => Ok(first),
+            None => enqueued(id, outcome),
+        }
     }
 
     /// Takes a call's result. It is on disk when this returns; a repeated one is only acknowledged.

@@ -22,20 +22,20 @@ impl Engine {
     /// The run of the first try, if there was one.
     pub(crate) async fn first_run(&self, tenant: &Tenant, request: Option<&RequestKey>) -> Result<Option<Enqueued>, EngineError> {
         match request {
-            Some(request) => self.run_under(tenant, &request.key, Some(request.asked)).await,
+            Some(request) => self.run_under(tenant, &request.key, request.asked).await,
             None => Ok(None),
         }
     }
 
     /// The run that has a key, wherever it is by now. A run that cannot be read is left to the store, which need not read it.
-    pub(crate) async fn run_under(&self, tenant: &Tenant, key: &str, asked: Option<[u8; 16]>) -> Result<Option<Enqueued>, EngineError> {
+    pub(crate) async fn run_under(&self, tenant: &Tenant, key: &str, asked: [u8; 16]) -> Result<Option<Enqueued>, EngineError> {
         let Some(run) = self.views().run_by_key(tenant, key).await? else { return Ok(None) };
         let view = match self.views().run(tenant, run).await {
             Err(StoreError::Corrupt(_)) => None,
             read => read?,
         };
         let Some(view) = view else { return Ok(None) };
-        if asked.is_some_and(|asked| view.note.as_deref().is_some_and(|note| note != asked)) {
+        if view.note.as_deref().is_some_and(|note| note != asked) {
             return Err(EngineError::KeyReused);
         }
         Ok(Some(Enqueued { run, message: view.message, is_queued: view.status == RunStatus::Queued, epoch: view.epoch }))

@@ -41,6 +41,7 @@ mod tally;
 mod tasks;
 mod title;
 mod tools;
+mod usage;
 mod watch;
 mod watched;
 mod worker;

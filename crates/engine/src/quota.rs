@@ -1,9 +1,11 @@
 //! Quotas: what each tenant may use, and what happens when a request would use more.
 //!
 //! Requests are counted here, in the memory of this process. Open runs are counted by the store, with the commit that records a run.
+//! Tokens are those of the sums that the sweep adds up, which this process reads again after a while.
 
 mod bucket;
 mod lines;
+mod used;
 
 use std::{
     collections::BTreeMap,
@@ -12,13 +14,14 @@ use std::{
 };
 
 use windlass_kernel::{Tenant, Timestamp};
-use windlass_ports::{Admission, Fact, QuotaKind};
+use windlass_ports::{Admission, Day, Fact, QuotaKind, StoreError, UsageQuery};
 
 pub use bucket::Rate;
 
 use crate::{api::EngineError, engine::Engine};
 use bucket::Bucket;
 use lines::Lines;
+use used::Used;
 
 /// Seconds after which a tenant with too many runs may find one ended.
 const RUNS_RETRY_S: u32 = 5;
@@ -30,6 +33,8 @@ pub struct Quota {
     pub requests: Option<Rate>,
     /// Runs that were accepted and have not ended.
     pub runs_queued: Option<u32>,
+    /// Tokens of runs that ended on one day of UTC.
+    pub tokens_per_day: Option<u64>,
 }
 
 /// The quotas of all tenants.
@@ -45,6 +50,11 @@ impl Quotas {
     /// What a tenant may use.
     pub fn of(&self, tenant: &Tenant) -> &Quota {
         self.tenants.get(tenant).unwrap_or(&self.default)
+    }
+
+    /// Whether a quota of some tenant needs the sums of usage.
+    pub fn need_usage(&self) -> bool {
+        self.tenants.values().chain([&self.default]).any(|quota| quota.tokens_per_day.is_some())
     }
 }
 
@@ -68,6 +78,9 @@ impl fmt::Display for OverQuota {
                 write!(f, "this tenant sends more than {rate} requests per second; try again in {retry_after_s} s")
             }
             QuotaKind::Runs => write!(f, "this tenant has {limit} runs that have not ended, which is its quota; try again when some have"),
+            QuotaKind::Tokens => {
+                write!(f, "this tenant has used its quota of {limit} tokens for today (UTC); try again in {retry_after_s} s")
+            }
         }
     }
 }
@@ -77,6 +90,8 @@ impl fmt::Display for OverQuota {
 pub(crate) struct Ledger {
     /// Only tenants with a quota are in it, and those are bounded by the tokens of the configuration.
     buckets: Mutex<BTreeMap<Tenant, Bucket>>,
+    /// Tokens that tenants used today.
+    pub(crate) tokens: Used,
     lines: Lines,
 }
 
@@ -102,6 +117,34 @@ impl Engine {
         let inner = self.inner();
         let Some(rate) = inner.settings.quotas.of(tenant).requests else { return Ok(()) };
         inner.ledger.take_request(tenant, rate, inner.clock.now()).map_err(|over| self.over_quota(tenant, over))
+    }
+
+    /// Refuses a new run of a tenant that has used up a quota. A request whose key has a run already starts none, and is let through.
+    pub async fn admit_run(&self, tenant: &Tenant, key: Option<&str>) -> Result<(), EngineError> {
+        let Some(over) = self.used_up(tenant).await? else { return Ok(()) };
+        if let Some(key) = key
+            && self.views().run_by_key(tenant, key).await?.is_some()
+        {
+            return Ok(());
+        }
+        Err(self.over_quota(tenant, over))
+    }
+
+    async fn used_up(&self, tenant: &Tenant) -> Result<Option<OverQuota>, EngineError> {
+        let inner = self.inner();
+        let Some(limit) = inner.settings.quotas.of(tenant).tokens_per_day else { return Ok(None) };
+        let now = inner.clock.now();
+        let today = Day::of(now);
+        let read = || async {
+            let found = inner.views.usage(tenant, &UsageQuery::whole(today, today)).await?;
+            Ok::<_, StoreError>(found.iter().map(|group| group.sums.tokens()).sum())
+        };
+        if inner.ledger.tokens.of(tenant, now, read).await? < limit {
+            return Ok(None);
+        }
+        let left_ms = today.next().start().0.saturating_sub(now.0);
+        let retry_after_s = u32::try_from(left_ms.div_euclid(1_000) + 1).unwrap_or(1);
+        Ok(Some(OverQuota { kind: QuotaKind::Tokens, limit, retry_after_s }))
     }
 
     /// How many runs may be open when one more of this tenant is recorded.

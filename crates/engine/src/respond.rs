@@ -8,7 +8,8 @@ use windlass_kernel::{
     content,
 };
 use windlass_ports::{
-    CommitKind, Enqueued as StoreEnqueued, InConversation, Lineage, MessageKind, RequestHash, ToolServers, codec, conversation_agent,
+    CommitKind, Enqueued as StoreEnqueued, InConversation, Lineage, MessageKind, RequestHash, TenantCursor, TenantErasure, ToolServers,
+    codec, conversation_agent,
 };
 
 use crate::{
@@ -18,6 +19,9 @@ use crate::{
     tail::Tail,
     watch::Watch,
 };
+
+/// Rows of a table that a batch of the erasure of a tenant looks at: other commits wait for it.
+const TENANT_BATCH: usize = 500;
 
 /// A request with a manifest of its own.
 #[derive(Clone, Debug)]
@@ -153,6 +157,11 @@ impl Engine {
         inner.store.erase(tenant.clone(), run).await?;
         inner.crash.after_commit(CommitKind::Erase);
         Ok(())
+    }
+
+    /// Erases a batch of everything that a tenant has. The next one goes on from what this one returns.
+    pub async fn erase_tenant(&self, tenant: &Tenant, from: TenantCursor) -> Result<TenantErasure, EngineError> {
+        Ok(self.inner().store.erase_tenant(tenant.clone(), from, TENANT_BATCH).await?)
     }
 
     /// The configured tool of that name, whoever runs it, if the tenant may use it.

@@ -50,6 +50,8 @@ pub struct Settings {
     pub admission: Admission,
     /// What each tenant may use.
     pub quotas: Quotas,
+    /// Whether the sweep adds up what ended runs used, and for how many days the sums are kept.
+    pub usage_days: Option<u32>,
 }
 
 impl Default for Settings {
@@ -76,6 +78,7 @@ impl Default for Settings {
             drain_ms: 10_000,
             admission: Admission { queued_per_agent_max: 1000, open_per_tenant_max: 1_000_000 },
             quotas: Quotas::default(),
+            usage_days: None,
         }
     }
 }

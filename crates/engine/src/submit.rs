@@ -62,6 +62,7 @@ impl Engine {
         if new.conversation.is_none() && new.agent.agent.as_str().parse::<ConversationId>().is_ok() {
             return Err(EngineError::ConversationsAgent);
         }
+        self.admit_run(&new.agent.tenant, new.dedupe.as_deref()).await?;
         let lineage = Lineage { depth: self.depth(&new.agent.tenant, &lineage).await?, ..lineage };
         let run = self.new_run(id, new, lineage, opening);
         let agent = run.agent.clone();

@@ -7,7 +7,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use windlass_kernel::{AgentKey, Tenant};
 use windlass_ports::{CommitKind, Fact, StoreError};
 
-use crate::{engine::Inner, note::Note, repeats};
+use crate::{engine::Inner, note::Note, repeats, usage::UsageCounter};
 
 /// Looks around until the engine is told to stop.
 pub(crate) async fn run(inner: Arc<Inner>) {
@@ -19,6 +19,7 @@ async fn look_around(inner: &Arc<Inner>) {
     let mut draining = inner.draining.subscribe();
     let pause = Duration::from_millis(inner.settings.sweep_ms);
     let mut round = BTreeSet::new();
+    let mut usage = UsageCounter::default();
     let mut all_at = tokio::time::Instant::now();
     loop {
         // In this order whenever several are ready: a simulation of the engine is the same every time.
@@ -38,8 +39,15 @@ async fn look_around(inner: &Arc<Inner>) {
             Err(error) => tracing::warn!(%error, "a pass of the sweep failed; the next one tries again"),
         }
         repeats::expire(inner);
+        // Before anything is erased: a run that was in memory alone is gone then.
+        if let Err(error) = usage.count(inner).await {
+            tracing::warn!(%error, "the usage of ended runs could not be added up; the next pass tries again");
+        }
         if let Err(error) = erase(inner).await {
             tracing::warn!(%error, "runs that are not kept could not be listed; the next pass tries again");
+        }
+        if looks_at_all && let Err(error) = inner.store.empty_log(inner.clock.now()).await {
+            tracing::warn!(%error, "the log of the store could not be emptied of what was erased; the next pass tries again");
         }
     }
 }

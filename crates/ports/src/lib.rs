@@ -14,10 +14,12 @@ mod meter;
 mod model;
 mod open_requests;
 mod publisher;
+mod reports;
 mod request;
 mod sealing;
 mod servers;
 mod store;
+mod tenant;
 mod usage;
 mod views;
 mod words;
@@ -33,14 +35,16 @@ pub use meter::{EndedRun, Fact, Meter, ModelCalled, NoMeter, QuotaKind, StoreFai
 pub use model::{Model, ModelError, ModelEvent, ModelMessage, ModelRequest, ModelStream, ModelTool, Models, Retry};
 pub use open_requests::{LostRequest, OpenRequest, ReaderOutcome, ReaderRecord, RequestHash};
 pub use publisher::{Published, Publisher, Subject};
+pub use reports::{NewReport, Taken};
 pub use request::{Admission, Enqueued, Lineage, NewBox, NewRun, PinnedManifest};
 pub use sealing::{CanaryKey, SealKeys, Sealing};
 pub use servers::{DeclaredServer, OfferedTool, ServerError, ToolServers};
 pub use store::{
     Abandoned, Announcement, CallChange, CallClaim, ClaimedCall, Commit, Committed, GivenUp, Guard, Head, KeptAnswer, Loaded, LoadedRun,
-    Message, MessageId, NewCall, NewMessage, NewReport, NodeId, OutboxRow, RequestKey, Store, StoreError, Taken, Withdrawn,
+    Message, MessageId, NewCall, NewMessage, NodeId, OutboxRow, RequestKey, Store, StoreError, Withdrawn,
 };
-pub use usage::{Day, ItemBytes, ItemScan, RunUsage, UsageKey, UsageRow, UsageSums};
+pub use tenant::{TenantCursor, TenantErasure};
+pub use usage::{Day, ItemBytes, ItemScan, RunUsage, UsageGroup, UsageKey, UsageQuery, UsageRow, UsageSums};
 pub use views::{BoxView, CallView, Edge, HeadView, InboxView, Item, JournalEntry, Page, Passage, RunStatus, RunView, StoreTotals, Views};
 pub use words::{CallStatus, CommitKind, MessageKind, MessageStatus};
 pub use world::{Clock, Ids};

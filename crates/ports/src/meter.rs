@@ -79,6 +79,8 @@ pub enum QuotaKind {
     Requests,
     /// Runs that have not ended.
     Runs,
+    /// Tokens of a day.
+    Tokens,
 }
 
 impl QuotaKind {
@@ -87,6 +89,7 @@ impl QuotaKind {
         match self {
             QuotaKind::Requests => "requests_per_second",
             QuotaKind::Runs => "runs_queued",
+            QuotaKind::Tokens => "tokens_per_day",
         }
     }
 }

@@ -13,7 +13,9 @@ use crate::{
     boxes::{NewPack, Packed},
     conversations::{ConversationChange, Conversed},
     open_requests::{LostRequest, OpenRequest, ReaderRecord},
+    reports::{NewReport, Taken},
     request::{Enqueued, NewRun},
+    tenant::{TenantCursor, TenantErasure},
     usage::{Day, RunUsage, UsageRow},
     words::{CallStatus, CommitKind, MessageKind},
 };
@@ -83,6 +85,17 @@ pub trait Store: Send + Sync {
 
     /// Runs whose time to be erased has come, oldest first.
     async fn erasable(&self, now: Timestamp, limit: usize) -> Result<Vec<(Tenant, RunId)>, StoreError>;
+
+    /// Erases a batch of everything that a tenant has, its runs, conversations, manifests and sums of usage included: at most about `limit`
+    /// rows of a table, looked at or deleted. Nothing is changed while the tenant has a run that has not ended. The same batch again
+    /// deletes what is left of it.
+    async fn erase_tenant(&self, tenant: Tenant, from: TenantCursor, limit: usize) -> Result<TenantErasure, StoreError>;
+
+    /// Empties a log of the store's own in which erased content may stand, if something was erased and it has not been emptied within the
+    /// last minute. A store that has no such log, or whose log is the operator's, does nothing.
+    async fn empty_log(&self, _now: Timestamp) -> Result<(), StoreError> {
+        Ok(())
+    }
 
     /// Changes a conversation, unless a run of it is going on. The same change again changes nothing.
     async fn converse(
@@ -341,34 +354,6 @@ pub enum Abandoned {
     },
     /// Its agent is not quarantined for it.
     NotQuarantined,
-}
-
-/// A result from outside the owner.
-#[derive(Clone, Debug)]
-pub struct NewReport {
-    /// Which agent.
-    pub agent: AgentKey,
-    /// Which run.
-    pub run: RunId,
-    /// What it says: `tool_result` or `timeout`, with its call.
-    pub message: NewMessage,
-    /// The content, stored with it.
-    pub content: NewItem,
-    /// When.
-    pub now: Timestamp,
-}
-
-/// What became of a report.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Taken {
-    /// It waits for the owner.
-    Recorded(MessageId),
-    /// It came too late to matter, and is on record.
-    Late(MessageId),
-    /// It was there already.
-    Duplicate(MessageId),
-    /// There is no such run.
-    UnknownRun,
 }
 
 /// A head and what its owner needs.

@@ -68,6 +68,43 @@ pub struct UsageRow {
     pub sums: UsageSums,
 }
 
+/// Which sums are read, and by what they are grouped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UsageQuery {
+    /// The first day.
+    pub from: Day,
+    /// The last day.
+    pub to: Day,
+    /// Whether each day has groups of its own.
+    pub by_day: bool,
+    /// Whether each agent has groups of its own.
+    pub by_agent: bool,
+    /// Whether each model has groups of its own.
+    pub by_model: bool,
+    /// Groups that are read at the most.
+    pub limit: usize,
+}
+
+impl UsageQuery {
+    /// Everything of these days, the last one included, in one group.
+    pub fn whole(from: Day, to: Day) -> Self {
+        UsageQuery { from, to, by_day: false, by_agent: false, by_model: false, limit: 1 }
+    }
+}
+
+/// The sums of one group; a field by which the query does not group is empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UsageGroup {
+    /// The day.
+    pub day: Option<Day>,
+    /// The name of the agent; empty text for runs without a named one.
+    pub agent: Option<String>,
+    /// The model.
+    pub model: Option<String>,
+    /// The sums.
+    pub sums: UsageSums,
+}
+
 /// Sums over runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UsageSums {

@@ -14,7 +14,7 @@ use crate::{
     open_requests::{OpenRequest, RequestHash},
     request::Lineage,
     store::{KeptAnswer, MessageId, StoreError},
-    usage::{Day, ItemBytes, ItemScan, UsageRow},
+    usage::{ItemBytes, ItemScan, UsageGroup, UsageQuery},
     words::{CallStatus, MessageKind, MessageStatus, spelled},
 };
 
@@ -74,8 +74,8 @@ pub trait Views: Send + Sync {
     async fn tenants(&self) -> Result<Vec<Tenant>, StoreError>;
     /// How many runs of a tenant have not ended.
     async fn open_runs(&self, tenant: &Tenant) -> Result<u32, StoreError>;
-    /// A tenant's sums of these days, the last one included, by day, agent, model and node.
-    async fn usage(&self, tenant: &Tenant, from: Day, to: Day) -> Result<Vec<UsageRow>, StoreError>;
+    /// A tenant's sums, in the order of their groups.
+    async fn usage(&self, tenant: &Tenant, query: &UsageQuery) -> Result<Vec<UsageGroup>, StoreError>;
     /// The bytes of content in a stretch of items, by tenant.
     async fn item_bytes(&self, scan: &ItemScan) -> Result<ItemBytes, StoreError>;
     /// Numbers about all tenants together, for metrics. A store that does not count has none.
@@ -174,6 +174,8 @@ pub struct RunView {
     pub created_at: Timestamp,
     /// When it ended.
     pub ended_at: Option<Timestamp>,
+    /// Whether it is not to be stored: only the client that started it reads it, until it is erased.
+    pub unlisted: bool,
 }
 
 impl RunView {

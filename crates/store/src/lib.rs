@@ -2,7 +2,7 @@
 //!
 //! What a verb of [`Store`](windlass_ports::Store) does is written once, in `verbs`, against a list of named statements
 //! ([`rows`]); a database is an implementation of that list and nothing more. Whoever runs a verb sees to it that nobody
-//! else changes the same agent meanwhile, so a verb may read and then write. [`conformance`] is the suite every store must pass.
+//! else changes the same agent meanwhile, so a verb may read and then write. [`mod@conformance`] is the suite every store must pass.
 //!
 //! What is deliberately absent: policy and randomness. Time and ids come in with the data; the one clock here is that of a PostgreSQL
 //! database, for those who share it.

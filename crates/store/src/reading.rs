@@ -1,14 +1,16 @@
 //! What is read, once for all databases: the owner's `load`, and the views.
 
-use windlass_kernel::{AgentKey, BoxId, CallNumber, Event, ItemId, Phase, Run, RunId, Said, Tenant, apply};
+use std::sync::Arc;
+
+use windlass_kernel::{AgentKey, BoxId, Budgets, CallNumber, Event, ItemId, Manifest, Phase, Run, RunId, Said, Tenant, apply};
 use windlass_ports::{
     BoxView, CallView, Head, HeadView, InboxView, Item, JournalEntry, KeptAnswer, Lineage, Loaded, LoadedRun, Message, MessageId, Page,
     Passage, RunView, StoreError, codec,
 };
 
 use crate::{
-    rows::{CallRow, HeadRow, ItemRow, MessageRow, Outcome, Reads, RunRow, is_missing},
-    verbs::said,
+    rows::{CallRow, HeadRow, ItemRow, MessageRow, NO_MANIFEST, Outcome, Reads, RunRow, is_missing},
+    verbs::{is_erased, said},
 };
 
 /// Events read at once when a state is brought up to date.
@@ -39,7 +41,7 @@ fn head_brief<R: Reads + ?Sized>(rows: &R, head: &HeadRow) -> Outcome<Head> {
 fn loaded_run<R: Reads + ?Sized>(rows: &R, id: RunId) -> Outcome<LoadedRun> {
     let row = rows.run(id)?.ok_or_else(|| is_missing("a head's run"))?;
     let state = state_of(rows, &row)?;
-    let manifest = rows.manifest(&row.manifest)?.ok_or_else(|| is_missing("a run's manifest"))?;
+    let manifest = rows.manifest(&row.brief.agent.tenant, &row.manifest)?.ok_or_else(|| is_missing("a run's manifest"))?;
     let turn = matches!(state.phase, Phase::Accepted).then_some(row.brief.message);
     let claims = if state.calls().is_empty() { Vec::new() } else { rows.claims(id)? };
     Ok(LoadedRun { id, state, manifest, agent_name: row.brief.agent_name, follows: row.follows, turn, claims })
@@ -98,7 +100,7 @@ fn run_view<R: Reads + ?Sized>(rows: &R, row: RunRow) -> Outcome<RunView> {
 
 /// A run whose state is known.
 pub(crate) fn view_of<R: Reads + ?Sized>(rows: &R, row: RunRow, state: Run) -> Outcome<RunView> {
-    let manifest = rows.manifest(&row.manifest)?.ok_or_else(|| is_missing("a run's manifest"))?;
+    let manifest = manifest_of(rows, &row)?;
     Ok(RunView {
         id: row.brief.run,
         agent: row.brief.agent,
@@ -115,7 +117,22 @@ pub(crate) fn view_of<R: Reads + ?Sized>(rows: &R, row: RunRow, state: Run) -> O
         kind: row.kind,
         created_at: row.created_at,
         ended_at: row.ended_at,
+        unlisted: row.unlisted,
     })
+}
+
+/// A run's manifest. That of an erased run is empty: what the run may do is no longer asked.
+fn manifest_of<R: Reads + ?Sized>(rows: &R, row: &RunRow) -> Outcome<Arc<Manifest>> {
+    if row.manifest != NO_MANIFEST
+        && let Some(found) = rows.manifest(&row.brief.agent.tenant, &row.manifest)?
+    {
+        return Ok(found);
+    }
+    // The run may have been erased after its row was read.
+    if !is_erased(rows, row.brief.run)? {
+        return Err(is_missing("a run's manifest"));
+    }
+    Ok(Arc::new(Manifest::plain("", Budgets { iterations: 0, calls: None, tokens: None, wall_ms: None })))
 }
 
 /// Whether a run is the tenant's; a foreign one looks like an unknown one.

@@ -92,7 +92,7 @@ pub struct RunRow {
     pub kind: MessageKind,
     /// The hash of a key under which it is found again.
     pub dedupe: Option<String>,
-    /// What it may do.
+    /// The hash of its manifest: what it may do. `NO_MANIFEST` once the run is erased.
     pub manifest: [u8; 32],
     /// What its door wants to know again.
     pub note: Option<Bytes>,
@@ -125,6 +125,9 @@ pub struct RunRow {
     /// When it was over.
     pub ended_at: Option<Timestamp>,
 }
+
+/// What stands in place of the hash of a manifest in a run whose content was erased.
+pub const NO_MANIFEST: [u8; 32] = [0; 32];
 
 /// A run without its state.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -177,6 +180,10 @@ pub struct Erasure {
     pub gone: Vec<BoxId>,
     /// Those that stay, because others read them.
     pub kept: Vec<BoxId>,
+    /// Its manifest, which goes unless another run has it. `None` if the run was erased before.
+    pub manifest: Option<[u8; 32]>,
+    /// The model that the manifest names: a run that is in no sum of usage yet is counted under it.
+    pub model: Option<String>,
 }
 
 /// An inbox message to be stored.
@@ -311,8 +318,8 @@ pub trait Reads: ConversationReads + AnswerReads + ListReads + RequestReads {
     fn next_queued(&self, agent: &AgentKey, above: u64) -> Outcome<Option<RunBrief>>;
     /// Where a run comes from.
     fn lineage(&self, run: RunId) -> Outcome<Option<Lineage>>;
-    /// A pinned manifest, decoded.
-    fn manifest(&self, hash: &[u8; 32]) -> Outcome<Option<Arc<Manifest>>>;
+    /// A pinned manifest of a tenant, decoded.
+    fn manifest(&self, tenant: &Tenant, hash: &[u8; 32]) -> Outcome<Option<Arc<Manifest>>>;
     /// How many runs of a tenant have not ended.
     fn open_runs(&self, tenant: &Tenant) -> Outcome<u32>;
     /// A run's journal from a number on.
@@ -388,15 +395,16 @@ pub trait Rows: Reads + ConversationRows + AnswerRows + RequestRows + UsageRows 
     fn release_run(&mut self, tenant: &Tenant, run: RunId, now: Timestamp) -> Outcome<()>;
     /// Makes a queued run the active one; its state is untouched.
     fn activate_run(&mut self, run: RunId, epoch: Epoch) -> Outcome<()>;
-    /// Stores a manifest unless its hash is known.
-    fn keep_manifest(&mut self, manifest: &PinnedManifest) -> Outcome<()>;
+    /// Stores a manifest of a tenant unless the tenant has it.
+    fn keep_manifest(&mut self, tenant: &Tenant, manifest: &PinnedManifest) -> Outcome<()>;
     /// Changes the count of a tenant's open runs.
     fn add_open_runs(&mut self, tenant: &Tenant, change: i32) -> Outcome<()>;
     /// Stores events of one commit, in their order.
     fn append_journal(&mut self, run: RunId, rows: &[JournalRow]) -> Outcome<()>;
 
     /// Deletes a run's journal and calls, the boxes that go, and every item of the run that no box that stays has. Of its messages
-    /// the content is forgotten, and what was told to those that have a key; of the run its note, its result and when it is erased. A box that goes is not shared.
+    /// the content is forgotten, and what was told to those that have a key; of the run its note, its result, the step that asked for it,
+    /// its manifest and when it is erased. The manifest goes with the last run of the tenant that has it. A box that goes is not shared.
     fn erase_run(&mut self, erasure: &Erasure) -> Outcome<()>;
 
     /// Forgets a run's announced words.

@@ -14,7 +14,12 @@ pub(crate) struct Uncounted {
     pub tenant: Tenant,
     pub run: RunId,
     pub bytes: u64,
+    /// The model of a run whose manifest was erased.
+    pub model: Option<String>,
 }
+
+/// The most that one run adds to a sum. What providers report is not checked, and a sum that overflowed could not be read any more.
+const RUN_MAX: u64 = 1 << 48;
 
 /// What each run on the list adds to the sums. Everything is asked before anything fails, so that a database far away answers all of it
 /// at once. A run that cannot be read counts as a run, so that it does not stay on the list.
@@ -38,17 +43,17 @@ fn run_usage(node: NodeId, row: &Uncounted, view: Option<&RunView>) -> RunUsage 
         tenant,
         day: Day::of(view.ended_at.unwrap_or(view.created_at)),
         agent: view.agent_name.as_ref().map(ToString::to_string).unwrap_or_default(),
-        model: view.manifest.model.clone(),
+        model: row.model.clone().unwrap_or_else(|| view.manifest.model.clone()),
         node,
     };
     let usage = view.state.usage;
     let sums = UsageSums {
-        input: usage.tokens_in,
-        cached: usage.cached,
-        cache_written: usage.cache_written,
-        output: usage.tokens_out,
-        reasoning: usage.reasoning,
-        lost: view.state.lost,
+        input: usage.tokens_in.min(RUN_MAX),
+        cached: usage.cached.min(RUN_MAX),
+        cache_written: usage.cache_written.min(RUN_MAX),
+        output: usage.tokens_out.min(RUN_MAX),
+        reasoning: usage.reasoning.min(RUN_MAX),
+        lost: view.state.lost.min(RUN_MAX),
         runs: 1,
         calls: view.state.calls_used.into(),
         bytes: row.bytes,

@@ -1,6 +1,7 @@
 //! Verbs over the API of a running server. Each one is a call or two; `--json` prints what the server answered.
 
 mod client;
+mod erase;
 mod ls;
 mod reconcile;
 mod run_id;
@@ -25,6 +26,8 @@ pub(crate) enum Verb {
     Show(show::Arguments),
     /// Decides about a call of which it is unknown whether it took effect.
     Reconcile(reconcile::Arguments),
+    /// Erases everything of a tenant for good: asks the running server (scope admin), or opens the database if none runs.
+    Erase(erase::Arguments),
 }
 
 /// Which server is asked, and how the answer is printed.
@@ -62,6 +65,7 @@ pub(crate) async fn run(verb: Verb) -> ExitCode {
         Verb::Ls(arguments) => ls::ls(arguments).await,
         Verb::Show(arguments) => show::show(arguments).await,
         Verb::Reconcile(arguments) => reconcile::reconcile(arguments).await,
+        Verb::Erase(arguments) => erase::erase(arguments).await,
     };
     match done {
         Ok(Done::Fully) => ExitCode::SUCCESS,

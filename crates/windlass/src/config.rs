@@ -72,6 +72,8 @@ pub struct Config {
     pub limits: Limits,
     /// `quotas`: what each tenant may use.
     pub quotas: Quotas,
+    /// `usage`: for how many days sums of usage are kept, if usage is counted.
+    pub usage_days: Option<u32>,
     /// `egress.allow`: what a request may name beyond the public internet.
     pub egress: Vec<Allowed>,
     /// The Responses door.

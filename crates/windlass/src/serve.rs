@@ -4,7 +4,7 @@ use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use anyhow::Context;
 use tokio::net::TcpListener;
-use windlass_doors::{Configured, DoorState, Hosts, Limits as DoorLimits, Metrics, ResponsesSettings};
+use windlass_doors::{Configured, DoorState, Hosts, InboxIds, Limits as DoorLimits, Metrics, ResponsesSettings};
 use windlass_engine::{AgentSpec, CrashPoints, Engine, Parts, Roster, Settings};
 use windlass_kernel::{Route, ToolName, ToolSpec};
 use windlass_models::{Anthropic, Entry, OpenAiChat, OpenAiResponses, Registry, RemoteConfig, Scripted};
@@ -53,7 +53,7 @@ pub(crate) async fn serve(
     let crash = crash_points(&config)?;
     let models = Arc::new(registry(&config)?);
     let place = config.store.place(data);
-    let options = StoreOptions { publish: config.doorbell.is_some(), usage: false };
+    let options = StoreOptions { publish: config.doorbell.is_some(), usage: config.usage_days.is_some() };
     let metrics = metrics(&config);
     let (tokens, own_token) = login::tokens(&config, data)?;
     let own_hash = own_token.as_deref().map(|token| *TokenHash::of(token).as_bytes());
@@ -87,7 +87,8 @@ pub(crate) async fn serve(
     });
     let state = DoorState::new(engine.clone(), tokens, door_limits(&config), Arc::new(seal)).with_responses(responses(&config));
     let hosts = Hosts::new(address, config.server.peers.behind_proxy, config.server.hosts.clone());
-    let state = state.with_metrics(metrics).with_peers(config.server.peers.clone()).with_hosts(hosts);
+    let state =
+        state.with_inbox_ids(InboxIds::new(storage.id_key)).with_metrics(metrics).with_peers(config.server.peers.clone()).with_hosts(hosts);
     let tokens_in_use = state.tokens();
     let router = windlass_doors::router(state);
     // A process that reads that the server serves may end it in the same moment.
@@ -305,6 +306,7 @@ fn settings(config: &Config) -> Settings {
         drain_ms: millis(config.server.drain),
         admission: Admission { queued_per_agent_max: limits.queued_per_agent, open_per_tenant_max: limits.open_per_tenant },
         quotas: config.quotas.clone(),
+        usage_days: config.usage_days,
         ..Settings::default()
     }
 }

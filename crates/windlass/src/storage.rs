@@ -11,6 +11,8 @@ use crate::{config::Place, world::SystemClock};
 /// An open store, with both its faces.
 pub(crate) struct Storage {
     pub node: NodeId,
+    /// The secret by which ids that the API shows are computed.
+    pub id_key: [u8; 32],
     pub store: Arc<dyn Store>,
     pub views: Arc<dyn Views>,
     /// What its deadlines are measured by.
@@ -38,15 +40,28 @@ pub(crate) async fn open(
         Place::File(file) => {
             let store = Arc::new(SqliteStore::open_sealed(file, options, keys).with_context(|| place.to_string())?);
             store.measure(meter);
-            Ok(Storage { node: store.node(), store: store.clone(), views: store, clock: Arc::new(SystemClock) })
+            let (node, id_key) = (store.node(), store.id_key());
+            Ok(Storage { node, id_key, store: store.clone(), views: store, clock: Arc::new(SystemClock) })
         }
         Place::Postgres(url) => {
             let opened = PostgresStore::open_sealed(url.expose(), options, own_token, keys).await;
             let store = Arc::new(opened.with_context(|| place.to_string())?);
             store.measure(meter);
-            Ok(Storage { node: store.node(), clock: store.clock(), store: store.clone(), views: store })
+            let (node, id_key) = (store.node(), store.id_key());
+            Ok(Storage { node, id_key, clock: store.clock(), store: store.clone(), views: store })
         }
     }
+}
+
+/// Opens a database that is there for a command that writes to it. A file that a server has is refused.
+pub(crate) async fn open_alone(place: &Place<'_>, options: StoreOptions) -> anyhow::Result<Arc<dyn Store>> {
+    Ok(match place {
+        Place::File(file) => {
+            anyhow::ensure!(file.exists(), "no server answers, and there is no database {}", file.display());
+            Arc::new(SqliteStore::open(file, options).with_context(|| place.to_string())?)
+        }
+        Place::Postgres(url) => Arc::new(PostgresStore::open(url.expose(), options).await.with_context(|| place.to_string())?),
+    })
 }
 
 /// Opens a database that is there, for reading.

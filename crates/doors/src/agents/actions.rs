@@ -12,7 +12,6 @@ use crate::{
     error::ApiError,
     limits::NAME_CHARS_MAX,
     request::{AgentPath, Fields, JsonBody, idempotency_key},
-    spelling::inbox_id,
 };
 
 const KNOWN: [&str; 5] = ["action_id", "tool", "args", "idempotency_key", "parent_step_id"];
@@ -44,7 +43,7 @@ pub(super) async fn act(
         "status": "accepted",
         "agent_turn_id": taken.run,
         "run_id": taken.run,
-        "inbox_id": inbox_id(taken.message),
+        "inbox_id": state.inbox_ids.inbox(&agent.tenant, taken.message),
         "turn_epoch": taken.epoch,
         "action_id": action_id,
     })))

@@ -17,7 +17,6 @@ use crate::{
     error::ApiError,
     limits::{NAME_CHARS_MAX, RESULT_FIELDS_MAX, TOOLS_MAX},
     request::{AgentPath, Fields, JsonBody, item_of, items_of, request_key, trace_context},
-    spelling::inbox_id,
 };
 
 const KNOWN: [&str; 8] =
@@ -60,7 +59,7 @@ pub(super) async fn enqueue(
     Ok(answer::accepted(&json!({
         "agent_turn_id": enqueued.run,
         "run_id": enqueued.run,
-        "inbox_id": inbox_id(enqueued.message),
+        "inbox_id": state.inbox_ids.inbox(caller.tenant(), enqueued.message),
         "status": status(&enqueued),
         "turn_epoch": enqueued.epoch,
     })))

@@ -138,6 +138,10 @@ impl Reader {
         let Some(mut run) = views.run_from(&self.agent, self.at.ordinal).await? else {
             return Ok(Page::End);
         };
+        if run.unlisted {
+            self.at = Place::run(run.ordinal + 1);
+            return Ok(Page::More);
+        }
         if run.ordinal != self.at.ordinal {
             self.at = Place::run(run.ordinal);
         }

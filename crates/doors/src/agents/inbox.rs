@@ -2,7 +2,7 @@
 
 use axum::{extract::State, response::Response};
 use serde_json::{Value, json};
-use windlass_kernel::{CallKey, CallNumber, RunId};
+use windlass_kernel::{CallKey, CallNumber, RunId, Tenant};
 use windlass_ports::{Edge, InboxView, MessageId, Page};
 
 use super::known_head;
@@ -10,8 +10,9 @@ use crate::{
     DoorState, answer,
     auth::{Caller, Scope},
     error::ApiError,
+    inbox_ids::InboxIds,
     request::{AgentPath, Query},
-    spelling::{edge_id, inbox_id, moment, row_number, trace_id},
+    spelling::{moment, trace_id},
 };
 
 pub(super) async fn inbox(
@@ -21,11 +22,12 @@ pub(super) async fn inbox(
     query: Query,
 ) -> Result<Response, ApiError> {
     caller.needs(&Scope::AgentsRead)?;
-    let page = page(&query)?;
+    let page = page(&state, &agent.tenant, &query)?;
     known_head(&state, &agent).await?;
+    let id = |message| state.inbox_ids.inbox(&agent.tenant, message);
     let rows = state.engine.views().inbox(&agent, page).await?;
-    let next = next(page, rows.len(), rows.last().map(|row| row.id)).map(inbox_id);
-    let rows: Vec<Value> = rows.iter().map(inbox_row).collect();
+    let next = next(page, rows.len(), rows.last().map(|row| row.id)).map(id);
+    let rows: Vec<Value> = rows.iter().map(|row| inbox_row(row, &id)).collect();
     Ok(answer::ok(&json!({ "inbox": rows, "next": next })))
 }
 
@@ -36,19 +38,20 @@ pub(super) async fn edges(
     query: Query,
 ) -> Result<Response, ApiError> {
     caller.needs(&Scope::AgentsRead)?;
-    let page = page(&query)?;
+    let page = page(&state, &agent.tenant, &query)?;
     known_head(&state, &agent).await?;
+    let id = |message| state.inbox_ids.inbox(&agent.tenant, message);
     let rows = state.engine.views().edges(&agent, page).await?;
     let messages: Vec<MessageId> = rows.iter().filter_map(|row| row.message).collect();
-    let next = next(page, messages.len(), messages.last().copied()).map(inbox_id);
-    let rows: Vec<Value> = rows.iter().map(edge_row).collect();
+    let next = next(page, messages.len(), messages.last().copied()).map(id);
+    let rows: Vec<Value> = rows.iter().map(|row| edge_row(row, &state.inbox_ids, &agent.tenant)).collect();
     Ok(answer::ok(&json!({ "edges": rows, "next": next })))
 }
 
-fn page(query: &Query) -> Result<Page, ApiError> {
+fn page(state: &DoorState, tenant: &Tenant, query: &Query) -> Result<Page, ApiError> {
     query.only(&["after", "limit"])?;
     let bad = || ApiError::bad("bad_cursor", "`after` must be an inbox_id, as in the answer's `next`");
-    let after = query.text("after").map_or(Ok(0), |text| row_number(text).ok_or_else(bad))?;
+    let after = query.text("after").map_or(Ok(0), |text| state.inbox_ids.number(tenant, text).ok_or_else(bad))?;
     Ok(Page { after, limit: query.limit()? })
 }
 
@@ -61,10 +64,10 @@ fn call_id(run: Option<RunId>, call: Option<CallNumber>) -> Option<String> {
     Some(CallKey { run: run?, call: call? }.to_string())
 }
 
-fn inbox_row(row: &InboxView) -> Value {
+fn inbox_row(row: &InboxView, id: &impl Fn(MessageId) -> String) -> Value {
     let call = call_id(row.run, row.call);
     json!({
-        "inbox_id": inbox_id(row.id),
+        "inbox_id": id(row.id),
         "message_type": row.kind.as_str(),
         "status": row.status.as_str(),
         "agent_turn_id": row.run,
@@ -81,15 +84,15 @@ fn inbox_row(row: &InboxView) -> Value {
     })
 }
 
-fn edge_row(row: &Edge) -> Value {
+fn edge_row(row: &Edge, ids: &InboxIds, tenant: &Tenant) -> Value {
     let call = call_id(row.run, row.call);
     json!({
-        "edge_id": row.message.map(edge_id).or_else(|| call.as_ref().map(|call| format!("edge_{call}"))),
+        "edge_id": row.message.map(|message| ids.edge(tenant, message)).or_else(|| call.as_ref().map(|call| format!("edge_{call}"))),
         "primitive": row.primitive,
         "edge_phase": row.phase,
         "agent_turn_id": row.run,
         // A request without a call is matched by its own inbox row.
-        "correlation_id": call.or_else(|| row.message.map(inbox_id)),
+        "correlation_id": call.or_else(|| row.message.map(|message| ids.inbox(tenant, message))),
         "trace_id": trace_id(&row.trace),
         "parent_step_id": row.parent_step,
         "recursion_depth": row.depth,

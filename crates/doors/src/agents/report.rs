@@ -16,7 +16,6 @@ use crate::{
     auth::{Caller, Scope},
     error::ApiError,
     request::{AgentPath, Fields, JsonBody, request_key},
-    spelling::inbox_id,
 };
 
 const KNOWN: [&str; 7] = ["agent_turn_id", "tool_call_id", "status", "result", "after_execution", "turn_epoch", "idempotency_key"];
@@ -56,7 +55,9 @@ pub(super) async fn report(
             key: request,
         })
         .await?;
-    Ok(answer::accepted(&json!({ "inbox_id": inbox_id(reported.message), "duplicate": reported.is_duplicate })))
+    Ok(answer::accepted(
+        &json!({ "inbox_id": state.inbox_ids.inbox(caller.tenant(), reported.message), "duplicate": reported.is_duplicate }),
+    ))
 }
 
 fn after_execution(text: &str) -> Option<AfterExecution> {

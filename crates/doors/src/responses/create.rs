@@ -111,6 +111,8 @@ pub(super) async fn take(state: &DoorState, asked: &Asked<'_>) -> Result<Taken, 
         }
         Found::Nothing(looked) => looked,
     };
+    // Before what the request needs is read, and its tool servers are asked.
+    state.engine.admit_run(caller.tenant(), None).await?;
     let ((taken, _guard), note) = start(state, asked, looked).await?;
     let Responded { run: id, agent, begun } = taken;
     let followed = match begun {

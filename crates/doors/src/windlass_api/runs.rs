@@ -66,7 +66,8 @@ pub(super) async fn calls(
 async fn read(state: &DoorState, caller: &Caller, id: Option<RunId>) -> Result<RunView, ApiError> {
     caller.needs(&Scope::RunsRead)?;
     let id = id.ok_or_else(ApiError::no_such_run)?;
-    state.engine.views().run(caller.tenant(), id).await?.ok_or_else(ApiError::no_such_run)
+    let run = state.engine.views().run(caller.tenant(), id).await?;
+    run.filter(|run| !run.unlisted).ok_or_else(ApiError::no_such_run)
 }
 
 fn described(run: &RunView) -> Value {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use http_body_util::BodyExt;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tower::ServiceExt;
 
 use crate::support::{World, report, request};
@@ -72,6 +72,16 @@ async fn every_turn_is_told_in_order_with_one_task_event() {
     assert!(seen.iter().all(|event| event.subject.starts_with("evt.agent.alice.")), "{seen:?}");
     assert!(seen.iter().any(|event| event.subject == "evt.agent.alice.step" && event.data["phase"] == "started"));
     assert!(seen.iter().any(|event| event.subject == "evt.agent.alice.state" && event.data["metadata"]["activity"] == "thinking"));
+}
+
+#[tokio::test]
+async fn tm_18_the_events_of_an_agent_leave_out_what_is_not_to_be_stored() {
+    let world = World::start();
+    let body = |store: bool| json!({ "model": "agent/one-at-a-time", "input": "hi", "store": store }).to_string();
+    world.post("/v1/responses", body(false)).await.expect(200);
+    let shown = world.post("/v1/responses", body(true)).await.expect(200)["id"].as_str().unwrap().replace("resp_", "run_");
+    let seen = turns(&mut open(&world, "/v1/agents/one-at-a-time/events?from=start", None).await, 1).await;
+    assert!(seen.iter().all(|event| event.data["agent_turn_id"] == shown || event.data["agent_turn_id"].is_null()), "{seen:?}");
 }
 
 #[tokio::test]

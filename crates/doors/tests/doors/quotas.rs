@@ -1,7 +1,10 @@
 //! A tenant over its quota, and another that is served.
 
+use std::time::Duration;
+
 use serde_json::json;
 use windlass_engine::{Quota, Quotas, Rate, Settings};
+use windlass_ports::{Day, UsageQuery};
 
 use crate::support::{ITEM_BYTES_MAX, World, request};
 
@@ -33,6 +36,41 @@ async fn tm_13_requests_above_the_rate_are_refused_in_each_shape() {
     assert_eq!(world.get_as("unknown", "/v1/models").await.status, 401, "who has no token has no quota");
     world.pass_s(1_000);
     assert_eq!(world.get("/v1/windlass/runs").await.expect(200)["runs"], json!([]), "nothing was recorded");
+}
+
+#[tokio::test]
+async fn tm_13_a_tenant_over_its_tokens_is_refused_in_each_shape_and_joins_its_runs() {
+    let quota = Quota { tokens_per_day: Some(1), ..Quota::default() };
+    let quotas = Quotas { tenants: [("t".into(), quota)].into(), ..Quotas::default() };
+    let settings = Settings { sweep_ms: 20, item_bytes_max: ITEM_BYTES_MAX, quotas, usage_days: Some(2), ..Settings::default() };
+    let world = World::with(settings);
+    let keyed = |key: &str| {
+        let request = request("POST", "all", "/v1/responses").header("idempotency-key", key);
+        world.send(request.body(r#"{"input": "hello"}"#.into()).unwrap())
+    };
+    // No midnight passes during the test.
+    let midnight = Day::of(world.engine.now()).next().start();
+    world.pass_s((midnight.0 - world.engine.now().0) / 1_000 + 3_600);
+    let first = keyed("one").await.expect(200);
+    let whole = UsageQuery::whole(Day::default(), Day(u32::MAX));
+    while world.engine.views().usage(&"t".into(), &whole).await.unwrap().is_empty() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    // The number that the first request read is too old now.
+    world.pass_s(2);
+    let refused = keyed("two").await;
+    let error = &refused.json()["error"];
+    let found = (refused.status.as_u16(), &error["code"], &error["type"]);
+    assert_eq!(found, (429, &json!("insufficient_quota"), &json!("too_many_requests")));
+    let wait: u32 = refused.headers["retry-after"].to_str().unwrap().parse().unwrap();
+    assert!((80_000..=82_800).contains(&wait), "until midnight: {wait}");
+    assert_eq!(world.post(ENQUEUE, r#"{"input": "hello"}"#).await.refusal(), (429, "insufficient_quota".into()));
+    assert_eq!(keyed("one").await.expect(200)["id"], first["id"], "a repetition joins its run");
+    world.post_as("other", "/v1/responses", r#"{"input": "hello"}"#).await.expect(200);
+    let metrics = world.get_as("all", "/metrics").await.text;
+    assert!(metrics.contains(r#"windlass_over_quota_total{quota="tokens_per_day"} 2"#), "{metrics}");
+    world.pass_s(86_400);
+    world.post("/v1/responses", r#"{"input": "hello"}"#).await.expect(200);
 }
 
 #[tokio::test]

@@ -208,7 +208,7 @@ impl World {
     }
 
     fn with_all(settings: Settings, models: Vec<Entry>, roster: Roster, limits: Limits) -> Self {
-        let store = Arc::new(MemoryStore::new(StoreOptions { publish: false, usage: false }));
+        let store = Arc::new(MemoryStore::new(StoreOptions { publish: false, usage: settings.usage_days.is_some() }));
         let clock = Arc::new(TestClock(AtomicI64::new(0)));
         let names = |name: &str| vec![name.to_owned()];
         let metrics = Metrics::new(Configured { agents: names("alice"), models: names("offline"), tools: names("echo") });

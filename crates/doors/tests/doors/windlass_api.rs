@@ -86,6 +86,39 @@ async fn tm_22_a_key_answers_for_no_other_body() {
 }
 
 #[tokio::test]
+async fn tm_22_an_action_id_answers_for_no_other_action() {
+    let world = World::start();
+    let act = |tool: &str, args: Value| {
+        world.post("/v1/agents/bob/actions", json!({ "action_id": "a1", "tool": tool, "args": args }).to_string())
+    };
+    let taken = act("echo", json!({ "n": 1 })).await.expect(202);
+    assert_eq!(act("echo", json!({ "n": 1 })).await.expect(202)["run_id"], taken["run_id"]);
+    for other in [act("echo", json!({ "n": 2 })).await, act("spare", json!({ "n": 1 })).await] {
+        assert_eq!(other.refusal(), (409, "idempotency_key_reused".to_owned()));
+    }
+}
+
+#[tokio::test]
+async fn tm_18_a_run_that_is_not_to_be_stored_is_shown_to_its_client_alone() {
+    let world = World::start();
+    for (store, status) in [(true, 200), (false, 404)] {
+        let body = json!({ "model": "agent/alice", "input": "call echo", "store": store }).to_string();
+        let look = async {
+            let call = world.claim("echo").await;
+            let (agent, run) = (call["agent_id"].as_str().unwrap(), call["agent_turn_id"].as_str().unwrap());
+            let runs = ["", "/journal", "/calls"].map(|part| format!("/v1/windlass/runs/{run}{part}"));
+            let agents = ["", "/inbox", "/edges"].map(|part| format!("/v1/agents/{run}{part}"));
+            for path in runs.iter().chain(&agents) {
+                assert_eq!(world.get(path).await.status, status, "{path} with store: {store}");
+            }
+            world.post(&format!("/v1/agents/{agent}/report"), report(&call, "1")).await.expect(202);
+        };
+        let (answer, ()) = tokio::join!(world.post("/v1/responses", body), look);
+        answer.expect(200);
+    }
+}
+
+#[tokio::test]
 async fn a_box_is_read_in_pages() {
     let world = World::start();
     let items: Vec<String> = (0..40).map(|n| format!("item {n}")).collect();
@@ -199,4 +232,50 @@ async fn a_run_that_is_not_there_is_called_a_run() {
     let answer = World::start().get("/v1/windlass/runs/run_00000000000000000000000000000007").await;
     assert_eq!(answer.refusal(), (404, "unknown_run".into()));
     assert_eq!(answer.json()["error"]["message"], "there is no such run");
+}
+
+/// Sends the batches of an erasure until there is none left.
+async fn erase_whole(world: &World, token: &str, tenant: &str) -> u64 {
+    let (mut after, mut erased) = (Value::Null, 0);
+    loop {
+        let body = json!({ "tenant": tenant, "after": after }).to_string();
+        let answer = world.post_as(token, "/v1/windlass/erase", body).await.expect(200);
+        assert_eq!(answer["tenant"], tenant);
+        erased += answer["erased"].as_u64().unwrap();
+        after = answer["next"].clone();
+        if after.is_null() {
+            return erased;
+        }
+    }
+}
+
+#[tokio::test]
+async fn tm_05_a_tenant_is_erased_over_the_api_by_its_own_token_alone() {
+    let world = World::start();
+    let run = world.enqueue("alice", "hello").await;
+    world.ended("alice", &run).await;
+    let ask = async |token: &str, body: Value| world.post_as(token, "/v1/windlass/erase", body.to_string()).await.refusal();
+    assert_eq!(ask("other", json!({ "tenant": "t" })).await, (404, "unknown_tenant".into()));
+    assert_eq!(ask("admin", json!({ "tenant": "u" })).await, (404, "unknown_tenant".into()));
+    assert_eq!(ask("admin", json!({})).await, (400, "missing_field".into()));
+    assert_eq!(ask("admin", json!({ "tenant": "t", "after": "x" })).await, (400, "bad_field".into()));
+    assert_eq!(ask("reader", json!({ "tenant": "t" })).await, (403, "forbidden".into()));
+    assert_eq!(erase_whole(&world, "other", "u").await, 0, "it has nothing");
+    world.get(&format!("/v1/windlass/runs/{run}")).await.expect(200);
+    assert!(erase_whole(&world, "admin", "t").await > 0);
+    assert_eq!(world.get(&format!("/v1/windlass/runs/{run}")).await.refusal(), (404, "unknown_run".into()));
+    assert_eq!(erase_whole(&world, "admin", "t").await, 0, "once more changes nothing");
+    let again = world.enqueue("alice", "hello").await;
+    world.ended("alice", &again).await;
+}
+
+#[tokio::test]
+async fn a_tenant_with_an_open_run_is_not_erased() {
+    let world = World::start();
+    let run = world.enqueue("alice", "call echo").await;
+    world.until_status("alice", "suspended").await;
+    let answer = world.post("/v1/windlass/erase", json!({ "tenant": "t" }).to_string()).await;
+    assert_eq!(answer.refusal(), (409, "open_runs".into()));
+    assert!(answer.json()["error"]["message"].as_str().unwrap().starts_with("1 runs"), "{answer:?}");
+    world.get(&format!("/v1/windlass/runs/{run}")).await.expect(200);
 }

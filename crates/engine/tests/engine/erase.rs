@@ -53,3 +53,17 @@ async fn a_run_that_cannot_be_erased_keeps_nobody_elses_content() {
     pass_ms(2000).await;
     assert_eq!(left().await, []);
 }
+
+/// The store knows whether anything was erased, and how long ago it emptied its log.
+#[tokio::test(start_paused = true)]
+async fn the_sweep_has_the_log_emptied_after_what_it_erased() {
+    let stage = Stage::new(|_| say("done"));
+    let engine = stage.engine(1);
+    let (agent, run) = unkept(&engine, "task").await;
+    stage.ended(&agent, run).await;
+    let ended_at = stage.data.run(&agent.tenant, run).await.unwrap().unwrap().ended_at.unwrap();
+    pass_ms(5000).await;
+    assert_eq!(stage.data.erasable(Timestamp(i64::MAX), 1).await.unwrap(), [], "it is erased");
+    let emptied_at = *stage.store.emptied_at.lock().unwrap();
+    assert!(emptied_at > Some(ended_at.plus_ms(1000)), "{emptied_at:?}");
+}

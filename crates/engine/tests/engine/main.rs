@@ -21,3 +21,4 @@ mod stop;
 mod store_faults;
 mod support;
 mod takeover;
+mod usage;

@@ -10,7 +10,7 @@ use windlass_kernel::{AgentKey, CallNumber, ConversationId, Epoch, RunId, Seq, T
 use windlass_ports::{
     Abandoned, Announcement, CallClaim, ClaimedCall, Commit, Committed, ConversationChange, Conversed, Day, Enqueued, GivenUp, Guard,
     Loaded, LostRequest, MessageId, NewPack, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, Packed, ReaderRecord, RunUsage, Store,
-    StoreError, Taken, UsageRow, Withdrawn,
+    StoreError, Taken, TenantCursor, TenantErasure, UsageRow, Withdrawn,
 };
 use windlass_store::MemoryStore;
 
@@ -178,6 +178,15 @@ impl Store for SimStore {
 
     async fn erasable(&self, now: Timestamp, limit: usize) -> Result<Vec<(Tenant, RunId)>, StoreError> {
         self.read(self.data().erasable(now, limit)).await
+    }
+
+    async fn erase_tenant(&self, tenant: Tenant, from: TenantCursor, limit: usize) -> Result<TenantErasure, StoreError> {
+        let world = self.world.clone();
+        self.write(async move { world.data.erase_tenant(tenant, from, limit).await }).await
+    }
+
+    async fn empty_log(&self, now: Timestamp) -> Result<(), StoreError> {
+        self.data().empty_log(now).await
     }
 
     async fn withdraw(&self, agent: AgentKey, commit: Commit) -> Result<Withdrawn, StoreError> {

@@ -4,8 +4,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, ItemId, Run, RunId, Said, Tenant};
 use windlass_ports::{
-    AgentSummary, BoxView, CallView, ContextSize, ConversationView, Day, Edge, HeadView, InboxView, Item, ItemBytes, ItemScan,
-    JournalEntry, KeptAnswer, OpenRequest, Page, Part, Passage, RequestHash, RunPage, RunScan, RunView, StoreError, UsageRow, Views,
+    AgentSummary, BoxView, CallView, ContextSize, ConversationView, Edge, HeadView, InboxView, Item, ItemBytes, ItemScan, JournalEntry,
+    KeptAnswer, OpenRequest, Page, Part, Passage, RequestHash, RunPage, RunScan, RunView, StoreError, UsageGroup, UsageQuery, Views,
 };
 
 use super::store::SimStore;
@@ -20,8 +20,8 @@ impl Views for SimStore {
         self.read(self.data().open_runs(tenant)).await
     }
 
-    async fn usage(&self, tenant: &Tenant, from: Day, to: Day) -> Result<Vec<UsageRow>, StoreError> {
-        self.read(self.data().usage(tenant, from, to)).await
+    async fn usage(&self, tenant: &Tenant, query: &UsageQuery) -> Result<Vec<UsageGroup>, StoreError> {
+        self.read(self.data().usage(tenant, query)).await
     }
 
     async fn item_bytes(&self, scan: &ItemScan) -> Result<ItemBytes, StoreError> {

@@ -23,6 +23,10 @@ struct Talk {
 impl Talk {
     async fn begin(store: Arc<dyn Full>, words: &[&str]) -> Self {
         let kit = Kit::new(&store);
+        Talk::begin_with(store, kit, words).await
+    }
+
+    async fn begin_with(store: Arc<dyn Full>, kit: Kit, words: &[&str]) -> Self {
         let (tenant, id) = (agent("").tenant, kit.conversation_id());
         let talk = Talk { store, kit, tenant, id };
         let items = talk.items(words);
@@ -71,6 +75,11 @@ impl Talk {
             Some(tail) => self.read(tail).await,
             None => Vec::new(),
         }
+    }
+
+    async fn said_items(&self) -> Vec<ItemId> {
+        let tail = self.view().await.tail.unwrap();
+        self.store.range_items(&self.tenant, tail).await.unwrap().iter().map(|item| item.id).collect()
     }
 
     /// A run that is asked this, as somebody asks who has just looked.
@@ -305,6 +314,28 @@ pub async fn a_conversation_that_is_ended_is_unknown_and_its_runs_are_not(store:
     assert!(store.head(&talk.agent()).await.unwrap().is_none(), "its head is gone with it");
     let output = store.run(&talk.tenant, run).await.unwrap().unwrap().state.output;
     assert_eq!(talk.read(output).await, texts(&["a", "b", "=one"]));
+}
+
+/// What a run has read stays with that run.
+pub async fn tm_05_items_that_only_a_conversation_held_go_with_it(store: Arc<dyn Full>) {
+    let talk = Talk::begin(store.clone(), &["a", "b"]).await;
+    let other = Talk::begin_with(store.clone(), Kit::starting_at(&store, 1_000), &["c"]).await;
+    talk.add(&["d"]).await;
+    let unread = talk.said_items().await;
+    other.ask("e", false).await;
+    other.answer("f").await;
+    let read = other.said_items().await;
+    other.add(&["g"]).await;
+    let last = other.said_items().await.split_off(read.len());
+    assert_eq!((unread.len(), read.len(), last.len()), (3, 3, 1));
+    for talk in [&talk, &other] {
+        assert!(matches!(talk.change(ConversationChange::End).await, Conversed::Done(_)));
+    }
+    for (items, stays) in [(unread, false), (last, false), (read, true)] {
+        for item in items {
+            assert_eq!(store.item(&talk.tenant, item).await.unwrap().is_some(), stays);
+        }
+    }
 }
 
 /// However many runs it has, and whether they waited or not.

@@ -8,10 +8,12 @@ pub mod claims;
 pub mod content;
 pub mod conversations;
 pub mod erasing;
+pub mod erasing_tenants;
 pub mod fencing;
 pub mod fixtures;
 pub mod keys;
 pub mod lists;
+pub mod manifests;
 pub mod own_heads;
 pub mod publishing;
 pub mod races;
@@ -49,11 +51,16 @@ impl Subject {
 #[macro_export]
 macro_rules! conformance {
     ($make:path) => {
-        $crate::conformance! { @each $make, false;
-            turns::an_idle_agent_is_entered_at_once;
+        $crate::conformance! { @each $make, $crate::StoreOptions { publish: false, usage: true };
             usage::tm_13_each_ended_run_is_counted_once;
+            usage::tm_13_every_way_to_end_is_counted;
             usage::tm_13_of_two_that_count_the_same_runs_one_adds_them;
+            usage::sums_are_grouped_as_they_are_asked_for;
             usage::tm_13_stored_bytes_are_those_of_each_tenant;
+        }
+        $crate::conformance! { @each $make, $crate::StoreOptions { publish: false, usage: false };
+            usage::without_counting_an_end_leaves_nothing_to_count;
+            turns::an_idle_agent_is_entered_at_once;
             turns::without_room_the_run_is_dispatched;
             turns::a_whole_run_folds_to_its_state;
             turns::queued_runs_start_in_their_order;
@@ -136,7 +143,10 @@ macro_rules! conformance {
             conversations::a_change_that_is_made_again_changes_nothing;
             conversations::a_conversation_has_room_for_so_many_items;
             conversations::a_conversation_that_is_ended_is_unknown_and_its_runs_are_not;
+            conversations::tm_05_items_that_only_a_conversation_held_go_with_it;
             conversations::a_long_conversation_is_read_whole;
+            erasing_tenants::tm_05_a_tenant_is_erased_whole_and_no_other;
+            erasing_tenants::tm_05_a_tenant_with_an_open_run_is_left_as_it_is;
             conversations::a_response_that_is_erased_stays_said;
             erasing::a_run_is_erased_its_time_after_its_end;
             erasing::every_way_to_end_counts;
@@ -151,6 +161,9 @@ macro_rules! conformance {
             erasing::what_was_packed_stays;
             erasing::what_is_erased_can_be_read_by_nobody;
             erasing::a_report_after_the_erasure_leaves_no_content;
+            manifests::tm_05_a_manifest_is_erased_with_the_last_run_that_has_it;
+            manifests::tm_05_a_manifest_belongs_to_one_tenant;
+            manifests::a_run_that_was_erased_is_counted_under_its_model;
             lists::runs_are_listed_newest_first;
             lists::queued_runs_are_listed_as_open;
             lists::runs_that_are_not_stored_are_in_no_list;
@@ -185,8 +198,9 @@ macro_rules! conformance {
             erasing::a_follow_up_that_races_an_erasure_reads_all_or_is_refused;
             erasing::a_pack_that_races_an_erasure_has_all_or_is_refused;
             erasing::a_reader_that_races_an_erasure_has_all_or_nothing;
+            manifests::a_run_that_races_the_erasure_of_its_manifest_has_it;
         }
-        $crate::conformance! { @each $make, true;
+        $crate::conformance! { @each $make, $crate::StoreOptions { publish: true, usage: true };
             publishing::every_event_is_noted_once;
         }
     };
@@ -200,11 +214,11 @@ macro_rules! conformance {
             }
         )+
     };
-    (@each $make:path, $publish:literal; $($module:ident::$case:ident;)+) => {
+    (@each $make:path, $options:expr; $($module:ident::$case:ident;)+) => {
         $(
             #[tokio::test]
             async fn $case() {
-                let subject = $make($crate::StoreOptions { publish: $publish, usage: true }).await;
+                let subject = $make($options).await;
                 $crate::conformance::$module::$case(subject.store.clone()).await;
             }
         )+

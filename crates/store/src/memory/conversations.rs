@@ -1,6 +1,6 @@
 //! Conversations, in memory.
 
-use windlass_kernel::ConversationId;
+use windlass_kernel::{BoxId, ConversationId};
 use windlass_ports::Part;
 
 use super::writes::{MemoryRows, count, must};
@@ -28,7 +28,8 @@ impl ConversationRows for MemoryRows {
         Ok(())
     }
 
-    fn delete_conversation(&mut self, id: ConversationId) -> Outcome<()> {
+    fn delete_conversation(&mut self, id: ConversationId, gone: &[BoxId]) -> Outcome<()> {
+        self.erase_boxes(gone).iter().for_each(|item| self.remove_item(item));
         let parts: Vec<_> = self.conversation_parts.range((id, 0)..=(id, u64::MAX)).map(|(key, _)| *key).collect();
         parts.iter().for_each(|key| self.conversation_parts.remove(key));
         self.conversations.remove(&id);

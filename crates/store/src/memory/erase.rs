@@ -6,7 +6,7 @@ use windlass_kernel::{BoxId, CallNumber, ItemId, RunId, Tenant, Timestamp};
 use windlass_ports::MessageId;
 
 use super::writes::MemoryRows;
-use crate::rows::{CallRow, Erasure, Outcome};
+use crate::rows::{CallRow, Erasure, NO_MANIFEST, Outcome};
 
 impl MemoryRows {
     /// Runs whose time to be erased has come, oldest first.
@@ -17,16 +17,21 @@ impl MemoryRows {
 
     pub(super) fn erase(&mut self, erasure: &Erasure) -> Outcome<()> {
         let run = erasure.run;
-        let mut items = self.erase_boxes(erasure);
+        let mut items = self.erase_boxes(&erasure.gone);
         items.extend(self.erase_calls(run));
         items.extend(self.erase_messages(erasure)?);
         let kept: BTreeSet<ItemId> = erasure.kept.iter().flat_map(|id| self.box_keys(*id)).map(|(_, item)| item).collect();
         items.difference(&kept).for_each(|item| self.remove_item(item));
         let numbers: Vec<_> = self.journal.range((run, 0)..=(run, u64::MAX)).map(|(key, _)| *key).collect();
         numbers.iter().for_each(|key| self.journal.remove(key));
+        if let (Some((tenant, _)), Some(model)) = (self.uncounted.get(&run).cloned(), &erasure.model) {
+            self.uncounted.put(run, (tenant, Some(model.clone())));
+        }
         self.erase_answers(run, &erasure.agent.tenant);
+        erasure.manifest.into_iter().for_each(|hash| self.release_manifest(&erasure.agent.tenant, hash));
         self.change_run(run, |row| {
-            (row.note, row.deliverable, row.erase_ms) = (None, None, None);
+            (row.note, row.deliverable, row.erase_ms, row.lineage.parent_step) = (None, None, None, None);
+            row.manifest = NO_MANIFEST;
             row.unlisted = true;
         })
     }
@@ -36,9 +41,9 @@ impl MemoryRows {
     }
 
     /// Returns the items that were their own: copies of what parents have stand below zero.
-    fn erase_boxes(&mut self, erasure: &Erasure) -> BTreeSet<ItemId> {
+    pub(super) fn erase_boxes(&mut self, gone: &[BoxId]) -> BTreeSet<ItemId> {
         let mut items = BTreeSet::new();
-        for id in &erasure.gone {
+        for id in gone {
             for (key, item) in self.box_keys(*id) {
                 self.box_rows.remove(&key);
                 items.extend(Some(item).filter(|_| key.1 >= 0));

@@ -9,7 +9,7 @@ use super::{
     MemoryStore,
     writes::{MemoryRows, count},
 };
-use crate::rows::{Outcome, Rows, RunRow};
+use crate::rows::{NO_MANIFEST, Outcome, Rows, RunRow};
 
 impl MemoryStore {
     /// Forgets a run that has ended, with its skeleton. What other runs read stays until they are forgotten too.
@@ -81,7 +81,7 @@ impl MemoryStore {
 }
 
 impl MemoryRows {
-    fn forget(&mut self, row: &RunRow) {
+    pub(super) fn forget(&mut self, row: &RunRow) {
         let (run, agent) = (row.brief.run, &row.brief.agent);
         self.forget_rows(row);
         let mut items: BTreeSet<ItemId> = self.erase_calls(run).into_iter().collect();
@@ -118,8 +118,8 @@ impl MemoryRows {
         numbers.iter().for_each(|key| self.journal.remove(key));
         let words: Vec<_> = self.deltas.range((run, 0)..=(run, u32::MAX)).map(|(key, _)| *key).collect();
         words.iter().for_each(|key| self.deltas.remove(key));
-        if count(&mut self.pinned, row.manifest, -1) == 0 {
-            self.manifests.remove(&row.manifest);
+        if row.manifest != NO_MANIFEST {
+            self.release_manifest(tenant, row.manifest);
         }
     }
 

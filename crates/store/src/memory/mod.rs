@@ -3,6 +3,7 @@
 mod answers;
 mod conversations;
 mod erase;
+mod erase_tenant;
 mod forget;
 mod lists;
 mod reads;
@@ -21,7 +22,8 @@ use windlass_ports::{
     Abandoned, AgentSummary, Announcement, BoxView, CallClaim, CallView, ClaimedCall, Commit, Committed, ContextSize, ConversationChange,
     ConversationView, Conversed, Day, Edge, Enqueued, GivenUp, Guard, HeadView, InboxView, Item, ItemBytes, ItemScan, JournalEntry,
     KeptAnswer, Loaded, LostRequest, MessageId, NewPack, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, Packed, Page, Part, Passage,
-    ReaderRecord, RequestHash, RunPage, RunScan, RunUsage, RunView, Store, StoreError, Taken, UsageRow, Views, Withdrawn,
+    ReaderRecord, RequestHash, RunPage, RunScan, RunUsage, RunView, Store, StoreError, Taken, TenantCursor, TenantErasure, UsageGroup,
+    UsageQuery, UsageRow, Views, Withdrawn,
 };
 
 use crate::{
@@ -151,6 +153,10 @@ impl Store for MemoryStore {
 
     async fn erasable(&self, now: Timestamp, limit: usize) -> Result<Vec<(Tenant, RunId)>, StoreError> {
         self.read(|rows| rows.erasable(now, limit))
+    }
+
+    async fn erase_tenant(&self, tenant: Tenant, _: TenantCursor, _: usize) -> Result<TenantErasure, StoreError> {
+        self.write(|rows| rows.erase_tenant(&tenant))
     }
 
     async fn converse(
@@ -320,8 +326,8 @@ impl Views for MemoryStore {
         self.read(|rows| rows.open_runs(tenant))
     }
 
-    async fn usage(&self, tenant: &Tenant, from: Day, to: Day) -> Result<Vec<UsageRow>, StoreError> {
-        self.read(|rows| Ok(rows.usage(tenant, from, to)))
+    async fn usage(&self, tenant: &Tenant, query: &UsageQuery) -> Result<Vec<UsageGroup>, StoreError> {
+        self.read(|rows| Ok(rows.usage(tenant, query)))
     }
 
     async fn item_bytes(&self, scan: &ItemScan) -> Result<ItemBytes, StoreError> {

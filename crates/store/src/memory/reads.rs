@@ -63,8 +63,8 @@ impl Reads for MemoryRows {
         Ok(self.runs.get(&run).map(|row| row.lineage.clone()))
     }
 
-    fn manifest(&self, hash: &[u8; 32]) -> Outcome<Option<Arc<Manifest>>> {
-        Ok(self.manifests.get(hash).cloned())
+    fn manifest(&self, tenant: &Tenant, hash: &[u8; 32]) -> Outcome<Option<Arc<Manifest>>> {
+        Ok(self.manifests.get(&(tenant.clone(), *hash)).cloned())
     }
 
     fn open_runs(&self, tenant: &Tenant) -> Outcome<u32> {

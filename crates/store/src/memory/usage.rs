@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use windlass_kernel::{RunId, Tenant};
-use windlass_ports::{Day, ItemBytes, ItemScan, NodeId, RunUsage, UsageRow};
+use windlass_ports::{Day, ItemBytes, ItemScan, NodeId, RunUsage, UsageGroup, UsageQuery, UsageRow, UsageSums};
 
 use super::writes::{MemoryRows, must};
 use crate::{
@@ -13,14 +13,17 @@ use crate::{
 
 impl UsageRows for MemoryRows {
     fn insert_uncounted(&mut self, tenant: &Tenant, run: RunId) -> Outcome<()> {
-        must(self.uncounted.insert(run, tenant.clone()), "a run that is not counted")
+        must(self.uncounted.insert(run, (tenant.clone(), None)), "a run that is not counted")
     }
 }
 
 impl MemoryRows {
     pub(super) fn uncounted_usage(&self, node: NodeId, limit: usize) -> Outcome<Vec<RunUsage>> {
         let listed = self.uncounted.range(..).take(limit);
-        let listed = listed.map(|(run, tenant)| Uncounted { tenant: tenant.clone(), run: *run, bytes: self.run_bytes(*run) });
+        let listed = listed.map(|(run, (tenant, model))| {
+            let bytes = self.run_bytes(*run);
+            Uncounted { tenant: tenant.clone(), run: *run, bytes, model: model.clone() }
+        });
         usage_of(self, node, &listed.collect::<Vec<_>>())
     }
 
@@ -50,9 +53,15 @@ impl MemoryRows {
         old.iter().for_each(|key| self.usage.remove(key));
     }
 
-    pub(super) fn usage(&self, tenant: &Tenant, from: Day, to: Day) -> Vec<UsageRow> {
-        let rows = self.usage.range(..).filter(|(key, _)| key.tenant == *tenant && (from..=to).contains(&key.day));
-        rows.map(|(key, sums)| UsageRow { key: key.clone(), sums: *sums }).collect()
+    pub(super) fn usage(&self, tenant: &Tenant, query: &UsageQuery) -> Vec<UsageGroup> {
+        let mut groups: BTreeMap<_, UsageSums> = BTreeMap::new();
+        for (key, sums) in self.usage.range(..).filter(|(key, _)| key.tenant == *tenant && (query.from..=query.to).contains(&key.day)) {
+            let day = query.by_day.then_some(key.day);
+            let agent = query.by_agent.then(|| key.agent.clone());
+            groups.entry((day, agent, query.by_model.then(|| key.model.clone()))).or_default().add(sums);
+        }
+        let groups = groups.into_iter().map(|((day, agent, model), sums)| UsageGroup { day, agent, model, sums });
+        groups.take(query.limit).collect()
     }
 
     pub(super) fn tenants(&self) -> Vec<Tenant> {

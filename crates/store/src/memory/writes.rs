@@ -28,9 +28,9 @@ pub(super) struct MemoryRows {
     pub(super) dedupes: Table<(Tenant, String), RunId>,
     pub(super) takers: Table<(Tenant, RunId), RunId>,
     pub(super) erasable: Table<(Timestamp, RunId), Tenant>,
-    pub(super) manifests: Table<[u8; 32], Arc<Manifest>>,
+    pub(super) manifests: Table<(Tenant, [u8; 32]), Arc<Manifest>>,
     /// How many runs have a manifest.
-    pub(super) pinned: Table<[u8; 32], u32>,
+    pub(super) pinned: Table<(Tenant, [u8; 32]), u32>,
     pub(super) open_runs: Table<Tenant, u32>,
     pub(super) journal: Table<(RunId, u64), JournalRow>,
     pub(super) deltas: Table<(RunId, u32), DeltaRow>,
@@ -55,7 +55,8 @@ pub(super) struct MemoryRows {
     pub(super) answers_of: Table<(RunId, Tenant, String), ()>,
     pub(super) requests: Table<(Tenant, RequestHash, RunId), OpenRequest>,
     pub(super) outbox: Table<u64, OutboxRow>,
-    pub(super) uncounted: Table<RunId, Tenant>,
+    /// Ended runs that are in no sum, with the model of those that were erased.
+    pub(super) uncounted: Table<RunId, (Tenant, Option<String>)>,
     pub(super) usage: Table<UsageKey, UsageSums>,
     /// Until when each node lives. No verb writes it.
     pub(super) nodes: BTreeMap<NodeId, Instant>,
@@ -146,6 +147,14 @@ impl MemoryRows {
         let bytes = self.items.get(item).map_or(0, |(_, row)| row.content.len() as u64);
         self.bytes -= bytes;
         self.items.remove(item);
+    }
+
+    /// Takes a manifest from one of the runs that have it. It goes with the last one.
+    pub(super) fn release_manifest(&mut self, tenant: &Tenant, hash: [u8; 32]) {
+        let key = (tenant.clone(), hash);
+        if count(&mut self.pinned, key.clone(), -1) == 0 {
+            self.manifests.remove(&key);
+        }
     }
 
     fn holds(&self, agent: &AgentKey, before: &HeadRow) -> bool {
@@ -275,7 +284,7 @@ impl Rows for MemoryRows {
         }
         must(self.ordinals.insert((brief.agent.clone(), brief.ordinal), brief.run), "an ordinal")?;
         self.index_run(None, run);
-        count(&mut self.pinned, run.manifest, 1);
+        count(&mut self.pinned, (brief.agent.tenant.clone(), run.manifest), 1);
         must(self.runs.insert(brief.run, run.clone()), "a run")
     }
 
@@ -306,10 +315,11 @@ impl Rows for MemoryRows {
         })
     }
 
-    fn keep_manifest(&mut self, manifest: &PinnedManifest) -> Outcome<()> {
-        if self.manifests.get(&manifest.hash).is_none() {
+    fn keep_manifest(&mut self, tenant: &Tenant, manifest: &PinnedManifest) -> Outcome<()> {
+        let key = (tenant.clone(), manifest.hash);
+        if self.manifests.get(&key).is_none() {
             // The bytes are what counts, so they are what is read back, here too.
-            self.manifests.put(manifest.hash, Arc::new(codec::decode_manifest(&manifest.body)?));
+            self.manifests.put(key, Arc::new(codec::decode_manifest(&manifest.body)?));
         }
         Ok(())
     }

@@ -15,7 +15,7 @@ use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, New
 use windlass_ports::{
     Abandoned, Announcement, CallClaim, ClaimedCall, Commit, Committed, ContextSize, ConversationChange, Conversed, Day, Enqueued, GivenUp,
     Guard, Loaded, LostRequest, MessageId, NewPack, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, Packed, ReaderRecord, RunUsage,
-    Store, StoreError, Taken, UsageRow, Views, Withdrawn,
+    Store, StoreError, Taken, TenantCursor, TenantErasure, UsageRow, Views, Withdrawn,
 };
 
 use crate::{StoreOptions, memory::MemoryStore, rows::Outcome, verbs::is_own_head};
@@ -226,6 +226,25 @@ impl Store for PartedStore {
         let mut erasable = self.kept.erasable(now, limit).await?;
         erasable.extend(self.memory.erasable(now, limit).await?);
         Ok(erasable)
+    }
+
+    async fn erase_tenant(&self, tenant: Tenant, from: TenantCursor, limit: usize) -> Result<TenantErasure, StoreError> {
+        let open = self.memory.open_runs(&tenant).await?;
+        if open > 0 {
+            return Ok(TenantErasure::OpenRuns(open));
+        }
+        // What is in memory goes with each batch: it is not in the way of those who come next.
+        match self.kept.erase_tenant(tenant.clone(), from, limit).await? {
+            TenantErasure::Erased { rows, next } => match self.memory.erase_tenant(tenant, TenantCursor::default(), limit).await? {
+                TenantErasure::Erased { rows: in_memory, .. } => Ok(TenantErasure::Erased { rows: rows + in_memory, next }),
+                open @ TenantErasure::OpenRuns(_) => Ok(open),
+            },
+            open @ TenantErasure::OpenRuns(_) => Ok(open),
+        }
+    }
+
+    async fn empty_log(&self, now: Timestamp) -> Result<(), StoreError> {
+        self.kept.empty_log(now).await
     }
 
     async fn converse(

@@ -4,8 +4,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, ItemId, Run, RunId, Said, Tenant};
 use windlass_ports::{
-    AgentSummary, BoxView, CallView, ContextSize, ConversationView, Day, Edge, HeadView, InboxView, Item, ItemBytes, ItemScan,
-    JournalEntry, KeptAnswer, OpenRequest, Page, Part, Passage, RequestHash, RunPage, RunScan, RunView, StoreError, StoreTotals, UsageRow,
+    AgentSummary, BoxView, CallView, ContextSize, ConversationView, Edge, HeadView, InboxView, Item, ItemBytes, ItemScan, JournalEntry,
+    KeptAnswer, OpenRequest, Page, Part, Passage, RequestHash, RunPage, RunScan, RunView, StoreError, StoreTotals, UsageGroup, UsageQuery,
     Views,
 };
 
@@ -158,9 +158,9 @@ impl Views for PartedStore {
         Ok(self.views.open_runs(tenant).await?.saturating_add(Views::open_runs(&self.memory, tenant).await?))
     }
 
-    async fn usage(&self, tenant: &Tenant, from: Day, to: Day) -> Result<Vec<UsageRow>, StoreError> {
+    async fn usage(&self, tenant: &Tenant, query: &UsageQuery) -> Result<Vec<UsageGroup>, StoreError> {
         // What was used in memory is added up in the database, too.
-        self.views.usage(tenant, from, to).await
+        self.views.usage(tenant, query).await
     }
 
     async fn item_bytes(&self, scan: &ItemScan) -> Result<ItemBytes, StoreError> {

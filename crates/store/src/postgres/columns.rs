@@ -100,6 +100,10 @@ impl Columns {
         u64::try_from(self.number()?).map_err(|_| nonsense("a count is below zero"))
     }
 
+    pub(super) fn maybe_number(&self) -> Outcome<Option<i64>> {
+        self.get()
+    }
+
     pub(super) fn yes(&self) -> Outcome<bool> {
         self.get()
     }
@@ -128,7 +132,7 @@ impl Columns {
         Ok(unescaped(self.get::<&str>()?).into_owned())
     }
 
-    fn maybe_text(&self) -> Outcome<Option<String>> {
+    pub(super) fn maybe_text(&self) -> Outcome<Option<String>> {
         Ok(self.get::<Option<&str>>()?.map(|text| unescaped(text).into_owned()))
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use windlass_kernel::ConversationId;
+use windlass_kernel::{BoxId, ConversationId};
 use windlass_ports::Part as ConversationPart;
 
 use super::{
@@ -21,13 +21,15 @@ pub(super) struct ConversationWrites {
     begun: BTreeMap<ConversationId, ConversationRow>,
     changed: BTreeMap<ConversationId, ConversationRow>,
     ended: Vec<ConversationId>,
+    /// Boxes that go with those that ended.
+    pub(super) gone: Vec<BoxId>,
     parts: Vec<(ConversationId, u64, ConversationPart)>,
     pub(super) bound: Vec<BoxRow>,
 }
 
 impl ConversationWrites {
     pub(super) fn is_empty(&self) -> bool {
-        let ConversationWrites { begun, changed, ended, parts, bound } = self;
+        let ConversationWrites { begun, changed, ended, gone: _, parts, bound } = self;
         begun.is_empty() && changed.is_empty() && ended.is_empty() && parts.is_empty() && bound.is_empty()
     }
 }
@@ -79,8 +81,9 @@ impl ConversationRows for Sheet<'_> {
         Ok(())
     }
 
-    fn delete_conversation(&mut self, id: ConversationId) -> Outcome<()> {
+    fn delete_conversation(&mut self, id: ConversationId, gone: &[BoxId]) -> Outcome<()> {
         self.log.conversations.ended.push(id);
+        self.log.conversations.gone.extend(gone);
         Ok(())
     }
 

@@ -10,13 +10,14 @@ use tokio_postgres::{Statement, types::ToSql};
 use windlass_kernel::{BoxId, RunId, Tenant, Timestamp};
 
 use super::{
-    columns::{Columns, int, limit as as_limit},
+    columns::{Columns, Text, int, limit as as_limit},
     flush::{Failure, Sent, Writes},
     log::RunWrite,
+    member::pin,
     session::Session,
     trouble::Trouble,
 };
-use crate::rows::Erasure;
+use crate::rows::{Erasure, NO_MANIFEST};
 
 /// Runs whose time to be erased has come, oldest first.
 pub(super) async fn erasable(session: &Session, now: Timestamp, limit: usize) -> Result<Vec<(Tenant, RunId)>, Trouble> {
@@ -29,10 +30,25 @@ impl Writes<'_> {
     /// Statements that few transactions need. Behind the others: they change what those have written.
     pub(super) fn erasing(&self) -> Vec<Sent<'_>> {
         let mut sent: Vec<Sent<'_>> = vec![Box::pin(self.share_boxes()), Box::pin(self.keep_runs()), Box::pin(self.release_runs())];
+        sent.push(Box::pin(self.erase_boxes()));
         for erasure in self.logs.iter().flat_map(|log| &log.erased) {
             sent.push(Box::pin(self.erase_run(erasure)));
         }
         sent
+    }
+
+    /// Deletes the manifests of erased runs that no other run has. Before all other statements: whoever waits for one of these locks has
+    /// changed no row that others wait for.
+    pub(super) fn dropping(&self) -> Vec<Sent<'_>> {
+        let erased = self.logs.iter().flat_map(|log| &log.erased);
+        let dropped = erased.filter_map(|erasure| erasure.manifest.as_ref().map(|hash| self.drop_manifest(erasure, hash)));
+        dropped.map(|sent| -> Sent<'_> { Box::pin(sent) }).collect()
+    }
+
+    async fn drop_manifest(&self, erasure: &Erasure, hash: &[u8; 32]) -> Result<(), Failure> {
+        let tenant = &erasure.agent.tenant;
+        let (run, pin) = (erasure.run.as_bytes().as_slice(), pin(tenant, hash));
+        self.change(&self.session.statements.drop_manifest, &[&Text(tenant.as_str()), &hash.as_slice(), &run, &!pin, &pin]).await
     }
 
     /// Rows that are not as they were found mean that somebody was faster, not that they are missing.
@@ -47,6 +63,14 @@ impl Writes<'_> {
             return Ok(());
         }
         self.change(&self.session.statements.share_boxes, &[&ids(&boxes)]).await
+    }
+
+    async fn erase_boxes(&self) -> Result<(), Failure> {
+        let boxes: BTreeSet<BoxId> = self.logs.iter().flat_map(|log| &log.conversations.gone).copied().collect();
+        if boxes.is_empty() {
+            return Ok(());
+        }
+        self.change(&self.session.statements.erase_boxes, &[&ids(&boxes)]).await
     }
 
     async fn keep_runs(&self) -> Result<(), Failure> {
@@ -74,7 +98,8 @@ impl Writes<'_> {
 
     async fn erase_run(&self, erasure: &Erasure) -> Result<(), Failure> {
         let run = erasure.run.as_bytes().as_slice();
-        self.change(&self.session.statements.erase_run, &[&run, &ids(&erasure.gone), &ids(&erasure.kept)]).await
+        let (gone, kept, model) = (ids(&erasure.gone), ids(&erasure.kept), erasure.model.as_deref().map(Text));
+        self.change(&self.session.statements.erase_run, &[&run, &gone, &kept, &NO_MANIFEST.as_slice(), &model]).await
     }
 }
 

@@ -92,7 +92,7 @@ async fn answer(session: &Session, kind: Vec<Question>, depth: Depth) -> Answere
         Question::Lives(_) => lives(session, kind).await,
         Question::Run(_) => runs(session, kind).await,
         Question::Lineage(_) => lineages(session, kind).await,
-        Question::Manifest(_) => manifests(session, kind).await,
+        Question::Manifest(..) => manifests(session, kind).await,
         Question::RunFrom(..) => run_from(session, kind).await,
         Question::Journal { .. } => journal(session, kind).await,
         Question::Deltas(_) => deltas(session, kind).await,
@@ -158,12 +158,12 @@ pub(super) async fn lock_heads(session: &Session, kind: Vec<Question>) -> Answer
     first(kind, found, Answer::Head)
 }
 
-/// Inbox numbers that nobody else has, in order.
-pub(super) async fn numbers(session: &Session, count: usize) -> Result<Vec<u64>, Trouble> {
+/// Inbox numbers that nobody else has, in order. The same statement pins manifests: none of them is deleted until the transaction ends.
+pub(super) async fn numbers(session: &Session, count: usize, pins: &[i64]) -> Result<Vec<u64>, Trouble> {
     if count == 0 {
         return Ok(Vec::new());
     }
-    let rows = session.client.query(&session.statements.numbers, &[&as_limit(count)]).await?;
+    let rows = session.client.query(&session.statements.numbers, &[&as_limit(count), &pins]).await?;
     rows.into_iter().map(|row| Ok(Columns::of(row).count()?)).collect()
 }
 
@@ -306,18 +306,19 @@ async fn lineages(session: &Session, kind: Vec<Question>) -> Answered {
 /// Manifests never change, so one that was decoded is not asked for again.
 async fn manifests(session: &Session, kind: Vec<Question>) -> Answered {
     let decoded = |hash: &[u8; 32]| session.manifests.lock().ok()?.get(hash).cloned();
-    let known = column!(kind, Question::Manifest(hash) => decoded(hash));
+    let known = column!(kind, Question::Manifest(_, hash) => decoded(hash));
     if known.iter().all(Option::is_some) {
         return Ok(kind.into_iter().zip(known).map(|(question, manifest)| (question, Answer::Manifest(manifest))).collect());
     }
-    let hashes = column!(kind, Question::Manifest(hash) => hash.as_slice());
+    let hashes = column!(kind, Question::Manifest(_, hash) => hash.as_slice());
     let read = |columns: &Columns| Ok(Arc::new(codec::decode_manifest(&columns.content()?)?));
-    let found = keyed(session, &session.statements.manifests, &[&hashes], kind.len(), read).await?;
+    let tenants = column!(kind, Question::Manifest(tenant, _) => Text(tenant.as_str()));
+    let found = keyed(session, &session.statements.manifests, &[&tenants, &hashes], kind.len(), read).await?;
     if let Ok(mut kept) = session.manifests.lock() {
         if kept.len() >= MANIFESTS_MAX {
             kept.clear();
         }
-        let hashes = column!(kind, Question::Manifest(hash) => *hash);
+        let hashes = column!(kind, Question::Manifest(_, hash) => *hash);
         kept.extend(hashes.into_iter().zip(&found).filter_map(|(hash, rows)| Some((hash, rows.first()?.clone()))));
     }
     first(kind, found, Answer::Manifest)

@@ -34,7 +34,7 @@ pub(super) struct Writes<'a> {
     /// The slot for counts of open runs.
     pub(super) slot: i64,
     /// Manifests that are not known to be stored.
-    pub(super) manifests: &'a BTreeMap<[u8; 32], Bytes>,
+    pub(super) manifests: &'a BTreeMap<(Tenant, [u8; 32]), Bytes>,
 }
 
 /// How a statement went that was sent. `missing` is what it means if a row was not found.
@@ -68,19 +68,21 @@ impl Writes<'_> {
         let begun_and_ended = [self.new_runs(), self.changed_runs(), self.boxes(), self.open_runs()];
         let laps =
             [self.heads(false), self.stretches(), self.items(), self.box_rows(), self.new_messages(), self.new_calls(), self.moved_calls()];
-        let mut sent: Vec<Sent<'_>> = vec![
+        let mut sent: Vec<Sent<'_>> = self.dropping();
+        sent.extend([
+            // Before the runs, which look for them.
+            self.send(&statements.insert_manifests, [self.manifests()], None),
             self.send(&statements.insert_heads, [self.heads(true)], None),
             self.send(&statements.delete_heads, [self.gone_heads()], Some("a head that is forgotten")),
             self.send(&statements.write_ends, begun_and_ended, Some("a run that changes")),
             self.send(&statements.activate_runs, [self.activated_runs()], Some("a run that is leased")),
-            self.send(&statements.insert_manifests, [self.manifests()], None),
             self.send(&statements.write_laps, laps, Some("a call that moves")),
             self.send(&statements.forget_deltas, [self.settled()], None),
             self.send(&statements.update_messages, [self.changed_messages()], Some("a message that changes")),
             self.send(&statements.update_calls, [self.changed_calls()], Some("a call that changes")),
             self.send(&statements.insert_outbox, [self.outbox()], None),
             self.send(&statements.forget_outbox, [self.published()], None),
-        ];
+        ]);
         sent.extend(self.answering());
         sent.extend(self.requesting());
         sent.extend(self.counting());
@@ -225,8 +227,15 @@ impl Writes<'_> {
     }
 
     fn manifests(&self) -> Part<'_> {
-        let rows: Vec<(&[u8; 32], &Bytes)> = self.manifests.iter().collect();
-        Part::of(&rows, [column(&rows, |(hash, _)| hash.as_slice()), column(&rows, |(_, body)| body.as_ref())])
+        let rows: Vec<(&(Tenant, [u8; 32]), &Bytes)> = self.manifests.iter().collect();
+        Part::of(
+            &rows,
+            [
+                column(&rows, |((tenant, _), _)| Text(tenant.as_str())),
+                column(&rows, |((_, hash), _)| hash.as_slice()),
+                column(&rows, |(_, body)| body.as_ref()),
+            ],
+        )
     }
 
     fn open_runs(&self) -> Part<'_> {
@@ -431,6 +440,9 @@ where
 /// A count that is not as it must be was made an error by the statement. For new heads and for boxes it means that somebody else
 /// was there at the same time; for everything else, that a row is not there.
 fn trouble(failure: Failure) -> Trouble {
+    if failure.error.code() == Some(&SqlState::INVALID_ARGUMENT_FOR_POWER_FUNCTION) {
+        return Trouble::Again("a manifest was erased after it was stored".into());
+    }
     if failure.error.code() != Some(&SqlState::DIVISION_BY_ZERO) {
         return failure.error.into();
     }

@@ -32,7 +32,7 @@ pub(super) struct Pen {
     /// Where this connection counts open runs.
     slot: i64,
     /// Manifests that are stored.
-    known: BTreeSet<[u8; 32]>,
+    known: BTreeSet<(Tenant, [u8; 32])>,
 }
 
 /// How a transaction ended that met no trouble.
@@ -95,6 +95,10 @@ impl Pen {
         if is_lost {
             self.session = None;
         }
+        if matches!(outcome, Err(Trouble::Again(_))) {
+            // A manifest that was stored may have been erased since, by any server.
+            self.known.clear();
+        }
         let (ending, manifests) = outcome?;
         if ending == Ending::Written {
             if self.known.len() >= KNOWN_MAX {
@@ -137,18 +141,21 @@ struct Transaction<'a> {
     session: &'a Session,
     members: &'a mut [Box<dyn Member>],
     slot: i64,
-    known: &'a BTreeSet<[u8; 32]>,
+    known: &'a BTreeSet<(Tenant, [u8; 32])>,
 }
 
 impl Transaction<'_> {
     /// Returns the manifests that were stored with it.
-    async fn run(self, opening: Opening) -> Result<(Ending, Vec<[u8; 32]>), Trouble> {
+    async fn run(self, opening: Opening) -> Result<(Ending, Vec<(Tenant, [u8; 32])>), Trouble> {
         let wanted: usize = self.members.iter().map(|member| member.wants().numbers).sum();
+        // In one order for everybody, so that servers which pin the same manifests never wait in a circle.
+        let pins: BTreeSet<i64> = self.members.iter().flat_map(|member| &member.wants().pins).copied().collect();
+        let pins: Vec<i64> = pins.into_iter().collect();
         let (begun, locked, asked, drawn) = join4(
             self.session.client.batch_execute("BEGIN"),
             lock_heads(self.session, opening.heads.into_iter().collect()),
             fetch(self.session, opening.questions, Depth::Box),
-            numbers(self.session, wanted),
+            numbers(self.session, wanted, &pins),
         )
         .await;
         begun?;
@@ -179,10 +186,10 @@ async fn write(
     logs: &[Log],
     hashes: &BTreeMap<ItemId, [u8; 16]>,
     slot: i64,
-    known: &BTreeSet<[u8; 32]>,
-) -> Result<(Ending, Vec<[u8; 32]>), Trouble> {
-    let all = logs.iter().flat_map(|log| &log.manifests).filter(|(hash, _)| !known.contains(hash));
-    let manifests: BTreeMap<[u8; 32], Bytes> = all.cloned().collect();
+    known: &BTreeSet<(Tenant, [u8; 32])>,
+) -> Result<(Ending, Vec<(Tenant, [u8; 32])>), Trouble> {
+    let all = logs.iter().flat_map(|log| &log.manifests).filter(|(key, _)| !known.contains(key));
+    let manifests: BTreeMap<(Tenant, [u8; 32]), Bytes> = all.cloned().collect();
     Writes { session, logs, hashes, slot, manifests: &manifests }.commit().await?;
     Ok((Ending::Written, manifests.into_keys().collect()))
 }

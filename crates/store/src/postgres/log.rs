@@ -22,7 +22,7 @@ pub(super) struct Log {
     pub(super) gone_heads: BTreeSet<AgentKey>,
     pub(super) new_runs: BTreeMap<RunId, RunRow>,
     pub(super) runs: BTreeMap<RunId, RunWrite>,
-    pub(super) manifests: Vec<([u8; 32], Bytes)>,
+    pub(super) manifests: Vec<((Tenant, [u8; 32]), Bytes)>,
     pub(super) open_runs: BTreeMap<Tenant, i64>,
     pub(super) stretches: Vec<(RunId, Stretch, String)>,
     pub(super) settled: Vec<RunId>,
@@ -294,8 +294,8 @@ impl Rows for Sheet<'_> {
         Ok(())
     }
 
-    fn keep_manifest(&mut self, manifest: &PinnedManifest) -> Outcome<()> {
-        self.log.manifests.push((manifest.hash, manifest.body.clone()));
+    fn keep_manifest(&mut self, tenant: &Tenant, manifest: &PinnedManifest) -> Outcome<()> {
+        self.log.manifests.push(((tenant.clone(), manifest.hash), manifest.body.clone()));
         Ok(())
     }
 

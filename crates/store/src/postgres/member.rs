@@ -6,7 +6,7 @@ use std::{
 };
 
 use tokio::sync::oneshot;
-use windlass_kernel::{AgentKey, CallNumber, ConversationId, ItemId, NewItem, RunId};
+use windlass_kernel::{AgentKey, CallNumber, ConversationId, ItemId, NewItem, RunId, Tenant};
 use windlass_ports::{Commit, ConversationChange, MessageId, NewPack, NewReport, NewRun, StoreError, codec};
 
 use super::{
@@ -28,6 +28,8 @@ pub(super) struct Wants {
     pub(super) assumed: Vec<(Question, Answer)>,
     /// How many messages it stores at the most.
     pub(super) numbers: usize,
+    /// Locks that keep the manifests of new runs from being deleted.
+    pub(super) pins: Vec<i64>,
     /// Hashes of its new content: taken by whoever asks, and not by the writer under its locks.
     pub(super) hashes: BTreeMap<ItemId, [u8; 16]>,
     /// How much content it brings.
@@ -49,6 +51,7 @@ impl Wants {
         wants.questions.extend(new.context.parent.iter().flat_map(|range| [Question::Box(range.id), Question::BoxLength(range.id)]));
         wants.questions.extend(new.conversation.map(|asked| Question::Conversation(asked.id)));
         wants.numbers = 1;
+        wants.pins.push(pin(tenant, &new.manifest.hash));
         match &new.enter {
             Some(enter) => wants.with_commit(&new.agent, enter),
             None => wants,
@@ -120,6 +123,12 @@ impl Wants {
         wants.numbers += commit.messages.len();
         wants
     }
+}
+
+/// The number of the lock that pins a manifest of a tenant. Two manifests with one number only wait for each other.
+pub(super) fn pin(tenant: &Tenant, hash: &[u8; 32]) -> i64 {
+    let half = codec::content_hash(&[hash.as_slice(), tenant.as_str().as_bytes()].concat());
+    half.iter().take(8).fold(0, |number, byte| (number << 8) | i64::from(*byte))
 }
 
 /// Whether the messages of a commit stand already.

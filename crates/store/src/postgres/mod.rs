@@ -10,6 +10,7 @@ mod columns;
 mod conversations;
 mod deltas;
 mod erase;
+mod erase_tenant;
 mod fetch;
 mod flush;
 mod group;
@@ -44,7 +45,7 @@ use windlass_kernel::{AgentKey, CallNumber, ConversationId, RunId, Tenant, Times
 use windlass_ports::{
     Abandoned, Announcement, CallClaim, ClaimedCall, Commit, Committed, ConversationChange, Conversed, Day, Enqueued, GivenUp, Guard,
     Loaded, LostRequest, MessageId, Meter, NewPack, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, Packed, ReaderRecord, RunUsage,
-    SealKeys, Store, StoreError, Taken, UsageRow, Withdrawn, conversation_agent,
+    SealKeys, Store, StoreError, Taken, TenantCursor, TenantErasure, UsageRow, Withdrawn, conversation_agent,
 };
 
 use crate::{StoreOptions, measured::Measured, records::Records, rows::Reads, usage::usage_of, verbs};
@@ -83,6 +84,7 @@ pub struct PostgresStore {
     /// Records for the next commit, whichever writer makes it.
     records: Records,
     node: NodeId,
+    id_key: [u8; 32],
     clock: Arc<DatabaseClock>,
     measured: Measured,
     options: StoreOptions,
@@ -118,7 +120,7 @@ impl PostgresStore {
         keys: Option<&dyn SealKeys>,
     ) -> Result<Self, PostgresOpenError> {
         let connector = Connector::new(url, own_token)?;
-        let (node, clock) = open::open(&connector, keys).await?;
+        let open::Opened { node, clock, id_key } = open::open(&connector, keys).await?;
         let pen = |index: usize| Pen::new(connector.clone(), int((node.0 * WRITERS as u64 + index as u64) % SLOTS));
         let (records, measured) = (Records::default(), Measured::default());
         Ok(PostgresStore {
@@ -129,6 +131,7 @@ impl PostgresStore {
             deltas: Deltas::start(connector.clone()),
             records,
             node,
+            id_key,
             clock: Arc::new(clock),
             measured,
             options,
@@ -143,6 +146,11 @@ impl PostgresStore {
     /// This start of this process: no other ever has the same.
     pub fn node(&self) -> NodeId {
         self.node
+    }
+
+    /// The secret by which ids that the API shows are computed.
+    pub fn id_key(&self) -> [u8; 32] {
+        self.id_key
     }
 
     /// The database's clock, which all its servers go by. It is set anew with every beat.
@@ -239,6 +247,11 @@ impl Store for PostgresStore {
 
     async fn erasable(&self, now: Timestamp, limit: usize) -> Result<Vec<(Tenant, RunId)>, StoreError> {
         self.keeper.ask(|session| async move { erase::erasable(&session, now, limit).await }).await
+    }
+
+    async fn erase_tenant(&self, tenant: Tenant, from: TenantCursor, limit: usize) -> Result<TenantErasure, StoreError> {
+        let (tenant, from) = (&tenant, &from);
+        self.keeper.ask(|session| async move { erase_tenant::erase_tenant(&session, tenant, from, limit).await }).await
     }
 
     async fn converse(

@@ -24,6 +24,8 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/postgres/0007_seal_canary.sql"),
     include_str!("../../migrations/postgres/0008_erasure.sql"),
     include_str!("../../migrations/postgres/0009_usage.sql"),
+    include_str!("../../migrations/postgres/0010_manifests.sql"),
+    include_str!("../../migrations/postgres/0011_id_key.sql"),
 ];
 
 /// The oldest server that has what our statements use.
@@ -91,8 +93,15 @@ impl From<tokio_postgres::Error> for PostgresOpenError {
     }
 }
 
+/// What a server gets from the database as it starts.
+pub(super) struct Opened {
+    pub(super) node: NodeId,
+    pub(super) clock: DatabaseClock,
+    pub(super) id_key: [u8; 32],
+}
+
 /// Makes a database ready for a server that begins, and gives that server its number.
-pub(super) async fn open(connector: &Connector, keys: Option<&dyn SealKeys>) -> Result<(NodeId, DatabaseClock), PostgresOpenError> {
+pub(super) async fn open(connector: &Connector, keys: Option<&dyn SealKeys>) -> Result<Opened, PostgresOpenError> {
     let mut client = connector.bare_at_start().await?;
     check_server(&client).await?;
     check_own_tokens(&client).await?;
@@ -101,7 +110,10 @@ pub(super) async fn open(connector: &Connector, keys: Option<&dyn SealKeys>) -> 
     if let Some(keys) = keys {
         check_canary(&mut client, keys).await?;
     }
-    begin_node(&client).await
+    let key: Vec<u8> = client.query_one("SELECT key FROM id_key", &[]).await?.try_get(0)?;
+    let id_key = key.try_into().map_err(|_| PostgresOpenError::Postgres("the key in the table id_key does not have 32 bytes".into()))?;
+    let (node, clock) = begin_node(&client).await?;
+    Ok(Opened { node, clock, id_key })
 }
 
 /// Looks whether a database can be read, and changes nothing.

@@ -23,7 +23,7 @@ pub(super) enum Question {
     RunFrom(AgentKey, u64),
     NextQueued(AgentKey, u64),
     Lineage(RunId),
-    Manifest([u8; 32]),
+    Manifest(Tenant, [u8; 32]),
     OpenRuns(Tenant),
     Journal { run: RunId, from: u64, limit: usize },
     Deltas(RunId),

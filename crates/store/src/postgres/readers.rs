@@ -213,7 +213,7 @@ fn about_head(answers: &[(Question, Answer)]) -> BTreeSet<Question> {
             next.extend((head.pending > 0).then(|| Question::Pending(agent.clone())));
         }
         if let Answer::Run(Some(run)) = answer {
-            next.insert(Question::Manifest(run.manifest));
+            next.insert(Question::Manifest(run.brief.agent.tenant.clone(), run.manifest));
         }
     }
     next

@@ -131,8 +131,8 @@ impl Reads for Sheet<'_> {
         self.ask(Question::Lineage(run))?.lineage()
     }
 
-    fn manifest(&self, hash: &[u8; 32]) -> Outcome<Option<Arc<Manifest>>> {
-        self.ask(Question::Manifest(*hash))?.manifest()
+    fn manifest(&self, tenant: &Tenant, hash: &[u8; 32]) -> Outcome<Option<Arc<Manifest>>> {
+        self.ask(Question::Manifest(tenant.clone(), *hash))?.manifest()
     }
 
     fn open_runs(&self, tenant: &Tenant) -> Outcome<u32> {

@@ -116,7 +116,8 @@ statements! {
     /// Heads, locked in the order of the keys: whoever sorts them never waits in a circle.
     lock_heads: each!(by!("text", "text"), concat!("SELECT ", head_columns!(),
         " FROM heads h WHERE h.tenant = q.a AND h.agent = q.b FOR UPDATE"));
-    numbers: "SELECT nextval('inbox_numbers') FROM generate_series(1, $1::bigint)";
+    numbers: "WITH pinned AS MATERIALIZED (SELECT pg_advisory_xact_lock_shared(pin) FROM unnest($2::bigint[]) AS pin)
+        SELECT nextval('inbox_numbers') FROM (SELECT count(*) FROM pinned) AS locked, generate_series(1, $1::bigint)";
 
     heads: each!(by!("text", "text"), concat!("SELECT ", head_columns!(), " FROM heads h WHERE h.tenant = q.a AND h.agent = q.b LIMIT 1"));
     briefs: each!(by!("bytea"), concat!("SELECT ", brief_columns!(), " FROM runs r WHERE r.run = q.a LIMIT 1"));
@@ -158,7 +159,7 @@ statements! {
             FROM unnest($1::bigint[]) WITH ORDINALITY AS q(a, i)";
     runs: each!(by!("bytea"), concat!("SELECT ", run_columns!(), " FROM runs r WHERE r.run = q.a LIMIT 1"));
     lineages: each!(by!("bytea"), "SELECT r.trace, r.parent_step, r.source, r.depth FROM runs r WHERE r.run = q.a LIMIT 1");
-    manifests: each!(by!("bytea"), "SELECT f.body FROM manifests f WHERE f.hash = q.a LIMIT 1");
+    manifests: each!(by!("text", "bytea"), "SELECT f.body FROM manifests f WHERE f.tenant = q.a AND f.hash = q.b LIMIT 1");
 
     run_from: concat!("SELECT ", run_columns!(),
         " FROM runs r WHERE r.tenant = $1 AND r.agent = $2 AND r.ordinal >= $3 ORDER BY r.ordinal LIMIT 1");
@@ -243,7 +244,8 @@ statements! {
     delete_heads: all_of!("text", "DELETE FROM heads h USING unnest($1::text[], $2::text[]) AS q(tenant, agent)
         CROSS JOIN LATERAL (SELECT t.ctid FROM heads t WHERE t.tenant = q.tenant AND t.agent = q.agent LIMIT 1) AS found
         WHERE h.ctid = found.ctid");
-    /// A run that begins and one that ends. Counting waits for the runs: whoever waits for a key holds no count that others need.
+    /// A run that begins and one that ends. A manifest that is not there, because its last run was erased after this server stored it,
+    /// makes the square root fail: then it is stored again. Counting waits for the runs: whoever waits for a key holds no count that others need.
     write_ends: "WITH
         begun AS (INSERT INTO runs (run, tenant, agent, ordinal, status, epoch, message, kind, dedupe, manifest, context, output,
             state_version, state, iteration, trace, parent_step, source, depth, deliverable, created_at, ended_at, note, takes,
@@ -268,7 +270,9 @@ statements! {
             SELECT q.tenant, $46::bigint, q.change FROM (SELECT unnest($44::text[]) AS tenant, unnest($45::bigint[]) AS change) AS q
             WHERE (SELECT count(*) FROM begun) >= 0
             ON CONFLICT (tenant, slot) DO UPDATE SET open = tenants.open + excluded.open)
-        SELECT 1 / ((SELECT count(*) FROM changed) = cardinality($30::bytea[]))::int";
+        SELECT 1 / ((SELECT count(*) FROM changed) = cardinality($30::bytea[]))::int, sqrt(-(SELECT count(*)
+            FROM (SELECT DISTINCT p.tenant, p.hash FROM unnest($2::text[], $10::bytea[]) AS p(tenant, hash)) AS p
+            WHERE NOT EXISTS (SELECT 1 FROM manifests m WHERE m.tenant = p.tenant AND m.hash = p.hash))::float8)";
     /// What almost every commit writes, whatever else it does. The heads stand and are locked; they are said as an insert, because
     /// that looks each one up without any plan to go wrong.
     write_laps: concat!("WITH
@@ -307,7 +311,9 @@ statements! {
     activate_runs: all_of!("bytea", "UPDATE runs r SET status = 'active', epoch = q.epoch
         FROM (SELECT unnest($1::bytea[]) AS run, unnest($2::bigint[]) AS epoch) AS q
         CROSS JOIN LATERAL (SELECT t.ctid FROM runs t WHERE t.run = q.run LIMIT 1) AS found WHERE r.ctid = found.ctid");
-    insert_manifests: "INSERT INTO manifests (hash, body) SELECT unnest($1::bytea[]), unnest($2::bytea[]) ON CONFLICT (hash) DO NOTHING";
+    insert_manifests: "INSERT INTO manifests (tenant, hash, body) SELECT unnest($1::text[]), unnest($2::bytea[]), unnest($3::bytea[])
+        ON CONFLICT (tenant, hash) DO NOTHING";
+    drop_manifest: "SELECT drop_manifest($1::text, $2::bytea, $3::bytea, $4::bigint, $5::bigint)";
     update_messages: all_of!("bigint", "UPDATE inbox m SET status = q.status, epoch = coalesce(q.epoch, m.epoch),
             processed_at = coalesce(q.processed_at, m.processed_at), reason = coalesce(q.reason, m.reason)
         FROM (SELECT unnest($1::bigint[]) AS n, unnest($2::text[]) AS tenant, unnest($3::text[]) AS agent,
@@ -411,6 +417,12 @@ statements! {
         CROSS JOIN LATERAL (SELECT t.ctid FROM runs t WHERE t.run = q.run AND t.tenant = q.tenant AND t.ended_at IS NOT NULL
             AND t.erase_ms IS NOT NULL LIMIT 1) AS found WHERE r.ctid = found.ctid";
     share_boxes: all_of!("bytea", "UPDATE boxes b SET shared = true WHERE b.box = ANY($1::bytea[])");
+    erase_boxes: "WITH gone_items AS (
+            DELETE FROM items i USING (SELECT DISTINCT b.item FROM box_rows b WHERE b.box = ANY($1::bytea[]) AND b.position >= 0) AS own
+            CROSS JOIN LATERAL (SELECT t.ctid FROM items t WHERE t.item = own.item LIMIT 1) AS found WHERE i.ctid = found.ctid
+        ), gone_rows AS (DELETE FROM box_rows b WHERE b.box = ANY($1)
+        ), gone_boxes AS (DELETE FROM boxes b WHERE b.box = ANY($1) AND NOT b.shared RETURNING 1
+        ) SELECT 1 / (count(*) = cardinality($1))::int FROM gone_boxes";
     /// All of it sees the run as it was. Items at positions below zero are copies of what parents have, and not its own.
     erase_run: "WITH own AS MATERIALIZED (
             SELECT m.item FROM inbox m WHERE m.run = $1::bytea AND m.item IS NOT NULL
@@ -426,7 +438,9 @@ statements! {
         ), gone_calls AS (DELETE FROM calls c WHERE c.run = $1
         ), gone_answers AS (DELETE FROM answers a WHERE a.run = $1
         ), emptied AS (UPDATE inbox m SET item = NULL, reason = NULL WHERE m.run = $1
-        ), skeleton AS (UPDATE runs r SET note = NULL, deliverable = NULL, erase_ms = NULL, unlisted = true WHERE r.run = $1
+        ), skeleton AS (UPDATE runs r SET note = NULL, deliverable = NULL, erase_ms = NULL, unlisted = true, parent_step = NULL,
+                manifest = $4 WHERE r.run = $1
+        ), uncounted AS (UPDATE usage_uncounted u SET model = coalesce($5, u.model) WHERE u.run = $1
         ), gone_boxes AS (DELETE FROM boxes b WHERE b.box = ANY($2) AND NOT b.shared RETURNING 1
         ) SELECT 1 / (count(*) = cardinality($2))::int FROM gone_boxes";
 }

@@ -2,7 +2,7 @@
 
 use tokio_postgres::error::SqlState;
 use windlass_kernel::{ItemId, RunId, Tenant};
-use windlass_ports::{Day, ItemBytes, ItemScan, NodeId, UsageKey, UsageRow, UsageSums};
+use windlass_ports::{Day, ItemBytes, ItemScan, UsageGroup, UsageKey, UsageQuery, UsageRow, UsageSums};
 
 use super::{
     columns::{Columns, Text, int, limit as as_limit},
@@ -22,7 +22,7 @@ const NO_UPPER_BOUND: [u8; 17] = [0xff; 17];
 /// Items at positions below zero are copies of what parents have.
 const UNCOUNTED: &str = "SELECT u.tenant, u.run, (
         SELECT coalesce(sum(octet_length(i.content)), 0)::bigint FROM box_rows b JOIN items i ON i.item = b.item
-        WHERE b.box = ANY(ARRAY[r.context, r.output]) AND b.position >= 0)
+        WHERE b.box = ANY(ARRAY[r.context, r.output]) AND b.position >= 0), u.model
     FROM usage_uncounted u JOIN runs r ON r.run = u.run ORDER BY u.run LIMIT $1";
 
 /// One statement, so that the sums and the list change together. A server that finds one of the runs counted by another divides by zero,
@@ -37,8 +37,11 @@ const ADD: &str = "WITH gone AS (DELETE FROM usage_uncounted WHERE run = ANY($1:
         output = u.output + excluded.output, reasoning = u.reasoning + excluded.reasoning, lost = u.lost + excluded.lost,
         runs = u.runs + excluded.runs, calls = u.calls + excluded.calls, bytes = u.bytes + excluded.bytes";
 
-const USAGE: &str = "SELECT day, agent, model, node, input, cached, cache_written, output, reasoning, lost, runs, calls, bytes FROM usage
-    WHERE tenant = $1 AND day BETWEEN $2 AND $3 ORDER BY day, agent, model, node";
+/// Sums of the type `bigint` are of the type `numeric`.
+const USAGE: &str = "SELECT CASE WHEN $4 THEN day END, CASE WHEN $5 THEN agent END, CASE WHEN $6 THEN model END,
+        sum(input)::bigint, sum(cached)::bigint, sum(cache_written)::bigint, sum(output)::bigint, sum(reasoning)::bigint,
+        sum(lost)::bigint, sum(runs)::bigint, sum(calls)::bigint, sum(bytes)::bigint
+    FROM usage WHERE tenant = $1 AND day BETWEEN $2 AND $3 GROUP BY 1, 2, 3 ORDER BY 1, 2, 3 LIMIT $7";
 
 /// The length of a value that is stored apart stands in its row, so that no content is read.
 const ITEM_BYTES: &str = "WITH page AS MATERIALIZED (
@@ -48,7 +51,7 @@ const ITEM_BYTES: &str = "WITH page AS MATERIALIZED (
 pub(super) async fn uncounted(session: &Session, limit: usize) -> Result<Vec<Uncounted>, Trouble> {
     let read = |columns: Columns| {
         let tenant = Tenant::from(columns.text()?.as_str());
-        Ok(Uncounted { tenant, run: columns.id(RunId::from_slice)?, bytes: columns.count()? })
+        Ok(Uncounted { tenant, run: columns.id(RunId::from_slice)?, bytes: columns.count()?, model: columns.maybe_text()? })
     };
     session.client.query(UNCOUNTED, &[&as_limit(limit)]).await?.into_iter().map(|row| read(Columns::of(row))).collect()
 }
@@ -95,10 +98,10 @@ pub(super) async fn forget(session: &Session, before: Day) -> Result<(), Trouble
     Ok(session.client.execute("DELETE FROM usage WHERE day < $1", &[&i64::from(before.0)]).await.map(drop)?)
 }
 
-pub(super) async fn usage(session: &Session, tenant: &Tenant, from: Day, to: Day) -> Result<Vec<UsageRow>, Trouble> {
+pub(super) async fn usage(session: &Session, tenant: &Tenant, query: &UsageQuery) -> Result<Vec<UsageGroup>, Trouble> {
     let read = |columns: Columns| {
-        let day = Day(u32::try_from(columns.count()?).unwrap_or(u32::MAX));
-        let (agent, model, node) = (columns.text()?, columns.text()?, NodeId(columns.count()?));
+        let day = columns.maybe_number()?.map(|day| Day(u32::try_from(day).unwrap_or(u32::MAX)));
+        let (agent, model) = (columns.maybe_text()?, columns.maybe_text()?);
         let sums = UsageSums {
             input: columns.count()?,
             cached: columns.count()?,
@@ -110,10 +113,11 @@ pub(super) async fn usage(session: &Session, tenant: &Tenant, from: Day, to: Day
             calls: columns.count()?,
             bytes: columns.count()?,
         };
-        Ok(UsageRow { key: UsageKey { tenant: tenant.clone(), day, agent, model, node }, sums })
+        Ok(UsageGroup { day, agent, model, sums })
     };
-    let days = (i64::from(from.0), i64::from(to.0));
-    let rows = session.client.query(USAGE, &[&Text(tenant.as_str()), &days.0, &days.1]).await?;
+    let UsageQuery { from, to, by_day, by_agent, by_model, limit } = query;
+    let (from, to, limit) = (i64::from(from.0), i64::from(to.0), as_limit(*limit));
+    let rows = session.client.query(USAGE, &[&Text(tenant.as_str()), &from, &to, by_day, by_agent, by_model, &limit]).await?;
     rows.into_iter().map(|row| read(Columns::of(row))).collect()
 }
 

@@ -5,8 +5,8 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, ItemId, Run, RunId, Said, Tenant};
 use windlass_ports::{
-    AgentSummary, BoxView, CallView, ContextSize, ConversationView, Day, Edge, HeadView, InboxView, Item, ItemBytes, ItemScan,
-    JournalEntry, KeptAnswer, OpenRequest, Page, Part, Passage, RequestHash, RunPage, RunScan, RunView, StoreError, StoreTotals, UsageRow,
+    AgentSummary, BoxView, CallView, ContextSize, ConversationView, Edge, HeadView, InboxView, Item, ItemBytes, ItemScan, JournalEntry,
+    KeptAnswer, OpenRequest, Page, Part, Passage, RequestHash, RunPage, RunScan, RunView, StoreError, StoreTotals, UsageGroup, UsageQuery,
     Views,
 };
 
@@ -153,8 +153,8 @@ macro_rules! views_over_readers {
                 self.readers.read(|rows| rows.open_runs(tenant)).await
             }
 
-            async fn usage(&self, tenant: &Tenant, from: Day, to: Day) -> Result<Vec<UsageRow>, StoreError> {
-                self.readers.ask(|session| async move { usage::usage(&session, tenant, from, to).await }).await
+            async fn usage(&self, tenant: &Tenant, query: &UsageQuery) -> Result<Vec<UsageGroup>, StoreError> {
+                self.readers.ask(|session| async move { usage::usage(&session, tenant, query).await }).await
             }
 
             async fn item_bytes(&self, scan: &ItemScan) -> Result<ItemBytes, StoreError> {

@@ -1,7 +1,7 @@
 //! The statements about conversations.
 
 use bytes::Bytes;
-use windlass_kernel::{BoxRange, ConversationId, ItemId, Tenant, Timestamp};
+use windlass_kernel::{BoxId, BoxRange, ConversationId, ItemId, Tenant, Timestamp};
 use windlass_ports::Part;
 
 use super::{BoxRow, Outcome};
@@ -49,7 +49,8 @@ pub trait ConversationRows: ConversationReads {
     /// Replaces what can change of a conversation: all but whose it is and when it was begun.
     fn update_conversation(&mut self, row: &ConversationRow) -> Outcome<()>;
     /// Forgets a conversation with its parts.
-    fn delete_conversation(&mut self, id: ConversationId) -> Outcome<()>;
+    /// These boxes go with it, and the items that stand in them; nothing else may have been made from them.
+    fn delete_conversation(&mut self, id: ConversationId, gone: &[BoxId]) -> Outcome<()>;
     /// Stores a part under a number that is higher than those before.
     fn insert_part(&mut self, id: ConversationId, n: u64, part: Part) -> Outcome<()>;
     /// Replaces what stands before a box that nobody has read yet.

@@ -78,9 +78,17 @@ impl<P: Prepared> ConversationRows for SqliteRows<P> {
         self.change_one(sql, params, "a conversation that changes")
     }
 
-    fn delete_conversation(&mut self, id: ConversationId) -> Outcome<()> {
-        self.change("DELETE FROM conversation_parts WHERE conversation = ?1", [id.as_bytes()])?;
-        self.change("DELETE FROM conversations WHERE conversation = ?1", [id.as_bytes()]).map(drop)
+    fn delete_conversation(&mut self, id: ConversationId, gone: &[BoxId]) -> Outcome<()> {
+        self.truncation.mark();
+        self.overwriting(|rows| {
+            for own in gone.iter().map(BoxId::as_bytes) {
+                rows.change("DELETE FROM items WHERE item IN (SELECT item FROM box_rows WHERE box = ?1 AND position >= 0)", [own])?;
+                rows.change("DELETE FROM box_rows WHERE box = ?1", [own])?;
+                rows.change("DELETE FROM boxes WHERE box = ?1", [own])?;
+            }
+            rows.change("DELETE FROM conversation_parts WHERE conversation = ?1", [id.as_bytes()])?;
+            rows.change("DELETE FROM conversations WHERE conversation = ?1", [id.as_bytes()]).map(drop)
+        })
     }
 
     fn insert_part(&mut self, id: ConversationId, n: u64, part: Part) -> Outcome<()> {

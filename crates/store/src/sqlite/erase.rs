@@ -8,7 +8,7 @@ use super::{
     prepared::Prepared,
     statements::SqliteRows,
 };
-use crate::rows::{Erasure, Outcome};
+use crate::rows::{Erasure, NO_MANIFEST, Outcome};
 
 impl<P: Prepared> SqliteRows<P> {
     /// Runs whose time to be erased has come, oldest first.
@@ -20,6 +20,7 @@ impl<P: Prepared> SqliteRows<P> {
 
     /// Erases a run. What is deleted is overwritten.
     pub(super) fn erase(&mut self, erasure: &Erasure) -> Outcome<()> {
+        self.truncation.mark();
         self.overwriting(|rows| rows.delete_run(erasure))
     }
 
@@ -43,7 +44,24 @@ impl<P: Prepared> SqliteRows<P> {
         self.change("DELETE FROM calls WHERE run = ?1", [run])?;
         self.change("UPDATE inbox INDEXED BY inbox_run SET item = NULL, reason = NULL WHERE run = ?1", [run])?;
         self.change("DELETE FROM answers WHERE run = ?1", [run])?;
-        let sql = "UPDATE runs SET note = NULL, deliverable = NULL, erase_ms = NULL, unlisted = 1 WHERE run = ?1";
-        self.change_one(sql, [run], "a run that is erased")
+        self.delete_deltas(erasure.run)?;
+        self.change("UPDATE usage_uncounted SET model = coalesce(?2, model) WHERE run = ?1", params![run, erasure.model])?;
+        let sql = "UPDATE runs SET note = NULL, deliverable = NULL, erase_ms = NULL, unlisted = 1, parent_step = NULL, manifest = ?2
+                   WHERE run = ?1";
+        self.change_one(sql, params![run, NO_MANIFEST], "a run that is erased")?;
+        match &erasure.manifest {
+            Some(hash) => self.drop_manifest(&erasure.agent.tenant, hash),
+            None => Ok(()),
+        }
+    }
+
+    /// Deletes a manifest that no run has.
+    fn drop_manifest(&mut self, tenant: &Tenant, hash: &[u8; 32]) -> Outcome<()> {
+        let sql = "DELETE FROM manifests WHERE tenant = ?1 AND hash = ?2
+                   AND NOT EXISTS (SELECT 1 FROM runs INDEXED BY runs_manifest WHERE tenant = ?1 AND manifest = ?2)";
+        if self.change(sql, params![tenant.as_str(), hash])? > 0 {
+            self.forget_manifest(tenant, hash);
+        }
+        Ok(())
     }
 }

@@ -15,6 +15,7 @@ use std::{
 };
 
 use rusqlite::{Connection, hooks::Wal};
+use tokio::sync::oneshot;
 
 use super::open::{OpenError, set_up};
 
@@ -41,10 +42,34 @@ pub(super) struct Folding {
     /// At which number of them it is folded next.
     next: u32,
     is_under_way: bool,
-    /// `None` once the thread is to end.
-    begin: Option<mpsc::Sender<()>>,
+    orders: mpsc::Sender<Order>,
     done: mpsc::Receiver<()>,
     thread: Option<JoinHandle<()>>,
+}
+
+/// What the thread is asked for.
+enum Order {
+    /// Fold, and tell the writer.
+    Fold,
+    /// Fold, and tell this one.
+    FoldFor(oneshot::Sender<()>),
+    End,
+}
+
+/// Has the log folded for somebody who is not the writer.
+pub(super) struct Folder {
+    orders: mpsc::Sender<Order>,
+}
+
+impl Folder {
+    /// Returns when all but the last pages of the log are folded, or the thread has ended.
+    pub(super) async fn fold(&self) {
+        let (reply, folded) = oneshot::channel();
+        if self.orders.send(Order::FoldFor(reply)).is_ok() {
+            // A thread that ends drops the sender.
+            let _ = folded.await;
+        }
+    }
 }
 
 impl Folding {
@@ -58,19 +83,28 @@ impl Folding {
             counted.store(pages.unsigned_abs(), Ordering::Relaxed);
             Ok(())
         }))?;
-        let (begin, begins) = mpsc::channel();
+        let (orders, ordered) = mpsc::channel();
         let (tell, done) = mpsc::channel();
         let fold_on_request = move || {
-            while begins.recv().is_ok() {
+            while let Ok(order) = ordered.recv() {
+                let reply = match order {
+                    Order::Fold => None,
+                    Order::FoldFor(reply) => Some(reply),
+                    Order::End => return,
+                };
                 fold_most(&connection);
-                if tell.send(()).is_err() {
-                    return;
-                }
+                // Who asked may be gone: the log is folded all the same.
+                let _ = reply.map_or_else(|| tell.send(()).ok(), |reply| reply.send(()).ok());
             }
         };
         let thread = std::thread::Builder::new().name("windlass-folder".into()).spawn(fold_on_request);
         let thread = thread.map_err(|error| OpenError::File { path: path.to_owned(), error })?;
-        Ok(Folding { pages, next: FOLD_AT, is_under_way: false, begin: Some(begin), done, thread: Some(thread) })
+        Ok(Folding { pages, next: FOLD_AT, is_under_way: false, orders, done, thread: Some(thread) })
+    }
+
+    /// Whoever is not the writer asks here.
+    pub(super) fn folder(&self) -> Folder {
+        Folder { orders: self.orders.clone() }
     }
 
     /// Has the log folded if it is time for that, after a commit of the writer's.
@@ -82,7 +116,7 @@ impl Folding {
             // It has begun anew.
             self.next = FOLD_AT;
         } else if pages >= self.next {
-            self.is_under_way = self.begin.as_ref().is_some_and(|begin| begin.send(()).is_ok());
+            self.is_under_way = self.orders.send(Order::Fold).is_ok();
             if !self.is_under_way {
                 self.fold_rest(writer, pages);
             }
@@ -106,7 +140,8 @@ impl Folding {
 
 impl Drop for Folding {
     fn drop(&mut self) {
-        self.begin = None;
+        // A thread that has ended hears nothing.
+        let _ = self.orders.send(Order::End);
         // Its connection must be closed before the writer's: the last one folds all there is.
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()

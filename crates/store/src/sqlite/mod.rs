@@ -5,6 +5,7 @@ mod columns;
 mod conversations;
 mod deltas;
 mod erase;
+mod erase_tenant;
 mod folding;
 mod gathering;
 mod hash_keys;
@@ -17,6 +18,7 @@ mod requests;
 mod signs;
 mod statements;
 mod totals;
+mod truncation;
 mod usage;
 mod views;
 mod writer;
@@ -29,7 +31,7 @@ use windlass_kernel::{AgentKey, CallNumber, ConversationId, RunId, Tenant, Times
 use windlass_ports::{
     Abandoned, Announcement, CallClaim, ClaimedCall, Commit, Committed, ConversationChange, Conversed, Day, Enqueued, GivenUp, Guard,
     Loaded, LostRequest, MessageId, Meter, NewPack, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, Packed, ReaderRecord, RunUsage,
-    SealKeys, Store, StoreError, Taken, UsageRow, Withdrawn,
+    SealKeys, Store, StoreError, Taken, TenantCursor, TenantErasure, UsageRow, Withdrawn,
 };
 
 use crate::{
@@ -39,8 +41,10 @@ use crate::{
     rows::{Reads, Rows},
     verbs,
 };
+use folding::Folder;
 use readers::Readers;
 use statements::{Manifests, SqliteRows};
+use truncation::Truncation;
 use writer::{Seat, Writer};
 
 use signs::SignsOfLife;
@@ -58,7 +62,10 @@ pub struct SqliteStore {
     writer: Writer,
     signs: SignsOfLife,
     measured: Measured,
+    folder: Folder,
+    truncation: Truncation,
     node: NodeId,
+    id_key: [u8; 32],
     options: StoreOptions,
 }
 
@@ -79,12 +86,23 @@ impl SqliteStore {
         let manifests = Manifests::default();
         let failed = |error| OpenError::File { path: path.to_owned(), error };
         let (kept, index) = (manifests.clone(), opened.index.clone());
-        let seat = Seat { connection: opened.writer, node: opened.node, manifests, index: opened.index, lock: opened.lock };
+        let (folder, truncation) = (opened.folding.folder(), opened.truncation.clone());
+        let seat = Seat { connection: opened.writer, node: opened.node, manifests, index: opened.index, truncation, lock: opened.lock };
         let measured = Measured::default();
         let writer = Writer::start(seat, opened.folding, measured.clone()).map_err(failed)?;
         let rows = |connection| SqliteRows::new(connection, opened.node, kept.clone(), Some(index.clone()));
         let readers = Readers::new(opened.readers.into_iter().map(rows).collect());
-        Ok(SqliteStore { readers, writer, signs: opened.signs, measured, node: opened.node, options })
+        Ok(SqliteStore {
+            readers,
+            writer,
+            signs: opened.signs,
+            measured,
+            folder,
+            truncation: opened.truncation,
+            node: opened.node,
+            id_key: opened.id_key,
+            options,
+        })
     }
 
     /// Reports commits to this meter from here on.
@@ -95,6 +113,11 @@ impl SqliteStore {
     /// This start of this process: no other ever has the same.
     pub fn node(&self) -> NodeId {
         self.node
+    }
+
+    /// The secret by which ids that the API shows are computed.
+    pub fn id_key(&self) -> [u8; 32] {
+        self.id_key
     }
 }
 
@@ -177,6 +200,22 @@ impl Store for SqliteStore {
 
     async fn erasable(&self, now: Timestamp, limit: usize) -> Result<Vec<(Tenant, RunId)>, StoreError> {
         self.readers.read(move |rows| rows.erasable(now, limit)).await
+    }
+
+    async fn erase_tenant(&self, tenant: Tenant, from: TenantCursor, limit: usize) -> Result<TenantErasure, StoreError> {
+        self.writer.write(move |rows| rows.erase_tenant(&tenant, &from, limit)).await
+    }
+
+    async fn empty_log(&self, now: Timestamp) -> Result<(), StoreError> {
+        if !self.truncation.is_due(now) {
+            return Ok(());
+        }
+        // Most of it is copied beside the writer, which is kept for the rest alone.
+        self.folder.fold().await;
+        self.truncation.ask(now);
+        self.writer.write(|_| Ok(())).await?;
+        // It empties the log after that commit and before this one.
+        self.writer.write(|_| Ok(())).await
     }
 
     async fn converse(

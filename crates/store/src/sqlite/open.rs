@@ -16,10 +16,11 @@ use super::{
     folding::Folding,
     hash_keys,
     signs::SignsOfLife,
+    truncation::{Truncation, truncate},
 };
 
 /// Migrations in order; the number of the last one is the schema's version.
-const MIGRATIONS: &[&str] = &[
+pub(super) const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0001_init.sql"),
     include_str!("../../migrations/0002_conversations.sql"),
     include_str!("../../migrations/0003_answers.sql"),
@@ -29,6 +30,8 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0007_seal_canary.sql"),
     include_str!("../../migrations/0008_erasure.sql"),
     include_str!("../../migrations/0009_usage.sql"),
+    include_str!("../../migrations/0010_manifests.sql"),
+    include_str!("../../migrations/0011_id_key.sql"),
 ];
 
 /// The writer's page cache. What is not in it is in the system's, so a large one would only be counted twice.
@@ -38,7 +41,7 @@ const CACHE_KB: u32 = 4_096;
 const STATEMENTS_MAX: usize = 128;
 
 /// How long a connection waits for a lock that a stranger's tool may hold.
-const BUSY_WAIT: Duration = Duration::from_secs(5);
+pub(super) const BUSY_WAIT: Duration = Duration::from_secs(5);
 
 /// Why a database was not opened.
 #[derive(Debug, thiserror::Error)]
@@ -90,8 +93,10 @@ pub(super) struct Opened {
     pub(super) folding: Folding,
     pub(super) readers: Vec<Connection>,
     pub(super) node: NodeId,
+    pub(super) id_key: [u8; 32],
     /// Of the announced words.
     pub(super) index: Index,
+    pub(super) truncation: Truncation,
     pub(super) lock: File,
     pub(super) signs: SignsOfLife,
 }
@@ -116,12 +121,14 @@ pub(super) fn open(path: &Path, readers: usize, keys: Option<&dyn SealKeys>) -> 
     if let Some(keys) = keys {
         check_canary(&mut writer, keys)?;
     }
+    let truncation = empty_log(&writer)?;
     let node = begin_node(&writer)?;
+    let id_key = writer.query_row("SELECT key FROM id_key", [], |row| row.get(0))?;
     let readers = (0..readers).map(|_| reader(path)).collect::<Result<_, _>>()?;
     let index = deltas::scan(&writer)?;
     let folding = Folding::start(path, &mut writer)?;
     let signs = SignsOfLife::begin(&lock).map_err(|error| OpenError::File { path: beside(path, ".lock"), error })?;
-    Ok(Opened { writer, folding, readers, node, index, lock, signs })
+    Ok(Opened { writer, folding, readers, node, id_key, index, truncation, lock, signs })
 }
 
 /// One server per database: the lock is the process's, so that it is gone with the process however that ends.
@@ -261,6 +268,15 @@ fn check_canary(connection: &mut Connection, keys: &dyn SealKeys) -> Result<(), 
         transaction.execute("INSERT OR REPLACE INTO seal_canary (only, sealed) VALUES (1, ?1)", [keys.canary()])?;
     }
     Ok(transaction.commit()?)
+}
+
+/// Empties a log that a crash left behind: what was erased before it may stand there. If another process reads it, the sweep tries again.
+fn empty_log(connection: &Connection) -> Result<Truncation, OpenError> {
+    let truncation = Truncation::default();
+    if !truncate(connection, Duration::ZERO)? {
+        truncation.mark();
+    }
+    Ok(truncation)
 }
 
 /// A new start of a process is a new owner, so every earlier one is dead at once.

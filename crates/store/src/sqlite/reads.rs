@@ -226,11 +226,12 @@ impl<P: Prepared> Reads for SqliteRows<P> {
         self.one(sql, [run.as_bytes()], |row| lineage(row, 0))
     }
 
-    fn manifest(&self, hash: &[u8; 32]) -> Outcome<Option<Arc<Manifest>>> {
+    fn manifest(&self, tenant: &Tenant, hash: &[u8; 32]) -> Outcome<Option<Arc<Manifest>>> {
         if let Some(known) = self.decoded(hash) {
             return Ok(Some(known));
         }
-        let Some(body) = self.one("SELECT body FROM manifests WHERE hash = ?1", [hash], |row| row.get::<_, Vec<u8>>(0))? else {
+        let sql = "SELECT body FROM manifests WHERE tenant = ?1 AND hash = ?2";
+        let Some(body) = self.one(sql, params![tenant.as_str(), hash], |row| row.get::<_, Vec<u8>>(0))? else {
             return Ok(None);
         };
         let manifest = Arc::new(codec::decode_manifest(&body)?);

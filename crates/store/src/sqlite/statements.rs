@@ -14,6 +14,7 @@ use super::{
     deltas::{Deltas, Index},
     folding::Folding,
     prepared::Prepared,
+    truncation::Truncation,
 };
 use crate::rows::{Outcome, is_missing};
 
@@ -31,20 +32,22 @@ pub(super) struct SqliteRows<P = Connection> {
     /// This start of this process.
     pub(super) node: NodeId,
     manifests: Manifests,
-    /// Hashes whose manifest is on disk.
-    known: BTreeSet<[u8; 32]>,
-    /// Hashes whose manifest is in the open transaction.
-    staged: Vec<[u8; 32]>,
+    /// Tenants and hashes whose manifest is on disk.
+    known: BTreeSet<(Tenant, [u8; 32])>,
+    /// Tenants and hashes whose manifest is in the open transaction.
+    staged: Vec<(Tenant, [u8; 32])>,
     /// What the open transaction does to the counts of open runs. Every run changes its tenant's twice, so a group writes the sum.
     opened: BTreeMap<Tenant, i32>,
     /// Who has which rows of the log of announced words.
     pub(super) deltas: Deltas,
+    /// Of the write-ahead log.
+    pub(super) truncation: Truncation,
 }
 
 impl<P: Prepared> SqliteRows<P> {
     pub(super) fn new(prepared: P, node: NodeId, manifests: Manifests, index: Option<Index>) -> Self {
         let (known, staged, opened) = (BTreeSet::new(), Vec::new(), BTreeMap::new());
-        SqliteRows { prepared, node, manifests, known, staged, opened, deltas: Deltas::new(index) }
+        SqliteRows { prepared, node, manifests, known, staged, opened, deltas: Deltas::new(index), truncation: Truncation::default() }
     }
 
     pub(super) fn begin(&self) -> rusqlite::Result<()> {
@@ -92,17 +95,6 @@ impl<P: Prepared> SqliteRows<P> {
         outcome
     }
 
-    /// Copies the whole log into the database and empties it: the log holds pages as they were before an erasure. For the writer that
-    /// stops, when no other connection of this process is left.
-    pub(super) fn truncate_log(&self) {
-        let truncated = self.connection().query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, bool>(0));
-        match truncated {
-            Ok(false) => {}
-            Ok(true) => tracing::warn!("the write-ahead log could not be emptied: another process reads the database"),
-            Err(error) => tracing::warn!(%error, "the write-ahead log could not be emptied"),
-        }
-    }
-
     /// Has the log folded into the database if it is time for that.
     pub(super) fn fold(&self, folding: &mut Folding) {
         folding.after_commit(self.connection());
@@ -122,7 +114,7 @@ impl<P: Prepared> SqliteRows<P> {
         }
     }
 
-    fn connection(&self) -> &Connection {
+    pub(super) fn connection(&self) -> &Connection {
         self.prepared.connection()
     }
 
@@ -173,12 +165,33 @@ impl<P: Prepared> SqliteRows<P> {
     }
 
     /// Whether a manifest has to be stored; from here on it counts as stored in this transaction.
-    pub(super) fn stage_manifest(&mut self, hash: &[u8; 32]) -> bool {
-        let is_new = !self.known.contains(hash) && !self.staged.contains(hash);
+    pub(super) fn stage_manifest(&mut self, tenant: &Tenant, hash: &[u8; 32]) -> bool {
+        let key = (tenant.clone(), *hash);
+        let is_new = !self.known.contains(&key) && !self.staged.contains(&key);
         if is_new {
-            self.staged.push(*hash);
+            self.staged.push(key);
         }
         is_new
+    }
+
+    /// A manifest may be gone: a run that needs it stores it anew. It holds also if the transaction is rolled back.
+    pub(super) fn forget_manifest(&mut self, tenant: &Tenant, hash: &[u8; 32]) {
+        let key = (tenant.clone(), *hash);
+        self.known.remove(&key);
+        self.staged.retain(|staged| *staged != key);
+        if let Ok(mut decoded) = self.manifests.lock() {
+            decoded.remove(hash);
+        }
+    }
+
+    /// The same of all manifests of a tenant.
+    pub(super) fn forget_manifests(&mut self, tenant: &Tenant) {
+        let hashes: Vec<_> = self.known.iter().chain(&self.staged).filter(|(whose, _)| whose == tenant).cloned().collect();
+        hashes.iter().for_each(|(tenant, hash)| self.forget_manifest(tenant, hash));
+        // Manifests that readers decoded may be the tenant's.
+        if let Ok(mut decoded) = self.manifests.lock() {
+            decoded.clear();
+        }
     }
 
     /// Counts runs of a tenant that began or ended.

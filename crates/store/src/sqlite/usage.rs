@@ -2,10 +2,10 @@
 
 use rusqlite::{Row, params};
 use windlass_kernel::{ItemId, RunId, Tenant};
-use windlass_ports::{Day, ItemBytes, ItemScan, NodeId, RunUsage, UsageKey, UsageRow, UsageSums};
+use windlass_ports::{Day, ItemBytes, ItemScan, NodeId, RunUsage, UsageGroup, UsageQuery, UsageRow, UsageSums};
 
 use super::{
-    columns::{count, id, int, limit as as_limit, small, word},
+    columns::{count, id, int, limit as as_limit, word},
     prepared::Prepared,
     statements::SqliteRows,
 };
@@ -30,11 +30,11 @@ impl<P: Prepared> SqliteRows<P> {
         // Items at positions below zero are copies of what parents have.
         let sql = "SELECT u.tenant, u.run, (
                        SELECT coalesce(sum(length(i.content)), 0) FROM box_rows AS b JOIN items AS i ON i.item = b.item
-                       WHERE b.box IN (r.context, r.output) AND b.position >= 0)
+                       WHERE b.box IN (r.context, r.output) AND b.position >= 0), u.model
                    FROM usage_uncounted AS u JOIN runs AS r ON r.run = u.run ORDER BY u.run LIMIT ?1";
         let read = |row: &Row<'_>| {
             let tenant = word(row, 0, |text| Some(text.into()))?;
-            Ok(Uncounted { tenant, run: id(row, 1, RunId::from_slice)?, bytes: count(row, 2)? })
+            Ok(Uncounted { tenant, run: id(row, 1, RunId::from_slice)?, bytes: count(row, 2)?, model: row.get(3)? })
         };
         usage_of(self, node, &self.all(sql, [as_limit(limit)], read)?)
     }
@@ -90,31 +90,27 @@ impl<P: Prepared> SqliteRows<P> {
         self.change("DELETE FROM usage WHERE day < ?1", [before.0]).map(drop)
     }
 
-    pub(super) fn usage(&self, tenant: &Tenant, from: Day, to: Day) -> Outcome<Vec<UsageRow>> {
-        let sql = "SELECT day, agent, model, node, input, cached, cache_written, output, reasoning, lost, runs, calls, bytes FROM usage
-                   WHERE tenant = ?1 AND day BETWEEN ?2 AND ?3 ORDER BY day, agent, model, node";
+    pub(super) fn usage(&self, tenant: &Tenant, query: &UsageQuery) -> Outcome<Vec<UsageGroup>> {
+        let sql = "SELECT CASE WHEN ?4 THEN day END, CASE WHEN ?5 THEN agent END, CASE WHEN ?6 THEN model END,
+                       sum(input), sum(cached), sum(cache_written), sum(output), sum(reasoning), sum(lost), sum(runs), sum(calls), sum(bytes)
+                   FROM usage WHERE tenant = ?1 AND day BETWEEN ?2 AND ?3 GROUP BY 1, 2, 3 ORDER BY 1, 2, 3 LIMIT ?7";
         let read = |row: &Row<'_>| {
-            let key = UsageKey {
-                tenant: tenant.clone(),
-                day: Day(small(row, 0)?),
-                agent: row.get(1)?,
-                model: row.get(2)?,
-                node: NodeId(count(row, 3)?),
-            };
             let sums = UsageSums {
-                input: count(row, 4)?,
-                cached: count(row, 5)?,
-                cache_written: count(row, 6)?,
-                output: count(row, 7)?,
-                reasoning: count(row, 8)?,
-                lost: count(row, 9)?,
-                runs: count(row, 10)?,
-                calls: count(row, 11)?,
-                bytes: count(row, 12)?,
+                input: count(row, 3)?,
+                cached: count(row, 4)?,
+                cache_written: count(row, 5)?,
+                output: count(row, 6)?,
+                reasoning: count(row, 7)?,
+                lost: count(row, 8)?,
+                runs: count(row, 9)?,
+                calls: count(row, 10)?,
+                bytes: count(row, 11)?,
             };
-            Ok(UsageRow { key, sums })
+            let day: Option<u32> = row.get(0)?;
+            Ok(UsageGroup { day: day.map(Day), agent: row.get(1)?, model: row.get(2)?, sums })
         };
-        self.all(sql, params![tenant.as_str(), from.0, to.0], read)
+        let UsageQuery { from, to, by_day, by_agent, by_model, limit } = *query;
+        self.all(sql, params![tenant.as_str(), from.0, to.0, by_day, by_agent, by_model, as_limit(limit)], read)
     }
 
     pub(super) fn tenants(&self) -> Outcome<Vec<Tenant>> {

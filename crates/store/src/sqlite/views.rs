@@ -6,9 +6,9 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, ItemId, Run, RunId, Said, Tenant};
 use windlass_ports::{
-    AgentSummary, BoxView, CallView, ContextSize, ConversationView, Day, Edge, HeadView, InboxView, Item, ItemBytes, ItemScan,
-    JournalEntry, KeptAnswer, NodeId, OpenRequest, Page, Part, Passage, RequestHash, RunPage, RunScan, RunView, StoreError, StoreTotals,
-    UsageRow, Views,
+    AgentSummary, BoxView, CallView, ContextSize, ConversationView, Edge, HeadView, InboxView, Item, ItemBytes, ItemScan, JournalEntry,
+    KeptAnswer, NodeId, OpenRequest, Page, Part, Passage, RequestHash, RunPage, RunScan, RunView, StoreError, StoreTotals, UsageGroup,
+    UsageQuery, Views,
 };
 
 use super::{
@@ -186,9 +186,9 @@ macro_rules! views_over_readers {
                 self.readers.read(move |rows| rows.open_runs(&tenant)).await
             }
 
-            async fn usage(&self, tenant: &Tenant, from: Day, to: Day) -> Result<Vec<UsageRow>, StoreError> {
-                let tenant = tenant.clone();
-                self.readers.read(move |rows| rows.usage(&tenant, from, to)).await
+            async fn usage(&self, tenant: &Tenant, query: &UsageQuery) -> Result<Vec<UsageGroup>, StoreError> {
+                let (tenant, query) = (tenant.clone(), query.clone());
+                self.readers.read(move |rows| rows.usage(&tenant, &query)).await
             }
 
             async fn item_bytes(&self, scan: &ItemScan) -> Result<ItemBytes, StoreError> {

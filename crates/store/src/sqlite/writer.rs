@@ -17,6 +17,7 @@ use super::{
     gathering::{GROUP_MAX, Gathering, Waits, Wakes},
     prepared::Kept,
     statements::{Manifests, SqliteRows},
+    truncation::Truncation,
 };
 use crate::{
     measured::Measured,
@@ -43,6 +44,7 @@ pub(super) struct Seat {
     pub(super) node: NodeId,
     pub(super) manifests: Manifests,
     pub(super) index: Index,
+    pub(super) truncation: Truncation,
     /// Held until the connection is closed.
     pub(super) lock: File,
 }
@@ -59,11 +61,12 @@ impl Writer {
         let records = Records::default();
         let recorded = records.clone();
         let thread = std::thread::Builder::new().name("windlass-writer".into()).spawn(move || {
-            let Seat { connection, node, manifests, index, lock } = seat;
+            let Seat { connection, node, manifests, index, truncation, lock } = seat;
             let mut rows = SqliteRows::new(Kept::over(&connection), node, manifests, Some(index));
+            rows.truncation = truncation;
             write_all(&mut rows, &mut folding, &mut gathering, &recorded, &measured);
             drop(folding);
-            rows.truncate_log();
+            rows.empty_log();
             drop(rows);
             drop(connection);
             drop(lock);
@@ -195,6 +198,7 @@ fn write_all(
         gathering.answered(&group);
         group.drain(..).for_each(|member| member.answer());
         rows.fold(folding);
+        rows.empty_log_if_asked();
     }
 }
 
@@ -258,7 +262,7 @@ mod tests {
 
     fn database() -> Connection {
         let connection = Connection::open_in_memory().unwrap();
-        connection.execute_batch(include_str!("../../migrations/0001_init.sql")).unwrap();
+        super::super::open::MIGRATIONS.iter().for_each(|migration| connection.execute_batch(migration).unwrap());
         connection
     }
 
@@ -356,9 +360,9 @@ mod tests {
         let mut rows = rows(&database);
         let pinned = crate::conformance::fixtures::manifest();
         let kept = Arc::clone(&pinned);
-        let keeps = member(move |rows| rows.keep_manifest(&kept));
+        let keeps = member(move |rows| rows.keep_manifest(&"acme".into(), &kept));
         let fails = member(|_| Err(StoreError::Corrupt("on purpose".into())));
         apply(&mut rows, vec![keeps, fails]);
-        assert!(rows.manifest(&pinned.hash).unwrap().is_some());
+        assert!(rows.manifest(&"acme".into(), &pinned.hash).unwrap().is_some());
     }
 }

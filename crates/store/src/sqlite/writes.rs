@@ -171,12 +171,12 @@ impl<P: Prepared> Rows for SqliteRows<P> {
         self.change_one(sql, params![run.as_bytes(), int(epoch.0)], "a run that is leased")
     }
 
-    fn keep_manifest(&mut self, manifest: &PinnedManifest) -> Outcome<()> {
-        if !self.stage_manifest(&manifest.hash) {
+    fn keep_manifest(&mut self, tenant: &Tenant, manifest: &PinnedManifest) -> Outcome<()> {
+        if !self.stage_manifest(tenant, &manifest.hash) {
             return Ok(());
         }
-        let sql = "INSERT INTO manifests (hash, body) VALUES (?1, ?2) ON CONFLICT (hash) DO NOTHING";
-        self.change(sql, params![manifest.hash, manifest.body.as_ref()]).map(drop)
+        let sql = "INSERT INTO manifests (tenant, hash, body) VALUES (?1, ?2, ?3) ON CONFLICT (tenant, hash) DO NOTHING";
+        self.change(sql, params![tenant.as_str(), manifest.hash, manifest.body.as_ref()]).map(drop)
     }
 
     fn add_open_runs(&mut self, tenant: &Tenant, change: i32) -> Outcome<()> {

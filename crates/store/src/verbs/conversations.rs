@@ -60,11 +60,25 @@ pub(crate) fn converse<R: Rows + ?Sized>(
         ConversationChange::Remove { id: own, items } => Some(remove(rows, row, *own, items)?),
         ConversationChange::End => {
             rows.delete_head(&agent, &head)?;
-            rows.delete_conversation(id)?;
+            let gone = own_boxes(rows, id)?;
+            rows.delete_conversation(id, &gone)?;
             Some(row)
         }
     };
     Ok(changed.map_or(Conversed::Full, |row| Conversed::Done(view(row, is_busy))))
+}
+
+/// The boxes of items that were put into a conversation and that no run, and no other box, was made from.
+fn own_boxes<R: Reads + ?Sized>(rows: &R, id: ConversationId) -> Outcome<Vec<BoxId>> {
+    let mut own = Vec::new();
+    for part in rows.conversation_parts(id)? {
+        if let Part::Items(items) = part
+            && rows.find_box(items)?.is_some_and(|found| !found.shared)
+        {
+            own.push(items);
+        }
+    }
+    Ok(own)
 }
 
 fn known<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, id: ConversationId) -> Outcome<Option<ConversationRow>> {

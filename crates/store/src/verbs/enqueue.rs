@@ -154,7 +154,7 @@ fn record<R: Rows + ?Sized>(
     let whole = BoxRange { id: context.id, length: new.context.items.len() as u32 };
     make_box(rows, tenant, new.output, Some((whole, &context)))?;
     let message = rows.insert_message(&new.agent, &turn(new, start))?.ok_or_else(|| stands_already("the turn"))?;
-    rows.keep_manifest(&new.manifest)?;
+    rows.keep_manifest(tenant, &new.manifest)?;
     let change = match start {
         Start::Queued => unentered(new, RunStatus::Queued, None),
         Start::Dispatched(epoch) => unentered(new, RunStatus::Active, Some(*epoch)),

@@ -3,7 +3,7 @@
 use windlass_kernel::{BoxId, EndReason, Phase, Run, RunId, Tenant};
 use windlass_ports::RunStatus;
 
-use crate::rows::{Erasure, Outcome, Reads, Rows, RunRow};
+use crate::rows::{Erasure, NO_MANIFEST, Outcome, Reads, Rows, RunRow};
 
 /// A run whose next move is the client's is kept for so long: its follow-up may still need the content. The end of the follow-up
 /// makes it shorter.
@@ -37,11 +37,14 @@ pub(crate) fn erase<R: Rows + ?Sized>(rows: &mut R, tenant: &Tenant, run: RunId)
     if let (Some(earlier), Some(ended_at)) = (row.follows, row.ended_at) {
         rows.release_run(tenant, earlier, ended_at)?;
     }
-    rows.erase_run(&Erasure { run, agent: row.brief.agent, gone, kept })
+    let manifest = Some(row.manifest).filter(|hash| *hash != NO_MANIFEST);
+    let pinned = manifest.map(|hash| rows.manifest(tenant, &hash)).transpose()?.flatten();
+    let model = pinned.map(|manifest| manifest.model.clone());
+    rows.erase_run(&Erasure { run, agent: row.brief.agent, gone, kept, manifest, model })
 }
 
 /// Whether the content of a run was erased: every run has a first event.
-pub(super) fn is_erased<R: Reads + ?Sized>(rows: &R, run: RunId) -> Outcome<bool> {
+pub(crate) fn is_erased<R: Reads + ?Sized>(rows: &R, run: RunId) -> Outcome<bool> {
     Ok(rows.journal(run, 0, 1)?.is_empty())
 }
 

@@ -21,6 +21,6 @@ pub(crate) use claims::{claim_calls, release_calls, renew_calls};
 pub(crate) use commit::{commit, withdraw};
 pub(crate) use conversations::{conversation, conversation_parts, converse};
 pub(crate) use enqueue::enqueue;
-pub(crate) use erase::{FOLLOW_UP_MS, erase};
+pub(crate) use erase::{FOLLOW_UP_MS, erase, is_erased};
 pub(crate) use heads::{is_own_head, may_be_held, quarantine, refuse};
 pub(crate) use report::report;

@@ -10,7 +10,7 @@ use windlass_ports::{
     Abandoned, AgentSummary, Announcement, BoxView, CallClaim, CallView, ClaimedCall, Commit, Committed, ContextSize, ConversationChange,
     ConversationView, Conversed, Day, Edge, GivenUp, Guard, HeadView, InboxView, Item, ItemBytes, ItemScan, JournalEntry, KeptAnswer,
     LostRequest, MessageId, NewPack, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, Packed, Page, Part, Passage, ReaderRecord,
-    RequestHash, RunPage, RunScan, RunUsage, RunView, UsageRow, Views, Withdrawn,
+    RequestHash, RunPage, RunScan, RunUsage, RunView, TenantCursor, TenantErasure, UsageGroup, UsageQuery, UsageRow, Views, Withdrawn,
 };
 
 use super::*;
@@ -58,6 +58,7 @@ deal! { Store {
     abandon(agent: AgentKey, given_up: GivenUp) -> Abandoned;
     erase(tenant: Tenant, run: RunId) -> ();
     erasable(now: Timestamp, limit: usize) -> Vec<(Tenant, RunId)>;
+    erase_tenant(tenant: Tenant, from: TenantCursor, limit: usize) -> TenantErasure;
     converse(tenant: Tenant, id: ConversationId, change: ConversationChange, now: Timestamp) -> Conversed;
     refuse(agent: AgentKey, message: MessageId, reason: String) -> ();
     lost_requests(node: NodeId, limit: usize) -> Vec<LostRequest>;
@@ -121,7 +122,7 @@ deal! { Views {
     instruction(tenant: &Tenant, id: BoxId) -> Option<Bytes>;
     tenants() -> Vec<Tenant>;
     open_runs(tenant: &Tenant) -> u32;
-    usage(tenant: &Tenant, from: Day, to: Day) -> Vec<UsageRow>;
+    usage(tenant: &Tenant, query: &UsageQuery) -> Vec<UsageGroup>;
     item_bytes(scan: &ItemScan) -> ItemBytes;
 } }
 

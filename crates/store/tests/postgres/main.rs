@@ -16,9 +16,11 @@ use windlass_store::{
     PostgresStore, StoreOptions,
     conformance::{
         Full, Subject,
+        erasing_tenants::{erase_whole, furnish},
         fixtures::{Kit, LOOKUP, START, agent, calls, guard, says, taken, words},
         keys::{KEYS, check_keys, use_keys},
         lists::{check_names_of_earlier_runs, runs_without_names},
+        manifests::{check_manifests_of_earlier_runs, instructed, instructions, runs_with_one_manifest},
     },
 };
 

@@ -110,6 +110,54 @@ async fn two_servers_meet_at_a_dedupe_key() {
     assert_eq!(count(&database, "SELECT sum(open)::bigint FROM tenants").await, ROUNDS as i64);
 }
 
+/// A server whose cache knows a manifest begins a run with it after another server erased the last run that had it.
+#[tokio::test]
+async fn tm_05_a_run_has_the_manifest_that_another_server_erased() {
+    let database = Server::shared().database().await;
+    let (one, two) = (node(&database).await, node(&database).await);
+    let kit = Kit::new(&one);
+    let mut last = None;
+    for round in 0..ROUNDS {
+        let (agent, own) = (agent(&format!("a{round}")), agent(&format!("b{round}")));
+        let (new, meanwhile) = (instructed(&kit, &agent, "text"), instructed(&kit, &own, "text"));
+        let (run, raced) = (new.run, meanwhile.run);
+        // Once after the erasure, and once at the same time.
+        if let Some(run) = last {
+            two.erase(agent.tenant.clone(), run).await.unwrap();
+        }
+        one.enqueue(new).await.unwrap();
+        assert_eq!(instructions(&two, &agent, run).await.as_deref(), Some("text"));
+        kit.advance(&agent, says("done"), START).await;
+        let (erased, begun) = tokio::join!(two.erase(agent.tenant.clone(), run), one.enqueue(meanwhile));
+        erased.unwrap();
+        assert!(matches!(begun.unwrap(), Enqueued::Entered { .. }));
+        assert_eq!(count(&database, "SELECT count(*) FROM manifests").await, 1);
+        kit.advance(&own, says("done"), START).await;
+        last = Some(raced);
+    }
+    two.erase(agent("a").tenant, last.unwrap()).await.unwrap();
+    assert_eq!(count(&database, "SELECT count(*) FROM manifests").await, 0);
+}
+
+/// All tables but those that know of no tenant.
+#[tokio::test]
+async fn tm_05_no_table_of_a_shared_database_has_a_row_of_an_erased_tenant() {
+    let database = Server::shared().database().await;
+    let (one, two) = (node(&database).await, node(&database).await);
+    let (kit, agent) = (Kit::new(&one), agent("a"));
+    furnish(&one, &kit, &agent, "text").await;
+    erase_whole(&two, &agent.tenant).await;
+    let client = database.client().await;
+    let sql = "SELECT table_name::text FROM information_schema.tables WHERE table_schema = current_schema() AND table_type = 'BASE TABLE'
+        AND table_name NOT IN ('nodes', 'schema_version', 'seal_canary')";
+    let tables: Vec<String> = client.query(sql, &[]).await.unwrap().iter().map(|row| row.get(0)).collect();
+    assert!(tables.len() > 15, "{tables:?}");
+    for table in tables {
+        assert_eq!(count(&database, &format!("SELECT count(*) FROM {table}")).await, 0, "{table}");
+    }
+    furnish(&one, &kit, &agent, "text").await;
+}
+
 #[tokio::test]
 async fn two_servers_share_the_waiting_calls() {
     let database = Server::shared().database().await;

@@ -13,7 +13,7 @@ async fn servers_that_start_at_once_share_one_migration() {
     let mut nodes = [one.unwrap().node().0, two.unwrap().node().0, three.unwrap().node().0];
     nodes.sort_unstable();
     assert_eq!(nodes, [1, 2, 3]);
-    assert_eq!(count(&database, "SELECT count(*) FROM schema_version").await, 9);
+    assert_eq!(count(&database, "SELECT count(*) FROM schema_version").await, 10);
 }
 
 #[tokio::test]
@@ -22,7 +22,7 @@ async fn a_database_of_a_newer_version_is_refused_untouched() {
     drop(node(&database).await);
     database.client().await.batch_execute("INSERT INTO schema_version (version) VALUES (99)").await.unwrap();
     let refused = PostgresStore::open(&database.url, StoreOptions::default()).await;
-    assert!(matches!(refused, Err(PostgresOpenError::Newer { found: 99, known: 9 })), "{:?}", refused.err());
+    assert!(matches!(refused, Err(PostgresOpenError::Newer { found: 99, known: 10 })), "{:?}", refused.err());
     assert!(matches!(PostgresViews::open(&database.url).await, Err(PostgresOpenError::Newer { .. })));
     assert_eq!(count(&database, "SELECT count(*) FROM nodes").await, 1, "no second server was noted");
 }
@@ -69,9 +69,18 @@ async fn runs_of_a_version_without_names_are_listed() {
     let runs = runs_without_names(&store, &Kit::new(&store)).await;
     drop(store);
     let undone = "DROP INDEX heads_active; DROP INDEX runs_queued; ALTER TABLE runs DROP COLUMN agent_name; \
-                  ALTER TABLE runs DROP COLUMN unlisted; DROP TABLE requests; DROP TABLE seal_canary; DROP TABLE usage; DROP TABLE usage_uncounted; DELETE FROM schema_version WHERE version >= 5";
+                  ALTER TABLE runs DROP COLUMN unlisted; DROP TABLE requests; DROP TABLE seal_canary; DROP TABLE usage; DROP TABLE usage_uncounted; DROP TABLE id_key; DELETE FROM schema_version WHERE version >= 5";
     database.client().await.batch_execute(undone).await.unwrap();
     check_names_of_earlier_runs(&node(&database).await, runs).await;
+}
+
+#[tokio::test]
+async fn tm_21_servers_of_a_shared_database_have_one_secret_for_ids() {
+    let database = Server::shared().database().await;
+    let key = || async { PostgresStore::open(&database.url, StoreOptions { publish: false, usage: false }).await.unwrap().id_key() };
+    let (first, second) = (key().await, key().await);
+    assert_eq!(first, second);
+    assert_ne!(first, [0; 32]);
 }
 
 /// The keys stand in clear, as version 7 left them: with backslashes escaped.
@@ -90,13 +99,32 @@ async fn tm_05_keys_of_an_earlier_version_of_a_shared_database_become_hashes() {
     ] {
         assert_eq!(client.execute(sql, &[&key]).await.unwrap(), 1, "{sql}");
     }
-    let earlier = "DROP TABLE usage, usage_uncounted; DELETE FROM schema_version WHERE version >= 8";
+    let earlier = "DROP TABLE usage, usage_uncounted, id_key; DELETE FROM schema_version WHERE version >= 8";
     client.batch_execute(earlier).await.unwrap();
     let store = node(&database).await;
     check_keys(&store, &Kit::new(&store), run).await;
     let clear = "SELECT count(*) FROM (SELECT dedupe AS key FROM runs UNION ALL SELECT key FROM answers
                  UNION ALL SELECT claim_key FROM calls) AS keys WHERE key LIKE '%key%'";
     assert_eq!(count(&database, clear).await, 0);
+}
+
+/// Manifests had no tenant, and erased runs kept theirs, as version 9 left them.
+#[tokio::test]
+async fn tm_05_manifests_of_an_earlier_version_of_a_shared_database_get_their_tenants() {
+    let database = Server::shared().database().await;
+    let store = node(&database).await;
+    let runs = runs_with_one_manifest(&store, &Kit::new(&store)).await;
+    drop(store);
+    let undone = "CREATE TABLE common (hash bytea, body bytea NOT NULL, CONSTRAINT common_pkey PRIMARY KEY (hash));
+                  INSERT INTO common SELECT DISTINCT hash, body FROM manifests;
+                  INSERT INTO common VALUES (decode(repeat('00', 31) || '01', 'hex'), 'of an erased run');
+                  DROP TABLE manifests; ALTER TABLE common RENAME TO manifests; ALTER INDEX common_pkey RENAME TO manifests_pkey;
+                  DROP INDEX runs_manifest;
+                  UPDATE runs SET manifest = decode(repeat('00', 31) || '01', 'hex') WHERE manifest = decode(repeat('00', 32), 'hex');
+                  ALTER TABLE usage_uncounted DROP COLUMN model; DROP TABLE id_key; DELETE FROM schema_version WHERE version >= 10";
+    database.client().await.batch_execute(undone).await.unwrap();
+    check_manifests_of_earlier_runs(&node(&database).await, runs).await;
+    assert_eq!(count(&database, "SELECT count(*) FROM manifests").await, 1, "that of the other tenant");
 }
 
 #[tokio::test]

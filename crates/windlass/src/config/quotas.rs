@@ -1,4 +1,5 @@
-//! `quotas`: what each tenant may use. What is not written has no limit.
+//! `quotas`: what each tenant may use. What is not written has no limit. `usage`: whether and for how long the sums are kept that some of
+//! them need.
 
 use windlass_engine::{Quota, Quotas, Rate};
 
@@ -8,7 +9,11 @@ use super::{
     tenants::KnownTenants,
 };
 
-pub(super) const QUOTA: Keys = Keys { known: &["requests_per_second", "burst", "runs_queued"], later: &["bytes_stored", "tokens_per_day"] };
+pub(super) const QUOTA: Keys = Keys { known: &["requests_per_second", "burst", "runs_queued", "tokens_per_day"], later: &["bytes_stored"] };
+pub(super) const USAGE: Keys = Keys { known: &["count", "keep"], later: &[] };
+
+/// Days for which sums are kept unless `usage.keep` says otherwise.
+const USAGE_DAYS: u32 = 400;
 
 /// Quotas by tenant; `*` is for tenants without their own.
 pub(super) fn read_quotas(field: Option<Field>, known: &KnownTenants) -> Result<Quotas, ConfigError> {
@@ -26,7 +31,27 @@ pub(super) fn read_quotas(field: Option<Field>, known: &KnownTenants) -> Result<
 }
 
 fn read_quota(mut section: Section) -> Result<Quota, ConfigError> {
-    Ok(Quota { requests: read_rate(&mut section)?, runs_queued: section.read("runs_queued", |field| field.whole(1))? })
+    Ok(Quota {
+        requests: read_rate(&mut section)?,
+        runs_queued: section.read("runs_queued", |field| field.whole(1))?,
+        tokens_per_day: section.read("tokens_per_day", |field| field.whole(1))?,
+    })
+}
+
+/// For how many days sums of usage are kept; none if usage is not counted. It is counted if a quota needs it.
+pub(super) fn read_usage(field: Option<Field>, quotas: &Quotas) -> Result<Option<u32>, ConfigError> {
+    let Some(field) = field else { return Ok(quotas.need_usage().then_some(USAGE_DAYS)) };
+    let mut section = field.section(&USAGE)?;
+    let count = section.take("count");
+    let is_counted = count.as_ref().map(Field::flag).transpose()?.unwrap_or(quotas.need_usage());
+    if let Some(count) = count.filter(|_| !is_counted && quotas.need_usage()) {
+        return Err(count.fail("quotas with tokens_per_day need usage to be counted"));
+    }
+    let days = section.read("keep", |field| {
+        let days = field.duration()?.as_secs() / (24 * 60 * 60);
+        u32::try_from(days).ok().filter(|days| *days > 0).ok_or_else(|| field.expected("a time of at least 1d"))
+    })?;
+    Ok(is_counted.then_some(days.unwrap_or(USAGE_DAYS)))
 }
 
 /// Without a burst, the requests of one second may come at once.

@@ -35,6 +35,7 @@ const TOP: Keys = Keys {
         "agents_open",
         "limits",
         "quotas",
+        "usage",
         "egress",
         "responses",
         "log",
@@ -92,7 +93,7 @@ const LIMITS: Keys = Keys {
 
 /// Every section, by the keys it may have.
 #[cfg(test)]
-pub(super) const ALL: [&Keys; 18] = [
+pub(super) const ALL: [&Keys; 19] = [
     &TOP,
     &server::SERVER,
     &STORE,
@@ -111,6 +112,7 @@ pub(super) const ALL: [&Keys; 18] = [
     &log::LOG,
     &LIMITS,
     &quotas::QUOTA,
+    &quotas::USAGE,
 ];
 
 /// What a second start of a tool would do.
@@ -155,6 +157,7 @@ pub(super) fn read(root: Node) -> Result<Config, ConfigError> {
     // Where agents are configured, another name is most likely a typing mistake.
     let agents_open = top.read_or("agents_open", agents.is_empty(), Field::flag)?;
     let quotas = quotas::read_quotas(top.take("quotas"), &known)?;
+    let usage_days = quotas::read_usage(top.take("usage"), &quotas)?;
     let responses = section_or_default(&mut top, "responses", &RESPONSES, read_responses)?;
     let log = section_or_default(&mut top, "log", &log::LOG, log::read_log)?;
     Ok(Config {
@@ -170,6 +173,7 @@ pub(super) fn read(root: Node) -> Result<Config, ConfigError> {
         agents_open,
         limits,
         quotas,
+        usage_days,
         egress,
         responses,
         log,

@@ -10,7 +10,7 @@ use windlass_kernel::{AgentKey, CallNumber, ConversationId, Event, RunId, Tenant
 use windlass_ports::{
     Abandoned, Announcement, CallClaim, ClaimedCall, Commit, CommitKind, Committed, ConversationChange, Conversed, Day, Enqueued, GivenUp,
     Guard, Loaded, LostRequest, MessageId, NewPack, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, Packed, ReaderRecord, RunUsage,
-    Store, StoreError, Taken, UsageRow, Withdrawn,
+    Store, StoreError, Taken, TenantCursor, TenantErasure, UsageRow, Withdrawn,
 };
 use windlass_store::conformance::Full;
 
@@ -58,11 +58,20 @@ pub struct Faulty {
     seen: Mutex<Vec<Seen>>,
     /// What was written, in order: each is a durable write of its own.
     writes: Mutex<Vec<&'static str>>,
+    /// For which time the log was last to be emptied.
+    pub emptied_at: Mutex<Option<Timestamp>>,
 }
 
 impl Faulty {
     pub fn new(inner: Arc<dyn Full>) -> Self {
-        Faulty { inner, faults: Mutex::default(), keeps_leases: AtomicBool::new(false), seen: Mutex::default(), writes: Mutex::default() }
+        Faulty {
+            inner,
+            faults: Mutex::default(),
+            keeps_leases: AtomicBool::new(false),
+            seen: Mutex::default(),
+            writes: Mutex::default(),
+            emptied_at: Mutex::default(),
+        }
     }
 
     /// Every durable write so far, signs of life aside. A claim that finds nothing writes nothing.
@@ -172,6 +181,17 @@ impl Store for Faulty {
     async fn erasable(&self, now: Timestamp, limit: usize) -> Result<Vec<(Tenant, RunId)>, StoreError> {
         self.up()?;
         self.inner.erasable(now, limit).await
+    }
+
+    async fn erase_tenant(&self, tenant: Tenant, from: TenantCursor, limit: usize) -> Result<TenantErasure, StoreError> {
+        self.up()?;
+        self.inner.erase_tenant(tenant, from, limit).await
+    }
+
+    async fn empty_log(&self, now: Timestamp) -> Result<(), StoreError> {
+        self.up()?;
+        *self.emptied_at.lock().unwrap() = Some(now);
+        self.inner.empty_log(now).await
     }
 
     async fn withdraw(&self, agent: AgentKey, commit: Commit) -> Result<Withdrawn, StoreError> {

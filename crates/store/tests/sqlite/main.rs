@@ -1,6 +1,8 @@
 //! What only the store on disk can show: files, locks, versions, and rules that the database itself keeps.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking, like tests")]
 
+mod erased;
+
 use std::{fs, os::unix::fs::PermissionsExt, path::Path, sync::Arc};
 
 use rusqlite::Connection;
@@ -16,6 +18,7 @@ use windlass_store::{
         fixtures::{Kit, LOOKUP, START, agent, calls, says, words},
         keys::{KEYS, check_keys, use_keys},
         lists::{check_names_of_earlier_runs, runs_without_names},
+        manifests::{check_manifests_of_earlier_runs, runs_with_one_manifest},
     },
 };
 
@@ -42,7 +45,7 @@ async fn a_database_of_an_earlier_version_gets_what_it_lacks() {
     let path = folder.path().join("windlass.db");
     let earlier = Connection::open(&path).unwrap();
     earlier.execute_batch("CREATE TABLE schema_version (version INTEGER PRIMARY KEY, applied_at INTEGER NOT NULL)").unwrap();
-    earlier.execute_batch(include_str!("../migrations/0001_init.sql")).unwrap();
+    earlier.execute_batch(include_str!("../../migrations/0001_init.sql")).unwrap();
     earlier.execute("INSERT INTO schema_version VALUES (1, 0)", []).unwrap();
     drop(earlier);
     let store: Arc<dyn Full> = Arc::new(open(&path));
@@ -50,6 +53,16 @@ async fn a_database_of_an_earlier_version_gets_what_it_lacks() {
     let (tenant, id) = (agent("").tenant, kit.conversation_id());
     let begin = ConversationChange::Begin { metadata: "{}".into(), id: kit.box_id(), items: Vec::new() };
     assert!(matches!(store.converse(tenant, id, begin, START).await.unwrap(), Conversed::Done(_)));
+}
+
+#[test]
+fn tm_21_a_database_keeps_its_own_secret_for_ids() {
+    let key = |path: &Path| open(path).id_key();
+    let folder = tempfile::tempdir().unwrap();
+    let (one, other) = (folder.path().join("one.db"), folder.path().join("other.db"));
+    assert_eq!(key(&one), key(&one), "an id is the same after a restart");
+    assert_ne!(key(&one), key(&other));
+    assert_ne!(key(&one), [0; 32]);
 }
 
 #[tokio::test]
@@ -63,7 +76,7 @@ async fn runs_of_a_version_without_names_are_listed() {
     let earlier = Connection::open(&path).unwrap();
     let undone = "DROP INDEX runs_listed; DROP INDEX runs_named; DROP INDEX runs_queued; DROP INDEX heads_active;
                   ALTER TABLE runs DROP COLUMN agent_name; ALTER TABLE runs DROP COLUMN unlisted;
-                  DROP TABLE requests; DROP TABLE seal_canary; DROP TABLE usage; DROP TABLE usage_uncounted; DELETE FROM schema_version WHERE version >= 5";
+                  DROP TABLE requests; DROP TABLE seal_canary; DROP TABLE usage; DROP TABLE usage_uncounted; DROP TABLE id_key; DELETE FROM schema_version WHERE version >= 5";
     earlier.execute_batch(undone).unwrap();
     drop(earlier);
     let store: Arc<dyn Full> = Arc::new(open(&path));
@@ -84,13 +97,40 @@ async fn tm_05_keys_of_an_earlier_version_become_hashes() {
     earlier.execute("UPDATE runs SET dedupe = ?1", [KEYS[0]]).unwrap();
     earlier.execute("UPDATE answers SET key = ?1", [KEYS[1]]).unwrap();
     earlier.execute("UPDATE calls SET claim_key = ?1 WHERE claim_key IS NOT NULL", [KEYS[2]]).unwrap();
-    earlier.execute_batch("DROP TABLE usage; DROP TABLE usage_uncounted; DELETE FROM schema_version WHERE version >= 8").unwrap();
+    earlier
+        .execute_batch("DROP TABLE usage; DROP TABLE usage_uncounted; DROP TABLE id_key; DELETE FROM schema_version WHERE version >= 8")
+        .unwrap();
     drop(earlier);
     assert_eq!(texts(), [true; 3]);
     let store: Arc<dyn Full> = Arc::new(open(&path));
     check_keys(&store, &Kit::new(&store), run).await;
     drop(store);
     assert_eq!(texts(), [false; 3], "the migration overwrites what it replaces");
+}
+
+/// Manifests had no tenant, and erased runs kept theirs, as version 9 left them.
+#[tokio::test]
+async fn tm_05_manifests_of_an_earlier_version_get_their_tenants() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("windlass.db");
+    let store: Arc<dyn Full> = Arc::new(open(&path));
+    let runs = runs_with_one_manifest(&store, &Kit::new(&store)).await;
+    drop(store);
+    let earlier = Connection::open(&path).unwrap();
+    let undone = "CREATE TABLE common (hash BLOB PRIMARY KEY, body BLOB NOT NULL);
+                  INSERT OR IGNORE INTO common SELECT hash, body FROM manifests;
+                  INSERT INTO common VALUES (zeroblob(31) || x'01', CAST('of an erased run' AS BLOB));
+                  DROP TABLE manifests; ALTER TABLE common RENAME TO manifests; DROP INDEX runs_manifest;
+                  UPDATE runs SET manifest = zeroblob(31) || x'01' WHERE manifest = zeroblob(32);
+                  ALTER TABLE usage_uncounted DROP COLUMN model; DROP TABLE id_key; DELETE FROM schema_version WHERE version >= 10";
+    earlier.execute_batch(undone).unwrap();
+    drop(earlier);
+    let store: Arc<dyn Full> = Arc::new(open(&path));
+    check_manifests_of_earlier_runs(&store, runs).await;
+    drop(store);
+    assert_eq!(files_with(folder.path(), "of an erased run"), Vec::<String>::new());
+    let rest: i64 = Connection::open(&path).unwrap().query_row("SELECT count(*) FROM manifests", [], |row| row.get(0)).unwrap();
+    assert_eq!(rest, 1, "that of the other tenant");
 }
 
 /// Keys of one letter: a canary is the letter of the key that sealed it.
@@ -141,7 +181,7 @@ fn a_newer_schema_is_refused_and_nothing_is_touched() {
     };
     let (bytes, beside) = (fs::read(&path).unwrap(), files());
     let refused = SqliteStore::open(&path, StoreOptions::default());
-    assert!(matches!(refused, Err(OpenError::Newer { found: 77, known: 9 })));
+    assert!(matches!(refused, Err(OpenError::Newer { found: 77, known: 10 })));
     assert_eq!(fs::read(&path).unwrap(), bytes);
     assert_eq!(files(), beside);
 }
@@ -158,7 +198,7 @@ fn a_newer_schema_in_a_log_that_was_left_behind_is_refused_too() {
     fs::copy(folder.path().join("first.db-wal"), folder.path().join("copy.db-wal")).unwrap();
     let bytes = fs::read(&copy).unwrap();
     let refused = SqliteStore::open(&copy, StoreOptions::default());
-    assert!(matches!(refused, Err(OpenError::Newer { found: 77, known: 9 })));
+    assert!(matches!(refused, Err(OpenError::Newer { found: 77, known: 10 })));
     assert_eq!(fs::read(&copy).unwrap(), bytes);
 }
 
@@ -261,34 +301,6 @@ fn files(folder: &Path) -> Vec<(String, Vec<u8>)> {
 fn files_with(folder: &Path, text: &str) -> Vec<String> {
     let has_text = |bytes: &[u8]| bytes.windows(text.len()).any(|window| window == text.as_bytes());
     files(folder).into_iter().filter(|(_, bytes)| has_text(bytes)).map(|(name, _)| name).collect()
-}
-
-/// One short text, which stands in a page with others, and one that has pages of its own. Another process has the database open, so that
-/// the log is not deleted with the last connection.
-#[tokio::test]
-async fn tm_08_no_file_of_a_stopped_server_has_what_was_erased() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("windlass.db");
-    let store: Arc<dyn Full> = Arc::new(open(&path));
-    let (kit, agent) = (Kit::new(&store), agent("a"));
-    let long = format!("\"{}\"", "long erased text, ".repeat(4_000));
-    let items = vec![kit.item(ItemKind::Instruction, b"\"short erased text\""), kit.item(ItemKind::Instruction, long.as_bytes())];
-    let new = kit.entering(kit.new_run_after(&agent, None, items, START));
-    let run = new.run;
-    store.enqueue(new).await.unwrap();
-    kit.advance(&agent, says("said erased text"), START).await;
-    let texts = ["short erased text", "long erased text", "said erased text"];
-    for text in texts {
-        assert!(!files_with(folder.path(), text).is_empty(), "{text} was never stored");
-    }
-    let beside = Connection::open(&path).unwrap();
-    beside.query_row("SELECT count(*) FROM runs", [], |_| Ok(())).unwrap();
-    store.erase(agent.tenant.clone(), run).await.unwrap();
-    drop((kit, store));
-    for text in texts {
-        assert_eq!(files_with(folder.path(), text), Vec::<String>::new(), "{text}");
-    }
-    drop(beside);
 }
 
 /// A connection of a stranger, to a database with one suspended run.

@@ -1,0 +1,53 @@
+//! What tenants used of something that the store adds up, read now and then.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use windlass_kernel::{Tenant, Timestamp};
+use windlass_ports::{Day, StoreError};
+
+/// How old a number may be that a request is decided by.
+const AGE_MS: i64 = 2_000;
+
+/// The use of today, by tenant. Only tenants with a quota are in it.
+#[derive(Debug, Default)]
+pub(crate) struct Used(Mutex<BTreeMap<Tenant, Reading>>);
+
+#[derive(Clone, Copy, Debug)]
+struct Reading {
+    at: Timestamp,
+    used: u64,
+}
+
+impl Used {
+    fn readings(&self) -> MutexGuard<'_, BTreeMap<Tenant, Reading>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What a tenant used today. It is read if it was not read lately; meanwhile other requests are decided by the number before.
+    pub async fn of<R: Future<Output = Result<u64, StoreError>>>(
+        &self,
+        tenant: &Tenant,
+        now: Timestamp,
+        read: impl FnOnce() -> R,
+    ) -> Result<u64, StoreError> {
+        if let Some(reading) = self.readings().get_mut(tenant)
+            && Day::of(reading.at) == Day::of(now)
+        {
+            if (0..AGE_MS).contains(&now.0.saturating_sub(reading.at.0)) {
+                return Ok(reading.used);
+            }
+            reading.at = now;
+        }
+        let used = read().await?;
+        self.readings().insert(tenant.clone(), Reading { at: now, used });
+        Ok(used)
+    }
+
+    /// Has the next request read again: the sums have grown.
+    pub fn forget(&self) {
+        self.readings().clear();
+    }
+}
