@@ -17,6 +17,7 @@ impl Engine {
         if self.is_draining() {
             return Err(EngineError::Draining);
         }
+        self.admit_content(tenant)?;
         let items = items.into_iter().map(|(kind, content)| self.item(kind, content)).collect::<Result<Vec<_>, _>>()?;
         let id = ConversationId(self.inner().ids.fresh());
         self.converse(tenant, id, ConversationChange::Begin { metadata, id: self.fresh_box(), items }).await
@@ -40,6 +41,7 @@ impl Engine {
         items: Vec<(ItemKind, Bytes)>,
         items_max: u32,
     ) -> Result<ConversationView, EngineError> {
+        self.admit_content(tenant)?;
         let items = items.into_iter().map(|(kind, content)| self.item(kind, content)).collect::<Result<Vec<_>, _>>()?;
         self.converse(tenant, id, ConversationChange::Add { id: self.fresh_box(), items, items_max }).await
     }

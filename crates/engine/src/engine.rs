@@ -313,6 +313,7 @@ impl Engine {
         {
             return Ok(BoxRange { id, length: view.length });
         }
+        self.admit_content(tenant)?;
         let items = input.into_iter().map(|(kind, content)| self.item(kind, content)).collect::<Result<_, _>>()?;
         let mut from = Vec::with_capacity(boxes.len());
         for id in boxes {

@@ -1,7 +1,8 @@
 //! Quotas: what each tenant may use, and what happens when a request would use more.
 //!
 //! Requests are counted here, in the memory of this process. Open runs are counted by the store, with the commit that records a run.
-//! Tokens are those of the sums that the sweep adds up, which this process reads again after a while.
+//! Tokens are those of the sums that the sweep adds up, which this process reads again after a while. Stored bytes are those that the sweep
+//! has counted.
 
 mod bucket;
 mod lines;
@@ -18,13 +19,16 @@ use windlass_ports::{Admission, Day, Fact, QuotaKind, StoreError, UsageQuery};
 
 pub use bucket::Rate;
 
-use crate::{api::EngineError, engine::Engine};
+use crate::{api::EngineError, engine::Engine, stored::StoredBytes};
 use bucket::Bucket;
 use lines::Lines;
 use used::Used;
 
 /// Seconds after which a tenant with too many runs may find one ended.
 const RUNS_RETRY_S: u32 = 5;
+
+/// Seconds after which a tenant with too much content may find some of it counted out.
+const BYTES_RETRY_S: u32 = 60;
 
 /// What one tenant may use. What is not set has no limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -35,6 +39,8 @@ pub struct Quota {
     pub runs_queued: Option<u32>,
     /// Tokens of runs that ended on one day of UTC.
     pub tokens_per_day: Option<u64>,
+    /// Bytes of stored content: of all items of the tenant.
+    pub bytes_stored: Option<u64>,
 }
 
 /// The quotas of all tenants.
@@ -54,7 +60,16 @@ impl Quotas {
 
     /// Whether a quota of some tenant needs the sums of usage.
     pub fn need_usage(&self) -> bool {
-        self.tenants.values().chain([&self.default]).any(|quota| quota.tokens_per_day.is_some())
+        self.all().any(|quota| quota.tokens_per_day.is_some())
+    }
+
+    /// Whether a quota of some tenant needs the sums of stored bytes.
+    pub fn need_bytes(&self) -> bool {
+        self.all().any(|quota| quota.bytes_stored.is_some())
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Quota> {
+        self.tenants.values().chain([&self.default])
     }
 }
 
@@ -81,6 +96,11 @@ impl fmt::Display for OverQuota {
             QuotaKind::Tokens => {
                 write!(f, "this tenant has used its quota of {limit} tokens for today (UTC); try again in {retry_after_s} s")
             }
+            QuotaKind::Bytes => write!(
+                f,
+                "this tenant has stored its quota of {limit} bytes of content; delete responses and conversations, or ask the operator for a \
+                 `retention` by age; deleted content stops counting after the next count, so try again in {retry_after_s} s"
+            ),
         }
     }
 }
@@ -92,6 +112,8 @@ pub(crate) struct Ledger {
     buckets: Mutex<BTreeMap<Tenant, Bucket>>,
     /// Tokens that tenants used today.
     pub(crate) tokens: Used,
+    /// Bytes of content that tenants have stored.
+    pub(crate) stored: StoredBytes,
     lines: Lines,
 }
 
@@ -130,7 +152,21 @@ impl Engine {
         Err(self.over_quota(tenant, over))
     }
 
+    /// Refuses new content of a tenant that has stored as much as it may.
+    pub(crate) fn admit_content(&self, tenant: &Tenant) -> Result<(), EngineError> {
+        self.stored_too_much(tenant).map_or(Ok(()), |over| Err(self.over_quota(tenant, over)))
+    }
+
+    fn stored_too_much(&self, tenant: &Tenant) -> Option<OverQuota> {
+        let inner = self.inner();
+        let limit = inner.settings.quotas.of(tenant).bytes_stored.filter(|limit| inner.ledger.stored.of(tenant) >= *limit)?;
+        Some(OverQuota { kind: QuotaKind::Bytes, limit, retry_after_s: BYTES_RETRY_S })
+    }
+
     async fn used_up(&self, tenant: &Tenant) -> Result<Option<OverQuota>, EngineError> {
+        if let Some(over) = self.stored_too_much(tenant) {
+            return Ok(Some(over));
+        }
         let inner = self.inner();
         let Some(limit) = inner.settings.quotas.of(tenant).tokens_per_day else { return Ok(None) };
         let now = inner.clock.now();

@@ -15,6 +15,7 @@ use windlass_ports::{
 use crate::{
     api::EngineError,
     engine::Engine,
+    retention::{self, AgedErasure},
     submit::{NewTurn, enqueued},
     tail::Tail,
     watch::Watch,
@@ -162,6 +163,13 @@ impl Engine {
     /// Erases a batch of everything that a tenant has. The next one goes on from what this one returns.
     pub async fn erase_tenant(&self, tenant: &Tenant, from: TenantCursor) -> Result<TenantErasure, EngineError> {
         Ok(self.inner().store.erase_tenant(tenant.clone(), from, TENANT_BATCH).await?)
+    }
+
+    /// Erases a batch of a tenant's ended runs that are older than `retention` says. The next one goes on from what this one returns.
+    pub async fn erase_aged(&self, tenant: &Tenant, after: Option<RunId>) -> Result<AgedErasure, EngineError> {
+        let inner = self.inner();
+        let now = inner.clock.now();
+        Ok(retention::erase_batch(&*inner.store, &inner.crash, inner.settings.retention, tenant, after, now).await?)
     }
 
     /// The configured tool of that name, whoever runs it, if the tenant may use it.

@@ -2,7 +2,7 @@
 
 use windlass_ports::{Admission, ContextSize};
 
-use crate::quota::Quotas;
+use crate::{quota::Quotas, retention::Retention};
 
 /// The engine's limits and times.
 #[derive(Clone, Debug)]
@@ -52,6 +52,8 @@ pub struct Settings {
     pub quotas: Quotas,
     /// Whether the sweep adds up what ended runs used, and for how many days the sums are kept.
     pub usage_days: Option<u32>,
+    /// After what time ended runs are erased.
+    pub retention: Retention,
 }
 
 impl Default for Settings {
@@ -79,6 +81,7 @@ impl Default for Settings {
             admission: Admission { queued_per_agent_max: 1000, open_per_tenant_max: 1_000_000 },
             quotas: Quotas::default(),
             usage_days: None,
+            retention: Retention::default(),
         }
     }
 }

@@ -7,7 +7,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use windlass_kernel::{AgentKey, Tenant};
 use windlass_ports::{CommitKind, Fact, StoreError};
 
-use crate::{engine::Inner, note::Note, repeats, usage::UsageCounter};
+use crate::{engine::Inner, note::Note, repeats, retention::RetentionSweep, stored::BytesCounter, usage::UsageCounter};
 
 /// Looks around until the engine is told to stop.
 pub(crate) async fn run(inner: Arc<Inner>) {
@@ -20,6 +20,7 @@ async fn look_around(inner: &Arc<Inner>) {
     let pause = Duration::from_millis(inner.settings.sweep_ms);
     let mut round = BTreeSet::new();
     let mut usage = UsageCounter::default();
+    let (mut retention, mut bytes) = (RetentionSweep::default(), BytesCounter::default());
     let mut all_at = tokio::time::Instant::now();
     loop {
         // In this order whenever several are ready: a simulation of the engine is the same every time.
@@ -45,6 +46,13 @@ async fn look_around(inner: &Arc<Inner>) {
         }
         if let Err(error) = erase(inner).await {
             tracing::warn!(%error, "runs that are not kept could not be listed; the next pass tries again");
+        }
+        // Workers that leave bring the sweep back early, and these two must not read more often for it.
+        if looks_at_all && let Err(error) = retention.pass(inner).await {
+            tracing::warn!(%error, "runs that are older than `retention` could not be listed; the next round tries again");
+        }
+        if looks_at_all && let Err(error) = bytes.count(inner).await {
+            tracing::warn!(%error, "stored bytes could not be counted; the next pass tries again");
         }
         if looks_at_all && let Err(error) = inner.store.empty_log(inner.clock.now()).await {
             tracing::warn!(%error, "the log of the store could not be emptied of what was erased; the next pass tries again");

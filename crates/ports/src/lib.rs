@@ -16,6 +16,7 @@ mod open_requests;
 mod publisher;
 mod reports;
 mod request;
+mod retention;
 mod sealing;
 mod servers;
 mod store;
@@ -37,6 +38,7 @@ pub use open_requests::{LostRequest, OpenRequest, ReaderOutcome, ReaderRecord, R
 pub use publisher::{Published, Publisher, Subject};
 pub use reports::{NewReport, Taken};
 pub use request::{Admission, Enqueued, Lineage, NewBox, NewRun, PinnedManifest};
+pub use retention::{AGENTS_NOTE_BYTES_MAX, AgedPage, AgedScan, Cutoffs};
 pub use sealing::{CanaryKey, SealKeys, Sealing};
 pub use servers::{DeclaredServer, OfferedTool, ServerError, ToolServers};
 pub use store::{

@@ -81,6 +81,8 @@ pub enum QuotaKind {
     Runs,
     /// Tokens of a day.
     Tokens,
+    /// Bytes of stored content.
+    Bytes,
 }
 
 impl QuotaKind {
@@ -90,6 +92,7 @@ impl QuotaKind {
             QuotaKind::Requests => "requests_per_second",
             QuotaKind::Runs => "runs_queued",
             QuotaKind::Tokens => "tokens_per_day",
+            QuotaKind::Bytes => "bytes_stored",
         }
     }
 }

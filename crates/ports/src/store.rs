@@ -15,6 +15,7 @@ use crate::{
     open_requests::{LostRequest, OpenRequest, ReaderRecord},
     reports::{NewReport, Taken},
     request::{Enqueued, NewRun},
+    retention::{AgedPage, AgedScan},
     tenant::{TenantCursor, TenantErasure},
     usage::{Day, RunUsage, UsageRow},
     words::{CallStatus, CommitKind, MessageKind},
@@ -85,6 +86,11 @@ pub trait Store: Send + Sync {
 
     /// Runs whose time to be erased has come, oldest first.
     async fn erasable(&self, now: Timestamp, limit: usize) -> Result<Vec<(Tenant, RunId)>, StoreError>;
+
+    /// Ended runs of a tenant that are old enough to be erased, in the order in which they were accepted. Runs that are not listed are not
+    /// among them: those that are erased already, and those whose time `erasable` knows. Nor is a run that an open run goes on from or takes
+    /// calls over from, nor a run of a conversation that exists.
+    async fn aged(&self, scan: &AgedScan) -> Result<AgedPage, StoreError>;
 
     /// Erases a batch of everything that a tenant has, its runs, conversations, manifests and sums of usage included: at most about `limit`
     /// rows of a table, looked at or deleted. Nothing is changed while the tenant has a run that has not ended. The same batch again

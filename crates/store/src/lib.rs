@@ -7,6 +7,7 @@
 //! What is deliberately absent: policy and randomness. Time and ids come in with the data; the one clock here is that of a PostgreSQL
 //! database, for those who share it.
 
+mod aging;
 pub mod conformance;
 mod doorbells;
 mod edges;
@@ -28,7 +29,7 @@ pub use doorbells::{Nats, NatsError, Notify, NotifyError};
 pub use memory::MemoryStore;
 pub use parted::PartedStore;
 pub use postgres::{DatabaseClock, PostgresOpenError, PostgresStore, PostgresViews, postgres_address};
-pub use sqlite::{OpenError, SqliteStore, SqliteViews, create_private_folder};
+pub use sqlite::{OpenError, SqliteStore, SqliteViews, Vacuumed, create_private_folder, vacuum_sqlite};
 
 /// How a store is set up.
 #[derive(Clone, Copy, Debug, Default)]

@@ -17,6 +17,7 @@ mod panics;
 mod provider;
 mod repeats;
 mod requests;
+mod retention;
 mod stop;
 mod store_faults;
 mod support;

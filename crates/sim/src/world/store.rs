@@ -8,9 +8,9 @@ use futures_util::FutureExt;
 use tokio::{sync::oneshot, time::Instant};
 use windlass_kernel::{AgentKey, CallNumber, ConversationId, Epoch, RunId, Seq, Tenant, Timestamp};
 use windlass_ports::{
-    Abandoned, Announcement, CallClaim, ClaimedCall, Commit, Committed, ConversationChange, Conversed, Day, Enqueued, GivenUp, Guard,
-    Loaded, LostRequest, MessageId, NewPack, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, Packed, ReaderRecord, RunUsage, Store,
-    StoreError, Taken, TenantCursor, TenantErasure, UsageRow, Withdrawn,
+    Abandoned, AgedPage, AgedScan, Announcement, CallClaim, ClaimedCall, Commit, Committed, ConversationChange, Conversed, Day, Enqueued,
+    GivenUp, Guard, Loaded, LostRequest, MessageId, NewPack, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, Packed, ReaderRecord,
+    RunUsage, Store, StoreError, Taken, TenantCursor, TenantErasure, UsageRow, Withdrawn,
 };
 use windlass_store::MemoryStore;
 
@@ -178,6 +178,10 @@ impl Store for SimStore {
 
     async fn erasable(&self, now: Timestamp, limit: usize) -> Result<Vec<(Tenant, RunId)>, StoreError> {
         self.read(self.data().erasable(now, limit)).await
+    }
+
+    async fn aged(&self, scan: &AgedScan) -> Result<AgedPage, StoreError> {
+        self.read(self.data().aged(scan)).await
     }
 
     async fn erase_tenant(&self, tenant: Tenant, from: TenantCursor, limit: usize) -> Result<TenantErasure, StoreError> {

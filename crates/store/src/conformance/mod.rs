@@ -3,6 +3,7 @@
 //! [`conformance!`](crate::conformance!) makes a test of each case. A case gets an empty store of its own.
 #![expect(clippy::unwrap_used, reason = "these are tests that other crates run: a panic is how they fail")]
 
+pub mod aging;
 pub mod announcing;
 pub mod claims;
 pub mod content;
@@ -145,6 +146,9 @@ macro_rules! conformance {
             conversations::a_conversation_that_is_ended_is_unknown_and_its_runs_are_not;
             conversations::tm_05_items_that_only_a_conversation_held_go_with_it;
             conversations::a_long_conversation_is_read_whole;
+            aging::tm_13_old_runs_of_each_api_are_found_in_their_order;
+            aging::tm_13_what_an_open_run_goes_on_from_is_left;
+            aging::tm_13_runs_of_a_conversation_are_left_until_it_is_deleted;
             erasing_tenants::tm_05_a_tenant_is_erased_whole_and_no_other;
             erasing_tenants::tm_05_a_tenant_with_an_open_run_is_left_as_it_is;
             conversations::a_response_that_is_erased_stays_said;

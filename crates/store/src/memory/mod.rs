@@ -1,5 +1,6 @@
 //! The store without a disk: for tests, and for trying things out. It keeps every promise but survival.
 
+mod aging;
 mod answers;
 mod conversations;
 mod erase;
@@ -19,11 +20,11 @@ use bytes::Bytes;
 use tokio::time::Instant;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, ItemId, Run, RunId, Said, Tenant, Timestamp};
 use windlass_ports::{
-    Abandoned, AgentSummary, Announcement, BoxView, CallClaim, CallView, ClaimedCall, Commit, Committed, ContextSize, ConversationChange,
-    ConversationView, Conversed, Day, Edge, Enqueued, GivenUp, Guard, HeadView, InboxView, Item, ItemBytes, ItemScan, JournalEntry,
-    KeptAnswer, Loaded, LostRequest, MessageId, NewPack, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, Packed, Page, Part, Passage,
-    ReaderRecord, RequestHash, RunPage, RunScan, RunUsage, RunView, Store, StoreError, Taken, TenantCursor, TenantErasure, UsageGroup,
-    UsageQuery, UsageRow, Views, Withdrawn,
+    Abandoned, AgedPage, AgedScan, AgentSummary, Announcement, BoxView, CallClaim, CallView, ClaimedCall, Commit, Committed, ContextSize,
+    ConversationChange, ConversationView, Conversed, Day, Edge, Enqueued, GivenUp, Guard, HeadView, InboxView, Item, ItemBytes, ItemScan,
+    JournalEntry, KeptAnswer, Loaded, LostRequest, MessageId, NewPack, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, Packed, Page,
+    Part, Passage, ReaderRecord, RequestHash, RunPage, RunScan, RunUsage, RunView, Store, StoreError, Taken, TenantCursor, TenantErasure,
+    UsageGroup, UsageQuery, UsageRow, Views, Withdrawn,
 };
 
 use crate::{
@@ -153,6 +154,10 @@ impl Store for MemoryStore {
 
     async fn erasable(&self, now: Timestamp, limit: usize) -> Result<Vec<(Tenant, RunId)>, StoreError> {
         self.read(|rows| rows.erasable(now, limit))
+    }
+
+    async fn aged(&self, scan: &AgedScan) -> Result<AgedPage, StoreError> {
+        self.read(|rows| Ok(rows.aged(scan)))
     }
 
     async fn erase_tenant(&self, tenant: Tenant, _: TenantCursor, _: usize) -> Result<TenantErasure, StoreError> {

@@ -13,9 +13,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, NewItem, RunId, Tenant, Timestamp};
 use windlass_ports::{
-    Abandoned, Announcement, CallClaim, ClaimedCall, Commit, Committed, ContextSize, ConversationChange, Conversed, Day, Enqueued, GivenUp,
-    Guard, Loaded, LostRequest, MessageId, NewPack, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, Packed, ReaderRecord, RunUsage,
-    Store, StoreError, Taken, TenantCursor, TenantErasure, UsageRow, Views, Withdrawn,
+    Abandoned, AgedPage, AgedScan, Announcement, CallClaim, ClaimedCall, Commit, Committed, ContextSize, ConversationChange, Conversed,
+    Day, Enqueued, GivenUp, Guard, Loaded, LostRequest, MessageId, NewPack, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, Packed,
+    ReaderRecord, RunUsage, Store, StoreError, Taken, TenantCursor, TenantErasure, UsageRow, Views, Withdrawn,
 };
 
 use crate::{StoreOptions, memory::MemoryStore, rows::Outcome, verbs::is_own_head};
@@ -226,6 +226,11 @@ impl Store for PartedStore {
         let mut erasable = self.kept.erasable(now, limit).await?;
         erasable.extend(self.memory.erasable(now, limit).await?);
         Ok(erasable)
+    }
+
+    async fn aged(&self, scan: &AgedScan) -> Result<AgedPage, StoreError> {
+        // Runs in memory are in no list.
+        self.kept.aged(scan).await
     }
 
     async fn erase_tenant(&self, tenant: Tenant, from: TenantCursor, limit: usize) -> Result<TenantErasure, StoreError> {

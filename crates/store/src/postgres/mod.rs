@@ -4,6 +4,7 @@
 //! answers: what it asks is fetched for a whole group of verbs at a time, and what it writes is sent for the whole group with
 //! a few statements. An agent's head is the lock for everything of that agent: whoever changes anything holds its row.
 
+mod aging;
 mod answers;
 mod clock;
 mod columns;
@@ -43,9 +44,9 @@ use std::{
 use async_trait::async_trait;
 use windlass_kernel::{AgentKey, CallNumber, ConversationId, RunId, Tenant, Timestamp};
 use windlass_ports::{
-    Abandoned, Announcement, CallClaim, ClaimedCall, Commit, Committed, ConversationChange, Conversed, Day, Enqueued, GivenUp, Guard,
-    Loaded, LostRequest, MessageId, Meter, NewPack, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, Packed, ReaderRecord, RunUsage,
-    SealKeys, Store, StoreError, Taken, TenantCursor, TenantErasure, UsageRow, Withdrawn, conversation_agent,
+    Abandoned, AgedPage, AgedScan, Announcement, CallClaim, ClaimedCall, Commit, Committed, ConversationChange, Conversed, Day, Enqueued,
+    GivenUp, Guard, Loaded, LostRequest, MessageId, Meter, NewPack, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, Packed,
+    ReaderRecord, RunUsage, SealKeys, Store, StoreError, Taken, TenantCursor, TenantErasure, UsageRow, Withdrawn, conversation_agent,
 };
 
 use crate::{StoreOptions, measured::Measured, records::Records, rows::Reads, usage::usage_of, verbs};
@@ -247,6 +248,10 @@ impl Store for PostgresStore {
 
     async fn erasable(&self, now: Timestamp, limit: usize) -> Result<Vec<(Tenant, RunId)>, StoreError> {
         self.keeper.ask(|session| async move { erase::erasable(&session, now, limit).await }).await
+    }
+
+    async fn aged(&self, scan: &AgedScan) -> Result<AgedPage, StoreError> {
+        self.keeper.ask(|session| async move { aging::aged(&session, scan).await }).await
     }
 
     async fn erase_tenant(&self, tenant: Tenant, from: TenantCursor, limit: usize) -> Result<TenantErasure, StoreError> {

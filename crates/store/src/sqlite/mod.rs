@@ -1,5 +1,6 @@
 //! The store on disk: SQLite in WAL mode, flushed at every commit, with one writer and a few readers.
 
+mod aging;
 mod answers;
 mod columns;
 mod conversations;
@@ -20,6 +21,7 @@ mod statements;
 mod totals;
 mod truncation;
 mod usage;
+mod vacuum;
 mod views;
 mod writer;
 mod writes;
@@ -29,9 +31,9 @@ use std::{path::Path, sync::Arc};
 use async_trait::async_trait;
 use windlass_kernel::{AgentKey, CallNumber, ConversationId, RunId, Tenant, Timestamp};
 use windlass_ports::{
-    Abandoned, Announcement, CallClaim, ClaimedCall, Commit, Committed, ConversationChange, Conversed, Day, Enqueued, GivenUp, Guard,
-    Loaded, LostRequest, MessageId, Meter, NewPack, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, Packed, ReaderRecord, RunUsage,
-    SealKeys, Store, StoreError, Taken, TenantCursor, TenantErasure, UsageRow, Withdrawn,
+    Abandoned, AgedPage, AgedScan, Announcement, CallClaim, ClaimedCall, Commit, Committed, ConversationChange, Conversed, Day, Enqueued,
+    GivenUp, Guard, Loaded, LostRequest, MessageId, Meter, NewPack, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, Packed,
+    ReaderRecord, RunUsage, SealKeys, Store, StoreError, Taken, TenantCursor, TenantErasure, UsageRow, Withdrawn,
 };
 
 use crate::{
@@ -50,6 +52,7 @@ use writer::{Seat, Writer};
 use signs::SignsOfLife;
 
 pub use open::{OpenError, create_private_folder};
+pub use vacuum::{Vacuumed, vacuum_sqlite};
 pub use views::SqliteViews;
 
 /// Connections beside the writer.
@@ -200,6 +203,11 @@ impl Store for SqliteStore {
 
     async fn erasable(&self, now: Timestamp, limit: usize) -> Result<Vec<(Tenant, RunId)>, StoreError> {
         self.readers.read(move |rows| rows.erasable(now, limit)).await
+    }
+
+    async fn aged(&self, scan: &AgedScan) -> Result<AgedPage, StoreError> {
+        let scan = scan.clone();
+        self.readers.read(move |rows| rows.aged(&scan)).await
     }
 
     async fn erase_tenant(&self, tenant: Tenant, from: TenantCursor, limit: usize) -> Result<TenantErasure, StoreError> {

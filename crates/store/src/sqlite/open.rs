@@ -82,6 +82,11 @@ pub enum OpenError {
     /// None of the server's seal keys opens the store's canary.
     #[error("the database is refused: {0}")]
     SealKey(String),
+    /// Another process reads the write-ahead log of a database that was rebuilt.
+    #[error(
+        "the database was rebuilt, but its write-ahead log could not be emptied: another process reads it; end that process, and vacuum again"
+    )]
+    LogIsRead,
     /// SQLite itself refused.
     #[error("the database cannot be opened: {0}")]
     Sqlite(#[from] rusqlite::Error),
@@ -106,11 +111,7 @@ pub(super) fn open(path: &Path, readers: usize, keys: Option<&dyn SealKeys>) -> 
         create_private_folder(folder).map_err(|error| OpenError::File { path: folder.to_owned(), error })?;
     }
     let lock = lock(path)?;
-    let known = MIGRATIONS.len() as u32;
-    let found = look(path)?;
-    if found > known {
-        return Err(OpenError::Newer { found, known });
-    }
+    check_version(look(path)?)?;
     make_private(path)?;
     let mut writer = Connection::open_with_flags(
         path,
@@ -131,8 +132,14 @@ pub(super) fn open(path: &Path, readers: usize, keys: Option<&dyn SealKeys>) -> 
     Ok(Opened { writer, folding, readers, node, id_key, index, truncation, lock, signs })
 }
 
+/// Refuses a schema that this program does not know.
+pub(super) fn check_version(found: u32) -> Result<(), OpenError> {
+    let known = MIGRATIONS.len() as u32;
+    if found > known { Err(OpenError::Newer { found, known }) } else { Ok(()) }
+}
+
 /// One server per database: the lock is the process's, so that it is gone with the process however that ends.
-fn lock(path: &Path) -> Result<File, OpenError> {
+pub(super) fn lock(path: &Path) -> Result<File, OpenError> {
     let lock = beside(path, ".lock");
     let failed = |error: std::io::Error| OpenError::File { path: lock.clone(), error };
     let file = File::options().create(true).truncate(false).write(true).mode(0o600).open(&lock).map_err(failed)?;
@@ -172,14 +179,14 @@ pub fn create_private_folder(folder: &Path) -> std::io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
 }
 
-fn beside(path: &Path, suffix: &str) -> PathBuf {
+pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     name.into()
 }
 
 /// The schema's version, found without touching a byte: 0 if there is no database yet.
-fn look(path: &Path) -> Result<u32, OpenError> {
+pub(super) fn look(path: &Path) -> Result<u32, OpenError> {
     let has_content = |path: &Path| std::fs::metadata(path).is_ok_and(|found| found.len() > 0);
     if !has_content(path) {
         return Ok(0);
@@ -237,7 +244,7 @@ fn must_be(connection: &Connection, pragma: &'static str, wanted: &'static str) 
 }
 
 /// What migrations delete and replace is overwritten, as in an erasure.
-fn migrate(connection: &mut Connection) -> Result<(), OpenError> {
+pub(super) fn migrate(connection: &mut Connection) -> Result<(), OpenError> {
     connection.execute_batch("PRAGMA secure_delete = ON")?;
     let migrated = migrate_in_transaction(connection);
     connection.execute_batch("PRAGMA secure_delete = OFF")?;

@@ -7,10 +7,11 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use windlass_kernel::{BoxId, BoxRange, CallNumber, ConversationId, ItemId, Run, Said, Tenant, Timestamp};
 use windlass_ports::{
-    Abandoned, AgentSummary, Announcement, BoxView, CallClaim, CallView, ClaimedCall, Commit, Committed, ContextSize, ConversationChange,
-    ConversationView, Conversed, Day, Edge, GivenUp, Guard, HeadView, InboxView, Item, ItemBytes, ItemScan, JournalEntry, KeptAnswer,
-    LostRequest, MessageId, NewPack, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, Packed, Page, Part, Passage, ReaderRecord,
-    RequestHash, RunPage, RunScan, RunUsage, RunView, TenantCursor, TenantErasure, UsageGroup, UsageQuery, UsageRow, Views, Withdrawn,
+    Abandoned, AgedPage, AgedScan, AgentSummary, Announcement, BoxView, CallClaim, CallView, ClaimedCall, Commit, Committed, ContextSize,
+    ConversationChange, ConversationView, Conversed, Day, Edge, GivenUp, Guard, HeadView, InboxView, Item, ItemBytes, ItemScan,
+    JournalEntry, KeptAnswer, LostRequest, MessageId, NewPack, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, Packed, Page, Part,
+    Passage, ReaderRecord, RequestHash, RunPage, RunScan, RunUsage, RunView, TenantCursor, TenantErasure, UsageGroup, UsageQuery, UsageRow,
+    Views, Withdrawn,
 };
 
 use super::*;
@@ -58,6 +59,7 @@ deal! { Store {
     abandon(agent: AgentKey, given_up: GivenUp) -> Abandoned;
     erase(tenant: Tenant, run: RunId) -> ();
     erasable(now: Timestamp, limit: usize) -> Vec<(Tenant, RunId)>;
+    aged(scan: &AgedScan) -> AgedPage;
     erase_tenant(tenant: Tenant, from: TenantCursor, limit: usize) -> TenantErasure;
     converse(tenant: Tenant, id: ConversationId, change: ConversationChange, now: Timestamp) -> Conversed;
     refuse(agent: AgentKey, message: MessageId, reason: String) -> ();

@@ -6,12 +6,13 @@ use rusqlite::Connection;
 use windlass_kernel::{
     AgentKey, CallNumber, Input, ItemKind, Reply, RequestedCall, RunId, Said, ServerSource, TaskStatus, ToolServer, content,
 };
-use windlass_ports::{ConversationChange, Conversed, MessageKind, NewMessage, NewRun, RequestKey, codec};
+use windlass_ports::{ConversationChange, Conversed, MessageKind, NewMessage, NewRun, RequestKey, Views, codec};
 use windlass_store::conformance::{
     Full,
     erasing_tenants::{erase_whole, furnish},
     fixtures::{Kit, LOOKUP, START, agent, says, words},
 };
+use windlass_store::{OpenError, Vacuumed, vacuum_sqlite};
 
 use crate::{files_with, open};
 
@@ -109,6 +110,28 @@ async fn tm_08_a_start_after_a_crash_empties_the_log() {
     assert_ne!(found(crashed.path()), [""; 0]);
     let _next = open(&crashed.path().join("windlass.db"));
     assert_eq!(found(crashed.path()), [""; 0]);
+}
+
+/// An earlier version deleted rows without overwriting them. A rebuild leaves nothing of them, and is refused while a server has the database.
+#[tokio::test]
+async fn tm_08_a_rebuild_leaves_nothing_in_free_pages() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("windlass.db");
+    let store: Arc<dyn Full> = Arc::new(open(&path));
+    let kit = Kit::new(&store);
+    let run = run_with_texts(&store, &kit).await;
+    assert!(matches!(vacuum_sqlite(&path), Err(OpenError::InUse { .. })));
+    drop((kit, store));
+    let earlier = Connection::open(&path).unwrap();
+    let delete = "PRAGMA secure_delete = OFF; DELETE FROM items; DELETE FROM box_rows; DELETE FROM deltas; DELETE FROM stretches";
+    earlier.execute_batch(delete).unwrap();
+    drop(earlier);
+    assert_ne!(found(folder.path()), [""; 0], "SQLite leaves deleted rows in free pages");
+    let Vacuumed { before, after } = vacuum_sqlite(&path).unwrap();
+    assert_eq!(found(folder.path()), [""; 0]);
+    assert!(after < before && after == fs::metadata(&path).unwrap().len(), "{before} {after}");
+    let store = open(&path);
+    assert!(store.run(&agent("a").tenant, run).await.unwrap().is_some(), "the rest is there");
 }
 
 /// Everything that a request and its run can bring, each with a text of its own.

@@ -389,6 +389,7 @@ async fn the_questions_of_the_sweep_are_answered_by_their_indexes() {
         ("SELECT run FROM runs WHERE tenant = ?1 AND takes = ?2", "runs_takes"),
         ("SELECT run FROM calls WHERE tenant = ?1 AND claim_key = ?2", "calls_keys"),
         ("SELECT tenant, run FROM runs WHERE erase_at <= ?1 ORDER BY erase_at, run", "runs_erasable"),
+        ("SELECT run FROM runs WHERE tenant = ?1 AND unlisted = 0 AND run > ?2 ORDER BY run LIMIT ?3", "runs_listed"),
     ] {
         let mut statement = stranger.prepare(&format!("EXPLAIN QUERY PLAN {question}")).unwrap();
         let count = statement.parameter_count();

@@ -8,9 +8,9 @@ use std::sync::{
 use async_trait::async_trait;
 use windlass_kernel::{AgentKey, CallNumber, ConversationId, Event, RunId, Tenant, Timestamp};
 use windlass_ports::{
-    Abandoned, Announcement, CallClaim, ClaimedCall, Commit, CommitKind, Committed, ConversationChange, Conversed, Day, Enqueued, GivenUp,
-    Guard, Loaded, LostRequest, MessageId, NewPack, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, Packed, ReaderRecord, RunUsage,
-    Store, StoreError, Taken, TenantCursor, TenantErasure, UsageRow, Withdrawn,
+    Abandoned, AgedPage, AgedScan, Announcement, CallClaim, ClaimedCall, Commit, CommitKind, Committed, ConversationChange, Conversed, Day,
+    Enqueued, GivenUp, Guard, Loaded, LostRequest, MessageId, NewPack, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, Packed,
+    ReaderRecord, RunUsage, Store, StoreError, Taken, TenantCursor, TenantErasure, UsageRow, Withdrawn,
 };
 use windlass_store::conformance::Full;
 
@@ -181,6 +181,11 @@ impl Store for Faulty {
     async fn erasable(&self, now: Timestamp, limit: usize) -> Result<Vec<(Tenant, RunId)>, StoreError> {
         self.up()?;
         self.inner.erasable(now, limit).await
+    }
+
+    async fn aged(&self, scan: &AgedScan) -> Result<AgedPage, StoreError> {
+        self.up()?;
+        self.inner.aged(scan).await
     }
 
     async fn erase_tenant(&self, tenant: Tenant, from: TenantCursor, limit: usize) -> Result<TenantErasure, StoreError> {
