@@ -169,7 +169,7 @@ impl From<EngineError> for ApiError {
 fn quota_code(kind: QuotaKind) -> &'static str {
     match kind {
         QuotaKind::Requests | QuotaKind::Runs => "rate_limit_exceeded",
-        QuotaKind::Tokens => "insufficient_quota",
+        QuotaKind::Tokens | QuotaKind::Bytes => "insufficient_quota",
     }
 }
 

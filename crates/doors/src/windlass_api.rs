@@ -2,6 +2,7 @@
 
 mod content;
 mod erase;
+mod gc;
 mod lists;
 mod reconcile;
 mod row;
@@ -28,4 +29,5 @@ pub(crate) fn routes() -> Router<DoorState> {
         .route("/v1/windlass/boxes/{box}", get(content::open_box))
         .route("/v1/windlass/reconcile", post(reconcile::reconcile))
         .route("/v1/windlass/erase", post(erase::erase))
+        .route("/v1/windlass/gc", post(gc::gc))
 }

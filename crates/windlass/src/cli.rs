@@ -2,6 +2,7 @@
 
 mod client;
 mod erase;
+mod gc;
 mod ls;
 mod reconcile;
 mod run_id;
@@ -28,6 +29,8 @@ pub(crate) enum Verb {
     Reconcile(reconcile::Arguments),
     /// Erases everything of a tenant for good: asks the running server (scope admin), or opens the database if none runs.
     Erase(erase::Arguments),
+    /// Erases the runs that are older than `retention` says: asks the running server (scope admin), or opens the database if none runs.
+    Gc(gc::Arguments),
 }
 
 /// Which server is asked, and how the answer is printed.
@@ -66,6 +69,7 @@ pub(crate) async fn run(verb: Verb) -> ExitCode {
         Verb::Show(arguments) => show::show(arguments).await,
         Verb::Reconcile(arguments) => reconcile::reconcile(arguments).await,
         Verb::Erase(arguments) => erase::erase(arguments).await,
+        Verb::Gc(arguments) => gc::gc(arguments).await,
     };
     match done {
         Ok(Done::Fully) => ExitCode::SUCCESS,

@@ -16,6 +16,7 @@ mod mcp;
 mod node;
 mod quotas;
 mod reader;
+mod retention;
 mod secret;
 mod sections;
 mod server;
@@ -38,7 +39,7 @@ pub use secret::{Secret, TokenHash};
 pub use sections::TOKEN_CHARS_MIN;
 pub use server::Server;
 pub use windlass_doors::{DefaultApproval, Scope};
-pub use windlass_engine::Quotas;
+pub use windlass_engine::{Quotas, Retention};
 pub use windlass_ports::Tenants;
 pub use windlass_tools::Allowed;
 
@@ -74,6 +75,8 @@ pub struct Config {
     pub quotas: Quotas,
     /// `usage`: for how many days sums of usage are kept, if usage is counted.
     pub usage_days: Option<u32>,
+    /// `retention`: after what time ended runs are erased.
+    pub retention: Retention,
     /// `egress.allow`: what a request may name beyond the public internet.
     pub egress: Vec<Allowed>,
     /// The Responses door.

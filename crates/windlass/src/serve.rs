@@ -307,6 +307,7 @@ fn settings(config: &Config) -> Settings {
         admission: Admission { queued_per_agent_max: limits.queued_per_agent, open_per_tenant_max: limits.open_per_tenant },
         quotas: config.quotas.clone(),
         usage_days: config.usage_days,
+        retention: config.retention,
         ..Settings::default()
     }
 }

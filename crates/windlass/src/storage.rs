@@ -53,14 +53,24 @@ pub(crate) async fn open(
     }
 }
 
+/// A database that a command opened, with both its faces.
+pub(crate) struct Alone {
+    pub store: Arc<dyn Store>,
+    pub views: Arc<dyn Views>,
+}
+
 /// Opens a database that is there for a command that writes to it. A file that a server has is refused.
-pub(crate) async fn open_alone(place: &Place<'_>, options: StoreOptions) -> anyhow::Result<Arc<dyn Store>> {
+pub(crate) async fn open_alone(place: &Place<'_>, options: StoreOptions) -> anyhow::Result<Alone> {
     Ok(match place {
         Place::File(file) => {
             anyhow::ensure!(file.exists(), "no server answers, and there is no database {}", file.display());
-            Arc::new(SqliteStore::open(file, options).with_context(|| place.to_string())?)
+            let store = Arc::new(SqliteStore::open(file, options).with_context(|| place.to_string())?);
+            Alone { views: store.clone(), store }
         }
-        Place::Postgres(url) => Arc::new(PostgresStore::open(url.expose(), options).await.with_context(|| place.to_string())?),
+        Place::Postgres(url) => {
+            let store = Arc::new(PostgresStore::open(url.expose(), options).await.with_context(|| place.to_string())?);
+            Alone { views: store.clone(), store }
+        }
     })
 }
 

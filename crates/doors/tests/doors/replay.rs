@@ -71,6 +71,8 @@ fn bodies(operation: &str) -> Option<Vec<Value>> {
             json!({ "run_id": "{run}", "action": "resume" }),
             json!({ "run_id": "{waiting}", "tool_call_id": "{call}", "action": "release" }),
         ],
+        // Without `retention` nothing is erased, and the cursor is a position: it names no run.
+        "eraseAgedRuns" => vec![json!({})],
         // A token names its own tenant; this one is the owner's.
         "eraseTenant" => vec![json!({ "tenant": "t" })],
         _ => return None,

@@ -39,6 +39,7 @@ async fn a_missing_scope_is_named() {
         ("reader", "/v1/windlass/boxes", "agents:write"),
         ("writer", "/v1/windlass/reconcile", "approvals:answer or admin"),
         ("judge", "/v1/windlass/erase", "admin"),
+        ("judge", "/v1/windlass/gc", "admin"),
     ];
     for (token, path, scope) in posts {
         let answer = world.post_as(token, path, "{}").await;

@@ -9,7 +9,8 @@ use super::{
     tenants::KnownTenants,
 };
 
-pub(super) const QUOTA: Keys = Keys { known: &["requests_per_second", "burst", "runs_queued", "tokens_per_day"], later: &["bytes_stored"] };
+pub(super) const QUOTA: Keys =
+    Keys { known: &["requests_per_second", "burst", "runs_queued", "tokens_per_day", "bytes_stored"], later: &[] };
 pub(super) const USAGE: Keys = Keys { known: &["count", "keep"], later: &[] };
 
 /// Days for which sums are kept unless `usage.keep` says otherwise.
@@ -35,6 +36,7 @@ fn read_quota(mut section: Section) -> Result<Quota, ConfigError> {
         requests: read_rate(&mut section)?,
         runs_queued: section.read("runs_queued", |field| field.whole(1))?,
         tokens_per_day: section.read("tokens_per_day", |field| field.whole(1))?,
+        bytes_stored: section.read("bytes_stored", |field| field.whole(1))?,
     })
 }
 

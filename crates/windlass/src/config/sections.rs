@@ -12,7 +12,7 @@ use super::{
     node::Node,
     quotas,
     reader::{Field, Keys, Section},
-    server,
+    retention, server,
     tenants::{self, KnownTenants},
 };
 
@@ -36,11 +36,12 @@ const TOP: Keys = Keys {
         "limits",
         "quotas",
         "usage",
+        "retention",
         "egress",
         "responses",
         "log",
     ],
-    later: &["plugins_dir", "plugins", "pipelines", "webhooks", "schedules", "retention"],
+    later: &["plugins_dir", "plugins", "pipelines", "webhooks", "schedules"],
 };
 const STORE: Keys = Keys { known: &["url"], later: &[] };
 const AUTH: Keys = Keys { known: &["tokens"], later: &[] };
@@ -93,7 +94,7 @@ const LIMITS: Keys = Keys {
 
 /// Every section, by the keys it may have.
 #[cfg(test)]
-pub(super) const ALL: [&Keys; 19] = [
+pub(super) const ALL: [&Keys; 20] = [
     &TOP,
     &server::SERVER,
     &STORE,
@@ -113,6 +114,7 @@ pub(super) const ALL: [&Keys; 19] = [
     &LIMITS,
     &quotas::QUOTA,
     &quotas::USAGE,
+    &retention::RETENTION,
 ];
 
 /// What a second start of a tool would do.
@@ -158,6 +160,7 @@ pub(super) fn read(root: Node) -> Result<Config, ConfigError> {
     let agents_open = top.read_or("agents_open", agents.is_empty(), Field::flag)?;
     let quotas = quotas::read_quotas(top.take("quotas"), &known)?;
     let usage_days = quotas::read_usage(top.take("usage"), &quotas)?;
+    let retention = section_or_default(&mut top, "retention", &retention::RETENTION, retention::read_retention)?;
     let responses = section_or_default(&mut top, "responses", &RESPONSES, read_responses)?;
     let log = section_or_default(&mut top, "log", &log::LOG, log::read_log)?;
     Ok(Config {
@@ -174,6 +177,7 @@ pub(super) fn read(root: Node) -> Result<Config, ConfigError> {
         limits,
         quotas,
         usage_days,
+        retention,
         egress,
         responses,
         log,

@@ -12,6 +12,7 @@ use crate::tls::TlsFiles;
 mod environment;
 mod mistakes;
 mod quotas;
+mod retention;
 mod servers;
 mod tenants;
 

@@ -39,7 +39,7 @@ fn unknown_keys_name_the_nearest_valid_one() {
 
 #[test]
 fn keys_of_later_versions_are_refused_by_name() {
-    for key in ["plugins", "plugins_dir", "pipelines", "webhooks", "retention"] {
+    for key in ["plugins", "plugins_dir", "pipelines", "webhooks", "schedules"] {
         assert_eq!(error(&format!("\n{key}: x"), &[]), format!("windlass.yaml:2: this version does not have {key} yet"));
     }
     check(&[(

@@ -22,9 +22,14 @@ fn refused(text: &str) -> String {
 fn tm_13_a_tenant_has_its_own_quota_or_that_of_all_or_none() {
     assert_eq!(good("", &[]).quotas, Quotas::default());
     let read = quotas(
-        "{ acme: { requests_per_second: 20, burst: 40, runs_queued: 1000, tokens_per_day: 5000000 }, \"*\": { requests_per_second: 0.5 } }",
+        "{ acme: { requests_per_second: 20, burst: 40, runs_queued: 1000, tokens_per_day: 5000000, bytes_stored: 1000000 }, \"*\": { requests_per_second: 0.5 } }",
     );
-    let acme = Quota { requests: Some(Rate { per_1000_s: 20_000, burst: 40 }), runs_queued: Some(1000), tokens_per_day: Some(5_000_000) };
+    let acme = Quota {
+        requests: Some(Rate { per_1000_s: 20_000, burst: 40 }),
+        runs_queued: Some(1000),
+        tokens_per_day: Some(5_000_000),
+        bytes_stored: Some(1_000_000),
+    };
     assert_eq!(read.of(&"acme".into()), &acme);
     let all = Quota { requests: Some(Rate { per_1000_s: 500, burst: 1 }), ..Quota::default() };
     assert_eq!((read.of(&"other".into()), read.of(&"added later".into())), (&all, &all));
@@ -40,6 +45,7 @@ fn a_quota_that_cannot_be_meant_is_refused() {
     }
     assert!(refused("{ acme: { burst: 3 } }").contains("quotas.acme.burst: only together with requests_per_second"));
     assert!(refused("{ acme: { runs_queued: 0 } }").contains("at least 1"));
+    assert!(refused("{ acme: { bytes_stored: 0 } }").contains("quotas.acme.bytes_stored: expected a whole number of at least 1"));
 }
 
 #[test]

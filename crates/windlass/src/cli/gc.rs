@@ -1,0 +1,158 @@
+//! `windlass gc`: erases the runs that are older than `retention` says, now instead of with the sweep, and rebuilds a SQLite database.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::{Value, json};
+use windlass_engine::{Retention, erase_aged};
+use windlass_ports::Clock;
+use windlass_store::{OpenError, StoreOptions, Vacuumed, vacuum_sqlite};
+
+use super::{
+    Common, Done,
+    client::{CliError, Client},
+};
+use crate::{
+    config::{Config, Place},
+    storage::{self, Alone},
+    world::SystemClock,
+};
+
+/// Progress is printed after this many runs.
+const PROGRESS_RUNS: u64 = 1_000;
+
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// Rebuilds a SQLite database after that, so that no free page holds erased text. No server may run on it.
+    #[arg(long, conflicts_with = "server")]
+    vacuum: bool,
+    /// The configuration, for `retention` and for where the database is if no server runs.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// The data folder, if no server runs.
+    #[arg(long, value_name = "DIR", default_value = ".windlass")]
+    data: PathBuf,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// Counts runs and says from time to time how many there were.
+#[derive(Default)]
+struct Progress {
+    erased: u64,
+    failed: u64,
+    printed: u64,
+}
+
+impl Progress {
+    fn add(&mut self, erased: u64, failed: u64) {
+        self.erased += erased;
+        self.failed += failed;
+        if self.erased - self.printed >= PROGRESS_RUNS {
+            self.printed = self.erased;
+            eprintln!("erased {} runs", self.erased);
+        }
+    }
+}
+
+pub(super) async fn gc(arguments: Arguments) -> Result<Done, CliError> {
+    let (progress, vacuumed) = if arguments.vacuum { with_vacuum(&arguments).await? } else { (by_age(&arguments).await?, None) };
+    let Progress { erased, failed, .. } = progress;
+    match arguments.common.json {
+        true => {
+            let sizes = vacuumed.map(|Vacuumed { before, after }| json!({ "before_bytes": before, "after_bytes": after }));
+            println!("{}", json!({ "erased": erased, "failed": failed, "vacuum": sizes }));
+        }
+        false => {
+            println!("erased {erased} runs that were older than `retention` says");
+            if let Some(Vacuumed { before, after }) = vacuumed {
+                println!("rebuilt the database: {before} bytes before, {after} bytes after");
+            }
+        }
+    }
+    if failed > 0 {
+        return Err(CliError::Failed(format!("{failed} runs could not be erased; the log says why")));
+    }
+    Ok(Done::Fully)
+}
+
+async fn by_age(arguments: &Arguments) -> Result<Progress, CliError> {
+    let client = arguments.common.client()?;
+    // A server that was named is the one that is meant; without one, the database may be free.
+    let is_named = arguments.common.server.is_some() || std::env::var_os("WINDLASS_URL").is_some();
+    match over_api(&client).await {
+        Err(CliError::Unreachable { .. }) if !is_named => {
+            let config = load(arguments)?;
+            if !config.retention.is_set() {
+                return Err(CliError::Failed("the configuration has no `retention`: no run is erased by its age".to_owned()));
+            }
+            in_database(&config.store.place(&arguments.data), config.retention).await
+        }
+        done => done,
+    }
+}
+
+/// Asks a server for one batch after the other.
+async fn over_api(client: &Client) -> Result<Progress, CliError> {
+    let (mut progress, mut after) = (Progress::default(), Value::Null);
+    loop {
+        let answer = client.post("/v1/windlass/gc", json!({ "after": after }).to_string(), &uuid::Uuid::now_v7().to_string()).await?;
+        let count = |name: &str| answer.json[name].as_u64().unwrap_or(0);
+        progress.add(count("erased"), count("failed"));
+        after = answer.json["next"].clone();
+        if after.is_null() {
+            return Ok(progress);
+        }
+    }
+}
+
+/// Erases in a database that no server has, the runs of all tenants.
+async fn in_database(place: &Place<'_>, retention: Retention) -> Result<Progress, CliError> {
+    let Alone { store, views } = storage::open_alone(place, StoreOptions::default()).await.map_err(|error| failed(&error))?;
+    let mut progress = Progress::default();
+    let unread = |error: windlass_ports::StoreError| CliError::Failed(error.to_string());
+    for tenant in views.tenants().await.map_err(unread)? {
+        let mut after = None;
+        loop {
+            let done = erase_aged(&*store, retention, &tenant, after, SystemClock.now()).await.map_err(unread)?;
+            progress.add(done.erased, done.failed);
+            after = done.next;
+            if after.is_none() {
+                break;
+            }
+        }
+    }
+    // The log of the database is emptied when the last of the two is dropped.
+    Ok(progress)
+}
+
+async fn with_vacuum(arguments: &Arguments) -> Result<(Progress, Option<Vacuumed>), CliError> {
+    let config = load(arguments)?;
+    let place = config.store.place(&arguments.data);
+    let Place::File(file) = &place else {
+        let message =
+            "--vacuum is for SQLite; in a PostgreSQL database erased rows are removed by autovacuum, or by the operator with VACUUM (FULL)";
+        return Err(CliError::Usage(message.to_owned()));
+    };
+    if !file.exists() {
+        return Err(CliError::Failed(format!("there is no database {}", file.display())));
+    }
+    let progress = if config.retention.is_set() { in_database(&place, config.retention).await? } else { Progress::default() };
+    let file = file.clone();
+    let vacuumed = tokio::task::spawn_blocking(move || vacuum_sqlite(file)).await;
+    match vacuumed.map_err(|error| CliError::Failed(error.to_string()))? {
+        Ok(vacuumed) => Ok((progress, Some(vacuumed))),
+        Err(error) => Err(failed(&error.into())),
+    }
+}
+
+fn load(arguments: &Arguments) -> Result<Config, CliError> {
+    crate::load(arguments.config.as_deref()).map_err(|error| failed(&error))
+}
+
+/// A database that another process has is named with what to do.
+fn failed(error: &anyhow::Error) -> CliError {
+    let is_in_use = matches!(error.downcast_ref(), Some(OpenError::InUse { .. }));
+    let hint = if is_in_use { "; stop that server first, or ask it without --vacuum (--server names it)" } else { "" };
+    CliError::Failed(format!("{error:#}{hint}"))
+}
