@@ -91,3 +91,41 @@ async fn tm_13_a_tenant_with_its_quota_of_runs_gets_no_more_and_joins_those_it_h
     let metrics = world.get_as("all", "/metrics").await.text;
     assert!(metrics.contains(r#"windlass_over_quota_total{quota="runs_queued"} 2"#), "{metrics}");
 }
+
+/// The quota is below what one run stores, so that the first one uses it up.
+#[tokio::test]
+async fn tm_13_a_tenant_over_its_bytes_is_refused_in_each_shape_and_joins_its_runs() {
+    let world = world(Quota { bytes_stored: Some(1), ..Quota::default() });
+    let keyed = |key: &str| {
+        let request = request("POST", "all", "/v1/responses").header("idempotency-key", key);
+        world.send(request.body(r#"{"input": "hello"}"#.into()).unwrap())
+    };
+    let first = keyed("one").await.expect(200);
+    let mut refused = keyed("two").await;
+    while refused.status == 200 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        refused = keyed(&uuid::Uuid::now_v7().to_string()).await;
+    }
+    let error = &refused.json()["error"];
+    assert_eq!((refused.status.as_u16(), &error["code"], &error["type"]), (429, &json!("insufficient_quota"), &json!("too_many_requests")));
+    assert_eq!(refused.headers["retry-after"], "60");
+    let message = error["message"].as_str().unwrap();
+    for part in ["its quota of 1 bytes", "delete responses", "`retention`", "60 s"] {
+        assert!(message.contains(part), "{message}");
+    }
+    assert_eq!(keyed("one").await.expect(200)["id"], first["id"], "a repetition joins its run");
+    let item = r#"{"type": "message", "role": "user", "content": "more"}"#;
+    for (path, body) in [
+        (ENQUEUE, r#"{"input": "hello"}"#.to_owned()),
+        ("/v1/agents/alice/actions", r#"{"action_id": "a", "tool": "echo", "args": {}}"#.to_owned()),
+        ("/v1/windlass/boxes", r#"{"items": [{"text": "more"}]}"#.to_owned()),
+        ("/v1/conversations", format!(r#"{{"items": [{item}]}}"#)),
+    ] {
+        let refused = world.post(path, body).await;
+        assert_eq!(refused.refusal(), (429, "insufficient_quota".into()), "{path}: {}", refused.text);
+        assert_eq!(refused.headers["retry-after"], "60", "{path}");
+    }
+    world.post_as("other", "/v1/responses", r#"{"input": "hello"}"#).await.expect(200);
+    let metrics = world.get_as("all", "/metrics").await.text;
+    assert!(metrics.contains(r#"windlass_over_quota_total{quota="bytes_stored"} "#), "{metrics}");
+}

@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use windlass_engine::Settings;
+use windlass_engine::{Retention, Settings};
 use windlass_ports::ContextSize;
 
-use crate::support::{World, report, request};
+use crate::support::{ITEM_BYTES_MAX, World, report, request};
 
 #[tokio::test]
 async fn a_run_can_be_read_back() {
@@ -278,4 +278,37 @@ async fn a_tenant_with_an_open_run_is_not_erased() {
     assert_eq!(answer.refusal(), (409, "open_runs".into()));
     assert!(answer.json()["error"]["message"].as_str().unwrap().starts_with("1 runs"), "{answer:?}");
     world.get(&format!("/v1/windlass/runs/{run}")).await.expect(200);
+}
+
+/// Each tenant erases its own old runs, of either API after its own time.
+#[tokio::test]
+async fn tm_13_old_runs_are_erased_over_the_api_by_their_tenant_alone() {
+    let hour_ms = 3_600_000;
+    let retention = Retention { responses_ms: Some(hour_ms), runs_ms: Some(2 * hour_ms) };
+    // The sweep is not to be faster.
+    let world = World::with(Settings { sweep_ms: 1_000_000, item_bytes_max: ITEM_BYTES_MAX, retention, ..Settings::default() });
+    let run = world.enqueue("alice", "hello").await;
+    world.ended("alice", &run).await;
+    let response = world.post("/v1/responses", r#"{"input": "hello"}"#).await.expect(200)["id"].as_str().unwrap().to_owned();
+    let talk = world.post("/v1/conversations", "{}").await.expect(200)["id"].as_str().unwrap().to_owned();
+    let in_talk = world.post("/v1/responses", json!({ "input": "hello", "conversation": talk }).to_string()).await.expect(200);
+    let gc = async |token: &str| world.post_as(token, "/v1/windlass/gc", "{}").await.expect(200);
+    let done = |erased: u64| json!({ "erased": erased, "failed": 0, "next": null, "done": true });
+    assert_eq!(gc("admin").await, done(0), "all are young");
+    world.pass_s(3_601);
+    assert_eq!(gc("other").await, done(0), "another tenant's");
+    assert_eq!(gc("admin").await, done(1));
+    assert_eq!(world.get(&format!("/v1/responses/{response}")).await.status, 404);
+    world.get(&format!("/v1/windlass/runs/{run}")).await.expect(200);
+    world.pass_s(3_600);
+    assert_eq!(gc("admin").await, done(1));
+    assert_eq!(world.get(&format!("/v1/windlass/runs/{run}")).await.refusal(), (404, "unknown_run".into()));
+    world.get(&format!("/v1/responses/{}", in_talk["id"].as_str().unwrap())).await.expect(200);
+    let wrong = world.post_as("admin", "/v1/windlass/gc", r#"{"after": "x"}"#).await;
+    assert_eq!(wrong.refusal(), (400, "bad_field".into()));
+}
+
+#[tokio::test]
+async fn without_retention_there_is_nothing_to_erase_by_age() {
+    assert_eq!(World::start().post_as("admin", "/v1/windlass/gc", "{}").await.refusal(), (409, "no_retention".into()));
 }
