@@ -101,13 +101,17 @@ async fn status(stream: &mut TcpStream) -> u16 {
     String::from_utf8_lossy(&head[9..12]).parse().expect("a status")
 }
 
-/// The head of a masked text frame, and the bytes of it that are sent.
-fn part_of_frame(length: u64, sent: usize) -> Vec<u8> {
-    let mut frame = vec![0x81, 0x80 | 127];
-    frame.extend(length.to_be_bytes());
-    frame.extend([0; 4]);
-    frame.resize(frame.len() + sent, b' ');
-    frame
+/// Sends the first fragment of a message that never ends, and a ping behind it. The pong shows that the server has read the fragment.
+async fn send_fragment(socket: &mut TcpStream, length: usize) {
+    let mut frames = vec![0x01, 0x80 | 127];
+    frames.extend((length as u64).to_be_bytes());
+    frames.extend([0; 4]);
+    frames.resize(frames.len() + length, b' ');
+    frames.extend([0x89, 0x80, 0, 0, 0, 0]);
+    socket.write_all(&frames).await.expect("the server reads");
+    let mut pong = [0; 2];
+    tokio::time::timeout(PATIENCE, socket.read_exact(&mut pong)).await.expect("a pong in time").expect("a pong");
+    assert_eq!(pong, [0x8a, 0]);
 }
 
 async fn server(slow: &FakeModel) -> Server {
@@ -186,28 +190,31 @@ async fn start_runs(loud: &Client, slow: &FakeModel) -> String {
     waiting
 }
 
-/// Fills the tenant's share of bytes in flight with slow frames and bodies that do not end. Sockets are opened until one is refused.
+/// Fills the tenant's share of bytes in flight with messages and bodies that do not end, until one is refused. Sockets are opened until one
+/// is refused.
 async fn fill_bytes_in_flight(loud: &Client) -> Vec<TcpStream> {
-    let mut held = Vec::new();
+    let mut sockets = Vec::new();
     let refused = loop {
         match loud.socket().await {
-            Ok(socket) => held.push(socket),
+            Ok(socket) => sockets.push(socket),
             Err(status) => break status,
         }
     };
-    assert_eq!((held.len(), refused), (SOCKETS, 429));
-    for socket in held.iter_mut().take(SOCKETS / 2) {
-        socket.write_all(&part_of_frame(BODY, 100_000)).await.expect("the server reads");
+    assert_eq!((sockets.len(), refused), (SOCKETS, 429));
+    for socket in sockets.iter_mut().take(SOCKETS / 2) {
+        send_fragment(socket, 100_000).await;
     }
-    for _ in 0..3 {
-        held.push(loud.unfinished_body(1_000_000).await);
+    // A megabyte of messages is in flight, and four are the limit: one of four bodies has no room.
+    let mut bodies = Vec::new();
+    for _ in 0..4 {
+        bodies.push(loud.unfinished_body(1_000_000).await);
     }
-    until("the tenant's bytes in flight are used up", || async {
-        let (status, answer) = loud.post("/v1/agents/a/enqueue", vec![b' '; 1_000_000]).await;
-        (status == 429 && answer["error"]["code"] == "tenant_bytes_in_flight_full").then_some(())
-    })
-    .await;
-    held
+    let answers = bodies.iter_mut().map(|body| Box::pin(status(body)));
+    let (refused, number, _) = futures_util::future::select_all(answers).await;
+    assert_eq!(refused, 429);
+    bodies.remove(number);
+    sockets.extend(bodies);
+    sockets
 }
 
 /// Opens streams of a response that waits until one is refused.
