@@ -3,6 +3,7 @@
 mod demo;
 mod dev;
 mod logs;
+mod overload;
 mod tls;
 mod verbs;
 

@@ -9,7 +9,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use serde::Serialize;
-use windlass_engine::EngineError;
+use windlass_engine::{EngineError, PROMPT_TOO_LARGE};
 use windlass_ports::{QuotaKind, ServerError, StoreError};
 
 use crate::answer;
@@ -158,6 +158,7 @@ impl From<EngineError> for ApiError {
             EngineError::MemoryFull => Self::new(StatusCode::TOO_MANY_REQUESTS, "memory_full", message).retry_after(FULL_RETRY_S),
             EngineError::ItemTooLarge { .. } => Self::new(StatusCode::PAYLOAD_TOO_LARGE, "item_too_large", message),
             EngineError::BoxTooLarge { .. } => Self::new(StatusCode::PAYLOAD_TOO_LARGE, "box_too_large", message),
+            EngineError::PromptTooLarge(_) => Self::new(StatusCode::PAYLOAD_TOO_LARGE, PROMPT_TOO_LARGE, message),
             EngineError::Draining => Self::new(StatusCode::SERVICE_UNAVAILABLE, "draining", message).retry_after(TROUBLE_RETRY_S),
             EngineError::Store(error) => error.into(),
             EngineError::Internal => Self::internal(&message),

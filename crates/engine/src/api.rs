@@ -4,7 +4,7 @@ use bytes::Bytes;
 use windlass_kernel::{AfterExecution, AgentKey, AgentName, BoxId, CallNumber, Epoch, ItemKind, ResultField, RunId, TaskStatus, ToolName};
 use windlass_ports::{ContextSize, Lineage, MessageId, RequestKey, ServerError, StoreError};
 
-use crate::quota::OverQuota;
+use crate::{prompt_size::PromptTooLarge, quota::OverQuota};
 
 /// A request for a run.
 #[derive(Clone, Debug)]
@@ -269,6 +269,9 @@ pub enum EngineError {
         /// What is allowed.
         limit: ContextSize,
     },
+    /// A prompt would read more content than one prompt may.
+    #[error("{0}")]
+    PromptTooLarge(PromptTooLarge),
     /// The server takes no new work.
     #[error("the server is about to stop and takes no new work")]
     Draining,

@@ -18,14 +18,13 @@ const IMAGE: u64 = 1_024;
 impl Engine {
     /// Tokens that the first lap of a request would give to its model, about.
     pub async fn estimate(&self, request: &Respond) -> Result<u64, EngineError> {
+        let input = request.input.iter().map(|(kind, content)| self.item(*kind, content.clone())).collect::<Result<Vec<_>, _>>()?;
+        self.check_prompt(&request.tenant, request.parent, &input).await?;
         let mut items = match request.parent {
             Some(parent) => self.views().range_items(&request.tenant, parent).await?,
             None => Vec::new(),
         };
-        for (kind, content) in &request.input {
-            let item = self.item(*kind, content.clone())?;
-            items.push(Item { id: item.id, kind: item.kind, content: item.content });
-        }
+        items.extend(input.into_iter().map(|item| Item { id: item.id, kind: item.kind, content: item.content }));
         Ok(tokens(&request.manifest, &prompt::messages(&items, &request.manifest, KEPT_BYTES_MAX), &prompt::tools(&request.manifest)))
     }
 }

@@ -19,6 +19,7 @@ use crate::{
     live::Words,
     note::{Broken, Note, Thought, ToolDone},
     prompt,
+    prompt_size::{PROMPT_TOO_LARGE, PromptTooLarge},
     tally::Tally,
     watched::{self, Attempt},
 };
@@ -90,8 +91,11 @@ struct Heard {
 
 async fn ask(inner: &Arc<Inner>, call: ModelCall, heard: &mut Heard, notes: &mpsc::Sender<Note>) -> Result<Reply, Broken<ModelError>> {
     let items = match call.context {
-        Some(items) => items,
-        None => inner.views.range_items(&call.agent.tenant, call.output).await.map_err(|error| Broken::Failed(unreadable(&error)))?,
+        Some(items) => match inner.prompt_excess(&items) {
+            Some(excess) => return Err(Broken::Failed(too_large(excess))),
+            None => items,
+        },
+        None => read_prompt(inner, &call.agent.tenant, call.output).await.map_err(Broken::Failed)?,
     };
     let reading = call.reading;
     let mut messages = prompt::messages(&items, &call.manifest, reading.kept_bytes_max());
@@ -155,6 +159,15 @@ async fn ask(inner: &Arc<Inner>, call: ModelCall, heard: &mut Heard, notes: &mps
         NoReply::Diverged => Broken::Diverged,
         NoReply::Closed => Broken::NotStarted,
     })
+}
+
+/// Reads the items of a prompt from the store, unless they are over the limit of one prompt: then nothing of them is read.
+async fn read_prompt(inner: &Inner, tenant: &Tenant, prompt: BoxRange) -> Result<Vec<Item>, ModelError> {
+    match inner.stored_prompt_excess(tenant, prompt).await {
+        Ok(None) => inner.views.range_items(tenant, prompt).await.map_err(|error| unreadable(&error)),
+        Ok(Some(excess)) => Err(too_large(excess)),
+        Err(error) => Err(unreadable(&error)),
+    }
 }
 
 /// The model that makes this attempt. It may have left the configuration since the run was started.
@@ -258,6 +271,10 @@ async fn read_call(inner: &Inner, tenant: &Tenant, key: CallKey) -> Result<Bytes
 
 fn unreadable(error: &StoreError) -> ModelError {
     failure("context_unreadable", FailureCause::Other, &error.to_string(), Retry::Backoff)
+}
+
+fn too_large(excess: PromptTooLarge) -> ModelError {
+    failure(PROMPT_TOO_LARGE, FailureCause::TooLong, &excess.to_string(), Retry::Never)
 }
 
 fn too_slow() -> ModelError {

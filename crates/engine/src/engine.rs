@@ -430,6 +430,7 @@ impl Engine {
         let Some(id) = id else { return Ok((None, Vec::new())) };
         let view = self.inner.views.open_box(tenant, id).await?.ok_or(EngineError::UnknownBox)?;
         let range = BoxRange { id, length: view.length };
+        self.check_history(tenant, range).await?;
         let items = self.inner.views.range_items(tenant, range).await?;
         let wanted = items.iter().rev().find(|item| item.kind == ItemKind::ResultFields);
         let fields = wanted.and_then(|item| serde_json::from_slice::<content::FieldsSchema>(&item.content).ok());

@@ -39,6 +39,8 @@ pub struct Settings {
     pub input_items_max: usize,
     /// What a packed box may hold.
     pub context_max: ContextSize,
+    /// Bytes that one prompt may read, counted as `windlass_ports::ContextSize::prompt_bytes` does.
+    pub prompt_bytes_max: u64,
     /// How deep runs may ask for one another.
     pub depth_max: u32,
     /// How long a repeated request can join the run of the first one after its client left, or after this server learned that the
@@ -75,6 +77,7 @@ impl Default for Settings {
             item_bytes_max: 4 << 20,
             input_items_max: 1000,
             context_max: ContextSize { items: 20_000, bytes: 32 << 20 },
+            prompt_bytes_max: 64 << 20,
             depth_max: 20,
             join_ms: 60_000,
             drain_ms: 10_000,

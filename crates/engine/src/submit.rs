@@ -63,6 +63,7 @@ impl Engine {
             return Err(EngineError::ConversationsAgent);
         }
         self.admit_run(&new.agent.tenant, new.dedupe.as_deref()).await?;
+        self.check_prompt(&new.agent.tenant, new.parent, &new.input).await?;
         let lineage = Lineage { depth: self.depth(&new.agent.tenant, &lineage).await?, ..lineage };
         let run = self.new_run(id, new, lineage, opening);
         let agent = run.agent.clone();

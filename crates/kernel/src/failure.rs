@@ -17,7 +17,7 @@ pub enum FailureCause {
     TimedOut,
     /// The provider's answer broke off, was larger than allowed, or was not of its protocol.
     BadAnswer,
-    /// The prompt is longer than the model's context.
+    /// The prompt is longer than the model's context, or than the server reads for one call.
     TooLong,
 }
 

@@ -44,12 +44,21 @@ pub struct ContextSize {
 }
 
 impl ContextSize {
+    /// The bytes that an item of a prompt counts for besides its content.
+    pub const PROMPT_BYTES_PER_ITEM: u64 = 256;
+
     /// No limit: for content that was limited when it was stored.
     pub const UNLIMITED: Self = ContextSize { items: u64::MAX, bytes: u64::MAX };
 
     /// Both together.
     pub fn plus(self, other: Self) -> Self {
         ContextSize { items: self.items.saturating_add(other.items), bytes: self.bytes.saturating_add(other.bytes) }
+    }
+
+    /// The bytes that the limit of one prompt counts: the content, and for each item what the item takes in memory besides its content.
+    /// Without the second part, millions of short items would pass as little content.
+    pub fn prompt_bytes(self) -> u64 {
+        self.bytes.saturating_add(self.items.saturating_mul(Self::PROMPT_BYTES_PER_ITEM))
     }
 
     /// Whether neither items nor bytes are more than a limit allows.

@@ -389,6 +389,12 @@ pub struct Limits {
     pub body_bytes: usize,
     /// Bytes of one item.
     pub item_bytes: usize,
+    /// Bytes that one prompt reads, its history included.
+    pub prompt_bytes: u64,
+    /// Items of one packed box.
+    pub box_items: u64,
+    /// Bytes of content of one packed box.
+    pub box_bytes: u64,
     /// Runs that may wait for one agent.
     pub queued_per_agent: u32,
     /// Runs of one tenant that have not ended.
@@ -431,6 +437,9 @@ impl Default for Limits {
             call_deadline: Duration::from_secs(10 * 60),
             body_bytes: 8 << 20,
             item_bytes: 4 << 20,
+            prompt_bytes: 64 << 20,
+            box_items: 20_000,
+            box_bytes: 32 << 20,
             queued_per_agent: 1_000,
             open_per_tenant: 100_000,
             workers: 1024,

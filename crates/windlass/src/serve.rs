@@ -8,7 +8,7 @@ use windlass_doors::{Configured, DoorState, Hosts, InboxIds, Limits as DoorLimit
 use windlass_engine::{AgentSpec, CrashPoints, Engine, Parts, Roster, Settings};
 use windlass_kernel::{Route, ToolName, ToolSpec};
 use windlass_models::{Anthropic, Entry, OpenAiChat, OpenAiResponses, Registry, RemoteConfig, Scripted};
-use windlass_ports::{Admission, Clock, Meter, Model};
+use windlass_ports::{Admission, Clock, ContextSize, Meter, Model};
 use windlass_store::StoreOptions;
 use windlass_tools::{Egress, Limits as ToolLimits, Seal, ServerConfig, Servers};
 
@@ -302,6 +302,8 @@ fn settings(config: &Config) -> Settings {
         attempts_max: limits.attempts,
         backoff_ms: millis(limits.backoff),
         item_bytes_max: limits.item_bytes,
+        context_max: ContextSize { items: limits.box_items, bytes: limits.box_bytes },
+        prompt_bytes_max: limits.prompt_bytes,
         join_ms: millis(config.responses.join),
         drain_ms: millis(config.server.drain),
         admission: Admission { queued_per_agent_max: limits.queued_per_agent, open_per_tenant_max: limits.open_per_tenant },

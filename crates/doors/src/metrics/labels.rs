@@ -27,6 +27,7 @@ const MODEL_CODES: &[&str] = &[
     "no_summary",
     "overloaded",
     "panicked",
+    "prompt_too_large",
     "rate_limited",
     "refused",
     "stream_cut",

@@ -5,7 +5,7 @@ use axum::{
     http::request::Parts,
 };
 use bytes::Bytes;
-use windlass_engine::EngineError;
+use windlass_engine::{EngineError, PROMPT_TOO_LARGE};
 use windlass_ports::StoreError;
 
 use super::{error::WireError, reader::ReadError};
@@ -58,6 +58,7 @@ impl From<ApiError> for WireError {
             405 => WireError::wrong_method(message),
             408 => WireError::late(message),
             409 => WireError::conflict(code, message),
+            413 if code == PROMPT_TOO_LARGE => WireError::prompt_too_large(message),
             413 => WireError::too_large(message),
             415 => WireError::unsupported_media(message),
             429 if code == "insufficient_quota" => WireError::too_many(code, message, retry),

@@ -177,6 +177,7 @@ impl Before {
 /// Looks for calls that were told of before, if outputs are given that may be theirs.
 pub(super) async fn named(state: &DoorState, caller: &Caller, before: &mut Before, given: &[Box<RawValue>]) -> Result<(), WireError> {
     let Some(parent) = before.parent.filter(|_| given.iter().any(|raw| raw.get().contains("_output"))) else { return Ok(()) };
+    state.engine.check_history(caller.tenant(), parent).await?;
     let items = state.engine.views().range_items(caller.tenant(), parent).await?;
     let told = items.iter().filter(|item| item.kind == ItemKind::Instruction).filter_map(|item| {
         let content::Instruction::Item(raw) = serde_json::from_slice(&item.content).ok()? else { return None };

@@ -11,6 +11,7 @@ use axum::{
 };
 use serde::{Serialize, Serializer, ser::SerializeStruct};
 use serde_json::json;
+use windlass_engine::PROMPT_TOO_LARGE;
 
 use crate::answer;
 
@@ -92,6 +93,11 @@ impl WireError {
     /// 413: too much at once.
     pub fn too_large(message: impl Into<String>) -> Self {
         Self::new(413, INVALID_REQUEST, "request_too_large", message)
+    }
+
+    /// 413: the input and the history before it are more than one prompt may read.
+    pub fn prompt_too_large(message: impl Into<String>) -> Self {
+        Self::too_large(message).named(PROMPT_TOO_LARGE).at("input")
     }
 
     /// 415: a body that is not plain JSON.

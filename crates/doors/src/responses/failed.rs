@@ -3,6 +3,7 @@
 //! A foreground request whose first model call failed before anything was produced gets an HTTP error, so that a client library raises
 //! its exception instead of handing out an empty response. The status keeps the provider's meaning where the client can act on it.
 
+use windlass_engine::PROMPT_TOO_LARGE;
 use windlass_kernel::{FailureCause, Run};
 
 use super::{error::WireError, object::response_id, project::Projection};
@@ -34,6 +35,9 @@ pub(super) fn error(made: &Projection) -> Option<WireError> {
 
 fn wire_error(failed: &Failed, message: &str) -> WireError {
     let retry_after_s = failed.retry_after_ms.map(|ms| u32::try_from(ms.div_ceil(1_000)).unwrap_or(u32::MAX));
+    if failed.code == PROMPT_TOO_LARGE {
+        return WireError::prompt_too_large(message);
+    }
     let is_too_long = failed.cause == FailureCause::TooLong || failed.code == TOO_LONG;
     match failed.cause {
         FailureCause::TooLong | FailureCause::Status(400 | 413 | 422) if is_too_long => {
@@ -72,6 +76,7 @@ mod tests {
         }
         assert_eq!(answered("context_length_exceeded", FailureCause::Status(400)), (400, "context_length_exceeded"));
         assert_eq!(answered("context_length_exceeded", FailureCause::TooLong), (400, "context_length_exceeded"));
+        assert_eq!(answered("prompt_too_large", FailureCause::TooLong), (413, "prompt_too_large"));
         assert_eq!(answered("rate_limited", FailureCause::Status(429)), (429, "rate_limit_exceeded"));
         assert_eq!(answered("insufficient_quota", FailureCause::Status(429)), (429, "insufficient_quota"));
     }

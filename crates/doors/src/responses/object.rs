@@ -1,6 +1,7 @@
 //! The response object.
 
 use serde_json::{Value, json};
+use windlass_engine::PROMPT_TOO_LARGE;
 use windlass_kernel::{BudgetKind, EndReason, Finish, Manifest, Timestamp, Usage};
 
 use super::{note::Spelling, project::Projection};
@@ -66,7 +67,13 @@ fn wire_code(code: &str) -> String {
     match code {
         "rate_limited" => "rate_limit_exceeded",
         "overloaded" => "server_is_overloaded",
-        "stream_cut" | "context_length_exceeded" | "content_filtered" | "insufficient_quota" | "answer_too_large" | "model_timeout" => code,
+        "stream_cut"
+        | "context_length_exceeded"
+        | PROMPT_TOO_LARGE
+        | "content_filtered"
+        | "insufficient_quota"
+        | "answer_too_large"
+        | "model_timeout" => code,
         _ => "server_error",
     }
     .to_owned()

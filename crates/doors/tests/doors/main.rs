@@ -14,6 +14,7 @@ mod metrics;
 mod misuse;
 mod openapi;
 mod overload;
+mod prompts;
 mod quotas;
 mod replay;
 mod rights;

@@ -113,10 +113,16 @@ impl Worker {
         if !is_due || head.owner == Some(self.inner.node) {
             return Ok((LeftBehind::default(), None));
         }
-        let items = match self.inner.views.range_items(&self.agent.tenant, run.state.output).await {
-            Ok(items) => items,
+        let (tenant, prompt) = (&self.agent.tenant, run.state.output);
+        let items = match self.inner.stored_prompt_excess(tenant, prompt).await {
+            Ok(None) => self.inner.views.range_items(tenant, prompt).await.map(Some),
+            Ok(Some(_)) => Ok(None),
+            Err(error) => Err(error),
+        };
+        let items = match items {
+            Ok(Some(items)) => items,
             // The call that is made again finds out, and fails as it would have without a takeover.
-            Err(StoreError::Corrupt(_)) => return Ok((LeftBehind::default(), None)),
+            Ok(None) | Err(StoreError::Corrupt(_)) => return Ok((LeftBehind::default(), None)),
             Err(error @ (StoreError::Fenced | StoreError::Unavailable(_))) => return Err(error),
         };
         let said = self.held.said();

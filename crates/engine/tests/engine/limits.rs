@@ -69,6 +69,45 @@ async fn a_run_may_make_only_so_many_laps_and_calls() {
     assert_eq!(stage.tools.starts().len(), 2, "half of a lap is not started");
 }
 
+const SHORT_PROMPT: u64 = 6_000;
+
+/// The failure of a run whose prompt is over the limit.
+fn prompt_too_large() -> (TaskStatus, EndReason) {
+    (TaskStatus::Failed, EndReason::ModelFailed("prompt_too_large".into()))
+}
+
+#[tokio::test(start_paused = true)]
+async fn tm_04_a_run_that_grows_over_the_limit_of_a_prompt_fails() {
+    let stage = Stage::new(|_| call(&[LOOK]))
+        .with_tools(|_| give(&format!("\"{}\"", "x".repeat(2_000))))
+        .with_settings(|settings| settings.prompt_bytes_max = SHORT_PROMPT);
+    assert_eq!(ending(&stage, "go").await, prompt_too_large());
+    assert_eq!(stage.model.count("go"), 3, "two results fit, and nothing is tried again");
+}
+
+#[test]
+fn tm_04_a_prompt_that_is_read_from_the_store_has_the_same_limit() {
+    let stage = Stage::new(|_| Turn::Hang);
+    let a = agent("a");
+    let first = Process::start(&stage, 1);
+    let run = first.does(async {
+        let run = first.engine.begin(&a, &"x".repeat(7_000)).await.run;
+        settle().await;
+        run
+    });
+    first.kill();
+    // The next server has a smaller limit, and nothing of the run in memory.
+    let stage = stage.with_settings(|settings| settings.prompt_bytes_max = SHORT_PROMPT);
+    let second = Process::start(&stage, 2);
+    second.does(async {
+        stage.ended(&a, run).await;
+        let view = stage.run(&a, run).await;
+        let Phase::Ended { status, reason } = view.state.phase else { panic!("it has ended") };
+        assert_eq!((status, reason), prompt_too_large());
+        assert_eq!((stage.model.asked().len(), view.state.lost), (1, 0), "the lost call is not estimated from what may not be read");
+    });
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_result_may_be_only_so_large_whoever_gives_it() {
     let stage = Stage::new(|request| match (request.task(), request.iteration) {

@@ -99,6 +99,9 @@ limits:
   call_deadline: 5m
   body_bytes: 1000
   item_bytes: 500
+  prompt_bytes: 5000
+  box_items: 50
+  box_bytes: 4000
   queued_per_agent: 1
   open_per_tenant: 2
   workers: 3
@@ -180,6 +183,9 @@ fn every_limit_of_a_full_file_is_read() {
             call_deadline: Duration::from_secs(300),
             body_bytes: 1000,
             item_bytes: 500,
+            prompt_bytes: 5000,
+            box_items: 50,
+            box_bytes: 4000,
             queued_per_agent: 1,
             open_per_tenant: 2,
             workers: 3,
