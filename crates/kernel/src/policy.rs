@@ -9,15 +9,22 @@ use crate::{
     run::Run,
 };
 
-/// What a run does next.
+/// What a run does with a reply.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Move {
-    /// Ask the model: a new lap.
-    Infer,
     /// Make these calls. A call that may not be made is answered at once with an error the model can read.
     Act(Vec<Planned>),
     /// Tell the model what is missing, and ask it once more.
     Remind(String),
+    /// End, with this deliverable.
+    Finish(Ending),
+}
+
+/// What a run does once the results of an iteration are in.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Next {
+    /// Ask the model, in a new iteration.
+    Iterate,
     /// End, with this deliverable.
     Finish(Ending),
 }
@@ -62,7 +69,7 @@ pub(crate) trait Policy {
     /// Which of these calls may be made.
     fn plan(&self, run: &Run, manifest: &Manifest, calls: &[RequestedCall]) -> Vec<Planned>;
     /// All results of the lap are in.
-    fn resumed(&self, run: &Run, manifest: &Manifest) -> Move;
+    fn next(&self, run: &Run, manifest: &Manifest) -> Next;
     /// What the end looks like when a budget is used up.
     fn breached(&self, budget: crate::budget::Breach) -> Ending;
 }

@@ -2,7 +2,7 @@
 
 use serde_json::value::RawValue;
 
-use super::{Delivery, Ending, Move, Planned, Policy, Refusal};
+use super::{Delivery, Ending, Move, Next, Planned, Policy, Refusal};
 use crate::{
     budget::Breach,
     content::{self, Deliverable, DeliveredField},
@@ -49,11 +49,11 @@ impl Policy for Respond {
         calls.iter().zip(numbers).map(|(call, number)| plan(manifest, call, number)).collect()
     }
 
-    fn resumed(&self, run: &Run, _manifest: &Manifest) -> Move {
+    fn next(&self, run: &Run, _manifest: &Manifest) -> Next {
         match run.origin {
-            Origin::Action => deliver_results(run.calls()),
-            Origin::Turn if run.calls().iter().any(terminates) => deliver_results(run.calls()),
-            Origin::Turn => Move::Infer,
+            Origin::Action => Next::Finish(deliver_results(run.calls())),
+            Origin::Turn if run.calls().iter().any(terminates) => Next::Finish(deliver_results(run.calls())),
+            Origin::Turn => Next::Iterate,
         }
     }
 
@@ -133,7 +133,7 @@ fn terminates(call: &OpenCall) -> bool {
 
 /// The results are the deliverable: named by their tools, pointing at items that stand already. The run is as good as its
 /// first bad terminating result.
-fn deliver_results(calls: &[OpenCall]) -> Move {
+fn deliver_results(calls: &[OpenCall]) -> Ending {
     let ends_run = |call: &&OpenCall| terminates(call) || !calls.iter().any(terminates);
     let received = calls.iter().filter(ends_run).filter_map(|call| match call.progress {
         Progress::Received { item, status, .. } => Some((call, item, status)),
@@ -147,7 +147,8 @@ fn deliver_results(calls: &[OpenCall]) -> Move {
         }
         fields.push(DeliveredField { name: call.tool.to_string(), value: None, item_id: Some(item) });
     }
-    finish(status, EndReason::Terminated, Delivery::Encoded(content::encode(&Deliverable::Fields(fields))))
+    let deliverable = Delivery::Encoded(content::encode(&Deliverable::Fields(fields)));
+    Ending { status, reason: EndReason::Terminated, deliverable }
 }
 
 fn finish(status: TaskStatus, reason: EndReason, deliverable: Delivery) -> Move {

@@ -1,6 +1,6 @@
 //! What becomes of a run whose model has more to read than it can: it is asked for a summary, and goes on from that.
 
-use super::{Draft, Refused};
+use super::{Draft, Taken};
 use crate::{
     budget,
     content::{self, ItemKind},
@@ -8,7 +8,7 @@ use crate::{
     failure::FailureCause,
     input::{Failure, Reply, Said},
     manifest::Compaction,
-    policy::Delivery,
+    policy::{Delivery, Ending},
 };
 
 /// What a try fails with that has too much to read.
@@ -36,7 +36,7 @@ impl Draft<'_, '_> {
     }
 
     /// The model was asked for nothing but words: whatever else it gave is left out.
-    pub(super) fn summed_up(&mut self, mut reply: Reply) -> Refused {
+    pub(super) fn summed_up(&mut self, mut reply: Reply) -> Taken {
         let spent = reply.spent();
         if reply.text.trim().is_empty() {
             let (code, message) = ("no_summary".to_owned(), "it gave no summary of the conversation".to_owned());
@@ -47,9 +47,10 @@ impl Draft<'_, '_> {
         }
         if self.manifest.compaction == Compaction::Only {
             let ended = reply.take_end();
-            self.record_reply(0, ended, Vec::new());
-            self.end(EndReason::Answered, TaskStatus::Success, Delivery::Encoded(content::deliverable_summary(reply.text)));
-            return None;
+            self.record_reply(self.appended(), ended, Vec::new());
+            let deliverable = Delivery::Encoded(content::deliverable_summary(reply.text));
+            self.end(Ending { status: TaskStatus::Success, reason: EndReason::Answered, deliverable });
+            return Ok(());
         }
         let Reply { text, pieces, usage, model, .. } = reply;
         self.append_new(ItemKind::Instruction, content::summary(text));
@@ -57,6 +58,6 @@ impl Draft<'_, '_> {
         if let Some(breach) = budget::before_attempt(self.run(), &self.manifest.budgets, self.moment.now) {
             self.breach(breach);
         }
-        None
+        Ok(())
     }
 }

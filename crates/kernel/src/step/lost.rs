@@ -1,6 +1,6 @@
 //! What becomes of a run whose model call came to nothing, or whose owner was lost: what was said stays, and what was used up counts.
 
-use super::{Draft, Refused, TAKEOVERS_MAX};
+use super::{Draft, TAKEOVERS_MAX, Taken};
 use crate::{
     budget::{self, Spent},
     content::{self, ItemKind},
@@ -11,17 +11,26 @@ use crate::{
     run::{ParkReason, Phase, Progress},
 };
 
+/// What follows a reply that was cut off.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum AfterCut {
+    /// The model is asked to continue in another message.
+    AsksAgain,
+    /// The run ends.
+    Ends,
+}
+
 impl Draft<'_, '_> {
     /// The model is asked to go on, if the run may ask once more.
-    pub(super) fn cut_off(&mut self, said: Said, spent: Spent) -> Refused {
+    pub(super) fn cut_off(&mut self, said: Said, spent: Spent) -> Taken {
         match self.breached_by(spent, self.moment.now) {
-            None => self.cut(said, true, spent),
+            None => self.cut(said, spent, AfterCut::AsksAgain),
             Some(breach) => {
-                self.cut(said, false, spent);
+                self.cut(said, spent, AfterCut::Ends);
                 self.breach(breach);
             }
         }
-        None
+        Ok(())
     }
 
     /// What stands against another try that starts then, after one that used this up.
@@ -33,23 +42,23 @@ impl Draft<'_, '_> {
     }
 
     /// Words that were announced stay, whatever becomes of the run.
-    pub(super) fn cut(&mut self, said: Said, resumes: bool, Spent { usage, lost }: Spent) {
-        let mut items = 0;
+    pub(super) fn cut(&mut self, said: Said, Spent { usage, lost }: Spent, then: AfterCut) {
+        let before = self.appended();
         if !said.text.is_empty() {
             self.append_new(ItemKind::Thought, content::thought(said.text));
-            items += 1;
         }
+        let resumes = then == AfterCut::AsksAgain;
         if resumes {
             let words = "your last message was cut off in the middle; go on from where it ends, without repeating it";
             self.append_new(ItemKind::Instruction, content::encode(&content::Instruction::Text(words.into())));
-            items += 1;
         }
+        let items = self.appended_since(before);
         self.record(Event::Cut { iteration: self.run().iteration, items, pieces: said.pieces, resumes, usage, lost });
     }
 
     /// A lost owner may have been in the middle of anything it had started: a write waits for a person, the rest is owed again, if
     /// what was lost leaves enough of the budgets.
-    pub(super) fn taken_over(&mut self, left: LeftBehind) -> Refused {
+    pub(super) fn taken_over(&mut self, left: LeftBehind) -> Taken {
         self.record(Event::TakenOver { lost: left.lost });
         self.park_cut_writes();
         if left.lost > 0
@@ -58,15 +67,15 @@ impl Draft<'_, '_> {
             && let Some(breach) = budget::before_attempt(self.run(), &self.manifest.budgets, self.moment.now)
         {
             if !left.said.is_empty() {
-                self.cut(left.said, false, Spent::default());
+                self.cut(left.said, Spent::default(), AfterCut::Ends);
             }
             self.breach(breach);
-            return None;
+            return Ok(());
         }
         if self.run().takeovers >= TAKEOVERS_MAX && self.run().parked.is_none() {
             self.record(Event::Parked { reason: ParkReason::OwnersLost });
         }
-        None
+        Ok(())
     }
 
     /// Parks the writes that had been started in this process: nobody knows how far they got.

@@ -27,8 +27,9 @@ impl Reply {
 }
 
 impl Draft<'_, '_> {
-    /// Records a reply of which `items` items went into the output box.
-    pub(super) fn record_reply(&mut self, items: u32, ended: ReplyEnd, calls: Vec<OpenCall>) {
+    /// Records a reply. Its items are those in the output box since [`appended`](Self::appended) gave `before`.
+    pub(super) fn record_reply(&mut self, before: usize, ended: ReplyEnd, calls: Vec<OpenCall>) {
+        let items = self.appended_since(before);
         let ReplyEnd { spent: Spent { usage, lost }, pieces, finish, model } = ended;
         self.record(Event::Replied { iteration: self.run().iteration, items, usage, lost, pieces, finish, model, calls });
     }
