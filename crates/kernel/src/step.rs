@@ -1,14 +1,24 @@
-//! What an input does to a run. This is the state machine; it is meant to be read in one go.
+//! What an input does to a run: the state machine.
 //!
 //! ```text
 //!               entered               replied, calls
 //!   accepted ───────────▶ thinking ───────────────────▶ waiting
 //!                          │  ▲ │                        │ │ ▲
-//!              try failed  │  └─┘       all results in   │ └─┘ some results in
-//!                          │  ◀──────────────────────────┘
+//!      attempt failed, cut │  └─┘       all results in   │ └─┘ some results in
+//!      compacting          │  ◀──────────────────────────┘
 //!                          ▼
 //!                        ended  ◀── answer, terminate, budget, stop, from anywhere
 //! ```
+//!
+//! Two conditions lie across these phases:
+//!
+//! - *Parked*: a person must decide. A whole run is parked by a panic, or by [`TAKEOVERS_MAX`] lost owners without progress; a single call is
+//!   parked if it is a write that may have happened. A parked run is owed no effects, but results of its calls are recorded. A
+//!   decision of a person or a stop ends the condition.
+//! - *Compacting*: the model call that is owed asks for a summary of what the model would read. The run then continues from the summary.
+//!
+//! A takeover (another process owns the run after its owner was lost) changes no phase: writes that the lost owner may have started are
+//! parked, and everything else that is outstanding is owed again.
 
 mod calls;
 mod compaction;
@@ -29,12 +39,12 @@ use crate::{
     run::{OpenCall, Origin, ParkReason, Phase, Progress, Run},
 };
 
-/// A run that loses so many owners without getting anywhere is parked with the evidence.
+/// A run that loses this many owners in a row without progress is parked.
 pub const TAKEOVERS_MAX: u32 = 5;
 
-/// What the kernel is told instead of asking: the time, and ids nobody has used.
+/// What the kernel gets as arguments because it is pure: the time, and unused ids.
 pub struct Moment<'a> {
-    /// The time.
+    /// The time at which the input is applied.
     pub now: Timestamp,
     /// Gives a fresh id each time.
     pub fresh: &'a mut dyn FnMut() -> ItemId,
@@ -43,11 +53,11 @@ pub struct Moment<'a> {
 /// What one input does to a run: committed together, or not at all.
 #[derive(Debug, PartialEq)]
 pub struct Transition {
-    /// What happened, for the journal.
+    /// The journal entries of the transition, in order.
     pub events: Vec<Event>,
-    /// Content the step made.
+    /// Content that the step created.
     pub items: Vec<NewItem>,
-    /// What goes into the output box, in order: new items, and results that stood already.
+    /// What goes into the output box, in order: new items, and results that are stored already.
     pub appended: Vec<ItemId>,
     /// The run afterwards: always the fold of `events` over the run before.
     pub run: Run,
@@ -74,7 +84,7 @@ pub fn step(run: &Run, manifest: &Manifest, input: Input, moment: &mut Moment<'_
         (_, Input::Panicked) => draft.park(ParkReason::Panicked),
         (_, Input::Answered(decision)) => draft.answered(decision),
         (Phase::Accepted, Input::Entered(opening)) => draft.entered(opening),
-        // Only a person or a stop moves a parked run; results of its calls are kept for when it goes on.
+        // Only a person's decision or a stop changes a parked run. Results of its calls are recorded for later.
         (Phase::Thinking { .. }, Input::Reasoned { .. } | Input::Replied(_) | Input::AttemptFailed(_) | Input::Cut { .. })
             if run.parked.is_some() =>
         {
@@ -100,7 +110,7 @@ pub fn step(run: &Run, manifest: &Manifest, input: Input, moment: &mut Moment<'_
     draft.finish()
 }
 
-/// A transition in the making. Every change goes through `record`, so that the state is the fold of the events.
+/// A transition under construction. Every change goes through `record`, so that the state is the fold of the events.
 struct Draft<'a, 'm> {
     manifest: &'a Manifest,
     policy: &'static dyn Policy,
@@ -151,7 +161,7 @@ impl<'a, 'm> Draft<'a, 'm> {
         self.made.appended.push(id);
     }
 
-    /// The results of the lap go into the output box in the order of the calls, whatever order they came in.
+    /// Appends the results of the iteration to the output box, in the order of the calls and not in that of their arrival.
     fn append_results(&mut self) {
         let received = self.made.run.calls().iter().filter_map(|call| match call.progress {
             Progress::Received { item, .. } => Some(item),
@@ -170,7 +180,7 @@ impl<'a, 'm> Draft<'a, 'm> {
         Ok(())
     }
 
-    /// Calls that an earlier run left behind come before the model is asked: it waits for their results.
+    /// Makes calls of an earlier run of the conversation before the model is asked: the model waits for their results.
     fn take_over(&mut self, left: Vec<(CallNumber, RequestedCall)>) {
         let (numbers, requested): (Vec<CallNumber>, Vec<RequestedCall>) = left.into_iter().unzip();
         let planned = self.policy.plan(self.run(), self.manifest, &requested);
@@ -211,7 +221,7 @@ impl<'a, 'm> Draft<'a, 'm> {
         }
     }
 
-    /// Thoughts stand before the words they led to, in one item: a later try of the lap has thoughts of its own.
+    /// Reasoning is stored before the text that it led to, in one item. A later attempt of the iteration has reasoning of its own.
     fn reasoned(&mut self, reasoning: Vec<Reasoning>, pieces: Pieces) -> Taken {
         self.append_new(ItemKind::Thought, content::reasoning(reasoning));
         self.record(Event::Reasoned { iteration: self.run().iteration, pieces });
@@ -227,7 +237,7 @@ impl<'a, 'm> Draft<'a, 'm> {
             self.reasoned(std::mem::take(&mut reply.reasoning), quiet)?;
         }
         if self.manifest.one_call {
-            // A provider that makes several all the same is asked again after the first.
+            // A provider that ignores the setting and makes several is asked again after the first.
             reply.calls.truncate(1);
         }
         match self.policy.replied(self.run(), self.manifest, &reply) {
@@ -238,7 +248,7 @@ impl<'a, 'm> Draft<'a, 'm> {
         Ok(())
     }
 
-    /// The model stopped short of what was asked: its words stay, it is told what is missing, and another lap begins.
+    /// The reply lacks something that the run requires: its text stays, an instruction says what is missing, and another iteration starts.
     fn remind(&mut self, mut reply: Reply, words: String) {
         let (before, ended) = (self.appended(), reply.take_end());
         self.append_new(ItemKind::Thought, content::thought(reply.text));
@@ -247,7 +257,7 @@ impl<'a, 'm> Draft<'a, 'm> {
         self.start_lap();
     }
 
-    /// The reply ends the run. Its words are the deliverable, stored once; calls it leaves to the client stay readable.
+    /// The reply ends the run. Its text is the deliverable and is stored once; calls for the client are stored as items.
     fn answer(&mut self, mut reply: Reply, ending: Ending) {
         let (before, ended) = (self.appended(), reply.take_end());
         if !reply.calls.is_empty() {
@@ -284,7 +294,7 @@ impl<'a, 'm> Draft<'a, 'm> {
             calls.push(self.made_call(number, &plan.requested));
         }
         if let Some(breach) = breach {
-            // Nothing of the lap is started; what the model wanted is on record.
+            // None of the calls is started, but they are recorded.
             self.record_reply(before, ended, Vec::new());
             return self.breach(breach);
         }
@@ -293,7 +303,7 @@ impl<'a, 'm> Draft<'a, 'm> {
         self.resume_if_answered();
     }
 
-    /// A call that may not be made is answered at once.
+    /// Gives calls that may not be made their error results.
     fn refuse_planned(&mut self, calls: &[OpenCall], planned: Vec<Planned>) {
         for (call, plan) in calls.iter().zip(planned) {
             if let Some(refusal) = plan.refused {
@@ -309,7 +319,7 @@ impl<'a, 'm> Draft<'a, 'm> {
         let starts_at = retry_at.map(|at| at.max(self.moment.now));
         let breach = starts_at.and_then(|at| self.breached_by(spent, at));
         if !said.is_empty() && (starts_at.is_none() || breach.is_some()) {
-            // The run is about to end, and readers have seen these words.
+            // The run is about to end, and readers have seen this text.
             self.cut(said, Spent::default(), AfterCut::Ends);
         }
         let Spent { usage, lost } = spent;
@@ -338,7 +348,7 @@ impl<'a, 'm> Draft<'a, 'm> {
         Ok(())
     }
 
-    /// A result of the kernel's own, in words the model can act on.
+    /// Gives a call an error result of the kernel's own, which the model reads.
     fn give_result(&mut self, call: CallNumber, status: TaskStatus, code: &str, message: &str) {
         let item = self.new_item(ItemKind::Result, content::refusal(call, status, code, message));
         self.record(Event::Reported { call, status, item, after: crate::manifest::AfterExecution::Suspend });
@@ -369,7 +379,7 @@ impl<'a, 'm> Draft<'a, 'm> {
         if self.run().parked.is_some() {
             return Err(IgnoreReason::OutOfPhase);
         }
-        // What panicked may have been a write: letting the run go on must not start it again.
+        // What panicked may have been a write: unparking the run must not start it again.
         self.park_cut_writes();
         self.record(Event::Parked { reason });
         Ok(())

@@ -1,4 +1,4 @@
-//! What becomes of a run whose model has more to read than it can: it is asked for a summary, and goes on from that.
+//! Compaction: a run whose prompt is too long for its model asks for a summary and continues from it.
 
 use super::{Draft, Taken};
 use crate::{
@@ -11,20 +11,20 @@ use crate::{
     policy::{Delivery, Ending},
 };
 
-/// What a try fails with that has too much to read.
+/// The code of an attempt whose prompt was too long.
 const TOO_LONG: &str = "context_length_exceeded";
 
-/// How often a model is asked for one summary; each time it reads less.
+/// Attempts for one summary. Each attempt reads less than the one before.
 const TRIES_MAX: u32 = 4;
 
 impl Draft<'_, '_> {
-    /// Whether the next answer of the model is a summary.
+    /// Whether the next reply of the model is a summary.
     pub(super) fn awaits_summary(&self) -> bool {
         self.run().compacting > 0 || self.manifest.compaction == Compaction::Only
     }
 
-    /// Whether a summary may help after this failure. What was announced is never taken back, and a lap that is too long with its
-    /// summary stays too long.
+    /// Whether to ask for a summary after this failure. It is of no use once text was streamed, which is never retracted, or in an iteration
+    /// that starts with a summary already.
     pub(super) fn can_compact(&self, code: &str, said: &Said) -> bool {
         let run = self.run();
         let may_begin = match self.manifest.compaction {
@@ -35,7 +35,7 @@ impl Draft<'_, '_> {
         may_begin && code == TOO_LONG && said.text.is_empty() && run.compacting < TRIES_MAX
     }
 
-    /// The model was asked for nothing but words: whatever else it gave is left out.
+    /// Takes a reply to a request for a summary. Only its text counts.
     pub(super) fn summed_up(&mut self, mut reply: Reply) -> Taken {
         let spent = reply.spent();
         if reply.text.trim().is_empty() {

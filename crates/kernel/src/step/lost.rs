@@ -1,4 +1,4 @@
-//! What becomes of a run whose model call came to nothing, or whose owner was lost: what was said stays, and what was used up counts.
+//! Lost work: model calls that were cut off, and runs whose owner was lost. Streamed text stays, and tokens that were used count.
 
 use super::{Draft, TAKEOVERS_MAX, Taken};
 use crate::{
@@ -21,7 +21,7 @@ pub(super) enum AfterCut {
 }
 
 impl Draft<'_, '_> {
-    /// The model is asked to go on, if the run may ask once more.
+    /// The model is asked to continue in another message, unless a budget forbids another attempt.
     pub(super) fn cut_off(&mut self, said: Said, spent: Spent) -> Taken {
         match self.breached_by(spent, self.moment.now) {
             None => self.cut(said, spent, AfterCut::AsksAgain),
@@ -33,7 +33,7 @@ impl Draft<'_, '_> {
         Ok(())
     }
 
-    /// What stands against another try that starts then, after one that used this up.
+    /// The budget that another attempt would exceed, if it starts at `starts_at` and the last one used `spent`.
     pub(super) fn breached_by(&self, spent: Spent, starts_at: Timestamp) -> Option<budget::Breach> {
         let mut used = self.run().clone();
         used.usage.add(spent.usage);
@@ -41,7 +41,7 @@ impl Draft<'_, '_> {
         budget::before_attempt(&used, &self.manifest.budgets, starts_at)
     }
 
-    /// Words that were announced stay, whatever becomes of the run.
+    /// Stores streamed text that no reply completes. Readers have seen it, so that it stays whatever follows.
     pub(super) fn cut(&mut self, said: Said, Spent { usage, lost }: Spent, then: AfterCut) {
         let before = self.appended();
         if !said.text.is_empty() {
@@ -56,8 +56,8 @@ impl Draft<'_, '_> {
         self.record(Event::Cut { iteration: self.run().iteration, items, pieces: said.pieces, resumes, usage, lost });
     }
 
-    /// A lost owner may have been in the middle of anything it had started: a write waits for a person, the rest is owed again, if
-    /// what was lost leaves enough of the budgets.
+    /// A lost owner may have been in the middle of any effect it had started. Its writes are parked; everything else is owed again, unless
+    /// the tokens of the lost model call exceed a budget.
     pub(super) fn taken_over(&mut self, left: LeftBehind) -> Taken {
         self.record(Event::TakenOver { lost: left.lost });
         self.park_cut_writes();
@@ -78,7 +78,7 @@ impl Draft<'_, '_> {
         Ok(())
     }
 
-    /// Parks the writes that had been started in this process: nobody knows how far they got.
+    /// Parks the writes that an executor of the owner had started: their outcome is unknown.
     pub(super) fn park_cut_writes(&mut self) {
         let cut: Vec<CallNumber> = self
             .run()

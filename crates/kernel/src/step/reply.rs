@@ -1,4 +1,4 @@
-//! The part of a reply that goes into the journal as it is.
+//! The part of a reply that goes into the journal unchanged.
 
 use super::Draft;
 use crate::{
@@ -10,7 +10,7 @@ use crate::{
     run::OpenCall,
 };
 
-/// What the journal keeps of a reply beside its content.
+/// What the journal records of a reply besides its content.
 pub(super) struct ReplyEnd {
     spent: Spent,
     pieces: Pieces,
@@ -19,7 +19,7 @@ pub(super) struct ReplyEnd {
 }
 
 impl Reply {
-    /// Moves the part that the journal keeps out of the reply.
+    /// Moves the part that the journal records out of the reply.
     pub(super) fn take_end(&mut self) -> ReplyEnd {
         let (spent, finish) = (self.spent(), self.finish);
         ReplyEnd { spent, finish, pieces: std::mem::take(&mut self.pieces), model: std::mem::take(&mut self.model) }
