@@ -27,8 +27,8 @@ pub(crate) fn apply_to(run: &mut Run, event: &Event) {
         | Event::LeaseEnded { .. }
         | Event::Ignored { .. }
         | Event::BudgetBreached { .. }
-        | Event::Quiet => {}
-        Event::LapStarted { iteration, at } => {
+        | Event::Heartbeat => {}
+        Event::IterationStarted { iteration, at } => {
             run.output.length += run.calls().len() as u32;
             run.iteration = *iteration;
             run.started_at.get_or_insert(*at);
@@ -41,7 +41,7 @@ pub(crate) fn apply_to(run: &mut Run, event: &Event) {
             run.calls_used += 1;
             run.phase = Phase::Waiting { calls: vec![call.clone()] };
         }
-        Event::CallsTaken { at, calls } => {
+        Event::CallsInherited { at, calls } => {
             run.started_at.get_or_insert(*at);
             make_calls(run, calls.len() as u32, calls);
         }
@@ -84,7 +84,7 @@ pub(crate) fn apply_to(run: &mut Run, event: &Event) {
             run.parked = None;
             run.takeovers = 0;
         }
-        Event::TakenOver { lost } => {
+        Event::OwnerChanged { lost } => {
             run.takeovers += 1;
             run.lost = run.lost.saturating_add(*lost);
         }

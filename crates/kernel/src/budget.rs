@@ -126,7 +126,7 @@ impl BudgetKind {
 }
 
 /// The budget that another iteration would exceed, checked before the model is called.
-pub fn before_lap(run: &Run, budgets: &Budgets, now: Timestamp) -> Option<Breach> {
+pub fn before_iteration(run: &Run, budgets: &Budgets, now: Timestamp) -> Option<Breach> {
     let next = u64::from(run.iteration) + 1;
     if next > u64::from(budgets.iterations) {
         return Some(Breach { kind: BudgetKind::Iterations, limit: budgets.iterations.into(), observed: next });

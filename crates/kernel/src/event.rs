@@ -4,12 +4,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     budget::{Breach, BudgetKind, Usage, is_zero},
+    chunks::ChunkLengths,
     facts::{CallerSpan, ReplyFacts},
     failure::FailureCause,
     ids::{CallNumber, ItemId, Timestamp},
     input::Finish,
     manifest::AfterExecution,
-    pieces::Pieces,
     run::{BoxRange, OpenCall, Origin, ParkReason},
 };
 
@@ -32,7 +32,8 @@ pub enum Event {
     /// A worker entered the run, which is now the active run of its head.
     Leased,
     /// An iteration started and a model call is outstanding. The results of the iteration before are in the output box.
-    LapStarted {
+    #[serde(rename = "lap_started")]
+    IterationStarted {
         /// The number of the iteration, from 1.
         iteration: u32,
         /// When it started.
@@ -46,7 +47,8 @@ pub enum Event {
         call: OpenCall,
     },
     /// Calls that an earlier run of the conversation did not make are made, before the model is asked.
-    CallsTaken {
+    #[serde(rename = "calls_taken")]
+    CallsInherited {
         /// When they were made.
         at: Timestamp,
         /// The calls, whose contents are the next items of the output box.
@@ -59,8 +61,8 @@ pub enum Event {
         /// How many items went into the output box.
         items: u32,
         /// The lengths of the chunks in which the text was streamed.
-        #[serde(default, skip_serializing_if = "Pieces::is_empty")]
-        pieces: Pieces,
+        #[serde(rename = "pieces", default, skip_serializing_if = "ChunkLengths::is_empty")]
+        chunks: ChunkLengths,
         /// Whether the model is asked to continue in another message.
         resumes: bool,
         /// Tokens of the attempt that did not continue the text.
@@ -71,7 +73,8 @@ pub enum Event {
         lost: u64,
     },
     /// Nothing happened for a while, and a reader follows the run: the reader gets a heartbeat.
-    Quiet,
+    #[serde(rename = "quiet")]
+    Heartbeat,
     /// An attempt of the model call failed. Another one is outstanding unless it would be of no use.
     AttemptFailed {
         /// The error code.
@@ -100,31 +103,31 @@ pub enum Event {
         /// The iteration of the reply.
         iteration: u32,
         /// The heartbeats that were streamed before.
-        #[serde(default, skip_serializing_if = "Pieces::is_empty")]
-        pieces: Pieces,
+        #[serde(rename = "pieces", default, skip_serializing_if = "ChunkLengths::is_empty")]
+        chunks: ChunkLengths,
     },
     /// The prompt is too long for the model: the model is asked for a summary first. With each attempt it reads less.
     Compacting {
-        /// In which lap.
+        /// In which iteration.
         iteration: u32,
     },
     /// What was said before is summed up: the summary is the output box's next item, and the model is asked again.
     Compacted {
-        /// In which lap.
+        /// In which iteration.
         iteration: u32,
         /// Tokens of the call.
         #[serde(default, skip_serializing_if = "Usage::is_zero")]
         usage: Usage,
         /// The signs of life that were announced meanwhile.
-        #[serde(default, skip_serializing_if = "Pieces::is_empty")]
-        pieces: Pieces,
+        #[serde(rename = "pieces", default, skip_serializing_if = "ChunkLengths::is_empty")]
+        chunks: ChunkLengths,
         /// Facts about the model call.
         #[serde(default, skip_serializing_if = "ReplyFacts::is_empty")]
         model: ReplyFacts,
     },
     /// The model answered. With calls, the run waits for their results.
     Replied {
-        /// In which lap.
+        /// In which iteration.
         iteration: u32,
         /// How many items of the reply went into the output box.
         items: u32,
@@ -135,8 +138,8 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "is_zero")]
         lost: u64,
         /// The lengths of the chunks in which its text was streamed.
-        #[serde(default, skip_serializing_if = "Pieces::is_empty")]
-        pieces: Pieces,
+        #[serde(rename = "pieces", default, skip_serializing_if = "ChunkLengths::is_empty")]
+        chunks: ChunkLengths,
         /// Why the model stopped.
         #[serde(default, skip_serializing_if = "Finish::is_done")]
         finish: Finish,
@@ -184,7 +187,8 @@ pub enum Event {
     /// A person allowed a parked run to continue.
     Unparked,
     /// Another process owns the run, because the owner was lost.
-    TakenOver {
+    #[serde(rename = "taken_over")]
+    OwnerChanged {
         /// An estimate of the tokens of the model call that was lost with the owner.
         #[serde(default, skip_serializing_if = "is_zero")]
         lost: u64,
@@ -220,11 +224,11 @@ impl Event {
         match self {
             Event::Accepted { .. } => "accepted",
             Event::Leased => "leased",
-            Event::LapStarted { .. } => "lap_started",
+            Event::IterationStarted { .. } => "lap_started",
             Event::ActionStarted { .. } => "action_started",
-            Event::CallsTaken { .. } => "calls_taken",
+            Event::CallsInherited { .. } => "calls_taken",
             Event::Cut { .. } => "cut",
-            Event::Quiet => "quiet",
+            Event::Heartbeat => "quiet",
             Event::AttemptFailed { .. } => "attempt_failed",
             Event::Reasoned { .. } => "reasoned",
             Event::Compacting { .. } => "compacting",
@@ -236,7 +240,7 @@ impl Event {
             Event::CallReleased { .. } => "call_released",
             Event::Parked { .. } => "parked",
             Event::Unparked => "unparked",
-            Event::TakenOver { .. } => "taken_over",
+            Event::OwnerChanged { .. } => "taken_over",
             Event::Ignored { .. } => "ignored",
             Event::BudgetBreached { .. } => "budget_breached",
             Event::Ended { .. } => "ended",
@@ -338,12 +342,14 @@ pub enum InputKind {
     LeaseEnded,
     /// The end of words that were announced.
     Cut,
-    /// A sign of life.
-    Quiet,
+    /// A heartbeat.
+    #[serde(rename = "quiet")]
+    Heartbeat,
     /// A stop.
     Stop,
-    /// A new owner.
-    TakenOver,
+    /// Another owner.
+    #[serde(rename = "taken_over")]
+    OwnerChanged,
     /// A panic.
     Panicked,
     /// A person's decision.
@@ -358,7 +364,7 @@ pub enum IgnoreReason {
     AlreadyEnded,
     /// The call has its result.
     AlreadyReported,
-    /// The call is not one of the current lap.
+    /// The call is not one of the current iteration.
     NotWaiting,
     /// The input belongs to another phase.
     OutOfPhase,

@@ -46,7 +46,7 @@ pub fn outstanding(run: &Run) -> Vec<Effect> {
 }
 
 /// The effects that are outstanding after a transition and were not before.
-pub fn newly_owed(before: &Run, after: &Run) -> Vec<Effect> {
+pub fn newly_outstanding(before: &Run, after: &Run) -> Vec<Effect> {
     let old = outstanding(before);
     outstanding(after).into_iter().filter(|effect| !old.contains(effect)).collect()
 }

@@ -203,7 +203,7 @@ impl HeadStatus {
 impl Run {
     /// The part of an ended run's output that follow-up runs build on. The last item of the output is the deliverable; it is left out where it
     /// describes the end of the run and is not text of the model.
-    pub fn said(&self) -> Option<BoxRange> {
+    pub fn continuation_range(&self) -> Option<BoxRange> {
         let Phase::Ended { reason, .. } = &self.phase else { return None };
         let length = match reason {
             EndReason::Answered | EndReason::CutShort(_) => self.output.length,

@@ -29,12 +29,12 @@ use self::lost::AfterCut;
 use crate::{
     apply::apply_to,
     budget::{self, Spent},
+    chunks::ChunkLengths,
     content::{self, ItemKind, Reasoning},
     event::{EndReason, Event, IgnoreReason, TaskStatus},
     ids::{CallNumber, ItemId, Timestamp},
-    input::{Decision, Failure, Input, NewItem, Opening, Reply, Report, RequestedCall, Said},
+    input::{Decision, Failure, Input, NewItem, Opening, Reply, Report, RequestedCall, StreamedText},
     manifest::{EffectClass, Manifest},
-    pieces::Pieces,
     policy::{self, Delivery, Ending, Move, Next, Planned, Policy},
     run::{OpenCall, Origin, ParkReason, Phase, Progress, Run},
 };
@@ -79,8 +79,8 @@ pub fn step(run: &Run, manifest: &Manifest, input: Input, moment: &mut Moment<'_
     let (kind, call) = (input.kind(), input.call());
     let taken = match (&run.phase, input) {
         (Phase::Ended { .. }, _) => Err(IgnoreReason::AlreadyEnded),
-        (_, Input::Stopped { reason, said }) => draft.stop(&reason, said),
-        (_, Input::TakenOver(left)) => draft.taken_over(left),
+        (_, Input::Stopped { reason, streamed }) => draft.stop(&reason, streamed),
+        (_, Input::OwnerChanged(left)) => draft.owner_changed(left),
         (_, Input::Panicked) => draft.park(ParkReason::Panicked),
         (_, Input::Answered(decision)) => draft.answered(decision),
         (Phase::Accepted, Input::Entered(opening)) => draft.entered(opening),
@@ -90,9 +90,9 @@ pub fn step(run: &Run, manifest: &Manifest, input: Input, moment: &mut Moment<'_
         {
             Err(IgnoreReason::OutOfPhase)
         }
-        (_, Input::Quiet) => draft.quiet(),
-        (Phase::Thinking { .. }, Input::Cut { said, spent }) => draft.cut_off(said, spent),
-        (Phase::Thinking { .. }, Input::Reasoned { reasoning, pieces }) => draft.reasoned(reasoning, pieces),
+        (_, Input::Heartbeat) => draft.heartbeat(),
+        (Phase::Thinking { .. }, Input::Cut { streamed, spent }) => draft.cut_off(streamed, spent),
+        (Phase::Thinking { .. }, Input::Reasoned { reasoning, chunks }) => draft.reasoned(reasoning, chunks),
         (Phase::Thinking { .. }, Input::Replied(reply)) => draft.replied(reply),
         (Phase::Thinking { .. }, Input::AttemptFailed(failure)) => draft.attempt_failed(failure),
         (Phase::Waiting { .. }, Input::Reported(report)) => draft.reported(&report),
@@ -174,14 +174,14 @@ impl<'a, 'm> Draft<'a, 'm> {
         self.record(Event::Leased);
         match (self.run().origin, opening) {
             (Origin::Action, Opening::Act(requested)) => self.start_action(requested),
-            (Origin::Turn, Opening::TakeOver(left)) if !left.is_empty() => self.take_over(left),
-            (Origin::Turn | Origin::Action, _) => self.start_lap(),
+            (Origin::Turn, Opening::InheritCalls(left)) if !left.is_empty() => self.inherit_calls(left),
+            (Origin::Turn | Origin::Action, _) => self.start_iteration(),
         }
         Ok(())
     }
 
     /// Makes calls of an earlier run of the conversation before the model is asked: the model waits for their results.
-    fn take_over(&mut self, left: Vec<(CallNumber, RequestedCall)>) {
+    fn inherit_calls(&mut self, left: Vec<(CallNumber, RequestedCall)>) {
         let (numbers, requested): (Vec<CallNumber>, Vec<RequestedCall>) = left.into_iter().unzip();
         let planned = self.policy.plan(self.run(), self.manifest, &requested);
         let mut calls = Vec::with_capacity(planned.len());
@@ -190,13 +190,13 @@ impl<'a, 'm> Draft<'a, 'm> {
             self.append_new(ItemKind::Call, content::taken_call(number, &plan.requested, Some(takes)));
             calls.push(self.made_call(number, &plan.requested));
         }
-        self.record(Event::CallsTaken { at: self.moment.now, calls: calls.clone() });
+        self.record(Event::CallsInherited { at: self.moment.now, calls: calls.clone() });
         self.refuse_planned(&calls, planned);
         self.resume_if_answered();
     }
 
-    fn quiet(&mut self) -> Taken {
-        self.record(Event::Quiet);
+    fn heartbeat(&mut self) -> Taken {
+        self.record(Event::Heartbeat);
         Ok(())
     }
 
@@ -210,21 +210,21 @@ impl<'a, 'm> Draft<'a, 'm> {
         self.record(Event::ActionStarted { at: self.moment.now, call });
     }
 
-    fn start_lap(&mut self) {
-        match budget::before_lap(self.run(), &self.manifest.budgets, self.moment.now) {
+    fn start_iteration(&mut self) {
+        match budget::before_iteration(self.run(), &self.manifest.budgets, self.moment.now) {
             Some(breach) => self.breach(breach),
             None => {
                 self.append_results();
                 let iteration = self.run().iteration + 1;
-                self.record(Event::LapStarted { iteration, at: self.moment.now });
+                self.record(Event::IterationStarted { iteration, at: self.moment.now });
             }
         }
     }
 
     /// Reasoning is stored before the text that it led to, in one item. A later attempt of the iteration has reasoning of its own.
-    fn reasoned(&mut self, reasoning: Vec<Reasoning>, pieces: Pieces) -> Taken {
+    fn reasoned(&mut self, reasoning: Vec<Reasoning>, chunks: ChunkLengths) -> Taken {
         self.append_new(ItemKind::Thought, content::reasoning(reasoning));
-        self.record(Event::Reasoned { iteration: self.run().iteration, pieces });
+        self.record(Event::Reasoned { iteration: self.run().iteration, chunks });
         Ok(())
     }
 
@@ -233,7 +233,7 @@ impl<'a, 'm> Draft<'a, 'm> {
             return self.summed_up(reply);
         }
         if !reply.reasoning.is_empty() {
-            let quiet = reply.pieces.take_quiet();
+            let quiet = reply.chunks.take_heartbeats();
             self.reasoned(std::mem::take(&mut reply.reasoning), quiet)?;
         }
         if self.manifest.one_call {
@@ -254,7 +254,7 @@ impl<'a, 'm> Draft<'a, 'm> {
         self.append_new(ItemKind::Thought, content::thought(reply.text));
         self.append_new(ItemKind::Instruction, content::encode(&content::Instruction::Text(words)));
         self.record_reply(before, ended, Vec::new());
-        self.start_lap();
+        self.start_iteration();
     }
 
     /// The reply ends the run. Its text is the deliverable and is stored once; calls for the client are stored as items.
@@ -313,14 +313,14 @@ impl<'a, 'm> Draft<'a, 'm> {
     }
 
     fn attempt_failed(&mut self, failure: Failure) -> Taken {
-        let Failure { code, cause, message, retry_after_ms, retry_at, fallback, spent, said } = failure;
-        let compacts = retry_at.is_none() && self.can_compact(&code, &said);
+        let Failure { code, cause, message, retry_after_ms, retry_at, fallback, spent, streamed } = failure;
+        let compacts = retry_at.is_none() && self.can_compact(&code, &streamed);
         let retry_at = if compacts { Some(self.moment.now) } else { retry_at };
         let starts_at = retry_at.map(|at| at.max(self.moment.now));
         let breach = starts_at.and_then(|at| self.breached_by(spent, at));
-        if !said.is_empty() && (starts_at.is_none() || breach.is_some()) {
+        if !streamed.is_empty() && (starts_at.is_none() || breach.is_some()) {
             // The run is about to end, and readers have seen this text.
-            self.cut(said, Spent::default(), AfterCut::Ends);
+            self.cut(streamed, Spent::default(), AfterCut::Ends);
         }
         let Spent { usage, lost } = spent;
         self.record(Event::AttemptFailed { code: code.clone(), cause, retry_after_ms, retry_at, usage, lost, fallback });
@@ -360,7 +360,7 @@ impl<'a, 'm> Draft<'a, 'm> {
             return;
         }
         match self.policy.next(self.run(), self.manifest) {
-            Next::Iterate => self.start_lap(),
+            Next::Iterate => self.start_iteration(),
             Next::Finish(ending) => self.end(ending),
         }
     }
@@ -419,9 +419,9 @@ impl<'a, 'm> Draft<'a, 'm> {
         Ok(())
     }
 
-    fn stop(&mut self, reason: &str, said: Said) -> Taken {
-        if !said.is_empty() && matches!(self.run().phase, Phase::Thinking { .. }) {
-            self.cut(said, Spent::default(), AfterCut::Ends);
+    fn stop(&mut self, reason: &str, streamed: StreamedText) -> Taken {
+        if !streamed.is_empty() && matches!(self.run().phase, Phase::Thinking { .. }) {
+            self.cut(streamed, Spent::default(), AfterCut::Ends);
         }
         let words = if reason.is_empty() { "stopped".to_owned() } else { format!("stopped: {reason}") };
         self.end(Ending { status: TaskStatus::Canceled, reason: EndReason::Stopped, deliverable: Delivery::Text(words) });

@@ -6,7 +6,7 @@ use crate::{
     content::{self, ItemKind},
     event::{EndReason, Event, TaskStatus},
     failure::FailureCause,
-    input::{Failure, Reply, Said},
+    input::{Failure, Reply, StreamedText},
     manifest::Compaction,
     policy::{Delivery, Ending},
 };
@@ -25,14 +25,14 @@ impl Draft<'_, '_> {
 
     /// Whether to ask for a summary after this failure. It is of no use once text was streamed, which is never retracted, or in an iteration
     /// that starts with a summary already.
-    pub(super) fn can_compact(&self, code: &str, said: &Said) -> bool {
+    pub(super) fn can_compact(&self, code: &str, streamed: &StreamedText) -> bool {
         let run = self.run();
         let may_begin = match self.manifest.compaction {
             Compaction::Off => false,
             Compaction::Auto => run.compacting > 0 || run.compacted_in != run.iteration,
             Compaction::Only => true,
         };
-        may_begin && code == TOO_LONG && said.text.is_empty() && run.compacting < TRIES_MAX
+        may_begin && code == TOO_LONG && streamed.text.is_empty() && run.compacting < TRIES_MAX
     }
 
     /// Takes a reply to a request for a summary. Only its text counts.
@@ -40,9 +40,9 @@ impl Draft<'_, '_> {
         let spent = reply.spent();
         if reply.text.trim().is_empty() {
             let (code, message) = ("no_summary".to_owned(), "it gave no summary of the conversation".to_owned());
-            let said = Said { text: String::new(), pieces: reply.pieces };
+            let streamed = StreamedText { text: String::new(), chunks: reply.chunks };
             let cause = FailureCause::BadAnswer;
-            let failure = Failure { code, cause, message, retry_after_ms: None, retry_at: None, fallback: None, spent, said };
+            let failure = Failure { code, cause, message, retry_after_ms: None, retry_at: None, fallback: None, spent, streamed };
             return self.attempt_failed(failure);
         }
         if self.manifest.compaction == Compaction::Only {
@@ -52,9 +52,9 @@ impl Draft<'_, '_> {
             self.end(Ending { status: TaskStatus::Success, reason: EndReason::Answered, deliverable });
             return Ok(());
         }
-        let Reply { text, pieces, usage, model, .. } = reply;
+        let Reply { text, chunks, usage, model, .. } = reply;
         self.append_new(ItemKind::Instruction, content::summary(text));
-        self.record(Event::Compacted { iteration: self.run().iteration, usage, pieces, model });
+        self.record(Event::Compacted { iteration: self.run().iteration, usage, chunks, model });
         if let Some(breach) = budget::before_attempt(self.run(), &self.manifest.budgets, self.moment.now) {
             self.breach(breach);
         }

@@ -6,7 +6,7 @@ use crate::{
     content::{self, ItemKind},
     event::Event,
     ids::{CallNumber, Timestamp},
-    input::{LeftBehind, Said},
+    input::{LostModelCall, StreamedText},
     manifest::{EffectClass, Route},
     run::{ParkReason, Phase, Progress},
 };
@@ -22,11 +22,11 @@ pub(super) enum AfterCut {
 
 impl Draft<'_, '_> {
     /// The model is asked to continue in another message, unless a budget forbids another attempt.
-    pub(super) fn cut_off(&mut self, said: Said, spent: Spent) -> Taken {
+    pub(super) fn cut_off(&mut self, streamed: StreamedText, spent: Spent) -> Taken {
         match self.breached_by(spent, self.moment.now) {
-            None => self.cut(said, spent, AfterCut::AsksAgain),
+            None => self.cut(streamed, spent, AfterCut::AsksAgain),
             Some(breach) => {
-                self.cut(said, spent, AfterCut::Ends);
+                self.cut(streamed, spent, AfterCut::Ends);
                 self.breach(breach);
             }
         }
@@ -42,10 +42,10 @@ impl Draft<'_, '_> {
     }
 
     /// Stores streamed text that no reply completes. Readers have seen it, so that it stays whatever follows.
-    pub(super) fn cut(&mut self, said: Said, Spent { usage, lost }: Spent, then: AfterCut) {
+    pub(super) fn cut(&mut self, streamed: StreamedText, Spent { usage, lost }: Spent, then: AfterCut) {
         let before = self.appended();
-        if !said.text.is_empty() {
-            self.append_new(ItemKind::Thought, content::thought(said.text));
+        if !streamed.text.is_empty() {
+            self.append_new(ItemKind::Thought, content::thought(streamed.text));
         }
         let resumes = then == AfterCut::AsksAgain;
         if resumes {
@@ -53,21 +53,21 @@ impl Draft<'_, '_> {
             self.append_new(ItemKind::Instruction, content::encode(&content::Instruction::Text(words.into())));
         }
         let items = self.appended_since(before);
-        self.record(Event::Cut { iteration: self.run().iteration, items, pieces: said.pieces, resumes, usage, lost });
+        self.record(Event::Cut { iteration: self.run().iteration, items, chunks: streamed.chunks, resumes, usage, lost });
     }
 
     /// A lost owner may have been in the middle of any effect it had started. Its writes are parked; everything else is owed again, unless
     /// the tokens of the lost model call exceed a budget.
-    pub(super) fn taken_over(&mut self, left: LeftBehind) -> Taken {
-        self.record(Event::TakenOver { lost: left.lost });
+    pub(super) fn owner_changed(&mut self, left: LostModelCall) -> Taken {
+        self.record(Event::OwnerChanged { lost: left.lost });
         self.park_cut_writes();
         if left.lost > 0
             && self.run().parked.is_none()
             && matches!(self.run().phase, Phase::Thinking { .. })
             && let Some(breach) = budget::before_attempt(self.run(), &self.manifest.budgets, self.moment.now)
         {
-            if !left.said.is_empty() {
-                self.cut(left.said, Spent::default(), AfterCut::Ends);
+            if !left.streamed.is_empty() {
+                self.cut(left.streamed, Spent::default(), AfterCut::Ends);
             }
             self.breach(breach);
             return Ok(());
