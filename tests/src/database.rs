@@ -120,6 +120,27 @@ impl Place {
         }
     }
 
+    /// The whole database as SQL, for [`load`](Self::load).
+    pub fn dump(&self) -> String {
+        match &self.0 {
+            Where::File(file) => {
+                let mut program = std::process::Command::new("sqlite3");
+                let output = program.arg(file).arg(".dump").output().expect("sqlite3 is installed: it is in the Debian package sqlite3");
+                assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+                String::from_utf8(output.stdout).expect("a dump is text")
+            }
+            Where::Postgres(database) => postgres::dump(database, &self.open().text("SELECT current_schema()")),
+        }
+    }
+
+    /// Makes the empty database what [`dump`](Self::dump) wrote down.
+    pub fn load(&self, dump: &str) {
+        if let Where::File(file) = &self.0 {
+            std::fs::create_dir_all(file.parent().expect("a file is in a folder")).expect("the folder of the database");
+        }
+        self.open().batch(dump);
+    }
+
     /// Variables that a server here is started with. The next server on the same database waits for the end of a killed one's lease.
     pub fn env(&self) -> Option<(&'static str, &'static str)> {
         match &self.0 {

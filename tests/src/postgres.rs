@@ -178,6 +178,20 @@ impl Drop for Database {
     }
 }
 
+/// A schema as SQL that makes the same in whatever schema comes first in the search path.
+pub(crate) fn dump(database: &Database, schema: &str) -> String {
+    let output =
+        program("pg_dump").args(["--inserts", "--no-owner", "--no-privileges", "--schema", schema, &database.socket]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout)
+        .unwrap()
+        .replace(&format!("{schema}."), "")
+        .replace("CREATE FUNCTION", "CREATE OR REPLACE FUNCTION");
+    let is_kept =
+        |line: &&str| !["--", "SET ", "SELECT pg_catalog.set_config", "CREATE SCHEMA", "\\"].iter().any(|start| line.starts_with(start));
+    text.lines().filter(is_kept).flat_map(|line| [line, "\n"]).collect()
+}
+
 async fn connect(url: &str) -> Client {
     let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
     tokio::spawn(connection);

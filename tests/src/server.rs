@@ -100,6 +100,11 @@ impl ServerBuilder {
         self
     }
 
+    /// Where its database will be.
+    pub fn place(&self) -> &Place {
+        &self.place
+    }
+
     /// The folder it will run in.
     pub fn folder(&self) -> &Path {
         self.folder.path()

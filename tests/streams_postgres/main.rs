@@ -1,5 +1,7 @@
 //! Death in the middle of a stream, on PostgreSQL: the stories and checks of `tests/streams`, word for word.
 
+#[path = "../golden/databases.rs"]
+mod databases;
 #[path = "../streams/deaths.rs"]
 mod deaths;
 mod nodes;

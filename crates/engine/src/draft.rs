@@ -126,7 +126,7 @@ fn call_changes(before: &Run, transition: &Transition) -> Vec<(CallNumber, CallC
                 open = vec![call.clone()];
                 changes.push(made(call, 1, &contents));
             }
-            Event::CallsTaken { calls, .. } => {
+            Event::CallsInherited { calls, .. } => {
                 open = calls.clone();
                 changes.extend(calls.iter().map(|call| made(call, before.iteration, &contents)));
             }
@@ -143,9 +143,9 @@ fn call_changes(before: &Run, transition: &Transition) -> Vec<(CallNumber, CallC
                 let route = open.iter().find(|open| open.call == *call).map_or(Route::External, |call| call.route);
                 changes.push((*call, CallChange::Moved { status: fresh_status(route), result: None, deadline: Some(*deadline) }));
             }
-            Event::TakenOver { .. } if is_parked => {}
-            Event::TakenOver { .. } | Event::Unparked => changes.extend(restarted(&open)),
-            Event::LapStarted { .. } | Event::Ended { .. } => {
+            Event::OwnerChanged { .. } if is_parked => {}
+            Event::OwnerChanged { .. } | Event::Unparked => changes.extend(restarted(&open)),
+            Event::IterationStarted { .. } | Event::Ended { .. } => {
                 changes.extend(open.drain(..).map(|call| settle(&call)));
             }
             Event::Accepted { .. }
@@ -155,7 +155,7 @@ fn call_changes(before: &Run, transition: &Transition) -> Vec<(CallNumber, CallC
             | Event::Reasoned { .. }
             | Event::Compacting { .. }
             | Event::Compacted { .. }
-            | Event::Quiet
+            | Event::Heartbeat
             | Event::Parked { .. }
             | Event::Ignored { .. }
             | Event::BudgetBreached { .. } => {}
@@ -175,7 +175,7 @@ fn restarted(open: &[OpenCall]) -> impl Iterator<Item = (CallNumber, CallChange)
 fn call_contents(transition: &Transition) -> BTreeMap<CallNumber, ItemId> {
     let calls = transition.items.iter().filter(|item| item.kind == ItemKind::Call);
     let made = transition.events.iter().flat_map(|event| {
-        if let Event::Replied { calls, .. } | Event::CallsTaken { calls, .. } = event {
+        if let Event::Replied { calls, .. } | Event::CallsInherited { calls, .. } = event {
             calls.as_slice()
         } else if let Event::ActionStarted { call, .. } = event {
             std::slice::from_ref(call)
@@ -229,14 +229,14 @@ fn kind_of(events: &[Event]) -> CommitKind {
             Event::Ended { reason: windlass_kernel::EndReason::Stopped, .. } => CommitKind::Stop,
             Event::Ended { .. } => CommitKind::End,
             Event::CallParked { .. } | Event::Parked { .. } => CommitKind::Park,
-            Event::TakenOver { .. } => CommitKind::TakeOver,
+            Event::OwnerChanged { .. } => CommitKind::TakeOver,
             Event::CallReleased { .. } | Event::Unparked => CommitKind::Answer,
             Event::Leased => CommitKind::Enter,
-            Event::Replied { .. } | Event::CallsTaken { .. } => CommitKind::Suspend,
+            Event::Replied { .. } | Event::CallsInherited { .. } => CommitKind::Suspend,
             Event::Cut { .. } => CommitKind::Cut,
             Event::Reasoned { .. } => CommitKind::Announce,
-            Event::Quiet => CommitKind::Quiet,
-            Event::LapStarted { .. } | Event::Compacted { .. } => CommitKind::Resume,
+            Event::Heartbeat => CommitKind::Quiet,
+            Event::IterationStarted { .. } | Event::Compacted { .. } => CommitKind::Resume,
             Event::Reported { status: windlass_kernel::TaskStatus::Timeout, .. } => CommitKind::Timeout,
             Event::Reported { .. } => CommitKind::Report,
             Event::AttemptFailed { .. } | Event::Compacting { .. } => CommitKind::Retry,

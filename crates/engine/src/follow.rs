@@ -30,7 +30,7 @@ impl Engine {
             return Ok(OpenWords { pieces, tail_is_whole });
         }
         let said = self.views().announced(tenant, run).await?;
-        let pieces = said.pieces.cut(&said.text).into_iter().skip(after).map(str::to_owned).collect();
+        let pieces = said.chunks.split(&said.text).into_iter().skip(after).map(str::to_owned).collect();
         Ok(OpenWords { pieces, tail_is_whole: false })
     }
 

@@ -4,7 +4,7 @@ use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use futures_util::{FutureExt, StreamExt};
 use tokio::sync::{mpsc, oneshot};
-use windlass_kernel::{AgentKey, Epoch, FailureCause, Pieces, Reply, RunId, Said, content::Reasoning};
+use windlass_kernel::{AgentKey, ChunkLengths, Epoch, FailureCause, Reply, RunId, StreamedText, content::Reasoning};
 use windlass_ports::{Announcement, Clock, CommitKind, ModelError, ModelEvent, ModelStream, Retry, StoreError};
 
 use crate::{
@@ -91,14 +91,14 @@ pub(crate) async fn announce(
     }
     let (has_spoken, begun) = (!announced.is_empty(), answer.reply.text.len());
     let mut repeated = Repeated { announced, seen: begun };
-    let mut waiting = Said::default();
+    let mut waiting = StreamedText::default();
     let mut keeping: Option<Keeping<'_>> = None;
     loop {
         // What has come already goes into one batch, and an answer that is there at once is never announced in parts.
         let event = match stream.next().now_or_never() {
             Some(event) => event,
             None => {
-                if keeping.is_none() && !waiting.pieces.is_empty() {
+                if keeping.is_none() && !waiting.chunks.is_empty() {
                     // Words stand behind the thoughts they came from, and nothing is put before what was announced.
                     if !waiting.text.is_empty() && !answer.reply.reasoning.is_empty() {
                         announcer.reason(std::mem::take(&mut answer.reply.reasoning)).await?;
@@ -113,7 +113,7 @@ pub(crate) async fn announce(
                     }
                     event = stream.next() => event,
                     () = announcer.words.quiet.notified(), if keeping.is_none() => {
-                        waiting.pieces.0.push(0);
+                        waiting.chunks.0.push(0);
                         continue;
                     }
                 }
@@ -128,7 +128,7 @@ pub(crate) async fn announce(
                 let fresh = repeated.swallow(&text)?.to_owned();
                 if !fresh.is_empty() {
                     waiting.text.push_str(&fresh);
-                    waiting.pieces.0.push(fresh.len() as u32);
+                    waiting.chunks.0.push(fresh.len() as u32);
                 }
                 answer.take(ModelEvent::Text(text))?;
             }
@@ -147,9 +147,9 @@ pub(crate) async fn announce(
     }
     repeated.is_whole()?;
     // What is not announced yet is, with the reply: its commit comes next.
-    let mut pieces = announcer.words.said().pieces;
-    pieces.0.append(&mut waiting.pieces.0);
-    Ok(Reply { pieces, ..answer.reply })
+    let mut chunks = announcer.words.said().chunks;
+    chunks.0.append(&mut waiting.chunks.0);
+    Ok(Reply { chunks, ..answer.reply })
 }
 
 impl Announcer {
@@ -163,7 +163,7 @@ impl Announcer {
     }
 
     /// Has words kept and shown, whatever becomes of the model call meanwhile: whoever waits for the turn knows that they are.
-    async fn keep(&self, more: Said) -> Result<(), NoReply> {
+    async fn keep(&self, more: StreamedText) -> Result<(), NoReply> {
         let turn = self.words.turn.clone().lock_owned().await;
         if !turn.0 {
             return Err(NoReply::Closed);
@@ -179,10 +179,10 @@ impl Announcer {
     }
 
     /// A store that does not answer is asked again: it may have the words.
-    async fn store(&self, more: Said) -> Result<(), NoReply> {
+    async fn store(&self, more: StreamedText) -> Result<(), NoReply> {
         let first = self.words.count() as u32;
         let (agent, run, epoch) = (self.agent.clone(), self.run, self.epoch);
-        let words = Announcement { agent, run, epoch, first, text: more.text.clone(), pieces: more.pieces.clone() };
+        let words = Announcement { agent, run, epoch, first, text: more.text.clone(), pieces: more.chunks.clone() };
         loop {
             // A node without a lease may not be the owner any more.
             if !self.inner.lease.holds() {
@@ -235,7 +235,7 @@ struct Answer {
 
 impl Answer {
     fn new(limits: Limits) -> Self {
-        Answer { reply: Reply { pieces: Pieces::default(), ..Reply::default() }, bytes: 0, limits }
+        Answer { reply: Reply { chunks: ChunkLengths::default(), ..Reply::default() }, bytes: 0, limits }
     }
 
     fn take(&mut self, event: ModelEvent) -> Result<(), NoReply> {

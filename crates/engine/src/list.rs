@@ -329,7 +329,7 @@ fn began(kind: WaitKind, tail: &[JournalEntry]) -> Option<Timestamp> {
     let begins = |event: &Event| match kind {
         WaitKind::ModelRetry => matches!(event, Event::AttemptFailed { .. }),
         WaitKind::ToolCall | WaitKind::ExternalCall => {
-            matches!(event, Event::Replied { .. } | Event::CallsTaken { .. } | Event::ActionStarted { .. })
+            matches!(event, Event::Replied { .. } | Event::CallsInherited { .. } | Event::ActionStarted { .. })
         }
         WaitKind::UnknownOutcome => matches!(event, Event::CallParked { .. }),
         WaitKind::OwnersLost | WaitKind::Panicked => matches!(event, Event::Parked { .. }),

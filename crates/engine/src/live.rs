@@ -9,7 +9,7 @@ use std::{
 };
 
 use tokio::sync::Notify;
-use windlass_kernel::{RunId, Said};
+use windlass_kernel::{RunId, StreamedText};
 
 /// The open words of one run.
 #[derive(Default)]
@@ -26,7 +26,7 @@ pub(crate) struct Words {
 struct Spoken {
     /// How much stood in the run's output before them: what is said later stands behind it.
     place: u32,
-    said: Said,
+    said: StreamedText,
 }
 
 /// Whether more may be announced.
@@ -40,13 +40,13 @@ impl Default for Open {
 
 impl Words {
     /// Words for a place in the output, with those that were announced before.
-    pub fn resumed(place: u32, said: Said) -> Self {
+    pub fn resumed(place: u32, said: StreamedText) -> Self {
         Words { open: Mutex::new(Spoken { place, said }), ..Words::default() }
     }
 
     /// What was said so far is settled, and the rest stands at another place.
     pub fn begin_again(&self, place: u32) {
-        *self.lock() = Spoken { place, said: Said::default() };
+        *self.lock() = Spoken { place, said: StreamedText::default() };
     }
 
     /// How much stood in the run's output before them.
@@ -55,13 +55,13 @@ impl Words {
     }
 
     /// What was announced so far.
-    pub fn said(&self) -> Said {
+    pub fn said(&self) -> StreamedText {
         self.lock().said.clone()
     }
 
     /// In how many pieces.
     pub fn count(&self) -> usize {
-        self.lock().said.pieces.0.len()
+        self.lock().said.chunks.0.len()
     }
 
     /// What comes after the first so many pieces, as pieces. Nothing if it stands at another place: a reader may know from the
@@ -72,7 +72,7 @@ impl Words {
             return Vec::new();
         }
         let said = &open.said;
-        let fresh = said.pieces.0.get(pieces..).unwrap_or_default();
+        let fresh = said.chunks.0.get(pieces..).unwrap_or_default();
         // Counted from the end: a long message is asked for its newest words over and over.
         let length: usize = fresh.iter().map(|length| *length as usize).sum();
         let mut rest = said.text.get(said.text.len().saturating_sub(length)..).unwrap_or_default();
@@ -86,14 +86,14 @@ impl Words {
     }
 
     /// Shows words that are on disk.
-    pub fn show(&self, more: &Said) {
+    pub fn show(&self, more: &StreamedText) {
         let said = &mut self.lock().said;
         said.text.push_str(&more.text);
-        said.pieces.0.extend(&more.pieces.0);
+        said.chunks.0.extend(&more.chunks.0);
     }
 
     /// Lets nothing more be announced, and returns what was once nothing is under way.
-    pub async fn close(&self) -> Said {
+    pub async fn close(&self) -> StreamedText {
         let mut open = self.turn.lock().await;
         open.0 = false;
         self.said()
@@ -145,21 +145,21 @@ impl Live {
 
 #[cfg(test)]
 mod tests {
-    use windlass_kernel::Pieces;
+    use windlass_kernel::ChunkLengths;
 
     use super::*;
 
     #[test]
     fn words_are_for_whoever_is_at_their_place() {
-        let words = Words::resumed(1, Said { text: "one two ".into(), pieces: Pieces(vec![4]) });
-        words.show(&Said { text: "three".into(), pieces: Pieces(vec![5]) });
+        let words = Words::resumed(1, StreamedText { text: "one two ".into(), chunks: ChunkLengths(vec![4]) });
+        words.show(&StreamedText { text: "three".into(), chunks: ChunkLengths(vec![5]) });
         assert_eq!(words.after(1, 0).len(), 2);
         assert_eq!(words.after(1, 1), ["three"]);
         assert!(words.after(2, 0).is_empty(), "who has them in the journal gets them once");
         assert!(words.after(0, 0).is_empty());
         words.begin_again(2);
         assert_eq!((words.place(), words.count()), (2, 0));
-        words.show(&Said { text: "four".into(), pieces: Pieces(vec![4]) });
+        words.show(&StreamedText { text: "four".into(), chunks: ChunkLengths(vec![4]) });
         assert_eq!((words.after(2, 0), words.after(1, 0).len()), (vec!["four".to_owned()], 0));
     }
 }

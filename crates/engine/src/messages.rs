@@ -39,7 +39,7 @@ impl Projection<'_> {
             Event::Accepted { .. } => {
                 self.send(Subject::Wakeup(self.agent()), json!({ "agent_id": self.run.agent_id() }));
             }
-            Event::LapStarted { iteration, .. } => {
+            Event::IterationStarted { iteration, .. } => {
                 self.step(*iteration, "started");
                 self.state(HeadStatus::Running, json!({ "activity": "thinking", "waiting_tool_count": 0 }));
             }
@@ -47,7 +47,7 @@ impl Projection<'_> {
                 self.step(1, "started");
                 self.calls(1, std::slice::from_ref(call));
             }
-            Event::CallsTaken { calls, .. } => self.calls(0, calls),
+            Event::CallsInherited { calls, .. } => self.calls(0, calls),
             Event::Replied { iteration, calls, .. } if calls.is_empty() => self.step(*iteration, "completed"),
             Event::Replied { iteration, calls, .. } => self.calls(*iteration, calls),
             Event::AttemptFailed { retry_at: None, .. } => {}
@@ -72,9 +72,9 @@ impl Projection<'_> {
             | Event::Reasoned { .. }
             | Event::Compacting { .. }
             | Event::Compacted { .. }
-            | Event::Quiet
+            | Event::Heartbeat
             | Event::Unparked
-            | Event::TakenOver { .. }
+            | Event::OwnerChanged { .. }
             | Event::Ignored { .. }
             | Event::BudgetBreached { .. } => {}
         }

@@ -109,7 +109,7 @@ impl Engine {
                 input.push(self.item(ItemKind::Call, content::taken_call(*number, call, Some(*number)))?);
             }
             if takes.is_some() {
-                opening = Opening::TakeOver(left.calls);
+                opening = Opening::InheritCalls(left.calls);
             }
         }
         let agent = match request.conversation {

@@ -155,7 +155,7 @@ mod tests {
 
     fn quiet(number: u64, bytes: usize) -> Passage {
         let item = Item { id: ItemId(uuid::Uuid::nil()), kind: windlass_kernel::ItemKind::Thought, content: vec![0; bytes].into() };
-        let entry = JournalEntry { number, epoch: None, at: windlass_kernel::Timestamp(0), event: Event::Quiet };
+        let entry = JournalEntry { number, epoch: None, at: windlass_kernel::Timestamp(0), event: Event::Heartbeat };
         Passage { entry, appended: vec![item], result: None }
     }
 

@@ -250,7 +250,7 @@ impl Worker {
         let makes_calls = draft
             .events
             .iter()
-            .any(|event| matches!(event, Event::Replied { calls, .. } | Event::CallsTaken { calls, .. } if !calls.is_empty()));
+            .any(|event| matches!(event, Event::Replied { calls, .. } | Event::CallsInherited { calls, .. } if !calls.is_empty()));
         let mut again = false;
         if !draft.is_empty() {
             let committed = self.commit(draft, now).await?;

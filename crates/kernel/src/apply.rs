@@ -1,4 +1,4 @@
-//! The only way a run changes: one event at a time.
+//! Applying events: the only way in which a run changes.
 
 use crate::{
     budget::Usage,
@@ -8,7 +8,7 @@ use crate::{
     run::{OpenCall, Phase, Progress, Run},
 };
 
-/// What one event makes of a run. `None` before the first event, which must be `Accepted`.
+/// The state of a run after one event. `None` before the first event, which must be `Accepted`.
 pub fn apply(run: Option<Run>, event: &Event) -> Option<Run> {
     let Some(mut run) = run else {
         return begin(event);
@@ -17,18 +17,18 @@ pub fn apply(run: Option<Run>, event: &Event) -> Option<Run> {
     Some(run)
 }
 
-/// The same for a run that has begun.
+/// Applies an event to a run that has begun.
 pub(crate) fn apply_to(run: &mut Run, event: &Event) {
     run.next_number += 1;
     match event {
-        // A second beginning changes nothing: number 0 is the only one.
+        // `Accepted` counts as number 0 only.
         Event::Accepted { .. }
         | Event::Leased
         | Event::LeaseEnded { .. }
         | Event::Ignored { .. }
         | Event::BudgetBreached { .. }
-        | Event::Quiet => {}
-        Event::LapStarted { iteration, at } => {
+        | Event::Heartbeat => {}
+        Event::IterationStarted { iteration, at } => {
             run.output.length += run.calls().len() as u32;
             run.iteration = *iteration;
             run.started_at.get_or_insert(*at);
@@ -41,7 +41,7 @@ pub(crate) fn apply_to(run: &mut Run, event: &Event) {
             run.calls_used += 1;
             run.phase = Phase::Waiting { calls: vec![call.clone()] };
         }
-        Event::CallsTaken { at, calls } => {
+        Event::CallsInherited { at, calls } => {
             run.started_at.get_or_insert(*at);
             make_calls(run, calls.len() as u32, calls);
         }
@@ -59,7 +59,7 @@ pub(crate) fn apply_to(run: &mut Run, event: &Event) {
             }
         }
         Event::Reasoned { .. } => run.output.length += 1,
-        // The try is counted by the failure that led here.
+        // The attempt is counted by the failure before this event.
         Event::Compacting { .. } => run.compacting += 1,
         Event::Compacted { iteration, usage, model, .. } => {
             (run.takeovers, run.model) = (0, model.clone());
@@ -84,7 +84,7 @@ pub(crate) fn apply_to(run: &mut Run, event: &Event) {
             run.parked = None;
             run.takeovers = 0;
         }
-        Event::TakenOver { lost } => {
+        Event::OwnerChanged { lost } => {
             run.takeovers += 1;
             run.lost = run.lost.saturating_add(*lost);
         }
@@ -97,7 +97,7 @@ fn count(run: &mut Run, usage: Usage, lost: u64) {
     run.lost = run.lost.saturating_add(lost);
 }
 
-/// Another try of the lap's model call is owed.
+/// Another attempt of the iteration's model call is owed.
 fn ask_again(run: &mut Run, at: Option<Timestamp>) {
     if let Phase::Thinking { attempt, not_before } = &mut run.phase {
         *attempt += 1;
@@ -105,7 +105,7 @@ fn ask_again(run: &mut Run, at: Option<Timestamp>) {
     }
 }
 
-/// Results that were in are applied before the deliverable is written.
+/// Results that have arrived are appended before the deliverable.
 fn end(run: &mut Run, status: TaskStatus, reason: EndReason) {
     let received = run.calls().iter().filter(|call| call.is_received()).count();
     run.output.length += received as u32 + 1;
@@ -113,14 +113,14 @@ fn end(run: &mut Run, status: TaskStatus, reason: EndReason) {
     run.phase = Phase::Ended { status, reason };
 }
 
-/// Calls are made, whose contents are among so many new items of the output box.
+/// Calls are made. Their contents are among the `items` new items of the output box.
 fn make_calls(run: &mut Run, items: u32, calls: &[OpenCall]) {
     run.output.length += items;
     run.calls_used += calls.len() as u32;
     run.phase = Phase::Waiting { calls: calls.to_vec() };
 }
 
-/// A parked call may run after all.
+/// A parked call may be started again.
 fn release(run: &mut Run, call: CallNumber, deadline: Timestamp) {
     set_progress(run, call, Progress::Open);
     if let Some(open) = open_call(run, call) {

@@ -1,4 +1,4 @@
-//! What a run may use up. Budgets are the kernel's, not the policy's: a breach is one event, then the policy's own ending.
+//! Budgets: what a run may use. The kernel checks them for every policy. A breach is one event, followed by the ending that the policy chooses.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,7 @@ use crate::{ids::Timestamp, run::Run};
 /// The limits of one run. `None` is no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Budgets {
-    /// Laps of the loop.
+    /// Iterations of the loop.
     pub iterations: u32,
     /// Tool calls over the whole run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -15,7 +15,7 @@ pub struct Budgets {
     /// Tokens in and out, attempts that failed or were lost included.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens: Option<u64>,
-    /// Milliseconds from the first lap on.
+    /// Milliseconds since the first iteration started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wall_ms: Option<u64>,
 }
@@ -35,7 +35,7 @@ pub struct Usage {
     /// Of the tokens read, those the provider wrote into its cache. Providers charge more for them than for the others.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub cache_written: u64,
-    /// Of the tokens written, those that were thought and not said.
+    /// Of the tokens written, those of reasoning.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub reasoning: u64,
 }
@@ -65,17 +65,17 @@ pub(crate) fn is_zero(n: &u64) -> bool {
     *n == 0
 }
 
-/// What a try used up that gave no answer.
+/// What attempts used that gave no reply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spent {
-    /// Tokens that the provider told.
+    /// Tokens as the provider reported them.
     pub usage: Usage,
-    /// Tokens that nobody told, estimated.
+    /// An estimate of tokens that the provider did not report.
     pub lost: u64,
 }
 
 impl Spent {
-    /// Adds what another call used up.
+    /// Adds what another attempt used.
     pub fn add(&mut self, other: Spent) {
         self.usage.add(other.usage);
         self.lost = self.lost.saturating_add(other.lost);
@@ -87,15 +87,15 @@ impl Spent {
     }
 }
 
-/// A limit that would be passed by going on.
+/// A limit that continuing would exceed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Breach {
-    /// Which budget.
+    /// The budget.
     #[serde(rename = "budget")]
     pub kind: BudgetKind,
-    /// What it allows.
+    /// Its limit.
     pub limit: u64,
-    /// What was used, or would be with the next call.
+    /// What has been used, or would be with the next call.
     pub observed: u64,
 }
 
@@ -103,7 +103,7 @@ pub struct Breach {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BudgetKind {
-    /// Laps.
+    /// Iterations.
     Iterations,
     /// Tool calls.
     Calls,
@@ -125,8 +125,8 @@ impl BudgetKind {
     }
 }
 
-/// What stands against one more lap, checked before the model is called.
-pub fn before_lap(run: &Run, budgets: &Budgets, now: Timestamp) -> Option<Breach> {
+/// The budget that another iteration would exceed, checked before the model is called.
+pub fn before_iteration(run: &Run, budgets: &Budgets, now: Timestamp) -> Option<Breach> {
     let next = u64::from(run.iteration) + 1;
     if next > u64::from(budgets.iterations) {
         return Some(Breach { kind: BudgetKind::Iterations, limit: budgets.iterations.into(), observed: next });
@@ -134,12 +134,12 @@ pub fn before_lap(run: &Run, budgets: &Budgets, now: Timestamp) -> Option<Breach
     used_up(run, budgets, run.tokens(), now)
 }
 
-/// What stands against one more try of the lap's model call, which would start then.
+/// The budget that another attempt of the iteration's model call would exceed if it started at `starts_at`.
 pub fn before_attempt(run: &Run, budgets: &Budgets, starts_at: Timestamp) -> Option<Breach> {
     used_up(run, budgets, run.tokens(), starts_at)
 }
 
-/// What stands against starting so many calls, which a reply that used so many tokens asks for.
+/// The budget that starting `wanted` calls would exceed, with the `reply` tokens of the reply that asks for them included.
 pub fn before_calls(run: &Run, budgets: &Budgets, reply: u64, wanted: usize, now: Timestamp) -> Option<Breach> {
     let observed = u64::from(run.calls_used).saturating_add(wanted as u64);
     match budgets.calls {

@@ -15,7 +15,7 @@ pub enum ItemKind {
     /// The fields its deliverable should have.
     #[serde(rename = "task.result_fields")]
     ResultFields,
-    /// What the model said.
+    /// What the model streamed.
     #[serde(rename = "agent.thought")]
     Thought,
     /// A call the model made.
@@ -79,7 +79,7 @@ pub enum Instruction<'a> {
         item: &'a RawValue,
         /// The tool's name for models.
         tool: String,
-        /// What the calls of one lap have in common, and others have not.
+        /// What the calls of one iteration have in common, and others have not.
         lap: String,
         /// What the run's model was told of the result, where that is not what the item says.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -264,7 +264,7 @@ pub fn thought(text: String) -> Bytes {
     encode(&Thought { text, reasoning: Vec::new() })
 }
 
-/// Content of thoughts that were not said.
+/// Content of thoughts that were not streamed.
 pub fn reasoning(reasoning: Vec<Reasoning>) -> Bytes {
     encode(&Thought { text: String::new(), reasoning })
 }

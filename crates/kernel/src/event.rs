@@ -1,197 +1,201 @@
-//! The journal: an append-only, densely numbered list of what happened to a run. Pointers, numbers and times; never content.
+//! The journal of a run: append-only, densely numbered events. They hold pointers, numbers and times, never content.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{
     budget::{Breach, BudgetKind, Usage, is_zero},
+    chunks::ChunkLengths,
     facts::{CallerSpan, ReplyFacts},
     failure::FailureCause,
     ids::{CallNumber, ItemId, Timestamp},
     input::Finish,
     manifest::AfterExecution,
-    pieces::Pieces,
     run::{BoxRange, OpenCall, Origin, ParkReason},
 };
 
-/// One thing that happened. The state of a run is the fold of these, from the first on.
+/// An entry of the journal. The state of a run is the fold of its events.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Event {
-    /// A request was taken: number 0 of every journal.
+    /// A request was accepted: number 0 of every journal.
     Accepted {
-        /// What began the run.
+        /// What started the run.
         origin: Origin,
-        /// What it may read.
+        /// The items that the run may read.
         context: BoxRange,
-        /// Where it writes.
+        /// The box that the run writes to.
         output: BoxRange,
-        /// The span of the request, if it named one.
+        /// The trace span of the request, if it named one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         caller: Option<CallerSpan>,
     },
-    /// A worker entered: the agent is this run's now.
+    /// A worker entered the run, which is now the active run of its head.
     Leased,
-    /// A lap began; a model call is owed. The results of the lap before stand in the output box.
-    LapStarted {
-        /// Which lap, from 1.
+    /// An iteration started and a model call is outstanding. The results of the iteration before are in the output box.
+    #[serde(rename = "lap_started")]
+    IterationStarted {
+        /// The number of the iteration, from 1.
         iteration: u32,
-        /// When.
+        /// When it started.
         at: Timestamp,
     },
-    /// A person's action entered its only lap, which has a call and no model.
+    /// A person's action started its only iteration, which has a call and no model call.
     ActionStarted {
-        /// When.
+        /// When it started.
         at: Timestamp,
-        /// The call, whose content is the output box's next item.
+        /// The call, whose content is the next item of the output box.
         call: OpenCall,
     },
-    /// Calls that an earlier run of the conversation left behind are made here, before the model is asked.
-    CallsTaken {
-        /// When.
+    /// Calls that an earlier run of the conversation did not make are made, before the model is asked.
+    #[serde(rename = "calls_taken")]
+    CallsInherited {
+        /// When they were made.
         at: Timestamp,
-        /// The calls, whose contents are the output box's next items.
+        /// The calls, whose contents are the next items of the output box.
         calls: Vec<OpenCall>,
     },
-    /// Words that were announced were not gone on with: they stand in the output box as they are.
+    /// A streamed reply was cut off and the model did not continue it: the text is kept in the output box as a truncated message.
     Cut {
-        /// In which lap.
+        /// The iteration of the reply.
         iteration: u32,
         /// How many items went into the output box.
         items: u32,
-        /// The pieces in which the words were announced.
-        #[serde(default, skip_serializing_if = "Pieces::is_empty")]
-        pieces: Pieces,
-        /// Whether the model is asked to go on in another message.
+        /// The lengths of the chunks in which the text was streamed.
+        #[serde(rename = "pieces", default, skip_serializing_if = "ChunkLengths::is_empty")]
+        chunks: ChunkLengths,
+        /// Whether the model is asked to continue in another message.
         resumes: bool,
-        /// Tokens of the try that did not go on with them.
+        /// Tokens of the attempt that did not continue the text.
         #[serde(default, skip_serializing_if = "Usage::is_zero")]
         usage: Usage,
-        /// Its tokens that nobody told, estimated.
+        /// An estimate of its tokens that the provider did not report.
         #[serde(default, skip_serializing_if = "is_zero")]
         lost: u64,
     },
-    /// Nothing happened for a while, and somebody reads along.
-    Quiet,
-    /// A try of the model call failed. Another one is owed, unless it is of no use.
+    /// Nothing happened for a while, and a reader follows the run: the reader gets a heartbeat.
+    #[serde(rename = "quiet")]
+    Heartbeat,
+    /// An attempt of the model call failed. Another one is outstanding unless it would be of no use.
     AttemptFailed {
-        /// What went wrong, as a code.
+        /// The error code.
         code: String,
-        /// What went wrong, as far as APIs tell causes apart.
+        /// The cause, as far as APIs distinguish causes.
         #[serde(default, skip_serializing_if = "FailureCause::is_other")]
         cause: FailureCause,
         /// The pause that the provider asked for.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         retry_after_ms: Option<u64>,
-        /// The next try waits until then; absent if there is none.
+        /// The earliest start of the next attempt. Absent if there is none.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         retry_at: Option<Timestamp>,
-        /// Tokens the try used up all the same.
+        /// Tokens that the attempt used.
         #[serde(default, skip_serializing_if = "Usage::is_zero")]
         usage: Usage,
-        /// Its tokens that nobody told, estimated.
+        /// An estimate of its tokens that the provider did not report.
         #[serde(default, skip_serializing_if = "is_zero")]
         lost: u64,
-        /// The model that the next try turns to, if it is another one of the same name.
+        /// The model of the next attempt, if it is another one with the same configured name.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         fallback: Option<String>,
     },
-    /// The model thought, and is about to speak: its thoughts stand in the output box, as one item.
+    /// The model finished reasoning and is about to write: its reasoning is in the output box, as one item.
     Reasoned {
-        /// In which lap.
+        /// The iteration of the reply.
         iteration: u32,
-        /// The signs of life that were announced before.
-        #[serde(default, skip_serializing_if = "Pieces::is_empty")]
-        pieces: Pieces,
+        /// The heartbeats that were streamed before.
+        #[serde(rename = "pieces", default, skip_serializing_if = "ChunkLengths::is_empty")]
+        chunks: ChunkLengths,
     },
-    /// What the model reads is too much for it: it is asked for a summary first, and reads the less the more often it was asked.
+    /// The prompt is too long for the model: the model is asked for a summary first. With each attempt it reads less.
     Compacting {
-        /// In which lap.
+        /// In which iteration.
         iteration: u32,
     },
     /// What was said before is summed up: the summary is the output box's next item, and the model is asked again.
     Compacted {
-        /// In which lap.
+        /// In which iteration.
         iteration: u32,
         /// Tokens of the call.
         #[serde(default, skip_serializing_if = "Usage::is_zero")]
         usage: Usage,
         /// The signs of life that were announced meanwhile.
-        #[serde(default, skip_serializing_if = "Pieces::is_empty")]
-        pieces: Pieces,
-        /// What else is known of the model call.
+        #[serde(rename = "pieces", default, skip_serializing_if = "ChunkLengths::is_empty")]
+        chunks: ChunkLengths,
+        /// Facts about the model call.
         #[serde(default, skip_serializing_if = "ReplyFacts::is_empty")]
         model: ReplyFacts,
     },
     /// The model answered. With calls, the run waits for their results.
     Replied {
-        /// In which lap.
+        /// In which iteration.
         iteration: u32,
         /// How many items of the reply went into the output box.
         items: u32,
         /// Tokens of the call.
         #[serde(default, skip_serializing_if = "Usage::is_zero")]
         usage: Usage,
-        /// Tokens that nobody told, estimated: of a call that did not go on with what was announced, before the one that did.
+        /// An estimate of unreported tokens: those of an earlier call of this attempt that did not continue the streamed text.
         #[serde(default, skip_serializing_if = "is_zero")]
         lost: u64,
-        /// The pieces in which its words were announced.
-        #[serde(default, skip_serializing_if = "Pieces::is_empty")]
-        pieces: Pieces,
-        /// Why it stopped.
+        /// The lengths of the chunks in which its text was streamed.
+        #[serde(rename = "pieces", default, skip_serializing_if = "ChunkLengths::is_empty")]
+        chunks: ChunkLengths,
+        /// Why the model stopped.
         #[serde(default, skip_serializing_if = "Finish::is_done")]
         finish: Finish,
         /// What else is known of the model call.
         #[serde(default, skip_serializing_if = "ReplyFacts::is_empty")]
         model: ReplyFacts,
-        /// The calls it asked for.
+        /// The calls that it requested.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         calls: Vec<OpenCall>,
     },
-    /// A result was taken for a call of the current lap.
+    /// A result was recorded for a call of the current iteration.
     Reported {
-        /// Whose result.
+        /// The call that the result belongs to.
         call: CallNumber,
         /// How the call ended.
         status: TaskStatus,
-        /// The content.
+        /// The item with the content.
         item: ItemId,
-        /// What follows.
+        /// What follows the result.
         #[serde(default, skip_serializing_if = "AfterExecution::is_suspend")]
         after: AfterExecution,
     },
-    /// Whoever had claimed the call let go of it without a result; it may be claimed again.
+    /// The lease of the tool service that had claimed the call ended without a result. The call can be claimed again.
     LeaseEnded {
         /// Which call.
         call: CallNumber,
     },
-    /// Nobody knows whether the call took effect, and it must not run twice: a person decides.
+    /// The outcome of the call is unknown and it must not run twice: a person decides.
     CallParked {
         /// Which call.
         call: CallNumber,
     },
-    /// A person let a parked call run once more.
+    /// A person allowed a parked call to run again.
     CallReleased {
         /// Which call.
         call: CallNumber,
         /// Its new deadline.
         deadline: Timestamp,
     },
-    /// The whole run waits for a person.
+    /// The whole run is parked until a person decides.
     Parked {
         /// Why.
         reason: ParkReason,
     },
-    /// A person let the run go on.
+    /// A person allowed a parked run to continue.
     Unparked,
-    /// Another owner goes on where one was lost.
-    TakenOver {
-        /// Tokens of the model call that was lost with it, estimated.
+    /// Another process owns the run, because the owner was lost.
+    #[serde(rename = "taken_over")]
+    OwnerChanged {
+        /// An estimate of the tokens of the model call that was lost with the owner.
         #[serde(default, skip_serializing_if = "is_zero")]
         lost: u64,
     },
-    /// An input changed nothing, and that is on record.
+    /// An input changed nothing. It is recorded with the reason.
     Ignored {
-        /// Which kind of input.
+        /// The kind of the input.
         input: InputKind,
         /// The call it was about.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -199,15 +203,15 @@ pub enum Event {
         /// Why.
         reason: IgnoreReason,
     },
-    /// Going on would have passed a limit.
+    /// Continuing would have exceeded a budget.
     BudgetBreached {
-        /// Which, and by how much.
+        /// The budget, its limit and what was observed.
         #[serde(flatten)]
         breach: Breach,
     },
-    /// The run is over; its deliverable is the last item of the output box.
+    /// The run has ended. Its deliverable is the last item of the output box.
     Ended {
-        /// What the task event says.
+        /// The status of the task event.
         status: TaskStatus,
         /// Why.
         reason: EndReason,
@@ -215,16 +219,16 @@ pub enum Event {
 }
 
 impl Event {
-    /// The kind as the journal spells it; the `kind` of the serialised form.
+    /// The name of the kind in the journal: the field `kind` of the serialised form.
     pub fn kind(&self) -> &'static str {
         match self {
             Event::Accepted { .. } => "accepted",
             Event::Leased => "leased",
-            Event::LapStarted { .. } => "lap_started",
+            Event::IterationStarted { .. } => "lap_started",
             Event::ActionStarted { .. } => "action_started",
-            Event::CallsTaken { .. } => "calls_taken",
+            Event::CallsInherited { .. } => "calls_taken",
             Event::Cut { .. } => "cut",
-            Event::Quiet => "quiet",
+            Event::Heartbeat => "quiet",
             Event::AttemptFailed { .. } => "attempt_failed",
             Event::Reasoned { .. } => "reasoned",
             Event::Compacting { .. } => "compacting",
@@ -236,7 +240,7 @@ impl Event {
             Event::CallReleased { .. } => "call_released",
             Event::Parked { .. } => "parked",
             Event::Unparked => "unparked",
-            Event::TakenOver { .. } => "taken_over",
+            Event::OwnerChanged { .. } => "taken_over",
             Event::Ignored { .. } => "ignored",
             Event::BudgetBreached { .. } => "budget_breached",
             Event::Ended { .. } => "ended",
@@ -338,12 +342,14 @@ pub enum InputKind {
     LeaseEnded,
     /// The end of words that were announced.
     Cut,
-    /// A sign of life.
-    Quiet,
+    /// A heartbeat.
+    #[serde(rename = "quiet")]
+    Heartbeat,
     /// A stop.
     Stop,
-    /// A new owner.
-    TakenOver,
+    /// Another owner.
+    #[serde(rename = "taken_over")]
+    OwnerChanged,
     /// A panic.
     Panicked,
     /// A person's decision.
@@ -358,7 +364,7 @@ pub enum IgnoreReason {
     AlreadyEnded,
     /// The call has its result.
     AlreadyReported,
-    /// The call is not one of the current lap.
+    /// The call is not one of the current iteration.
     NotWaiting,
     /// The input belongs to another phase.
     OutOfPhase,

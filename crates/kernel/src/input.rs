@@ -5,13 +5,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     budget::{Spent, Usage},
+    chunks::ChunkLengths,
     content::Reasoning,
     event::{InputKind, TaskStatus},
     facts::ReplyFacts,
     failure::FailureCause,
     ids::{CallNumber, ItemId, Timestamp},
     manifest::AfterExecution,
-    pieces::Pieces,
 };
 
 /// One thing that happened outside.
@@ -24,7 +24,7 @@ pub enum Input {
         /// The thoughts, in order.
         reasoning: Vec<Reasoning>,
         /// The signs of life that were announced before.
-        pieces: Pieces,
+        chunks: ChunkLengths,
     },
     /// The model answered.
     Replied(Reply),
@@ -37,21 +37,21 @@ pub enum Input {
     /// The model does not repeat what was announced of an earlier try: what stands, stands, and it goes on in another message.
     Cut {
         /// What was announced.
-        said: Said,
+        streamed: StreamedText,
         /// What the try used up that did not repeat it.
         spent: Spent,
     },
     /// Somebody who reads along is owed a sign of life.
-    Quiet,
+    Heartbeat,
     /// Somebody wants the run to end.
     Stopped {
         /// Why, in their words.
         reason: String,
         /// What was announced and stands in no item yet.
-        said: Said,
+        streamed: StreamedText,
     },
     /// The run has another owner than before.
-    TakenOver(LeftBehind),
+    OwnerChanged(LostModelCall),
     /// A step or an executor of the run panicked.
     Panicked,
     /// A person decided about something parked.
@@ -60,8 +60,8 @@ pub enum Input {
 
 impl Input {
     /// A takeover from an owner that was not in the middle of a model call.
-    pub fn taken_over() -> Self {
-        Input::TakenOver(LeftBehind::default())
+    pub fn owner_changed() -> Self {
+        Input::OwnerChanged(LostModelCall::default())
     }
 
     /// The kind, for the record of an ignored input.
@@ -75,9 +75,9 @@ impl Input {
             Input::Reported(Report { cause: ReportCause::Deadline, .. }) => InputKind::Timeout,
             Input::LeaseEnded(_) => InputKind::LeaseEnded,
             Input::Cut { .. } => InputKind::Cut,
-            Input::Quiet => InputKind::Quiet,
+            Input::Heartbeat => InputKind::Heartbeat,
             Input::Stopped { .. } => InputKind::Stop,
-            Input::TakenOver(_) => InputKind::TakenOver,
+            Input::OwnerChanged(_) => InputKind::OwnerChanged,
             Input::Panicked => InputKind::Panicked,
             Input::Answered(_) => InputKind::Answer,
         }
@@ -94,9 +94,9 @@ impl Input {
             | Input::Replied(_)
             | Input::AttemptFailed(_)
             | Input::Cut { .. }
-            | Input::Quiet
+            | Input::Heartbeat
             | Input::Stopped { .. }
-            | Input::TakenOver(_)
+            | Input::OwnerChanged(_)
             | Input::Panicked => None,
         }
     }
@@ -111,30 +111,30 @@ pub enum Opening {
     /// A person's action: this call is made, and nothing else.
     Act(RequestedCall),
     /// Calls that an earlier run of the conversation left behind, by the numbers they had there, are made first.
-    TakeOver(Vec<(CallNumber, RequestedCall)>),
+    InheritCalls(Vec<(CallNumber, RequestedCall)>),
 }
 
 /// Words, and the pieces they were announced in.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Said {
+pub struct StreamedText {
     /// The words.
     pub text: String,
     /// Their boundaries; none if nothing was announced before the end.
-    pub pieces: Pieces,
+    pub chunks: ChunkLengths,
 }
 
-impl Said {
+impl StreamedText {
     /// Whether not even a sign of life was announced.
     pub fn is_empty(&self) -> bool {
-        self.text.is_empty() && self.pieces.is_empty()
+        self.text.is_empty() && self.chunks.is_empty()
     }
 }
 
 /// What a lost owner left of a model call. Nothing, if it was not in the middle of one.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct LeftBehind {
+pub struct LostModelCall {
     /// What was announced and stands in no item yet.
-    pub said: Said,
+    pub streamed: StreamedText,
     /// Tokens of the call, estimated.
     pub lost: u64,
 }
@@ -163,10 +163,10 @@ impl Finish {
 pub struct Reply {
     /// What it thought before it spoke, as far as that is not on record.
     pub reasoning: Vec<Reasoning>,
-    /// What it said.
+    /// What it streamed.
     pub text: String,
     /// The pieces in which that was announced.
-    pub pieces: Pieces,
+    pub chunks: ChunkLengths,
     /// Why it stopped.
     pub finish: Finish,
     /// What it thought between its words and its calls.
@@ -217,7 +217,7 @@ pub struct Failure {
     /// Tokens used up all the same.
     pub spent: Spent,
     /// What was announced so far and stands in no item yet.
-    pub said: Said,
+    pub streamed: StreamedText,
 }
 
 /// A call's result, whose content is stored already.

@@ -8,6 +8,7 @@
 
 mod apply;
 pub mod budget;
+mod chunks;
 pub mod content;
 mod event;
 mod facts;
@@ -16,7 +17,6 @@ mod ids;
 mod input;
 mod manifest;
 mod outstanding;
-mod pieces;
 mod policy;
 mod run;
 mod step;
@@ -24,6 +24,7 @@ mod submit;
 
 pub use apply::{apply, fold};
 pub use budget::{Breach, BudgetKind, Budgets, Spent, Usage};
+pub use chunks::ChunkLengths;
 pub use content::ItemKind;
 pub use event::{EndReason, Event, IgnoreReason, InputKind, TaskStatus};
 pub use facts::{CallerSpan, ReplyFacts, SpanId};
@@ -31,13 +32,14 @@ pub use failure::FailureCause;
 pub use ids::{
     AgentKey, AgentName, BadId, BoxId, CallKey, CallNumber, ConversationId, Epoch, ItemId, RunId, Seq, Tenant, Timestamp, ToolName,
 };
-pub use input::{Decision, Failure, Finish, Input, LeftBehind, NewItem, Opening, Reply, Report, ReportCause, RequestedCall, Said};
+pub use input::{
+    Decision, Failure, Finish, Input, LostModelCall, NewItem, Opening, Reply, Report, ReportCause, RequestedCall, StreamedText,
+};
 pub use manifest::{
     AfterExecution, Compaction, EffectClass, Manifest, PolicyName, Remote, ResultField, Route, ServerSource, ToolChoice, ToolServer,
     ToolSpec,
 };
-pub use outstanding::{Effect, newly_owed, outstanding};
-pub use pieces::Pieces;
+pub use outstanding::{Effect, newly_outstanding, outstanding};
 pub use run::{BoxRange, HeadStatus, OpenCall, Origin, ParkReason, Phase, Progress, Run};
 pub use step::{Moment, TAKEOVERS_MAX, Transition, step};
 pub use submit::{SUBMIT_RESULT, tool_schema as submit_result_schema};

@@ -10,7 +10,7 @@ use crate::{budget::Budgets, ids::ToolName};
 pub struct Manifest {
     /// The shape of this record, read upward by later versions.
     pub version: u16,
-    /// Which policy decides the laps.
+    /// Which policy decides the iterations.
     pub policy: PolicyName,
     /// The model's configured name.
     pub model: String,
@@ -31,7 +31,7 @@ pub struct Manifest {
     /// The only tools that are run; the model still sees the others. Empty is no limit.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allowed: Vec<ToolName>,
-    /// Whether a lap makes one call at the most.
+    /// Whether an iteration makes one call at the most.
     #[serde(default, skip_serializing_if = "is_false")]
     pub one_call: bool,
     /// Calls of ours beyond so many are refused, and the model is told; the run goes on.
@@ -62,7 +62,7 @@ impl Manifest {
     /// The version this code writes.
     pub const VERSION: u16 = 1;
 
-    /// A manifest that allows nothing but to ask a model, for so many laps.
+    /// A manifest that allows nothing but to ask a model, for so many iterations.
     pub fn plain(model: impl Into<String>, budgets: Budgets) -> Self {
         Manifest {
             version: Manifest::VERSION,

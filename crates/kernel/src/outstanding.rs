@@ -6,28 +6,28 @@ use crate::{
     run::{Phase, Progress, Run},
 };
 
-/// Something this process must do for a run. It is done only after the commit that made it owed.
+/// Something that the owner of a run must do outside the store. It is done only after the commit that made it outstanding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Effect {
-    /// Ask the model.
+    /// Call the model.
     CallModel {
-        /// For which lap.
+        /// The iteration it belongs to.
         iteration: u32,
-        /// Which try.
+        /// The attempt within the iteration, from 1.
         attempt: u32,
-        /// Not before this moment.
+        /// The earliest start, after a failed attempt.
         not_before: Option<Timestamp>,
     },
     /// Hand a call to an executor of this process.
     StartTool {
-        /// Which call.
+        /// The call to start.
         call: CallNumber,
     },
 }
 
-/// Everything the run is owed now. After a crash the new owner issues exactly these.
+/// All effects that the run is owed in its present state. After a crash the new owner issues exactly these.
 ///
-/// An external call is not among them: its row waits for a claim, which is the service's move.
+/// An external call is not among them: its row waits for a tool service to claim it.
 pub fn outstanding(run: &Run) -> Vec<Effect> {
     if run.parked.is_some() {
         return Vec::new();
@@ -45,8 +45,8 @@ pub fn outstanding(run: &Run) -> Vec<Effect> {
     }
 }
 
-/// What a transition made owed that was not owed before.
-pub fn newly_owed(before: &Run, after: &Run) -> Vec<Effect> {
+/// The effects that are outstanding after a transition and were not before.
+pub fn newly_outstanding(before: &Run, after: &Run) -> Vec<Effect> {
     let old = outstanding(before);
     outstanding(after).into_iter().filter(|effect| !old.contains(effect)).collect()
 }

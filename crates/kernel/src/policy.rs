@@ -1,4 +1,4 @@
-//! A policy decides what a lap does; the kernel does the rest.
+//! A policy decides what an iteration does; the kernel does the rest.
 
 mod respond;
 
@@ -9,23 +9,30 @@ use crate::{
     run::Run,
 };
 
-/// What a run does next.
+/// What a run does with a reply.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Move {
-    /// Ask the model: a new lap.
-    Infer,
     /// Make these calls. A call that may not be made is answered at once with an error the model can read.
     Act(Vec<Planned>),
-    /// Tell the model what is missing, and ask it once more.
+    /// Give the model an instruction that says what is missing, and ask it again.
     Remind(String),
     /// End, with this deliverable.
     Finish(Ending),
 }
 
-/// A call the policy has looked at.
+/// What a run does once the results of an iteration are in.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Next {
+    /// Ask the model, in a new iteration.
+    Iterate,
+    /// End, with this deliverable.
+    Finish(Ending),
+}
+
+/// A call that the policy has checked.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Planned {
-    /// What the model asked for.
+    /// The call as the model requested it.
     pub requested: RequestedCall,
     /// Why it is not made, if so.
     pub refused: Option<Refusal>,
@@ -46,24 +53,24 @@ pub(crate) struct Ending {
     pub deliverable: Delivery,
 }
 
-/// What the deliverable says.
+/// The content of a deliverable.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Delivery {
-    /// Words.
+    /// Plain text.
     Text(String),
     /// Content that is encoded already.
     Encoded(bytes::Bytes),
 }
 
-/// One loop's way of deciding. Stateless: everything it may look at is in its arguments.
+/// The decisions of one kind of loop. Stateless: all that a decision depends on is in its arguments.
 pub(crate) trait Policy {
-    /// The model answered.
+    /// Decides what follows a reply of the model.
     fn replied(&self, run: &Run, manifest: &Manifest, reply: &Reply) -> Move;
-    /// Which of these calls may be made.
+    /// Decides which of these calls may be made.
     fn plan(&self, run: &Run, manifest: &Manifest, calls: &[RequestedCall]) -> Vec<Planned>;
-    /// All results of the lap are in.
-    fn resumed(&self, run: &Run, manifest: &Manifest) -> Move;
-    /// What the end looks like when a budget is used up.
+    /// Decides what follows when all results of the iteration are in.
+    fn next(&self, run: &Run, manifest: &Manifest) -> Next;
+    /// How the run ends when a budget is exceeded.
     fn breached(&self, budget: crate::budget::Breach) -> Ending;
 }
 
@@ -74,7 +81,7 @@ pub(crate) fn policy(name: PolicyName) -> &'static dyn Policy {
     }
 }
 
-/// What a tool's declared way becomes when a result asks for another.
+/// What follows a result: what the result asks for, or else what its tool declares.
 pub(crate) fn effective(declared: AfterExecution, wished: Option<AfterExecution>) -> AfterExecution {
     wished.unwrap_or(declared)
 }

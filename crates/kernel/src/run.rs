@@ -1,4 +1,4 @@
-//! The folded state of one run: what its journal amounts to, and nothing that is not in it.
+//! The state of one run: the fold of its journal, and nothing else.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,48 +10,48 @@ use crate::{
     manifest::{AfterExecution, EffectClass, Route},
 };
 
-/// A run, as folding its journal gives it. Small whatever its age: open calls only, boxes as pointers.
+/// The state of a run. Its size does not grow with the age of the run: it has open calls only, and boxes as pointers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Run {
-    /// Where the run is.
+    /// The phase of the state machine.
     pub phase: Phase,
-    /// What began it.
+    /// What started the run.
     pub origin: Origin,
-    /// Laps begun. Suspending, resuming and crashing leave it alone.
+    /// Iterations started. Suspending, resuming and crashes leave it unchanged.
     pub iteration: u32,
-    /// The journal's next number.
+    /// The number of the journal's next event.
     pub next_number: u64,
     /// Calls made so far; the next one's number is one more.
     pub calls_used: u32,
-    /// What the run was given to read, and how much of it.
+    /// The items that the run was given to read.
     pub context: BoxRange,
-    /// Where the run writes, and how much stands there.
+    /// The box that the run writes to, and its present length.
     pub output: BoxRange,
-    /// Tokens used, as providers told them, failed attempts included.
+    /// Tokens used, as providers reported them, failed attempts included.
     #[serde(default, skip_serializing_if = "Usage::is_zero")]
     pub usage: Usage,
-    /// Tokens of attempts that failed or were lost before their provider had told them, estimated. They count against the budget.
+    /// An estimate of the tokens of attempts that failed or were lost before their provider reported any. They count against the budget.
     #[serde(default, skip_serializing_if = "crate::budget::is_zero")]
     pub lost: u64,
-    /// What is known of the model call that gave the last reply.
+    /// Facts about the model call that gave the last reply.
     #[serde(default, skip_serializing_if = "ReplyFacts::is_empty")]
     pub model: ReplyFacts,
-    /// The span of the request that began the run, if it named one.
+    /// The trace span of the request that started the run, if it named one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub caller: Option<CallerSpan>,
-    /// When the first lap began.
+    /// When the first iteration started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Timestamp>,
-    /// Owners lost since the run last got anywhere.
+    /// Owners lost since the last progress of the run.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub takeovers: u32,
-    /// How often the model was asked for a summary that it has not given yet.
+    /// Attempts for the summary that the model is asked for now. Zero if it is not asked for one.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub compacting: u32,
-    /// The lap in which the model last gave a summary.
+    /// The iteration in which the model last gave a summary.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub compacted_in: u32,
-    /// Why the whole run waits for a person, if it does.
+    /// Why the whole run is parked, if it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parked: Option<ParkReason>,
 }
@@ -60,108 +60,108 @@ fn is_zero(n: &u32) -> bool {
     *n == 0
 }
 
-/// What began a run.
+/// What started a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Origin {
     /// An enqueued turn: the model is asked first.
     Turn,
-    /// A person's action: one tool is called, its result is the deliverable.
+    /// A person's action: one tool is called, and its result is the deliverable.
     Action,
 }
 
-/// The first so many items of a box, parents included.
+/// The first items of a box, with those of its parents before them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct BoxRange {
     /// The box.
     #[serde(rename = "box")]
     pub id: BoxId,
-    /// How many of its own items.
+    /// How many of the box's own items belong to the range.
     pub length: u32,
 }
 
-/// Where a run is.
+/// The phase of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
-    /// Accepted; no worker has entered.
+    /// Accepted; no worker has entered it.
     Accepted,
     /// A model call for the current iteration is owed.
     Thinking {
-        /// Which try of this lap's model call it is, from 1.
+        /// The attempt of the iteration's model call, from 1.
         attempt: u32,
-        /// It must not start before this moment.
+        /// The earliest start of the attempt.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         not_before: Option<Timestamp>,
     },
-    /// These calls were made and are not all answered. Their results are applied together, in this order.
+    /// Calls were made and do not all have results. The results are applied together, in the order of the calls.
     Waiting {
-        /// The calls of the lap.
+        /// The calls of the iteration.
         calls: Vec<OpenCall>,
     },
-    /// Over. Nothing changes any more.
+    /// The run has ended. Nothing changes any more.
     Ended {
-        /// What the task event says.
+        /// The status of the task event.
         status: TaskStatus,
-        /// Why it is over.
+        /// Why the run ended.
         reason: EndReason,
     },
 }
 
-/// A call of the current lap.
+/// A call of the current iteration.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct OpenCall {
     /// Its number in the run.
     pub call: CallNumber,
-    /// What is called.
+    /// The name of the tool.
     pub tool: ToolName,
-    /// Who runs it.
+    /// Who runs the tool.
     pub route: Route,
-    /// What a second start would do.
+    /// The effect of starting it twice.
     pub effect: EffectClass,
-    /// What its result leads to, as the tool is declared.
+    /// What follows its result, as the tool declares it.
     #[serde(default, skip_serializing_if = "AfterExecution::is_suspend")]
     pub after: AfterExecution,
-    /// When its result is given up.
+    /// When the kernel stops waiting for its result.
     pub deadline: Timestamp,
-    /// How far it is.
+    /// Its progress.
     #[serde(default, skip_serializing_if = "Progress::is_open")]
     pub progress: Progress,
 }
 
-/// How far a call of the current lap is.
+/// The progress of a call of the current iteration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Progress {
     /// No result yet.
     #[default]
     Open,
-    /// Nobody knows whether it ran: a person decides.
+    /// Its outcome is unknown and it must not be repeated: a person decides.
     Parked,
-    /// The result is here, to be applied with the others of its lap.
+    /// The result has arrived. It is applied together with the others of the iteration.
     Received {
         /// The result's content.
         item: ItemId,
         /// How the call ended.
         status: TaskStatus,
-        /// What follows, the result's own wish included.
+        /// What follows, as the result asks for it or else as the tool declares it.
         #[serde(default, skip_serializing_if = "AfterExecution::is_suspend")]
         after: AfterExecution,
     },
 }
 
 impl Progress {
-    /// Whether there is no result yet and nobody needs to decide.
+    /// Whether the call waits for its result, and not for a person.
     pub(crate) fn is_open(&self) -> bool {
         *self == Progress::Open
     }
 }
 
-/// Why a whole run waits for a person.
+/// Why a whole run is parked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ParkReason {
-    /// It took its worker down time after time without getting anywhere.
+    /// It lost several owners in a row without progress.
     OwnersLost,
     /// A step or an executor of it panicked.
     Panicked,
@@ -201,9 +201,9 @@ impl HeadStatus {
 }
 
 impl Run {
-    /// What of a run that is over others go on from. The last item is its deliverable: where the model's own words are not it, it says
-    /// something about the run instead.
-    pub fn said(&self) -> Option<BoxRange> {
+    /// The part of an ended run's output that follow-up runs build on. The last item of the output is the deliverable; it is left out where it
+    /// describes the end of the run and is not text of the model.
+    pub fn continuation_range(&self) -> Option<BoxRange> {
         let Phase::Ended { reason, .. } = &self.phase else { return None };
         let length = match reason {
             EndReason::Answered | EndReason::CutShort(_) => self.output.length,
@@ -222,24 +222,23 @@ impl Run {
         self.usage.total().saturating_add(self.lost)
     }
 
-    /// Whether the run is over.
+    /// Whether the run has ended.
     pub fn has_ended(&self) -> bool {
         matches!(self.phase, Phase::Ended { .. })
     }
 
-    /// Whether the run failed because its first model call did, before it produced anything: its only item is the deliverable that
-    /// says so.
+    /// Whether the first model call failed before the run produced anything: its only item is then the deliverable with the error.
     pub fn has_failed_without_output(&self) -> bool {
         let has_failed = matches!(&self.phase, Phase::Ended { reason: EndReason::ModelFailed(_), .. });
         has_failed && self.iteration <= 1 && self.calls_used == 0 && self.output.length <= 1
     }
 
-    /// Whether a person has to decide before it, or one of its calls, goes on.
+    /// Whether the run or one of its calls is parked.
     pub fn has_parked(&self) -> bool {
         self.parked.is_some() || self.calls().iter().any(|call| call.progress == Progress::Parked)
     }
 
-    /// What the head of the run's agent shows while this run is the active one.
+    /// The status of the agent's head while this run is the active one.
     pub fn head_status(&self) -> HeadStatus {
         match &self.phase {
             Phase::Ended { .. } => HeadStatus::Idle,
@@ -250,7 +249,7 @@ impl Run {
         }
     }
 
-    /// The calls of the current lap.
+    /// The calls of the current iteration.
     pub fn calls(&self) -> &[OpenCall] {
         match &self.phase {
             Phase::Waiting { calls } => calls,
@@ -258,7 +257,7 @@ impl Run {
         }
     }
 
-    /// The current lap's call of that number.
+    /// The call of the current iteration with this number.
     pub fn call(&self, number: CallNumber) -> Option<&OpenCall> {
         self.calls().iter().find(|call| call.call == number)
     }
@@ -268,13 +267,13 @@ impl Run {
         self.calls().iter().filter(|call| !call.is_received()).count()
     }
 
-    /// When the next wait is given up: the turn machine's `resume_deadline`. A parked call has none.
+    /// The earliest deadline of an open call: the turn machine's `resume_deadline`. Parked calls have none.
     pub fn resume_deadline(&self) -> Option<Timestamp> {
         let open = self.calls().iter().filter(|call| call.progress == Progress::Open);
         open.map(|call| call.deadline).min().filter(|_| self.parked.is_none())
     }
 
-    /// When somebody has to look at this run even if nothing arrives.
+    /// When a worker must look at this run even if no message arrives.
     pub fn wake_at(&self) -> Option<Timestamp> {
         match &self.phase {
             Phase::Thinking { not_before, .. } => not_before.filter(|_| self.parked.is_none()),
@@ -291,7 +290,7 @@ impl Run {
 }
 
 impl OpenCall {
-    /// Whether the result is here.
+    /// Whether the result has arrived.
     pub fn is_received(&self) -> bool {
         matches!(self.progress, Progress::Received { .. })
     }

@@ -1,39 +1,50 @@
-//! What an input does to a run. This is the state machine; it is meant to be read in one go.
+//! What an input does to a run: the state machine.
 //!
 //! ```text
 //!               entered               replied, calls
 //!   accepted ───────────▶ thinking ───────────────────▶ waiting
 //!                          │  ▲ │                        │ │ ▲
-//!              try failed  │  └─┘       all results in   │ └─┘ some results in
-//!                          │  ◀──────────────────────────┘
+//!      attempt failed, cut │  └─┘       all results in   │ └─┘ some results in
+//!      compacting          │  ◀──────────────────────────┘
 //!                          ▼
 //!                        ended  ◀── answer, terminate, budget, stop, from anywhere
 //! ```
+//!
+//! Two conditions lie across these phases:
+//!
+//! - *Parked*: a person must decide. A whole run is parked by a panic, or by [`TAKEOVERS_MAX`] lost owners without progress; a single call is
+//!   parked if it is a write that may have happened. A parked run is owed no effects, but results of its calls are recorded. A
+//!   decision of a person or a stop ends the condition.
+//! - *Compacting*: the model call that is owed asks for a summary of what the model would read. The run then continues from the summary.
+//!
+//! A takeover (another process owns the run after its owner was lost) changes no phase: writes that the lost owner may have started are
+//! parked, and everything else that is outstanding is owed again.
 
 mod calls;
 mod compaction;
 mod lost;
 mod reply;
 
+use self::lost::AfterCut;
 use crate::{
     apply::apply_to,
     budget::{self, Spent},
+    chunks::ChunkLengths,
     content::{self, ItemKind, Reasoning},
     event::{EndReason, Event, IgnoreReason, TaskStatus},
     ids::{CallNumber, ItemId, Timestamp},
-    input::{Decision, Failure, Input, NewItem, Opening, Reply, Report, RequestedCall, Said},
+    input::{Decision, Failure, Input, NewItem, Opening, Reply, Report, RequestedCall, StreamedText},
     manifest::{EffectClass, Manifest},
-    pieces::Pieces,
-    policy::{self, Delivery, Ending, Move, Planned, Policy},
+    policy::{self, Delivery, Ending, Move, Next, Planned, Policy},
     run::{OpenCall, Origin, ParkReason, Phase, Progress, Run},
 };
 
-/// A run that loses so many owners without getting anywhere is parked with the evidence.
+/// A run that loses this many owners in a row without progress is parked.
 pub const TAKEOVERS_MAX: u32 = 5;
 
-/// What the kernel is told instead of asking: the time, and ids nobody has used.
+/// What the kernel gets as arguments because it is pure: the time, and unused ids.
 pub struct Moment<'a> {
-    /// The time.
+    /// The time at which the input is applied.
     pub now: Timestamp,
     /// Gives a fresh id each time.
     pub fresh: &'a mut dyn FnMut() -> ItemId,
@@ -42,11 +53,11 @@ pub struct Moment<'a> {
 /// What one input does to a run: committed together, or not at all.
 #[derive(Debug, PartialEq)]
 pub struct Transition {
-    /// What happened, for the journal.
+    /// The journal entries of the transition, in order.
     pub events: Vec<Event>,
-    /// Content the step made.
+    /// Content that the step created.
     pub items: Vec<NewItem>,
-    /// What goes into the output box, in order: new items, and results that stood already.
+    /// What goes into the output box, in order: new items, and results that are stored already.
     pub appended: Vec<ItemId>,
     /// The run afterwards: always the fold of `events` over the run before.
     pub run: Run,
@@ -66,40 +77,40 @@ impl Transition {
 pub fn step(run: &Run, manifest: &Manifest, input: Input, moment: &mut Moment<'_>) -> Transition {
     let mut draft = Draft::new(run, manifest, moment);
     let (kind, call) = (input.kind(), input.call());
-    let refused = match (&run.phase, input) {
-        (Phase::Ended { .. }, _) => Some(IgnoreReason::AlreadyEnded),
-        (_, Input::Stopped { reason, said }) => draft.stop(&reason, said),
-        (_, Input::TakenOver(left)) => draft.taken_over(left),
+    let taken = match (&run.phase, input) {
+        (Phase::Ended { .. }, _) => Err(IgnoreReason::AlreadyEnded),
+        (_, Input::Stopped { reason, streamed }) => draft.stop(&reason, streamed),
+        (_, Input::OwnerChanged(left)) => draft.owner_changed(left),
         (_, Input::Panicked) => draft.park(ParkReason::Panicked),
         (_, Input::Answered(decision)) => draft.answered(decision),
         (Phase::Accepted, Input::Entered(opening)) => draft.entered(opening),
-        // Only a person or a stop moves a parked run; results of its calls are kept for when it goes on.
+        // Only a person's decision or a stop changes a parked run. Results of its calls are recorded for later.
         (Phase::Thinking { .. }, Input::Reasoned { .. } | Input::Replied(_) | Input::AttemptFailed(_) | Input::Cut { .. })
             if run.parked.is_some() =>
         {
-            Some(IgnoreReason::OutOfPhase)
+            Err(IgnoreReason::OutOfPhase)
         }
-        (_, Input::Quiet) => draft.quiet(),
-        (Phase::Thinking { .. }, Input::Cut { said, spent }) => draft.cut_off(said, spent),
-        (Phase::Thinking { .. }, Input::Reasoned { reasoning, pieces }) => draft.reasoned(reasoning, pieces),
+        (_, Input::Heartbeat) => draft.heartbeat(),
+        (Phase::Thinking { .. }, Input::Cut { streamed, spent }) => draft.cut_off(streamed, spent),
+        (Phase::Thinking { .. }, Input::Reasoned { reasoning, chunks }) => draft.reasoned(reasoning, chunks),
         (Phase::Thinking { .. }, Input::Replied(reply)) => draft.replied(reply),
         (Phase::Thinking { .. }, Input::AttemptFailed(failure)) => draft.attempt_failed(failure),
         (Phase::Waiting { .. }, Input::Reported(report)) => draft.reported(&report),
         (Phase::Waiting { .. }, Input::LeaseEnded(call)) => draft.lease_ended(call),
-        (Phase::Accepted | Phase::Thinking { .. }, Input::Reported(_) | Input::LeaseEnded(_)) => Some(IgnoreReason::NotWaiting),
+        (Phase::Accepted | Phase::Thinking { .. }, Input::Reported(_) | Input::LeaseEnded(_)) => Err(IgnoreReason::NotWaiting),
         (Phase::Thinking { .. } | Phase::Waiting { .. }, Input::Entered(_))
         | (
             Phase::Accepted | Phase::Waiting { .. },
             Input::Reasoned { .. } | Input::Replied(_) | Input::AttemptFailed(_) | Input::Cut { .. },
-        ) => Some(IgnoreReason::OutOfPhase),
+        ) => Err(IgnoreReason::OutOfPhase),
     };
-    if let Some(reason) = refused {
+    if let Err(reason) = taken {
         draft.record(Event::Ignored { input: kind, call, reason });
     }
     draft.finish()
 }
 
-/// A transition in the making. Every change goes through `record`, so that the state is the fold of the events.
+/// A transition under construction. Every change goes through `record`, so that the state is the fold of the events.
 struct Draft<'a, 'm> {
     manifest: &'a Manifest,
     policy: &'static dyn Policy,
@@ -107,8 +118,8 @@ struct Draft<'a, 'm> {
     made: Transition,
 }
 
-/// `None` if the input was taken.
-type Refused = Option<IgnoreReason>;
+/// Whether a run took an input. An input that does not fit is recorded with its reason and changes nothing else.
+type Taken = Result<(), IgnoreReason>;
 
 impl<'a, 'm> Draft<'a, 'm> {
     fn new(run: &Run, manifest: &'a Manifest, moment: &'a mut Moment<'m>) -> Self {
@@ -135,12 +146,22 @@ impl<'a, 'm> Draft<'a, 'm> {
         id
     }
 
+    /// How many items this transition has put into the output box so far.
+    fn appended(&self) -> usize {
+        self.made.appended.len()
+    }
+
+    /// How many items were put into the output box since [`appended`](Self::appended) gave `before`.
+    fn appended_since(&self, before: usize) -> u32 {
+        (self.made.appended.len() - before) as u32
+    }
+
     fn append_new(&mut self, kind: ItemKind, content: bytes::Bytes) {
         let id = self.new_item(kind, content);
         self.made.appended.push(id);
     }
 
-    /// The results of the lap go into the output box in the order of the calls, whatever order they came in.
+    /// Appends the results of the iteration to the output box, in the order of the calls and not in that of their arrival.
     fn append_results(&mut self) {
         let received = self.made.run.calls().iter().filter_map(|call| match call.progress {
             Progress::Received { item, .. } => Some(item),
@@ -149,18 +170,18 @@ impl<'a, 'm> Draft<'a, 'm> {
         self.made.appended.extend(received);
     }
 
-    fn entered(&mut self, opening: Opening) -> Refused {
+    fn entered(&mut self, opening: Opening) -> Taken {
         self.record(Event::Leased);
         match (self.run().origin, opening) {
             (Origin::Action, Opening::Act(requested)) => self.start_action(requested),
-            (Origin::Turn, Opening::TakeOver(left)) if !left.is_empty() => self.take_over(left),
-            (Origin::Turn | Origin::Action, _) => self.start_lap(),
+            (Origin::Turn, Opening::InheritCalls(left)) if !left.is_empty() => self.inherit_calls(left),
+            (Origin::Turn | Origin::Action, _) => self.start_iteration(),
         }
-        None
+        Ok(())
     }
 
-    /// Calls that an earlier run left behind come before the model is asked: it waits for their results.
-    fn take_over(&mut self, left: Vec<(CallNumber, RequestedCall)>) {
+    /// Makes calls of an earlier run of the conversation before the model is asked: the model waits for their results.
+    fn inherit_calls(&mut self, left: Vec<(CallNumber, RequestedCall)>) {
         let (numbers, requested): (Vec<CallNumber>, Vec<RequestedCall>) = left.into_iter().unzip();
         let planned = self.policy.plan(self.run(), self.manifest, &requested);
         let mut calls = Vec::with_capacity(planned.len());
@@ -169,115 +190,103 @@ impl<'a, 'm> Draft<'a, 'm> {
             self.append_new(ItemKind::Call, content::taken_call(number, &plan.requested, Some(takes)));
             calls.push(self.made_call(number, &plan.requested));
         }
-        self.record(Event::CallsTaken { at: self.moment.now, calls: calls.clone() });
+        self.record(Event::CallsInherited { at: self.moment.now, calls: calls.clone() });
         self.refuse_planned(&calls, planned);
         self.resume_if_answered();
     }
 
-    fn quiet(&mut self) -> Refused {
-        self.record(Event::Quiet);
-        None
+    fn heartbeat(&mut self) -> Taken {
+        self.record(Event::Heartbeat);
+        Ok(())
     }
 
     fn start_action(&mut self, requested: RequestedCall) {
         let Some(tool) = self.manifest.tool(&requested.tool) else {
-            return self.end(EndReason::ModelFailed("unknown_tool".into()), TaskStatus::Failed, Delivery::Text("the tool is gone".into()));
+            let reason = EndReason::ModelFailed("unknown_tool".into());
+            return self.end(Ending { status: TaskStatus::Failed, reason, deliverable: Delivery::Text("the tool is gone".into()) });
         };
         let call = self.open_call(CallNumber(1), tool);
         self.append_new(ItemKind::Call, content::call(CallNumber(1), &requested));
         self.record(Event::ActionStarted { at: self.moment.now, call });
     }
 
-    fn start_lap(&mut self) {
-        match budget::before_lap(self.run(), &self.manifest.budgets, self.moment.now) {
+    fn start_iteration(&mut self) {
+        match budget::before_iteration(self.run(), &self.manifest.budgets, self.moment.now) {
             Some(breach) => self.breach(breach),
             None => {
                 self.append_results();
                 let iteration = self.run().iteration + 1;
-                self.record(Event::LapStarted { iteration, at: self.moment.now });
+                self.record(Event::IterationStarted { iteration, at: self.moment.now });
             }
         }
     }
 
-    /// Thoughts stand before the words they led to, in one item: a later try of the lap has thoughts of its own.
-    fn reasoned(&mut self, reasoning: Vec<Reasoning>, pieces: Pieces) -> Refused {
+    /// Reasoning is stored before the text that it led to, in one item. A later attempt of the iteration has reasoning of its own.
+    fn reasoned(&mut self, reasoning: Vec<Reasoning>, chunks: ChunkLengths) -> Taken {
         self.append_new(ItemKind::Thought, content::reasoning(reasoning));
-        self.record(Event::Reasoned { iteration: self.run().iteration, pieces });
-        None
+        self.record(Event::Reasoned { iteration: self.run().iteration, chunks });
+        Ok(())
     }
 
-    fn replied(&mut self, mut reply: Reply) -> Refused {
+    fn replied(&mut self, mut reply: Reply) -> Taken {
         if self.awaits_summary() {
             return self.summed_up(reply);
         }
         if !reply.reasoning.is_empty() {
-            let quiet = reply.pieces.take_quiet();
-            self.reasoned(std::mem::take(&mut reply.reasoning), quiet);
+            let quiet = reply.chunks.take_heartbeats();
+            self.reasoned(std::mem::take(&mut reply.reasoning), quiet)?;
         }
         if self.manifest.one_call {
-            // A provider that makes several all the same is asked again after the first.
+            // A provider that ignores the setting and makes several is asked again after the first.
             reply.calls.truncate(1);
         }
         match self.policy.replied(self.run(), self.manifest, &reply) {
-            Move::Infer => self.start_lap(),
             Move::Act(planned) => self.act(reply, planned),
             Move::Remind(words) => self.remind(reply, words),
             Move::Finish(ending) => self.answer(reply, ending),
         }
-        None
+        Ok(())
     }
 
-    /// The model stopped short of what was asked: its words stay, it is told what is missing, and another lap begins.
+    /// The reply lacks something that the run requires: its text stays, an instruction says what is missing, and another iteration starts.
     fn remind(&mut self, mut reply: Reply, words: String) {
-        let ended = reply.take_end();
+        let (before, ended) = (self.appended(), reply.take_end());
         self.append_new(ItemKind::Thought, content::thought(reply.text));
         self.append_new(ItemKind::Instruction, content::encode(&content::Instruction::Text(words)));
-        self.record_reply(2, ended, Vec::new());
-        self.start_lap();
+        self.record_reply(before, ended, Vec::new());
+        self.start_iteration();
     }
 
-    /// The reply ends the run. Its words are the deliverable, stored once; calls it leaves to the client stay readable.
+    /// The reply ends the run. Its text is the deliverable and is stored once; calls for the client are stored as items.
     fn answer(&mut self, mut reply: Reply, ending: Ending) {
-        let ended = reply.take_end();
-        let mut items = 0;
-        if reply.calls.is_empty() {
-            self.record_reply(items, ended, Vec::new());
-            return self.end(ending.reason, ending.status, ending.deliverable);
+        let (before, ended) = (self.appended(), reply.take_end());
+        if !reply.calls.is_empty() {
+            self.append_text(reply.text, reply.afterthoughts);
+            for (index, requested) in reply.calls.iter().enumerate() {
+                let number = self.call_number(index);
+                self.append_new(ItemKind::Call, content::call(number, requested));
+            }
         }
-        if !reply.text.is_empty() {
-            self.append_new(ItemKind::Thought, content::thought(reply.text));
-            items += 1;
-        }
-        items += self.append_afterthoughts(reply.afterthoughts);
-        for (index, requested) in reply.calls.iter().enumerate() {
-            let number = self.call_number(index);
-            self.append_new(ItemKind::Call, content::call(number, requested));
-            items += 1;
-        }
-        self.record_reply(items, ended, Vec::new());
-        self.end(ending.reason, ending.status, ending.deliverable);
+        self.record_reply(before, ended, Vec::new());
+        self.end(ending);
     }
 
-    /// Thoughts that led from the words to the calls stand between them. Returns how many items that makes.
-    fn append_afterthoughts(&mut self, reasoning: Vec<Reasoning>) -> u32 {
-        if reasoning.is_empty() {
-            return 0;
+    /// Appends the text of a reply that has calls, and the reasoning between its text and its calls.
+    fn append_text(&mut self, text: String, afterthoughts: Vec<Reasoning>) {
+        if !text.is_empty() {
+            self.append_new(ItemKind::Thought, content::thought(text));
         }
-        self.append_new(ItemKind::Thought, content::reasoning(reasoning));
-        1
+        if !afterthoughts.is_empty() {
+            self.append_new(ItemKind::Thought, content::reasoning(afterthoughts));
+        }
     }
 
     fn act(&mut self, mut reply: Reply, planned: Vec<Planned>) {
         let spent = reply.spent();
-        let ended = reply.take_end();
+        let (before, ended) = (self.appended(), reply.take_end());
         let may_start = planned.iter().filter(|plan| plan.refused.is_none()).count();
         let breach = budget::before_calls(self.run(), &self.manifest.budgets, spent.total(), may_start, self.moment.now);
-        let mut items = planned.len() as u32;
-        if !reply.text.is_empty() {
-            self.append_new(ItemKind::Thought, content::thought(reply.text));
-            items += 1;
-        }
-        items += self.append_afterthoughts(reply.afterthoughts);
+        self.append_text(reply.text, reply.afterthoughts);
         let mut calls = Vec::with_capacity(planned.len());
         for (index, plan) in planned.iter().enumerate() {
             let number = self.call_number(index);
@@ -285,16 +294,16 @@ impl<'a, 'm> Draft<'a, 'm> {
             calls.push(self.made_call(number, &plan.requested));
         }
         if let Some(breach) = breach {
-            // Nothing of the lap is started; what the model wanted is on record.
-            self.record_reply(items, ended, Vec::new());
+            // None of the calls is started, but they are recorded.
+            self.record_reply(before, ended, Vec::new());
             return self.breach(breach);
         }
-        self.record_reply(items, ended, calls.clone());
+        self.record_reply(before, ended, calls.clone());
         self.refuse_planned(&calls, planned);
         self.resume_if_answered();
     }
 
-    /// A call that may not be made is answered at once.
+    /// Gives calls that may not be made their error results.
     fn refuse_planned(&mut self, calls: &[OpenCall], planned: Vec<Planned>) {
         for (call, plan) in calls.iter().zip(planned) {
             if let Some(refusal) = plan.refused {
@@ -303,45 +312,43 @@ impl<'a, 'm> Draft<'a, 'm> {
         }
     }
 
-    fn attempt_failed(&mut self, failure: Failure) -> Refused {
-        let Failure { code, cause, message, retry_after_ms, retry_at, fallback, spent, said } = failure;
-        let compacts = retry_at.is_none() && self.can_compact(&code, &said);
+    fn attempt_failed(&mut self, failure: Failure) -> Taken {
+        let Failure { code, cause, message, retry_after_ms, retry_at, fallback, spent, streamed } = failure;
+        let compacts = retry_at.is_none() && self.can_compact(&code, &streamed);
         let retry_at = if compacts { Some(self.moment.now) } else { retry_at };
         let starts_at = retry_at.map(|at| at.max(self.moment.now));
         let breach = starts_at.and_then(|at| self.breached_by(spent, at));
-        if !said.is_empty() && (starts_at.is_none() || breach.is_some()) {
-            // The run is about to end, and readers have seen these words.
-            self.cut(said, false, Spent::default());
+        if !streamed.is_empty() && (starts_at.is_none() || breach.is_some()) {
+            // The run is about to end, and readers have seen this text.
+            self.cut(streamed, Spent::default(), AfterCut::Ends);
         }
         let Spent { usage, lost } = spent;
         self.record(Event::AttemptFailed { code: code.clone(), cause, retry_after_ms, retry_at, usage, lost, fallback });
         if retry_at.is_none() {
             let words = format!("the model could not be called: {message}");
-            self.end(EndReason::ModelFailed(code), TaskStatus::Failed, Delivery::Text(words));
-            return None;
+            self.end(Ending { status: TaskStatus::Failed, reason: EndReason::ModelFailed(code), deliverable: Delivery::Text(words) });
+            return Ok(());
         }
         match breach {
             Some(breach) => self.breach(breach),
             None if compacts => self.record(Event::Compacting { iteration: self.run().iteration }),
             None => {}
         }
-        None
+        Ok(())
     }
 
-    fn reported(&mut self, report: &Report) -> Refused {
-        let Some(call) = self.run().call(report.call) else {
-            return Some(IgnoreReason::NotWaiting);
-        };
+    fn reported(&mut self, report: &Report) -> Taken {
+        let call = self.run().call(report.call).ok_or(IgnoreReason::NotWaiting)?;
         if call.is_received() {
-            return Some(IgnoreReason::AlreadyReported);
+            return Err(IgnoreReason::AlreadyReported);
         }
         let after = policy::effective(call.after, report.after);
         self.record(Event::Reported { call: report.call, status: report.status, item: report.item, after });
         self.resume_if_answered();
-        None
+        Ok(())
     }
 
-    /// A result of the kernel's own, in words the model can act on.
+    /// Gives a call an error result of the kernel's own, which the model reads.
     fn give_result(&mut self, call: CallNumber, status: TaskStatus, code: &str, message: &str) {
         let item = self.new_item(ItemKind::Result, content::refusal(call, status, code, message));
         self.record(Event::Reported { call, status, item, after: crate::manifest::AfterExecution::Suspend });
@@ -352,82 +359,82 @@ impl<'a, 'm> Draft<'a, 'm> {
         if !all_in || !matches!(self.run().phase, Phase::Waiting { .. }) {
             return;
         }
-        match self.policy.resumed(self.run(), self.manifest) {
-            Move::Infer => self.start_lap(),
-            Move::Finish(ending) => self.end(ending.reason, ending.status, ending.deliverable),
-            Move::Act(_) | Move::Remind(_) => {}
+        match self.policy.next(self.run(), self.manifest) {
+            Next::Iterate => self.start_iteration(),
+            Next::Finish(ending) => self.end(ending),
         }
     }
 
-    fn lease_ended(&mut self, number: CallNumber) -> Refused {
-        let Some(call) = self.run().call(number) else {
-            return Some(IgnoreReason::NotWaiting);
-        };
+    fn lease_ended(&mut self, number: CallNumber) -> Taken {
+        let call = self.run().call(number).ok_or(IgnoreReason::NotWaiting)?;
         match (call.progress, call.effect) {
-            (Progress::Received { .. } | Progress::Parked, _) => return Some(IgnoreReason::AlreadyReported),
+            (Progress::Received { .. } | Progress::Parked, _) => return Err(IgnoreReason::AlreadyReported),
             (Progress::Open, EffectClass::Write) => self.record(Event::CallParked { call: number }),
             (Progress::Open, EffectClass::Read | EffectClass::Idempotent) => self.record(Event::LeaseEnded { call: number }),
         }
-        None
+        Ok(())
     }
 
-    fn park(&mut self, reason: ParkReason) -> Refused {
+    fn park(&mut self, reason: ParkReason) -> Taken {
         if self.run().parked.is_some() {
-            return Some(IgnoreReason::OutOfPhase);
+            return Err(IgnoreReason::OutOfPhase);
         }
-        // What panicked may have been a write: letting the run go on must not start it again.
+        // What panicked may have been a write: unparking the run must not start it again.
         self.park_cut_writes();
         self.record(Event::Parked { reason });
-        None
+        Ok(())
     }
 
-    fn answered(&mut self, decision: Decision) -> Refused {
+    fn answered(&mut self, decision: Decision) -> Taken {
         if let Decision::Unpark = decision {
             if self.run().parked.is_none() {
-                return Some(IgnoreReason::NotParked);
+                return Err(IgnoreReason::NotParked);
             }
             self.record(Event::Unparked);
             self.resume_if_answered();
-            return None;
+            return Ok(());
         }
-        let parked = |draft: &Self, call| draft.run().call(call).filter(|call| call.progress == Progress::Parked).cloned();
+        let parked = |draft: &Self, call| {
+            let found = draft.run().call(call).filter(|call| call.progress == Progress::Parked);
+            found.cloned().ok_or(IgnoreReason::NotParked)
+        };
         match decision {
             Decision::Record { call, status, item } => {
-                let Some(open) = parked(self, call) else { return Some(IgnoreReason::NotParked) };
+                let open = parked(self, call)?;
                 self.record(Event::Reported { call, status, item, after: open.after });
             }
             Decision::Tell { call } => {
-                let Some(_) = parked(self, call) else { return Some(IgnoreReason::NotParked) };
+                parked(self, call)?;
                 let words = "nobody knows whether this call took effect; check before you call it again";
                 self.give_result(call, TaskStatus::Failed, "outcome_unknown", words);
             }
             Decision::Release { call } => {
-                let Some(open) = parked(self, call) else { return Some(IgnoreReason::NotParked) };
+                let open = parked(self, call)?;
                 let ms = self.manifest.tool(open.tool.as_str()).map_or(0, |tool| tool.deadline_ms);
                 self.record(Event::CallReleased { call, deadline: self.deadline(ms) });
             }
             Decision::Unpark => {}
         }
         self.resume_if_answered();
-        None
+        Ok(())
     }
 
-    fn stop(&mut self, reason: &str, said: Said) -> Refused {
-        if !said.is_empty() && matches!(self.run().phase, Phase::Thinking { .. }) {
-            self.cut(said, false, Spent::default());
+    fn stop(&mut self, reason: &str, streamed: StreamedText) -> Taken {
+        if !streamed.is_empty() && matches!(self.run().phase, Phase::Thinking { .. }) {
+            self.cut(streamed, Spent::default(), AfterCut::Ends);
         }
         let words = if reason.is_empty() { "stopped".to_owned() } else { format!("stopped: {reason}") };
-        self.end(EndReason::Stopped, TaskStatus::Canceled, Delivery::Text(words));
-        None
+        self.end(Ending { status: TaskStatus::Canceled, reason: EndReason::Stopped, deliverable: Delivery::Text(words) });
+        Ok(())
     }
 
     fn breach(&mut self, breach: budget::Breach) {
         self.record(Event::BudgetBreached { breach });
         let ending = self.policy.breached(breach);
-        self.end(ending.reason, ending.status, ending.deliverable);
+        self.end(ending);
     }
 
-    fn end(&mut self, reason: EndReason, status: TaskStatus, deliverable: Delivery) {
+    fn end(&mut self, Ending { status, reason, deliverable }: Ending) {
         self.append_results();
         let content = match deliverable {
             Delivery::Text(text) => content::deliverable_text(text),

@@ -94,7 +94,7 @@ mod tests {
     fn events_are_read_back_as_they_were() {
         let events = [
             Event::Leased,
-            Event::LapStarted { iteration: 2, at: Timestamp(5) },
+            Event::IterationStarted { iteration: 2, at: Timestamp(5) },
             Event::Ignored { input: InputKind::Timeout, call: Some(CallNumber(3)), reason: IgnoreReason::NotWaiting },
         ];
         for event in events {
@@ -125,11 +125,11 @@ mod tests {
     fn facts_of_a_reply_and_of_its_caller_are_kept_and_folded() {
         let usage = Usage { tokens_in: 20, cache_written: 3, ..Usage::default() };
         let (kind, body) = encode_event(&decode_event("replied", VERSION, OLD_REPLY).unwrap());
-        let Event::Replied { iteration, items, pieces, finish, calls, lost, .. } = decode_event(kind, VERSION, &body).unwrap() else {
+        let Event::Replied { iteration, items, chunks, finish, calls, lost, .. } = decode_event(kind, VERSION, &body).unwrap() else {
             panic!()
         };
         let model = ReplyFacts { upstream: Some("gpt-x".into()), first_token_ms: Some(12) };
-        let replied = Event::Replied { iteration, items, usage, lost, pieces, finish, model: model.clone(), calls };
+        let replied = Event::Replied { iteration, items, usage, lost, chunks, finish, model: model.clone(), calls };
         let caller = Some(CallerSpan { id: SpanId(7), sampled: true });
         let range = |n| windlass_kernel::BoxRange { id: windlass_kernel::BoxId(uuid::Uuid::from_u128(n)), length: 0 };
         let accepted = Event::Accepted { origin: windlass_kernel::Origin::Turn, context: range(1), output: range(2), caller };

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use windlass_kernel::{
-    AfterExecution, AgentKey, AgentName, CallNumber, ConversationId, EffectClass, Epoch, Event, HeadStatus, ItemId, Manifest, NewItem,
-    Pieces, Route, Run, RunId, Seq, TaskStatus, Tenant, Timestamp, ToolName,
+    AfterExecution, AgentKey, AgentName, CallNumber, ChunkLengths, ConversationId, EffectClass, Epoch, Event, HeadStatus, ItemId, Manifest,
+    NewItem, Route, Run, RunId, Seq, TaskStatus, Tenant, Timestamp, ToolName,
 };
 
 use crate::{
@@ -230,7 +230,7 @@ pub struct Announcement {
     /// The words.
     pub text: String,
     /// How they are divided.
-    pub pieces: Pieces,
+    pub pieces: ChunkLengths,
 }
 
 /// What happens to a call.

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use windlass_kernel::{
     AfterExecution, AgentKey, AgentName, BoxId, BoxRange, CallNumber, ConversationId, EffectClass, Epoch, Event, HeadStatus, ItemId,
-    ItemKind, Manifest, Route, Run, RunId, Said, TaskStatus, Tenant, Timestamp, ToolName,
+    ItemKind, Manifest, Route, Run, RunId, StreamedText, TaskStatus, Tenant, Timestamp, ToolName,
 };
 
 use crate::{
@@ -40,7 +40,7 @@ pub trait Views: Send + Sync {
     /// What a conversation is made of, oldest first.
     async fn conversation_parts(&self, tenant: &Tenant, id: ConversationId) -> Result<Vec<Part>, StoreError>;
     /// The words of a run that were announced and stand in no item yet.
-    async fn announced(&self, tenant: &Tenant, run: RunId) -> Result<Said, StoreError>;
+    async fn announced(&self, tenant: &Tenant, run: RunId) -> Result<StreamedText, StoreError>;
     /// The agent's run of the lowest ordinal that is at least this one.
     async fn run_from(&self, agent: &AgentKey, ordinal: u64) -> Result<Option<RunView>, StoreError>;
     /// One page of a tenant's runs, newest first. Runs that are not stored for their client, and runs whose content was erased, are

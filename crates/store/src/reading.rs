@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use windlass_kernel::{AgentKey, BoxId, Budgets, CallNumber, Event, ItemId, Manifest, Phase, Run, RunId, Said, Tenant, apply};
+use windlass_kernel::{AgentKey, BoxId, Budgets, CallNumber, Event, ItemId, Manifest, Phase, Run, RunId, StreamedText, Tenant, apply};
 use windlass_ports::{
     BoxView, CallView, Head, HeadView, InboxView, Item, JournalEntry, KeptAnswer, Lineage, Loaded, LoadedRun, Message, MessageId, Page,
     Passage, RunView, StoreError, codec,
@@ -153,9 +153,9 @@ pub(crate) fn run_taking<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, run: RunI
     Ok(rows.run_taking(tenant, run)?.map(|taker| taker.run))
 }
 
-pub(crate) fn announced<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, run: RunId) -> Outcome<Said> {
+pub(crate) fn announced<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, run: RunId) -> Outcome<StreamedText> {
     if !is_run_of(rows, tenant, run)? {
-        return Ok(Said::default());
+        return Ok(StreamedText::default());
     }
     Ok(said(rows.deltas(run)?))
 }

@@ -14,7 +14,7 @@ use std::{borrow::Cow, sync::Arc};
 
 use bytes::Bytes;
 use windlass_kernel::{
-    AfterExecution, AgentKey, AgentName, BoxId, BoxRange, CallNumber, Epoch, HeadStatus, ItemId, ItemKind, Manifest, NewItem, Pieces,
+    AfterExecution, AgentKey, AgentName, BoxId, BoxRange, CallNumber, ChunkLengths, Epoch, HeadStatus, ItemId, ItemKind, Manifest, NewItem,
     RunId, Seq, TaskStatus, Tenant, Timestamp, ToolName,
 };
 use windlass_ports::{
@@ -254,7 +254,7 @@ pub struct DeltaRow {
     /// How many pieces of the run's open words came before.
     pub first: u32,
     /// How the words are divided.
-    pub pieces: Pieces,
+    pub pieces: ChunkLengths,
     /// The words.
     pub text: String,
 }

@@ -43,7 +43,7 @@ pub(super) async fn before(state: &DoorState, caller: &Caller, previous: Option<
     let run = run_of(id).ok_or_else(unknown)?;
     let view = state.engine.views().run(caller.tenant(), run).await?.ok_or_else(unknown)?;
     view.note.as_ref().and_then(|note| Note::read(note)).filter(|note| note.store || own.contains(&run)).ok_or_else(unknown)?;
-    let parent = view.state.said();
+    let parent = view.state.continuation_range();
     if parent.is_none() {
         let message = format!("the response '{id}' is not over yet; wait for its end, or cancel it");
         return Err(WireError::invalid("previous_response_id", message).named("previous_response_not_finished"));

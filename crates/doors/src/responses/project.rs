@@ -7,8 +7,8 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use serde_json::{Value, json};
 use windlass_kernel::{
-    CallKey, CallNumber, Compaction, EndReason, Event, Finish, Manifest, OpenCall, Phase, Pieces, Route, Run, RunId, Timestamp, ToolChoice,
-    apply,
+    CallKey, CallNumber, ChunkLengths, Compaction, EndReason, Event, Finish, Manifest, OpenCall, Phase, Route, Run, RunId, Timestamp,
+    ToolChoice, apply,
     content::{Call, Deliverable, Reasoning, Thought},
 };
 use windlass_ports::{Item, Passage};
@@ -52,7 +52,7 @@ pub(super) struct Projection {
     /// Results of the lap that are shown when all of them are there.
     outputs: BTreeMap<CallNumber, Outcome>,
     /// A reply whose words are the deliverable, which the next event brings.
-    replied: Option<(Pieces, Finish)>,
+    replied: Option<(ChunkLengths, Finish)>,
 }
 
 struct OpenMessage {
@@ -153,19 +153,19 @@ impl Projection {
                 self.lifecycle("response.in_progress");
                 self.list_tools();
             }
-            Event::LapStarted { .. } => self.show_outputs(),
-            Event::CallsTaken { calls, .. } => self.server_calls(calls, appended),
-            Event::Reasoned { pieces, .. } => {
-                self.words(pieces, "", "completed");
+            Event::IterationStarted { .. } => self.show_outputs(),
+            Event::CallsInherited { calls, .. } => self.server_calls(calls, appended),
+            Event::Reasoned { chunks, .. } => {
+                self.words(chunks, "", "completed");
                 self.thoughts(appended);
             }
-            Event::Replied { pieces, finish, calls, items, .. } => self.replied(pieces, *finish, calls, *items, appended),
-            Event::Cut { pieces, resumes, .. } => {
+            Event::Replied { chunks, finish, calls, items, .. } => self.replied(chunks, *finish, calls, *items, appended),
+            Event::Cut { chunks, resumes, .. } => {
                 let text = appended.first().and_then(thought).unwrap_or_default();
-                self.words(pieces, &text, if *resumes { "completed" } else { "incomplete" });
+                self.words(chunks, &text, if *resumes { "completed" } else { "incomplete" });
             }
-            Event::Compacted { pieces, .. } => self.words(pieces, "", "completed"),
-            Event::Quiet => self.lifecycle("response.in_progress"),
+            Event::Compacted { chunks, .. } => self.words(chunks, "", "completed"),
+            Event::Heartbeat => self.lifecycle("response.in_progress"),
             Event::Reported { .. } => self.reported(result.as_ref()),
             Event::CallParked { .. } | Event::Parked { .. } => {
                 self.is_parked = true;
@@ -181,7 +181,7 @@ impl Projection {
             | Event::AttemptFailed { .. }
             | Event::Compacting { .. }
             | Event::LeaseEnded { .. }
-            | Event::TakenOver { .. }
+            | Event::OwnerChanged { .. }
             | Event::Ignored { .. }
             | Event::BudgetBreached { .. } => {}
         }
@@ -251,8 +251,8 @@ impl Projection {
     }
 
     /// All words of a message: the pieces that were not taken while they came, and its end.
-    fn words(&mut self, pieces: &Pieces, text: &str, status: &str) {
-        for piece in pieces.cut(text).into_iter().skip(self.pieces) {
+    fn words(&mut self, pieces: &ChunkLengths, text: &str, status: &str) {
+        for piece in pieces.split(text).into_iter().skip(self.pieces) {
             self.piece(piece);
         }
         self.pieces = 0;
@@ -269,7 +269,7 @@ impl Projection {
         self.done(index);
     }
 
-    fn replied(&mut self, pieces: &Pieces, finish: Finish, calls: &[OpenCall], items: u32, appended: &[Item]) {
+    fn replied(&mut self, pieces: &ChunkLengths, finish: Finish, calls: &[OpenCall], items: u32, appended: &[Item]) {
         if items == 0 {
             // The words are the deliverable, which comes with the end.
             self.replied = Some((pieces.clone(), finish));

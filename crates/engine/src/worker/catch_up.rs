@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use windlass_kernel::{
-    CallNumber, HeadStatus, Input, ItemId, ItemKind, LeftBehind, NewItem, Opening, Origin, Phase, Report, ReportCause, RequestedCall,
+    CallNumber, HeadStatus, Input, ItemId, ItemKind, LostModelCall, NewItem, Opening, Origin, Phase, Report, ReportCause, RequestedCall,
     RunId, TaskStatus, Timestamp, content, outstanding,
 };
 use windlass_ports::{CommitKind, Head, Item, LoadedRun, Message, MessageKind, NewMessage, StoreError};
@@ -40,7 +40,7 @@ impl Worker {
         if !never_started && self.has_lost_work(&loaded.head, &run) {
             let (left, read) = self.left_behind(&loaded.head, &run, now).await?;
             context = read;
-            draft.step(&run.manifest, Input::TakenOver(left), now, self.inner.ids.as_ref());
+            draft.step(&run.manifest, Input::OwnerChanged(left), now, self.inner.ids.as_ref());
         }
         let refused = self.catch_up(&mut draft, &loaded.head, &run, &loaded.pending, opening, now);
         self.held.hold(&loaded.head, run, context);
@@ -108,10 +108,10 @@ impl Worker {
 
     /// What a lost owner left of a model call, and what the model reads. Whether the call was made nobody knows, and a budget is
     /// kept only by counting it.
-    async fn left_behind(&self, head: &Head, run: &LoadedRun, now: Timestamp) -> Result<(LeftBehind, Option<Vec<Item>>), StoreError> {
+    async fn left_behind(&self, head: &Head, run: &LoadedRun, now: Timestamp) -> Result<(LostModelCall, Option<Vec<Item>>), StoreError> {
         let is_due = matches!(run.state.phase, Phase::Thinking { not_before, .. } if not_before.is_none_or(|at| at <= now));
         if !is_due || head.owner == Some(self.inner.node) {
-            return Ok((LeftBehind::default(), None));
+            return Ok((LostModelCall::default(), None));
         }
         let (tenant, prompt) = (&self.agent.tenant, run.state.output);
         let items = match self.inner.stored_prompt_excess(tenant, prompt).await {
@@ -122,13 +122,13 @@ impl Worker {
         let items = match items {
             Ok(Some(items)) => items,
             // The call that is made again finds out, and fails as it would have without a takeover.
-            Ok(None) | Err(StoreError::Corrupt(_)) => return Ok((LeftBehind::default(), None)),
+            Ok(None) | Err(StoreError::Corrupt(_)) => return Ok((LostModelCall::default(), None)),
             Err(error @ (StoreError::Fenced | StoreError::Unavailable(_))) => return Err(error),
         };
         let said = self.held.said();
         let reading = Reading::of(&run.state, &run.manifest, self.inner.models.context(&self.agent.tenant, &run.manifest.model));
         let lost = reading.tokens(&run.manifest, &items, &prompt::tools(&run.manifest)) + count::text(&said.text);
-        Ok((LeftBehind { said, lost }, Some(items)))
+        Ok((LostModelCall { streamed: said, lost }, Some(items)))
     }
 
     /// Takes a waiting message. A result for a call that is not made yet stays where it is.
@@ -143,7 +143,7 @@ impl Worker {
             }
             (MessageKind::Stop, _, _) => {
                 draft.raise_epoch = true;
-                Input::Stopped { reason: message.reason.clone().unwrap_or_default(), said: self.held.said() }
+                Input::Stopped { reason: message.reason.clone().unwrap_or_default(), streamed: self.held.said() }
             }
             // Turns are leased, not taken; the rest is recorded and consumed at once and never waits.
             (MessageKind::Turn | MessageKind::UiAction | MessageKind::Answer | MessageKind::ToolResult | MessageKind::Timeout, _, _) => {
@@ -190,7 +190,7 @@ impl Worker {
         Ok(match run.state.origin {
             Origin::Action => calls.map(requested).next().map_or(Opening::Ask, Opening::Act),
             // Others that stand there were made before, and have their results.
-            Origin::Turn => Opening::TakeOver(calls.filter_map(|call| Some((call.takes?, requested(call)))).collect()),
+            Origin::Turn => Opening::InheritCalls(calls.filter_map(|call| Some((call.takes?, requested(call)))).collect()),
         })
     }
 

@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tokio::{sync::mpsc, task::AbortHandle};
 use windlass_kernel::{
-    AgentKey, AgentName, CallKey, CallNumber, Effect, Epoch, HeadStatus, ItemKind, Manifest, Remote, Run, RunId, Said, Seq, Timestamp,
-    ToolName, ToolServer, content, outstanding,
+    AgentKey, AgentName, CallKey, CallNumber, Effect, Epoch, HeadStatus, ItemKind, Manifest, Remote, Run, RunId, Seq, StreamedText,
+    Timestamp, ToolName, ToolServer, content, outstanding,
 };
 use windlass_ports::{CallChange, Commit, Committed, Guard, Head, Item, LoadedRun, ModelTool, NewRun};
 
@@ -162,7 +162,7 @@ impl Held {
     }
 
     /// What was announced and stands in no item yet.
-    pub fn said(&self) -> Said {
+    pub fn said(&self) -> StreamedText {
         self.words.as_ref().map(|(_, words)| words.said()).unwrap_or_default()
     }
 

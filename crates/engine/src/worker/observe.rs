@@ -24,19 +24,19 @@ impl Worker {
         for event in &commit.events {
             match event {
                 Event::Leased => observed.started(commit.now),
-                Event::LapStarted { .. } | Event::ActionStarted { .. } => {
+                Event::IterationStarted { .. } | Event::ActionStarted { .. } => {
                     self.inner.meter.record(Fact::IterationStarted(&agent.agent));
                 }
-                Event::TakenOver { .. } => observed.taken_over(),
+                Event::OwnerChanged { .. } => observed.taken_over(),
                 Event::CallParked { call } => observed.call_parked(*call, self.call(commit, *call)),
                 Event::Parked { reason } => observed.parked(*reason),
                 Event::AttemptFailed { code, fallback: Some(fallback), .. } => observed.falls_back(code, fallback),
                 Event::Reported { call, status, .. } => self.reported(&observed, commit, *call, *status),
                 Event::Ended { .. } => observed.ended(&commit.state, commit.now),
                 Event::Accepted { .. }
-                | Event::CallsTaken { .. }
+                | Event::CallsInherited { .. }
                 | Event::Cut { .. }
-                | Event::Quiet
+                | Event::Heartbeat
                 | Event::AttemptFailed { .. }
                 | Event::Reasoned { .. }
                 | Event::Compacting { .. }
@@ -67,7 +67,7 @@ impl Worker {
     /// A call of the commit, made by it or open before it.
     fn call<'a>(&'a self, commit: &'a Commit, number: CallNumber) -> Option<&'a OpenCall> {
         let made = commit.events.iter().filter_map(|event| {
-            if let Event::Replied { calls, .. } | Event::CallsTaken { calls, .. } = event {
+            if let Event::Replied { calls, .. } | Event::CallsInherited { calls, .. } = event {
                 return Some(calls.as_slice());
             }
             if let Event::ActionStarted { call, .. } = event { Some(std::slice::from_ref(call)) } else { None }

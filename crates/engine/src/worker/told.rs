@@ -1,8 +1,8 @@
 //! Notes on their way through a worker: drafted into a commit, or settled apart from it.
 
 use windlass_kernel::{
-    Decision, Epoch, Failure, FailureCause, Input, ItemId, ItemKind, NewItem, Phase, Progress, Report, ReportCause, RunId, Said, Spent,
-    TaskStatus, Tenant, Timestamp,
+    Decision, Epoch, Failure, FailureCause, Input, ItemId, ItemKind, NewItem, Phase, Progress, Report, ReportCause, RunId, Spent,
+    StreamedText, TaskStatus, Tenant, Timestamp,
 };
 use windlass_ports::{KeptAnswer, MessageId, MessageKind, ModelError, NewMessage, RequestKey, Retry, RunStatus, StoreError, Withdrawn};
 
@@ -123,7 +123,7 @@ impl Told {
             return;
         }
         // Another note of the same commit may have settled them.
-        let said = if draft.settles { Said::default() } else { held.said() };
+        let said = if draft.settles { StreamedText::default() } else { held.said() };
         let mut drafting = Drafting { draft, inner, tenant, run: run.id, manifest: &run.manifest, said, now, messages: 0 };
         let is_drafted = match note {
             Note::Reasoned(reasoned) => drafting.reasoned(reasoned),
@@ -182,7 +182,7 @@ struct Drafting<'a> {
     run: RunId,
     manifest: &'a windlass_kernel::Manifest,
     /// What was announced and stands in no item yet.
-    said: Said,
+    said: StreamedText,
     now: Timestamp,
     messages: usize,
 }
@@ -199,7 +199,7 @@ impl Drafting<'_> {
         let run = &self.draft.run;
         let now = (self.run, run.iteration, attempt, run.output.length);
         let is_its = now == (reasoned.run, reasoned.iteration, reasoned.attempt, reasoned.place) && self.said.text.is_empty();
-        is_its && self.step(Input::Reasoned { reasoning: reasoned.reasoning.clone(), pieces: self.said.pieces.clone() })
+        is_its && self.step(Input::Reasoned { reasoning: reasoned.reasoning.clone(), chunks: self.said.chunks.clone() })
     }
 
     fn thought(&mut self, thought: &Thought) -> bool {
@@ -211,7 +211,7 @@ impl Drafting<'_> {
             Ok(reply) => Input::Replied(reply.clone()),
             Err(Broken::Failed(error)) => Input::AttemptFailed(self.failure(error, attempt, thought.spent)),
             Err(Broken::Diverged) if is_structured(self.manifest) => Input::AttemptFailed(self.unfinished(thought.spent)),
-            Err(Broken::Diverged) => Input::Cut { said: self.said.clone(), spent: thought.spent },
+            Err(Broken::Diverged) => Input::Cut { streamed: self.said.clone(), spent: thought.spent },
             Err(Broken::Panicked) => Input::Panicked,
             Err(Broken::NotStarted) => return false,
         };
@@ -222,13 +222,13 @@ impl Drafting<'_> {
     fn unfinished(&self, spent: Spent) -> Failure {
         let message = "the answer was cut off in the middle, and the model did not say the same again".to_owned();
         let (code, cause) = ("stream_cut".to_owned(), FailureCause::BadAnswer);
-        Failure { code, cause, message, retry_after_ms: None, retry_at: None, fallback: None, spent, said: self.said.clone() }
+        Failure { code, cause, message, retry_after_ms: None, retry_at: None, fallback: None, spent, streamed: self.said.clone() }
     }
 
     /// A sign of life, unless something happened in the meantime.
     fn quiet(&mut self, run: RunId, events: u64) -> bool {
         let is_quiet = run == self.run && self.draft.run.next_number == events && !matches!(self.draft.run.phase, Phase::Thinking { .. });
-        is_quiet && !self.draft.run.has_ended() && self.step(Input::Quiet)
+        is_quiet && !self.draft.run.has_ended() && self.step(Input::Heartbeat)
     }
 
     fn failure(&self, error: &ModelError, attempt: u32, spent: Spent) -> Failure {
@@ -259,7 +259,7 @@ impl Drafting<'_> {
             (None, attempts) => format!("{} ({attempts} attempts)", error.message),
         };
         let (code, cause) = (error.code.clone(), error.cause);
-        Failure { code, cause, message, retry_after_ms, retry_at, fallback, spent, said: self.said.clone() }
+        Failure { code, cause, message, retry_after_ms, retry_at, fallback, spent, streamed: self.said.clone() }
     }
 
     fn tool(&mut self, done: &ToolDone) -> bool {
@@ -341,7 +341,7 @@ impl Drafting<'_> {
         }
         self.draft.raise_epoch = true;
         self.message(stop_message(stop));
-        self.step(Input::Stopped { reason: stop.reason.clone(), said: self.said.clone() })
+        self.step(Input::Stopped { reason: stop.reason.clone(), streamed: self.said.clone() })
     }
 
     fn reconcile(&mut self, reconcile: &Reconcile) -> bool {
@@ -467,7 +467,7 @@ impl Worker {
                 let now = self.inner.clock.now();
                 let mut draft = Draft::new(&view.state);
                 draft.messages.push(stop_message(stop));
-                let stopped = Input::Stopped { reason: stop.reason.clone(), said: Said::default() };
+                let stopped = Input::Stopped { reason: stop.reason.clone(), streamed: StreamedText::default() };
                 draft.step(&view.manifest, stopped, now, self.inner.ids.as_ref());
                 let commit = draft.into_commit(stop.run, None, self.inner.node, now);
                 self.inner.crash.before_commit(commit.kind);

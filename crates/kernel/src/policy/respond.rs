@@ -2,7 +2,7 @@
 
 use serde_json::value::RawValue;
 
-use super::{Delivery, Ending, Move, Planned, Policy, Refusal};
+use super::{Delivery, Ending, Move, Next, Planned, Policy, Refusal};
 use crate::{
     budget::Breach,
     content::{self, Deliverable, DeliveredField},
@@ -30,14 +30,14 @@ impl Policy for Respond {
             };
         }
         if manifest.choice == ToolChoice::None {
-            // Nothing is run against the request's word; the calls stay readable beside the words.
+            // The request forbids calls: none is run, and they are stored beside the text.
             return finish(TaskStatus::Success, EndReason::Answered, Delivery::Text(String::new()));
         }
         if reply.calls.iter().any(|call| call.tool == SUBMIT_RESULT) {
             return submit_result(manifest, &reply.calls);
         }
         let planned = self.plan(run, manifest, &reply.calls);
-        // One client-executed call hands the whole lap back, so that the client never sees a half-executed set of calls.
+        // One client-executed call hands the whole iteration back, so that the client never sees a half-executed set of calls.
         if planned.iter().any(|plan| plan.refused.is_none() && is_clients(manifest, &plan.requested)) {
             return finish(TaskStatus::Success, EndReason::RequiresAction, Delivery::Text(reply.text.clone()));
         }
@@ -49,11 +49,11 @@ impl Policy for Respond {
         calls.iter().zip(numbers).map(|(call, number)| plan(manifest, call, number)).collect()
     }
 
-    fn resumed(&self, run: &Run, _manifest: &Manifest) -> Move {
+    fn next(&self, run: &Run, _manifest: &Manifest) -> Next {
         match run.origin {
-            Origin::Action => deliver_results(run.calls()),
-            Origin::Turn if run.calls().iter().any(terminates) => deliver_results(run.calls()),
-            Origin::Turn => Move::Infer,
+            Origin::Action => Next::Finish(deliver_results(run.calls())),
+            Origin::Turn if run.calls().iter().any(terminates) => Next::Finish(deliver_results(run.calls())),
+            Origin::Turn => Next::Iterate,
         }
     }
 
@@ -71,7 +71,7 @@ impl Policy for Respond {
     }
 }
 
-/// Looks at the call that would be the run's `number`-th.
+/// Checks the call that would be the run's `number`-th.
 fn plan(manifest: &Manifest, call: &RequestedCall, number: u64) -> Planned {
     let mut requested = call.clone();
     // Some models write nothing where a tool takes no arguments.
@@ -93,7 +93,7 @@ fn refusal(manifest: &Manifest, call: &RequestedCall, number: u64) -> Option<Ref
         let message = format!("the tool {:?} may not be called now; these may: {}", call.tool, allowed.join(", "));
         return Some(Refusal { code: "tool_not_allowed", message });
     }
-    // What a client makes of its own functions' arguments is its affair, and its calls are not counted.
+    // The client checks the arguments of its own functions, and its calls are not counted.
     if tool.route == Route::Client {
         return None;
     }
@@ -113,7 +113,7 @@ fn is_object(arguments: &str) -> bool {
     arguments.trim_start().starts_with('{') && serde_json::from_str::<&RawValue>(arguments).is_ok()
 }
 
-/// The built-in end: alone in its lap, once per run, with every required field.
+/// The built-in call that ends a run: it must be alone in its iteration and have every required field.
 fn submit_result(manifest: &Manifest, calls: &[RequestedCall]) -> Move {
     let refusal = match calls {
         [only] => match submit::deliverable(&manifest.result_fields, &only.arguments) {
@@ -131,9 +131,9 @@ fn terminates(call: &OpenCall) -> bool {
     matches!(call.progress, Progress::Received { after: AfterExecution::Terminate, .. })
 }
 
-/// The results are the deliverable: named by their tools, pointing at items that stand already. The run is as good as its
-/// first bad terminating result.
-fn deliver_results(calls: &[OpenCall]) -> Move {
+/// The results are the deliverable: fields with the names of the tools that point at stored items. The status of the run is that of its
+/// first terminating result that is no success.
+fn deliver_results(calls: &[OpenCall]) -> Ending {
     let ends_run = |call: &&OpenCall| terminates(call) || !calls.iter().any(terminates);
     let received = calls.iter().filter(ends_run).filter_map(|call| match call.progress {
         Progress::Received { item, status, .. } => Some((call, item, status)),
@@ -147,7 +147,8 @@ fn deliver_results(calls: &[OpenCall]) -> Move {
         }
         fields.push(DeliveredField { name: call.tool.to_string(), value: None, item_id: Some(item) });
     }
-    finish(status, EndReason::Terminated, Delivery::Encoded(content::encode(&Deliverable::Fields(fields))))
+    let deliverable = Delivery::Encoded(content::encode(&Deliverable::Fields(fields)));
+    Ending { status, reason: EndReason::Terminated, deliverable }
 }
 
 fn finish(status: TaskStatus, reason: EndReason, deliverable: Delivery) -> Move {

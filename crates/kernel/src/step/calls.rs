@@ -1,4 +1,4 @@
-//! Calls as a step makes them, open and with a deadline.
+//! How a step creates calls.
 
 use super::Draft;
 use crate::{
@@ -32,7 +32,7 @@ impl Draft<'_, '_> {
         }
     }
 
-    /// A call of a tool that does not exist: it is refused in the same transition and never starts.
+    /// A call of a tool that does not exist. It gets an error result in the same transition and never starts.
     fn unknown_call(&self, call: CallNumber, tool: &str) -> OpenCall {
         OpenCall {
             call,
@@ -45,10 +45,10 @@ impl Draft<'_, '_> {
         }
     }
 
-    /// A call waits as long as its tool says, but not longer than the run may last.
+    /// The deadline of a call: that of its tool, or the end of the run's wall time if that is earlier.
     pub(super) fn deadline(&self, tool_ms: u64) -> Timestamp {
         let own = self.moment.now.plus_ms(tool_ms);
-        // An action's first lap begins with its call.
+        // The only iteration of an action starts with its call.
         let start = self.run().started_at.unwrap_or(self.moment.now);
         self.manifest.budgets.wall_ms.map_or(own, |ms| start.plus_ms(ms).min(own))
     }

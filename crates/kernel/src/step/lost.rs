@@ -1,30 +1,39 @@
-//! What becomes of a run whose model call came to nothing, or whose owner was lost: what was said stays, and what was used up counts.
+//! Lost work: model calls that were cut off, and runs whose owner was lost. Streamed text stays, and tokens that were used count.
 
-use super::{Draft, Refused, TAKEOVERS_MAX};
+use super::{Draft, TAKEOVERS_MAX, Taken};
 use crate::{
     budget::{self, Spent},
     content::{self, ItemKind},
     event::Event,
     ids::{CallNumber, Timestamp},
-    input::{LeftBehind, Said},
+    input::{LostModelCall, StreamedText},
     manifest::{EffectClass, Route},
     run::{ParkReason, Phase, Progress},
 };
 
+/// What follows a reply that was cut off.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum AfterCut {
+    /// The model is asked to continue in another message.
+    AsksAgain,
+    /// The run ends.
+    Ends,
+}
+
 impl Draft<'_, '_> {
-    /// The model is asked to go on, if the run may ask once more.
-    pub(super) fn cut_off(&mut self, said: Said, spent: Spent) -> Refused {
+    /// The model is asked to continue in another message, unless a budget forbids another attempt.
+    pub(super) fn cut_off(&mut self, streamed: StreamedText, spent: Spent) -> Taken {
         match self.breached_by(spent, self.moment.now) {
-            None => self.cut(said, true, spent),
+            None => self.cut(streamed, spent, AfterCut::AsksAgain),
             Some(breach) => {
-                self.cut(said, false, spent);
+                self.cut(streamed, spent, AfterCut::Ends);
                 self.breach(breach);
             }
         }
-        None
+        Ok(())
     }
 
-    /// What stands against another try that starts then, after one that used this up.
+    /// The budget that another attempt would exceed, if it starts at `starts_at` and the last one used `spent`.
     pub(super) fn breached_by(&self, spent: Spent, starts_at: Timestamp) -> Option<budget::Breach> {
         let mut used = self.run().clone();
         used.usage.add(spent.usage);
@@ -32,44 +41,44 @@ impl Draft<'_, '_> {
         budget::before_attempt(&used, &self.manifest.budgets, starts_at)
     }
 
-    /// Words that were announced stay, whatever becomes of the run.
-    pub(super) fn cut(&mut self, said: Said, resumes: bool, Spent { usage, lost }: Spent) {
-        let mut items = 0;
-        if !said.text.is_empty() {
-            self.append_new(ItemKind::Thought, content::thought(said.text));
-            items += 1;
+    /// Stores streamed text that no reply completes. Readers have seen it, so that it stays whatever follows.
+    pub(super) fn cut(&mut self, streamed: StreamedText, Spent { usage, lost }: Spent, then: AfterCut) {
+        let before = self.appended();
+        if !streamed.text.is_empty() {
+            self.append_new(ItemKind::Thought, content::thought(streamed.text));
         }
+        let resumes = then == AfterCut::AsksAgain;
         if resumes {
             let words = "your last message was cut off in the middle; go on from where it ends, without repeating it";
             self.append_new(ItemKind::Instruction, content::encode(&content::Instruction::Text(words.into())));
-            items += 1;
         }
-        self.record(Event::Cut { iteration: self.run().iteration, items, pieces: said.pieces, resumes, usage, lost });
+        let items = self.appended_since(before);
+        self.record(Event::Cut { iteration: self.run().iteration, items, chunks: streamed.chunks, resumes, usage, lost });
     }
 
-    /// A lost owner may have been in the middle of anything it had started: a write waits for a person, the rest is owed again, if
-    /// what was lost leaves enough of the budgets.
-    pub(super) fn taken_over(&mut self, left: LeftBehind) -> Refused {
-        self.record(Event::TakenOver { lost: left.lost });
+    /// A lost owner may have been in the middle of any effect it had started. Its writes are parked; everything else is owed again, unless
+    /// the tokens of the lost model call exceed a budget.
+    pub(super) fn owner_changed(&mut self, left: LostModelCall) -> Taken {
+        self.record(Event::OwnerChanged { lost: left.lost });
         self.park_cut_writes();
         if left.lost > 0
             && self.run().parked.is_none()
             && matches!(self.run().phase, Phase::Thinking { .. })
             && let Some(breach) = budget::before_attempt(self.run(), &self.manifest.budgets, self.moment.now)
         {
-            if !left.said.is_empty() {
-                self.cut(left.said, false, Spent::default());
+            if !left.streamed.is_empty() {
+                self.cut(left.streamed, Spent::default(), AfterCut::Ends);
             }
             self.breach(breach);
-            return None;
+            return Ok(());
         }
         if self.run().takeovers >= TAKEOVERS_MAX && self.run().parked.is_none() {
             self.record(Event::Parked { reason: ParkReason::OwnersLost });
         }
-        None
+        Ok(())
     }
 
-    /// Parks the writes that had been started in this process: nobody knows how far they got.
+    /// Parks the writes that an executor of the owner had started: their outcome is unknown.
     pub(super) fn park_cut_writes(&mut self) {
         let cut: Vec<CallNumber> = self
             .run()

@@ -15,12 +15,12 @@ fn f_11_an_action_delivers_its_result() {
         PAY,
         r#"
 entered: pay({"sum":5})
-lap?
+iteration?
 report 1 success
 "#,
         expect![[r#"
     entered: pay({"sum":5}) -> leased, action_started(1 pay) +call 1({"sum":5}) = suspended, waits for 1 until 5000
-    lap? 1
+    iteration? 1
     report 1 success -> reported(1 success), ended(success terminated) +result 1 +deliverable {"fields":[{"name":"pay","item_id":"result 1"}]} = idle
 "#]],
     );

@@ -56,7 +56,7 @@ report 1 success suspend
 }
 
 #[test]
-fn c_052_a_terminating_result_waits_for_the_others_of_its_lap() {
+fn c_052_a_terminating_result_waits_for_the_others_of_its_iteration() {
     check(
         "tools: a, last terminate, b",
         "

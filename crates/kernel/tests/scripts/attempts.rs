@@ -1,32 +1,32 @@
-//! Tries of one lap's model call.
+//! Tries of one iteration's model call.
 
 use expect_test::expect;
 
 use crate::support::check;
 
 #[test]
-fn s_03_a_failed_try_is_owed_again_in_the_same_lap() {
+fn s_03_a_failed_try_is_owed_again_in_the_same_iteration() {
     check(
         "",
         "
 at 1000
 entered
 failed rate_limited retry 500
-lap?
+iteration?
 failed overloaded retry 2000
-lap?
+iteration?
 reply \"at last\"
-lap?
+iteration?
 ",
         expect![[r#"
     at 1000
     entered -> leased, lap_started(1) [call_model 1] = running
     failed rate_limited retry 500 -> attempt_failed(rate_limited) [call_model 1 try 2 at 1500] = running
-    lap? 1
+    iteration? 1
     failed overloaded retry 2000 -> attempt_failed(overloaded) [call_model 1 try 3 at 3000] = running
-    lap? 1
+    iteration? 1
     reply "at last" -> replied, ended(success answered) +deliverable {"text":"at last"} = idle
-    lap? 1
+    iteration? 1
 "#]],
     );
 }
@@ -47,7 +47,7 @@ failed refused never
 }
 
 #[test]
-fn tries_are_counted_anew_in_each_lap() {
+fn tries_are_counted_anew_in_each_iteration() {
     check(
         "tools: a",
         "

@@ -5,7 +5,7 @@ use expect_test::expect;
 use crate::support::check;
 
 #[test]
-fn v_07_laps_end_at_the_limit_with_a_partial_deliverable() {
+fn v_07_iterations_end_at_the_limit_with_a_partial_deliverable() {
     check(
         "
 tools: a
@@ -29,7 +29,7 @@ report 2 success
 }
 
 #[test]
-fn laps_of_refused_calls_count_as_well() {
+fn iterations_of_refused_calls_count_as_well() {
     check(
         "budgets: 2 iterations",
         "
@@ -46,7 +46,7 @@ reply: b
 }
 
 #[test]
-fn a_budget_of_no_laps_ends_on_entry() {
+fn a_budget_of_no_iterations_ends_on_entry() {
     check(
         "budgets: 0 iterations",
         "
@@ -59,7 +59,7 @@ entered
 }
 
 #[test]
-fn a_lap_that_would_pass_the_call_limit_starts_none_of_its_calls() {
+fn an_iteration_that_would_pass_the_call_limit_starts_none_of_its_calls() {
     check(
         "
 tools: a, b
@@ -85,7 +85,7 @@ owed?
 }
 
 #[test]
-fn a_lap_that_just_reaches_the_call_limit_runs() {
+fn an_iteration_that_just_reaches_the_call_limit_runs() {
     check(
         "
 tools: a
@@ -103,7 +103,7 @@ reply: a, a
 }
 
 #[test]
-fn refused_calls_of_the_lap_are_not_held_against_the_call_limit() {
+fn refused_calls_of_the_iteration_are_not_held_against_the_call_limit() {
     check(
         "
 tools: a
@@ -304,7 +304,7 @@ usage?
 }
 
 #[test]
-fn time_that_is_up_starts_no_further_lap() {
+fn time_that_is_up_starts_no_further_iteration() {
     check(
         "
 tools: a
@@ -328,7 +328,7 @@ timeout 1
 }
 
 #[test]
-fn time_counts_from_the_first_lap_on() {
+fn time_counts_from_the_first_iteration_on() {
     check(
         "
 tools: a

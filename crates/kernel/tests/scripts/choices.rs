@@ -46,7 +46,7 @@ fn calls_beyond_the_limit_are_refused_and_the_loop_goes_on() {
 }
 
 #[test]
-fn one_call_a_lap_means_the_first() {
+fn one_call_an_iteration_means_the_first() {
     check(
         "tools: look, pay\none_call: yes",
         "\nentered\nreply: look, pay\nowed?\n",

@@ -39,7 +39,7 @@ fn a_summary_that_is_too_long_to_make_is_tried_with_less_and_given_up_in_the_end
 }
 
 #[test]
-fn a_lap_that_is_too_long_with_its_summary_ends_the_run() {
+fn an_iteration_that_is_too_long_with_its_summary_ends_the_run() {
     check(
         "compaction: auto",
         "\nentered\nfailed context_length_exceeded never\nreply \"in short\"\nfailed context_length_exceeded never\n",

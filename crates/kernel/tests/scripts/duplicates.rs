@@ -70,7 +70,7 @@ lease_ended 1
 }
 
 #[test]
-fn a_result_of_an_earlier_lap_is_stale() {
+fn a_result_of_an_earlier_iteration_is_stale() {
     check(
         "tools: a",
         "

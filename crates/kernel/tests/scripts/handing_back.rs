@@ -1,4 +1,4 @@
-//! A call that only the client can run hands the whole lap back: the run ends and nothing of the lap is started.
+//! A call that only the client can run hands the whole iteration back: the run ends and nothing of the iteration is started.
 
 use expect_test::expect;
 
@@ -24,7 +24,7 @@ report 1 success
 }
 
 #[test]
-fn a_lap_that_mixes_client_and_server_calls_is_handed_back_whole() {
+fn an_iteration_that_mixes_client_and_server_calls_is_handed_back_whole() {
     check(
         MIXED,
         "
@@ -41,7 +41,7 @@ owed?
 }
 
 #[test]
-fn a_lap_handed_back_keeps_even_calls_that_would_have_been_refused() {
+fn an_iteration_handed_back_keeps_even_calls_that_would_have_been_refused() {
     check(
         MIXED,
         "
@@ -56,7 +56,7 @@ reply: nothing_like_it, ask, look({broken)
 }
 
 #[test]
-fn a_lap_may_be_handed_back_after_laps_that_ran_here() {
+fn an_iteration_may_be_handed_back_after_iterations_that_ran_here() {
     check(
         MIXED,
         "
@@ -65,7 +65,7 @@ reply: look
 report 1 success
 reply: ask using 10+5
 usage?
-lap?
+iteration?
 ",
         expect![[r#"
     entered -> leased, lap_started(1) [call_model 1] = running
@@ -73,7 +73,7 @@ lap?
     report 1 success -> reported(1 success), lap_started(2) [call_model 2] +result 1 = running
     reply: ask using 10+5 -> replied, ended(success requires_action) +call 2 +deliverable {"text":""} = idle
     usage? 10+5
-    lap? 2
+    iteration? 2
 "#]],
     );
 }

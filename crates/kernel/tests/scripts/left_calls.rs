@@ -8,13 +8,13 @@ use crate::support::check;
 fn the_model_waits_for_the_calls_that_were_left_behind() {
     check(
         "tools: look, pay external write",
-        "\ntakes look, pay\nowed?\nreport 1 success\nreport 2 failed\nlap?\nreply \"done\"\n",
+        "\ntakes look, pay\nowed?\nreport 1 success\nreport 2 failed\niteration?\nreply \"done\"\n",
         expect![[r#"
             takes look, pay -> leased, calls_taken(1 look, 2 pay) [start_tool 1] +call 1 +call 2 = suspended, waits for 2 until 60000
             owed? start_tool 1
             report 1 success -> reported(1 success) = suspended, waits for 1 until 60000
             report 2 failed -> reported(2 failed), lap_started(1) [call_model 1] +result 1 +result 2 = running
-            lap? 1
+            iteration? 1
             reply "done" -> replied, ended(success answered) +deliverable {"text":"done"} = idle
         "#]],
     );

@@ -32,7 +32,7 @@ entered
 failed busy retry 500
 taken over
 owed?
-lap?
+iteration?
 reply \"done\"
 ",
         expect![[r#"
@@ -40,7 +40,7 @@ reply \"done\"
     failed busy retry 500 -> attempt_failed(busy) [call_model 1 try 2 at 500] = running
     taken over -> taken_over = running
     owed? call_model 1 try 2 at 500
-    lap? 1
+    iteration? 1
     reply "done" -> replied, ended(success answered) +deliverable {"text":"done"} = idle
 "#]],
     );

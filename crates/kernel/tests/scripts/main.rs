@@ -14,7 +14,7 @@ mod deadlines;
 mod duplicates;
 mod endings;
 mod handing_back;
-mod laps;
+mod iterations;
 mod left_calls;
 mod lost_owners;
 mod parallel_calls;

@@ -1,4 +1,4 @@
-//! Calls of one lap run side by side; the lap goes on once, when the last result is in.
+//! Calls of one iteration run side by side; the iteration goes on once, when the last result is in.
 
 use expect_test::expect;
 

@@ -46,9 +46,9 @@ proptest! {
     }
 
     #[test]
-    fn c_086_the_order_and_the_repetition_of_reports_change_nothing(setup in any_setup(), lap in any_lap()) {
-        let straight: Vec<usize> = (0..lap.reports.len()).collect();
-        prop_assert_eq!(play_lap(&setup, &lap, &straight), play_lap(&setup, &lap, &lap.order));
+    fn c_086_the_order_and_the_repetition_of_reports_change_nothing(setup in any_setup(), iteration in any_iteration()) {
+        let straight: Vec<usize> = (0..iteration.reports.len()).collect();
+        prop_assert_eq!(play_iteration(&setup, &iteration, &straight), play_iteration(&setup, &iteration, &iteration.order));
     }
 
     #[test]
@@ -122,22 +122,22 @@ fn sensible(
     }
 }
 
-/// One lap: what the model wants, what comes back, and another order in which it comes back, with repetitions.
+/// One iteration: what the model wants, what comes back, and another order in which it comes back, with repetitions.
 #[derive(Clone, Debug)]
-struct Lap {
+struct Iteration {
     calls: Vec<Wanted>,
     reports: Vec<(TaskStatus, Option<AfterExecution>)>,
     order: Vec<usize>,
 }
 
-/// Where a lap leads: the run but for the length of its journal, the output box, and what the kernel wrote.
-fn play_lap(setup: &Setup, lap: &Lap, order: &[usize]) -> (Run, Vec<ItemId>, Vec<NewItem>) {
+/// Where an iteration leads: the run but for the length of its journal, the output box, and what the kernel wrote.
+fn play_iteration(setup: &Setup, iteration: &Iteration, order: &[usize]) -> (Run, Vec<ItemId>, Vec<NewItem>) {
     let mut driver = Driver::new(Setup { origin: Origin::Turn, ..setup.clone() });
     take(&mut driver, Asked::Entered(None));
-    take(&mut driver, Asked::Reply { text: String::new(), calls: lap.calls.clone(), usage: Usage::default() });
+    take(&mut driver, Asked::Reply { text: String::new(), calls: iteration.calls.clone(), usage: Usage::default() });
     let mut written = Vec::new();
     for index in order {
-        let (status, after) = lap.reports[*index];
+        let (status, after) = iteration.reports[*index];
         let item = item_id(1_000_000 + *index as u128);
         driver.kinds.insert(item, ItemKind::Result);
         let call = CallNumber(*index as u32 + 1);
@@ -256,7 +256,7 @@ fn any_usage() -> impl Strategy<Value = Usage> {
     (tokens(), tokens()).prop_map(|(tokens_in, tokens_out)| Usage { tokens_in, tokens_out, ..Usage::default() })
 }
 
-fn any_lap() -> impl Strategy<Value = Lap> {
+fn any_iteration() -> impl Strategy<Value = Iteration> {
     prop::collection::vec((any_wanted(), any_status(), any_after()), 1..7)
         .prop_flat_map(|rows| {
             let length = rows.len();
@@ -266,7 +266,7 @@ fn any_lap() -> impl Strategy<Value = Lap> {
             let order: Vec<usize> = (0..rows.len()).chain(repeated).collect();
             (Just(rows), Just(order).prop_shuffle())
         })
-        .prop_map(|(rows, order)| Lap {
+        .prop_map(|(rows, order)| Iteration {
             calls: rows.iter().map(|(call, ..)| call.clone()).collect(),
             reports: rows.iter().map(|(_, status, after)| (*status, *after)).collect(),
             order,

@@ -58,7 +58,7 @@ reply: a( {"x" : "\ud800"} ), a({"x":1,"x":2}), a({"x":1e999})
 }
 
 #[test]
-fn a_refused_call_does_not_hold_up_the_others_of_its_lap() {
+fn a_refused_call_does_not_hold_up_the_others_of_its_iteration() {
     check(
         "tools: a",
         r#"

@@ -78,7 +78,7 @@ reply: submit_result({"title":"U","body":"C"})
 }
 
 #[test]
-fn c_067_two_results_in_one_lap_are_both_sent_back() {
+fn c_067_two_results_in_one_iteration_are_both_sent_back() {
     check(
         FIELDS,
         r#"

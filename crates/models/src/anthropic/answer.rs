@@ -75,7 +75,7 @@ impl Answer {
             (Some("text_delta" | "input_json_delta" | "thinking_delta" | "signature_delta"), Some(_)) => {
                 return Err(not_of_the_protocol("a piece does not fit its block"));
             }
-            // Pieces of blocks that nobody here has heard of.
+            // ChunkLengths of blocks that nobody here has heard of.
             (Some(_), _) => {}
             (None, _) => return Err(not_of_the_protocol("a piece has no type")),
         }

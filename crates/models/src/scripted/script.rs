@@ -274,7 +274,7 @@ impl Fail {
 /// A stream that breaks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cut {
-    /// Pieces that still come.
+    /// ChunkLengths that still come.
     pub(super) chunks: usize,
     /// How many tries of a lap are cut; `None` is all.
     pub(super) times: Option<u32>,

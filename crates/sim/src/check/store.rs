@@ -208,7 +208,7 @@ impl Store {
             }
         };
         match event {
-            Event::Replied { calls, .. } | Event::CallsTaken { calls, .. } => self.calls.extend(calls.iter().map(|call| Call {
+            Event::Replied { calls, .. } | Event::CallsInherited { calls, .. } => self.calls.extend(calls.iter().map(|call| Call {
                 run,
                 call: call.call,
                 is_write: call.effect == EffectClass::Write,
@@ -219,7 +219,7 @@ impl Store {
             Event::Reported { call, .. } => set(*call, CallStatus::Over),
             Event::LeaseEnded { call } => set(*call, CallStatus::Waiting),
             Event::CallParked { call } => set(*call, CallStatus::Parked),
-            Event::LapStarted { .. } | Event::Ended { .. } => before.calls().iter().for_each(|call| set(call.call, CallStatus::Over)),
+            Event::IterationStarted { .. } | Event::Ended { .. } => before.calls().iter().for_each(|call| set(call.call, CallStatus::Over)),
             Event::Accepted { .. }
             | Event::Leased
             | Event::ActionStarted { .. }
@@ -228,11 +228,11 @@ impl Store {
             | Event::Reasoned { .. }
             | Event::Compacting { .. }
             | Event::Compacted { .. }
-            | Event::Quiet
+            | Event::Heartbeat
             | Event::CallReleased { .. }
             | Event::Parked { .. }
             | Event::Unparked
-            | Event::TakenOver { .. }
+            | Event::OwnerChanged { .. }
             | Event::Ignored { .. }
             | Event::BudgetBreached { .. } => {}
         }
@@ -385,7 +385,7 @@ impl Store {
 /// Holds one event against what the kernel promises of it, given the state that stands.
 fn judge(seen: &mut Seen, standing: &Run, event: &Event) {
     match event {
-        Event::LapStarted { iteration, .. } => seen.holds(*iteration == standing.iteration + 1, Promise::LapsByOne, || {
+        Event::IterationStarted { iteration, .. } => seen.holds(*iteration == standing.iteration + 1, Promise::LapsByOne, || {
             format!("lap {iteration} after lap {}", standing.iteration)
         }),
         Event::Reasoned { iteration, .. }
@@ -407,15 +407,15 @@ fn judge(seen: &mut Seen, standing: &Run, event: &Event) {
             let is_local = standing.call(*call).is_some_and(|open| open.route == Route::InProcess && open.progress == Progress::Open);
             seen.fact(if is_local { Fact::WriteParked } else { Fact::HeldWriteParked });
         }
-        Event::TakenOver { .. } => seen.fact(Fact::TakenOver),
+        Event::OwnerChanged { .. } => seen.fact(Fact::TakenOver),
         Event::LeaseEnded { .. } => seen.fact(Fact::HoldEnded),
         Event::BudgetBreached { .. } => seen.fact(Fact::BudgetEnded),
         Event::AttemptFailed { .. } => seen.fact(Fact::Retried),
         Event::Accepted { .. }
         | Event::Leased
         | Event::ActionStarted { .. }
-        | Event::CallsTaken { .. }
-        | Event::Quiet
+        | Event::CallsInherited { .. }
+        | Event::Heartbeat
         | Event::CallReleased { .. }
         | Event::Parked { .. }
         | Event::Unparked

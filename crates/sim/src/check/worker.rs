@@ -5,7 +5,7 @@ use std::sync::Arc;
 use uuid::Uuid;
 use windlass_kernel::{
     CallNumber, Effect, Event, Failure, FailureCause, HeadStatus, Input, ItemId, Manifest, Moment, Opening, Phase, Progress, Reply, Report,
-    ReportCause, RequestedCall, Run, Said, Spent, TaskStatus, Timestamp, outstanding, step,
+    ReportCause, RequestedCall, Run, Spent, StreamedText, TaskStatus, Timestamp, outstanding, step,
 };
 
 use super::{
@@ -147,7 +147,7 @@ impl Scene<'_> {
         if head.status == HeadStatus::Dispatched {
             draft.step(self.rules, Input::Entered(Opening::Ask), self.state.clock);
         } else if self.has_lost_work(index, run, &state, told, is_foreign) {
-            draft.step(self.rules, Input::taken_over(), self.state.clock);
+            draft.step(self.rules, Input::owner_changed(), self.state.clock);
             // A run that is stopped in the same commit asks nobody for anything.
             if !stops {
                 self.judge_parking(index, run, &draft.events, !is_foreign);
@@ -254,7 +254,7 @@ impl Scene<'_> {
                     self.seen.fact(Fact::StoppedThinking);
                 }
                 draft.raise_epoch = true;
-                draft.step(self.rules, Input::Stopped { reason: String::new(), said: Said::default() }, now);
+                draft.step(self.rules, Input::Stopped { reason: String::new(), streamed: StreamedText::default() }, now);
             }
             Note::Look => return false,
         }
@@ -416,7 +416,7 @@ impl Scene<'_> {
     fn withdraw(&mut self, index: usize, run: RunNo) {
         let state = self.state.store.run(run).state.clone();
         let mut draft = Draft::new(&state);
-        draft.step(self.rules, Input::Stopped { reason: String::new(), said: Said::default() }, self.state.clock);
+        draft.step(self.rules, Input::Stopped { reason: String::new(), streamed: StreamedText::default() }, self.state.clock);
         let node = self.state.workers[index].node;
         let Draft { run: state, events, .. } = draft;
         let commit = Commit { run, node, raise_epoch: false, state: Arc::new(state), events, reports: Vec::new(), consumed: Vec::new() };
@@ -470,7 +470,7 @@ fn thought(config: &Config, run: RunNo, iteration: u32, attempt: u32, is_reply: 
             retry_at,
             fallback: None,
             spent: Spent::default(),
-            said: Said::default(),
+            streamed: StreamedText::default(),
         });
     }
     let calls = (iteration == 1 || config.is_greedy) && (run == 0 || !config.is_only_first);

@@ -86,7 +86,7 @@ pub(super) async fn committed(
             }
             // S6, the other way round: a process that lives does not take its own calls for lost, and parks no write that runs well.
             let is_own = before.as_ref().is_some_and(|before| before.head.owner == Some(node.id));
-            if is_own && commit.events.iter().any(|event| matches!(event, Event::TakenOver { .. })) && !node.is_drained.load(SeqCst) {
+            if is_own && commit.events.iter().any(|event| matches!(event, Event::OwnerChanged { .. })) && !node.is_drained.load(SeqCst) {
                 world.break_promise("S6", format_args!("{} takes {} over from itself: {:?}", node.name, commit.run, commit.events));
             }
             let kinds: Vec<&str> = commit.events.iter().map(Event::kind).collect();
@@ -195,7 +195,7 @@ impl Track {
 
     fn event(&mut self, world: &World, event: &Event, run: RunId) -> Result<(), Wrong> {
         match event {
-            Event::LapStarted { iteration, .. } => {
+            Event::IterationStarted { iteration, .. } => {
                 let last = self.state.as_ref().map_or(0, |state| state.iteration);
                 if *iteration != last + 1 {
                     return Err(("S3", format!("{run}: lap {iteration} follows lap {last}")));
@@ -218,7 +218,7 @@ impl Track {
             }
             Event::Parked { reason: ParkReason::Panicked } => return Err(("S8", format!("{run}: something panicked"))),
             Event::Parked { reason: ParkReason::OwnersLost } => world.saw(Fact::RunParked),
-            Event::TakenOver { .. } => world.saw(Fact::Takeover),
+            Event::OwnerChanged { .. } => world.saw(Fact::Takeover),
             Event::CallParked { .. } => world.saw(Fact::WriteParked),
             Event::LeaseEnded { .. } => world.saw(Fact::ClaimEnded),
             Event::BudgetBreached { .. } => world.saw(Fact::BudgetBreached),
@@ -231,9 +231,9 @@ impl Track {
             | Event::Leased
             | Event::ActionStarted { .. }
             | Event::AttemptFailed { .. }
-            | Event::CallsTaken { .. }
+            | Event::CallsInherited { .. }
             | Event::Cut { .. }
-            | Event::Quiet
+            | Event::Heartbeat
             | Event::Reasoned { .. }
             | Event::Compacting { .. }
             | Event::Compacted { .. }
@@ -250,7 +250,7 @@ impl Track {
         let (Some(state), budgets) = (&self.state, &view.manifest.budgets) else {
             return Err(("S8", format!("{run}: its journal begins with {}", event.kind())));
         };
-        let Event::LapStarted { iteration, .. } = event else { return Ok(()) };
+        let Event::IterationStarted { iteration, .. } = event else { return Ok(()) };
         let is_over = *iteration > budgets.iterations || budgets.tokens.is_some_and(|limit| state.tokens() >= limit);
         if is_over { Err(("S10", format!("{run}: {} beyond {budgets:?}", event.kind()))) } else { Ok(()) }
     }

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, ItemId, Run, RunId, Said, Tenant};
+use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, ItemId, Run, RunId, StreamedText, Tenant};
 use windlass_ports::{
     AgentSummary, BoxView, CallView, ContextSize, ConversationView, Edge, HeadView, InboxView, Item, ItemBytes, ItemScan, JournalEntry,
     KeptAnswer, OpenRequest, Page, Part, Passage, RequestHash, RunPage, RunScan, RunView, StoreError, UsageGroup, UsageQuery, Views,
@@ -64,7 +64,7 @@ impl Views for SimStore {
         self.read(self.data().conversation_parts(tenant, id)).await
     }
 
-    async fn announced(&self, tenant: &Tenant, run: RunId) -> Result<Said, StoreError> {
+    async fn announced(&self, tenant: &Tenant, run: RunId) -> Result<StreamedText, StoreError> {
         self.read(self.data().announced(tenant, run)).await
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use windlass_kernel::{AgentKey, Input, ItemKind, Pieces, RunId, Said};
+use windlass_kernel::{AgentKey, ChunkLengths, Input, ItemKind, RunId, StreamedText};
 use windlass_ports::{NodeId, StoreError};
 
 use super::{
@@ -10,26 +10,26 @@ use super::{
     fixtures::{Kit, LOOKUP, START, agent, calls, foreign, says, words},
 };
 
-async fn said(store: &Arc<dyn Full>, agent: &AgentKey, run: RunId) -> Said {
+async fn said(store: &Arc<dyn Full>, agent: &AgentKey, run: RunId) -> StreamedText {
     store.announced(&agent.tenant, run).await.unwrap()
 }
 
-fn of(pieces: &[&str]) -> Said {
-    Said { text: pieces.concat(), pieces: Pieces(pieces.iter().map(|piece| piece.len() as u32).collect()) }
+fn of(chunks: &[&str]) -> StreamedText {
+    StreamedText { text: chunks.concat(), chunks: ChunkLengths(chunks.iter().map(|chunk| chunk.len() as u32).collect()) }
 }
 
 /// All batches as one, with every boundary; signs of life, NULs and characters of several bytes among them.
 pub async fn words_are_read_as_they_were_announced(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     let (run, _) = kit.begin(&agent, START).await;
-    assert_eq!(said(&store, &agent, run).await, Said::default());
+    assert_eq!(said(&store, &agent, run).await, StreamedText::default());
     store.announce(words(&agent, run, 1, 0, &["Hel", "lo"])).await.unwrap();
     store.announce(words(&agent, run, 1, 2, &[""])).await.unwrap();
     store.announce(words(&agent, run, 1, 3, &[])).await.unwrap();
     store.announce(words(&agent, run, 1, 3, &[", \0", "na\u{ef}ve \u{1F980}"])).await.unwrap();
     assert_eq!(said(&store, &agent, run).await, of(&["Hel", "lo", "", ", \0", "na\u{ef}ve \u{1F980}"]));
-    assert_eq!(said(&store, &foreign("a"), run).await, Said::default(), "another tenant hears nothing");
-    assert_eq!(said(&store, &agent, kit.run_id()).await, Said::default());
+    assert_eq!(said(&store, &foreign("a"), run).await, StreamedText::default(), "another tenant hears nothing");
+    assert_eq!(said(&store, &agent, kit.run_id()).await, StreamedText::default());
     let long = "x".repeat(100_000);
     store.announce(words(&agent, run, 1, 5, &[&long])).await.unwrap();
     assert_eq!(said(&store, &agent, run).await.text.len(), "Hello, \0na\u{ef}ve \u{1F980}".len() + 100_000);
@@ -71,7 +71,7 @@ pub async fn words_of_another_owner_are_fenced(store: Arc<dyn Full>) {
         let outcome = store.announce(stale.clone()).await;
         assert!(matches!(outcome, Err(StoreError::Fenced)), "{stale:?}: {outcome:?}");
     }
-    let (guard, mut takeover) = kit.prepare(&a, Input::taken_over(), START).await;
+    let (guard, mut takeover) = kit.prepare(&a, Input::owner_changed(), START).await;
     takeover.node = NodeId(2);
     store.commit(guard, takeover).await.unwrap();
     assert!(matches!(store.announce(words(&a, run, 1, 1, &["x"])).await, Err(StoreError::Fenced)));
@@ -79,7 +79,7 @@ pub async fn words_of_another_owner_are_fenced(store: Arc<dyn Full>) {
     store.announce(words(&a, run, 2, 1, &["yours"])).await.unwrap();
     assert_eq!(said(&store, &a, run).await, of(&["mine", "yours"]));
     for run in [other, queued] {
-        assert_eq!(said(&store, &a, run).await, Said::default());
+        assert_eq!(said(&store, &a, run).await, StreamedText::default());
     }
 }
 
@@ -93,7 +93,7 @@ pub async fn words_that_do_not_fit_are_refused(store: Arc<dyn Full>) {
     let mut short = words(&agent, run, 1, 2, &["ef"]);
     short.text.pop();
     let mut split = words(&agent, run, 1, 2, &["\u{e9}"]);
-    split.pieces = Pieces(vec![1, 1]);
+    split.pieces = ChunkLengths(vec![1, 1]);
     let misfits = [
         words(&agent, run, 1, 3, &["ef"]),
         words(&agent, run, 1, 0, &["ab", "ce"]),
@@ -119,13 +119,13 @@ pub async fn a_commit_settles_words(store: Arc<dyn Full>) {
         store.announce(words(&a, run, 1, first, &["x"])).await.unwrap();
         store.announce(words(&b, other, 1, first, &["y"])).await.unwrap();
     }
-    kit.advance(&a, Input::taken_over(), START).await;
-    assert_eq!(said(&store, &a, run).await.pieces.0.len(), 5, "a commit that does not settle leaves them");
+    kit.advance(&a, Input::owner_changed(), START).await;
+    assert_eq!(said(&store, &a, run).await.chunks.0.len(), 5, "a commit that does not settle leaves them");
     let (guard, mut commit) = kit.prepare(&a, calls(&[LOOKUP]), START).await;
     commit.settles = true;
     store.commit(guard.clone(), commit.clone()).await.unwrap();
-    assert_eq!(said(&store, &a, run).await, Said::default());
-    assert_eq!(said(&store, &b, other).await.pieces.0.len(), 5, "others keep theirs");
+    assert_eq!(said(&store, &a, run).await, StreamedText::default());
+    assert_eq!(said(&store, &b, other).await.chunks.0.len(), 5, "others keep theirs");
     store.commit(guard, commit).await.unwrap();
     kit.report(&a, run, 1, START).await;
     kit.take_report(&a, START).await;
@@ -134,7 +134,7 @@ pub async fn a_commit_settles_words(store: Arc<dyn Full>) {
     let (guard, mut end) = kit.prepare(&a, says("anew"), START).await;
     end.settles = true;
     store.commit(guard, end).await.unwrap();
-    assert_eq!(said(&store, &a, run).await, Said::default());
+    assert_eq!(said(&store, &a, run).await, StreamedText::default());
     assert!(matches!(store.announce(words(&a, run, 1, 0, &["late"])).await, Err(StoreError::Fenced)));
 }
 
@@ -145,7 +145,7 @@ pub async fn a_fenced_commit_settles_nothing(store: Arc<dyn Full>) {
     store.announce(words(&agent, run, 1, 0, &["still", " here"])).await.unwrap();
     let (stale, mut commit) = kit.prepare(&agent, says("done"), START).await;
     commit.settles = true;
-    let (guard, mut takeover) = kit.prepare(&agent, Input::taken_over(), START).await;
+    let (guard, mut takeover) = kit.prepare(&agent, Input::owner_changed(), START).await;
     takeover.node = NodeId(2);
     store.commit(guard, takeover).await.unwrap();
     assert!(matches!(store.commit(stale, commit).await, Err(StoreError::Fenced)));
@@ -197,6 +197,6 @@ pub async fn one_fenced_stream_does_not_hurt_the_others(store: Arc<dyn Full>) {
             1 => assert!(matches!((&one, &two), (Err(StoreError::Fenced), Err(StoreError::Fenced))), "{one:?} {two:?}"),
             _ => assert!(matches!((&one, &two), (Err(StoreError::Corrupt(_)), Err(StoreError::Corrupt(_)))), "{one:?} {two:?}"),
         }
-        assert_eq!(said(&store, agent, *run).await, if number % 3 == 0 { of(&["one", "two"]) } else { Said::default() });
+        assert_eq!(said(&store, agent, *run).await, if number % 3 == 0 { of(&["one", "two"]) } else { StreamedText::default() });
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use windlass_kernel::{CallNumber, Input, RunId, Said};
+use windlass_kernel::{CallNumber, Input, RunId, StreamedText};
 use windlass_ports::{CallClaim, CallStatus, CallView, ClaimedCall, RequestKey, StoreError};
 
 use super::{
@@ -153,7 +153,7 @@ pub async fn calls_of_an_ended_run_are_dropped(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     let run = waiting_run(&kit, "a", &[LOOKUP, LOOKUP], 0).await;
     let held = keys(&store.claim_calls(kit.claim(LOOKUP, "w", 1, START)).await.unwrap());
-    kit.advance(&agent("a"), Input::Stopped { reason: String::new(), said: Said::default() }, START).await;
+    kit.advance(&agent("a"), Input::Stopped { reason: String::new(), streamed: StreamedText::default() }, START).await;
     assert!(store.claim_calls(kit.claim(LOOKUP, "w", 5, START)).await.unwrap().is_empty());
     assert_eq!(store.renew_calls(kit.claim(LOOKUP, "w", 1, START), held.clone()).await.unwrap(), held);
     for number in [1, 2] {

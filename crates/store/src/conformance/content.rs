@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use windlass_kernel::{BoxRange, CallNumber, Input, ItemId, ItemKind, Said};
+use windlass_kernel::{BoxRange, CallNumber, Input, ItemId, ItemKind, StreamedText};
 use windlass_ports::{ContextSize, Enqueued, Item, MessageKind, NewPack, Packed, Page, RequestKey};
 
 use super::{
@@ -245,7 +245,8 @@ pub async fn edges_follow_the_inbox(store: Arc<dyn Full>) {
     let (run, _) = kit.begin(&agent, START).await;
     kit.advance(&agent, calls(&[LOOKUP, LOOKUP]), START).await;
     kit.report(&agent, run, 1, START.plus_ms(1)).await;
-    let (guard, mut commit) = kit.prepare(&agent, Input::Stopped { reason: "no".into(), said: Said::default() }, START.plus_ms(2)).await;
+    let (guard, mut commit) =
+        kit.prepare(&agent, Input::Stopped { reason: "no".into(), streamed: StreamedText::default() }, START.plus_ms(2)).await;
     let mut stop = kit.new_report(&agent, run, 1, START).message;
     (stop.kind, stop.call, stop.item) = (MessageKind::Stop, None, None);
     commit.messages.push(stop);

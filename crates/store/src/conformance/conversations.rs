@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use windlass_kernel::{AgentKey, BoxRange, ConversationId, Failure, FailureCause, Input, ItemId, ItemKind, RunId, Said, Tenant};
+use windlass_kernel::{AgentKey, BoxRange, ConversationId, Failure, FailureCause, Input, ItemId, ItemKind, RunId, StreamedText, Tenant};
 use windlass_ports::{
     ConversationChange, ConversationView, Conversed, Enqueued, InConversation, NewRun, Part, Withdrawn, conversation_agent,
 };
@@ -118,7 +118,7 @@ fn texts(words: &[&str]) -> Vec<String> {
 
 /// Somebody has enough of it.
 fn stop() -> Input {
-    Input::Stopped { reason: "enough".into(), said: Said::default() }
+    Input::Stopped { reason: "enough".into(), streamed: StreamedText::default() }
 }
 
 /// What was put in stands in the order in which it came, in one box as long as nobody has read it.
@@ -168,7 +168,7 @@ pub async fn a_run_that_failed_or_was_stopped_is_not_heard(store: Arc<dyn Full>)
         retry_at: None,
         fallback: None,
         spent: Default::default(),
-        said: Default::default(),
+        streamed: Default::default(),
     };
     for end in [Input::AttemptFailed(failure), stop()] {
         talk.ask("b", false).await;

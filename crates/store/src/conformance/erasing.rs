@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use windlass_kernel::{AgentKey, BoxRange, CallNumber, Input, ItemId, ItemKind, Opening, RunId, Said, Timestamp};
+use windlass_kernel::{AgentKey, BoxRange, CallNumber, Input, ItemId, ItemKind, Opening, RunId, StreamedText, Timestamp};
 use windlass_ports::{Enqueued, Item, NewRun, Packed, Page, RunStatus, RunView, Taken, Withdrawn};
 
 use super::{
@@ -55,7 +55,7 @@ pub async fn a_run_is_erased_its_time_after_its_end(store: Arc<dyn Full>) {
     assert_eq!(erasable(&store, START.plus_ms(1_000_000)).await, [], "none has ended");
     for name in ["a", "b", "c"] {
         kit.advance(&agent(name), calls(&[LOOKUP]), START.plus_ms(5)).await;
-        kit.advance(&agent(name), Input::Stopped { reason: String::new(), said: Said::default() }, START.plus_ms(10)).await;
+        kit.advance(&agent(name), Input::Stopped { reason: String::new(), streamed: StreamedText::default() }, START.plus_ms(10)).await;
     }
     assert_eq!(erasable(&store, START.plus_ms(109)).await, []);
     assert_eq!(erasable(&store, START.plus_ms(110)).await, [runs[1]]);
@@ -69,7 +69,7 @@ pub async fn a_run_is_erased_its_time_after_its_end(store: Arc<dyn Full>) {
 /// Over as it is entered, withdrawn from the queue, or stopped before anybody entered; and a time without end.
 pub async fn every_way_to_end_counts(store: Arc<dyn Full>) {
     let (kit, busy) = (Kit::new(&store), agent("a"));
-    let stop = || Input::Stopped { reason: String::new(), said: Said::default() };
+    let stop = || Input::Stopped { reason: String::new(), streamed: StreamedText::default() };
     kit.begin(&busy, START).await;
     let mut queued = kit.new_run(&busy, START);
     queued.erase_ms = Some(50);
@@ -136,7 +136,7 @@ pub async fn nobody_waits_once_the_follow_up_is_over(store: Arc<dyn Full>) {
     let third = follow(&store, &kit, &c, Some(second), START.plus_ms(1_500)).await;
     kit.advance(&c, calls(&[LOOKUP]), START.plus_ms(1_600)).await;
     assert_eq!(erasable(&store, hour).await, [], "a lap is no end");
-    kit.advance(&c, Input::Stopped { reason: String::new(), said: Said::default() }, START.plus_ms(2_000)).await;
+    kit.advance(&c, Input::Stopped { reason: String::new(), streamed: StreamedText::default() }, START.plus_ms(2_000)).await;
     assert_eq!(erasable(&store, START.plus_ms(61_999)).await, []);
     let mut last = erasable(&store, START.plus_ms(62_000)).await;
     last.sort_unstable();
@@ -187,7 +187,7 @@ pub async fn a_wait_is_never_made_longer(store: Arc<dyn Full>) {
     let mut queued = kit.new_run(&busy, START);
     queued.follows = Some(withdrawn);
     assert!(matches!(store.enqueue(queued.clone()).await.unwrap(), Enqueued::Queued { .. }));
-    let stop = Input::Stopped { reason: String::new(), said: Said::default() };
+    let stop = Input::Stopped { reason: String::new(), streamed: StreamedText::default() };
     store.withdraw(busy, kit.commit(queued.run, &queued.state, stop, START.plus_ms(50))).await.unwrap();
     assert!(erasable(&store, START.plus_ms(60_050)).await.contains(&withdrawn));
 }
@@ -207,7 +207,7 @@ pub async fn what_a_run_said_is_gone(store: Arc<dyn Full>) {
     kit.report(&agent, run, 2, START).await;
     kit.take_report(&agent, START).await;
     kit.report(&agent, run, 3, START).await;
-    kit.advance(&agent, Input::Stopped { reason: "enough".into(), said: Said::default() }, START.plus_ms(3)).await;
+    kit.advance(&agent, Input::Stopped { reason: "enough".into(), streamed: StreamedText::default() }, START.plus_ms(3)).await;
     assert!(matches!(kit.report(&agent, run, 4, START).await, Taken::Late(_)));
     let before = view(&store, &agent, run).await;
     assert!(before.note.is_some() && before.deliverable.is_some());
@@ -231,7 +231,7 @@ pub async fn what_a_run_said_is_gone(store: Arc<dyn Full>) {
         assert_eq!(store.run_from(&agent, 1).await.unwrap().unwrap().id, run);
         assert_eq!(store.journal(&agent.tenant, run, 0, 100).await.unwrap(), []);
         assert_eq!(store.calls(&agent.tenant, run, CallNumber(0), 10).await.unwrap(), []);
-        assert_eq!(store.announced(&agent.tenant, run).await.unwrap(), Said::default());
+        assert_eq!(store.announced(&agent.tenant, run).await.unwrap(), StreamedText::default());
         assert_eq!(read(&store, &agent, before.state.output).await, []);
         assert_eq!(store.box_items(&agent.tenant, before.state.context.id, 0, 10).await.unwrap(), []);
         let rows = store.inbox(&agent, ALL).await.unwrap();
@@ -365,7 +365,7 @@ pub async fn a_report_after_the_erasure_leaves_no_content(store: Arc<dyn Full>) 
     let (kit, agent) = (Kit::new(&store), agent("a"));
     let (run, _) = kit.begin(&agent, START).await;
     kit.advance(&agent, calls(&[LOOKUP]), START).await;
-    kit.advance(&agent, Input::Stopped { reason: String::new(), said: Said::default() }, START).await;
+    kit.advance(&agent, Input::Stopped { reason: String::new(), streamed: StreamedText::default() }, START).await;
     store.erase(agent.tenant.clone(), run).await.unwrap();
     let report = kit.new_report(&agent, run, 1, START);
     let Taken::Late(late) = store.report(report.clone()).await.unwrap() else { panic!("not late") };

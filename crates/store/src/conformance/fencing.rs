@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use windlass_kernel::{Epoch, HeadStatus, Input, ItemKind, RunId, Said, Seq};
+use windlass_kernel::{Epoch, HeadStatus, Input, ItemKind, RunId, Seq, StreamedText};
 use windlass_ports::{Commit, Guard, NodeId, Page, StoreError};
 
 use super::{
@@ -60,9 +60,9 @@ pub async fn a_lost_answer_is_success_once(store: Arc<dyn Full>) {
     assert_eq!(traces(&store, run).await, before);
     let another = Commit { node: NodeId(9), ..commit.clone() };
     assert!(matches!(store.commit(guard.clone(), another).await, Err(StoreError::Fenced)), "another node's is not ours");
-    let (_, other) = kit.prepare(&agent, Input::taken_over(), START).await;
+    let (_, other) = kit.prepare(&agent, Input::owner_changed(), START).await;
     assert!(matches!(store.commit(guard.clone(), other).await, Err(StoreError::Fenced)), "other events are not these");
-    kit.advance(&agent, Input::taken_over(), START).await;
+    kit.advance(&agent, Input::owner_changed(), START).await;
     assert!(matches!(store.commit(guard, commit).await, Err(StoreError::Fenced)), "the run has moved on");
 }
 
@@ -85,14 +85,14 @@ pub async fn another_owner_raises_the_epoch(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     let (run, _) = kit.begin(&agent, START).await;
     let (old, reply) = kit.prepare(&agent, calls(&[LOOKUP]), START).await;
-    let (guard, mut takeover) = kit.prepare(&agent, Input::taken_over(), START).await;
+    let (guard, mut takeover) = kit.prepare(&agent, Input::owner_changed(), START).await;
     takeover.node = NodeId(2);
     let committed = store.commit(guard, takeover).await.unwrap();
     assert_eq!(committed.epoch, Epoch(2));
     assert!(matches!(store.commit(old, reply).await, Err(StoreError::Fenced)));
     assert_eq!(kit.load(&agent).await.head.owner, Some(NodeId(2)));
     assert_eq!(store.run(&agent.tenant, run).await.unwrap().unwrap().epoch, Some(Epoch(2)));
-    let (guard, mut stop) = kit.prepare(&agent, Input::Stopped { reason: String::new(), said: Said::default() }, START).await;
+    let (guard, mut stop) = kit.prepare(&agent, Input::Stopped { reason: String::new(), streamed: StreamedText::default() }, START).await;
     (stop.node, stop.raise_epoch) = (NodeId(2), true);
     assert_eq!(store.commit(guard, stop).await.unwrap().epoch, Epoch(3));
     let last = store.journal(&agent.tenant, run, 0, 100).await.unwrap().pop().unwrap();

@@ -6,9 +6,9 @@ use std::sync::{
 };
 
 use windlass_kernel::{
-    AfterExecution, AgentKey, BoxId, BoxRange, Budgets, CallNumber, CallerSpan, ConversationId, EffectClass, Epoch, Event, Input, ItemId,
-    ItemKind, Manifest, Moment, NewItem, Opening, Origin, Phase, Pieces, Reply, Report, ReportCause, RequestedCall, Route, Run, RunId,
-    SpanId, TaskStatus, Tenant, Timestamp, ToolSpec, Transition, apply, content, step,
+    AfterExecution, AgentKey, BoxId, BoxRange, Budgets, CallNumber, CallerSpan, ChunkLengths, ConversationId, EffectClass, Epoch, Event,
+    Input, ItemId, ItemKind, Manifest, Moment, NewItem, Opening, Origin, Phase, Reply, Report, ReportCause, RequestedCall, Route, Run,
+    RunId, SpanId, TaskStatus, Tenant, Timestamp, ToolSpec, Transition, apply, content, step,
 };
 use windlass_ports::{
     Admission, Announcement, CallChange, CallClaim, CallStatus, Commit, CommitKind, Committed, ContextSize, Enqueued, Guard, Lineage,
@@ -105,7 +105,7 @@ pub fn words(agent: &AgentKey, run: RunId, epoch: u64, first: u32, pieces: &[&st
         epoch: Epoch(epoch),
         first,
         text: pieces.concat(),
-        pieces: Pieces(pieces.iter().map(|piece| piece.len() as u32).collect()),
+        pieces: ChunkLengths(pieces.iter().map(|piece| piece.len() as u32).collect()),
     }
 }
 
@@ -349,7 +349,7 @@ pub fn call_changes(before: &Run, made: &Transition) -> Vec<(CallNumber, CallCha
             Event::Replied { calls, .. } => {
                 changes.extend(calls.iter().map(|call| (call.call, new_call(&next, call, contents.next().unwrap()))));
             }
-            Event::CallsTaken { calls, .. } => {
+            Event::CallsInherited { calls, .. } => {
                 changes.extend(calls.iter().map(|call| (call.call, new_call(&next, call, contents.next().unwrap()))));
             }
             Event::ActionStarted { call, .. } => changes.push((call.call, new_call(&next, call, contents.next().unwrap()))),
@@ -357,7 +357,7 @@ pub fn call_changes(before: &Run, made: &Transition) -> Vec<(CallNumber, CallCha
             Event::LeaseEnded { call } => changes.push((*call, moved(CallStatus::Waiting, None, None))),
             Event::CallParked { call } => changes.push((*call, moved(CallStatus::Parked, None, None))),
             Event::CallReleased { call, deadline } => changes.push((*call, moved(CallStatus::Waiting, None, Some(*deadline)))),
-            Event::LapStarted { .. } | Event::Ended { .. } => {
+            Event::IterationStarted { .. } | Event::Ended { .. } => {
                 let received = run.calls().iter().filter(|call| call.is_received());
                 changes.extend(received.map(|call| (call.call, moved(CallStatus::Applied, None, None))));
             }
@@ -367,11 +367,11 @@ pub fn call_changes(before: &Run, made: &Transition) -> Vec<(CallNumber, CallCha
             | Event::Reasoned { .. }
             | Event::Compacting { .. }
             | Event::Compacted { .. }
-            | Event::Quiet
+            | Event::Heartbeat
             | Event::AttemptFailed { .. }
             | Event::Parked { .. }
             | Event::Unparked
-            | Event::TakenOver { .. }
+            | Event::OwnerChanged { .. }
             | Event::Ignored { .. }
             | Event::BudgetBreached { .. } => {}
         }

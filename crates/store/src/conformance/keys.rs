@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use windlass_kernel::{AgentKey, CallNumber, Input, RunId, Said};
+use windlass_kernel::{AgentKey, CallNumber, Input, RunId, StreamedText};
 use windlass_ports::{CallClaim, Commit, Guard, KeptAnswer, MessageKind, NewMessage, RequestKey, StoreError, Taken};
 
 use super::{
@@ -20,7 +20,7 @@ async fn kept(store: &Arc<dyn Full>, key: &str) -> Option<KeptAnswer> {
 
 /// A commit that takes a wish which has a key.
 async fn wished(kit: &Kit, agent: &AgentKey, key: RequestKey) -> (Guard, Commit) {
-    let stopped = Input::Stopped { reason: "enough".into(), said: Said::default() };
+    let stopped = Input::Stopped { reason: "enough".into(), streamed: StreamedText::default() };
     let (guard, mut commit) = kit.prepare(agent, stopped, START).await;
     let (call, item, outcome, after, source, reason) = (None, None, None, None, None, None);
     commit.messages.push(NewMessage { kind: MessageKind::Stop, call, item, outcome, after, source, reason, key: Some(key) });

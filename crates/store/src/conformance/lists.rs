@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use windlass_kernel::{AgentKey, AgentName, CallNumber, Input, ItemKind, Progress, RunId, Said};
+use windlass_kernel::{AgentKey, AgentName, CallNumber, Input, ItemKind, Progress, RunId, StreamedText};
 use windlass_ports::{
     CallChange, CallStatus, Enqueued, INSTRUCTION_BYTES_MAX, INSTRUCTION_ITEMS_MAX, ListedRun, NewRun, RunScan, RunSet, RunStatus,
 };
@@ -48,7 +48,7 @@ async fn ids(store: &Arc<dyn Full>, set: RunSet, limit: usize) -> Vec<RunId> {
 }
 
 fn stopped() -> Input {
-    Input::Stopped { reason: String::new(), said: Said::default() }
+    Input::Stopped { reason: String::new(), streamed: StreamedText::default() }
 }
 
 /// Newest first, in pages of any size, and each run as it stands.
@@ -210,7 +210,7 @@ pub async fn a_call_counts_how_often_it_was_started(store: Arc<dyn Full>) {
         calls.iter().map(|call| (call.attempt, call.created_at)).collect::<Vec<_>>()
     };
     assert_eq!(attempts().await, [(1, START), (0, START)]);
-    let (guard, mut commit) = kit.prepare(&clerk, Input::taken_over(), START.plus_ms(5)).await;
+    let (guard, mut commit) = kit.prepare(&clerk, Input::owner_changed(), START.plus_ms(5)).await;
     commit.calls.push((CallNumber(1), CallChange::Moved { status: CallStatus::Started, result: None, deadline: None }));
     store.commit(guard, commit).await.unwrap();
     store.claim_calls(kit.claim(LOOKUP, "w", 5, START)).await.unwrap();

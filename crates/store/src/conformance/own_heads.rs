@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use windlass_kernel::{AgentKey, CallNumber, Epoch, HeadStatus, Input, Opening, RunId, Said};
+use windlass_kernel::{AgentKey, CallNumber, Epoch, HeadStatus, Input, Opening, RunId, StreamedText};
 use windlass_ports::{CallStatus, Commit, Enqueued, MessageId, MessageStatus, NodeId, Page, RunStatus, StoreError, Taken};
 
 use super::{
@@ -51,7 +51,7 @@ pub async fn a_head_goes_with_the_run_it_was_made_for(store: Arc<dyn Full>) {
 pub async fn a_run_may_end_before_its_head_is_made(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     let mut new = kit.own_run(START);
-    new.enter = Some(kit.commit(new.run, &new.state, Input::Stopped { reason: String::new(), said: Said::default() }, START));
+    new.enter = Some(kit.commit(new.run, &new.state, Input::Stopped { reason: String::new(), streamed: StreamedText::default() }, START));
     let (own, run) = (new.agent.clone(), new.run);
     assert!(matches!(store.enqueue(new.clone()).await.unwrap(), Enqueued::Entered { .. }));
     assert!(is_gone(&store, &own).await);
@@ -61,7 +61,7 @@ pub async fn a_run_may_end_before_its_head_is_made(store: Arc<dyn Full>) {
     let new = kit.own_run(START);
     let own = new.agent.clone();
     assert!(matches!(store.enqueue(new).await.unwrap(), Enqueued::Dispatched { .. }));
-    kit.advance(&own, Input::Stopped { reason: String::new(), said: Said::default() }, START).await;
+    kit.advance(&own, Input::Stopped { reason: String::new(), streamed: StreamedText::default() }, START).await;
     assert!(is_gone(&store, &own).await);
     assert!(store.due(START.plus_ms(DEADLINE_MS), 10).await.unwrap().is_empty());
     assert!(store.inbox(&own, ALL).await.unwrap().iter().all(|row| row.status != MessageStatus::Pending));
@@ -74,10 +74,10 @@ pub async fn a_lost_answer_of_the_last_commit_is_success(store: Arc<dyn Full>) {
         let (own, run) = begin(&store, &kit).await;
         let (earlier, early) = kit.prepare(&own, calls(&[LOOKUP]), START).await;
         store.commit(earlier.clone(), early.clone()).await.unwrap();
-        let (guard, mut end) = kit.prepare(&own, Input::Stopped { reason: String::new(), said: Said::default() }, START).await;
+        let (guard, mut end) = kit.prepare(&own, Input::Stopped { reason: String::new(), streamed: StreamedText::default() }, START).await;
         end.raise_epoch = raise_epoch;
         end.messages.push(kit.new_report(&own, run, 7, START).message);
-        let (_, other) = kit.prepare(&own, Input::Stopped { reason: "another".into(), said: Said::default() }, START).await;
+        let (_, other) = kit.prepare(&own, Input::Stopped { reason: "another".into(), streamed: StreamedText::default() }, START).await;
         let first = store.commit(guard.clone(), end.clone()).await.unwrap();
         let journal = store.journal(&own.tenant, run, 0, 100).await.unwrap();
         assert_eq!(store.commit(guard.clone(), end.clone()).await.unwrap(), first);
@@ -105,7 +105,7 @@ pub async fn a_late_report_needs_no_head(store: Arc<dyn Full>) {
     let held = store.claim_calls(kit.claim(LOOKUP, "w", 5, START)).await.unwrap();
     let held: Vec<(RunId, CallNumber)> = held.iter().map(|call| (call.run, call.call)).collect();
     assert!(!held.is_empty());
-    kit.advance(&own, Input::Stopped { reason: String::new(), said: Said::default() }, START).await;
+    kit.advance(&own, Input::Stopped { reason: String::new(), streamed: StreamedText::default() }, START).await;
     assert!(is_gone(&store, &own).await);
     let Taken::Late(late) = kit.report(&own, run, 2, START).await else { panic!("not late") };
     assert_eq!(kit.report(&own, run, 2, START).await, Taken::Duplicate(late));
@@ -139,12 +139,12 @@ pub async fn a_head_that_others_wait_for_stays(store: Arc<dyn Full>) {
 pub async fn a_name_that_is_used_again_goes_on(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     let (own, first) = begin(&store, &kit).await;
-    let (guard, mut takeover) = kit.prepare(&own, Input::taken_over(), START).await;
+    let (guard, mut takeover) = kit.prepare(&own, Input::owner_changed(), START).await;
     takeover.node = NodeId(2);
     store.commit(guard, takeover).await.unwrap();
     let queued = kit.new_run(&own, START);
     store.enqueue(queued.clone()).await.unwrap();
-    let stop = kit.commit(queued.run, &queued.state, Input::Stopped { reason: String::new(), said: Said::default() }, START);
+    let stop = kit.commit(queued.run, &queued.state, Input::Stopped { reason: String::new(), streamed: StreamedText::default() }, START);
     store.withdraw(own.clone(), stop).await.unwrap();
     kit.advance(&own, says("done"), START).await;
     assert!(is_gone(&store, &own).await);
@@ -164,7 +164,7 @@ pub async fn an_ended_run_is_in_no_list(store: Arc<dyn Full>) {
     kit.advance(&own, calls(&[LOOKUP]), START).await;
     let late = START.plus_ms(DEADLINE_MS * 2);
     assert_eq!(store.due(late, 10).await.unwrap(), std::slice::from_ref(&own));
-    kit.advance(&own, Input::Stopped { reason: String::new(), said: Said::default() }, START).await;
+    kit.advance(&own, Input::Stopped { reason: String::new(), streamed: StreamedText::default() }, START).await;
     assert!(store.due(late, 10).await.unwrap().is_empty());
     assert!(store.orphans(NodeId(2), None, 10).await.unwrap().is_empty());
     let mut full = kit.entering(kit.own_run(START));

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use windlass_kernel::{Input, Said};
+use windlass_kernel::{Input, StreamedText};
 
 use super::{
     Full,
@@ -23,7 +23,7 @@ pub async fn every_event_is_noted_once(store: Arc<dyn Full>) {
     let (run, _) = kit.begin(&agent, START).await;
     let queued = kit.new_run(&agent, START);
     store.enqueue(queued.clone()).await.unwrap();
-    let stop = kit.commit(queued.run, &queued.state, Input::Stopped { reason: String::new(), said: Said::default() }, START);
+    let stop = kit.commit(queued.run, &queued.state, Input::Stopped { reason: String::new(), streamed: StreamedText::default() }, START);
     store.withdraw(agent.clone(), stop).await.unwrap();
     kit.advance(&agent, calls(&[LOOKUP]), START).await;
     kit.report(&agent, run, 1, START).await;

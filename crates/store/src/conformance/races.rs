@@ -2,7 +2,7 @@
 
 use std::{future::Future, sync::Arc};
 
-use windlass_kernel::{AgentKey, Epoch, HeadStatus, Input, RunId, Said, Seq};
+use windlass_kernel::{AgentKey, Epoch, HeadStatus, Input, RunId, Seq, StreamedText};
 use windlass_ports::{Commit, Enqueued, Guard, MessageStatus, NodeId, Page, StoreError, Taken};
 
 use super::{
@@ -38,7 +38,7 @@ async fn events(store: &Arc<dyn Full>, agent: &AgentKey, run: RunId) -> usize {
 pub async fn a_stale_guard_stops_nothing(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     let (run, _) = kit.begin(&agent, START).await;
-    let (good, mut stop) = kit.prepare(&agent, Input::Stopped { reason: String::new(), said: Said::default() }, START).await;
+    let (good, mut stop) = kit.prepare(&agent, Input::Stopped { reason: String::new(), streamed: StreamedText::default() }, START).await;
     stop.raise_epoch = true;
     let before = (store.head(&agent).await.unwrap(), events(&store, &agent, run).await);
     for stale in [
@@ -61,7 +61,7 @@ pub async fn a_journal_number_is_given_once(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     let (run, _) = kit.begin(&agent, START).await;
     let (_, old) = kit.prepare(&agent, calls(&[LOOKUP]), START).await;
-    kit.advance(&agent, Input::taken_over(), START).await;
+    kit.advance(&agent, Input::owner_changed(), START).await;
     let (now, _) = kit.prepare(&agent, says("done"), START).await;
     let before = (store.head(&agent).await.unwrap(), events(&store, &agent, run).await);
     let outcome = store.commit(now, old).await;
@@ -99,7 +99,7 @@ pub async fn of_racing_owners_one_wins(store: Arc<dyn Full>) {
         let (run, _) = kit.begin(&agent, START).await;
         let mut asked = Vec::new();
         for node in 1..=RACERS {
-            let (guard, mut commit) = kit.prepare(&agent, Input::taken_over(), START).await;
+            let (guard, mut commit) = kit.prepare(&agent, Input::owner_changed(), START).await;
             commit.node = NodeId(node);
             let store = store.clone();
             asked.push(async move { store.commit(guard, commit).await.map(|done| (node, done)) });
@@ -140,7 +140,7 @@ pub async fn a_stop_and_a_reply_are_one_or_the_other(store: Arc<dyn Full>) {
         let agent = racer(round);
         let (run, _) = kit.begin(&agent, START).await;
         let (guard, reply) = kit.prepare(&agent, says("done"), START).await;
-        let (_, mut stop) = kit.prepare(&agent, Input::Stopped { reason: String::new(), said: Said::default() }, START).await;
+        let (_, mut stop) = kit.prepare(&agent, Input::Stopped { reason: String::new(), streamed: StreamedText::default() }, START).await;
         stop.raise_epoch = true;
         let ask = |commit: Commit| {
             let (store, guard) = (store.clone(), guard.clone());
@@ -209,7 +209,7 @@ pub async fn words_that_race_a_takeover_are_kept_or_fenced(store: Arc<dyn Full>)
         let agent = racer(round);
         let (run, _) = kit.begin(&agent, START).await;
         store.announce(words(&agent, run, 1, 0, &["a"])).await.unwrap();
-        let (guard, mut takeover) = kit.prepare(&agent, Input::taken_over(), START).await;
+        let (guard, mut takeover) = kit.prepare(&agent, Input::owner_changed(), START).await;
         takeover.node = NodeId(2);
         let (one, two, late) = (store.clone(), store.clone(), words(&agent, run, 1, 1, &["b"]));
         let tenant = agent.tenant.clone();
@@ -237,7 +237,7 @@ pub async fn words_are_whole_whenever_they_are_read(store: Arc<dyn Full>) {
         let (mut reads, mut last) = (0, 0);
         while last < ROUNDS {
             let said = reading.announced(&tenant, run).await.unwrap();
-            assert_eq!(said.text.len(), said.pieces.bytes());
+            assert_eq!(said.text.len(), said.chunks.bytes());
             let words: Vec<&str> = said.text.split_inclusive(' ').collect();
             if let Some(word) = words.first() {
                 let lap: usize = word.split('.').next().unwrap().parse().unwrap();
@@ -256,7 +256,7 @@ pub async fn words_are_whole_whenever_they_are_read(store: Arc<dyn Full>) {
             store.announce(words(&agent, run, 1, index, &[&format!("{lap}.{index} ")])).await.unwrap();
         }
         if lap < ROUNDS {
-            let (guard, mut commit) = kit.prepare(&agent, Input::taken_over(), START).await;
+            let (guard, mut commit) = kit.prepare(&agent, Input::owner_changed(), START).await;
             commit.settles = true;
             store.commit(guard, commit).await.unwrap();
         }

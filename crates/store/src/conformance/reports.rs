@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use windlass_kernel::{CallNumber, HeadStatus, Input, Said};
+use windlass_kernel::{CallNumber, HeadStatus, Input, StreamedText};
 use windlass_ports::{CallStatus, Enqueued, MessageId, MessageStatus, Page, Taken};
 
 use super::{
@@ -63,7 +63,7 @@ pub async fn a_late_report_is_on_record(store: Arc<dyn Full>) {
     let (run, _) = kit.begin(&agent, START).await;
     kit.advance(&agent, calls(&[LOOKUP, LOOKUP]), START).await;
     let Taken::Recorded(waiting) = kit.report(&agent, run, 1, START).await else { panic!("not recorded") };
-    kit.advance(&agent, Input::Stopped { reason: String::new(), said: Said::default() }, START).await;
+    kit.advance(&agent, Input::Stopped { reason: String::new(), streamed: StreamedText::default() }, START).await;
     let report = kit.new_report(&agent, run, 2, START);
     let item = report.content.id;
     let Taken::Late(late) = store.report(report).await.unwrap() else { panic!("not late") };
@@ -114,7 +114,7 @@ pub async fn a_report_for_a_queued_run_waits_with_it(store: Arc<dyn Full>) {
     assert!(matches!(kit.report(&agent, queued, 1, START).await, Taken::Recorded(_)));
     assert!(kit.load(&agent).await.pending.is_empty());
     assert_eq!(kit.advance(&agent, calls(&[LOOKUP]), START).await.pending, 0);
-    assert_eq!(kit.advance(&agent, Input::Stopped { reason: String::new(), said: Said::default() }, START).await.pending, 1);
+    assert_eq!(kit.advance(&agent, Input::Stopped { reason: String::new(), streamed: StreamedText::default() }, START).await.pending, 1);
     let loaded = kit.load(&agent).await;
     assert_eq!((loaded.run.unwrap().id, loaded.pending.len()), (queued, 1));
 }

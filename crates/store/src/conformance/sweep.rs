@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use windlass_kernel::{
-    AgentKey, CallNumber, EndReason, Failure, FailureCause, HeadStatus, Input, ItemKind, Phase, Said, Spent, TaskStatus,
+    AgentKey, CallNumber, EndReason, Failure, FailureCause, HeadStatus, Input, ItemKind, Phase, Spent, StreamedText, TaskStatus,
 };
 use windlass_ports::{Abandoned, CallStatus, Enqueued, GivenUp, MessageKind, NewMessage, NodeId};
 
@@ -41,7 +41,7 @@ pub async fn a_postponed_model_call_is_due(store: Arc<dyn Full>) {
         retry_at: Some(retry_at),
         fallback: None,
         spent: Spent::default(),
-        said: Said::default(),
+        streamed: StreamedText::default(),
     };
     kit.advance(&agent, Input::AttemptFailed(failure), START).await;
     assert!(store.due(START.plus_ms(499), 10).await.unwrap().is_empty());
@@ -68,7 +68,7 @@ pub async fn a_lost_owners_agents_are_orphans(store: Arc<dyn Full>) {
         paged.push(found);
     }
     assert_eq!(paged, expected);
-    let (guard, mut takeover) = kit.prepare(&agent("running"), Input::taken_over(), START).await;
+    let (guard, mut takeover) = kit.prepare(&agent("running"), Input::owner_changed(), START).await;
     takeover.node = NodeId(2);
     store.commit(guard, takeover).await.unwrap();
     assert_eq!(store.orphans(NodeId(2), None, 10).await.unwrap().len(), 3);
@@ -79,7 +79,7 @@ pub async fn a_quarantined_agent_is_left_alone(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     let (run, _) = kit.begin(&agent, START).await;
     kit.advance(&agent, calls(&[LOOKUP, LOCAL]), START).await;
-    let (stale, commit) = kit.prepare(&agent, Input::taken_over(), START).await;
+    let (stale, commit) = kit.prepare(&agent, Input::owner_changed(), START).await;
     store.quarantine(super::fixtures::agent("nobody"), run, "no such agent".into()).await.unwrap();
     store.quarantine(agent.clone(), run, "unreadable".into()).await.unwrap();
     let head = store.head(&agent).await.unwrap().unwrap();
@@ -90,7 +90,7 @@ pub async fn a_quarantined_agent_is_left_alone(store: Arc<dyn Full>) {
     assert!(store.due(START.plus_ms(DEADLINE_MS * 2), 10).await.unwrap().is_empty());
     assert!(store.orphans(NodeId(2), None, 10).await.unwrap().is_empty());
     assert!(matches!(kit.begin(&agent, START).await.1, Enqueued::Queued { .. }));
-    let committed = kit.advance(&agent, Input::Stopped { reason: String::new(), said: Said::default() }, START).await;
+    let committed = kit.advance(&agent, Input::Stopped { reason: String::new(), streamed: StreamedText::default() }, START).await;
     assert!(committed.next_leased);
     assert_eq!(store.head(&agent).await.unwrap().unwrap().quarantined, None);
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use windlass_kernel::{BoxRange, Epoch, HeadStatus, Input, Opening, RunId, Said, Seq, TaskStatus, fold};
+use windlass_kernel::{BoxRange, Epoch, HeadStatus, Input, Opening, RunId, Seq, StreamedText, TaskStatus, fold};
 use windlass_ports::{Enqueued, MessageKind, MessageStatus, Page, RunStatus, Withdrawn};
 
 use super::{
@@ -247,7 +247,7 @@ pub async fn a_queued_run_can_be_withdrawn(store: Arc<dyn Full>) {
     let new = kit.new_run(&agent, START);
     store.enqueue(new.clone()).await.unwrap();
     let (last, _) = kit.begin(&agent, START).await;
-    let stop = kit.commit(new.run, &new.state, Input::Stopped { reason: "no".into(), said: Said::default() }, START);
+    let stop = kit.commit(new.run, &new.state, Input::Stopped { reason: "no".into(), streamed: StreamedText::default() }, START);
     assert_eq!(store.withdraw(foreign("a"), stop.clone()).await.unwrap(), Withdrawn::NotQueued);
     assert_eq!(store.withdraw(agent.clone(), stop.clone()).await.unwrap(), Withdrawn::Done);
     assert_eq!(store.withdraw(agent.clone(), stop).await.unwrap(), Withdrawn::NotQueued);
@@ -260,7 +260,7 @@ pub async fn a_queued_run_can_be_withdrawn(store: Arc<dyn Full>) {
     assert_eq!(rows.iter().find(|row| row.run == Some(new.run)).unwrap().status, MessageStatus::Skipped);
     assert_eq!(store.head(&agent).await.unwrap().unwrap().queued, 1);
     let state = kit.load(&agent).await.run.unwrap().state;
-    let active_stop = kit.commit(active, &state, Input::Stopped { reason: String::new(), said: Said::default() }, START);
+    let active_stop = kit.commit(active, &state, Input::Stopped { reason: String::new(), streamed: StreamedText::default() }, START);
     assert_eq!(store.withdraw(agent.clone(), active_stop).await.unwrap(), Withdrawn::NotQueued);
     assert!(kit.advance(&agent, says("done"), START).await.next_leased);
     assert_eq!(kit.load(&agent).await.run.unwrap().id, last, "the withdrawn run is passed over");
@@ -289,7 +289,7 @@ pub async fn an_unknown_or_foreign_context_is_refused(store: Arc<dyn Full>) {
 pub async fn a_run_may_end_as_it_is_entered(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     let mut new = kit.new_run(&agent, START);
-    new.enter = Some(kit.commit(new.run, &new.state, Input::Stopped { reason: String::new(), said: Said::default() }, START));
+    new.enter = Some(kit.commit(new.run, &new.state, Input::Stopped { reason: String::new(), streamed: StreamedText::default() }, START));
     let run = new.run;
     assert!(matches!(store.enqueue(new).await.unwrap(), Enqueued::Entered { .. }));
     let view = store.run(&agent.tenant, run).await.unwrap().unwrap();
@@ -305,7 +305,7 @@ pub async fn a_stopped_run_leaves_no_turn_behind(store: Arc<dyn Full>) {
     store.enqueue(kit.new_run(&agent, START)).await.unwrap();
     let loaded = kit.load(&agent).await;
     let run = loaded.run.as_ref().unwrap();
-    let stop = kit.commit(run.id, &run.state, Input::Stopped { reason: String::new(), said: Said::default() }, START);
+    let stop = kit.commit(run.id, &run.state, Input::Stopped { reason: String::new(), streamed: StreamedText::default() }, START);
     store.commit(guard(&agent, &loaded), stop).await.unwrap();
     assert_eq!(store.inbox(&agent, ALL).await.unwrap()[0].status, MessageStatus::Skipped);
     assert!(store.due(START.plus_ms(1), 10).await.unwrap().is_empty());

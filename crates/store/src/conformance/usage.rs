@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use windlass_kernel::{Input, Said};
+use windlass_kernel::{Input, StreamedText};
 use windlass_ports::{Day, Enqueued, ItemScan, NodeId, RunUsage, UsageGroup, UsageKey, UsageQuery, UsageRow, UsageSums, Withdrawn};
 
 use super::{
@@ -48,7 +48,7 @@ pub async fn tm_13_each_ended_run_is_counted_once(store: Arc<dyn Full>) {
 /// Ended as it is entered, withdrawn from the queue, and stopped.
 pub async fn tm_13_every_way_to_end_is_counted(store: Arc<dyn Full>) {
     let (kit, busy) = (Kit::new(&store), agent("a"));
-    let stop = || Input::Stopped { reason: String::new(), said: Said::default() };
+    let stop = || Input::Stopped { reason: String::new(), streamed: StreamedText::default() };
     let (stopped, _) = kit.begin(&busy, START).await;
     let queued = kit.new_run(&busy, START);
     assert!(matches!(store.enqueue(queued.clone()).await.unwrap(), Enqueued::Queued { .. }));

@@ -18,7 +18,7 @@ use std::{sync::Mutex, time::Duration};
 use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::time::Instant;
-use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, ItemId, Run, RunId, Said, Tenant, Timestamp};
+use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, ItemId, Run, RunId, StreamedText, Tenant, Timestamp};
 use windlass_ports::{
     Abandoned, AgedPage, AgedScan, AgentSummary, Announcement, BoxView, CallClaim, CallView, ClaimedCall, Commit, Committed, ContextSize,
     ConversationChange, ConversationView, Conversed, Day, Edge, Enqueued, GivenUp, Guard, HeadView, InboxView, Item, ItemBytes, ItemScan,
@@ -257,7 +257,7 @@ impl Views for MemoryStore {
         self.read(|rows| verbs::conversation_parts(rows, tenant, id))
     }
 
-    async fn announced(&self, tenant: &Tenant, run: RunId) -> Result<Said, StoreError> {
+    async fn announced(&self, tenant: &Tenant, run: RunId) -> Result<StreamedText, StoreError> {
         self.read(|rows| reading::announced(rows, tenant, run))
     }
 

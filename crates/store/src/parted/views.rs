@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, ItemId, Run, RunId, Said, Tenant};
+use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, ItemId, Run, RunId, StreamedText, Tenant};
 use windlass_ports::{
     AgentSummary, BoxView, CallView, ContextSize, ConversationView, Edge, HeadView, InboxView, Item, ItemBytes, ItemScan, JournalEntry,
     KeptAnswer, OpenRequest, Page, Part, Passage, RequestHash, RunPage, RunScan, RunView, StoreError, StoreTotals, UsageGroup, UsageQuery,
@@ -85,7 +85,7 @@ impl Views for PartedStore {
         self.views.conversation_parts(tenant, id).await
     }
 
-    async fn announced(&self, tenant: &Tenant, run: RunId) -> Result<Said, StoreError> {
+    async fn announced(&self, tenant: &Tenant, run: RunId) -> Result<StreamedText, StoreError> {
         self.views_of_run(run)?.announced(tenant, run).await
     }
 

@@ -9,8 +9,8 @@ use tokio_postgres::{
     types::{FromSql, IsNull, ToSql, Type, to_sql_checked},
 };
 use windlass_kernel::{
-    AgentKey, BoxId, BoxRange, CallNumber, ConversationId, Epoch, HeadStatus, ItemId, ItemKind, Pieces, RunId, Seq, TaskStatus, Timestamp,
-    ToolName,
+    AgentKey, BoxId, BoxRange, CallNumber, ChunkLengths, ConversationId, Epoch, HeadStatus, ItemId, ItemKind, RunId, Seq, TaskStatus,
+    Timestamp, ToolName,
 };
 use windlass_ports::{
     AgentSummary, CallStatus, Lineage, MessageId, MessageKind, MessageStatus, NodeId, OpenRequest, OutboxRow, Part, RequestHash, RunStatus,
@@ -241,7 +241,7 @@ impl Columns {
     }
 
     pub(super) fn delta(&self) -> Outcome<DeltaRow> {
-        let (first, pieces) = (self.small()?, self.word(Pieces::read)?);
+        let (first, pieces) = (self.small()?, self.word(ChunkLengths::decode)?);
         let text = std::str::from_utf8(self.get()?).map_err(|_| nonsense("announced words are no text"))?;
         Ok(DeltaRow { first, pieces, text: text.to_owned() })
     }

@@ -116,7 +116,7 @@ async fn announce(session: &Session, words: &[Announcement]) -> Result<Vec<Outco
     let epochs: Vec<i64> = words.iter().map(|words| int(words.epoch.0)).collect();
     let firsts: Vec<i64> = words.iter().map(|words| i64::from(words.first)).collect();
     let counts: Vec<i64> = words.iter().map(|words| words.pieces.0.len() as i64).collect();
-    let pieces: Vec<String> = words.iter().map(|words| words.pieces.spell()).collect();
+    let pieces: Vec<String> = words.iter().map(|words| words.pieces.encode()).collect();
     let texts: Vec<&[u8]> = words.iter().map(|words| words.text.as_bytes()).collect();
     let params: [&(dyn tokio_postgres::types::ToSql + Sync); 8] = [&tenants, &agents, &runs, &epochs, &firsts, &counts, &pieces, &texts];
     // For each that is not fenced: how many pieces stood before, and how many rows were stored for all.

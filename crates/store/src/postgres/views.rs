@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::future::join_all;
-use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, ItemId, Run, RunId, Said, Tenant};
+use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, ItemId, Run, RunId, StreamedText, Tenant};
 use windlass_ports::{
     AgentSummary, BoxView, CallView, ContextSize, ConversationView, Edge, HeadView, InboxView, Item, ItemBytes, ItemScan, JournalEntry,
     KeptAnswer, OpenRequest, Page, Part, Passage, RequestHash, RunPage, RunScan, RunView, StoreError, StoreTotals, UsageGroup, UsageQuery,
@@ -85,7 +85,7 @@ macro_rules! views_over_readers {
                 self.readers.read(|rows| verbs::conversation_parts(rows, tenant, id)).await
             }
 
-            async fn announced(&self, tenant: &Tenant, run: RunId) -> Result<Said, StoreError> {
+            async fn announced(&self, tenant: &Tenant, run: RunId) -> Result<StreamedText, StoreError> {
                 self.readers.read(|rows| reading::announced(rows, tenant, run)).await
             }
 

@@ -13,7 +13,7 @@ use std::{
 };
 
 use rusqlite::{Connection, Row, params};
-use windlass_kernel::{AgentKey, Epoch, Pieces, RunId};
+use windlass_kernel::{AgentKey, ChunkLengths, Epoch, RunId};
 use windlass_ports::{Announcement, StoreError};
 
 use super::{
@@ -90,7 +90,7 @@ pub(super) fn scan(connection: &Connection) -> rusqlite::Result<Index> {
             found.settle(run);
             found.settled.push((n, run));
         } else {
-            let pieces = word(row, 3, Pieces::read)?.0.len() as u32;
+            let pieces = word(row, 3, ChunkLengths::decode)?.0.len() as u32;
             found.add(run, Standing { rows: vec![n], pieces });
         }
     }
@@ -253,7 +253,7 @@ impl Deltas {
 }
 
 fn delta(row: &Row<'_>) -> rusqlite::Result<DeltaRow> {
-    Ok(DeltaRow { first: small(row, 0)?, pieces: word(row, 1, Pieces::read)?, text: text(row, 2)? })
+    Ok(DeltaRow { first: small(row, 0)?, pieces: word(row, 1, ChunkLengths::decode)?, text: text(row, 2)? })
 }
 
 impl<P: Prepared> SqliteRows<P> {
@@ -334,7 +334,7 @@ impl<P: Prepared> Announces for SqliteRows<P> {
     fn insert_delta(&mut self, words: &Announcement) -> Outcome<()> {
         let n = self.next_delta()?;
         let sql = "INSERT INTO deltas (n, run, first, pieces, text) VALUES (?1, ?2, ?3, ?4, ?5)";
-        self.change(sql, params![n, words.run.as_bytes(), words.first, words.pieces.spell(), words.text.as_bytes()])?;
+        self.change(sql, params![n, words.run.as_bytes(), words.first, words.pieces.encode(), words.text.as_bytes()])?;
         self.deltas.add(words.run, n, words.pieces.0.len() as u32);
         Ok(())
     }

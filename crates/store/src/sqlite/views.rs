@@ -4,7 +4,7 @@ use std::path::Path;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, ItemId, Run, RunId, Said, Tenant};
+use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, ItemId, Run, RunId, StreamedText, Tenant};
 use windlass_ports::{
     AgentSummary, BoxView, CallView, ContextSize, ConversationView, Edge, HeadView, InboxView, Item, ItemBytes, ItemScan, JournalEntry,
     KeptAnswer, NodeId, OpenRequest, Page, Part, Passage, RequestHash, RunPage, RunScan, RunView, StoreError, StoreTotals, UsageGroup,
@@ -88,7 +88,7 @@ macro_rules! views_over_readers {
                 self.readers.read(move |rows| verbs::conversation_parts(rows, &tenant, id)).await
             }
 
-            async fn announced(&self, tenant: &Tenant, run: RunId) -> Result<Said, StoreError> {
+            async fn announced(&self, tenant: &Tenant, run: RunId) -> Result<StreamedText, StoreError> {
                 let tenant = tenant.clone();
                 self.readers.read(move |rows| reading::announced(rows, &tenant, run)).await
             }

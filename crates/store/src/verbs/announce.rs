@@ -1,6 +1,6 @@
 //! Words on their way to readers: kept before anybody is told, in the pieces they are told in.
 
-use windlass_kernel::{Pieces, Said};
+use windlass_kernel::{ChunkLengths, StreamedText};
 use windlass_ports::{Announcement, StoreError};
 
 use crate::rows::{Announces, DeltaRow, Outcome};
@@ -31,10 +31,10 @@ pub(crate) fn check_pieces(words: &Announcement) -> Outcome<()> {
 }
 
 /// Whether words stand as they are announced: then somebody lost the answer and asks again.
-pub(crate) fn check_same(standing: &Said, words: &Announcement) -> Outcome<()> {
+pub(crate) fn check_same(standing: &StreamedText, words: &Announcement) -> Outcome<()> {
     let (first, count) = (words.first as usize, words.pieces.0.len());
-    let is_same = standing.pieces.0.get(first..first + count).is_some_and(|pieces| {
-        let before = Pieces(standing.pieces.0[..first].to_vec()).bytes();
+    let is_same = standing.chunks.0.get(first..first + count).is_some_and(|pieces| {
+        let before = ChunkLengths(standing.chunks.0[..first].to_vec()).bytes();
         pieces == words.pieces.0 && standing.text.get(before..before + words.text.len()) == Some(&words.text)
     });
     if is_same { Ok(()) } else { Err(misfit(words)) }
@@ -45,11 +45,11 @@ fn misfit(words: &Announcement) -> StoreError {
 }
 
 /// Batches of words as one.
-pub(crate) fn said(rows: Vec<DeltaRow>) -> Said {
-    let mut said = Said::default();
+pub(crate) fn said(rows: Vec<DeltaRow>) -> StreamedText {
+    let mut said = StreamedText::default();
     for row in rows {
         said.text += &row.text;
-        said.pieces.0.extend(row.pieces.0);
+        said.chunks.0.extend(row.pieces.0);
     }
     said
 }

@@ -212,7 +212,7 @@ pub(super) fn refusal<R: Reads + ?Sized>(rows: &R, new: &NewRun, asked: InConver
 pub(super) fn heard<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, run: RunId, state: &Run) -> Outcome<()> {
     let is_lost =
         matches!(&state.phase, Phase::Ended { reason: EndReason::ModelFailed(_) | EndReason::Stopped | EndReason::Abandoned, .. });
-    let Some(tail) = state.said().filter(|_| !is_lost) else { return Ok(()) };
+    let Some(tail) = state.continuation_range().filter(|_| !is_lost) else { return Ok(()) };
     let Some(row) = conversation_of(rows, agent)? else { return Ok(()) };
     let version = row.version + 1;
     rows.insert_part(row.id, version, Part::Run(run))?;

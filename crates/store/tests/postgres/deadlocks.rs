@@ -29,7 +29,7 @@ async fn comes_true(database: &Database, sql: &str, wanted: i64) {
 async fn prepare(kit: &Kit, agents: &[AgentKey]) -> Vec<(Guard, Commit)> {
     let mut prepared = Vec::new();
     for agent in agents {
-        prepared.push(kit.prepare(agent, Input::taken_over(), START).await);
+        prepared.push(kit.prepare(agent, Input::owner_changed(), START).await);
     }
     prepared
 }
@@ -66,8 +66,8 @@ async fn a_stranger_who_waits_for_us_while_we_wait_for_it_costs_nothing() {
         // What a connection has counted is told a second later, or when it has something to do then.
         tokio::time::sleep(Duration::from_millis(1_000)).await;
         store.beat(windlass_ports::NodeId(1), 60_000).await.unwrap();
-        kit.advance(&agents[0], Input::taken_over(), START).await;
-        kit.advance(&agents[7], Input::taken_over(), START).await;
+        kit.advance(&agents[0], Input::owner_changed(), START).await;
+        kit.advance(&agents[7], Input::owner_changed(), START).await;
     }
     let takeovers = "SELECT count(*) FROM journal WHERE kind = 'taken_over'";
     assert_eq!(count(&database, takeovers).await, steps * (8 + 2), "each step stands, and stands once");

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use windlass_kernel::{BoxId, BoxRange, CallNumber, ConversationId, ItemId, Run, Said, Tenant, Timestamp};
+use windlass_kernel::{BoxId, BoxRange, CallNumber, ConversationId, ItemId, Run, StreamedText, Tenant, Timestamp};
 use windlass_ports::{
     Abandoned, AgedPage, AgedScan, AgentSummary, Announcement, BoxView, CallClaim, CallView, ClaimedCall, Commit, Committed, ContextSize,
     ConversationChange, ConversationView, Conversed, Day, Edge, GivenUp, Guard, HeadView, InboxView, Item, ItemBytes, ItemScan,
@@ -107,7 +107,7 @@ deal! { Views {
     answered(tenant: &Tenant, key: &str) -> Option<KeptAnswer>;
     conversation(tenant: &Tenant, id: ConversationId) -> Option<ConversationView>;
     conversation_parts(tenant: &Tenant, id: ConversationId) -> Vec<Part>;
-    announced(tenant: &Tenant, run: RunId) -> Said;
+    announced(tenant: &Tenant, run: RunId) -> StreamedText;
     run_from(agent: &AgentKey, ordinal: u64) -> Option<RunView>;
     journal(tenant: &Tenant, run: RunId, from: u64, limit: usize) -> Vec<JournalEntry>;
     passages(tenant: &Tenant, run: RunId, so_far: Option<Run>, limit: usize) -> Vec<Passage>;

@@ -64,7 +64,7 @@ async fn words_are_kept_once_over_lost_connections() {
             }
             let said = again(|| store.announced(&agent.tenant, run)).await;
             assert_eq!(said.text, pieces.concat());
-            assert_eq!(said.pieces.0.len(), pieces.len());
+            assert_eq!(said.chunks.0.len(), pieces.len());
         });
     }
     let is_over = Arc::new(AtomicBool::new(false));

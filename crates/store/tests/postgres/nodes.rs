@@ -18,7 +18,7 @@ async fn of_two_servers_commits_one_wins() {
         let agent = agent(&format!("a{round}"));
         kit.begin(&agent, START).await;
         let (held, reply) = kit.prepare(&agent, calls(&[LOOKUP]), START).await;
-        let (_, takeover) = kit.prepare(&agent, Input::taken_over(), START).await;
+        let (_, takeover) = kit.prepare(&agent, Input::owner_changed(), START).await;
         let takeover = Commit { node: NodeId(2), ..takeover };
         let (first, second) = tokio::join!(one.commit(held.clone(), reply), two.commit(held, takeover));
         let (won, lost) = if first.is_ok() { (first, second) } else { (second, first) };
@@ -53,7 +53,7 @@ async fn words_of_one_server_are_seen_or_fenced_when_another_takes_over() {
         let agent = agent(&format!("a{round}"));
         let (run, _) = kit.begin(&agent, START).await;
         one.announce(words(&agent, run, 1, 0, &["a"])).await.unwrap();
-        let (held, takeover) = kit.prepare(&agent, Input::taken_over(), START).await;
+        let (held, takeover) = kit.prepare(&agent, Input::owner_changed(), START).await;
         let takeover = Commit { node: NodeId(2), ..takeover };
         let (said, taken) = tokio::join!(one.announce(words(&agent, run, 1, 1, &["b"])), async {
             two.commit(held, takeover).await.unwrap();

@@ -4,7 +4,7 @@ use std::{fs, path::Path, sync::Arc};
 
 use rusqlite::Connection;
 use windlass_kernel::{
-    AgentKey, CallNumber, Input, ItemKind, Reply, RequestedCall, RunId, Said, ServerSource, TaskStatus, ToolServer, content,
+    AgentKey, CallNumber, Input, ItemKind, Reply, RequestedCall, RunId, ServerSource, StreamedText, TaskStatus, ToolServer, content,
 };
 use windlass_ports::{ConversationChange, Conversed, MessageKind, NewMessage, NewRun, RequestKey, Views, codec};
 use windlass_store::conformance::{
@@ -194,7 +194,7 @@ async fn stopped(store: &Arc<dyn Full>, kit: &Kit) -> RunId {
     let new = marked(kit, &agent);
     let run = new.run;
     store.enqueue(new).await.unwrap();
-    let input = Input::Stopped { reason: "mark-stop-reason".into(), said: Said::default() };
+    let input = Input::Stopped { reason: "mark-stop-reason".into(), streamed: StreamedText::default() };
     let (guard, mut commit) = kit.prepare(&agent, input, START).await;
     commit.messages.push(NewMessage {
         kind: MessageKind::Stop,

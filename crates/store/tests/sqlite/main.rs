@@ -249,7 +249,7 @@ async fn announced_words_are_there_after_a_restart() {
         first.announce(words(&a, run, 1, number, &["x"])).await.unwrap();
         first.announce(words(&b, settled, 1, number, &["y"])).await.unwrap();
     }
-    let (guard, mut commit) = kit.prepare(&b, Input::taken_over(), START).await;
+    let (guard, mut commit) = kit.prepare(&b, Input::owner_changed(), START).await;
     commit.settles = true;
     first.commit(guard, commit).await.unwrap();
     let beside: Box<dyn Views> = Box::new(SqliteViews::open(&path).unwrap());

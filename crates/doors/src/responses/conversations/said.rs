@@ -128,7 +128,7 @@ async fn entries(
         Part::Items(id) => given(id.0, views.box_items(caller.tenant(), id, 0, usize::MAX).await?),
         Part::Run(run) => {
             let Some(view) = views.run(caller.tenant(), run).await? else { return Ok(Vec::new()) };
-            let (context, Some(said)) = (view.state.context, view.state.said()) else { return Ok(Vec::new()) };
+            let (context, Some(said)) = (view.state.context, view.state.continuation_range()) else { return Ok(Vec::new()) };
             let mut entries = given(run.0, views.box_items(caller.tenant(), context.id, 0, context.length as usize).await?);
             let output = views.box_items(caller.tenant(), said.id, 0, said.length as usize).await?;
             entries.extend(Output::new(&view, &output, sealed, Sealer::new(state, caller.tenant())).read(&output));

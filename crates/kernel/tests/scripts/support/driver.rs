@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use windlass_kernel::{
-    AfterExecution, BoxId, BoxRange, CallNumber, Decision, Event, Failure, FailureCause, Input, ItemId, ItemKind, LeftBehind, Manifest,
-    Moment, Opening, Pieces, Reply, Report, ReportCause, RequestedCall, Run, Said, Spent, TaskStatus, Timestamp, Transition,
-    content::Reasoning, fold, step,
+    AfterExecution, BoxId, BoxRange, CallNumber, ChunkLengths, Decision, Event, Failure, FailureCause, Input, ItemId, ItemKind,
+    LostModelCall, Manifest, Moment, Opening, Reply, Report, ReportCause, RequestedCall, Run, Spent, StreamedText, TaskStatus, Timestamp,
+    Transition, content::Reasoning, fold, step,
 };
 
 use super::{
@@ -88,28 +88,28 @@ impl Driver {
                 retry_at: retry_ms.map(|ms| self.now.plus_ms(ms)),
                 fallback: None,
                 spent,
-                said: self::said(said),
+                streamed: self::said(said),
             }),
             Asked::Report { call, status, after } => report(call, ReportCause::Tool, status, stored(self, call), after),
             Asked::Timeout(call) => report(call, ReportCause::Deadline, TaskStatus::Timeout, stored(self, call), None),
             Asked::LeaseEnded(call) => Input::LeaseEnded(call),
-            Asked::Stop { reason, said } => Input::Stopped { reason, said: self::said(said) },
-            Asked::Reasoned(thought) => Input::Reasoned { reasoning: thoughts(thought), pieces: Pieces(vec![0]) },
+            Asked::Stop { reason, said } => Input::Stopped { reason, streamed: self::said(said) },
+            Asked::Reasoned(thought) => Input::Reasoned { reasoning: thoughts(thought), chunks: ChunkLengths(vec![0]) },
             Asked::Thoughtful { before, text, between, calls } => Input::Replied(Reply {
                 reasoning: thoughts(before),
-                pieces: Pieces(vec![0, text.len() as u32]),
+                chunks: ChunkLengths(vec![0, text.len() as u32]),
                 text,
                 afterthoughts: thoughts(between),
                 calls: calls.into_iter().map(requested).collect(),
                 ..Reply::default()
             }),
-            Asked::Cut { words, lost } => Input::Cut { said: said(Some(words)), spent: Spent { lost, ..Spent::default() } },
-            Asked::Quiet => Input::Quiet,
+            Asked::Cut { words, lost } => Input::Cut { streamed: said(Some(words)), spent: Spent { lost, ..Spent::default() } },
+            Asked::Quiet => Input::Heartbeat,
             Asked::TakeOver(left) => {
                 let calls = left.into_iter().enumerate().map(|(index, call)| (CallNumber(index as u32 + 3), requested(call)));
-                Input::Entered(Opening::TakeOver(calls.collect()))
+                Input::Entered(Opening::InheritCalls(calls.collect()))
             }
-            Asked::TakenOver { lost, said } => Input::TakenOver(LeftBehind { said: self::said(said), lost }),
+            Asked::TakenOver { lost, said } => Input::OwnerChanged(LostModelCall { streamed: self::said(said), lost }),
             Asked::Panicked => Input::Panicked,
             Asked::Record { call, status } => Input::Answered(Decision::Record { call, status, item: stored(self, call) }),
             Asked::Release(call) => Input::Answered(Decision::Release { call }),
@@ -128,8 +128,8 @@ impl Driver {
 }
 
 /// Words that were announced in one piece.
-fn said(words: Option<String>) -> Said {
-    words.map_or_else(Said::default, |text| Said { pieces: Pieces(vec![text.len() as u32]), text })
+fn said(words: Option<String>) -> StreamedText {
+    words.map_or_else(StreamedText::default, |text| StreamedText { chunks: ChunkLengths(vec![text.len() as u32]), text })
 }
 
 /// One thought with a summary; none if there are no words for it.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use windlass_kernel::{
     CallNumber, Decision, Effect, EffectClass, Event, HeadStatus, IgnoreReason, Input, ItemId, ItemKind, Origin, Progress, Route, Run,
-    Timestamp, Transition, fold, newly_owed, outstanding,
+    Timestamp, Transition, fold, newly_outstanding, outstanding,
 };
 
 use super::driver::{Driver, OUTPUT_BEFORE};
@@ -15,7 +15,7 @@ pub fn hold(driver: &mut Driver, before: &Run, input: &Input, made: &Transition)
     a_run_survives_storage(&driver.run);
     an_ignored_input_changes_nothing(before, made);
     an_ended_run_is_final(before, made);
-    laps_count_one_by_one(before, made);
+    iterations_count_one_by_one(before, made);
     calls_are_numbered_densely(before, made);
     the_output_box_holds_what_was_appended(driver);
     results_stand_in_the_order_of_their_calls(driver, made);
@@ -59,13 +59,13 @@ fn an_ended_run_is_final(before: &Run, made: &Transition) {
 }
 
 /// S3.
-fn laps_count_one_by_one(before: &Run, made: &Transition) {
+fn iterations_count_one_by_one(before: &Run, made: &Transition) {
     let mut iteration = before.iteration;
     for event in &made.events {
         match event {
-            Event::LapStarted { iteration: begun, .. } => {
+            Event::IterationStarted { iteration: begun, .. } => {
                 iteration += 1;
-                assert_eq!(*begun, iteration, "a lap is one more than the lap before");
+                assert_eq!(*begun, iteration, "an iteration is one more than the iteration before");
             }
             Event::ActionStarted { .. } => iteration += 1,
             Event::Reasoned { iteration: of, .. }
@@ -73,12 +73,12 @@ fn laps_count_one_by_one(before: &Run, made: &Transition) {
             | Event::Cut { iteration: of, .. }
             | Event::Compacting { iteration: of }
             | Event::Compacted { iteration: of, .. } => {
-                assert_eq!(*of, iteration, "a reply belongs to the lap that asked for it")
+                assert_eq!(*of, iteration, "a reply belongs to the iteration that asked for it")
             }
             Event::Accepted { .. }
             | Event::Leased
-            | Event::CallsTaken { .. }
-            | Event::Quiet
+            | Event::CallsInherited { .. }
+            | Event::Heartbeat
             | Event::AttemptFailed { .. }
             | Event::Reported { .. }
             | Event::LeaseEnded { .. }
@@ -86,18 +86,18 @@ fn laps_count_one_by_one(before: &Run, made: &Transition) {
             | Event::CallReleased { .. }
             | Event::Parked { .. }
             | Event::Unparked
-            | Event::TakenOver { .. }
+            | Event::OwnerChanged { .. }
             | Event::Ignored { .. }
             | Event::BudgetBreached { .. }
             | Event::Ended { .. } => {}
         }
     }
-    assert_eq!(made.run.iteration, iteration, "only a lap's start counts");
+    assert_eq!(made.run.iteration, iteration, "only an iteration's start counts");
 }
 
 fn calls_are_numbered_densely(before: &Run, made: &Transition) {
     let made_calls = |event: &Event| match event {
-        Event::Replied { calls, .. } | Event::CallsTaken { calls, .. } => calls.iter().map(|call| call.call.0).collect(),
+        Event::Replied { calls, .. } | Event::CallsInherited { calls, .. } => calls.iter().map(|call| call.call.0).collect(),
         Event::ActionStarted { call, .. } => vec![call.call.0],
         Event::Accepted { .. }
         | Event::Leased
@@ -105,8 +105,8 @@ fn calls_are_numbered_densely(before: &Run, made: &Transition) {
         | Event::Reasoned { .. }
         | Event::Compacting { .. }
         | Event::Compacted { .. }
-        | Event::Quiet
-        | Event::LapStarted { .. }
+        | Event::Heartbeat
+        | Event::IterationStarted { .. }
         | Event::AttemptFailed { .. }
         | Event::Reported { .. }
         | Event::LeaseEnded { .. }
@@ -114,7 +114,7 @@ fn calls_are_numbered_densely(before: &Run, made: &Transition) {
         | Event::CallReleased { .. }
         | Event::Parked { .. }
         | Event::Unparked
-        | Event::TakenOver { .. }
+        | Event::OwnerChanged { .. }
         | Event::Ignored { .. }
         | Event::BudgetBreached { .. }
         | Event::Ended { .. } => Vec::new(),
@@ -160,7 +160,7 @@ fn an_ending_has_one_deliverable_and_it_is_last(driver: &Driver) {
 fn effects_follow_from_the_state(before: &Run, after: &Run) {
     let (old, new): (BTreeSet<Effect>, BTreeSet<Effect>) =
         (outstanding(before).into_iter().collect(), outstanding(after).into_iter().collect());
-    let owed = newly_owed(before, after);
+    let owed = newly_outstanding(before, after);
     assert_eq!(owed.iter().copied().collect::<BTreeSet<_>>(), &new - &old, "newly owed is the difference of what is owed");
     assert_eq!(outstanding(after).len(), new.len(), "nothing is owed twice");
     if after.parked.is_some() || after.has_ended() {
@@ -170,15 +170,15 @@ fn effects_follow_from_the_state(before: &Run, after: &Run) {
 
 /// S10. A person who lets something go on, and an owner who takes over, owe again what had been allowed before.
 fn nothing_starts_past_a_budget(driver: &Driver, before: &Run, input: &Input, made: &Transition) {
-    let again = matches!(input, Input::TakenOver(_) | Input::Answered(Decision::Unpark | Decision::Release { .. }));
+    let again = matches!(input, Input::OwnerChanged(_) | Input::Answered(Decision::Unpark | Decision::Release { .. }));
     let run = &made.run;
-    if matches!(input, Input::TakenOver(left) if left.lost > 0) && !outstanding(run).is_empty() && run.calls().is_empty() {
+    if matches!(input, Input::OwnerChanged(left) if left.lost > 0) && !outstanding(run).is_empty() && run.calls().is_empty() {
         let limit = driver.manifest.budgets.tokens;
         assert!(limit.is_none_or(|limit| run.tokens() < limit), "the model is not asked again once what was lost has used up the tokens");
     }
     let opened: Vec<CallNumber> =
         run.calls().iter().filter(|call| call.call.0 > before.calls_used && !call.is_received()).map(|call| call.call).collect();
-    let owed = newly_owed(before, run);
+    let owed = newly_outstanding(before, run);
     if again || (owed.is_empty() && opened.is_empty()) {
         return;
     }
@@ -186,7 +186,7 @@ fn nothing_starts_past_a_budget(driver: &Driver, before: &Run, input: &Input, ma
     if driver.run.origin == Origin::Action {
         return;
     }
-    assert!(run.iteration <= budgets.iterations, "no lap past the limit");
+    assert!(run.iteration <= budgets.iterations, "no iteration past the limit");
     if !opened.is_empty() {
         let used = u64::from(before.calls_used) + opened.len() as u64;
         assert!(budgets.calls.is_none_or(|limit| used <= u64::from(limit)), "no call past the limit");
@@ -204,11 +204,11 @@ fn nothing_starts_past_a_budget(driver: &Driver, before: &Run, input: &Input, ma
 
 /// S6: the engine starts what is newly owed, and a new owner everything that is owed.
 fn no_write_starts_twice(driver: &mut Driver, before: &Run, input: &Input) {
-    let started = if matches!(input, Input::TakenOver(_)) { outstanding(&driver.run) } else { newly_owed(before, &driver.run) };
+    let started = if matches!(input, Input::OwnerChanged(_)) { outstanding(&driver.run) } else { newly_outstanding(before, &driver.run) };
     for effect in started {
         let Effect::StartTool { call } = effect else { continue };
         *driver.starts.entry(call).or_default() += 1;
-        let open = driver.run.call(call).expect("an owed call is one of the lap");
+        let open = driver.run.call(call).expect("an owed call is one of the iteration");
         let released = driver.journal.iter().filter(|event| matches!(event, Event::CallReleased { call: of, .. } if *of == call)).count();
         let may = if open.effect == EffectClass::Write { 1 + released } else { usize::MAX };
         assert!(driver.starts[&call] as usize <= may, "a write starts once, and once more for each time a person says so");

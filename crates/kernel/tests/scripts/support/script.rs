@@ -19,7 +19,7 @@
 //! panicked
 //! answer record 1 success                   a person decides: also release 1, tell 1, unpark
 //! at 1000                                   sets the clock
-//! owed? expired? usage? lap? head?              asks the run something
+//! owed? expired? usage? iteration? head?              asks the run something
 //! ```
 
 use windlass_kernel::{AfterExecution, CallNumber, Spent, TaskStatus, Timestamp, Usage};
@@ -38,7 +38,7 @@ pub enum Question {
     Owed,
     Expired,
     Usage,
-    Lap,
+    Iteration,
     Head,
 }
 
@@ -80,7 +80,7 @@ pub fn parse(line: &str) -> Line {
         "owed?" => Line::Ask(Question::Owed),
         "expired?" => Line::Ask(Question::Expired),
         "usage?" => Line::Ask(Question::Usage),
-        "lap?" => Line::Ask(Question::Lap),
+        "iteration?" => Line::Ask(Question::Iteration),
         "head?" => Line::Ask(Question::Head),
         "entered" => Line::Happens(Asked::Entered(calls(rest).into_iter().next())),
         "reply" => Line::Happens(reply(line)),

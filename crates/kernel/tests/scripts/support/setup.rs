@@ -46,7 +46,7 @@ pub fn parse(text: &str) -> Setup {
     setup
 }
 
-/// No tools, ten laps, nothing else limited.
+/// No tools, ten iterations, nothing else limited.
 pub fn manifest() -> Manifest {
     Manifest::plain("scripted", Budgets { iterations: 10, calls: None, tokens: None, wall_ms: None })
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::Value;
 use windlass_kernel::{
-    AfterExecution, CallNumber, Effect, Event, HeadStatus, ItemId, ItemKind, NewItem, OpenCall, Phase, Run, Transition, newly_owed,
+    AfterExecution, CallNumber, Effect, Event, HeadStatus, ItemId, ItemKind, NewItem, OpenCall, Phase, Run, Transition, newly_outstanding,
     outstanding,
 };
 
@@ -38,7 +38,7 @@ impl Transcript {
         }
         let events: Vec<String> = made.events.iter().map(event).collect();
         self.text += &format!("{line} -> {}", events.join(", "));
-        let owed = newly_owed(before, &made.run);
+        let owed = newly_outstanding(before, &made.run);
         if !owed.is_empty() {
             self.text += &format!(" [{}]", effects(&owed));
         }
@@ -97,20 +97,22 @@ pub fn answer(question: Question, driver: &Driver) -> String {
             format!("{}+{}{lost}", usage.tokens_in, usage.tokens_out)
         }
         Question::Head => driver.run.head_status().as_str().to_owned(),
-        Question::Lap => driver.run.iteration.to_string(),
+        Question::Iteration => driver.run.iteration.to_string(),
     }
 }
 
 fn event(event: &Event) -> String {
     let detail = match event {
-        Event::Reasoned { pieces, .. } => format!("after {} signs", pieces.0.len()),
-        Event::Leased | Event::Quiet | Event::Unparked | Event::TakenOver { .. } => return event.kind().to_owned(),
+        Event::Reasoned { chunks, .. } => format!("after {} signs", chunks.0.len()),
+        Event::Leased | Event::Heartbeat | Event::Unparked | Event::OwnerChanged { .. } => return event.kind().to_owned(),
         Event::Accepted { origin, .. } => spell(origin),
-        Event::LapStarted { iteration, .. } | Event::Compacting { iteration } | Event::Compacted { iteration, .. } => iteration.to_string(),
+        Event::IterationStarted { iteration, .. } | Event::Compacting { iteration } | Event::Compacted { iteration, .. } => {
+            iteration.to_string()
+        }
         Event::ActionStarted { call, .. } => numbered(call),
         Event::AttemptFailed { code, .. } => code.clone(),
         Event::Replied { calls, .. } if calls.is_empty() => return event.kind().to_owned(),
-        Event::Replied { calls, .. } | Event::CallsTaken { calls, .. } => list(calls.iter().map(numbered)),
+        Event::Replied { calls, .. } | Event::CallsInherited { calls, .. } => list(calls.iter().map(numbered)),
         Event::Cut { resumes: true, .. } => "resumes".to_owned(),
         Event::Cut { resumes: false, .. } => "ends".to_owned(),
         Event::Reported { call, status, after, .. } => format!("{} {}{}", call.0, status.as_str(), ending(*after)),

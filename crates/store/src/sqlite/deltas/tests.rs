@@ -1,4 +1,4 @@
-use windlass_kernel::Said;
+use windlass_kernel::StreamedText;
 use windlass_ports::NodeId;
 
 use super::*;
@@ -69,11 +69,11 @@ fn a_transaction_that_never_was_leaves_the_index_as_it_stood() {
     say(&mut rows, 1, 0).unwrap();
     rows.forget_deltas(run(0)).unwrap();
     say(&mut rows, 0, 0).unwrap();
-    assert_eq!(said(rows.deltas(run(0)).unwrap()).pieces.0.len(), 1, "a transaction sees what it does");
+    assert_eq!(said(rows.deltas(run(0)).unwrap()).chunks.0.len(), 1, "a transaction sees what it does");
     rows.roll_back();
     check(&rows, 2);
     assert_eq!(said(rows.deltas(run(0)).unwrap()).text, "xxx");
-    assert_eq!(said(rows.deltas(run(1)).unwrap()), Said::default());
+    assert_eq!(said(rows.deltas(run(1)).unwrap()), StreamedText::default());
     commit(&mut rows, |rows| say(rows, 0, 3).unwrap());
     check(&rows, 2);
 }
@@ -131,7 +131,7 @@ fn words_of_an_erased_run_are_deleted_at_once_and_others_stay() {
     });
     assert_eq!(stored(&rows), 3);
     assert_eq!(said(rows.deltas(run(1)).unwrap()).text, "xxx");
-    assert_eq!(said(rows.deltas(run(0)).unwrap()), Said::default());
+    assert_eq!(said(rows.deltas(run(0)).unwrap()), StreamedText::default());
     commit(&mut rows, |rows| rows.delete_deltas(run(0)).unwrap());
     commit(&mut rows, |rows| say(rows, 1, 3).unwrap());
     assert_eq!(stored(&rows), 4);
@@ -163,7 +163,7 @@ fn settled_words_are_swept_out_and_others_stay() {
     let live: u32 = standing.iter().sum();
     assert_eq!(standing[0], 4_000);
     for number in 0..RUNS {
-        assert_eq!(said(rows.deltas(run(number)).unwrap()).pieces.0.len() as u32, standing[number as usize]);
+        assert_eq!(said(rows.deltas(run(number)).unwrap()).chunks.0.len() as u32, standing[number as usize]);
     }
     let most = live + live.max(SWEEP_MIN as u32) * 2;
     assert!(stored(&rows) <= most, "{} rows for {live}", stored(&rows));

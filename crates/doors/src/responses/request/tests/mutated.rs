@@ -16,7 +16,7 @@ const BODY: &str = r#"{"model":"m","instructions":"be brief","previous_response_
 "wall_time_s":1.5}},"temperature":0.5,"top_p":1,"top_logprobs":2,"reasoning":{"effort":"low","summary":"auto"},"text":{"format":{"type":
 "json_schema","name":"x","schema":{},"strict":true},"verbosity":"low"},"metadata":{"k":"v"},"include":["a"],"truncation":"auto"}"#;
 
-/// Pieces that mean something to a reader of JSON.
+/// ChunkLengths that mean something to a reader of JSON.
 const PIECES: [&str; 16] = [
     "null",
     "{}",

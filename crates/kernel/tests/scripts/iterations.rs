@@ -1,4 +1,4 @@
-//! S3: the lap counter is one more per lap, and nothing else moves it.
+//! S3: the iteration counter is one more per iteration, and nothing else moves it.
 
 use expect_test::expect;
 
@@ -10,52 +10,52 @@ fn c_036_a_worker_that_enters_makes_the_run_running() {
         "",
         "
 head?
-lap?
+iteration?
 entered
-lap?
+iteration?
 ",
         expect![[r#"
     head? dispatched
-    lap? 0
+    iteration? 0
     entered -> leased, lap_started(1) [call_model 1] = running
-    lap? 1
+    iteration? 1
 "#]],
     );
 }
 
 #[test]
-fn s_03_the_lap_is_one_more_per_model_call_that_answered() {
+fn s_03_the_iteration_is_one_more_per_model_call_that_answered() {
     check(
         "tools: a, b external",
         "
 entered
 reply: a, b
-lap?
+iteration?
 report 1 success
-lap?
+iteration?
 report 2 success
-lap?
+iteration?
 reply: a
 report 3 success
-lap?
+iteration?
 ",
         expect![[r#"
     entered -> leased, lap_started(1) [call_model 1] = running
     reply: a, b -> replied(1 a, 2 b) [start_tool 1] +call 1 +call 2 = suspended, waits for 2 until 60000
-    lap? 1
+    iteration? 1
     report 1 success -> reported(1 success) = suspended, waits for 1 until 60000
-    lap? 1
+    iteration? 1
     report 2 success -> reported(2 success), lap_started(2) [call_model 2] +result 1 +result 2 = running
-    lap? 2
+    iteration? 2
     reply: a -> replied(3 a) [start_tool 3] +call 3 = suspended, waits for 1 until 60000
     report 3 success -> reported(3 success), lap_started(3) [call_model 3] +result 3 = running
-    lap? 3
+    iteration? 3
 "#]],
     );
 }
 
 #[test]
-fn s_03_crashes_parks_and_retries_leave_the_lap_alone() {
+fn s_03_crashes_parks_and_retries_leave_the_iteration_alone() {
     check(
         "tools: a",
         "
@@ -64,14 +64,14 @@ taken over
 failed busy retry 5
 panicked
 answer unpark
-lap?
+iteration?
 reply: a
 taken over
 panicked
 answer unpark
-lap?
+iteration?
 report 1 success
-lap?
+iteration?
 ",
         expect![[r#"
     entered -> leased, lap_started(1) [call_model 1] = running
@@ -79,31 +79,31 @@ lap?
     failed busy retry 5 -> attempt_failed(busy) [call_model 1 try 2 at 5] = running
     panicked -> parked(panicked) = suspended, parked panicked
     answer unpark -> unparked [call_model 1 try 2 at 5] = running
-    lap? 1
+    iteration? 1
     reply: a -> replied(1 a) [start_tool 1] +call 1 = suspended, waits for 1 until 60000
     taken over -> taken_over = suspended, waits for 1 until 60000
     panicked -> parked(panicked) = suspended, waits for 1 without deadline, parked panicked
     answer unpark -> unparked [start_tool 1] = suspended, waits for 1 until 60000
-    lap? 1
+    iteration? 1
     report 1 success -> reported(1 success), lap_started(2) [call_model 2] +result 1 = running
-    lap? 2
+    iteration? 2
 "#]],
     );
 }
 
 #[test]
-fn a_lap_of_refused_calls_only_goes_straight_on_to_the_next() {
+fn an_iteration_of_refused_calls_only_goes_straight_on_to_the_next() {
     check(
         "",
         "
 entered
 reply: nothing
-lap?
+iteration?
 ",
         expect![[r#"
     entered -> leased, lap_started(1) [call_model 1] = running
     reply: nothing -> replied(1 nothing), reported(1 failed), lap_started(2) [call_model 2] +call 1 +result 1 unknown_tool: there is no tool "nothing"; there are:  = running
-    lap? 2
+    iteration? 2
 "#]],
     );
 }
