@@ -4,6 +4,7 @@ mod dependencies;
 mod layout;
 mod requirements;
 mod threats;
+mod words;
 
 use std::{
     fs,

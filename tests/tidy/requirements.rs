@@ -77,6 +77,42 @@ fn numbers_of(mut name: &str) -> Vec<String> {
     numbers
 }
 
+/// What is wrong with the requirement numbers at the beginning of a name, if anything: `a_018_…` is one, `a_18_…` and `a_999_…` are none.
+fn fault_of_numbers(mut name: &str) -> Option<String> {
+    while let Some((letter, rest)) = name.split_once('_') {
+        let Some((digits, rest)) = rest.split_once('_') else { return None };
+        if letter.len() != 1 || digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+            return None;
+        }
+        let last = match letter {
+            "a" => LAST_A,
+            "c" => LAST_C,
+            "f" => LAST_F,
+            "v" => LAST_V,
+            // The promises of docs/guarantees.md, which have two digits.
+            "s" => return None,
+            _ => return Some(format!("there are no requirements {}", letter.to_uppercase())),
+        };
+        let number: u32 = digits.parse().unwrap_or(u32::MAX);
+        if digits.len() != 3 || !(1..=last).contains(&number) {
+            return Some(format!("a requirement {} has three digits and is at most {last:03}", letter.to_uppercase()));
+        }
+        name = rest;
+    }
+    None
+}
+
+#[test]
+fn numbers_of_tests_are_those_of_requirements() {
+    let faults = |text: &str| tests_in(text).into_iter().filter_map(|name| Some(format!("{name}: {}", fault_of_numbers(name)?))).collect();
+    let found: Vec<String> = sources(&root()).iter().flat_map(|(_, text)| -> Vec<String> { faults(text) }).collect();
+    assert!(found.is_empty(), "{}", found.join("\n"));
+    assert_eq!(fault_of_numbers("a_018_f_019_calls_run"), None);
+    for name in ["a_18_calls", "a_047_calls", "c_000_calls", "x_001_calls", "c_001_f_20_calls"] {
+        assert!(fault_of_numbers(name).is_some(), "{name}");
+    }
+}
+
 /// The name of the function that a line declares.
 fn function(line: &str) -> Option<&str> {
     let line = line.trim_start().strip_prefix("pub ").unwrap_or(line.trim_start());
