@@ -1,4 +1,4 @@
-//! What a request stands on: the response before it, items it refers to, and what clients forget.
+//! The history of a request: the response it continues, the items it refers to, and the server's calls that clients leave out.
 
 use std::collections::BTreeSet;
 
@@ -20,20 +20,20 @@ use super::{
 };
 use crate::{DoorState, auth::Caller};
 
-/// What stands before a request's own input.
+/// The history before a request's own input.
 #[derive(Default)]
 pub(super) struct Before {
     pub parent: Option<BoxRange>,
-    /// Calls of ours that the earlier response left behind.
+    /// The server's calls that the earlier response deferred.
     pub left: Option<LeftCalls>,
     /// The client's calls that wait for an output.
     open: BTreeSet<CallNumber>,
-    /// Calls that clients told of, by the ids they gave them.
+    /// Calls among the history's input items, by the ids that clients gave them.
     named: BTreeSet<String>,
     run: Option<RunId>,
 }
 
-/// Finds the response a request goes on from: a stored one, or one of its connection's own.
+/// Finds the response that a request continues. It must be stored, or one of `own`: those of the request's own socket.
 pub(super) async fn before(state: &DoorState, caller: &Caller, previous: Option<&str>, own: &[RunId]) -> Result<Before, WireError> {
     let Some(id) = previous else { return Ok(Before::default()) };
     let unknown = || {
@@ -51,8 +51,8 @@ pub(super) async fn before(state: &DoorState, caller: &Caller, previous: Option<
     Ok(Before::standing(parent, Some(run), Lap::of(state, caller, &view).await?))
 }
 
-/// Puts the input together: items that are referred to stand in their place, what a client dropped is put back, and every output
-/// has its call.
+/// Builds the input of the run: it replaces references by their items, puts back the server's calls that the client left out, and refuses
+/// outputs without a call.
 pub(super) async fn input(
     state: &DoorState,
     caller: &Caller,
@@ -66,11 +66,11 @@ pub(super) async fn input(
     let is_sent: Vec<bool> = items.iter().map(|item| reference(item).is_none()).collect();
     let recalled = recall::recall(state, caller, before.run, &mut items).await?;
     check_outputs(before, &items)?;
-    // A request that names the response it goes on from takes over that one's calls and no other's.
+    // A request that names its previous response inherits the deferred calls of that response only.
     let next = recalled.last.filter(|_| before.run.is_none());
     let Placed { left, takers, mut places } = left::place(state, caller, &recalled.laps, next, &items).await?;
     let sealer = Sealer::new(state, caller.tenant());
-    // Calls that were taken over stand where they were left behind.
+    // Inherited calls are placed where they were deferred, not where they were run.
     for dropped in recalled.dropped.iter().filter(|dropped| !(dropped.is_taken && takers.contains(&dropped.run))) {
         let content = encode(&dropped.item, Origin { made: Some(&dropped.made), ..Origin::default() }, &sealer)?;
         places.push((dropped.spot, vec![(ItemKind::Instruction, content)]));
@@ -90,22 +90,22 @@ pub(super) async fn input(
     Ok(input)
 }
 
-/// Items of the protocol that a model reads. A type that nobody here has heard of is for somebody else.
+/// The item types that a model reads. Items of unknown types are stored and returned, but no model gets them.
 const FOR_MODELS: [&str; 6] =
     ["message", "function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output", "mcp_call"];
 
-/// Where an item comes from.
+/// Where an item of the input comes from.
 #[derive(Clone, Copy, Default)]
 struct Origin<'a> {
-    /// What the client sent, if it is nothing but that.
+    /// The bytes that the client sent; `None` if the item replaced a reference or was put back.
     sent: Option<&'a RawValue>,
-    /// Its place in the request, if it has one.
+    /// Its index in the request's input; `None` if the client left it out.
     place: Option<usize>,
-    /// What is known of it, if it is a call that an earlier response made.
+    /// The call that the server made, if the item is one of an earlier response.
     made: Option<&'a MadeCall>,
 }
 
-/// What came from the client is kept byte for byte.
+/// Encodes an item for the context. An item that the client sent is kept byte for byte.
 fn encode(item: &Value, origin: Origin<'_>, sealer: &Sealer) -> Result<Bytes, WireError> {
     let own;
     let raw = match origin.sent {
@@ -127,7 +127,7 @@ fn encode(item: &Value, origin: Origin<'_>, sealer: &Sealer) -> Result<Bytes, Wi
         return Ok(content::encode(&content::Instruction::Made { item: raw, tool, lap, told }));
     }
     let is_read = match item.get("type").and_then(Value::as_str) {
-        // A thought belongs to the provider that had it, which takes it back if it is sealed.
+        // Reasoning is useful only to the provider that made it, which accepts it back in its encrypted form.
         Some("reasoning") => item.get("encrypted_content").is_some_and(Value::is_string),
         Some(kind) => FOR_MODELS.contains(&kind),
         None => true,
@@ -136,14 +136,14 @@ fn encode(item: &Value, origin: Origin<'_>, sealer: &Sealer) -> Result<Bytes, Wi
     Ok(content::encode(&instruction(raw)))
 }
 
-/// The id an item refers to, if it is nothing but a reference.
+/// The id of the item that this one refers to; `None` if this one is no reference.
 pub(super) fn reference(item: &Value) -> Option<&str> {
     let kind = item.get("type").and_then(Value::as_str);
     let is_bare = kind.is_none() && item.get("role").is_none();
     (kind == Some("item_reference") || is_bare).then(|| item.get("id")?.as_str()).flatten()
 }
 
-/// Providers refuse an output whose call they have not seen, so it is refused here.
+/// Refuses an output without a call. Providers refuse such a prompt, and their error would not name the item.
 fn check_outputs(before: &Before, items: &[Value]) -> Result<(), WireError> {
     let mut calls = BTreeSet::new();
     for (index, item) in items.iter().enumerate() {
@@ -161,7 +161,7 @@ fn check_outputs(before: &Before, items: &[Value]) -> Result<(), WireError> {
 }
 
 impl Before {
-    /// After a range whose last response is this one, with the calls of its last lap if somebody has to make them.
+    /// The history that ends with the response `run`. `lap` has the calls at its end, which the client or the next run has to make.
     pub fn standing(parent: Option<BoxRange>, run: Option<RunId>, lap: Option<Lap>) -> Self {
         let Some((run, Lap { clients, ours })) = run.zip(lap) else { return Before { parent, run, ..Before::default() } };
         let left = (!ours.is_empty()).then_some(LeftCalls { run, calls: ours, is_placed: false });
@@ -174,7 +174,7 @@ impl Before {
     }
 }
 
-/// Looks for calls that were told of before, if outputs are given that may be theirs.
+/// Reads the ids of the calls that clients put into the history, if the input has outputs that may belong to them.
 pub(super) async fn named(state: &DoorState, caller: &Caller, before: &mut Before, given: &[Box<RawValue>]) -> Result<(), WireError> {
     let Some(parent) = before.parent.filter(|_| given.iter().any(|raw| raw.get().contains("_output"))) else { return Ok(()) };
     state.engine.check_history(caller.tenant(), parent).await?;

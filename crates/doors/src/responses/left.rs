@@ -1,5 +1,7 @@
-//! Calls of ours that a response left behind, because its client had calls of its own to make in the same breath. The first
-//! follow-up makes them; whoever comes after it gets what they brought.
+//! Deferred calls: calls of the server in a reply that also has calls for the client.
+//!
+//! Such a reply ends the response, and the server's calls are deferred. The first follow-up inherits and makes them; later follow-ups of
+//! the same response get their results.
 
 use std::collections::BTreeSet;
 
@@ -12,19 +14,19 @@ use windlass_ports::{Item, RunStatus, RunView};
 use super::{error::WireError, items::place_of};
 use crate::{DoorState, auth::Caller};
 
-/// The calls of the reply that ended a run.
+/// The calls of the reply that ended a run, by who makes them.
 pub(super) struct Lap {
-    /// Those that its client makes.
+    /// The calls that the client makes.
     pub clients: BTreeSet<CallNumber>,
-    /// Those that were left behind.
+    /// The server's calls, which were deferred.
     pub ours: Vec<(CallNumber, RequestedCall)>,
 }
 
 impl Lap {
-    /// The last lap of a run. `None` if it did not end with calls for its client.
+    /// The calls at the end of a run. `None` if the run did not end with calls for its client.
     pub async fn of(state: &DoorState, caller: &Caller, view: &RunView) -> Result<Option<Self>, WireError> {
         let Phase::Ended { reason, .. } = &view.state.phase else { return Ok(None) };
-        // A client may make calls all the same that it forbade: they stand in the output as its own.
+        // With `tool_choice: none` the model may still ask for calls. The output shows them as the client's, which may make them.
         let is_forbidden = *reason == EndReason::Answered && view.manifest.choice == ToolChoice::None;
         if *reason != EndReason::RequiresAction && !is_forbidden {
             return Ok(None);
@@ -39,7 +41,7 @@ impl Lap {
     }
 }
 
-/// Items of an output that are read at a time: most laps are short.
+/// Items of an output that are read at a time. Most iterations are shorter.
 const TAIL_ITEMS: u32 = 32;
 
 /// The calls at the end of an output, before its deliverable.
@@ -58,39 +60,39 @@ async fn last_calls(state: &DoorState, caller: &Caller, output: BoxRange) -> Res
     Ok(calls)
 }
 
-/// Items that belong into a context.
+/// Encoded items of a context.
 type Items = Vec<(ItemKind, Bytes)>;
 
-/// Where something belongs among the items of an input: before the one of that index.
+/// A position among the items of an input: before the item with that index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Spot {
     pub index: usize,
     pub order: Order,
 }
 
-/// Several things may belong to one place.
+/// The order of what is inserted at one index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Order {
-    /// Behind what stands before.
+    /// It belongs to the item before that index.
     Behind,
-    /// A lap of its own in between.
+    /// It is an iteration of its own, between the two items.
     Between,
-    /// In one lap with what comes next.
+    /// It belongs to the same iteration as the item at that index.
     Beside,
 }
 
-/// What a conversation gets that its client sent again without what we know of it.
+/// The deferred calls of a conversation whose client sent it again, with their positions in the input.
 pub(super) struct Placed {
-    /// The response that is gone on from, with the calls that the run has to make first.
+    /// The response that the request continues, with the calls that its run makes first.
     pub left: Option<LeftCalls>,
-    /// Runs whose calls stand where they were left behind for them.
+    /// Runs that inherited calls which are now placed where they were deferred.
     pub takers: BTreeSet<RunId>,
-    /// What belongs where.
+    /// The items to insert, with their positions.
     pub places: Vec<(Spot, Items)>,
 }
 
-/// Puts calls that were left behind beside the client's of the same lap. Those of the response that is gone on from (`next`) are to
-/// be taken over; those of earlier ones were, and have their results beside them.
+/// Places deferred calls beside the client's calls of the same iteration. The calls of `next`, the response that the request continues, are
+/// for its run to make. Those of earlier responses were made by a follow-up, and are placed with their results.
 pub(super) async fn place(
     state: &DoorState,
     caller: &Caller,
@@ -106,7 +108,7 @@ pub(super) async fn place(
         }
         let is_next = Some(*run) == next;
         if is_next {
-            // Also one that left nothing behind has waited for this.
+            // Recorded also without deferred calls: the response has waited for this follow-up.
             placed.left = Some(LeftCalls { run: *run, calls: lap.ours.clone(), is_placed: true });
         }
         if lap.ours.is_empty() {
@@ -127,13 +129,13 @@ pub(super) async fn place(
     Ok(placed)
 }
 
-/// Whether calls that a run made stand among the items.
+/// Whether the items contain calls that a run made.
 fn has_calls_of(items: &[Value], run: RunId) -> bool {
     let is_its = |item: &Value| item["type"] == "mcp_call" && item["id"].as_str().and_then(place_of).is_some_and(|(of, _)| of == run);
     items.iter().any(is_its)
 }
 
-/// The client's calls of a lap that stand among the items.
+/// The items that are the client's calls at the end of a run, as indices and call numbers.
 fn clients_of(run: RunId, lap: &Lap, items: &[Value]) -> Vec<(usize, CallNumber)> {
     let number = |item: &Value| {
         let is_call = item["type"] == "function_call" || item["type"] == "custom_tool_call";
@@ -143,7 +145,8 @@ fn clients_of(run: RunId, lap: &Lap, items: &[Value]) -> Vec<(usize, CallNumber)
     items.iter().enumerate().filter_map(|(index, item)| Some((index, number(item)?))).collect()
 }
 
-/// Where the calls of a lap belong: each before the client's call that follows it, the others and the results after the last.
+/// The positions of deferred calls: each one before the client's call that follows it in the reply. Calls after the client's last call, and
+/// all results, come after that call.
 fn beside(lap: &Lap, clients: &[(usize, CallNumber)], is_next: bool, results: Items) -> Vec<(Spot, Items)> {
     let Some((last, _)) = clients.last() else { return Vec::new() };
     let spot = |index: &usize| Spot { index: *index, order: Order::Beside };
@@ -158,14 +161,15 @@ fn beside(lap: &Lap, clients: &[(usize, CallNumber)], is_next: bool, results: It
     places
 }
 
-/// Starts a run, with the calls that the response before it left behind.
+/// Starts a run that inherits the deferred calls of the response before it. If another follow-up has inherited them, the run gets their
+/// results instead; if they are still running, the request is refused with a conflict.
 pub(super) async fn start(state: &DoorState, caller: &Caller, mut request: Respond) -> Result<Responded, WireError> {
     let Some(left) = request.left.clone().filter(|left| !left.calls.is_empty()) else {
         return Ok(state.engine.respond(request).await?);
     };
     match state.engine.respond(request.clone()).await {
         Err(EngineError::TakenBefore(by)) => {
-            // The other branch ran the calls that were left behind: this one gets what they brought.
+            // Another follow-up has inherited the deferred calls: this run gets their results.
             let is_placed = left.is_placed;
             request.left = Some(LeftCalls { calls: Vec::new(), ..left });
             let results = taken_results(state, caller, by).await?.ok_or_else(|| {
@@ -205,15 +209,15 @@ fn is_to_be_taken(kind: ItemKind, content: &[u8]) -> bool {
     taken(kind, content).is_some()
 }
 
-/// A call that was to be taken over is one that was made.
+/// Turns a call that the run was to inherit into a plain call of the history.
 fn settle(kind: ItemKind, content: &mut Bytes) {
     if let Some(call) = taken(kind, content) {
         *content = content::encode(&content::Call { takes: None, ..call });
     }
 }
 
-/// The results of calls that a run took over, under the numbers that the calls had where they were left behind. `None` if some of
-/// them still run; calls that will never have a result are without one, and so are those of a run that was erased.
+/// The results of the calls that the run `by` inherited, under the numbers that the calls had where they were deferred. `None` if some of
+/// them are still running. A call that will never have a result has no entry; a run that was erased has no results.
 async fn taken_results(state: &DoorState, caller: &Caller, by: RunId) -> Result<Option<Items>, WireError> {
     let views = state.engine.views();
     let Some(view) = views.run(caller.tenant(), by).await? else { return Ok(Some(Vec::new())) };
@@ -236,7 +240,7 @@ async fn taken_results(state: &DoorState, caller: &Caller, by: RunId) -> Result<
     Ok(Some(results))
 }
 
-/// The result of a call, under another number.
+/// The content of a call's result, under another call number; `None` if the item is not that result.
 fn result_of(item: &Item, call: CallNumber, number: CallNumber) -> Option<Bytes> {
     let result: content::CallResult<'_> = serde_json::from_slice(&item.content).ok().filter(|_| item.kind == ItemKind::Result)?;
     (result.call == call).then(|| content::result(number, result.status, result.result))

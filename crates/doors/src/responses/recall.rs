@@ -1,5 +1,7 @@
-//! What a request speaks of that earlier responses said and did: items it refers to, and calls of the server's that its client knows
-//! nothing to do with. Some clients leave those out when they send the conversation again; they are put back where they stood.
+//! Restores the parts of earlier responses that an input refers to or lacks.
+//!
+//! References are replaced by their items. Calls that the server made are put back where they were: some clients leave them out when they
+//! send the conversation again, because they do not know that type of item.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,41 +28,41 @@ use crate::{
     limits::{EVENTS_PAGE, RECALLED_BODIES_MAX},
 };
 
-/// What is known of the responses that an input speaks of.
+/// What was read of the responses whose items are in an input.
 #[derive(Default)]
 pub(super) struct Recalled {
-    /// The last laps of those that ended with calls for their client.
+    /// The calls at the end of each response that waits for its client.
     pub laps: Vec<(RunId, Lap)>,
-    /// The last response that the input has something of.
+    /// The last response with output in the input.
     pub last: Option<RunId>,
-    /// Calls of the server's that stand in the input, by their places.
+    /// The server's calls that are in the input, by their indices.
     pub made: BTreeMap<usize, MadeCall>,
-    /// Calls of the server's that do not.
+    /// The server's calls that the client left out.
     pub dropped: Vec<Dropped>,
 }
 
-/// A call that an earlier response made, as its model knows it.
+/// A call that the server made for an earlier response, as the model saw it.
 #[derive(Clone)]
 pub(super) struct MadeCall {
     pub tool: String,
-    /// What the calls of its lap have in common.
+    /// The key of the first call of its iteration, which groups the calls of one iteration.
     pub lap: String,
-    /// What the model was told of the result, where that is not what the item says.
+    /// The output that the model got; `None` if it is the output or error of the item.
     pub told: Option<String>,
 }
 
-/// A call that its client left out.
+/// A call of the server that the client left out.
 pub(super) struct Dropped {
     pub run: RunId,
     pub spot: Spot,
     pub item: Value,
     pub made: MadeCall,
-    /// Whether an even earlier response had left it behind.
+    /// Whether this response inherited it from an earlier one that had deferred it.
     pub is_taken: bool,
 }
 
-/// Reads what the items speak of, one response after the other, and puts what is referred to into its place. Of the response that is
-/// gone on from (`parent`) nothing else is wanted: all of it stands before the input.
+/// Reads the responses whose items are in the input, one after the other, and replaces references by their items. Nothing else is restored
+/// of `parent`, the response that the request continues: its whole output is in the history already.
 pub(super) async fn recall(state: &DoorState, caller: &Caller, parent: Option<RunId>, items: &mut [Value]) -> Result<Recalled, WireError> {
     let mut recalled = Recalled::default();
     let mut memory = Memory { state, caller, bytes: 0 };
@@ -76,12 +78,12 @@ pub(super) async fn recall(state: &DoorState, caller: &Caller, parent: Option<Ru
     Ok(recalled)
 }
 
-/// What an input has of one response.
+/// The items of one response that an input has or refers to.
 #[derive(Default)]
 struct Spoken {
-    /// Places that refer to items of its input or output, with their ids.
+    /// Indices of references to items of its input or output, with the ids.
     referred: Vec<(usize, String)>,
-    /// Places of items of its output.
+    /// Indices of items of its output that the client sent itself.
     own: Vec<usize>,
 }
 
@@ -95,7 +97,7 @@ impl Spoken {
     }
 }
 
-/// The responses that an input speaks of, in the order in which they come.
+/// The responses whose items are in an input, in order of appearance.
 fn spoken_of(items: &[Value]) -> Result<Vec<(RunId, Spoken)>, WireError> {
     let mut order: BTreeMap<RunId, usize> = BTreeMap::new();
     let mut all: Vec<(RunId, Spoken)> = Vec::new();
@@ -124,7 +126,7 @@ fn unknown(place: usize, id: &str) -> WireError {
     WireError::invalid(format!("input[{place}].id"), message).named("item_not_found")
 }
 
-/// The run whose output an item is, by its own id or its call's. Clients may leave out the former.
+/// The run whose output has this item, by the id of its call or its own id, which clients may leave out.
 fn run_of_item(item: &Value) -> Option<RunId> {
     let text = |key: &str| item.get(key).and_then(Value::as_str);
     let (prefixes, has_key): (&[&str], bool) = match text("type")? {
@@ -139,7 +141,7 @@ fn run_of_item(item: &Value) -> Option<RunId> {
     key.map(|key| key.run).or_else(|| Some(place_of(id?)?.0))
 }
 
-/// A response that was read again.
+/// An earlier response, as its journal was replayed.
 struct Past {
     is_over: bool,
     output: Vec<Value>,
@@ -147,7 +149,7 @@ struct Past {
     lap: Option<Lap>,
 }
 
-/// A call that it made.
+/// A call of the server in an earlier response.
 struct PastCall {
     index: usize,
     made: MadeCall,
@@ -155,16 +157,16 @@ struct PastCall {
     has_result: bool,
 }
 
-/// Reads responses again.
+/// Replays earlier responses, within a limit of bytes for one request.
 struct Memory<'a> {
     state: &'a DoorState,
     caller: &'a Caller,
-    /// What was kept of them.
+    /// The size of the items that were restored so far.
     bytes: usize,
 }
 
 impl Memory<'_> {
-    /// Keeps an item in memory until the request is stored.
+    /// Counts an item that stays in memory until the request is stored. Fails if all of them together are too large.
     fn keep(&mut self, item: &Value) -> Result<(), WireError> {
         self.bytes += item.to_string().len();
         let bytes_max = self.state.limits.body_bytes_max.saturating_mul(RECALLED_BODIES_MAX);
@@ -177,7 +179,7 @@ impl Memory<'_> {
         Err(WireError::invalid("input", message).named("input_too_large"))
     }
 
-    /// Reads a response, and resolves the references to it. `None` if there is nothing to be put back of it.
+    /// Reads a response, and replaces the references to it in `items`. `None` if nothing of it can be put back.
     async fn read(&mut self, run: RunId, spoken: &Spoken, is_parent: bool, items: &mut [Value]) -> Result<Option<Past>, WireError> {
         let view = self.state.engine.views().run(self.caller.tenant(), run).await?;
         let known = view.and_then(|view| Some((Note::read(view.note.as_ref()?)?, view)));
@@ -193,7 +195,7 @@ impl Memory<'_> {
             self.keep(&item)?;
             items[*place] = item;
         }
-        // One that made no calls has nothing that could be missing.
+        // A response without calls has nothing that a client leaves out.
         if spoken.outputs().next().is_some() || (view.state.calls_used > 0 && !is_parent) {
             self.tell(view, note, &mut past).await?;
         }
@@ -215,9 +217,9 @@ impl Memory<'_> {
         Ok(items.first().and_then(|item| wire_input(view.id, index, item)))
     }
 
-    /// Has a response told again, page by page, with the calls that it made.
+    /// Replays the journal of a response page by page, and collects its output and its calls in `past`.
     async fn tell(&self, view: RunView, note: Note, past: &mut Past) -> Result<(), WireError> {
-        // What is put back is for the provider, whatever the client wanted to see.
+        // The restored items go to the provider, which needs its encrypted reasoning even if the client did not ask to see it.
         let spelling = Spelling { sealed: true, ..note.spelling };
         let (note, manifest) = (Arc::new(Note { spelling, ..note }), Arc::new(view.manifest));
         let sealer = Sealer::new(self.state, self.caller.tenant());
@@ -239,7 +241,7 @@ impl Memory<'_> {
 }
 
 impl Past {
-    /// Remembers the calls of a passage that was told just now, and what they brought.
+    /// Records the calls and the result of a passage that the projection has just taken.
     fn take(&mut self, run: RunId, passage: &Passage, told: &Projection) {
         let mut lap = None;
         for call in passage.appended.iter().filter_map(made_call) {
@@ -252,12 +254,12 @@ impl Past {
         let Ok(result) = serde_json::from_slice::<content::CallResult<'_>>(&item.content) else { return };
         if let Some(call) = self.calls.get_mut(&result.call) {
             call.has_result = true;
-            // Of an error its item has the message alone.
+            // The item of a failed call has only the error's message.
             call.made.told = (result.status != TaskStatus::Success).then(|| result.told());
         }
     }
 
-    /// Which of the items are its own: the place of each, and where it stands in the output.
+    /// The response's items in the input: for each index in the input, the index in the output.
     fn anchors(&self, spoken: &Spoken, items: &[Value]) -> BTreeMap<usize, usize> {
         let referred = spoken.outputs().map(|(place, _)| place);
         let known = spoken.own.iter().chain(referred).filter_map(|place| Some((*place, self.index_of(&items[*place])?)));
@@ -274,7 +276,7 @@ impl Past {
         self.output.iter().position(|ours| has("id", ours) || (has("call_id", ours) && ours["type"] == item["type"]))
     }
 
-    /// Some clients send words and thoughts without their ids: those right before an item of the response are known by what they say.
+    /// Finds items without an id: some clients send messages and reasoning so. Items right before a known item are compared by their content.
     fn find_nameless(&self, mut place: usize, mut index: usize, items: &[Value], anchors: &mut BTreeMap<usize, usize>) {
         while let Some(item) = place.checked_sub(1).and_then(|before| items.get(before)) {
             let is_it = |ours: &Value| essence(ours).is_some_and(|ours| Some(ours) == essence(item));
@@ -286,7 +288,7 @@ impl Past {
     }
 }
 
-/// What an item of a model says, by which it is known without its id.
+/// The text by which an assistant message or a reasoning item is recognised without its id.
 fn essence(item: &Value) -> Option<String> {
     match item.get("type").and_then(Value::as_str) {
         Some("message") | None if item["role"] == "assistant" => match &item["content"] {
@@ -302,9 +304,9 @@ fn essence(item: &Value) -> Option<String> {
 }
 
 impl Recalled {
-    /// Finds the places of the calls that a response made.
+    /// Finds where the server's calls of a response are, or belong, in the input.
     fn take(&mut self, memory: &mut Memory<'_>, run: RunId, past: Past, spoken: &Spoken, items: &[Value]) -> Result<(), WireError> {
-        // What it was given may have been given to others.
+        // References to its input alone do not show that the conversation continues this response.
         if spoken.own.is_empty() && spoken.outputs().next().is_none() {
             return Ok(());
         }
@@ -316,7 +318,7 @@ impl Recalled {
         for PastCall { index, made, is_taken, has_result } in calls.into_values() {
             if kept.contains(&index) {
                 for place in anchors.iter().filter(|(_, kept)| **kept == index).map(|(place, _)| *place) {
-                    // What a client says of a call in other words counts.
+                    // If the client changed the error of a call, its version goes to the model.
                     let told = made.told.clone().filter(|_| items[place]["error"] == output[index]["error"]);
                     self.made.insert(place, MadeCall { told, ..made.clone() });
                 }

@@ -1,32 +1,33 @@
-//! What a request says, as it is compared with what others of its turn said before.
+//! Compares a request with earlier requests of the same turn.
 //!
-//! A client that lost its socket does not repeat its request: where it went on from a response that the socket knew, it sends the
-//! whole conversation instead. So what counts is the conversation, however much of it a request has in its own words.
+//! A client that lost its socket does not repeat its request unchanged. Where the request continued a response that only the socket
+//! remembered, the client sends the whole conversation instead. So requests are compared by their whole conversation, whichever part of it
+//! is in the request itself.
 
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use super::items::place_of;
 
-/// A conversation up to some place, as a number that no other conversation has.
+/// The hash of a conversation up to some item.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Trail([u8; 32]);
 
 impl Trail {
-    /// The conversation with one more item.
+    /// The hash of the conversation with one more item.
     fn and(self, item: &Value) -> Self {
         let hash = Sha256::new().chain_update(self.0).chain_update(essence(item).to_string()).finalize();
         Trail(hash.into())
     }
 
-    /// The conversation with the output of a response, as a client such as Codex keeps it: without the calls that the server made.
+    /// The hash of the conversation with the output of a response, as clients like Codex keep it: without the calls that the server made.
     pub fn and_output(self, output: &[Value]) -> Self {
         let is_kept = |item: &&Value| !item["type"].as_str().is_some_and(|kind| kind.starts_with("mcp_"));
         output.iter().filter(is_kept).fold(self, Trail::and)
     }
 }
 
-/// What is compared of an item. Of one of ours a client may leave out fields that it does not know.
+/// The part of an item that is compared. A client may leave out fields of the server's items that it does not know.
 fn essence(item: &Value) -> Value {
     if item["id"].as_str().and_then(place_of).is_none() {
         return item.clone();
@@ -36,19 +37,19 @@ fn essence(item: &Value) -> Value {
     json!([item["type"], item["id"], item["call_id"], item["name"], item["namespace"], item["arguments"], item["input"], words])
 }
 
-/// A request.
+/// The parts of a request that identify it.
 pub(super) struct Said {
-    /// Everything but the conversation.
+    /// The request without its input, as JSON with sorted keys.
     fields: String,
-    /// The conversation before its own input.
+    /// The hash of the conversation before the request's input.
     before: Trail,
     input: Vec<Value>,
 }
 
 impl Said {
-    /// Reads a request. `before` is the conversation that it goes on from, if that is known here.
+    /// Reads a request. `before` is the hash of the conversation that it continues, if the socket remembers it.
     pub fn read(mut fields: Map<String, Value>, before: Option<Trail>) -> Self {
-        // What a client says about itself is not what it asks for; some of it is the time.
+        // These fields do not change what is asked for, and the metadata may have a timestamp.
         for aside in ["client_metadata", "type", "generate"] {
             fields.remove(aside);
         }
@@ -60,17 +61,17 @@ impl Said {
             Some(other) => vec![other],
             None => Vec::new(),
         };
-        // An object of this kind keeps its keys sorted, so that the order they came in says nothing.
+        // `serde_json`'s maps keep their keys sorted, so the order of keys in the request makes no difference.
         Said { fields: Value::Object(fields).to_string(), before: before.unwrap_or_default(), input }
     }
 
-    /// The conversation with its input, but for so many of the last items; `None` if it has fewer.
+    /// The hash of the conversation up to the end of the input, without its last `without` items. `None` if the input has fewer.
     pub fn trail(&self, without: usize) -> Option<Trail> {
         let count = self.input.len().checked_sub(without)?;
         Some(self.input[..count].iter().fold(self.before, Trail::and))
     }
 
-    /// What tells it from other requests of a turn, and from those of other turns, but for so many of the last items.
+    /// The hash that identifies the request among all requests of all turns, without the last `without` items of its input.
     pub fn fingerprint(&self, turn: &str, without: usize) -> Option<String> {
         let hash = Sha256::new().chain_update(turn).chain_update(b"\0").chain_update(&self.fields).chain_update(b"\0");
         let hash = hash.chain_update(self.trail(without)?.0).finalize();
