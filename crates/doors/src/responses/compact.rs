@@ -1,7 +1,7 @@
-//! `POST /v1/responses/compact`: a conversation in short, to be sent instead of it.
+//! `POST /v1/responses/compact`: a short input that a client sends instead of a whole conversation.
 //!
-//! It is a run like any other, whose answer is a summary; nothing of it is stored for long. What the client gets is no response that
-//! could be gone on from, but an input: the newest words of its people, and the summary.
+//! A run makes the summary, and is erased soon after. The result is not a response that could be continued, but an input: the newest user
+//! messages, and the summary.
 
 use axum::{extract::State, http::HeaderMap, response::Response};
 use serde_json::{Value, json};
@@ -55,7 +55,7 @@ pub(super) async fn compact(
     })))
 }
 
-/// The newest messages of people that fit, in their order.
+/// The newest user messages that fit into [`KEPT_BYTES_MAX`], in order.
 async fn kept(state: &DoorState, caller: &Caller, run: RunId, context: BoxRange) -> Result<Vec<Value>, WireError> {
     let items = state.engine.views().range_items(caller.tenant(), context).await?;
     let mut room = KEPT_BYTES_MAX;
@@ -69,7 +69,7 @@ async fn kept(state: &DoorState, caller: &Caller, run: RunId, context: BoxRange)
     Ok(kept)
 }
 
-/// A message of a person's, as the contract has it.
+/// The item as a user message with all fields that the API's contract requires; `None` if it is anything else.
 fn users(run: RunId, index: usize, item: &Item) -> Option<Value> {
     let instruction = (item.kind == ItemKind::Instruction).then(|| serde_json::from_slice(&item.content).ok()).flatten()?;
     let content::Instruction::Item(_) = instruction else { return None };

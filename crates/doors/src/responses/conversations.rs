@@ -1,4 +1,4 @@
-//! Conversations: begun, described, read and forgotten. What is said in them is in [`said`], what is put in and taken out in [`items`].
+//! The Conversations API: creates, describes, reads and deletes conversations. [`items`] adds and removes items; [`said`] reads them.
 
 mod items;
 mod said;
@@ -71,10 +71,10 @@ async fn delete(State(state): State<DoorState>, caller: Caller, WireId(id): Wire
     Ok(answer::ok(&json!({ "id": id, "object": "conversation.deleted", "deleted": true })))
 }
 
-/// The conversation of that id, if this tenant has it.
+/// The conversation with this id. Not found if it is another tenant's.
 async fn known(state: &DoorState, caller: &Caller, id: &str) -> Result<ConversationView, WireError> {
     let unknown = || WireError::not_found(format!("Conversation with id '{}' not found.", shortened(id)));
-    // An id is spelled in one way.
+    // Only the canonical spelling of an id is accepted.
     let read = id.parse().ok().filter(|read: &ConversationId| read.to_string() == id).ok_or_else(unknown)?;
     state.engine.views().conversation(caller.tenant(), read).await?.ok_or_else(unknown)
 }
@@ -88,7 +88,7 @@ fn object(view: &ConversationView) -> Value {
     json!({ "id": view.id, "object": "conversation", "created_at": view.created_at.0 / 1000, "metadata": metadata })
 }
 
-/// Finds what a request in a conversation goes on from, and says how the conversation was found.
+/// The history of a request in a conversation, and the version of the conversation that the engine compares when the run starts.
 pub(super) async fn before(state: &DoorState, caller: &Caller, create: &Create, id: &str) -> Result<(Before, InConversation), WireError> {
     let view = known(state, caller, id).await.map_err(|error| error.at("conversation"))?;
     if view.items as usize >= ITEMS_MAX {
@@ -96,12 +96,12 @@ pub(super) async fn before(state: &DoorState, caller: &Caller, create: &Create, 
         return Err(WireError::invalid("conversation", message).named("conversation_full"));
     }
     let asked = InConversation { id: view.id, version: view.version, is_busy: view.is_busy, may_wait: create.background };
-    // Who waits does not know yet what will have been said.
+    // While a response is in progress, the history that this request will continue is not known yet.
     let before = if view.is_busy { Before::default() } else { standing(state, caller, &view).await? };
     Ok((before, asked))
 }
 
-/// What stands in a conversation, with the calls of its last response that wait for somebody.
+/// The history of a conversation, with the open calls of its last response.
 async fn standing(state: &DoorState, caller: &Caller, view: &ConversationView) -> Result<Before, WireError> {
     let views = state.engine.views();
     let parts = views.conversation_parts(caller.tenant(), view.id).await?;
@@ -117,7 +117,7 @@ async fn standing(state: &DoorState, caller: &Caller, view: &ConversationView) -
     Ok(Before::standing(view.tail, run.map(|run| run.id), lap))
 }
 
-/// Items as they are stored, once they are checked against what they go on from.
+/// Encodes items for the store, and checks them against the history before them.
 async fn checked(
     state: &DoorState,
     caller: &Caller,

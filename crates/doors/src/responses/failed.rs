@@ -16,7 +16,7 @@ const TOO_LONG: &str = "context_length_exceeded";
 pub(super) struct Failed {
     pub code: String,
     pub cause: FailureCause,
-    /// The pause that the provider asked for.
+    /// The provider's `Retry-After`.
     pub retry_after_ms: Option<u64>,
 }
 
@@ -26,7 +26,7 @@ pub(super) fn without_output(made: &Projection) -> Option<WireError> {
     error(made).filter(|_| is_empty).map(|error| error.of_response(response_id(made.id)))
 }
 
-/// The error for a run whose model call failed, whatever the run produced before; `None` if no model call ended it.
+/// The error for a run that a failed model call ended, even if the run had output; `None` for every other run.
 pub(super) fn error(made: &Projection) -> Option<WireError> {
     let message = made.ending.as_ref()?.error_message()?;
     let failed = made.failed.as_ref()?;

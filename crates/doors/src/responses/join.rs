@@ -76,8 +76,8 @@ impl Identity {
         Ok(Identity { by, said: None, fingerprint, repeat })
     }
 
-    /// The identity of a frame on a socket, where the turn's metadata is in `client_metadata` instead of a header. `before` is the hash of the
-    /// conversation that the frame continues, if the socket remembers it.
+    /// The identity of a frame on a socket, where the turn's metadata is in `client_metadata` instead of a header. `before` is the hash of
+    /// the conversation that the frame continues, if the socket remembers it.
     pub fn of_frame(frame: &[u8], before: Option<Trail>) -> Self {
         let Ok(fields) = serde_json::from_slice::<Map<String, Value>>(frame) else { return Self::of(None, None) };
         let metadata = fields.get("client_metadata").and_then(|metadata| metadata.get(TURN_METADATA)?.as_str());

@@ -1,4 +1,4 @@
-//! The models there are, and the agents, which are asked as models are.
+//! `GET /v1/models`: the models, and the agents, which requests name as models.
 
 use axum::{extract::State, response::Response};
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use crate::{
     spelling::shortened,
 };
 
-/// The name of an entry that takes every name: it is no model that could be listed.
+/// The name of the configuration's entry for every other model name. It is no model, so it is not listed.
 const ANY: &str = "*";
 
 pub(super) async fn list(State(state): State<DoorState>, caller: Caller) -> Result<Response, WireError> {

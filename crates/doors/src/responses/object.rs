@@ -9,9 +9,9 @@ use super::{note::Spelling, project::Projection};
 /// How a response ended.
 pub(super) struct Ending {
     pub status: &'static str,
-    /// The same, whatever the client can bear to read.
+    /// The status under `windlass.status`, which does not depend on the client's settings.
     native: &'static str,
-    /// The event that says so.
+    /// The type of the stream's last event.
     pub event: &'static str,
     incomplete: Option<&'static str>,
     error: Option<(String, String)>,
@@ -19,7 +19,7 @@ pub(super) struct Ending {
 }
 
 impl Ending {
-    /// What the end of a run is for its response. `words` are the deliverable's.
+    /// The ending of a response, from the end of its run. `words` is the text of the deliverable.
     pub fn new(reason: &EndReason, at: Timestamp, words: &str, manifest: &Manifest, spelling: Spelling) -> Self {
         let plain = |status, event, incomplete| Ending { status, native: status, event, incomplete, error: None, at };
         match reason {
@@ -47,7 +47,7 @@ impl Ending {
 }
 
 impl Ending {
-    /// The message of the error that it ended with.
+    /// The message of the error that the response ended with.
     pub fn error_message(&self) -> Option<&str> {
         self.error.as_ref().map(|(_, message)| message.as_str())
     }
@@ -62,7 +62,7 @@ fn limit(kind: BudgetKind) -> &'static str {
     }
 }
 
-/// The code of a failure, in the words clients act upon.
+/// The code of a failure as clients know it; unknown codes become `server_error`.
 fn wire_code(code: &str) -> String {
     match code {
         "rate_limited" => "rate_limit_exceeded",
@@ -93,7 +93,7 @@ pub(super) fn object(made: &Projection) -> Value {
     let completed_at = made.ending.as_ref().filter(|_| is_answered).map(|ending| ending.at.0 / 1000);
     let incomplete = made.ending.as_ref().and_then(|ending| ending.incomplete);
     let error = made.ending.as_ref().and_then(|ending| ending.error.as_ref());
-    // A warm-up is over without ever having been a run.
+    // A warm-up ends without a run.
     let usage = made.is_over().then(|| usage(made.run.as_ref().map_or_else(Usage::default, |run| run.usage)));
     object.insert("id".into(), response_id(made.id).into());
     object.insert("object".into(), "response".into());
@@ -117,12 +117,12 @@ pub(super) fn object(made: &Projection) -> Value {
     Value::Object(object)
 }
 
-/// How the door spells a run's id.
+/// The id of a run's response.
 pub(super) fn response_id(run: windlass_kernel::RunId) -> String {
     format!("resp_{}", run.0.simple())
 }
 
-/// Reads what `response_id` wrote.
+/// The run of a response's id; `None` if `response_id` can't have made it.
 pub(super) fn run_of(id: &str) -> Option<windlass_kernel::RunId> {
     let hex = id.strip_prefix("resp_").filter(|hex| hex.len() == 32 && !hex.contains(|c: char| c.is_ascii_uppercase()))?;
     uuid::Uuid::try_parse(hex).ok().map(windlass_kernel::RunId)

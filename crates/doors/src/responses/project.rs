@@ -1,7 +1,7 @@
-//! A response as a projection of its run: the object, and the numbered events that lead to it.
+//! The projection of a run to a response: the response object, and the numbered events that lead to it.
 //!
-//! Nothing of this is stored. The events of a journal, the items they appended and the pieces that words were announced in give
-//! the same wire events with the same numbers, whoever folds them and however often: that is what makes a stream resumable.
+//! Nothing of this is stored. The same journal, items and chunk lengths of streamed text always give the same wire events with the same
+//! numbers. That makes a stream resumable.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -22,36 +22,36 @@ use super::{
     wire::{Untold, WireEvent},
 };
 
-/// A response in the making.
+/// A response, as far as its run's journal was read.
 pub(super) struct Projection {
     pub id: RunId,
     pub note: Arc<Note>,
     pub manifest: Arc<Manifest>,
     pub created_at: Timestamp,
-    /// The run, folded so far.
+    /// The fold of the events so far; `None` before the first one.
     pub run: Option<Run>,
-    /// The output so far, open items included.
+    /// The output so far, including items that are still open.
     pub output: Vec<Value>,
     pub ending: Option<Ending>,
     /// The model call's failure that ended the run, if one did.
     pub failed: Option<Failed>,
-    /// Whether somebody works on it, or did.
+    /// Whether a worker has started the run.
     pub is_begun: bool,
     pub is_parked: bool,
-    /// How many pieces of the open words were taken.
+    /// How many chunks of the open message were taken before their event was in the journal.
     pub pieces: usize,
-    /// Events that nobody has taken yet; none are made if nobody will.
+    /// Events that wait to be sent. Empty if the projection emits no events.
     pub events: Untold,
-    /// Seals what is for no client to read.
+    /// Encrypts summaries, which clients carry but can't read.
     sealer: Sealer,
     is_told: bool,
     next: u64,
     open: Option<OpenMessage>,
-    /// Where the server's open calls are in the output.
+    /// The server's open calls, with their indices in the output.
     calls: BTreeMap<CallNumber, usize>,
-    /// Results of the lap that are shown when all of them are there.
+    /// Results of the iteration, which the pair form shows once all of them are there.
     outputs: BTreeMap<CallNumber, Outcome>,
-    /// A reply whose words are the deliverable, which the next event brings.
+    /// A reply whose text is the deliverable, which comes with the next event.
     replied: Option<(ChunkLengths, Finish)>,
 }
 
@@ -62,7 +62,7 @@ struct OpenMessage {
 }
 
 impl Projection {
-    /// A response of which nothing is known yet. `is_told` says whether somebody wants the events.
+    /// A response before its first event. With `is_told` it emits wire events; without, it only builds the object.
     pub fn new(id: RunId, note: Arc<Note>, manifest: Arc<Manifest>, created_at: Timestamp, sealer: Sealer, is_told: bool) -> Self {
         Projection {
             id,
@@ -87,32 +87,31 @@ impl Projection {
         }
     }
 
-    /// The number of the journal's next event.
+    /// The number of the next journal event to take.
     pub fn next_number(&self) -> u64 {
         self.run.as_ref().map_or(0, |run| run.next_number)
     }
 
-    /// The number of the next event.
+    /// The number of the next wire event.
     pub fn next_event(&self) -> u64 {
         self.next
     }
 
-    /// Whether the model speaks, and its words are announced.
+    /// Whether deltas may come: the run streams, and a model call is in progress.
     pub fn awaits_words(&self) -> bool {
         self.manifest.announced && self.run.as_ref().is_some_and(|run| matches!(run.phase, Phase::Thinking { .. }))
     }
 
-    /// Whether the response is over.
     pub fn is_over(&self) -> bool {
         self.ending.is_some()
     }
 
-    /// Where an open call of the server's stands in the output.
+    /// The index in the output of a call of the server that has no result yet.
     pub fn shown_at(&self, call: CallNumber) -> Option<usize> {
         self.calls.get(&call).copied()
     }
 
-    /// The output as a snapshot shows it: open items with what they have so far.
+    /// The output with the text that the open message has so far.
     pub fn snapshot(&self) -> Vec<Value> {
         let mut output = self.output.clone();
         if let Some(open) = &self.open {
@@ -121,14 +120,14 @@ impl Projection {
         output
     }
 
-    /// Begins and ends a response that asks no model: nothing is said in it, and it is no run.
+    /// Begins and ends a warm-up: a response without output, for which no run is started and no model is asked.
     pub fn warm_up(&mut self) {
         self.is_begun = true;
         self.lifecycle("response.created");
         self.ended(&EndReason::Answered, self.created_at, &[]);
     }
 
-    /// Takes words that were announced and stand in no item yet.
+    /// Takes chunks of streamed text that are in no item yet.
     pub fn take_words(&mut self, pieces: Vec<String>) {
         for piece in pieces {
             self.piece(&piece);
@@ -136,7 +135,7 @@ impl Projection {
         }
     }
 
-    /// Takes what happened next.
+    /// Takes the next event of the journal, with the items that it appended. Its event number must be [`Projection::next_number`].
     pub fn take(&mut self, passage: &Passage) {
         let Passage { entry, appended, result } = passage;
         let before = self.run.take();
@@ -171,7 +170,7 @@ impl Projection {
                 self.is_parked = true;
                 self.lifecycle("response.in_progress");
             }
-            // Another call of the lap may still wait for a person.
+            // Another call of the iteration may still wait for a person's decision.
             Event::CallReleased { .. } | Event::Unparked => self.is_parked = self.run.as_ref().is_some_and(Run::has_parked),
             Event::Ended { reason, .. } => self.ended(reason, entry.at, appended),
             Event::AttemptFailed { code, cause, retry_after_ms, retry_at: None, .. } => {
@@ -211,7 +210,7 @@ impl Projection {
         self.tell("response.output_item.done", |made| json!({ "output_index": index, "item": made.output[index] }));
     }
 
-    /// What each server offers comes first.
+    /// Adds an item with the tools of each server, before all other output.
     fn list_tools(&mut self) {
         let manifest = self.manifest.clone();
         for server in &manifest.servers {
@@ -227,7 +226,7 @@ impl Projection {
         }
     }
 
-    /// One announced piece. An empty one is a sign of life.
+    /// Takes one chunk of streamed text. An empty chunk is a heartbeat.
     fn piece(&mut self, piece: &str) {
         if piece.is_empty() {
             return self.lifecycle("response.in_progress");
@@ -250,7 +249,7 @@ impl Projection {
         self.next += 1;
     }
 
-    /// All words of a message: the pieces that were not taken while they came, and its end.
+    /// Completes a message: takes the chunks of `text` that were not taken as they were streamed, and ends the open item.
     fn words(&mut self, pieces: &ChunkLengths, text: &str, status: &str) {
         for piece in pieces.split(text).into_iter().skip(self.pieces) {
             self.piece(piece);
@@ -271,7 +270,7 @@ impl Projection {
 
     fn replied(&mut self, pieces: &ChunkLengths, finish: Finish, calls: &[OpenCall], items: u32, appended: &[Item]) {
         if items == 0 {
-            // The words are the deliverable, which comes with the end.
+            // The text is the deliverable, which comes with the end.
             self.replied = Some((pieces.clone(), finish));
             return;
         }
@@ -284,7 +283,7 @@ impl Projection {
         }
     }
 
-    /// Thoughts, each an item of its own. They are whole when they come here.
+    /// Adds reasoning items. Reasoning is complete when it is stored, so each item is opened and closed at once.
     fn thoughts(&mut self, appended: &[Item]) {
         for thought in appended.iter().filter_map(thoughts_of).flatten() {
             let index = self.output.len();
@@ -307,7 +306,7 @@ impl Projection {
         }
     }
 
-    /// What was said before, in short. It is for no client to read, so that nothing is told of it before it is whole.
+    /// Adds a summary. Clients can't read it, so its text is not streamed.
     fn summary(&mut self, text: &str) {
         let index = self.output.len();
         let id = item_id("cmp", self.id, index);
@@ -316,7 +315,7 @@ impl Projection {
         self.done(index);
     }
 
-    /// Calls that the server makes.
+    /// Adds calls that the server makes.
     fn server_calls(&mut self, calls: &[OpenCall], appended: &[Item]) {
         for call in appended.iter().filter_map(made_call) {
             if !calls.iter().any(|open| open.call == call.call) {
@@ -338,8 +337,8 @@ impl Projection {
         }
     }
 
-    /// Calls of a reply that ended the run: the client's are shown. One of ours beside them waits for the follow-up, and a client
-    /// that saw it would run it.
+    /// Adds the calls of a reply that ended the run. Only the client's are shown: a client would run any other call that it saw, but the
+    /// server's are deferred to the follow-up.
     fn left_calls(&mut self, appended: &[Item]) {
         let manifest = self.manifest.clone();
         let is_clients = |call: &Call| manifest.tool(&call.tool).is_some_and(|tool| tool.route == Route::Client);
@@ -378,7 +377,7 @@ impl Projection {
         self.done(index);
     }
 
-    /// In the pair form the outputs follow the calls, in the order of the calls.
+    /// Adds the outputs of the iteration in the pair form, in the order of the calls.
     fn show_outputs(&mut self) {
         for (call, outcome) in std::mem::take(&mut self.outputs) {
             let id = item_id("fco", self.id, self.output.len());
@@ -399,7 +398,7 @@ impl Projection {
             None => {}
         }
         self.show_outputs();
-        // Nothing stays open: what was not over is told as such.
+        // Calls without a result end as incomplete.
         for index in std::mem::take(&mut self.calls).into_values() {
             self.output[index]["status"] = "incomplete".into();
             self.done(index);
@@ -416,12 +415,12 @@ fn read_thought(item: &Item) -> Option<Thought> {
     (item.kind == windlass_kernel::ItemKind::Thought).then(|| serde_json::from_slice(&item.content).ok()).flatten()
 }
 
-/// What the model said.
+/// The text of a reply, if the item has one.
 fn thought(item: &Item) -> Option<String> {
     read_thought(item).filter(|thought| thought.reasoning.is_empty()).map(|thought| thought.text)
 }
 
-/// What it thought and did not say.
+/// The reasoning of a reply, if the item has any.
 fn thoughts_of(item: &Item) -> Option<Vec<Reasoning>> {
     read_thought(item).map(|thought| thought.reasoning)
 }

@@ -276,7 +276,8 @@ impl Past {
         self.output.iter().position(|ours| has("id", ours) || (has("call_id", ours) && ours["type"] == item["type"]))
     }
 
-    /// Finds items without an id: some clients send messages and reasoning so. Items right before a known item are compared by their content.
+    /// Finds items that the client sent without an id, as some do with messages and reasoning. Items right before a known item are compared
+    /// by their content.
     fn find_nameless(&self, mut place: usize, mut index: usize, items: &[Value], anchors: &mut BTreeMap<usize, usize>) {
         while let Some(item) = place.checked_sub(1).and_then(|before| items.get(before)) {
             let is_it = |ours: &Value| essence(ours).is_some_and(|ours| Some(ours) == essence(item));

@@ -1,4 +1,4 @@
-//! How much a request would give a model to read.
+//! `POST /v1/responses/input_tokens`: estimates the input tokens of a request.
 
 use axum::{extract::State, http::HeaderMap, response::Response};
 use serde_json::json;
@@ -15,7 +15,7 @@ use crate::{
     auth::{Caller, Scope},
 };
 
-/// Checks a request like one that is to be done, and stores nothing of it.
+/// Prepares a request with all checks, estimates its prompt, and stores nothing.
 pub(super) async fn count(
     State(state): State<DoorState>,
     caller: Caller,

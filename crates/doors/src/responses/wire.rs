@@ -1,4 +1,4 @@
-//! Events as they go over the wire, and as they wait for it.
+//! Events in their wire format, and the queue in which they wait to be sent.
 
 use std::collections::VecDeque;
 
@@ -13,7 +13,7 @@ pub(super) struct WireEvent {
     body: Value,
 }
 
-/// Events that nobody has taken yet, in their order.
+/// Events that wait to be sent, in order.
 #[derive(Default)]
 pub(super) struct Untold(VecDeque<Entry>);
 
@@ -22,15 +22,15 @@ enum Entry {
     Words(Words),
 }
 
-/// Consecutive deltas of one message. A response can be a hundred thousand of them, which wait for a slow reader: until it is its
-/// turn, each is its words and a length.
+/// Consecutive deltas of one message. A slow client can have a hundred thousand of them waiting, so a waiting delta is stored as its text
+/// and a length, and becomes an event only when it is taken.
 struct Words {
     next: u64,
     item: String,
     index: usize,
     text: String,
     lengths: VecDeque<u32>,
-    /// Where the next one begins.
+    /// The offset in `text` at which the next delta begins.
     at: usize,
 }
 
@@ -50,7 +50,7 @@ impl Untold {
         self.0.push_back(Entry::Event(event));
     }
 
-    /// More words of the message of that id, which stands at this index of the output.
+    /// Adds a delta of the message with the id `item`, which has this index in the output.
     pub fn push_words(&mut self, number: u64, item: &str, index: usize, words: &str) {
         if !matches!(self.0.back(), Some(Entry::Words(open)) if open.item == item) {
             let (item, text, lengths) = (item.to_owned(), String::new(), VecDeque::new());
@@ -62,7 +62,7 @@ impl Untold {
         }
     }
 
-    /// The next event.
+    /// Takes the next event.
     pub fn pop(&mut self) -> Option<WireEvent> {
         loop {
             match self.0.front_mut()? {
@@ -80,29 +80,29 @@ impl Untold {
 }
 
 impl WireEvent {
-    /// An event of this kind, with the fields of `body` besides its type and its number.
+    /// An event of this type. `body` has all fields except the type and the number.
     pub fn new(kind: &'static str, number: u64, body: Value) -> Self {
         WireEvent { kind, number, body }
     }
 
-    /// Which item of the output it is about, if it is about one.
+    /// The index of the output item that the event is about, if it is about one.
     pub fn output_index(&self) -> Option<usize> {
         self.body.get("output_index")?.as_u64().and_then(|index| usize::try_from(index).ok())
     }
 
-    /// The event object.
+    /// The event object, with its type and number.
     pub fn json(mut self) -> Value {
         self.body["type"] = self.kind.into();
         self.body["sequence_number"] = self.number.into();
         self.body
     }
 
-    /// The event as a frame of its own.
+    /// The event as a text frame for a socket.
     pub fn frame(self) -> String {
         self.json().to_string()
     }
 
-    /// The event as server-sent events spell it, to be written in one go: some readers lose one that comes in parts.
+    /// The event in the format of server-sent events. It must be written at once: some clients lose an event that arrives in parts.
     pub fn sse(self) -> Bytes {
         let mut event = Vec::with_capacity(EVENT_BYTES);
         event.extend_from_slice(b"event: ");
@@ -114,10 +114,10 @@ impl WireEvent {
     }
 }
 
-/// Most events are no longer.
+/// The initial capacity for an event: most are not longer.
 const EVENT_BYTES: usize = 256;
 
-/// What a stream ends with.
+/// The marker at the end of a stream of server-sent events.
 pub(super) const DONE: &[u8] = b"data: [DONE]\n\n";
 
 #[cfg(test)]
@@ -134,7 +134,7 @@ mod tests {
         }
         assert_eq!(untold.pop().map(|event| event.number), Some(0));
         assert_eq!(untold.pop().map(|event| event.json()["delta"].clone()), Some(json!("one")));
-        // What comes while some are taken goes on where it was.
+        // A delta that is pushed while others are being taken follows them.
         untold.push_words(4, "msg_a", 0, "!");
         untold.push(other(5));
         untold.push_words(6, "msg_b", 1, "x");

@@ -1,4 +1,4 @@
-//! Items of a conversation: put in, listed, read and taken out.
+//! Adds, lists, reads and removes the items of a conversation.
 
 use axum::{extract::State, response::Response};
 use bytes::Bytes;
@@ -24,7 +24,7 @@ use crate::{
     spelling::shortened,
 };
 
-/// Items as they are stored. What they speak of stands before them.
+/// Encodes items for a conversation, with the server's calls that the client left out.
 pub(super) async fn content(
     state: &DoorState,
     caller: &Caller,
@@ -32,7 +32,7 @@ pub(super) async fn content(
     given: &[Box<RawValue>],
 ) -> Result<Vec<(ItemKind, Bytes)>, WireError> {
     let mut items = checked(state, caller, before, given).await.map_err(|error| error.instead("input", "items"))?;
-    // Calls that an earlier response left behind are a response's to make, not a list's.
+    // Deferred calls are dropped: only a response makes calls.
     items.retain(|(kind, _)| *kind == ItemKind::Instruction);
     Ok(items)
 }

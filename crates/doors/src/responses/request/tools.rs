@@ -1,8 +1,8 @@
-//! The tools of a request.
+//! Parses the tools of a request.
 //!
-//! The model gets a flat list of functions. Clients group theirs in namespaces, have some that take a text instead of an object, and
-//! name tools that we do not have: the first are flattened, the second get an object with that text, and both are restored in the
-//! calls; the third are echoed and otherwise left alone.
+//! The model gets a flat list of functions. Clients may group functions in namespaces, which are flattened, and may have custom tools that
+//! take a text instead of an object, which become functions with one text argument. Both are restored in the calls that the client gets.
+//! Tools of unknown types are echoed and otherwise ignored.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,13 +16,13 @@ use super::{
 };
 use crate::responses::error::WireError;
 
-/// A tool that the request brings along.
+/// A tool of the request.
 pub(crate) enum Tool {
-    /// The client runs it, unless the operator says otherwise.
+    /// The client runs it, unless the configuration has a tool of that name.
     Function(Function),
     /// All tools of a server.
     Mcp(Mcp),
-    /// Not for our models: `web_search`, and whatever comes next year.
+    /// A tool that models do not get: a hosted one such as `web_search`, or one of an unknown type.
     Other,
 }
 
@@ -31,11 +31,11 @@ pub(crate) enum Tool {
 pub(crate) struct Hosted {
     /// Its type, such as `web_search`.
     pub kind: String,
-    /// Where it stands in the request, such as `tools[0].type`; `None` if an item of the input brought it, as only Codex's do.
+    /// Its path in the request, such as `tools[0].type`. `None` if an input item added it, as only Codex's do.
     pub param: Option<String>,
 }
 
-/// The types of such tools. A type may also carry the date of its version.
+/// The types of hosted tools. A type may also have the date of its version as a suffix.
 const HOSTED: [&str; 11] = [
     "file_search",
     "web_search",
@@ -55,23 +55,23 @@ fn is_hosted(kind: &str) -> bool {
     HOSTED.iter().any(|known| kind.strip_prefix(known).is_some_and(|rest| rest.is_empty() || has_date(rest)))
 }
 
-/// A function.
+/// A function of the client.
 pub(crate) struct Function {
-    /// What the model calls it: unique in the request.
+    /// The model's name, which is unique in the request.
     pub called: String,
-    /// What the client calls it.
+    /// The client's name.
     pub name: String,
-    /// The group in which the client does.
+    /// The client's namespace.
     pub namespace: Option<String>,
     /// Whether the client takes a text instead of an object.
     pub is_custom: bool,
     pub description: Option<String>,
-    /// JSON Schema of its arguments.
+    /// The JSON Schema of the arguments.
     pub parameters: Option<Value>,
     pub strict: Option<bool>,
 }
 
-/// A function in the client's words.
+/// A function as the client names it. It is stored with the run, in the note.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Namespaced {
     pub name: String,
@@ -82,15 +82,15 @@ pub(crate) struct Namespaced {
     pub is_custom: bool,
 }
 
-/// The tools, and what is remembered of them.
+/// The parsed tools.
 #[derive(Default)]
 pub(super) struct Tools {
     pub tools: Vec<Tool>,
-    /// What the response repeats.
+    /// The tools as the response repeats them.
     pub echo: Vec<Value>,
     /// Tools that only OpenAI's own servers run.
     pub hosted: Vec<Hosted>,
-    /// How calls are given back to the client, by the name the model uses. Those that are given back as they are are not in it.
+    /// The client's names of functions that the model knows by another name, or that take a text, by the model's name.
     pub namespaced: BTreeMap<String, Namespaced>,
 }
 
@@ -106,8 +106,8 @@ impl Tools {
         Ok(read)
     }
 
-    /// Adds the tools that items of the input bring along, as Codex does for models that it knows. What is brought again later holds
-    /// instead.
+    /// Adds the tools in items of the input, which Codex sends for models that it knows. A function that is given again replaces the
+    /// earlier one.
     pub fn read_items(&mut self, items: &[Box<RawValue>], at: &At<'_>) -> Result<(), WireError> {
         for (index, item) in items.iter().enumerate().filter(|(_, item)| brings_tools(item)) {
             let at = At::Element(at, index);
@@ -122,9 +122,9 @@ impl Tools {
         Ok(())
     }
 
-    /// One more function. Names by which the model knows others already stay theirs.
+    /// Adds or replaces a function. The model's names of other functions do not change.
     fn and(&mut self, tool: Tool) {
-        // An item is kept as it came, which is no place for what a server's address and token are.
+        // Tool servers are ignored here: items are stored, and must not contain a server's URL and token.
         let Tool::Function(mut function) = tool else { return };
         let is_it = |other: &Function| other.name == function.name && other.namespace == function.namespace;
         let earlier = self.tools.iter().position(|tool| matches!(tool, Tool::Function(other) if is_it(other)));
@@ -141,7 +141,7 @@ impl Tools {
         }
     }
 
-    /// Remembers how calls of a function are given back.
+    /// Records the client's name of a function, if calls of it must be translated.
     fn restore(&mut self, function: &Function) {
         let Function { called, name, namespace, is_custom, .. } = function;
         match namespace.is_some() || *is_custom || called != name {
@@ -153,7 +153,7 @@ impl Tools {
         };
     }
 
-    /// The functions among them.
+    /// The functions among the tools.
     pub fn functions(&self) -> impl Iterator<Item = &Function> {
         self.tools.iter().filter_map(|tool| match tool {
             Tool::Function(function) => Some(function),
@@ -183,7 +183,7 @@ impl Tools {
                 }
             }
         }
-        // A server may also stand in a namespace, where nothing here uses it, or in a tool of a type that is not known.
+        // Redact at any depth: a server may also be in a namespace or in a tool of an unknown type, where it is not used but echoed.
         mcp::redact(&mut echo);
         self.echo.push(echo);
         Ok(())
@@ -203,14 +203,14 @@ impl Tools {
         Ok(())
     }
 
-    /// Gives every function a name of its own. A namespace shows only where names would collide, since models do better with the
-    /// names they were taught.
+    /// Gives every function a unique name for the model. The namespace is added only where names collide, because models do better with the
+    /// names that they were trained on.
     fn call_apart(&mut self) {
         let mut uses: BTreeMap<String, usize> = BTreeMap::new();
         for function in self.functions() {
             *uses.entry(function.name.clone()).or_default() += 1;
         }
-        // Names that stay as they are: nothing that is made up may meet them.
+        // Names that stay unchanged. Generated names must not collide with them.
         let is_kept = |function: &Function| function.namespace.is_none() || uses[&function.name] == 1;
         let mut taken: BTreeSet<String> =
             self.functions().filter(|function| is_kept(function)).map(|function| function.name.clone()).collect();
@@ -233,17 +233,17 @@ impl Tools {
     }
 }
 
-/// The type of items that bring tools along.
+/// The type of input items that add tools.
 const ADDITIONAL: &str = "additional_tools";
 
-/// Whether an item of the input brings tools along.
+/// Whether an input item adds tools.
 pub(crate) fn brings_tools(item: &RawValue) -> bool {
     #[derive(Deserialize)]
     struct Typed<'a> {
         #[serde(borrow)]
         r#type: Option<std::borrow::Cow<'a, str>>,
     }
-    // Most items do not even have the word.
+    // A cheap check first: most items do not contain the word, and need not be parsed.
     item.get().contains(ADDITIONAL)
         && serde_json::from_str::<Typed<'_>>(item.get()).is_ok_and(|item| item.r#type.as_deref() == Some(ADDITIONAL))
 }
@@ -255,7 +255,7 @@ fn check_count(count: usize, at: &At<'_>) -> Result<(), WireError> {
     }
 }
 
-/// Names that were met, with their namespaces.
+/// The client's names so far, with their namespaces.
 type Names = BTreeSet<(Option<String>, String)>;
 
 fn single(tool: &Object<'_, '_>, kind: &str, namespace: Option<&str>, names: &mut Names) -> Result<Tool, WireError> {
@@ -272,7 +272,7 @@ fn single(tool: &Object<'_, '_>, kind: &str, namespace: Option<&str>, names: &mu
     Ok(Tool::Function(Function { called: name.clone(), name, namespace, is_custom, description, parameters, strict }))
 }
 
-/// The one argument of a function whose client takes a text.
+/// The name of the one argument of a custom tool.
 pub(crate) const CUSTOM_INPUT: &str = "input";
 
 fn custom_parameters() -> Value {
@@ -282,7 +282,7 @@ fn custom_parameters() -> Value {
     })
 }
 
-/// What a model is told of such a function. A grammar of its text can only be told: models of most providers cannot be held to it.
+/// The description of a custom tool for the model. A grammar is added to it as text, because most providers can't enforce one.
 fn custom_description(tool: &Object<'_, '_>) -> Result<Option<String>, WireError> {
     let description = tool.text("description")?;
     let Some(value) = tool.given("format") else { return Ok(description) };
@@ -327,8 +327,7 @@ fn parameters_of(tool: &Object<'_, '_>) -> Result<Option<Value>, WireError> {
     }
 }
 
-/// A name with its namespace that is not among these. Providers take no longer names than ours, so it may have to be cut and
-/// counted.
+/// A name with its namespace that is not in `taken`. Providers limit the length of names, so it may be truncated and numbered.
 fn unlike(taken: &BTreeSet<String>, namespace: &str, name: &str) -> String {
     let namespace: String = namespace.chars().map(|char| if is_name_char(char) { char } else { '_' }).collect();
     let full = format!("{namespace}__{name}");
@@ -340,7 +339,7 @@ fn unlike(taken: &BTreeSet<String>, namespace: &str, name: &str) -> String {
     whole.into_iter().chain(counted).find(|name| !taken.contains(name)).unwrap_or(full)
 }
 
-/// Puts in what the contract wants to see in an echo, even if there is nothing to say.
+/// Adds the keys that the contract requires in an echo, with null as their value.
 pub(super) fn complete<const N: usize>(echo: &mut Value, names: [&str; N]) {
     let Value::Object(members) = echo else { return };
     for name in names {

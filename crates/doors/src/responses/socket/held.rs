@@ -1,7 +1,7 @@
-//! Responses that are not stored, and kept because a socket may go on from them.
+//! Responses with `store: false` that are kept because their socket may continue them.
 //!
-//! The store erases one at the latest when the socket's longest time has passed after its end. Usually the socket is done with it
-//! long before: then it is erased as soon as any other response that is not stored.
+//! The store erases such a response when the socket's maximum age has passed after the response's end. Usually its sockets release it much
+//! earlier: then it is erased after the same delay as any other response that is not stored.
 
 use std::{
     collections::BTreeMap,
@@ -13,26 +13,26 @@ use windlass_engine::{Engine, EngineError};
 use windlass_kernel::{EndReason, Phase, RunId, Tenant};
 use windlass_ports::RunView;
 
-/// A pause between two looks at a response that is to be erased.
+/// The shortest pause between two checks of a response that is to be erased.
 const LOOK_MIN: Duration = Duration::from_secs(1);
 
-/// How many sockets of this process hold which response.
+/// The number of holds on each response by sockets of this process.
 #[derive(Clone, Default)]
 pub(crate) struct Holders(Arc<Mutex<BTreeMap<RunId, usize>>>);
 
-/// A hold on a response. Without one left, it is erased in its time.
+/// A hold on a response. When the last hold is dropped, a task erases the response after its delay.
 pub(super) struct Held(Kept);
 
-/// A response that is to be erased, and what is known of it.
+/// A response that is erased when no socket holds it any more.
 #[derive(Clone)]
 struct Kept {
     run: RunId,
-    /// The newest response that goes on from it, or from one that does.
+    /// The newest response in the chain that continues it.
     next: Option<RunId>,
     holders: Holders,
     engine: Engine,
     tenant: Tenant,
-    /// How long after its end it is erased.
+    /// The delay between the response's end and its erasure.
     erase: Duration,
 }
 
@@ -56,7 +56,7 @@ impl Held {
         self.0.run
     }
 
-    /// A response goes on from another one: then it goes on from all that came before that one, too.
+    /// Records that the response `next` continues `from`, if `from` is this response or the newest one in its chain.
     pub(super) fn is_gone_on_from(&mut self, from: RunId, next: RunId) {
         if self.0.run == from || self.0.next == Some(from) {
             self.0.next = Some(next);
@@ -85,14 +85,14 @@ impl Drop for Held {
 }
 
 impl Kept {
-    /// Erases the response if its time has come. Whether nothing is left to be done about it.
+    /// Erases the response if it is due. Returns `true` if nothing is left to do, and `false` to be called again later.
     async fn is_done_with(&self) -> Result<bool, EngineError> {
         let view = self.engine.views().run(&self.tenant, self.run).await?;
         let Some(view) = view.filter(|view| view.note.is_some() && !self.holders.is_held(self.run)) else { return Ok(true) };
         if !view.state.has_ended() {
             return Ok(false);
         }
-        // Its client may come back with what it was asked to do, wherever it comes back: the store has a time of its own for that.
+        // The client may still send the outputs of its calls, on any connection. The store erases the response later by itself.
         if awaits_its_client(&view) && !self.is_answered().await? {
             return Ok(true);
         }
@@ -103,7 +103,7 @@ impl Kept {
         self.engine.erase(&self.tenant, self.run).await.map(|()| true)
     }
 
-    /// Whether its client came back, and was not asked for anything more.
+    /// Whether the client has continued the response, and the newest response in the chain does not wait for the client.
     async fn is_answered(&self) -> Result<bool, EngineError> {
         let Some(next) = self.next else { return Ok(false) };
         let view = self.engine.views().run(&self.tenant, next).await?;

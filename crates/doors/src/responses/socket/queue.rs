@@ -1,4 +1,4 @@
-//! What a client has asked for while something else is answered.
+//! The requests of a socket that wait while another one is being answered.
 
 use std::{
     collections::VecDeque,
@@ -13,24 +13,24 @@ use crate::{in_flight::ByteLease, responses::error::WireError};
 /// Requests that may wait on one socket.
 const WAITING_MAX: usize = 32;
 
-/// Something that waits for its answer.
+/// A request in the queue.
 pub(super) enum Waiting {
     Frame(HeardFrame),
-    /// It is refused, but not before its turn.
+    /// A request that was refused. Its error is sent in its turn.
     Refused(WireError),
 }
 
-/// A message, whose bytes count as in flight while it is kept.
+/// A complete message. Its bytes count as in flight while the lease is held.
 pub(super) struct HeardFrame {
     pub text: Bytes,
     pub lease: ByteLease,
 }
 
-/// Frames in the order in which they came. There is one who takes them out.
+/// Requests in the order of their arrival, with one consumer.
 pub(super) struct Queue {
     entries: Mutex<Entries>,
     news: Notify,
-    /// Bytes of frames that may wait; one frame always may.
+    /// The maximum size of all waiting frames together. One frame is always accepted.
     bytes_max: usize,
 }
 
@@ -42,7 +42,7 @@ struct Entries {
 
 enum Entry {
     Waiting(Waiting),
-    /// So many in a row for which there was no room.
+    /// This number of consecutive requests for which there was no room.
     TooMany(u64),
 }
 
@@ -51,12 +51,12 @@ impl Queue {
         Queue { entries: Mutex::default(), news: Notify::new(), bytes_max }
     }
 
-    /// A frame to be answered.
+    /// Adds a request. If there is no room, it will be refused in its turn.
     pub fn push(&self, frame: HeardFrame) {
         self.enter(frame.text.len(), Waiting::Frame(frame));
     }
 
-    /// Something to be refused.
+    /// Adds an error to be sent in its turn.
     pub fn refuse(&self, error: WireError) {
         self.enter(0, Waiting::Refused(error));
     }
@@ -76,7 +76,7 @@ impl Queue {
         self.news.notify_one();
     }
 
-    /// The next one, once there is one.
+    /// Waits for the next request.
     pub async fn next(&self) -> Waiting {
         loop {
             if let Some(waiting) = self.take() {

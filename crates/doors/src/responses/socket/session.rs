@@ -1,4 +1,4 @@
-//! One client's responses on one socket, one at a time.
+//! Answers the requests of one socket, one at a time.
 
 use std::{sync::Arc, time::Duration};
 
@@ -35,17 +35,17 @@ use crate::{
 pub(super) struct Session {
     state: DoorState,
     caller: Caller,
-    /// Those of the handshake: what they ask for holds for every response.
+    /// The headers of the handshake. They apply to every response of the socket.
     headers: HeaderMap,
     remembered: Remembered,
     ends_at: Instant,
 }
 
-/// What is to be told for a frame.
+/// What answers a frame.
 enum Answer {
-    /// A run, and the items that brought tools along for it.
+    /// A run, and the input items that added tools to it.
     Run(Box<Taken>, Vec<Box<RawValue>>),
-    /// The events of a response that asked no model.
+    /// The events of a warm-up.
     WarmUp(Untold),
 }
 
@@ -58,17 +58,17 @@ impl Session {
         self.state.engine.clone()
     }
 
-    /// How long a socket may be silent.
+    /// The longest time without a frame to the client.
     pub fn heartbeat(&self) -> Duration {
         Duration::from_millis(self.state.responses.heartbeat_ms.max(1))
     }
 
-    /// Does what a frame asks for, and tells it.
+    /// Executes the request in a frame and sends its events, or an error.
     pub async fn respond(&mut self, frame: HeardFrame, writer: &Writer) -> Result<(), Gone> {
         let HeardFrame { text, mut lease } = frame;
         match self.take(&text, &mut lease).await {
             Ok(Answer::Run(taken, tools)) => {
-                // The run has what it needs of the frame.
+                // The run has its own copy of the frame. Only the items with tools are still needed.
                 drop(text);
                 lease.shrink_to(tools.iter().map(|item| item.get().len()).sum());
                 self.follow(*taken, tools, lease, writer).await
@@ -80,7 +80,7 @@ impl Session {
                 Ok(())
             }
             Err(error) => {
-                // Whoever cannot go on from a response begins anew: it would only fail again.
+                // Forget the response that the request tried to continue, so that the client starts over: trying again would fail again.
                 if let Some(previous) = previous_of(&text) {
                     self.remembered.forget(&previous);
                 }
@@ -137,7 +137,7 @@ impl Session {
         Ok(Answer::WarmUp(made.events))
     }
 
-    /// What was said beforehand counts as if it were said now.
+    /// Applies the limits of one request to its input together with that of the warm-up.
     fn check_size(&self, input: &[Box<RawValue>]) -> Result<(), WireError> {
         let bytes_max = self.state.limits.body_bytes_max;
         let bytes: usize = input.iter().map(|item| item.get().len()).sum();
@@ -152,14 +152,15 @@ impl Session {
         Ok(())
     }
 
-    /// Tells a response to its end. A client that reads slowly is waited for with one event in hand.
+    /// Streams a response to its end, and keeps what later requests need. Each event is sent before the next one is made, so a slow client
+    /// costs the memory of one event.
     async fn follow(&mut self, taken: Taken, tools: Vec<Box<RawValue>>, lease: ByteLease, writer: &Writer) -> Result<(), Gone> {
         let Taken { known, unseen, mut reader, trail, .. } = taken;
         let erase = Duration::from_millis(self.state.responses.erase_ms);
         let run = known.id;
         let held = (!known.note.store).then(|| self.state.holders.hold(&self.state.engine, self.caller.tenant(), known.id, erase));
         let mut events = Events::new(Reader::new(&self.state, known, true), unseen, self.state.responses.heartbeat_ms);
-        // A stream that cannot be told to its end is broken off.
+        // A stream that can't be completed is aborted.
         while let Some(told) = events.next().await.map_err(|_| Gone)? {
             match told {
                 Told::Event(event) => writer.tell(event.frame()).await?,
@@ -175,7 +176,7 @@ impl Session {
     }
 }
 
-/// The response that a frame goes on from, whatever else is wrong with it.
+/// The response that a frame continues, also if the rest of the frame is invalid.
 fn previous_of(frame: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
     struct Named {

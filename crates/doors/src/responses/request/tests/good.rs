@@ -1,4 +1,4 @@
-//! Bodies as real clients send them, and what is made of them.
+//! Bodies as real clients send them, and how they are parsed.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::read;
 use crate::responses::request::{Allowed, Approval, Choice, Create, Function, Mcp, Namespaced, Tool, ToolFilter};
 
-/// Bodies that are taken, by who sends them.
+/// Bodies that are accepted, by the client that sends them.
 const BODIES: [(&str, &str); 42] = [
     ("plain text", r#"{"model":"m","input":"hi"}"#),
     ("no model: the default one", r#"{"input":"hi"}"#),
@@ -232,7 +232,7 @@ fn limits_of_ours_are_read_and_the_lower_number_of_turns_holds() {
     let create = body("extensions of ours");
     assert_eq!((create.max_turns, create.budget_tokens, create.budget_wall_ms), (Some(3), Some(5000), Some(1500)));
     assert_eq!(create.include, ["windlass:lifecycle_events"]);
-    // Languages without whole numbers have no other way to write one.
+    // Languages without integers can't write the number otherwise.
     assert_eq!(read(r#"{"input":"hi","max_output_tokens":1e3,"max_tool_calls":2.0}"#).max_output_tokens, Some(1000));
     assert_eq!(read(r#"{"input":"hi","max_output_tokens":9223372036854775807}"#).max_output_tokens, Some(9_223_372_036_854_775_807));
 }
@@ -333,7 +333,7 @@ fn allowed_tools_are_a_limit_in_either_spelling() {
     let allow = |fields: &str| read(&format!(r#"{{"input":"hi","tools":{tools},{fields}}}"#));
     let tool = |name: &str| Allowed::Tool(name.to_owned());
 
-    // A bare name is every function of that name; one that is none may be a server's.
+    // A name without a type allows every function of that name. A name of no function may be a server's tool.
     let named = allow(r#""allowed_tools":["a","search"]"#);
     assert_eq!(named.allowed, [tool("a"), tool("n__a"), tool("search")]);
     assert_eq!((named.choice, named.echo.tool_choice), (Choice::Auto, json!("auto")));
@@ -393,7 +393,7 @@ fn tm_17_secrets_of_tool_servers_are_redacted_at_any_depth() {
     assert_eq!(create.echo.tools[1]["tools"][0]["headers"]["X-Key"], "<redacted>");
     assert_eq!(create.echo.tools[4]["parameters"]["properties"]["authorization"], json!({ "type": "string" }), "a schema has no secrets");
     assert_eq!(create.input[0].get(), message, "what has no servers in it is kept as it came");
-    // What the server needs is there.
+    // The credentials that the server needs are kept.
     let a = create.tools.iter().find_map(|tool| if let Tool::Mcp(server) = tool { Some(server) } else { None }).expect("a server");
     assert_eq!((a.url.as_deref(), a.headers.len()), (Some("https://x.example/mcp?key=s3cret&team=blue"), 2));
 }
