@@ -120,7 +120,7 @@ impl Events {
         &self.reader.made.output
     }
 
-    /// Reads what is new. If the store is unavailable, this returns without an error and the next call tries again.
+    /// Reads what is new. If the store is unavailable, this returns without an error, and the next call asks it again.
     async fn read(&mut self) -> io::Result<()> {
         match self.reader.read_on().await {
             Ok(may_be_more) => self.has_read_all = !may_be_more,

@@ -67,7 +67,7 @@ pub(super) fn is_trigger(item: &RawValue) -> bool {
     item.get().contains(TRIGGER) && serde_json::from_str::<Typed<'_>>(item.get()).is_ok_and(|item| item.kind == TRIGGER)
 }
 
-/// The user message that a plain text input stands for.
+/// The user message that a plain text input is a shorthand for.
 fn user_message(text: &RawValue, at: &At<'_>) -> Result<Box<RawValue>, WireError> {
     #[derive(Serialize)]
     struct Message<'a> {

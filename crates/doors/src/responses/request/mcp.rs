@@ -61,7 +61,7 @@ impl Mcp {
 const REDACTED: &str = "<redacted>";
 
 /// Removes the secrets of tool servers from a value at any depth. Such values are stored and returned, and more people can read a response
-/// than could read the request. The manifest holds the credentials separately, encrypted.
+/// than could read the request. The credentials that a server needs are kept elsewhere, encrypted.
 pub(super) fn redact(value: &mut Value) {
     match value {
         Value::Object(members) => {
