@@ -11,7 +11,7 @@ use windlass_ports::Item;
 
 use super::{
     body::WireBody,
-    create::{self, Asked, Taken},
+    create::{self, CreateContext, Taken},
     error::WireError,
     failed,
     join::Identity,
@@ -34,8 +34,8 @@ pub(super) async fn compact(
     caller.needs(&Scope::Responses)?;
     let create = Create::read_compaction(&body)?;
     let identity = Identity::of_compaction(&caller, &headers, &body)?;
-    let asked = Asked::of(&caller, &headers, &create, identity);
-    let Taken { known, rests, reader: mut guard, .. } = create::take(&state, &asked).await?;
+    let context = CreateContext::of(&caller, &headers, &create, identity);
+    let Taken { known, rests, reader: mut guard, .. } = create::take(&state, &context).await?;
     let mut reader = Reader::new(&state, known, false);
     create::wait(&mut reader, rests).await?;
     guard.served();

@@ -95,10 +95,10 @@ pub(super) async fn before(state: &DoorState, caller: &Caller, create: &Create, 
         let message = format!("the conversation has {} items, {ITEMS_MAX} are allowed; begin another one", view.items);
         return Err(WireError::invalid("conversation", message).named("conversation_full"));
     }
-    let asked = InConversation { id: view.id, version: view.version, is_busy: view.is_busy, may_wait: create.background };
+    let found = InConversation { id: view.id, version: view.version, is_busy: view.is_busy, may_wait: create.background };
     // While a response is in progress, the history that this request will continue is not known yet.
     let before = if view.is_busy { Before::default() } else { standing(state, caller, &view).await? };
-    Ok((before, asked))
+    Ok((before, found))
 }
 
 /// The history of a conversation, with the open calls of its last response.

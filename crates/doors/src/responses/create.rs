@@ -49,18 +49,18 @@ pub(super) async fn create(
     caller.needs(&Scope::Responses)?;
     let create = Create::read(&body)?;
     let identity = Identity::of_request(&caller, &headers, &body)?;
-    let asked = Asked::of(&caller, &headers, &create, identity);
-    let taken = take(&state, &asked).await?;
+    let context = CreateContext::of(&caller, &headers, &create, identity);
+    let taken = take(&state, &context).await?;
     let (stream, background) = (create.stream, create.background);
     // The run has its own copy. Release the request's bytes before the wait, which may be long.
-    drop(asked);
+    drop(context);
     drop((create, body));
     in_flight.release();
     answer(&state, stream, background, taken).await
 }
 
 /// What starting a response needs, whether the request came over HTTP or a socket.
-pub(super) struct Asked<'a> {
+pub(super) struct CreateContext<'a> {
     pub caller: &'a Caller,
     pub headers: &'a HeaderMap,
     pub create: &'a Create,
@@ -74,10 +74,10 @@ pub(super) struct Asked<'a> {
     pub kept_ms: u64,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> CreateContext<'a> {
     /// The context of an HTTP request, which shares no state with other requests.
     pub fn of(caller: &'a Caller, headers: &'a HeaderMap, create: &'a Create, identity: Identity) -> Self {
-        Asked { caller, headers, create, identity, from: create.previous.as_deref(), own: &[], kept_ms: 0 }
+        CreateContext { caller, headers, create, identity, from: create.previous.as_deref(), own: &[], kept_ms: 0 }
     }
 }
 
@@ -93,8 +93,8 @@ pub(super) struct Taken {
 }
 
 /// Starts the run of a request, or finds the existing run that the request joins.
-pub(super) async fn take(state: &DoorState, asked: &Asked<'_>) -> Result<Taken, WireError> {
-    let Asked { caller, create, identity, .. } = asked;
+pub(super) async fn take(state: &DoorState, context: &CreateContext<'_>) -> Result<Taken, WireError> {
+    let CreateContext { caller, create, identity, .. } = context;
     if let Some(rest) = join::rest(state, caller, identity, &create.input).await? {
         let followed = earlier(state, caller, rest.run, &rest.fingerprint).await?;
         return Ok(attend(state, followed, identity, rest.unseen, rest.trail));
@@ -114,7 +114,7 @@ pub(super) async fn take(state: &DoorState, asked: &Asked<'_>) -> Result<Taken, 
     };
     // Admission comes first: reading the history and asking tool servers costs more.
     state.engine.admit_run(caller.tenant(), None).await?;
-    let ((taken, _guard), note) = start(state, asked, looked).await?;
+    let ((taken, _guard), note) = start(state, context, looked).await?;
     let Responded { run: id, agent, begun } = taken;
     let followed = match begun {
         Some(begun) => {
@@ -131,10 +131,10 @@ const TRIES_MAX: usize = 8;
 
 /// Prepares a request and starts its run. If the conversation changed between the two, it prepares the request again. `looked` is the
 /// number of candidate runs that were checked already and can't be joined.
-async fn start(state: &DoorState, asked: &Asked<'_>, looked: usize) -> Result<((Responded, Option<JoinGuard>), Note), WireError> {
+async fn start(state: &DoorState, context: &CreateContext<'_>, looked: usize) -> Result<((Responded, Option<JoinGuard>), Note), WireError> {
     for _ in 0..TRIES_MAX {
-        let Prepared { request, note } = prepare(state, asked).await?;
-        match join::take(state, asked.caller, &asked.identity, looked, request).await {
+        let Prepared { request, note } = prepare(state, context).await?;
+        match join::take(state, context.caller, &context.identity, looked, request).await {
             Err(error) if error.code() == "conversation_moved" => {}
             taken => return Ok((taken?, note)),
         }
@@ -149,10 +149,10 @@ pub(super) struct Prepared {
 }
 
 /// Checks a request and builds what starts its run. Stores nothing, but contacts the tool servers that the request uses.
-pub(super) async fn prepare(state: &DoorState, asked: &Asked<'_>) -> Result<Prepared, WireError> {
-    let Asked { caller, headers, create, .. } = asked;
+pub(super) async fn prepare(state: &DoorState, context: &CreateContext<'_>) -> Result<Prepared, WireError> {
+    let CreateContext { caller, headers, create, .. } = context;
     let (mut before, conversation) = match &create.conversation {
-        None => (chain::before(state, caller, asked.from, asked.own).await?, None),
+        None => (chain::before(state, caller, context.from, context.own).await?, None),
         Some(id) => {
             let (mut before, found) = conversations::before(state, caller, create, id).await?;
             chain::named(state, caller, &mut before, &create.input).await?;
@@ -169,7 +169,7 @@ pub(super) async fn prepare(state: &DoorState, asked: &Asked<'_>) -> Result<Prep
         spelling: spelling(state, caller, headers, create),
         names: create.namespaced.clone(),
         ignored_tools: hosted::ignored(headers, create)?,
-        fingerprint: asked.identity.fingerprint.clone(),
+        fingerprint: context.identity.fingerprint.clone(),
         ..Note::new(create.model.clone().unwrap_or_else(|| manifest.model.clone()), echo(create))
     };
     let request = Respond {
@@ -183,8 +183,8 @@ pub(super) async fn prepare(state: &DoorState, asked: &Asked<'_>) -> Result<Prep
         left,
         note: note.encode(),
         dedupe: None,
-        request: asked.identity.hash(),
-        erase_ms: (!create.store).then_some(state.responses.erase_ms.max(asked.kept_ms)),
+        request: context.identity.hash(),
+        erase_ms: (!create.store).then_some(state.responses.erase_ms.max(context.kept_ms)),
         lineage: Lineage { source: Some(caller.name()), ..trace_context(headers)? },
     };
     Ok(Prepared { request, note })

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::{
     body::WireBody,
-    create::{self, Asked, Prepared},
+    create::{self, CreateContext, Prepared},
     error::WireError,
     join::Identity,
     request::Create,
@@ -24,8 +24,8 @@ pub(super) async fn count(
 ) -> Result<Response, WireError> {
     caller.needs(&Scope::Responses)?;
     let create = Create::read(&body)?;
-    let asked = Asked::of(&caller, &headers, &create, Identity::none());
-    let Prepared { request, .. } = create::prepare(&state, &asked).await?;
+    let context = CreateContext::of(&caller, &headers, &create, Identity::none());
+    let Prepared { request, .. } = create::prepare(&state, &context).await?;
     let tokens = state.engine.estimate(&request).await?;
     Ok(answer::ok(&json!({ "object": "response.input_tokens", "input_tokens": tokens })))
 }

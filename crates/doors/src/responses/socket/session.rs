@@ -20,7 +20,7 @@ use crate::{
     in_flight::ByteLease,
     responses::{
         compaction::Sealer,
-        create::{self, Asked, Prepared, Taken},
+        create::{self, CreateContext, Prepared, Taken},
         error::WireError,
         join::Identity,
         object::run_of,
@@ -112,7 +112,7 @@ impl Session {
         }
         let trail = identity.trail();
         let left = self.ends_at.saturating_duration_since(Instant::now());
-        let asked = Asked {
+        let context = CreateContext {
             caller: &self.caller,
             headers: &self.headers,
             create: &create,
@@ -122,13 +122,13 @@ impl Session {
             kept_ms: u64::try_from(left.as_millis()).unwrap_or(u64::MAX),
         };
         if generate {
-            let taken = create::take(&self.state, &asked).await?;
+            let taken = create::take(&self.state, &context).await?;
             if let Some(from) = from.as_deref().and_then(run_of) {
                 self.remembered.go_on(from, taken.known.id);
             }
             return Ok(Answer::Run(Box::new(taken), tools));
         }
-        let Prepared { request, note } = create::prepare(&self.state, &asked).await?;
+        let Prepared { request, note } = create::prepare(&self.state, &context).await?;
         let id = self.state.engine.fresh_run();
         let sealer = Sealer::new(&self.state, self.caller.tenant());
         let mut made = Projection::new(id, Arc::new(note), Arc::new(request.manifest), self.state.engine.now(), sealer, true);
