@@ -11,7 +11,7 @@ use windlass_ports::Item;
 
 use super::{
     body::WireBody,
-    create::{self, CreateContext, Taken},
+    create::{self, CreateContext, StartedResponse},
     error::WireError,
     failed,
     join::Identity,
@@ -35,7 +35,7 @@ pub(super) async fn compact(
     let create = Create::read_compaction(&body)?;
     let identity = Identity::of_compaction(&caller, &headers, &body)?;
     let context = CreateContext::of(&caller, &headers, &create, identity);
-    let Taken { known, rests, reader: mut guard, .. } = create::take(&state, &context).await?;
+    let StartedResponse { known, rests, reader: mut guard, .. } = create::start_or_join(&state, &context).await?;
     let mut reader = Reader::new(&state, known, false);
     create::wait(&mut reader, rests).await?;
     guard.served();

@@ -50,13 +50,13 @@ pub(super) async fn create(
     let create = Create::read(&body)?;
     let identity = Identity::of_request(&caller, &headers, &body)?;
     let context = CreateContext::of(&caller, &headers, &create, identity);
-    let taken = take(&state, &context).await?;
+    let started = start_or_join(&state, &context).await?;
     let (stream, background) = (create.stream, create.background);
     // The run has its own copy. Release the request's bytes before the wait, which may be long.
     drop(context);
     drop((create, body));
     in_flight.release();
-    answer(&state, stream, background, taken).await
+    answer(&state, stream, background, started).await
 }
 
 /// What starting a response needs, whether the request came over HTTP or a socket.
@@ -82,7 +82,7 @@ impl<'a> CreateContext<'a> {
 }
 
 /// A request whose run exists, with the guard that registers its client as a reader of the run.
-pub(super) struct Taken {
+pub(super) struct StartedResponse {
     pub known: Known,
     /// Wakes when the run has ended or is parked.
     pub rests: Watch,
@@ -93,7 +93,7 @@ pub(super) struct Taken {
 }
 
 /// Starts the run of a request, or finds the existing run that the request joins.
-pub(super) async fn take(state: &DoorState, context: &CreateContext<'_>) -> Result<Taken, WireError> {
+pub(super) async fn start_or_join(state: &DoorState, context: &CreateContext<'_>) -> Result<StartedResponse, WireError> {
     let CreateContext { caller, create, identity, .. } = context;
     if let Some(rest) = join::rest(state, caller, identity, &create.input).await? {
         let followed = earlier(state, caller, rest.run, &rest.fingerprint).await?;
@@ -114,8 +114,8 @@ pub(super) async fn take(state: &DoorState, context: &CreateContext<'_>) -> Resu
     };
     // Admission comes first: reading the history and asking tool servers costs more.
     state.engine.admit_run(caller.tenant(), None).await?;
-    let ((taken, _guard), note) = start(state, context, looked).await?;
-    let Responded { run: id, agent, begun } = taken;
+    let ((started, _guard), note) = start(state, context, looked).await?;
+    let Responded { run: id, agent, begun } = started;
     let followed = match begun {
         Some(begun) => {
             let Begun { manifest, at, rests, tail } = begun;
@@ -134,9 +134,9 @@ const TRIES_MAX: usize = 8;
 async fn start(state: &DoorState, context: &CreateContext<'_>, looked: usize) -> Result<((Responded, Option<JoinGuard>), Note), WireError> {
     for _ in 0..TRIES_MAX {
         let Prepared { request, note } = prepare(state, context).await?;
-        match join::take(state, context.caller, &context.identity, looked, request).await {
+        match join::start(state, context.caller, &context.identity, looked, request).await {
             Err(error) if error.code() == "conversation_moved" => {}
-            taken => return Ok((taken?, note)),
+            started => return Ok((started?, note)),
         }
     }
     Err(EngineError::ConversationBusy.into())
@@ -190,15 +190,15 @@ pub(super) async fn prepare(state: &DoorState, context: &CreateContext<'_>) -> R
     Ok(Prepared { request, note })
 }
 
-fn attend(state: &DoorState, (known, rests): (Known, Watch), identity: &Identity, unseen: Unseen, trail: Option<Trail>) -> Taken {
+fn attend(state: &DoorState, (known, rests): (Known, Watch), identity: &Identity, unseen: Unseen, trail: Option<Trail>) -> StartedResponse {
     let unread = if known.note.store { Unread::GoesOn } else { Unread::Stops };
     let reader = state.engine.attend(&known.agent, known.id, unread, identity.hash());
-    Taken { known, rests, unseen, reader, trail }
+    StartedResponse { known, rests, unseen, reader, trail }
 }
 
 /// The HTTP response: a stream of events, or the response object, at once if it runs in the background and at its end otherwise.
-async fn answer(state: &DoorState, stream: bool, background: bool, taken: Taken) -> Result<Response, WireError> {
-    let Taken { known, rests, unseen, reader: guard, .. } = taken;
+async fn answer(state: &DoorState, stream: bool, background: bool, started: StartedResponse) -> Result<Response, WireError> {
+    let StartedResponse { known, rests, unseen, reader: guard, .. } = started;
     if stream {
         let events = Events::new(Reader::new(state, known, true), unseen, state.responses.heartbeat_ms);
         return Ok(stream::response(events, Some(guard)));

@@ -178,7 +178,7 @@ pub(super) async fn find(state: &DoorState, caller: &Caller, identity: &Identity
 
 /// Starts a run for a request, or joins one that another request started in the meantime. Runs with numbers below `from` were checked
 /// already. The guard keeps other requests from joining the run until the client is registered as its reader.
-pub(super) async fn take(
+pub(super) async fn start(
     state: &DoorState,
     caller: &Caller,
     identity: &Identity,
@@ -190,9 +190,9 @@ pub(super) async fn take(
         By::Key(key) => {
             for number in from..KEY_RUNS_MAX {
                 let request = Respond { dedupe: Some(dedupe_key(key, number)), ..request.clone() };
-                let taken = left::start(state, caller, request).await?;
-                if taken.begun.is_some() || !has_freed_its_key(state, caller, taken.run).await? {
-                    return Ok((taken, None));
+                let started = left::start(state, caller, request).await?;
+                if started.begun.is_some() || !has_freed_its_key(state, caller, started.run).await? {
+                    return Ok((started, None));
                 }
             }
             Err(key_used_up())
@@ -201,9 +201,9 @@ pub(super) async fn take(
             for number in from..RUNS_MAX {
                 let key = turn_key(identity, number);
                 let Some(guard) = state.engine.reserve_join(caller.tenant(), &key) else { continue };
-                let taken = left::start(state, caller, Respond { dedupe: Some(key), ..request.clone() }).await?;
-                if taken.begun.is_some() || is_free(state, caller, taken.run).await? {
-                    return Ok((taken, Some(guard)));
+                let started = left::start(state, caller, Respond { dedupe: Some(key), ..request.clone() }).await?;
+                if started.begun.is_some() || is_free(state, caller, started.run).await? {
+                    return Ok((started, Some(guard)));
                 }
             }
             Ok((left::start(state, caller, request).await?, None))

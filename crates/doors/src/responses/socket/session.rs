@@ -20,7 +20,7 @@ use crate::{
     in_flight::ByteLease,
     responses::{
         compaction::Sealer,
-        create::{self, CreateContext, Prepared, Taken},
+        create::{self, CreateContext, Prepared, StartedResponse},
         error::WireError,
         join::Identity,
         object::run_of,
@@ -44,7 +44,7 @@ pub(super) struct Session {
 /// What answers a frame.
 enum Answer {
     /// A run, and the input items that added tools to it.
-    Run(Box<Taken>, Vec<Box<RawValue>>),
+    Run(Box<StartedResponse>, Vec<Box<RawValue>>),
     /// The events of a warm-up.
     WarmUp(Untold),
 }
@@ -67,11 +67,11 @@ impl Session {
     pub async fn respond(&mut self, frame: HeardFrame, writer: &Writer) -> Result<(), Gone> {
         let HeardFrame { text, mut lease } = frame;
         match self.take(&text, &mut lease).await {
-            Ok(Answer::Run(taken, tools)) => {
+            Ok(Answer::Run(started, tools)) => {
                 // The run has its own copy of the frame. Only the items with tools are still needed.
                 drop(text);
                 lease.shrink_to(tools.iter().map(|item| item.get().len()).sum());
-                self.follow(*taken, tools, lease, writer).await
+                self.follow(*started, tools, lease, writer).await
             }
             Ok(Answer::WarmUp(mut events)) => {
                 while let Some(event) = events.pop() {
@@ -122,11 +122,11 @@ impl Session {
             kept_ms: u64::try_from(left.as_millis()).unwrap_or(u64::MAX),
         };
         if generate {
-            let taken = create::take(&self.state, &context).await?;
+            let started = create::start_or_join(&self.state, &context).await?;
             if let Some(from) = from.as_deref().and_then(run_of) {
-                self.remembered.go_on(from, taken.known.id);
+                self.remembered.go_on(from, started.known.id);
             }
-            return Ok(Answer::Run(Box::new(taken), tools));
+            return Ok(Answer::Run(Box::new(started), tools));
         }
         let Prepared { request, note } = create::prepare(&self.state, &context).await?;
         let id = self.state.engine.fresh_run();
@@ -154,8 +154,8 @@ impl Session {
 
     /// Streams a response to its end, and keeps what later requests need. Each event is sent before the next one is made, so a slow client
     /// costs the memory of one event.
-    async fn follow(&mut self, taken: Taken, tools: Vec<Box<RawValue>>, lease: ByteLease, writer: &Writer) -> Result<(), Gone> {
-        let Taken { known, unseen, mut reader, trail, .. } = taken;
+    async fn follow(&mut self, started: StartedResponse, tools: Vec<Box<RawValue>>, lease: ByteLease, writer: &Writer) -> Result<(), Gone> {
+        let StartedResponse { known, unseen, mut reader, trail, .. } = started;
         let erase = Duration::from_millis(self.state.responses.erase_ms);
         let run = known.id;
         let held = (!known.note.store).then(|| self.state.holders.hold(&self.state.engine, self.caller.tenant(), known.id, erase));
