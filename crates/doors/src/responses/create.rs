@@ -99,7 +99,7 @@ pub(super) async fn start_or_join(state: &DoorState, context: &CreateContext<'_>
         let followed = earlier(state, caller, rest.run, &rest.fingerprint).await?;
         return Ok(attend(state, followed, identity, rest.unseen, rest.trail));
     }
-    let looked = match join::find(state, caller, identity).await? {
+    let checked_runs = match join::find(state, caller, identity).await? {
         // The guard keeps other requests from joining the run until this client is registered as its reader.
         Found::Run(run, _guard) => {
             let followed = earlier(state, caller, run, &identity.fingerprint).await?;
@@ -110,11 +110,11 @@ pub(super) async fn start_or_join(state: &DoorState, context: &CreateContext<'_>
             let known = view.and_then(Known::of).ok_or(ReadError::Gone)?;
             return Ok(attend(state, with_rests(state, known), identity, Unseen::default(), identity.trail()));
         }
-        Found::Nothing(looked) => looked,
+        Found::Nothing(checked_runs) => checked_runs,
     };
     // Admission comes first: reading the history and asking tool servers costs more.
     state.engine.admit_run(caller.tenant(), None).await?;
-    let ((started, _guard), note) = start(state, context, looked).await?;
+    let ((started, _guard), note) = start(state, context, checked_runs).await?;
     let Responded { run: id, agent, begun } = started;
     let followed = match begun {
         Some(begun) => {
@@ -129,12 +129,12 @@ pub(super) async fn start_or_join(state: &DoorState, context: &CreateContext<'_>
 /// How often a request is prepared again because its conversation changed in the meantime.
 const TRIES_MAX: usize = 8;
 
-/// Prepares a request and starts its run. If the conversation changed between the two, it prepares the request again. `looked` is the
+/// Prepares a request and starts its run. If the conversation changed between the two, it prepares the request again. `checked_runs` is the
 /// number of candidate runs that were checked already and can't be joined.
-async fn start(state: &DoorState, context: &CreateContext<'_>, looked: usize) -> Result<((Responded, Option<JoinGuard>), Note), WireError> {
+async fn start(state: &DoorState, context: &CreateContext<'_>, checked_runs: usize) -> Result<((Responded, Option<JoinGuard>), Note), WireError> {
     for _ in 0..TRIES_MAX {
         let Prepared { request, note } = prepare(state, context).await?;
-        match join::start(state, context.caller, &context.identity, looked, request).await {
+        match join::start(state, context.caller, &context.identity, checked_runs, request).await {
             Err(error) if error.code() == "conversation_moved" => {}
             started => return Ok((started?, note)),
         }

@@ -176,19 +176,19 @@ pub(super) async fn find(state: &DoorState, caller: &Caller, identity: &Identity
     }
 }
 
-/// Starts a run for a request, or joins one that another request started in the meantime. Runs with numbers below `from` were checked
+/// Starts a run for a request, or joins one that another request started in the meantime. Runs with numbers below `first_number` were checked
 /// already. The guard keeps other requests from joining the run until the client is registered as its reader.
 pub(super) async fn start(
     state: &DoorState,
     caller: &Caller,
     identity: &Identity,
-    from: usize,
+    first_number: usize,
     request: Respond,
 ) -> Result<(Responded, Option<JoinGuard>), WireError> {
     match &identity.by {
         By::Nothing => Ok((left::start(state, caller, request).await?, None)),
         By::Key(key) => {
-            for number in from..KEY_RUNS_MAX {
+            for number in first_number..KEY_RUNS_MAX {
                 let request = Respond { dedupe: Some(dedupe_key(key, number)), ..request.clone() };
                 let started = left::start(state, caller, request).await?;
                 if started.begun.is_some() || !has_freed_its_key(state, caller, started.run).await? {
@@ -198,7 +198,7 @@ pub(super) async fn start(
             Err(key_used_up())
         }
         By::Turn(_) => {
-            for number in from..RUNS_MAX {
+            for number in first_number..RUNS_MAX {
                 let key = turn_key(identity, number);
                 let Some(guard) = state.engine.reserve_join(caller.tenant(), &key) else { continue };
                 let started = left::start(state, caller, Respond { dedupe: Some(key), ..request.clone() }).await?;
