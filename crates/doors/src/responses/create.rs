@@ -25,7 +25,7 @@ use super::{
     object::object,
     reader::{Known, ReadError, Reader},
     request::Create,
-    said::Trail,
+    said::HistoryHash,
     stream::{self, Events, Unseen},
 };
 use crate::{
@@ -89,7 +89,7 @@ pub(super) struct StartedResponse {
     pub unseen: Unseen,
     pub reader: ReaderGuard,
     /// The hash of the conversation before the response; `None` if later requests are not compared with it.
-    pub trail: Option<Trail>,
+    pub history: Option<HistoryHash>,
 }
 
 /// Starts the run of a request, or finds the existing run that the request joins.
@@ -97,18 +97,18 @@ pub(super) async fn start_or_join(state: &DoorState, context: &CreateContext<'_>
     let CreateContext { caller, create, identity, .. } = context;
     if let Some(rest) = join::rest(state, caller, identity, &create.input).await? {
         let followed = earlier(state, caller, rest.run, &rest.fingerprint).await?;
-        return Ok(attend(state, followed, identity, rest.unseen, rest.trail));
+        return Ok(attend(state, followed, identity, rest.unseen, rest.history));
     }
     let checked_runs = match join::find(state, caller, identity).await? {
         // The guard keeps other requests from joining the run until this client is registered as its reader.
         Found::Run(run, _guard) => {
             let followed = earlier(state, caller, run, &identity.fingerprint).await?;
-            return Ok(attend(state, followed, identity, Unseen::default(), identity.trail()));
+            return Ok(attend(state, followed, identity, Unseen::default(), identity.history()));
         }
         Found::Repeated(run, _guard) => {
             let view = state.engine.views().run(caller.tenant(), run).await?;
             let known = view.and_then(Known::of).ok_or(ReadError::Gone)?;
-            return Ok(attend(state, with_rests(state, known), identity, Unseen::default(), identity.trail()));
+            return Ok(attend(state, with_rests(state, known), identity, Unseen::default(), identity.history()));
         }
         Found::Nothing(checked_runs) => checked_runs,
     };
@@ -123,7 +123,7 @@ pub(super) async fn start_or_join(state: &DoorState, context: &CreateContext<'_>
         }
         None => earlier(state, caller, id, &identity.fingerprint).await?,
     };
-    Ok(attend(state, followed, identity, Unseen::default(), identity.trail()))
+    Ok(attend(state, followed, identity, Unseen::default(), identity.history()))
 }
 
 /// How often a request is prepared again because its conversation changed in the meantime.
@@ -190,10 +190,10 @@ pub(super) async fn prepare(state: &DoorState, context: &CreateContext<'_>) -> R
     Ok(Prepared { request, note })
 }
 
-fn attend(state: &DoorState, (known, rests): (Known, Watch), identity: &Identity, unseen: Unseen, trail: Option<Trail>) -> StartedResponse {
+fn attend(state: &DoorState, (known, rests): (Known, Watch), identity: &Identity, unseen: Unseen, history: Option<HistoryHash>) -> StartedResponse {
     let unread = if known.note.store { Unread::GoesOn } else { Unread::Stops };
     let reader = state.engine.attend(&known.agent, known.id, unread, identity.hash());
-    StartedResponse { known, rests, unseen, reader, trail }
+    StartedResponse { known, rests, unseen, reader, history }
 }
 
 /// The HTTP response: a stream of events, or the response object, at once if it runs in the background and at its end otherwise.

@@ -17,7 +17,7 @@ use super::{
     items::place_of,
     left,
     reader::{Known, ReadError, Reader},
-    said::{Said, Trail},
+    said::{Said, HistoryHash},
     stream::Unseen,
 };
 use crate::{
@@ -78,7 +78,7 @@ impl Identity {
 
     /// The identity of a frame on a socket, where the turn's metadata is in `client_metadata` instead of a header. `before` is the hash of
     /// the conversation that the frame continues, if the socket remembers it.
-    pub fn of_frame(frame: &[u8], before: Option<Trail>) -> Self {
+    pub fn of_frame(frame: &[u8], before: Option<HistoryHash>) -> Self {
         let Ok(fields) = serde_json::from_slice::<Map<String, Value>>(frame) else { return Self::of(None, None) };
         let metadata = fields.get("client_metadata").and_then(|metadata| metadata.get(TURN_METADATA)?.as_str());
         let turn = metadata.and_then(|metadata| turn_of(metadata.as_bytes()));
@@ -104,8 +104,8 @@ impl Identity {
     }
 
     /// The hash of the conversation up to the end of the request's input.
-    pub fn trail(&self) -> Option<Trail> {
-        self.said.as_ref()?.trail(0)
+    pub fn history(&self) -> Option<HistoryHash> {
+        self.said.as_ref()?.history(0)
     }
 }
 
@@ -255,7 +255,7 @@ pub(super) struct Rest {
     pub fingerprint: String,
     pub unseen: Unseen,
     /// The hash of the conversation before the response.
-    pub trail: Option<Trail>,
+    pub history: Option<HistoryHash>,
 }
 
 /// The response that a request wants the rest of: its input is that of an earlier request, followed only by finished items of that
@@ -269,7 +269,7 @@ pub(super) async fn rest(
     let (By::Turn(turn), Some(said)) = (&identity.by, &identity.said) else { return Ok(None) };
     let Some((run, got)) = got_at_the_end(input) else { return Ok(None) };
     let Some(fingerprint) = said.fingerprint(turn, got.len()) else { return Ok(None) };
-    let trail = said.trail(got.len());
+    let history = said.history(got.len());
     let view = state.engine.views().run(caller.tenant(), run).await?.filter(is_worth_it);
     let Some(known) = view.and_then(Known::of).filter(|known| known.note.fingerprint == fingerprint) else { return Ok(None) };
     let mut reader = Reader::new(state, known, false);
@@ -282,7 +282,7 @@ pub(super) async fn rest(
         return Ok(None);
     }
     let unseen = Unseen::without_items(got.into_iter().map(|(index, _)| index));
-    Ok(Some(Rest { run, fingerprint, unseen, trail }))
+    Ok(Some(Rest { run, fingerprint, unseen, history }))
 }
 
 /// The items at the end of an input whose ids belong to one run, with their indices in its output, last item first.

@@ -11,19 +11,19 @@ use super::items::place_of;
 
 /// The hash of a conversation up to some item.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Trail([u8; 32]);
+pub(super) struct HistoryHash([u8; 32]);
 
-impl Trail {
+impl HistoryHash {
     /// The hash of the conversation with one more item.
-    fn and(self, item: &Value) -> Self {
+    fn with_item(self, item: &Value) -> Self {
         let hash = Sha256::new().chain_update(self.0).chain_update(essence(item).to_string()).finalize();
-        Trail(hash.into())
+        HistoryHash(hash.into())
     }
 
     /// The hash of the conversation with the output of a response, as clients like Codex keep it: without the calls that the server made.
-    pub fn and_output(self, output: &[Value]) -> Self {
+    pub fn with_output(self, output: &[Value]) -> Self {
         let is_kept = |item: &&Value| !item["type"].as_str().is_some_and(|kind| kind.starts_with("mcp_"));
-        output.iter().filter(is_kept).fold(self, Trail::and)
+        output.iter().filter(is_kept).fold(self, HistoryHash::with_item)
     }
 }
 
@@ -42,13 +42,13 @@ pub(super) struct Said {
     /// The request without its input, as JSON with sorted keys.
     fields: String,
     /// The hash of the conversation before the request's input.
-    before: Trail,
+    before: HistoryHash,
     input: Vec<Value>,
 }
 
 impl Said {
     /// Reads a request. `before` is the hash of the conversation that it continues, if the socket remembers it.
-    pub fn read(mut fields: Map<String, Value>, before: Option<Trail>) -> Self {
+    pub fn read(mut fields: Map<String, Value>, before: Option<HistoryHash>) -> Self {
         // These fields do not change what is asked for, and the metadata may have a timestamp.
         for aside in ["client_metadata", "type", "generate"] {
             fields.remove(aside);
@@ -66,15 +66,15 @@ impl Said {
     }
 
     /// The hash of the conversation up to the end of the input, without its last `without` items. `None` if the input has fewer.
-    pub fn trail(&self, without: usize) -> Option<Trail> {
+    pub fn history(&self, without: usize) -> Option<HistoryHash> {
         let count = self.input.len().checked_sub(without)?;
-        Some(self.input[..count].iter().fold(self.before, Trail::and))
+        Some(self.input[..count].iter().fold(self.before, HistoryHash::with_item))
     }
 
     /// The hash that identifies the request among all requests of all turns, without the last `without` items of its input.
     pub fn fingerprint(&self, turn: &str, without: usize) -> Option<String> {
         let hash = Sha256::new().chain_update(turn).chain_update(b"\0").chain_update(&self.fields).chain_update(b"\0");
-        let hash = hash.chain_update(self.trail(without)?.0).finalize();
+        let hash = hash.chain_update(self.history(without)?.0).finalize();
         Some(hash.iter().take(16).map(|byte| format!("{byte:02x}")).collect())
     }
 }
@@ -83,7 +83,7 @@ impl Said {
 mod tests {
     use super::*;
 
-    fn said(body: &Value, before: Option<Trail>) -> Said {
+    fn said(body: &Value, before: Option<HistoryHash>) -> Said {
         Said::read(body.as_object().expect("an object").clone(), before)
     }
 
@@ -117,7 +117,7 @@ mod tests {
             "content": [{ "type": "output_text", "text": "ho" }] });
         let call = json!({ "type": "mcp_call", "id": format!("mcp_{run}_0"), "name": "f", "arguments": "{}" });
         let first = said(&json!({ "input": [hi] }), None);
-        let before = first.trail(0).expect("it has no item too many").and_output(&[call, ours]);
+        let before = first.history(0).expect("it has no item too many").with_output(&[call, ours]);
         let next = said(&json!({ "input": [more], "previous_response_id": "x" }), Some(before));
         let whole = said(&json!({ "input": [hi, theirs, more] }), None);
         assert_eq!(next.fingerprint("t", 0), whole.fingerprint("t", 0));

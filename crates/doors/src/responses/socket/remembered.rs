@@ -10,7 +10,7 @@ use crate::{
     in_flight::ByteLease,
     responses::{
         object::{response_id, run_of},
-        said::Trail,
+        said::HistoryHash,
     },
 };
 
@@ -21,7 +21,7 @@ const REMEMBERED_MAX: usize = 8;
 #[derive(Default)]
 pub(super) struct Remembered {
     /// Responses with `store: false`, oldest first, each with the hash of the conversation up to its end.
-    held: VecDeque<(Held, Option<Trail>)>,
+    held: VecDeque<(Held, Option<HistoryHash>)>,
     /// The latest warm-up.
     warm: Option<WarmUp>,
     /// The input items that added tools to the latest response. Requests that continue it do not send them again.
@@ -36,15 +36,15 @@ pub(super) struct WarmUp {
     pub from: Option<String>,
     pub input: Vec<Box<RawValue>>,
     /// The hash of the conversation up to the end of its input.
-    pub trail: Option<Trail>,
+    pub history: Option<HistoryHash>,
     /// Counts the bytes of the input.
     pub lease: ByteLease,
 }
 
 impl Remembered {
-    pub fn hold(&mut self, held: Held, trail: Option<Trail>) {
+    pub fn hold(&mut self, held: Held, history: Option<HistoryHash>) {
         self.held.retain(|(known, _)| known.run() != held.run());
-        self.held.push_back((held, trail));
+        self.held.push_back((held, history));
         if self.held.len() > REMEMBERED_MAX {
             self.held.pop_front();
         }
@@ -85,10 +85,10 @@ impl Remembered {
     }
 
     /// The hash of the conversation up to the end of a response, if the socket keeps that response.
-    pub fn trail(&self, id: &str) -> Option<Trail> {
+    pub fn history(&self, id: &str) -> Option<HistoryHash> {
         let run = run_of(id)?;
-        let held = self.held.iter().find(|(held, _)| held.run() == run).and_then(|(_, trail)| *trail);
-        held.or_else(|| self.warmed_up(id)?.trail)
+        let held = self.held.iter().find(|(held, _)| held.run() == run).and_then(|(_, history)| *history);
+        held.or_else(|| self.warmed_up(id)?.history)
     }
 
     pub fn forget(&mut self, id: &str) {

@@ -95,7 +95,7 @@ impl Session {
         self.state.engine.admit_request(self.caller.tenant())?;
         let Frame { mut create, generate } = Create::read_frame(frame)?;
         let mut from = create.previous.clone();
-        let identity = Identity::of_frame(frame, from.as_deref().and_then(|id| self.remembered.trail(id)));
+        let identity = Identity::of_frame(frame, from.as_deref().and_then(|id| self.remembered.history(id)));
         if let Some(warm) = from.as_deref().and_then(|id| self.remembered.warmed_up(id)) {
             lease.grow(warm.lease.bytes()).map_err(ApiError::from)?;
             create.input = warm.input.iter().cloned().chain(std::mem::take(&mut create.input)).collect();
@@ -110,7 +110,7 @@ impl Session {
         if generate && create.input.is_empty() && from.is_none() && create.conversation.is_none() {
             return Err(WireError::missing("input"));
         }
-        let trail = identity.trail();
+        let history = identity.history();
         let left = self.ends_at.saturating_duration_since(Instant::now());
         let context = CreateContext {
             caller: &self.caller,
@@ -133,7 +133,7 @@ impl Session {
         let sealer = Sealer::new(&self.state, self.caller.tenant());
         let mut made = Projection::new(id, Arc::new(note), Arc::new(request.manifest), self.state.engine.now(), sealer, true);
         made.warm_up();
-        self.remembered.warm_up(WarmUp { id, from, input: create.input, trail, lease: lease.take() });
+        self.remembered.warm_up(WarmUp { id, from, input: create.input, history, lease: lease.take() });
         Ok(Answer::WarmUp(made.events))
     }
 
@@ -155,7 +155,7 @@ impl Session {
     /// Streams a response to its end, and keeps what later requests need. Each event is sent before the next one is made, so a slow client
     /// costs the memory of one event.
     async fn follow(&mut self, started: StartedResponse, tools: Vec<Box<RawValue>>, lease: ByteLease, writer: &Writer) -> Result<(), Gone> {
-        let StartedResponse { known, unseen, mut reader, trail, .. } = started;
+        let StartedResponse { known, unseen, mut reader, history, .. } = started;
         let erase = Duration::from_millis(self.state.responses.erase_ms);
         let run = known.id;
         let held = (!known.note.store).then(|| self.state.holders.hold(&self.state.engine, self.caller.tenant(), known.id, erase));
@@ -170,7 +170,7 @@ impl Session {
         reader.served();
         self.remembered.bring_tools(run, tools, lease);
         if let Some(held) = held {
-            self.remembered.hold(held, trail.map(|trail| trail.and_output(events.output())));
+            self.remembered.hold(held, history.map(|history| history.with_output(events.output())));
         }
         Ok(())
     }
