@@ -25,7 +25,7 @@ use super::{
     object::object,
     reader::{Known, ReadError, Reader},
     request::Create,
-    said::HistoryHash,
+    request_identity::HistoryHash,
     stream::{self, Events, Unseen},
 };
 use crate::{

@@ -17,7 +17,7 @@ use super::{
     items::place_of,
     left,
     reader::{Known, ReadError, Reader},
-    said::{Said, HistoryHash},
+    request_identity::{RequestIdentity, HistoryHash},
     stream::Unseen,
 };
 use crate::{
@@ -42,7 +42,7 @@ const KEY_RUNS_MAX: usize = 64;
 pub(super) struct Identity {
     by: By,
     /// The parts of the request that are compared; `None` if the request belongs to no turn and came over HTTP.
-    said: Option<Said>,
+    compared: Option<RequestIdentity>,
     /// Tells different requests under the same key apart. Empty if a repetition is not recognised by key or turn.
     pub fingerprint: String,
     /// The hash of the body and the token, and whether the client marked the request as a retry. `None` for requests on a socket.
@@ -61,11 +61,11 @@ impl Identity {
     pub fn of_request(caller: &Caller, headers: &HeaderMap, body: &[u8]) -> Result<Self, WireError> {
         let repeat = Some((request_hash(b"response", caller, body), retry_mark(headers)));
         if let Some(key) = header_key(headers)? {
-            return Ok(Identity { by: By::Key(key), said: None, fingerprint: fingerprint(body), repeat });
+            return Ok(Identity { by: By::Key(key), compared: None, fingerprint: fingerprint(body), repeat });
         }
         let turn = headers.get(TURN_METADATA).and_then(|metadata| turn_of(metadata.as_bytes()));
         let fields = turn.as_ref().and_then(|_| serde_json::from_slice(body).ok());
-        Ok(Identity { repeat, ..Self::of(turn, fields.map(|fields| Said::read(fields, None))) })
+        Ok(Identity { repeat, ..Self::of(turn, fields.map(|fields| RequestIdentity::read(fields, None))) })
     }
 
     /// The identity of a request for a compaction. It never joins a response, even if both bodies are equal.
@@ -73,7 +73,7 @@ impl Identity {
         let Identity { by, fingerprint, .. } = Self::of_request(caller, headers, body)?;
         let fingerprint = if fingerprint.is_empty() { fingerprint } else { format!("compaction:{fingerprint}") };
         let repeat = Some((request_hash(b"compaction", caller, body), retry_mark(headers)));
-        Ok(Identity { by, said: None, fingerprint, repeat })
+        Ok(Identity { by, compared: None, fingerprint, repeat })
     }
 
     /// The identity of a frame on a socket, where the turn's metadata is in `client_metadata` instead of a header. `before` is the hash of
@@ -82,14 +82,14 @@ impl Identity {
         let Ok(fields) = serde_json::from_slice::<Map<String, Value>>(frame) else { return Self::of(None, None) };
         let metadata = fields.get("client_metadata").and_then(|metadata| metadata.get(TURN_METADATA)?.as_str());
         let turn = metadata.and_then(|metadata| turn_of(metadata.as_bytes()));
-        Self::of(turn, Some(Said::read(fields, before)))
+        Self::of(turn, Some(RequestIdentity::read(fields, before)))
     }
 
-    fn of(turn: Option<String>, said: Option<Said>) -> Self {
-        let known = turn.and_then(|turn| Some((said.as_ref()?.fingerprint(&turn, 0)?, turn)));
+    fn of(turn: Option<String>, compared: Option<RequestIdentity>) -> Self {
+        let known = turn.and_then(|turn| Some((compared.as_ref()?.fingerprint(&turn, 0)?, turn)));
         match known {
-            Some((fingerprint, turn)) => Identity { by: By::Turn(turn), said, fingerprint, repeat: None },
-            None => Identity { by: By::Nothing, said, fingerprint: String::new(), repeat: None },
+            Some((fingerprint, turn)) => Identity { by: By::Turn(turn), compared, fingerprint, repeat: None },
+            None => Identity { by: By::Nothing, compared, fingerprint: String::new(), repeat: None },
         }
     }
 
@@ -105,7 +105,7 @@ impl Identity {
 
     /// The hash of the conversation up to the end of the request's input.
     pub fn history(&self) -> Option<HistoryHash> {
-        self.said.as_ref()?.history(0)
+        self.compared.as_ref()?.history(0)
     }
 }
 
@@ -266,10 +266,10 @@ pub(super) async fn rest(
     identity: &Identity,
     input: &[Box<RawValue>],
 ) -> Result<Option<Rest>, WireError> {
-    let (By::Turn(turn), Some(said)) = (&identity.by, &identity.said) else { return Ok(None) };
+    let (By::Turn(turn), Some(compared)) = (&identity.by, &identity.compared) else { return Ok(None) };
     let Some((run, got)) = got_at_the_end(input) else { return Ok(None) };
-    let Some(fingerprint) = said.fingerprint(turn, got.len()) else { return Ok(None) };
-    let history = said.history(got.len());
+    let Some(fingerprint) = compared.fingerprint(turn, got.len()) else { return Ok(None) };
+    let history = compared.history(got.len());
     let view = state.engine.views().run(caller.tenant(), run).await?.filter(is_worth_it);
     let Some(known) = view.and_then(Known::of).filter(|known| known.note.fingerprint == fingerprint) else { return Ok(None) };
     let mut reader = Reader::new(state, known, false);

@@ -10,7 +10,7 @@ use crate::{
     in_flight::ByteLease,
     responses::{
         object::{response_id, run_of},
-        said::HistoryHash,
+        request_identity::HistoryHash,
     },
 };
 

@@ -16,7 +16,7 @@ pub(super) struct HistoryHash([u8; 32]);
 impl HistoryHash {
     /// The hash of the conversation with one more item.
     fn with_item(self, item: &Value) -> Self {
-        let hash = Sha256::new().chain_update(self.0).chain_update(essence(item).to_string()).finalize();
+        let hash = Sha256::new().chain_update(self.0).chain_update(compared_part(item).to_string()).finalize();
         HistoryHash(hash.into())
     }
 
@@ -28,17 +28,17 @@ impl HistoryHash {
 }
 
 /// The part of an item that is compared. A client may leave out fields of the server's items that it does not know.
-fn essence(item: &Value) -> Value {
+fn compared_part(item: &Value) -> Value {
     if item["id"].as_str().and_then(place_of).is_none() {
         return item.clone();
     }
     let parts = item["content"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let words: Vec<&Value> = parts.iter().map(|part| &part["text"]).collect();
-    json!([item["type"], item["id"], item["call_id"], item["name"], item["namespace"], item["arguments"], item["input"], words])
+    let texts: Vec<&Value> = parts.iter().map(|part| &part["text"]).collect();
+    json!([item["type"], item["id"], item["call_id"], item["name"], item["namespace"], item["arguments"], item["input"], texts])
 }
 
 /// The parts of a request that identify it.
-pub(super) struct Said {
+pub(super) struct RequestIdentity {
     /// The request without its input, as JSON with sorted keys.
     fields: String,
     /// The hash of the conversation before the request's input.
@@ -46,7 +46,7 @@ pub(super) struct Said {
     input: Vec<Value>,
 }
 
-impl Said {
+impl RequestIdentity {
     /// Reads a request. `before` is the hash of the conversation that it continues, if the socket remembers it.
     pub fn read(mut fields: Map<String, Value>, before: Option<HistoryHash>) -> Self {
         // These fields do not change what is asked for, and the metadata may have a timestamp.
@@ -62,19 +62,19 @@ impl Said {
             None => Vec::new(),
         };
         // `serde_json`'s maps keep their keys sorted, so the order of keys in the request makes no difference.
-        Said { fields: Value::Object(fields).to_string(), before: before.unwrap_or_default(), input }
+        RequestIdentity { fields: Value::Object(fields).to_string(), before: before.unwrap_or_default(), input }
     }
 
-    /// The hash of the conversation up to the end of the input, without its last `without` items. `None` if the input has fewer.
-    pub fn history(&self, without: usize) -> Option<HistoryHash> {
-        let count = self.input.len().checked_sub(without)?;
+    /// The hash of the conversation up to the end of the input, without its last `without_last` items. `None` if the input has fewer.
+    pub fn history(&self, without_last: usize) -> Option<HistoryHash> {
+        let count = self.input.len().checked_sub(without_last)?;
         Some(self.input[..count].iter().fold(self.before, HistoryHash::with_item))
     }
 
-    /// The hash that identifies the request among all requests of all turns, without the last `without` items of its input.
-    pub fn fingerprint(&self, turn: &str, without: usize) -> Option<String> {
+    /// The hash that identifies the request among all requests of all turns, without the last `without_last` items of its input.
+    pub fn fingerprint(&self, turn: &str, without_last: usize) -> Option<String> {
         let hash = Sha256::new().chain_update(turn).chain_update(b"\0").chain_update(&self.fields).chain_update(b"\0");
-        let hash = hash.chain_update(self.history(without)?.0).finalize();
+        let hash = hash.chain_update(self.history(without_last)?.0).finalize();
         Some(hash.iter().take(16).map(|byte| format!("{byte:02x}")).collect())
     }
 }
@@ -83,19 +83,19 @@ impl Said {
 mod tests {
     use super::*;
 
-    fn said(body: &Value, before: Option<HistoryHash>) -> Said {
-        Said::read(body.as_object().expect("an object").clone(), before)
+    fn identity(body: &Value, before: Option<HistoryHash>) -> RequestIdentity {
+        RequestIdentity::read(body.as_object().expect("an object").clone(), before)
     }
 
-    fn print(turn: &str, body: &str) -> Option<String> {
-        said(&serde_json::from_str(body).expect("JSON"), None).fingerprint(turn, 0)
+    fn hash(turn: &str, body: &str) -> Option<String> {
+        identity(&serde_json::from_str(body).expect("JSON"), None).fingerprint(turn, 0)
     }
 
     #[test]
     fn the_order_of_keys_says_nothing_and_everything_else_does() {
-        let same = print("t", r#"{ "a": 1, "input": [{ "c": 2, "d": 3 }] }"#);
-        assert_eq!(print("t", r#"{"input":[{"d":3,"c":2}],"a":1}"#), same);
-        assert_eq!(print("t", r#"{"input":[{"d":3,"c":2}],"a":1,"client_metadata":{"now":7}}"#), same);
+        let same = hash("t", r#"{ "a": 1, "input": [{ "c": 2, "d": 3 }] }"#);
+        assert_eq!(hash("t", r#"{"input":[{"d":3,"c":2}],"a":1}"#), same);
+        assert_eq!(hash("t", r#"{"input":[{"d":3,"c":2}],"a":1,"client_metadata":{"now":7}}"#), same);
         for (turn, body) in [
             ("u", r#"{"input":[{"d":3,"c":2}],"a":1}"#),
             ("t", r#"{"input":[{"d":3,"c":2}],"a":2}"#),
@@ -103,7 +103,7 @@ mod tests {
             ("t", r#"{"input":[{"d":3,"c":2},{}],"a":1}"#),
             ("t", r#"{"input":[{"d":3,"c":2}],"a":1,"previous_response_id":"x"}"#),
         ] {
-            assert_ne!(print(turn, body), same, "{turn} {body}");
+            assert_ne!(hash(turn, body), same, "{turn} {body}");
         }
     }
 
@@ -116,15 +116,15 @@ mod tests {
         let theirs = json!({ "type": "message", "id": format!("msg_{run}_1"), "role": "assistant",
             "content": [{ "type": "output_text", "text": "ho" }] });
         let call = json!({ "type": "mcp_call", "id": format!("mcp_{run}_0"), "name": "f", "arguments": "{}" });
-        let first = said(&json!({ "input": [hi] }), None);
+        let first = identity(&json!({ "input": [hi] }), None);
         let before = first.history(0).expect("it has no item too many").with_output(&[call, ours]);
-        let next = said(&json!({ "input": [more], "previous_response_id": "x" }), Some(before));
-        let whole = said(&json!({ "input": [hi, theirs, more] }), None);
+        let next = identity(&json!({ "input": [more], "previous_response_id": "x" }), Some(before));
+        let whole = identity(&json!({ "input": [hi, theirs, more] }), None);
         assert_eq!(next.fingerprint("t", 0), whole.fingerprint("t", 0));
         assert_eq!(whole.fingerprint("t", 2), first.fingerprint("t", 0), "without what came later it is the first");
         assert_eq!(whole.fingerprint("t", 4), None);
         let mut altered = theirs.clone();
         altered["content"][0]["text"] = "no".into();
-        assert_ne!(said(&json!({ "input": [hi, altered, more] }), None).fingerprint("t", 0), whole.fingerprint("t", 0));
+        assert_ne!(identity(&json!({ "input": [hi, altered, more] }), None).fingerprint("t", 0), whole.fingerprint("t", 0));
     }
 }
