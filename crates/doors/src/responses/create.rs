@@ -131,7 +131,11 @@ const TRIES_MAX: usize = 8;
 
 /// Prepares a request and starts its run. If the conversation changed between the two, it prepares the request again. `checked_runs` is the
 /// number of candidate runs that were checked already and can't be joined.
-async fn start(state: &DoorState, context: &CreateContext<'_>, checked_runs: usize) -> Result<((Responded, Option<JoinGuard>), Note), WireError> {
+async fn start(
+    state: &DoorState,
+    context: &CreateContext<'_>,
+    checked_runs: usize,
+) -> Result<((Responded, Option<JoinGuard>), Note), WireError> {
     for _ in 0..TRIES_MAX {
         let Prepared { request, note } = prepare(state, context).await?;
         match join::start(state, context.caller, &context.identity, checked_runs, request).await {
@@ -190,7 +194,13 @@ pub(super) async fn prepare(state: &DoorState, context: &CreateContext<'_>) -> R
     Ok(Prepared { request, note })
 }
 
-fn attend(state: &DoorState, (known, rests): (Known, Watch), identity: &Identity, unseen: Unseen, history: Option<HistoryHash>) -> StartedResponse {
+fn attend(
+    state: &DoorState,
+    (known, rests): (Known, Watch),
+    identity: &Identity,
+    unseen: Unseen,
+    history: Option<HistoryHash>,
+) -> StartedResponse {
     let unread = if known.note.store { Unread::GoesOn } else { Unread::Stops };
     let reader = state.engine.attend(&known.agent, known.id, unread, identity.hash());
     StartedResponse { known, rests, unseen, reader, history }

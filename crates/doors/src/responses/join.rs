@@ -17,7 +17,7 @@ use super::{
     items::place_of,
     left,
     reader::{Known, ReadError, Reader},
-    request_identity::{RequestIdentity, HistoryHash},
+    request_identity::{HistoryHash, RequestIdentity},
     stream::Unseen,
 };
 use crate::{
@@ -176,8 +176,8 @@ pub(super) async fn find(state: &DoorState, caller: &Caller, identity: &Identity
     }
 }
 
-/// Starts a run for a request, or joins one that another request started in the meantime. Runs with numbers below `first_number` were checked
-/// already. The guard keeps other requests from joining the run until the client is registered as its reader.
+/// Starts a run for a request, or joins one that another request started in the meantime. Runs with numbers below `first_number` were
+/// checked already. The guard keeps other requests from joining the run until the client is registered as its reader.
 pub(super) async fn start(
     state: &DoorState,
     caller: &Caller,
