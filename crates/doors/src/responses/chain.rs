@@ -16,7 +16,7 @@ use super::{
     left::{self, Lap, Placed},
     note::Note,
     object::run_of,
-    recall::{self, MadeCall},
+    restore_history::{self, MadeCall},
 };
 use crate::{DoorState, auth::Caller};
 
@@ -64,14 +64,14 @@ pub(super) async fn input(
         items.push(serde_json::from_str(raw.get()).map_err(|error| WireError::invalid(format!("input[{index}]"), error.to_string()))?);
     }
     let is_sent: Vec<bool> = items.iter().map(|item| reference(item).is_none()).collect();
-    let recalled = recall::recall(state, caller, before.run, &mut items).await?;
+    let restored = restore_history::restore(state, caller, before.run, &mut items).await?;
     check_outputs(before, &items)?;
     // A request that names its previous response inherits the deferred calls of that response only.
-    let next = recalled.last.filter(|_| before.run.is_none());
-    let Placed { left, takers, mut places } = left::place(state, caller, &recalled.laps, next, &items).await?;
+    let next = restored.last.filter(|_| before.run.is_none());
+    let Placed { left, takers, mut places } = left::place(state, caller, &restored.laps, next, &items).await?;
     let sealer = Sealer::new(state, caller.tenant());
     // Inherited calls are placed where they were deferred, not where they were run.
-    for dropped in recalled.dropped.iter().filter(|dropped| !(dropped.is_taken && takers.contains(&dropped.run))) {
+    for dropped in restored.dropped.iter().filter(|dropped| !(dropped.is_inherited && takers.contains(&dropped.run))) {
         let content = encode(&dropped.item, Origin { made: Some(&dropped.made), ..Origin::default() }, &sealer)?;
         places.push((dropped.spot, vec![(ItemKind::Instruction, content)]));
     }
@@ -82,7 +82,7 @@ pub(super) async fn input(
         while let Some((_, placed)) = places.next_if(|(spot, _)| spot.index <= index) {
             input.extend(placed);
         }
-        let origin = Origin { sent: is_sent[index].then(|| &*given[index]), place: Some(index), made: recalled.made.get(&index) };
+        let origin = Origin { sent: is_sent[index].then(|| &*given[index]), place: Some(index), made: restored.made.get(&index) };
         input.push((ItemKind::Instruction, encode(item, origin, &sealer)?));
     }
     input.extend(places.flat_map(|(_, placed)| placed));
@@ -122,8 +122,8 @@ fn encode(item: &Value, origin: Origin<'_>, sealer: &Sealer) -> Result<Bytes, Wi
         })?;
         return Ok(content::encode(&content::Instruction::Compaction { item: raw, summary }));
     }
-    if let Some(MadeCall { tool, lap, told }) = origin.made {
-        let (tool, lap, told) = (tool.clone(), lap.clone(), told.clone());
+    if let Some(MadeCall { tool, lap, model_output }) = origin.made {
+        let (tool, lap, told) = (tool.clone(), lap.clone(), model_output.clone());
         return Ok(content::encode(&content::Instruction::Made { item: raw, tool, lap, told }));
     }
     let is_read = match item.get("type").and_then(Value::as_str) {
@@ -179,12 +179,12 @@ pub(super) async fn named(state: &DoorState, caller: &Caller, before: &mut Befor
     let Some(parent) = before.parent.filter(|_| given.iter().any(|raw| raw.get().contains("_output"))) else { return Ok(()) };
     state.engine.check_history(caller.tenant(), parent).await?;
     let items = state.engine.views().range_items(caller.tenant(), parent).await?;
-    let told = items.iter().filter(|item| item.kind == ItemKind::Instruction).filter_map(|item| {
+    let call_ids = items.iter().filter(|item| item.kind == ItemKind::Instruction).filter_map(|item| {
         let content::Instruction::Item(raw) = serde_json::from_slice(&item.content).ok()? else { return None };
         let item: Value = serde_json::from_str(raw.get()).ok()?;
         let is_call = matches!(item["type"].as_str(), Some("function_call" | "custom_tool_call"));
         item["call_id"].as_str().filter(|_| is_call).map(str::to_owned)
     });
-    before.named = told.collect();
+    before.named = call_ids.collect();
     Ok(())
 }

@@ -30,7 +30,7 @@ use crate::{
 
 /// What was read of the responses whose items are in an input.
 #[derive(Default)]
-pub(super) struct Recalled {
+pub(super) struct RestoredHistory {
     /// The calls at the end of each response that waits for its client.
     pub laps: Vec<(RunId, Lap)>,
     /// The last response with output in the input.
@@ -38,7 +38,7 @@ pub(super) struct Recalled {
     /// The server's calls that are in the input, by their indices.
     pub made: BTreeMap<usize, MadeCall>,
     /// The server's calls that the client left out.
-    pub dropped: Vec<Dropped>,
+    pub dropped: Vec<DroppedCall>,
 }
 
 /// A call that the server made for an earlier response, as the model saw it.
@@ -48,46 +48,51 @@ pub(super) struct MadeCall {
     /// The key of the first call of its iteration, which groups the calls of one iteration.
     pub lap: String,
     /// The output that the model got; `None` if it is the output or error of the item.
-    pub told: Option<String>,
+    pub model_output: Option<String>,
 }
 
 /// A call of the server that the client left out.
-pub(super) struct Dropped {
+pub(super) struct DroppedCall {
     pub run: RunId,
     pub spot: Spot,
     pub item: Value,
     pub made: MadeCall,
     /// Whether this response inherited it from an earlier one that had deferred it.
-    pub is_taken: bool,
+    pub is_inherited: bool,
 }
 
 /// Reads the responses whose items are in the input, one after the other, and replaces references by their items. Nothing else is restored
 /// of `parent`, the response that the request continues: its whole output is in the history already.
-pub(super) async fn recall(state: &DoorState, caller: &Caller, parent: Option<RunId>, items: &mut [Value]) -> Result<Recalled, WireError> {
-    let mut recalled = Recalled::default();
-    let mut memory = Memory { state, caller, bytes: 0 };
-    for (run, spoken) in spoken_of(items)? {
+pub(super) async fn restore(
+    state: &DoorState,
+    caller: &Caller,
+    parent: Option<RunId>,
+    items: &mut [Value],
+) -> Result<RestoredHistory, WireError> {
+    let mut restored = RestoredHistory::default();
+    let mut replayer = Replayer { state, caller, bytes: 0 };
+    for (run, refs) in item_refs(items)? {
         let is_parent = Some(run) == parent;
-        if is_parent && spoken.referred.is_empty() {
+        if is_parent && refs.referred.is_empty() {
             continue;
         }
-        if let Some(past) = memory.read(run, &spoken, is_parent, items).await? {
-            recalled.take(&mut memory, run, past, &spoken, items)?;
+        if let Some(replayed) = replayer.read(run, &refs, is_parent, items).await? {
+            restored.take(&mut replayer, run, replayed, &refs, items)?;
         }
     }
-    Ok(recalled)
+    Ok(restored)
 }
 
 /// The items of one response that an input has or refers to.
 #[derive(Default)]
-struct Spoken {
+struct ItemRefs {
     /// Indices of references to items of its input or output, with the ids.
     referred: Vec<(usize, String)>,
     /// Indices of items of its output that the client sent itself.
     own: Vec<usize>,
 }
 
-impl Spoken {
+impl ItemRefs {
     fn inputs(&self) -> impl Iterator<Item = &(usize, String)> {
         self.referred.iter().filter(|(_, id)| id.starts_with("in_"))
     }
@@ -98,9 +103,9 @@ impl Spoken {
 }
 
 /// The responses whose items are in an input, in order of appearance.
-fn spoken_of(items: &[Value]) -> Result<Vec<(RunId, Spoken)>, WireError> {
+fn item_refs(items: &[Value]) -> Result<Vec<(RunId, ItemRefs)>, WireError> {
     let mut order: BTreeMap<RunId, usize> = BTreeMap::new();
-    let mut all: Vec<(RunId, Spoken)> = Vec::new();
+    let mut all: Vec<(RunId, ItemRefs)> = Vec::new();
     for (place, item) in items.iter().enumerate() {
         let referred = reference(item);
         let run = match referred {
@@ -110,12 +115,12 @@ fn spoken_of(items: &[Value]) -> Result<Vec<(RunId, Spoken)>, WireError> {
         let Some(run) = run else { continue };
         let index = *order.entry(run).or_insert(all.len());
         if index == all.len() {
-            all.push((run, Spoken::default()));
+            all.push((run, ItemRefs::default()));
         }
-        let spoken = &mut all[index].1;
+        let refs = &mut all[index].1;
         match referred {
-            Some(id) => spoken.referred.push((place, id.to_owned())),
-            None => spoken.own.push(place),
+            Some(id) => refs.referred.push((place, id.to_owned())),
+            None => refs.own.push(place),
         }
     }
     Ok(all)
@@ -142,30 +147,30 @@ fn run_of_item(item: &Value) -> Option<RunId> {
 }
 
 /// An earlier response, as its journal was replayed.
-struct Past {
+struct ReplayedResponse {
     is_over: bool,
     output: Vec<Value>,
-    calls: BTreeMap<CallNumber, PastCall>,
+    calls: BTreeMap<CallNumber, ReplayedCall>,
     lap: Option<Lap>,
 }
 
 /// A call of the server in an earlier response.
-struct PastCall {
+struct ReplayedCall {
     index: usize,
     made: MadeCall,
-    is_taken: bool,
+    is_inherited: bool,
     has_result: bool,
 }
 
 /// Replays earlier responses, within a limit of bytes for one request.
-struct Memory<'a> {
+struct Replayer<'a> {
     state: &'a DoorState,
     caller: &'a Caller,
     /// The size of the items that were restored so far.
     bytes: usize,
 }
 
-impl Memory<'_> {
+impl Replayer<'_> {
     /// Counts an item that stays in memory until the request is stored. Fails if all of them together are too large.
     fn keep(&mut self, item: &Value) -> Result<(), WireError> {
         self.bytes += item.to_string().len();
@@ -180,32 +185,38 @@ impl Memory<'_> {
     }
 
     /// Reads a response, and replaces the references to it in `items`. `None` if nothing of it can be put back.
-    async fn read(&mut self, run: RunId, spoken: &Spoken, is_parent: bool, items: &mut [Value]) -> Result<Option<Past>, WireError> {
+    async fn read(
+        &mut self,
+        run: RunId,
+        refs: &ItemRefs,
+        is_parent: bool,
+        items: &mut [Value],
+    ) -> Result<Option<ReplayedResponse>, WireError> {
         let view = self.state.engine.views().run(self.caller.tenant(), run).await?;
         let known = view.and_then(|view| Some((Note::read(view.note.as_ref()?)?, view)));
-        let known = known.filter(|(note, _)| note.store || spoken.referred.is_empty());
+        let known = known.filter(|(note, _)| note.store || refs.referred.is_empty());
         let Some((note, view)) = known else {
-            return spoken.referred.first().map_or(Ok(None), |(place, id)| Err(unknown(*place, id)));
+            return refs.referred.first().map_or(Ok(None), |(place, id)| Err(unknown(*place, id)));
         };
         let lap = if is_parent { None } else { Lap::of(self.state, self.caller, &view).await? };
-        let mut past = Past { is_over: view.state.has_ended(), output: Vec::new(), calls: BTreeMap::new(), lap };
-        for (place, id) in spoken.inputs() {
+        let mut replayed = ReplayedResponse { is_over: view.state.has_ended(), output: Vec::new(), calls: BTreeMap::new(), lap };
+        for (place, id) in refs.inputs() {
             let index = place_of(id).map_or(usize::MAX, |(_, index)| index);
             let item = self.input_item(&view, index).await?.ok_or_else(|| unknown(*place, id))?;
             self.keep(&item)?;
             items[*place] = item;
         }
         // A response without calls has nothing that a client leaves out.
-        if spoken.outputs().next().is_some() || (view.state.calls_used > 0 && !is_parent) {
-            self.tell(view, note, &mut past).await?;
+        if refs.outputs().next().is_some() || (view.state.calls_used > 0 && !is_parent) {
+            self.replay(view, note, &mut replayed).await?;
         }
-        for (place, id) in spoken.outputs() {
+        for (place, id) in refs.outputs() {
             let index = place_of(id).map_or(usize::MAX, |(_, index)| index);
-            let item = past.output.get(index).filter(|item| item["id"] == id.as_str()).ok_or_else(|| unknown(*place, id))?;
+            let item = replayed.output.get(index).filter(|item| item["id"] == id.as_str()).ok_or_else(|| unknown(*place, id))?;
             self.keep(item)?;
             items[*place] = item.clone();
         }
-        Ok((!is_parent).then_some(past))
+        Ok((!is_parent).then_some(replayed))
     }
 
     async fn input_item(&self, view: &RunView, index: usize) -> Result<Option<Value>, WireError> {
@@ -218,51 +229,51 @@ impl Memory<'_> {
     }
 
     /// Replays the journal of a response page by page, and collects its output and its calls in `past`.
-    async fn tell(&self, view: RunView, note: Note, past: &mut Past) -> Result<(), WireError> {
+    async fn replay(&self, view: RunView, note: Note, replayed: &mut ReplayedResponse) -> Result<(), WireError> {
         // The restored items go to the provider, which needs its encrypted reasoning even if the client did not ask to see it.
         let spelling = Spelling { sealed: true, ..note.spelling };
         let (note, manifest) = (Arc::new(Note { spelling, ..note }), Arc::new(view.manifest));
         let sealer = Sealer::new(self.state, self.caller.tenant());
-        let mut told = Projection::new(view.id, note, manifest, view.created_at, sealer, false);
+        let mut projection = Projection::new(view.id, note, manifest, view.created_at, sealer, false);
         loop {
-            let so_far = told.run.clone();
-            let passages = self.state.engine.views().passages(self.caller.tenant(), view.id, so_far, EVENTS_PAGE).await?;
+            let run_so_far = projection.run.clone();
+            let passages = self.state.engine.views().passages(self.caller.tenant(), view.id, run_so_far, EVENTS_PAGE).await?;
             for passage in &passages {
-                told.take(passage);
-                past.take(view.id, passage, &told);
+                projection.take(passage);
+                replayed.take(view.id, passage, &projection);
             }
             if passages.len() < EVENTS_PAGE {
                 break;
             }
         }
-        past.output = told.output;
+        replayed.output = projection.output;
         Ok(())
     }
 }
 
-impl Past {
+impl ReplayedResponse {
     /// Records the calls and the result of a passage that the projection has just taken.
-    fn take(&mut self, run: RunId, passage: &Passage, told: &Projection) {
+    fn take(&mut self, run: RunId, passage: &Passage, projection: &Projection) {
         let mut lap = None;
         for call in passage.appended.iter().filter_map(made_call) {
-            let Some(index) = told.shown_at(call.call) else { continue };
+            let Some(index) = projection.shown_at(call.call) else { continue };
             let first: CallNumber = *lap.get_or_insert(call.call);
-            let made = MadeCall { tool: call.tool, lap: CallKey { run, call: first }.to_string(), told: None };
-            self.calls.insert(call.call, PastCall { index, made, is_taken: call.takes.is_some(), has_result: false });
+            let made = MadeCall { tool: call.tool, lap: CallKey { run, call: first }.to_string(), model_output: None };
+            self.calls.insert(call.call, ReplayedCall { index, made, is_inherited: call.takes.is_some(), has_result: false });
         }
         let Some(item) = passage.result.as_ref().filter(|item| item.kind == ItemKind::Result) else { return };
         let Ok(result) = serde_json::from_slice::<content::CallResult<'_>>(&item.content) else { return };
         if let Some(call) = self.calls.get_mut(&result.call) {
             call.has_result = true;
             // The item of a failed call has only the error's message.
-            call.made.told = (result.status != TaskStatus::Success).then(|| result.told());
+            call.made.model_output = (result.status != TaskStatus::Success).then(|| result.told());
         }
     }
 
     /// The response's items in the input: for each index in the input, the index in the output.
-    fn anchors(&self, spoken: &Spoken, items: &[Value]) -> BTreeMap<usize, usize> {
-        let referred = spoken.outputs().map(|(place, _)| place);
-        let known = spoken.own.iter().chain(referred).filter_map(|place| Some((*place, self.index_of(&items[*place])?)));
+    fn anchors(&self, refs: &ItemRefs, items: &[Value]) -> BTreeMap<usize, usize> {
+        let referred = refs.outputs().map(|(place, _)| place);
+        let known = refs.own.iter().chain(referred).filter_map(|place| Some((*place, self.index_of(&items[*place])?)));
         let mut anchors: BTreeMap<usize, usize> = known.collect();
         let theirs: Vec<(usize, usize)> = anchors.iter().map(|(place, index)| (*place, *index)).collect();
         for (place, index) in theirs {
@@ -280,7 +291,7 @@ impl Past {
     /// by their content.
     fn find_nameless(&self, mut place: usize, mut index: usize, items: &[Value], anchors: &mut BTreeMap<usize, usize>) {
         while let Some(item) = place.checked_sub(1).and_then(|before| items.get(before)) {
-            let is_it = |ours: &Value| essence(ours).is_some_and(|ours| Some(ours) == essence(item));
+            let is_it = |ours: &Value| comparable_text(ours).is_some_and(|ours| Some(ours) == comparable_text(item));
             let found = self.output[..index].iter().rposition(is_it).filter(|_| !anchors.contains_key(&(place - 1)));
             let Some(found) = found else { break };
             (place, index) = (place - 1, found);
@@ -290,7 +301,7 @@ impl Past {
 }
 
 /// The text by which an assistant message or a reasoning item is recognised without its id.
-fn essence(item: &Value) -> Option<String> {
+fn comparable_text(item: &Value) -> Option<String> {
     match item.get("type").and_then(Value::as_str) {
         Some("message") | None if item["role"] == "assistant" => match &item["content"] {
             Value::String(text) => Some(text.clone()),
@@ -304,24 +315,31 @@ fn essence(item: &Value) -> Option<String> {
     }
 }
 
-impl Recalled {
+impl RestoredHistory {
     /// Finds where the server's calls of a response are, or belong, in the input.
-    fn take(&mut self, memory: &mut Memory<'_>, run: RunId, past: Past, spoken: &Spoken, items: &[Value]) -> Result<(), WireError> {
+    fn take(
+        &mut self,
+        replayer: &mut Replayer<'_>,
+        run: RunId,
+        replayed: ReplayedResponse,
+        refs: &ItemRefs,
+        items: &[Value],
+    ) -> Result<(), WireError> {
         // References to its input alone do not show that the conversation continues this response.
-        if spoken.own.is_empty() && spoken.outputs().next().is_none() {
+        if refs.own.is_empty() && refs.outputs().next().is_none() {
             return Ok(());
         }
         self.last = Some(run);
-        let anchors = past.anchors(spoken, items);
+        let anchors = replayed.anchors(refs, items);
         let kept: BTreeSet<usize> = anchors.values().copied().collect();
-        let Past { is_over, mut output, calls, lap } = past;
+        let ReplayedResponse { is_over, mut output, calls, lap } = replayed;
         self.laps.extend(lap.map(|lap| (run, lap)));
-        for PastCall { index, made, is_taken, has_result } in calls.into_values() {
+        for ReplayedCall { index, made, is_inherited, has_result } in calls.into_values() {
             if kept.contains(&index) {
                 for place in anchors.iter().filter(|(_, kept)| **kept == index).map(|(place, _)| *place) {
                     // If the client changed the error of a call, its version goes to the model.
-                    let told = made.told.clone().filter(|_| items[place]["error"] == output[index]["error"]);
-                    self.made.insert(place, MadeCall { told, ..made.clone() });
+                    let model_output = made.model_output.clone().filter(|_| items[place]["error"] == output[index]["error"]);
+                    self.made.insert(place, MadeCall { model_output, ..made.clone() });
                 }
                 continue;
             }
@@ -334,8 +352,8 @@ impl Recalled {
             };
             if has_result || is_over {
                 let item = output[index].take();
-                memory.keep(&item)?;
-                self.dropped.push(Dropped { run, spot, item, made, is_taken });
+                replayer.keep(&item)?;
+                self.dropped.push(DroppedCall { run, spot, item, made, is_inherited });
             }
         }
         Ok(())
