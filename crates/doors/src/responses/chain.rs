@@ -12,8 +12,8 @@ use windlass_kernel::{BoxRange, CallKey, CallNumber, ItemKind, RunId, content};
 
 use super::{
     compaction::Sealer,
+    deferred_calls::{self, FinalCalls, Placement},
     error::WireError,
-    left::{self, Lap, Placed},
     note::Note,
     object::run_of,
     restore_history::{self, MadeCall},
@@ -25,7 +25,7 @@ use crate::{DoorState, auth::Caller};
 pub(super) struct Before {
     pub parent: Option<BoxRange>,
     /// The server's calls that the earlier response deferred.
-    pub left: Option<LeftCalls>,
+    pub deferred: Option<LeftCalls>,
     /// The client's calls that wait for an output.
     open: BTreeSet<CallNumber>,
     /// Calls among the history's input items, by the ids that clients gave them.
@@ -48,7 +48,7 @@ pub(super) async fn before(state: &DoorState, caller: &Caller, previous: Option<
         let message = format!("the response '{id}' is not over yet; wait for its end, or cancel it");
         return Err(WireError::invalid("previous_response_id", message).named("previous_response_not_finished"));
     }
-    Ok(Before::standing(parent, Some(run), Lap::of(state, caller, &view).await?))
+    Ok(Before::standing(parent, Some(run), FinalCalls::of(state, caller, &view).await?))
 }
 
 /// Builds the input of the run: it replaces references by their items, puts back the server's calls that the client left out, and refuses
@@ -67,26 +67,27 @@ pub(super) async fn input(
     let restored = restore_history::restore(state, caller, before.run, &mut items).await?;
     check_outputs(before, &items)?;
     // A request that names its previous response inherits the deferred calls of that response only.
-    let next = restored.last.filter(|_| before.run.is_none());
-    let Placed { left, takers, mut places } = left::place(state, caller, &restored.laps, next, &items).await?;
+    let continued = restored.last.filter(|_| before.run.is_none());
+    let Placement { deferred, inheritors, mut insertions } =
+        deferred_calls::place(state, caller, &restored.final_calls, continued, &items).await?;
     let sealer = Sealer::new(state, caller.tenant());
     // Inherited calls are placed where they were deferred, not where they were run.
-    for dropped in restored.dropped.iter().filter(|dropped| !(dropped.is_inherited && takers.contains(&dropped.run))) {
+    for dropped in restored.dropped.iter().filter(|dropped| !(dropped.is_inherited && inheritors.contains(&dropped.run))) {
         let content = encode(&dropped.item, Origin { made: Some(&dropped.made), ..Origin::default() }, &sealer)?;
-        places.push((dropped.spot, vec![(ItemKind::Instruction, content)]));
+        insertions.push((dropped.position, vec![(ItemKind::Instruction, content)]));
     }
-    places.sort_by_key(|(spot, _)| *spot);
-    let mut places = places.into_iter().peekable();
+    insertions.sort_by_key(|(position, _)| *position);
+    let mut insertions = insertions.into_iter().peekable();
     let mut input = Vec::with_capacity(items.len());
     for (index, item) in items.iter().enumerate() {
-        while let Some((_, placed)) = places.next_if(|(spot, _)| spot.index <= index) {
+        while let Some((_, placed)) = insertions.next_if(|(position, _)| position.index <= index) {
             input.extend(placed);
         }
         let origin = Origin { sent: is_sent[index].then(|| &*given[index]), place: Some(index), made: restored.made.get(&index) };
         input.push((ItemKind::Instruction, encode(item, origin, &sealer)?));
     }
-    input.extend(places.flat_map(|(_, placed)| placed));
-    before.left = before.left.take().or(left);
+    input.extend(insertions.flat_map(|(_, placed)| placed));
+    before.deferred = before.deferred.take().or(deferred);
     Ok(input)
 }
 
@@ -122,8 +123,8 @@ fn encode(item: &Value, origin: Origin<'_>, sealer: &Sealer) -> Result<Bytes, Wi
         })?;
         return Ok(content::encode(&content::Instruction::Compaction { item: raw, summary }));
     }
-    if let Some(MadeCall { tool, lap, model_output }) = origin.made {
-        let (tool, lap, told) = (tool.clone(), lap.clone(), model_output.clone());
+    if let Some(MadeCall { tool, iteration, model_output }) = origin.made {
+        let (tool, lap, told) = (tool.clone(), iteration.clone(), model_output.clone());
         return Ok(content::encode(&content::Instruction::Made { item: raw, tool, lap, told }));
     }
     let is_read = match item.get("type").and_then(Value::as_str) {
@@ -161,11 +162,11 @@ fn check_outputs(before: &Before, items: &[Value]) -> Result<(), WireError> {
 }
 
 impl Before {
-    /// The history that ends with the response `run`. `lap` has the calls at its end, which the client or the next run has to make.
-    pub fn standing(parent: Option<BoxRange>, run: Option<RunId>, lap: Option<Lap>) -> Self {
-        let Some((run, Lap { clients, ours })) = run.zip(lap) else { return Before { parent, run, ..Before::default() } };
-        let left = (!ours.is_empty()).then_some(LeftCalls { run, calls: ours, is_placed: false });
-        Before { parent, left, open: clients, run: Some(run), named: BTreeSet::new() }
+    /// The history that ends with the response `run`. `calls` has the calls at its end, which the client or the next run has to make.
+    pub fn standing(parent: Option<BoxRange>, run: Option<RunId>, calls: Option<FinalCalls>) -> Self {
+        let Some((run, FinalCalls { clients, deferred })) = run.zip(calls) else { return Before { parent, run, ..Before::default() } };
+        let deferred = (!deferred.is_empty()).then_some(LeftCalls { run, calls: deferred, is_placed: false });
+        Before { parent, deferred, open: clients, run: Some(run), named: BTreeSet::new() }
     }
 
     fn awaits(&self, call_id: &str) -> bool {

@@ -22,7 +22,7 @@ use super::{
     body::{WireBody, WireId},
     chain::{self, Before},
     error::WireError,
-    left::Lap,
+    deferred_calls::FinalCalls,
     request::{Begin, Create, ITEMS_MAX, read_metadata},
 };
 use crate::{
@@ -110,11 +110,11 @@ async fn standing(state: &DoorState, caller: &Caller, view: &ConversationView) -
         Some(run) => views.run(caller.tenant(), run).await?,
         None => None,
     };
-    let lap = match &run {
-        Some(run) => Lap::of(state, caller, run).await?,
+    let calls = match &run {
+        Some(run) => FinalCalls::of(state, caller, run).await?,
         None => None,
     };
-    Ok(Before::standing(view.tail, run.map(|run| run.id), lap))
+    Ok(Before::standing(view.tail, run.map(|run| run.id), calls))
 }
 
 /// Encodes items for the store, and checks them against the history before them.

@@ -165,7 +165,7 @@ pub(super) async fn prepare(state: &DoorState, context: &CreateContext<'_>) -> R
     };
     let input = chain::input(state, caller, &mut before, &create.input).await?;
     // A run that only makes a summary makes no calls: deferred calls stay deferred.
-    let left = before.left.filter(|_| !create.compacts);
+    let deferred = before.deferred.filter(|_| !create.compacts);
     let Pinned { manifest, agent, serial } = manifest::pin(state, caller, create).await?;
     let note = Note {
         store: create.store,
@@ -184,7 +184,7 @@ pub(super) async fn prepare(state: &DoorState, context: &CreateContext<'_>) -> R
         input,
         parent: before.parent,
         conversation,
-        left,
+        left: deferred,
         note: note.encode(),
         dedupe: None,
         request: context.identity.hash(),

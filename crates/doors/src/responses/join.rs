@@ -13,9 +13,9 @@ use windlass_kernel::{EndReason, Phase, RunId};
 use windlass_ports::{RequestHash, RunView};
 
 use super::{
+    deferred_calls,
     error::WireError,
     items::place_of,
-    left,
     reader::{Known, ReadError, Reader},
     request_identity::{HistoryHash, RequestIdentity},
     stream::Unseen,
@@ -186,11 +186,11 @@ pub(super) async fn start(
     request: Respond,
 ) -> Result<(Responded, Option<JoinGuard>), WireError> {
     match &identity.by {
-        By::Nothing => Ok((left::start(state, caller, request).await?, None)),
+        By::Nothing => Ok((deferred_calls::start(state, caller, request).await?, None)),
         By::Key(key) => {
             for number in first_number..KEY_RUNS_MAX {
                 let request = Respond { dedupe: Some(dedupe_key(key, number)), ..request.clone() };
-                let started = left::start(state, caller, request).await?;
+                let started = deferred_calls::start(state, caller, request).await?;
                 if started.begun.is_some() || !has_freed_its_key(state, caller, started.run).await? {
                     return Ok((started, None));
                 }
@@ -201,12 +201,12 @@ pub(super) async fn start(
             for number in first_number..RUNS_MAX {
                 let key = turn_key(identity, number);
                 let Some(guard) = state.engine.reserve_join(caller.tenant(), &key) else { continue };
-                let started = left::start(state, caller, Respond { dedupe: Some(key), ..request.clone() }).await?;
+                let started = deferred_calls::start(state, caller, Respond { dedupe: Some(key), ..request.clone() }).await?;
                 if started.begun.is_some() || is_free(state, caller, started.run).await? {
                     return Ok((started, Some(guard)));
                 }
             }
-            Ok((left::start(state, caller, request).await?, None))
+            Ok((deferred_calls::start(state, caller, request).await?, None))
         }
     }
 }

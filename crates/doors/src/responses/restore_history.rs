@@ -17,7 +17,7 @@ use super::{
     compaction::Sealer,
     error::WireError,
     items::place_of,
-    left::{Lap, Order, Spot},
+    deferred_calls::{FinalCalls, InsertPosition, Order},
     note::{Note, Spelling},
     project::{Projection, made_call},
     retrieve::wire_input,
@@ -32,7 +32,7 @@ use crate::{
 #[derive(Default)]
 pub(super) struct RestoredHistory {
     /// The calls at the end of each response that waits for its client.
-    pub laps: Vec<(RunId, Lap)>,
+    pub final_calls: Vec<(RunId, FinalCalls)>,
     /// The last response with output in the input.
     pub last: Option<RunId>,
     /// The server's calls that are in the input, by their indices.
@@ -46,7 +46,7 @@ pub(super) struct RestoredHistory {
 pub(super) struct MadeCall {
     pub tool: String,
     /// The key of the first call of its iteration, which groups the calls of one iteration.
-    pub lap: String,
+    pub iteration: String,
     /// The output that the model got; `None` if it is the output or error of the item.
     pub model_output: Option<String>,
 }
@@ -54,7 +54,7 @@ pub(super) struct MadeCall {
 /// A call of the server that the client left out.
 pub(super) struct DroppedCall {
     pub run: RunId,
-    pub spot: Spot,
+    pub position: InsertPosition,
     pub item: Value,
     pub made: MadeCall,
     /// Whether this response inherited it from an earlier one that had deferred it.
@@ -151,7 +151,7 @@ struct ReplayedResponse {
     is_over: bool,
     output: Vec<Value>,
     calls: BTreeMap<CallNumber, ReplayedCall>,
-    lap: Option<Lap>,
+    final_calls: Option<FinalCalls>,
 }
 
 /// A call of the server in an earlier response.
@@ -198,8 +198,8 @@ impl Replayer<'_> {
         let Some((note, view)) = known else {
             return refs.referred.first().map_or(Ok(None), |(place, id)| Err(unknown(*place, id)));
         };
-        let lap = if is_parent { None } else { Lap::of(self.state, self.caller, &view).await? };
-        let mut replayed = ReplayedResponse { is_over: view.state.has_ended(), output: Vec::new(), calls: BTreeMap::new(), lap };
+        let final_calls = if is_parent { None } else { FinalCalls::of(self.state, self.caller, &view).await? };
+        let mut replayed = ReplayedResponse { is_over: view.state.has_ended(), output: Vec::new(), calls: BTreeMap::new(), final_calls };
         for (place, id) in refs.inputs() {
             let index = place_of(id).map_or(usize::MAX, |(_, index)| index);
             let item = self.input_item(&view, index).await?.ok_or_else(|| unknown(*place, id))?;
@@ -254,11 +254,11 @@ impl Replayer<'_> {
 impl ReplayedResponse {
     /// Records the calls and the result of a passage that the projection has just taken.
     fn take(&mut self, run: RunId, passage: &Passage, projection: &Projection) {
-        let mut lap = None;
+        let mut first_call = None;
         for call in passage.appended.iter().filter_map(made_call) {
             let Some(index) = projection.shown_at(call.call) else { continue };
-            let first: CallNumber = *lap.get_or_insert(call.call);
-            let made = MadeCall { tool: call.tool, lap: CallKey { run, call: first }.to_string(), model_output: None };
+            let first: CallNumber = *first_call.get_or_insert(call.call);
+            let made = MadeCall { tool: call.tool, iteration: CallKey { run, call: first }.to_string(), model_output: None };
             self.calls.insert(call.call, ReplayedCall { index, made, is_inherited: call.takes.is_some(), has_result: false });
         }
         let Some(item) = passage.result.as_ref().filter(|item| item.kind == ItemKind::Result) else { return };
@@ -332,8 +332,8 @@ impl RestoredHistory {
         self.last = Some(run);
         let anchors = replayed.anchors(refs, items);
         let kept: BTreeSet<usize> = anchors.values().copied().collect();
-        let ReplayedResponse { is_over, mut output, calls, lap } = replayed;
-        self.laps.extend(lap.map(|lap| (run, lap)));
+        let ReplayedResponse { is_over, mut output, calls, final_calls } = replayed;
+        self.final_calls.extend(final_calls.map(|calls| (run, calls)));
         for ReplayedCall { index, made, is_inherited, has_result } in calls.into_values() {
             if kept.contains(&index) {
                 for place in anchors.iter().filter(|(_, kept)| **kept == index).map(|(place, _)| *place) {
@@ -345,15 +345,15 @@ impl RestoredHistory {
             }
             let next = anchors.iter().filter(|(_, kept)| **kept > index).min_by_key(|(_, kept)| **kept);
             let last = anchors.last_key_value().filter(|_| is_over);
-            let spot = match (next, last) {
-                (Some((place, _)), _) => Spot { index: *place, order: Order::Between },
-                (None, Some((place, _))) => Spot { index: place + 1, order: Order::Behind },
+            let position = match (next, last) {
+                (Some((place, _)), _) => InsertPosition { index: *place, order: Order::Between },
+                (None, Some((place, _))) => InsertPosition { index: place + 1, order: Order::Behind },
                 (None, None) => continue,
             };
             if has_result || is_over {
                 let item = output[index].take();
                 replayer.keep(&item)?;
-                self.dropped.push(DroppedCall { run, spot, item, made, is_inherited });
+                self.dropped.push(DroppedCall { run, position, item, made, is_inherited });
             }
         }
         Ok(())

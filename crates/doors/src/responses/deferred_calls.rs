@@ -15,14 +15,14 @@ use super::{error::WireError, items::place_of};
 use crate::{DoorState, auth::Caller};
 
 /// The calls of the reply that ended a run, by who makes them.
-pub(super) struct Lap {
+pub(super) struct FinalCalls {
     /// The calls that the client makes.
     pub clients: BTreeSet<CallNumber>,
     /// The server's calls, which were deferred.
-    pub ours: Vec<(CallNumber, RequestedCall)>,
+    pub deferred: Vec<(CallNumber, RequestedCall)>,
 }
 
-impl Lap {
+impl FinalCalls {
     /// The calls at the end of a run. `None` if the run did not end with calls for its client.
     pub async fn of(state: &DoorState, caller: &Caller, view: &RunView) -> Result<Option<Self>, WireError> {
         let Phase::Ended { reason, .. } = &view.state.phase else { return Ok(None) };
@@ -34,10 +34,13 @@ impl Lap {
         let calls = last_calls(state, caller, view.state.output).await?;
         let is_clients =
             |call: &content::Call| is_forbidden || view.manifest.tool(&call.tool).is_some_and(|tool| tool.route == Route::Client);
-        let (clients, ours): (Vec<_>, Vec<_>) = calls.into_iter().partition(is_clients);
+        let (clients, deferred): (Vec<_>, Vec<_>) = calls.into_iter().partition(is_clients);
         let requested =
             |call: content::Call| (call.call, RequestedCall { provider_id: call.provider_id, tool: call.tool, arguments: call.arguments });
-        Ok(Some(Lap { clients: clients.iter().map(|call| call.call).collect(), ours: ours.into_iter().map(requested).collect() }))
+        Ok(Some(FinalCalls {
+            clients: clients.iter().map(|call| call.call).collect(),
+            deferred: deferred.into_iter().map(requested).collect(),
+        }))
     }
 }
 
@@ -65,7 +68,7 @@ type Items = Vec<(ItemKind, Bytes)>;
 
 /// A position among the items of an input: before the item with that index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Spot {
+pub(super) struct InsertPosition {
     pub index: usize,
     pub order: Order,
 }
@@ -82,49 +85,49 @@ pub(super) enum Order {
 }
 
 /// The deferred calls of a conversation whose client sent it again, with their positions in the input.
-pub(super) struct Placed {
+pub(super) struct Placement {
     /// The response that the request continues, with the calls that its run makes first.
-    pub left: Option<LeftCalls>,
+    pub deferred: Option<LeftCalls>,
     /// Runs that inherited calls which are now placed where they were deferred.
-    pub takers: BTreeSet<RunId>,
+    pub inheritors: BTreeSet<RunId>,
     /// The items to insert, with their positions.
-    pub places: Vec<(Spot, Items)>,
+    pub insertions: Vec<(InsertPosition, Items)>,
 }
 
-/// Places deferred calls beside the client's calls of the same iteration. The calls of `next`, the response that the request continues, are
-/// for its run to make. Those of earlier responses were made by a follow-up, and are placed with their results.
+/// Places deferred calls beside the client's calls of the same iteration. The calls of `continued`, the response that the request
+/// continues, are for its run to make. Those of earlier responses were made by a follow-up, and are placed with their results.
 pub(super) async fn place(
     state: &DoorState,
     caller: &Caller,
-    laps: &[(RunId, Lap)],
-    next: Option<RunId>,
+    responses: &[(RunId, FinalCalls)],
+    continued: Option<RunId>,
     items: &[Value],
-) -> Result<Placed, WireError> {
-    let mut placed = Placed { left: None, takers: BTreeSet::new(), places: Vec::new() };
-    for (run, lap) in laps {
-        let clients = clients_of(*run, lap, items);
-        if clients.is_empty() && !lap.ours.is_empty() {
+) -> Result<Placement, WireError> {
+    let mut placed = Placement { deferred: None, inheritors: BTreeSet::new(), insertions: Vec::new() };
+    for (run, final_calls) in responses {
+        let clients = client_calls_in(*run, final_calls, items);
+        if clients.is_empty() && !final_calls.deferred.is_empty() {
             continue;
         }
-        let is_next = Some(*run) == next;
-        if is_next {
+        let is_continued = Some(*run) == continued;
+        if is_continued {
             // Recorded also without deferred calls: the response has waited for this follow-up.
-            placed.left = Some(LeftCalls { run: *run, calls: lap.ours.clone(), is_placed: true });
+            placed.deferred = Some(LeftCalls { run: *run, calls: final_calls.deferred.clone(), is_placed: true });
         }
-        if lap.ours.is_empty() {
+        if final_calls.deferred.is_empty() {
             continue;
         }
         let mut results = Vec::new();
-        if !is_next {
-            let taker = state.engine.views().run_taking(caller.tenant(), *run).await?;
-            let Some(taker) = taker.filter(|taker| !has_calls_of(items, *taker)) else { continue };
-            results = match taken_results(state, caller, taker).await? {
+        if !is_continued {
+            let inheritor = state.engine.views().run_taking(caller.tenant(), *run).await?;
+            let Some(inheritor) = inheritor.filter(|inheritor| !has_calls_of(items, *inheritor)) else { continue };
+            results = match inherited_results(state, caller, inheritor).await? {
                 Some(results) if !results.is_empty() => results,
                 Some(_) | None => continue,
             };
-            placed.takers.insert(taker);
+            placed.inheritors.insert(inheritor);
         }
-        placed.places.extend(beside(lap, &clients, is_next, results));
+        placed.insertions.extend(insertions_of(final_calls, &clients, is_continued, results));
     }
     Ok(placed)
 }
@@ -136,50 +139,55 @@ fn has_calls_of(items: &[Value], run: RunId) -> bool {
 }
 
 /// The items that are the client's calls at the end of a run, as indices and call numbers.
-fn clients_of(run: RunId, lap: &Lap, items: &[Value]) -> Vec<(usize, CallNumber)> {
+fn client_calls_in(run: RunId, final_calls: &FinalCalls, items: &[Value]) -> Vec<(usize, CallNumber)> {
     let number = |item: &Value| {
         let is_call = item["type"] == "function_call" || item["type"] == "custom_tool_call";
         let key: CallKey = item["call_id"].as_str().filter(|_| is_call)?.parse().ok()?;
-        (key.run == run && lap.clients.contains(&key.call)).then_some(key.call)
+        (key.run == run && final_calls.clients.contains(&key.call)).then_some(key.call)
     };
     items.iter().enumerate().filter_map(|(index, item)| Some((index, number(item)?))).collect()
 }
 
 /// The positions of deferred calls: each one before the client's call that follows it in the reply. Calls after the client's last call, and
 /// all results, come after that call.
-fn beside(lap: &Lap, clients: &[(usize, CallNumber)], is_next: bool, results: Items) -> Vec<(Spot, Items)> {
+fn insertions_of(
+    final_calls: &FinalCalls,
+    clients: &[(usize, CallNumber)],
+    is_continued: bool,
+    results: Items,
+) -> Vec<(InsertPosition, Items)> {
     let Some((last, _)) = clients.last() else { return Vec::new() };
-    let spot = |index: &usize| Spot { index: *index, order: Order::Beside };
-    let mut places: Vec<(Spot, Items)> = clients.iter().map(|(index, _)| (spot(index), Vec::new())).collect();
-    places.push((Spot { index: last + 1, order: Order::Behind }, Vec::new()));
-    for (ours, requested) in &lap.ours {
-        let place = clients.iter().position(|(_, theirs)| theirs > ours).unwrap_or(clients.len());
-        let call = content::taken_call(*ours, requested, is_next.then_some(*ours));
-        places[place].1.push((ItemKind::Call, call));
+    let position = |index: &usize| InsertPosition { index: *index, order: Order::Beside };
+    let mut insertions: Vec<(InsertPosition, Items)> = clients.iter().map(|(index, _)| (position(index), Vec::new())).collect();
+    insertions.push((InsertPosition { index: last + 1, order: Order::Behind }, Vec::new()));
+    for (number, requested) in &final_calls.deferred {
+        let place = clients.iter().position(|(_, client_number)| client_number > number).unwrap_or(clients.len());
+        let call = content::taken_call(*number, requested, is_continued.then_some(*number));
+        insertions[place].1.push((ItemKind::Call, call));
     }
-    places[clients.len()].1.extend(results);
-    places
+    insertions[clients.len()].1.extend(results);
+    insertions
 }
 
 /// Starts a run that inherits the deferred calls of the response before it. If another follow-up has inherited them, the run gets their
 /// results instead; if they are still running, the request is refused with a conflict.
 pub(super) async fn start(state: &DoorState, caller: &Caller, mut request: Respond) -> Result<Responded, WireError> {
-    let Some(left) = request.left.clone().filter(|left| !left.calls.is_empty()) else {
+    let Some(deferred) = request.left.clone().filter(|deferred| !deferred.calls.is_empty()) else {
         return Ok(state.engine.respond(request).await?);
     };
     match state.engine.respond(request.clone()).await {
         Err(EngineError::TakenBefore(by)) => {
             // Another follow-up has inherited the deferred calls: this run gets their results.
-            let is_placed = left.is_placed;
-            request.left = Some(LeftCalls { calls: Vec::new(), ..left });
-            let results = taken_results(state, caller, by).await?.ok_or_else(|| {
+            let is_placed = deferred.is_placed;
+            request.left = Some(LeftCalls { calls: Vec::new(), ..deferred });
+            let results = inherited_results(state, caller, by).await?.ok_or_else(|| {
                 let message = "another follow-up of the same response is running its tool calls; try again when they are done";
                 WireError::conflict("tool_calls_running", message).at(if is_placed { "input" } else { "previous_response_id" })
             })?;
             if is_placed && (results.is_empty() || has_calls_of(&wire_items(&request.input), by)) {
-                request.input.retain(|(kind, content)| !is_to_be_taken(*kind, content));
+                request.input.retain(|(kind, content)| !is_inherited_call(*kind, content));
             } else {
-                request.input.iter_mut().for_each(|(kind, content)| settle(*kind, content));
+                request.input.iter_mut().for_each(|(kind, content)| clear_inheritance(*kind, content));
                 request.input.extend(results);
             }
             Ok(state.engine.respond(request).await?)
@@ -200,31 +208,31 @@ fn wire_items(input: &[(ItemKind, Bytes)]) -> Vec<Value> {
     sent.filter_map(|(_, content)| item(content)).collect()
 }
 
-fn taken(kind: ItemKind, content: &[u8]) -> Option<content::Call> {
+fn inherited_call(kind: ItemKind, content: &[u8]) -> Option<content::Call> {
     let call: content::Call = serde_json::from_slice(content).ok().filter(|_| kind == ItemKind::Call)?;
     call.takes.is_some().then_some(call)
 }
 
-fn is_to_be_taken(kind: ItemKind, content: &[u8]) -> bool {
-    taken(kind, content).is_some()
+fn is_inherited_call(kind: ItemKind, content: &[u8]) -> bool {
+    inherited_call(kind, content).is_some()
 }
 
 /// Turns a call that the run was to inherit into a plain call of the history.
-fn settle(kind: ItemKind, content: &mut Bytes) {
-    if let Some(call) = taken(kind, content) {
+fn clear_inheritance(kind: ItemKind, content: &mut Bytes) {
+    if let Some(call) = inherited_call(kind, content) {
         *content = content::encode(&content::Call { takes: None, ..call });
     }
 }
 
 /// The results of the calls that the run `by` inherited, under the numbers that the calls had where they were deferred. `None` if some of
 /// them are still running. A call that will never have a result has no entry; a run that was erased has no results.
-async fn taken_results(state: &DoorState, caller: &Caller, by: RunId) -> Result<Option<Items>, WireError> {
+async fn inherited_results(state: &DoorState, caller: &Caller, by: RunId) -> Result<Option<Items>, WireError> {
     let views = state.engine.views();
     let Some(view) = views.run(caller.tenant(), by).await? else { return Ok(Some(Vec::new())) };
     let is_over = view.status == RunStatus::Ended;
     let output = view.state.output;
     let items = views.box_items(caller.tenant(), output.id, 0, output.length as usize).await?;
-    let calls: Vec<content::Call> = items.iter().filter_map(|item| taken(item.kind, &item.content)).collect();
+    let calls: Vec<content::Call> = items.iter().filter_map(|item| inherited_call(item.kind, &item.content)).collect();
     if calls.is_empty() {
         return Ok(is_over.then(Vec::new));
     }
