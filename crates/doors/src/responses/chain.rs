@@ -22,20 +22,20 @@ use crate::{DoorState, auth::Caller};
 
 /// The history before a request's own input.
 #[derive(Default)]
-pub(super) struct Before {
+pub(super) struct History {
     pub parent: Option<BoxRange>,
     /// The server's calls that the earlier response deferred.
     pub deferred: Option<LeftCalls>,
     /// The client's calls that wait for an output.
-    open: BTreeSet<CallNumber>,
+    open_calls: BTreeSet<CallNumber>,
     /// Calls among the history's input items, by the ids that clients gave them.
-    named: BTreeSet<String>,
+    call_ids: BTreeSet<String>,
     run: Option<RunId>,
 }
 
 /// Finds the response that a request continues. It must be stored, or one of `own`: those of the request's own socket.
-pub(super) async fn before(state: &DoorState, caller: &Caller, previous: Option<&str>, own: &[RunId]) -> Result<Before, WireError> {
-    let Some(id) = previous else { return Ok(Before::default()) };
+pub(super) async fn history(state: &DoorState, caller: &Caller, previous: Option<&str>, own: &[RunId]) -> Result<History, WireError> {
+    let Some(id) = previous else { return Ok(History::default()) };
     let unknown = || {
         let message = format!("Previous response with id '{id}' not found.");
         WireError::invalid("previous_response_id", message).named("previous_response_not_found")
@@ -48,7 +48,7 @@ pub(super) async fn before(state: &DoorState, caller: &Caller, previous: Option<
         let message = format!("the response '{id}' is not over yet; wait for its end, or cancel it");
         return Err(WireError::invalid("previous_response_id", message).named("previous_response_not_finished"));
     }
-    Ok(Before::standing(parent, Some(run), FinalCalls::of(state, caller, &view).await?))
+    Ok(History::ending_with(parent, Some(run), FinalCalls::of(state, caller, &view).await?))
 }
 
 /// Builds the input of the run: it replaces references by their items, puts back the server's calls that the client left out, and refuses
@@ -56,7 +56,7 @@ pub(super) async fn before(state: &DoorState, caller: &Caller, previous: Option<
 pub(super) async fn input(
     state: &DoorState,
     caller: &Caller,
-    before: &mut Before,
+    history: &mut History,
     given: &[Box<RawValue>],
 ) -> Result<Vec<(ItemKind, Bytes)>, WireError> {
     let mut items: Vec<Value> = Vec::with_capacity(given.len());
@@ -64,10 +64,10 @@ pub(super) async fn input(
         items.push(serde_json::from_str(raw.get()).map_err(|error| WireError::invalid(format!("input[{index}]"), error.to_string()))?);
     }
     let is_sent: Vec<bool> = items.iter().map(|item| reference(item).is_none()).collect();
-    let restored = restore_history::restore(state, caller, before.run, &mut items).await?;
-    check_outputs(before, &items)?;
+    let restored = restore_history::restore(state, caller, history.run, &mut items).await?;
+    check_outputs(history, &items)?;
     // A request that names its previous response inherits the deferred calls of that response only.
-    let continued = restored.last.filter(|_| before.run.is_none());
+    let continued = restored.last.filter(|_| history.run.is_none());
     let Placement { deferred, inheritors, mut insertions } =
         deferred_calls::place(state, caller, &restored.final_calls, continued, &items).await?;
     let sealer = Sealer::new(state, caller.tenant());
@@ -87,7 +87,7 @@ pub(super) async fn input(
         input.push((ItemKind::Instruction, encode(item, origin, &sealer)?));
     }
     input.extend(insertions.flat_map(|(_, placed)| placed));
-    before.deferred = before.deferred.take().or(deferred);
+    history.deferred = history.deferred.take().or(deferred);
     Ok(input)
 }
 
@@ -145,13 +145,13 @@ pub(super) fn reference(item: &Value) -> Option<&str> {
 }
 
 /// Refuses an output without a call. Providers refuse such a prompt, and their error would not name the item.
-fn check_outputs(before: &Before, items: &[Value]) -> Result<(), WireError> {
+fn check_outputs(history: &History, items: &[Value]) -> Result<(), WireError> {
     let mut calls = BTreeSet::new();
     for (index, item) in items.iter().enumerate() {
         let text = |key: &str| item.get(key).and_then(Value::as_str);
         match (text("type"), text("call_id")) {
             (Some("function_call" | "custom_tool_call"), Some(id)) => drop(calls.insert(id)),
-            (Some("function_call_output" | "custom_tool_call_output"), Some(id)) if !calls.contains(id) && !before.awaits(id) => {
+            (Some("function_call_output" | "custom_tool_call_output"), Some(id)) if !calls.contains(id) && !history.awaits(id) => {
                 let message = format!("No tool call found for function call output with call_id {id}.");
                 return Err(WireError::invalid(format!("input[{index}].call_id"), message).named("unknown_call_id"));
             }
@@ -161,23 +161,23 @@ fn check_outputs(before: &Before, items: &[Value]) -> Result<(), WireError> {
     Ok(())
 }
 
-impl Before {
+impl History {
     /// The history that ends with the response `run`. `calls` has the calls at its end, which the client or the next run has to make.
-    pub fn standing(parent: Option<BoxRange>, run: Option<RunId>, calls: Option<FinalCalls>) -> Self {
-        let Some((run, FinalCalls { clients, deferred })) = run.zip(calls) else { return Before { parent, run, ..Before::default() } };
+    pub fn ending_with(parent: Option<BoxRange>, run: Option<RunId>, calls: Option<FinalCalls>) -> Self {
+        let Some((run, FinalCalls { clients, deferred })) = run.zip(calls) else { return History { parent, run, ..History::default() } };
         let deferred = (!deferred.is_empty()).then_some(LeftCalls { run, calls: deferred, is_placed: false });
-        Before { parent, deferred, open: clients, run: Some(run), named: BTreeSet::new() }
+        History { parent, deferred, open_calls: clients, run: Some(run), call_ids: BTreeSet::new() }
     }
 
     fn awaits(&self, call_id: &str) -> bool {
         let key: Option<CallKey> = call_id.parse().ok();
-        self.named.contains(call_id) || key.is_some_and(|key| Some(key.run) == self.run && self.open.contains(&key.call))
+        self.call_ids.contains(call_id) || key.is_some_and(|key| Some(key.run) == self.run && self.open_calls.contains(&key.call))
     }
 }
 
 /// Reads the ids of the calls that clients put into the history, if the input has outputs that may belong to them.
-pub(super) async fn named(state: &DoorState, caller: &Caller, before: &mut Before, given: &[Box<RawValue>]) -> Result<(), WireError> {
-    let Some(parent) = before.parent.filter(|_| given.iter().any(|raw| raw.get().contains("_output"))) else { return Ok(()) };
+pub(super) async fn read_call_ids(state: &DoorState, caller: &Caller, history: &mut History, given: &[Box<RawValue>]) -> Result<(), WireError> {
+    let Some(parent) = history.parent.filter(|_| given.iter().any(|raw| raw.get().contains("_output"))) else { return Ok(()) };
     state.engine.check_history(caller.tenant(), parent).await?;
     let items = state.engine.views().range_items(caller.tenant(), parent).await?;
     let call_ids = items.iter().filter(|item| item.kind == ItemKind::Instruction).filter_map(|item| {
@@ -186,6 +186,6 @@ pub(super) async fn named(state: &DoorState, caller: &Caller, before: &mut Befor
         let is_call = matches!(item["type"].as_str(), Some("function_call" | "custom_tool_call"));
         item["call_id"].as_str().filter(|_| is_call).map(str::to_owned)
     });
-    before.named = call_ids.collect();
+    history.call_ids = call_ids.collect();
     Ok(())
 }

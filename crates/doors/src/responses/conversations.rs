@@ -20,9 +20,9 @@ pub(super) use said::Sealed;
 
 use super::{
     body::{WireBody, WireId},
-    chain::{self, Before},
-    error::WireError,
+    chain::{self, History},
     deferred_calls::FinalCalls,
+    error::WireError,
     request::{Begin, Create, ITEMS_MAX, read_metadata},
 };
 use crate::{
@@ -42,7 +42,7 @@ pub(super) fn routes() -> Router<DoorState> {
 async fn create(State(state): State<DoorState>, caller: Caller, WireBody(body): WireBody) -> Result<Response, WireError> {
     caller.needs(&Scope::Responses)?;
     let Begin { metadata, items } = Begin::read(&body)?;
-    let items = items::content(&state, &caller, &mut Before::default(), &items).await?;
+    let items = items::content(&state, &caller, &mut History::default(), &items).await?;
     let begun = state.engine.begin_conversation(caller.tenant(), encode(&metadata), items).await?;
     Ok(answer::ok(&object(&begun)))
 }
@@ -89,7 +89,7 @@ fn object(view: &ConversationView) -> Value {
 }
 
 /// The history of a request in a conversation, and the version of the conversation that the engine compares when the run starts.
-pub(super) async fn before(state: &DoorState, caller: &Caller, create: &Create, id: &str) -> Result<(Before, InConversation), WireError> {
+pub(super) async fn history(state: &DoorState, caller: &Caller, create: &Create, id: &str) -> Result<(History, InConversation), WireError> {
     let view = known(state, caller, id).await.map_err(|error| error.at("conversation"))?;
     if view.items as usize >= ITEMS_MAX {
         let message = format!("the conversation has {} items, {ITEMS_MAX} are allowed; begin another one", view.items);
@@ -97,12 +97,12 @@ pub(super) async fn before(state: &DoorState, caller: &Caller, create: &Create, 
     }
     let found = InConversation { id: view.id, version: view.version, is_busy: view.is_busy, may_wait: create.background };
     // While a response is in progress, the history that this request will continue is not known yet.
-    let before = if view.is_busy { Before::default() } else { standing(state, caller, &view).await? };
-    Ok((before, found))
+    let history = if view.is_busy { History::default() } else { read_history(state, caller, &view).await? };
+    Ok((history, found))
 }
 
 /// The history of a conversation, with the open calls of its last response.
-async fn standing(state: &DoorState, caller: &Caller, view: &ConversationView) -> Result<Before, WireError> {
+async fn read_history(state: &DoorState, caller: &Caller, view: &ConversationView) -> Result<History, WireError> {
     let views = state.engine.views();
     let parts = views.conversation_parts(caller.tenant(), view.id).await?;
     let last = parts.iter().rev().find_map(|part| if let Part::Run(run) = part { Some(*run) } else { None });
@@ -114,16 +114,16 @@ async fn standing(state: &DoorState, caller: &Caller, view: &ConversationView) -
         Some(run) => FinalCalls::of(state, caller, run).await?,
         None => None,
     };
-    Ok(Before::standing(view.tail, run.map(|run| run.id), calls))
+    Ok(History::ending_with(view.tail, run.map(|run| run.id), calls))
 }
 
 /// Encodes items for the store, and checks them against the history before them.
 async fn checked(
     state: &DoorState,
     caller: &Caller,
-    before: &mut Before,
+    history: &mut History,
     given: &[Box<serde_json::value::RawValue>],
 ) -> Result<Vec<(ItemKind, Bytes)>, WireError> {
-    chain::named(state, caller, before, given).await?;
-    chain::input(state, caller, before, given).await
+    chain::read_call_ids(state, caller, history, given).await?;
+    chain::input(state, caller, history, given).await
 }

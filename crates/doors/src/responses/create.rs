@@ -155,17 +155,17 @@ pub(super) struct Prepared {
 /// Checks a request and builds what starts its run. Stores nothing, but contacts the tool servers that the request uses.
 pub(super) async fn prepare(state: &DoorState, context: &CreateContext<'_>) -> Result<Prepared, WireError> {
     let CreateContext { caller, headers, create, .. } = context;
-    let (mut before, conversation) = match &create.conversation {
-        None => (chain::before(state, caller, context.from, context.own).await?, None),
+    let (mut history, conversation) = match &create.conversation {
+        None => (chain::history(state, caller, context.from, context.own).await?, None),
         Some(id) => {
-            let (mut before, found) = conversations::before(state, caller, create, id).await?;
-            chain::named(state, caller, &mut before, &create.input).await?;
-            (before, Some(found))
+            let (mut history, found) = conversations::history(state, caller, create, id).await?;
+            chain::read_call_ids(state, caller, &mut history, &create.input).await?;
+            (history, Some(found))
         }
     };
-    let input = chain::input(state, caller, &mut before, &create.input).await?;
+    let input = chain::input(state, caller, &mut history, &create.input).await?;
     // A run that only makes a summary makes no calls: deferred calls stay deferred.
-    let deferred = before.deferred.filter(|_| !create.compacts);
+    let deferred = history.deferred.filter(|_| !create.compacts);
     let Pinned { manifest, agent, serial } = manifest::pin(state, caller, create).await?;
     let note = Note {
         store: create.store,
@@ -182,7 +182,7 @@ pub(super) async fn prepare(state: &DoorState, context: &CreateContext<'_>) -> R
         serial,
         manifest,
         input,
-        parent: before.parent,
+        parent: history.parent,
         conversation,
         left: deferred,
         note: note.encode(),

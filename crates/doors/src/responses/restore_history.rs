@@ -15,9 +15,9 @@ use windlass_ports::{Passage, RunView};
 use super::{
     chain::reference,
     compaction::Sealer,
+    deferred_calls::{FinalCalls, InsertPosition, Order},
     error::WireError,
     items::place_of,
-    deferred_calls::{FinalCalls, InsertPosition, Order},
     note::{Note, Spelling},
     project::{Projection, made_call},
     retrieve::wire_input,

@@ -8,7 +8,7 @@ use windlass_kernel::ItemKind;
 use super::{
     Sealed, checked, known, object,
     said::{self, Entry},
-    standing,
+    read_history,
 };
 use crate::{
     DoorState, answer,
@@ -16,7 +16,7 @@ use crate::{
     request::Query,
     responses::{
         body::{WireBody, WireId, WireIds},
-        chain::Before,
+        chain::History,
         error::WireError,
         request::{ITEMS_MAX, read_items},
         retrieve::Paging,
@@ -28,10 +28,10 @@ use crate::{
 pub(super) async fn content(
     state: &DoorState,
     caller: &Caller,
-    before: &mut Before,
+    history: &mut History,
     given: &[Box<RawValue>],
 ) -> Result<Vec<(ItemKind, Bytes)>, WireError> {
-    let mut items = checked(state, caller, before, given).await.map_err(|error| error.instead("input", "items"))?;
+    let mut items = checked(state, caller, history, given).await.map_err(|error| error.instead("input", "items"))?;
     // Deferred calls are dropped: only a response makes calls.
     items.retain(|(kind, _)| *kind == ItemKind::Instruction);
     Ok(items)
@@ -47,8 +47,8 @@ pub(super) async fn create(
     caller.needs(&Scope::Responses)?;
     let found = known(&state, &caller, &id).await?;
     let given = read_items(&body)?;
-    let mut before = standing(&state, &caller, &found).await?;
-    let items = content(&state, &caller, &mut before, &given).await?;
+    let mut history = read_history(&state, &caller, &found).await?;
+    let items = content(&state, &caller, &mut history, &given).await?;
     let count = items.len();
     let added = state.engine.add_to_conversation(caller.tenant(), found.id, items, ITEMS_MAX as u32).await?;
     let entries = said::latest(&state, &caller, &added, count, Sealed::of(&query)).await?;
