@@ -176,7 +176,12 @@ impl History {
 }
 
 /// Reads the ids of the calls that clients put into the history, if the input has outputs that may belong to them.
-pub(super) async fn read_call_ids(state: &DoorState, caller: &Caller, history: &mut History, given: &[Box<RawValue>]) -> Result<(), WireError> {
+pub(super) async fn read_call_ids(
+    state: &DoorState,
+    caller: &Caller,
+    history: &mut History,
+    given: &[Box<RawValue>],
+) -> Result<(), WireError> {
     let Some(parent) = history.parent.filter(|_| given.iter().any(|raw| raw.get().contains("_output"))) else { return Ok(()) };
     state.engine.check_history(caller.tenant(), parent).await?;
     let items = state.engine.views().range_items(caller.tenant(), parent).await?;

@@ -1,7 +1,7 @@
-//! The Conversations API: creates, describes, reads and deletes conversations. [`items`] adds and removes items; [`said`] reads them.
+//! The Conversations API: creates, describes, reads and deletes conversations. [`items`] adds and removes items; [`entries`] reads them.
 
+mod entries;
 mod items;
-mod said;
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 use windlass_kernel::{ConversationId, ItemKind};
 use windlass_ports::{ConversationView, InConversation, Part};
 
-pub(super) use said::Sealed;
+pub(super) use entries::Sealed;
 
 use super::{
     body::{WireBody, WireId},

@@ -257,7 +257,7 @@ pub(super) async fn wait(reader: &mut Reader, mut rests: Watch) -> Result<(), Re
         news_or_time(&mut rests, WAIT).await;
         let read = match reader.catch_up().await {
             Ok(()) if reader.made.is_over() || reader.made.is_parked => return Ok(()),
-            Ok(()) => reader.check_there().await,
+            Ok(()) => reader.check_not_erased().await,
             Err(error) => Err(error),
         };
         match read {

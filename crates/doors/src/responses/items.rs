@@ -37,20 +37,20 @@ pub(super) fn text_part(text: &str) -> Value {
 }
 
 /// A reasoning item before its content.
-pub(super) fn empty_thought(id: &str) -> Value {
+pub(super) fn empty_reasoning(id: &str) -> Value {
     json!({ "type": "reasoning", "id": id, "summary": [], "status": "in_progress" })
 }
 
 /// A reasoning item: its summary, and the additions that the client asked for. The provider's name is prefixed to the encrypted content, so
 /// that a later request can send it back to the same provider.
-pub(super) fn thought(id: &str, thought: &content::Reasoning, spelling: Spelling) -> Value {
-    let summary: Vec<Value> = thought.summary.iter().map(|text| summary_part(text)).collect();
+pub(super) fn reasoning(id: &str, reasoning: &content::Reasoning, spelling: Spelling) -> Value {
+    let summary: Vec<Value> = reasoning.summary.iter().map(|text| summary_part(text)).collect();
     let mut item = json!({ "type": "reasoning", "id": id, "summary": summary, "status": "completed" });
-    if let Some(sealed) = thought.sealed.as_ref().filter(|_| spelling.sealed) {
-        item["encrypted_content"] = format!("{}:{sealed}", thought.provider).into();
+    if let Some(sealed) = reasoning.sealed.as_ref().filter(|_| spelling.sealed) {
+        item["encrypted_content"] = format!("{}:{sealed}", reasoning.provider).into();
     }
-    if spelling.raw && !thought.text.is_empty() {
-        item["content"] = json!([{ "type": "reasoning_text", "text": thought.text }]);
+    if spelling.raw && !reasoning.text.is_empty() {
+        item["content"] = json!([{ "type": "reasoning_text", "text": reasoning.text }]);
     }
     item
 }
@@ -152,8 +152,8 @@ impl Outcome {
     pub fn read(bytes: &[u8]) -> Option<Self> {
         let result: content::CallResult<'_> = serde_json::from_slice(bytes).ok()?;
         let is_error = result.status != TaskStatus::Success;
-        let own_words = is_error.then(|| error_message(result.result)).flatten();
-        Some(Outcome { call: result.call, text: own_words.unwrap_or_else(|| as_text(result.result)), is_error })
+        let error_text = is_error.then(|| error_message(result.result)).flatten();
+        Some(Outcome { call: result.call, text: error_text.unwrap_or_else(|| as_text(result.result)), is_error })
     }
 }
 

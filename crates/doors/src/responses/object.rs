@@ -19,8 +19,8 @@ pub(super) struct Ending {
 }
 
 impl Ending {
-    /// The ending of a response, from the end of its run. `words` is the text of the deliverable.
-    pub fn new(reason: &EndReason, at: Timestamp, words: &str, manifest: &Manifest, spelling: Spelling) -> Self {
+    /// The ending of a response, from the end of its run. `text` is the text of the deliverable.
+    pub fn new(reason: &EndReason, at: Timestamp, text: &str, manifest: &Manifest, spelling: Spelling) -> Self {
         let plain = |status, event, incomplete| Ending { status, native: status, event, incomplete, error: None, at };
         match reason {
             EndReason::RequiresAction if manifest.runs_tools() => {
@@ -37,10 +37,10 @@ impl Ending {
                 plain("cancelled", event, Some("cancelled"))
             }
             EndReason::Abandoned => {
-                Ending { error: Some(("server_error".to_owned(), words.to_owned())), ..plain("failed", "response.failed", None) }
+                Ending { error: Some(("server_error".to_owned(), text.to_owned())), ..plain("failed", "response.failed", None) }
             }
             EndReason::ModelFailed(code) => {
-                Ending { error: Some((wire_code(code), words.to_owned())), ..plain("failed", "response.failed", None) }
+                Ending { error: Some((wire_code(code), text.to_owned())), ..plain("failed", "response.failed", None) }
             }
         }
     }

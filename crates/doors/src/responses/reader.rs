@@ -52,13 +52,13 @@ impl Known {
 }
 
 impl Reader {
-    /// A reader that starts at the beginning. With `is_told` the projection emits wire events; without, it only builds the object.
-    pub fn new(state: &DoorState, known: Known, is_told: bool) -> Self {
+    /// A reader that starts at the beginning. With `emits_events` the projection emits wire events; without, it only builds the object.
+    pub fn new(state: &DoorState, known: Known, emits_events: bool) -> Self {
         let engine = &state.engine;
         let watch = engine.watch_agent(&known.agent);
         let sealer = Sealer::new(state, &known.agent.tenant);
         let tail = known.tail.unwrap_or_else(|| engine.follow(known.id));
-        let made = Projection::new(known.id, known.note, known.manifest, known.created_at, sealer, is_told);
+        let made = Projection::new(known.id, known.note, known.manifest, known.created_at, sealer, emits_events);
         Reader { engine: engine.clone(), agent: known.agent, watch, tail, made, is_up_to_date: false }
     }
 
@@ -76,15 +76,15 @@ impl Reader {
         }
         // Streamed text is read before the journal. If the journal then has no new event, the text continues the response as it is;
         // otherwise an event may have stored the text in an item, and the chunks are thrown away.
-        let words = match &self.made.run {
-            Some(run) if self.made.awaits_words() => {
-                self.engine.open_words(&self.agent.tenant, self.made.id, run.output.length, self.made.pieces).await?
+        let streamed = match &self.made.run {
+            Some(run) if self.made.awaits_deltas() => {
+                self.engine.open_words(&self.agent.tenant, self.made.id, run.output.length, self.made.open_chunks).await?
             }
             Some(_) | None => OpenWords::default(),
         };
-        let passages = self.passages(words.tail_is_whole).await?;
+        let passages = self.passages(streamed.tail_is_whole).await?;
         if passages.is_empty() {
-            self.made.take_words(words.pieces);
+            self.made.take_chunks(streamed.pieces);
             self.is_up_to_date = false;
             return Ok(false);
         }
@@ -93,7 +93,7 @@ impl Reader {
             self.made.take(passage);
         }
         // The first chunks of an iteration may have been streamed before the reader knew of the iteration.
-        let may_be_more = is_page_full || self.made.awaits_words();
+        let may_be_more = is_page_full || self.made.awaits_deltas();
         self.is_up_to_date &= may_be_more;
         Ok(may_be_more)
     }
@@ -116,13 +116,13 @@ impl Reader {
     }
 
     /// Fails with [`ReadError::Gone`] if the response was erased, which sends no notification.
-    pub async fn check_there(&self) -> Result<(), ReadError> {
+    pub async fn check_not_erased(&self) -> Result<(), ReadError> {
         let view = self.engine.views().run(&self.agent.tenant, self.made.id).await?;
         view.filter(|view| view.note.is_some()).map(drop).ok_or(ReadError::Gone)
     }
 
     /// Requests a heartbeat of the run, unless it has had an event that this reader does not know yet.
-    pub async fn nudge(&self) {
+    pub async fn request_heartbeat(&self) {
         self.engine.quiet(&self.agent, self.made.id, self.made.next_number()).await;
     }
 

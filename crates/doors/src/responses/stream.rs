@@ -24,7 +24,7 @@ use super::{
 use crate::waiting::news_or_time;
 
 /// How long a requested heartbeat may take. After that, the connection is kept alive without an event.
-const PATIENCE_MS: u64 = 5_000;
+const HEARTBEAT_WAIT_MS: u64 = 5_000;
 
 /// The events that a reader has not received yet. By default, all of them.
 #[derive(Default)]
@@ -53,7 +53,7 @@ impl Unseen {
 }
 
 /// What a stream sends next.
-pub(super) enum Told {
+pub(super) enum StreamItem {
     Event(WireEvent),
     /// There was no event for long: the connection must be kept alive without one.
     Silence,
@@ -70,7 +70,7 @@ pub(super) struct Events {
     has_read_all: bool,
     quiet_since: Instant,
     /// Whether a heartbeat was requested since the last event.
-    nudged: bool,
+    heartbeat_requested: bool,
     draining_since: Option<Instant>,
 }
 
@@ -82,20 +82,20 @@ impl Events {
             heartbeat: Duration::from_millis(heartbeat_ms.max(1)),
             has_read_all: false,
             quiet_since: Instant::now(),
-            nudged: false,
+            heartbeat_requested: false,
             draining_since: None,
         }
     }
 
     /// The next event; `None` after the last one. After an error the stream must be aborted.
-    pub async fn next(&mut self) -> io::Result<Option<Told>> {
+    pub async fn next(&mut self) -> io::Result<Option<StreamItem>> {
         loop {
             if let Some(event) = self.reader.made.events.pop() {
                 if !self.unseen.has(&event) {
                     continue;
                 }
-                (self.quiet_since, self.nudged) = (Instant::now(), false);
-                return Ok(Some(Told::Event(event)));
+                (self.quiet_since, self.heartbeat_requested) = (Instant::now(), false);
+                return Ok(Some(StreamItem::Event(event)));
             }
             if self.reader.made.is_over() {
                 return Ok(None);
@@ -105,12 +105,12 @@ impl Events {
                 self.read().await?;
                 continue;
             }
-            if self.is_cut_by_drain() {
+            if self.drain_has_expired() {
                 return Err(io::Error::other("the server is about to stop"));
             }
             self.has_read_all = false;
-            if self.is_silent().await? {
-                return Ok(Some(Told::Silence));
+            if self.wait_or_request_heartbeat().await? {
+                return Ok(Some(StreamItem::Silence));
             }
         }
     }
@@ -138,21 +138,21 @@ impl Events {
     /// Waits for a notification. After a heartbeat interval without one it requests a heartbeat, which is an event for every reader of the
     /// run. If that brings nothing, because the run's owner can't be reached, it returns `true`: the connection must be kept alive without
     /// an event.
-    async fn is_silent(&mut self) -> io::Result<bool> {
+    async fn wait_or_request_heartbeat(&mut self) -> io::Result<bool> {
         let quiet = self.quiet_since.elapsed();
-        let limit = if self.nudged { self.heartbeat + Duration::from_millis(PATIENCE_MS) } else { self.heartbeat };
+        let limit = if self.heartbeat_requested { self.heartbeat + Duration::from_millis(HEARTBEAT_WAIT_MS) } else { self.heartbeat };
         if quiet < limit {
             news_or_time(&mut self.reader.watch, limit - quiet).await;
             return Ok(false);
         }
-        if self.nudged {
-            (self.quiet_since, self.nudged) = (Instant::now(), false);
+        if self.heartbeat_requested {
+            (self.quiet_since, self.heartbeat_requested) = (Instant::now(), false);
             return Ok(true);
         }
-        self.nudged = true;
-        self.reader.nudge().await;
+        self.heartbeat_requested = true;
+        self.reader.request_heartbeat().await;
         // A response that was erased has no further events, so the stream can't be completed.
-        match self.reader.check_there().await {
+        match self.reader.check_not_erased().await {
             Err(gone @ ReadError::Gone) => Err(io::Error::other(gone)),
             Ok(()) | Err(ReadError::Store(_)) => Ok(false),
         }
@@ -160,7 +160,7 @@ impl Events {
 
     /// Whether the stream must be aborted because the server stops. Streams may continue for `drain_ms` first, so that calls in flight
     /// finish.
-    fn is_cut_by_drain(&mut self) -> bool {
+    fn drain_has_expired(&mut self) -> bool {
         let engine = self.reader.engine();
         if !engine.is_draining() {
             return false;
@@ -172,7 +172,7 @@ impl Events {
 
 /// The stream of a response as server-sent events.
 pub(super) fn response(events: Events, reader: Option<ReaderGuard>) -> Response {
-    let stream = Sse { events, reader, place: Place::Running };
+    let stream = Sse { events, reader, state: SseState::Running };
     let headers = [
         (header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream")),
         (header::CACHE_CONTROL, HeaderValue::from_static("no-cache")),
@@ -184,10 +184,10 @@ pub(super) fn response(events: Events, reader: Option<ReaderGuard>) -> Response 
 struct Sse {
     events: Events,
     reader: Option<ReaderGuard>,
-    place: Place,
+    state: SseState,
 }
 
-enum Place {
+enum SseState {
     Running,
     /// The `[DONE]` marker was sent.
     Closed,
@@ -196,17 +196,17 @@ enum Place {
 impl Sse {
     /// The next chunk of the body: one complete event.
     async fn next(mut self) -> Option<(io::Result<Bytes>, Self)> {
-        if let Place::Closed = self.place {
+        if let SseState::Closed = self.state {
             if let Some(reader) = &mut self.reader {
                 reader.served();
             }
             return None;
         }
         let chunk = match self.events.next().await {
-            Ok(Some(Told::Event(event))) => Ok(event.sse()),
-            Ok(Some(Told::Silence)) => Ok(Bytes::from_static(b": still here\n\n")),
+            Ok(Some(StreamItem::Event(event))) => Ok(event.sse()),
+            Ok(Some(StreamItem::Silence)) => Ok(Bytes::from_static(b": still here\n\n")),
             Ok(None) => {
-                self.place = Place::Closed;
+                self.state = SseState::Closed;
                 Ok(Bytes::from_static(DONE))
             }
             Err(error) => Err(error),

@@ -15,16 +15,16 @@ pub(super) struct WireEvent {
 
 /// Events that wait to be sent, in order.
 #[derive(Default)]
-pub(super) struct Untold(VecDeque<Entry>);
+pub(super) struct PendingEvents(VecDeque<Entry>);
 
 enum Entry {
     Event(WireEvent),
-    Words(Words),
+    TextDeltas(TextDeltas),
 }
 
 /// Consecutive deltas of one message. A slow client can have a hundred thousand of them waiting, so a waiting delta is stored as its text
 /// and a length, and becomes an event only when it is taken.
-struct Words {
+struct TextDeltas {
     next: u64,
     item: String,
     index: usize,
@@ -34,31 +34,31 @@ struct Words {
     at: usize,
 }
 
-impl Words {
+impl TextDeltas {
     fn take(&mut self) -> Option<WireEvent> {
         let end = self.at + self.lengths.pop_front()? as usize;
-        let words = self.text.get(self.at..end).unwrap_or_default();
-        let body = json!({ "item_id": self.item, "output_index": self.index, "content_index": 0, "delta": words, "logprobs": [] });
+        let delta = self.text.get(self.at..end).unwrap_or_default();
+        let body = json!({ "item_id": self.item, "output_index": self.index, "content_index": 0, "delta": delta, "logprobs": [] });
         let event = WireEvent::new("response.output_text.delta", self.next, body);
         (self.at, self.next) = (end, self.next + 1);
         Some(event)
     }
 }
 
-impl Untold {
+impl PendingEvents {
     pub fn push(&mut self, event: WireEvent) {
         self.0.push_back(Entry::Event(event));
     }
 
     /// Adds a delta of the message with the id `item`, which has this index in the output.
-    pub fn push_words(&mut self, number: u64, item: &str, index: usize, words: &str) {
-        if !matches!(self.0.back(), Some(Entry::Words(open)) if open.item == item) {
+    pub fn push_delta(&mut self, number: u64, item: &str, index: usize, delta: &str) {
+        if !matches!(self.0.back(), Some(Entry::TextDeltas(open)) if open.item == item) {
             let (item, text, lengths) = (item.to_owned(), String::new(), VecDeque::new());
-            self.0.push_back(Entry::Words(Words { next: number, item, index, text, lengths, at: 0 }));
+            self.0.push_back(Entry::TextDeltas(TextDeltas { next: number, item, index, text, lengths, at: 0 }));
         }
-        if let Some(Entry::Words(open)) = self.0.back_mut() {
-            open.text.push_str(words);
-            open.lengths.push_back(words.len() as u32);
+        if let Some(Entry::TextDeltas(open)) = self.0.back_mut() {
+            open.text.push_str(delta);
+            open.lengths.push_back(delta.len() as u32);
         }
     }
 
@@ -66,13 +66,13 @@ impl Untold {
     pub fn pop(&mut self) -> Option<WireEvent> {
         loop {
             match self.0.front_mut()? {
-                Entry::Words(words) => match words.take() {
+                Entry::TextDeltas(deltas) => match deltas.take() {
                     Some(event) => return Some(event),
                     None => drop(self.0.pop_front()),
                 },
                 Entry::Event(_) => match self.0.pop_front() {
                     Some(Entry::Event(event)) => return Some(event),
-                    Some(Entry::Words(_)) | None => return None,
+                    Some(Entry::TextDeltas(_)) | None => return None,
                 },
             }
         }
@@ -126,19 +126,19 @@ mod tests {
 
     #[test]
     fn events_are_told_in_the_order_in_which_they_came() {
-        let mut untold = Untold::default();
+        let mut pending = PendingEvents::default();
         let other = |number| WireEvent::new("response.in_progress", number, json!({}));
-        untold.push(other(0));
-        for (number, words) in ["one", " ", "zwölf"].into_iter().enumerate() {
-            untold.push_words(1 + number as u64, "msg_a", 0, words);
+        pending.push(other(0));
+        for (number, delta) in ["one", " ", "zwölf"].into_iter().enumerate() {
+            pending.push_delta(1 + number as u64, "msg_a", 0, delta);
         }
-        assert_eq!(untold.pop().map(|event| event.number), Some(0));
-        assert_eq!(untold.pop().map(|event| event.json()["delta"].clone()), Some(json!("one")));
+        assert_eq!(pending.pop().map(|event| event.number), Some(0));
+        assert_eq!(pending.pop().map(|event| event.json()["delta"].clone()), Some(json!("one")));
         // A delta that is pushed while others are being taken follows them.
-        untold.push_words(4, "msg_a", 0, "!");
-        untold.push(other(5));
-        untold.push_words(6, "msg_b", 1, "x");
-        let rest: Vec<Value> = std::iter::from_fn(|| untold.pop()).map(WireEvent::json).collect();
+        pending.push_delta(4, "msg_a", 0, "!");
+        pending.push(other(5));
+        pending.push_delta(6, "msg_b", 1, "x");
+        let rest: Vec<Value> = std::iter::from_fn(|| pending.pop()).map(WireEvent::json).collect();
         let numbers: Vec<u64> = rest.iter().filter_map(|event| event["sequence_number"].as_u64()).collect();
         assert_eq!(numbers, [2, 3, 4, 5, 6]);
         let deltas: Vec<(&str, &str)> =

@@ -6,9 +6,9 @@ use serde_json::{Value, value::RawValue};
 use windlass_kernel::ItemKind;
 
 use super::{
-    Sealed, checked, known, object,
-    said::{self, Entry},
-    read_history,
+    Sealed, checked,
+    entries::{self, Entry},
+    known, object, read_history,
 };
 use crate::{
     DoorState, answer,
@@ -51,7 +51,7 @@ pub(super) async fn create(
     let items = content(&state, &caller, &mut history, &given).await?;
     let count = items.len();
     let added = state.engine.add_to_conversation(caller.tenant(), found.id, items, ITEMS_MAX as u32).await?;
-    let entries = said::latest(&state, &caller, &added, count, Sealed::of(&query)).await?;
+    let entries = entries::latest(&state, &caller, &added, count, Sealed::of(&query)).await?;
     let data: Vec<Value> = entries.into_iter().map(|entry| entry.wire).collect();
     Ok(answer::ok(&Paging::whole(data)))
 }
@@ -60,7 +60,7 @@ pub(super) async fn list(State(state): State<DoorState>, caller: Caller, WireId(
     caller.needs(&Scope::Responses)?;
     let found = known(&state, &caller, &id).await?;
     let paging = Paging::read(&query)?;
-    let entries = said::page(&state, &caller, &found, &paging, Sealed::of(&query)).await?;
+    let entries = entries::page(&state, &caller, &found, &paging, Sealed::of(&query)).await?;
     Ok(answer::ok(&paging.begin(entries.into_iter().map(|entry| entry.wire).collect())))
 }
 
@@ -72,14 +72,14 @@ pub(super) async fn retrieve(
 ) -> Result<Response, WireError> {
     caller.needs(&Scope::Responses)?;
     let found = known(&state, &caller, &id).await?;
-    let entry = said::find(&state, &caller, &found, &item, Sealed::of(&query)).await?.ok_or_else(|| unknown(&id, &item))?;
+    let entry = entries::find(&state, &caller, &found, &item, Sealed::of(&query)).await?.ok_or_else(|| unknown(&id, &item))?;
     Ok(answer::ok(&entry.wire))
 }
 
 pub(super) async fn delete(State(state): State<DoorState>, caller: Caller, WireIds(id, item): WireIds) -> Result<Response, WireError> {
     caller.needs(&Scope::Responses)?;
     let found = known(&state, &caller, &id).await?;
-    let entry = said::find(&state, &caller, &found, &item, Sealed::default()).await?;
+    let entry = entries::find(&state, &caller, &found, &item, Sealed::default()).await?;
     let Entry { items, .. } = entry.ok_or_else(|| unknown(&id, &item))?;
     let removed = state.engine.remove_from_conversation(caller.tenant(), found.id, items).await?;
     Ok(answer::ok(&object(&removed)))

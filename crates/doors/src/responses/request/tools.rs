@@ -292,8 +292,8 @@ fn custom_description(tool: &Object<'_, '_>) -> Result<Option<String>, WireError
         return Ok(description);
     }
     let (syntax, definition) = (format.text("syntax")?.unwrap_or_default(), format.text("definition")?.unwrap_or_default());
-    let told = format!("Its input has to follow this {syntax} grammar:\n{definition}");
-    Ok(Some(description.map_or_else(|| told.clone(), |description| format!("{description}\n\n{told}"))))
+    let hint = format!("Its input has to follow this {syntax} grammar:\n{definition}");
+    Ok(Some(description.map_or_else(|| hint.clone(), |description| format!("{description}\n\n{hint}"))))
 }
 
 fn unique_name(tool: &Object<'_, '_>, namespace: &Option<String>, names: &mut Names) -> Result<String, WireError> {

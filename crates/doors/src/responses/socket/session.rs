@@ -27,8 +27,8 @@ use crate::{
         project::Projection,
         reader::Reader,
         request::{Create, Frame, ITEMS_MAX, brings_tools},
-        stream::{Events, Told},
-        wire::Untold,
+        stream::{Events, StreamItem},
+        wire::PendingEvents,
     },
 };
 
@@ -46,7 +46,7 @@ enum Answer {
     /// A run, and the input items that added tools to it.
     Run(Box<StartedResponse>, Vec<Box<RawValue>>),
     /// The events of a warm-up.
-    WarmUp(Untold),
+    WarmUp(PendingEvents),
 }
 
 impl Session {
@@ -161,10 +161,10 @@ impl Session {
         let held = (!known.note.store).then(|| self.state.holders.hold(&self.state.engine, self.caller.tenant(), known.id, erase));
         let mut events = Events::new(Reader::new(&self.state, known, true), unseen, self.state.responses.heartbeat_ms);
         // A stream that can't be completed is aborted.
-        while let Some(told) = events.next().await.map_err(|_| Gone)? {
-            match told {
-                Told::Event(event) => writer.tell(event.frame()).await?,
-                Told::Silence => writer.ping().await?,
+        while let Some(item) = events.next().await.map_err(|_| Gone)? {
+            match item {
+                StreamItem::Event(event) => writer.tell(event.frame()).await?,
+                StreamItem::Silence => writer.ping().await?,
             }
         }
         reader.served();

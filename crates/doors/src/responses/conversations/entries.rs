@@ -128,9 +128,9 @@ async fn entries(
         Part::Items(id) => given(id.0, views.box_items(caller.tenant(), id, 0, usize::MAX).await?),
         Part::Run(run) => {
             let Some(view) = views.run(caller.tenant(), run).await? else { return Ok(Vec::new()) };
-            let (context, Some(said)) = (view.state.context, view.state.continuation_range()) else { return Ok(Vec::new()) };
+            let (context, Some(range)) = (view.state.context, view.state.continuation_range()) else { return Ok(Vec::new()) };
             let mut entries = given(run.0, views.box_items(caller.tenant(), context.id, 0, context.length as usize).await?);
-            let output = views.box_items(caller.tenant(), said.id, 0, said.length as usize).await?;
+            let output = views.box_items(caller.tenant(), range.id, 0, range.length as usize).await?;
             entries.extend(Output::new(&view, &output, sealed, Sealer::new(state, caller.tenant())).read(&output));
             entries
         }
@@ -188,7 +188,7 @@ impl<'a> Output<'a> {
     fn read(mut self, output: &[Item]) -> Vec<Entry> {
         for item in output {
             match item.kind {
-                ItemKind::Thought => self.thought(item),
+                ItemKind::Thought => self.reply(item),
                 ItemKind::Call => self.call(item),
                 ItemKind::Result => self.result(item),
                 ItemKind::Deliverable => self.deliverable(item),
@@ -206,18 +206,18 @@ impl<'a> Output<'a> {
         self.entries.push(Entry { wire, items });
     }
 
-    fn words(&mut self, item: &Item, text: &str, status: &str) {
+    fn message(&mut self, item: &Item, text: &str, status: &str) {
         if !text.is_empty() {
             self.push("msg", vec![item.id], |_, id| items::message(id, text, status));
         }
     }
 
-    fn thought(&mut self, item: &Item) {
+    fn reply(&mut self, item: &Item) {
         let Ok(Thought { text, reasoning }) = serde_json::from_slice(&item.content) else { return };
-        for thought in &reasoning {
-            self.push("rs", vec![item.id], |output, id| items::thought(id, thought, output.note.spelling));
+        for reasoning_item in &reasoning {
+            self.push("rs", vec![item.id], |output, id| items::reasoning(id, reasoning_item, output.note.spelling));
         }
-        self.words(item, &text, "completed");
+        self.message(item, &text, "completed");
     }
 
     fn call(&mut self, item: &Item) {
@@ -250,7 +250,7 @@ impl<'a> Output<'a> {
     fn deliverable(&mut self, item: &Item) {
         let is_cut = matches!(self.reason, Some(EndReason::CutShort(Finish::OutOfTokens | Finish::Filtered)));
         match serde_json::from_slice(&item.content) {
-            Ok(Deliverable::Text(text)) => self.words(item, &text, if is_cut { "incomplete" } else { "completed" }),
+            Ok(Deliverable::Text(text)) => self.message(item, &text, if is_cut { "incomplete" } else { "completed" }),
             Ok(Deliverable::Summary(text)) => {
                 self.push("cmp", vec![item.id], |output, id| items::compaction(id, &output.sealer.seal(id, &text), "completed"));
             }
