@@ -4,7 +4,7 @@
 //! meantime wait in a queue of limited size. Errors are sent in the order of the requests too, so that a client can count the answers.
 
 mod handshake;
-mod held;
+mod holds;
 mod meter;
 mod queue;
 mod remembered;
@@ -22,7 +22,7 @@ use futures_util::{StreamExt, stream::SplitStream};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_tungstenite::tungstenite::{Message, protocol::CloseFrame};
 
-pub(crate) use held::Holders;
+pub(crate) use holds::Holders;
 
 use super::error::WireError;
 use crate::{
@@ -33,12 +33,12 @@ use crate::{
 };
 use handshake::{Handshake, Socket};
 use meter::{FrameMeter, Overrun};
-use queue::{HeardFrame, Queue, Waiting};
+use queue::{Queue, ReceivedFrame, Waiting};
 use session::Session;
 use writer::{Gone, Writer};
 
 /// How long a client may take to answer the close frame.
-const GOODBYE: Duration = Duration::from_secs(2);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The WebSocket close codes.
 const NORMAL: u16 = 1000;
@@ -94,7 +94,7 @@ async fn serve(socket: Socket, meter: &FrameMeter, state: DoorState, caller: Cal
     let ends_at = Instant::now() + Duration::from_millis(state.responses.socket_ms);
     let session = Session::new(state, caller, headers, ends_at);
     let end = tokio::select! {
-        end = hear(&mut stream, &writer, &queue, meter, bytes_max, frame_time) => end,
+        end = receive(&mut stream, &writer, &queue, meter, bytes_max, frame_time) => end,
         end = answer(session, &writer, &queue, ends_at) => end,
     };
     if let End::Overrun(_) = &end {
@@ -121,18 +121,18 @@ async fn serve(socket: Socket, meter: &FrameMeter, state: DoorState, caller: Cal
             (WireError::unavailable("draining", message, 1), GOING_AWAY, "the server is about to stop")
         }
     };
-    let goodbye = async {
-        writer.tell(error.frame()).await?;
+    let closing = async {
+        writer.send_text(error.frame()).await?;
         writer.send(Message::Close(Some(CloseFrame { code: code.into(), reason: reason.into() }))).await?;
         // Read until the client closes: closing a connection with unread input resets it, and the client could lose the error.
         while let Some(Ok(_)) = stream.next().await {}
         Ok::<(), Gone>(())
     };
-    let _ = timeout(GOODBYE, goodbye).await;
+    let _ = timeout(CLOSE_TIMEOUT, closing).await;
 }
 
 /// Reads what the client sends into the queue, until the connection ends.
-async fn hear(
+async fn receive(
     stream: &mut SplitStream<Socket>,
     writer: &Writer,
     queue: &Queue,
@@ -153,7 +153,7 @@ async fn hear(
             }
             Ok(Message::Text(text)) => {
                 let lease = meter.end_message(text.len());
-                queue.push(HeardFrame { text: text.into(), lease });
+                queue.push(ReceivedFrame { text: text.into(), lease });
             }
             Ok(Message::Binary(bytes)) => {
                 drop(meter.end_message(bytes.len()));
@@ -188,7 +188,7 @@ async fn answer(mut session: Session, writer: &Writer, queue: &Queue, ends_at: I
         };
         let answered = match waiting {
             Some(Waiting::Frame(frame)) => session.respond(frame, writer).await,
-            Some(Waiting::Refused(error)) => writer.tell(error.frame()).await,
+            Some(Waiting::Refused(error)) => writer.send_text(error.frame()).await,
             // Proxies may close a connection that is silent for long.
             None => writer.ping().await,
         };

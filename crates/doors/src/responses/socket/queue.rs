@@ -15,13 +15,13 @@ const WAITING_MAX: usize = 32;
 
 /// A request in the queue.
 pub(super) enum Waiting {
-    Frame(HeardFrame),
+    Frame(ReceivedFrame),
     /// A request that was refused. Its error is sent in its turn.
     Refused(WireError),
 }
 
 /// A complete message. Its bytes count as in flight while the lease is held.
-pub(super) struct HeardFrame {
+pub(super) struct ReceivedFrame {
     pub text: Bytes,
     pub lease: ByteLease,
 }
@@ -52,7 +52,7 @@ impl Queue {
     }
 
     /// Adds a request. If there is no room, it will be refused in its turn.
-    pub fn push(&self, frame: HeardFrame) {
+    pub fn push(&self, frame: ReceivedFrame) {
         self.enter(frame.text.len(), Waiting::Frame(frame));
     }
 
@@ -117,9 +117,9 @@ mod tests {
     use super::*;
     use crate::in_flight::ByteBudget;
 
-    fn frame(text: &'static [u8]) -> HeardFrame {
+    fn frame(text: &'static [u8]) -> ReceivedFrame {
         let lease = ByteBudget::new(1_000, 1_000).lease(&"t".into());
-        HeardFrame { text: Bytes::from_static(text), lease }
+        ReceivedFrame { text: Bytes::from_static(text), lease }
     }
 
     fn taken(queue: &Queue) -> Vec<String> {

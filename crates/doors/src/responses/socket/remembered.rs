@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use serde_json::value::RawValue;
 use windlass_kernel::RunId;
 
-use super::held::Held;
+use super::holds::ResponseHold;
 use crate::{
     in_flight::ByteLease,
     responses::{
@@ -21,7 +21,7 @@ const REMEMBERED_MAX: usize = 8;
 #[derive(Default)]
 pub(super) struct Remembered {
     /// Responses with `store: false`, oldest first, each with the hash of the conversation up to its end.
-    held: VecDeque<(Held, Option<HistoryHash>)>,
+    held: VecDeque<(ResponseHold, Option<HistoryHash>)>,
     /// The latest warm-up.
     warm: Option<WarmUp>,
     /// The input items that added tools to the latest response. Requests that continue it do not send them again.
@@ -42,7 +42,7 @@ pub(super) struct WarmUp {
 }
 
 impl Remembered {
-    pub fn hold(&mut self, held: Held, history: Option<HistoryHash>) {
+    pub fn hold(&mut self, held: ResponseHold, history: Option<HistoryHash>) {
         self.held.retain(|(known, _)| known.run() != held.run());
         self.held.push_back((held, history));
         if self.held.len() > REMEMBERED_MAX {
@@ -51,8 +51,8 @@ impl Remembered {
     }
 
     /// Records that the response `next` continues `from`.
-    pub fn go_on(&mut self, from: RunId, next: RunId) {
-        self.held.iter_mut().for_each(|(held, _)| held.is_gone_on_from(from, next));
+    pub fn record_continuation(&mut self, from: RunId, next: RunId) {
+        self.held.iter_mut().for_each(|(held, _)| held.record_continuation(from, next));
     }
 
     pub fn warm_up(&mut self, warm: WarmUp) {
@@ -60,7 +60,7 @@ impl Remembered {
     }
 
     /// Keeps the items that added tools to the response. `lease` is the rest of the frame's lease.
-    pub fn bring_tools(&mut self, run: RunId, items: Vec<Box<RawValue>>, mut lease: ByteLease) {
+    pub fn keep_tools(&mut self, run: RunId, items: Vec<Box<RawValue>>, mut lease: ByteLease) {
         self.tools = None;
         let bytes: usize = items.iter().map(|item| item.get().len()).sum();
         lease.shrink_to(bytes);

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use windlass_engine::Engine;
 
 use super::{
-    queue::HeardFrame,
+    queue::ReceivedFrame,
     remembered::{Remembered, WarmUp},
     writer::{Gone, Writer},
 };
@@ -64,18 +64,18 @@ impl Session {
     }
 
     /// Executes the request in a frame and sends its events, or an error.
-    pub async fn respond(&mut self, frame: HeardFrame, writer: &Writer) -> Result<(), Gone> {
-        let HeardFrame { text, mut lease } = frame;
-        match self.take(&text, &mut lease).await {
+    pub async fn respond(&mut self, frame: ReceivedFrame, writer: &Writer) -> Result<(), Gone> {
+        let ReceivedFrame { text, mut lease } = frame;
+        match self.start(&text, &mut lease).await {
             Ok(Answer::Run(started, tools)) => {
                 // The run has its own copy of the frame. Only the items with tools are still needed.
                 drop(text);
                 lease.shrink_to(tools.iter().map(|item| item.get().len()).sum());
-                self.follow(*started, tools, lease, writer).await
+                self.stream(*started, tools, lease, writer).await
             }
             Ok(Answer::WarmUp(mut events)) => {
                 while let Some(event) = events.pop() {
-                    writer.tell(event.frame()).await?;
+                    writer.send_text(event.frame()).await?;
                 }
                 Ok(())
             }
@@ -84,12 +84,12 @@ impl Session {
                 if let Some(previous) = previous_of(&text) {
                     self.remembered.forget(&previous);
                 }
-                writer.tell(error.frame()).await
+                writer.send_text(error.frame()).await
             }
         }
     }
 
-    async fn take(&mut self, frame: &[u8], lease: &mut ByteLease) -> Result<Answer, WireError> {
+    async fn start(&mut self, frame: &[u8], lease: &mut ByteLease) -> Result<Answer, WireError> {
         self.caller = self.caller.renewed(&self.state)?;
         self.caller.needs(&Scope::Responses)?;
         self.state.engine.admit_request(self.caller.tenant())?;
@@ -124,7 +124,7 @@ impl Session {
         if generate {
             let started = create::start_or_join(&self.state, &context).await?;
             if let Some(from) = from.as_deref().and_then(run_of) {
-                self.remembered.go_on(from, started.known.id);
+                self.remembered.record_continuation(from, started.known.id);
             }
             return Ok(Answer::Run(Box::new(started), tools));
         }
@@ -154,7 +154,7 @@ impl Session {
 
     /// Streams a response to its end, and keeps what later requests need. Each event is sent before the next one is made, so a slow client
     /// costs the memory of one event.
-    async fn follow(&mut self, started: StartedResponse, tools: Vec<Box<RawValue>>, lease: ByteLease, writer: &Writer) -> Result<(), Gone> {
+    async fn stream(&mut self, started: StartedResponse, tools: Vec<Box<RawValue>>, lease: ByteLease, writer: &Writer) -> Result<(), Gone> {
         let StartedResponse { known, unseen, mut reader, history, .. } = started;
         let erase = Duration::from_millis(self.state.responses.erase_ms);
         let run = known.id;
@@ -163,12 +163,12 @@ impl Session {
         // A stream that can't be completed is aborted.
         while let Some(item) = events.next().await.map_err(|_| Gone)? {
             match item {
-                StreamItem::Event(event) => writer.tell(event.frame()).await?,
+                StreamItem::Event(event) => writer.send_text(event.frame()).await?,
                 StreamItem::Silence => writer.ping().await?,
             }
         }
         reader.served();
-        self.remembered.bring_tools(run, tools, lease);
+        self.remembered.keep_tools(run, tools, lease);
         if let Some(held) = held {
             self.remembered.hold(held, history.map(|history| history.with_output(events.output())));
         }

@@ -18,7 +18,7 @@ impl Writer {
     }
 
     /// Sends a text frame, and waits until it is written to the connection.
-    pub async fn tell(&self, text: String) -> Result<(), Gone> {
+    pub async fn send_text(&self, text: String) -> Result<(), Gone> {
         self.send(Message::text(text)).await
     }
 

@@ -14,18 +14,18 @@ use windlass_kernel::{EndReason, Phase, RunId, Tenant};
 use windlass_ports::RunView;
 
 /// The shortest pause between two checks of a response that is to be erased.
-const LOOK_MIN: Duration = Duration::from_secs(1);
+const CHECK_PAUSE_MIN: Duration = Duration::from_secs(1);
 
 /// The number of holds on each response by sockets of this process.
 #[derive(Clone, Default)]
 pub(crate) struct Holders(Arc<Mutex<BTreeMap<RunId, usize>>>);
 
 /// A hold on a response. When the last hold is dropped, a task erases the response after its delay.
-pub(super) struct Held(Kept);
+pub(super) struct ResponseHold(HeldResponse);
 
 /// A response that is erased when no socket holds it any more.
 #[derive(Clone)]
-struct Kept {
+struct HeldResponse {
     run: RunId,
     /// The newest response in the chain that continues it.
     next: Option<RunId>,
@@ -37,9 +37,9 @@ struct Kept {
 }
 
 impl Holders {
-    pub(super) fn hold(&self, engine: &Engine, tenant: &Tenant, run: RunId, erase: Duration) -> Held {
+    pub(super) fn hold(&self, engine: &Engine, tenant: &Tenant, run: RunId, erase: Duration) -> ResponseHold {
         *self.lock().entry(run).or_default() += 1;
-        Held(Kept { run, next: None, holders: self.clone(), engine: engine.clone(), tenant: tenant.clone(), erase })
+        ResponseHold(HeldResponse { run, next: None, holders: self.clone(), engine: engine.clone(), tenant: tenant.clone(), erase })
     }
 
     fn is_held(&self, run: RunId) -> bool {
@@ -51,20 +51,20 @@ impl Holders {
     }
 }
 
-impl Held {
+impl ResponseHold {
     pub(super) fn run(&self) -> RunId {
         self.0.run
     }
 
     /// Records that the response `next` continues `from`, if `from` is this response or the newest one in its chain.
-    pub(super) fn is_gone_on_from(&mut self, from: RunId, next: RunId) {
+    pub(super) fn record_continuation(&mut self, from: RunId, next: RunId) {
         if self.0.run == from || self.0.next == Some(from) {
             self.0.next = Some(next);
         }
     }
 }
 
-impl Drop for Held {
+impl Drop for ResponseHold {
     fn drop(&mut self) {
         let mut holders = self.0.holders.lock();
         let Some(count) = holders.get_mut(&self.0.run) else { return };
@@ -75,25 +75,25 @@ impl Drop for Held {
         holders.remove(&self.0.run);
         drop(holders);
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        let kept = self.0.clone();
+        let response = self.0.clone();
         runtime.spawn(async move {
-            while !kept.is_done_with().await.unwrap_or(false) {
-                tokio::time::sleep(kept.erase.max(LOOK_MIN)).await;
+            while !response.erase_if_due().await.unwrap_or(false) {
+                tokio::time::sleep(response.erase.max(CHECK_PAUSE_MIN)).await;
             }
         });
     }
 }
 
-impl Kept {
+impl HeldResponse {
     /// Erases the response if it is due. Returns `true` if nothing is left to do, and `false` to be called again later.
-    async fn is_done_with(&self) -> Result<bool, EngineError> {
+    async fn erase_if_due(&self) -> Result<bool, EngineError> {
         let view = self.engine.views().run(&self.tenant, self.run).await?;
         let Some(view) = view.filter(|view| view.note.is_some() && !self.holders.is_held(self.run)) else { return Ok(true) };
         if !view.state.has_ended() {
             return Ok(false);
         }
         // The client may still send the outputs of its calls, on any connection. The store erases the response later by itself.
-        if awaits_its_client(&view) && !self.is_answered().await? {
+        if awaits_client(&view) && !self.is_answered().await? {
             return Ok(true);
         }
         let age_ms = view.ended_at.map_or(0, |at| self.engine.now().0.saturating_sub(at.0));
@@ -107,10 +107,10 @@ impl Kept {
     async fn is_answered(&self) -> Result<bool, EngineError> {
         let Some(next) = self.next else { return Ok(false) };
         let view = self.engine.views().run(&self.tenant, next).await?;
-        Ok(view.is_none_or(|view| view.state.has_ended() && !awaits_its_client(&view)))
+        Ok(view.is_none_or(|view| view.state.has_ended() && !awaits_client(&view)))
     }
 }
 
-fn awaits_its_client(view: &RunView) -> bool {
+fn awaits_client(view: &RunView) -> bool {
     matches!(&view.state.phase, Phase::Ended { reason: EndReason::RequiresAction, .. })
 }
