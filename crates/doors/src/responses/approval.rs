@@ -91,11 +91,11 @@ mod tests {
     #[test]
     fn tm_07_a_declared_server_needs_approval_unless_the_request_or_the_operator_says_otherwise() {
         let at = || Some("tools[1].require_approval".to_owned());
-        for said in ["", r#","require_approval":null"#] {
-            let declared = format!("{DECLARED}{said}");
-            assert_eq!(checked(&declared, DefaultApproval::Always), Err((at(), "missing_required_parameter")), "{said}");
-            assert_eq!(checked(&declared, DefaultApproval::Never), Ok(()), "{said}");
-            assert_eq!(checked(said, DefaultApproval::Always), Ok(()), "a configured server: {said}");
+        for field in ["", r#","require_approval":null"#] {
+            let declared = format!("{DECLARED}{field}");
+            assert_eq!(checked(&declared, DefaultApproval::Always), Err((at(), "missing_required_parameter")), "{field}");
+            assert_eq!(checked(&declared, DefaultApproval::Never), Ok(()), "{field}");
+            assert_eq!(checked(field, DefaultApproval::Always), Ok(()), "a configured server: {field}");
         }
         for server in ["", DECLARED] {
             for default in [DefaultApproval::Always, DefaultApproval::Never] {

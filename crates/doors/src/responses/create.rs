@@ -95,7 +95,7 @@ pub(super) struct StartedResponse {
 /// Starts the run of a request, or finds the existing run that the request joins.
 pub(super) async fn start_or_join(state: &DoorState, context: &CreateContext<'_>) -> Result<StartedResponse, WireError> {
     let CreateContext { caller, create, identity, .. } = context;
-    if let Some(rest) = join::rest(state, caller, identity, &create.input).await? {
+    if let Some(rest) = join::find_rest(state, caller, identity, &create.input).await? {
         let followed = earlier(state, caller, rest.run, &rest.fingerprint).await?;
         return Ok(attend(state, followed, identity, rest.unseen, rest.history));
     }
@@ -127,7 +127,7 @@ pub(super) async fn start_or_join(state: &DoorState, context: &CreateContext<'_>
 }
 
 /// How often a request is prepared again because its conversation changed in the meantime.
-const TRIES_MAX: usize = 8;
+const ATTEMPTS_MAX: usize = 8;
 
 /// Prepares a request and starts its run. If the conversation changed between the two, it prepares the request again. `checked_runs` is the
 /// number of candidate runs that were checked already and can't be joined.
@@ -136,7 +136,7 @@ async fn start(
     context: &CreateContext<'_>,
     checked_runs: usize,
 ) -> Result<((Responded, Option<JoinGuard>), Note), WireError> {
-    for _ in 0..TRIES_MAX {
+    for _ in 0..ATTEMPTS_MAX {
         let Prepared { request, note } = prepare(state, context).await?;
         match join::start(state, context.caller, &context.identity, checked_runs, request).await {
             Err(error) if error.code() == "conversation_moved" => {}
@@ -171,7 +171,7 @@ pub(super) async fn prepare(state: &DoorState, context: &CreateContext<'_>) -> R
         store: create.store,
         background: create.background,
         spelling: spelling(state, caller, headers, create),
-        names: create.namespaced.clone(),
+        names: create.client_names.clone(),
         ignored_tools: hosted::ignored(headers, create)?,
         fingerprint: context.identity.fingerprint.clone(),
         ..Note::new(create.model.clone().unwrap_or_else(|| manifest.model.clone()), echo(create))

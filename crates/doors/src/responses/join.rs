@@ -167,7 +167,7 @@ pub(super) async fn find(state: &DoorState, caller: &Caller, identity: &Identity
                 let key = turn_key(identity, number);
                 let Some(guard) = state.engine.reserve_join(caller.tenant(), &key) else { continue };
                 let Some(run) = views.run_by_key(caller.tenant(), &key).await? else { return Ok(Found::Nothing(number)) };
-                if is_free(state, caller, run).await? {
+                if wait_until_free(state, caller, run).await? {
                     return Ok(Found::Run(run, Some(guard)));
                 }
             }
@@ -202,7 +202,7 @@ pub(super) async fn start(
                 let key = turn_key(identity, number);
                 let Some(guard) = state.engine.reserve_join(caller.tenant(), &key) else { continue };
                 let started = deferred_calls::start(state, caller, Respond { dedupe: Some(key), ..request.clone() }).await?;
-                if started.begun.is_some() || is_free(state, caller, started.run).await? {
+                if started.begun.is_some() || wait_until_free(state, caller, started.run).await? {
                     return Ok((started, Some(guard)));
                 }
             }
@@ -236,14 +236,14 @@ fn key_used_up() -> WireError {
 }
 
 /// Whether a returning client can join a run. Waits for a moment if the run still has a reader, and returns `false` if that one stays.
-async fn is_free(state: &DoorState, caller: &Caller, run: RunId) -> Result<bool, WireError> {
+async fn wait_until_free(state: &DoorState, caller: &Caller, run: RunId) -> Result<bool, WireError> {
     let view = state.engine.views().run(caller.tenant(), run).await?;
-    Ok(view.is_some_and(|view| is_worth_it(&view)) && state.engine.wait_until_unread(run).await)
+    Ok(view.is_some_and(|view| is_joinable(&view)) && state.engine.wait_until_unread(run).await)
 }
 
 /// Whether a returning client should get this run. After a failure, a stop or an erasure the client wants a new attempt; every other end is
 /// one that it has missed.
-fn is_worth_it(view: &RunView) -> bool {
+fn is_joinable(view: &RunView) -> bool {
     let is_lost =
         matches!(&view.state.phase, Phase::Ended { reason: EndReason::ModelFailed(_) | EndReason::Stopped | EndReason::Abandoned, .. });
     view.note.is_some() && !is_lost
@@ -260,17 +260,17 @@ pub(super) struct Rest {
 
 /// The response that a request wants the rest of: its input is that of an earlier request, followed only by finished items of that
 /// request's response. If the client's outputs follow those items, the request starts the next iteration and this returns `None`.
-pub(super) async fn rest(
+pub(super) async fn find_rest(
     state: &DoorState,
     caller: &Caller,
     identity: &Identity,
     input: &[Box<RawValue>],
 ) -> Result<Option<Rest>, WireError> {
     let (By::Turn(turn), Some(compared)) = (&identity.by, &identity.compared) else { return Ok(None) };
-    let Some((run, got)) = got_at_the_end(input) else { return Ok(None) };
-    let Some(fingerprint) = compared.fingerprint(turn, got.len()) else { return Ok(None) };
-    let history = compared.history(got.len());
-    let view = state.engine.views().run(caller.tenant(), run).await?.filter(is_worth_it);
+    let Some((run, received)) = received_items(input) else { return Ok(None) };
+    let Some(fingerprint) = compared.fingerprint(turn, received.len()) else { return Ok(None) };
+    let history = compared.history(received.len());
+    let view = state.engine.views().run(caller.tenant(), run).await?.filter(is_joinable);
     let Some(known) = view.and_then(Known::of).filter(|known| known.note.fingerprint == fingerprint) else { return Ok(None) };
     let mut reader = Reader::new(state, known, false);
     match reader.catch_up().await {
@@ -278,26 +278,26 @@ pub(super) async fn rest(
         read => read?,
     }
     let is_ours = |(index, item): &(usize, Value)| reader.made.output.get(*index).is_some_and(|ours| is_finished_as(ours, item));
-    if !got.iter().all(is_ours) || !state.engine.wait_until_unread(run).await {
+    if !received.iter().all(is_ours) || !state.engine.wait_until_unread(run).await {
         return Ok(None);
     }
-    let unseen = Unseen::without_items(got.into_iter().map(|(index, _)| index));
+    let unseen = Unseen::without_items(received.into_iter().map(|(index, _)| index));
     Ok(Some(Rest { run, fingerprint, unseen, history }))
 }
 
 /// The items at the end of an input whose ids belong to one run, with their indices in its output, last item first.
-fn got_at_the_end(input: &[Box<RawValue>]) -> Option<(RunId, Vec<(usize, Value)>)> {
-    let mut got: Vec<(usize, Value)> = Vec::new();
-    let mut whose = None;
+fn received_items(input: &[Box<RawValue>]) -> Option<(RunId, Vec<(usize, Value)>)> {
+    let mut received: Vec<(usize, Value)> = Vec::new();
+    let mut owner = None;
     for raw in input.iter().rev() {
         let Ok(item) = serde_json::from_str::<Value>(raw.get()) else { break };
         let Some((run, index)) = item.get("id").and_then(Value::as_str).and_then(place_of) else { break };
-        if *whose.get_or_insert(run) != run {
+        if *owner.get_or_insert(run) != run {
             break;
         }
-        got.push((index, item));
+        received.push((index, item));
     }
-    Some((whose?, got))
+    Some((owner?, received))
 }
 
 /// Whether the client's copy of an item equals the finished one. A client may leave out fields that it does not know.

@@ -13,7 +13,7 @@ use super::{
     approval::{self, DefaultApproval},
     create::agent_of,
     error::WireError,
-    request::{Allowed, Choice, Create, Function, Mcp, Namespaced, Tool, ToolFilter},
+    request::{Allowed, Choice, ClientName, Create, Function, Mcp, Tool, ToolFilter},
 };
 use crate::{
     DoorState,
@@ -51,11 +51,11 @@ pub(super) async fn pin(state: &DoorState, caller: &Caller, create: &Create) -> 
     if !state.engine.has_model(caller.tenant(), &model) {
         return Err(unknown_model(create));
     }
-    let mut tools = Tools::new(settings.call_deadline_ms, create.namespaced.clone());
+    let mut tools = Tools::new(settings.call_deadline_ms, create.client_names.clone());
     let (mut choice, mut allowed) = (ToolChoice::Auto, Vec::new());
     // A run that only makes a summary has no tools, even if the conversation had some.
     if !create.compacts {
-        tools.take(state, caller, create, spec).await?;
+        tools.add_all(state, caller, create, spec).await?;
         choice = tools.choice(&create.choice)?;
         allowed = tools.allowed(&create.allowed);
     }
@@ -172,19 +172,19 @@ fn smaller(a: Option<u64>, b: Option<u64>) -> Option<u64> {
 struct Tools {
     specs: Vec<ToolSpec>,
     servers: Vec<ToolServer>,
-    names: BTreeMap<String, Namespaced>,
+    names: BTreeMap<String, ClientName>,
     /// Names that tools of servers must not have.
-    taken: BTreeSet<String>,
+    reserved: BTreeSet<String>,
     deadline_ms: u64,
 }
 
 impl Tools {
-    fn new(deadline_ms: u64, names: BTreeMap<String, Namespaced>) -> Self {
-        Tools { specs: Vec::new(), servers: Vec::new(), names, taken: BTreeSet::new(), deadline_ms }
+    fn new(deadline_ms: u64, names: BTreeMap<String, ClientName>) -> Self {
+        Tools { specs: Vec::new(), servers: Vec::new(), names, reserved: BTreeSet::new(), deadline_ms }
     }
 
     /// Adds the tools of the request and of its agent.
-    async fn take(&mut self, state: &DoorState, caller: &Caller, create: &Create, agent: Option<&AgentSpec>) -> Result<(), WireError> {
+    async fn add_all(&mut self, state: &DoorState, caller: &Caller, create: &Create, agent: Option<&AgentSpec>) -> Result<(), WireError> {
         // Before any server is contacted.
         may_use(state, caller, create, agent)?;
         approval::check(create, state.responses.default_approval)?;
@@ -192,9 +192,9 @@ impl Tools {
         let agents = agent.map(|spec| spec.tools.as_slice()).unwrap_or_default();
         let named: Vec<ToolName> = named.chain(agents.iter().cloned()).collect();
         // Names of configured tools and of functions are reserved: a server's tool with such a name gets the server's label as a prefix.
-        self.taken.extend(named.iter().filter(|name| state.engine.tool(caller.tenant(), name).is_some()).map(ToString::to_string));
-        self.taken
-            .extend(create.tools.iter().filter_map(|tool| if let Tool::Function(own) = tool { Some(own.called.clone()) } else { None }));
+        self.reserved.extend(named.iter().filter(|name| state.engine.tool(caller.tenant(), name).is_some()).map(ToString::to_string));
+        self.reserved
+            .extend(create.tools.iter().filter_map(|tool| if let Tool::Function(own) = tool { Some(own.model_name.clone()) } else { None }));
         for name in &named {
             self.attach(state, caller, name).await?;
         }
@@ -233,7 +233,7 @@ impl Tools {
 
     /// Adds a function of the client, unless the request or its agent names a server-side tool with the same name.
     fn add_function(&mut self, function: &Function) {
-        let name = function.called.as_str();
+        let name = function.model_name.as_str();
         if self.has(name) {
             return;
         }
@@ -274,7 +274,7 @@ impl Tools {
 
     async fn offer(&mut self, state: &DoorState, caller: &Caller, server: ToolServer, only: Option<&ToolFilter>) -> Result<(), WireError> {
         let is_wanted = |tool: &OfferedTool| only.is_none_or(|only| fits(only, tool));
-        let mut offered = state.engine.offered(caller.tenant(), &server, &mut self.taken, is_wanted).await.map_err(server_error)?;
+        let mut offered = state.engine.offered(caller.tenant(), &server, &mut self.reserved, is_wanted).await.map_err(server_error)?;
         // The hints of a declared server must not make a call run twice, unless the operator trusts such servers.
         if matches!(server.source, ServerSource::Declared { .. }) && state.responses.default_approval == DefaultApproval::Always {
             offered.iter_mut().for_each(|spec| spec.effect = EffectClass::Write);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::request::Namespaced;
+use super::request::ClientName;
 
 /// The version of the events' numbers and format. A stream keeps the version it began with, so that no upgrade renumbers its events.
 const VERSION: u16 = 1;
@@ -26,7 +26,7 @@ pub(super) struct Note {
     pub echo: Map<String, Value>,
     /// Tools that the model and the client call by different names: the client's name and namespace, by the model's name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub names: BTreeMap<String, Namespaced>,
+    pub names: BTreeMap<String, ClientName>,
     /// Types of hosted tools in the request, which this server does not run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ignored_tools: Vec<String>,

@@ -24,7 +24,7 @@ pub(crate) use conversation::{Begin, read_items, read_metadata};
 pub(crate) use limits::ITEMS_MAX;
 pub(crate) use mcp::{Approval, Mcp, ToolFilter};
 pub(crate) use sampling::Sampling;
-pub(crate) use tools::{CUSTOM_INPUT, Function, Hosted, Namespaced, Tool, brings_tools};
+pub(crate) use tools::{CUSTOM_INPUT, ClientName, Function, Hosted, Tool, adds_tools};
 
 use crate::responses::{create::agent_of, error::WireError, join::TURN_METADATA};
 use choice::Chosen;
@@ -50,7 +50,7 @@ pub(crate) struct Create {
     /// The tools, with namespaces flattened in place.
     pub tools: Vec<Tool>,
     /// The client's names of functions that the model knows by another name, or that take a text, by the model's name.
-    pub namespaced: BTreeMap<String, Namespaced>,
+    pub client_names: BTreeMap<String, ClientName>,
     /// Tools that only OpenAI's own servers run.
     pub hosted: Vec<Hosted>,
     /// Whether `client_metadata` has Codex's turn metadata, which is a header over HTTP but not on a socket.
@@ -81,7 +81,7 @@ pub(crate) struct Frame {
 }
 
 /// How the response is delivered.
-struct Way {
+struct DeliveryMode {
     stream: bool,
     background: bool,
 }
@@ -98,8 +98,8 @@ impl Create {
     /// Parses a body. Every error is a 400 that says what to change.
     pub fn read(body: &[u8]) -> Result<Self, WireError> {
         let body = Object::of(sound::sound(body)?, &At::Body)?;
-        let way = Way { stream: body.flag("stream")?.unwrap_or(false), background: body.flag("background")?.unwrap_or(false) };
-        Self::of(&body, way, true)
+        let mode = DeliveryMode { stream: body.flag("stream")?.unwrap_or(false), background: body.flag("background")?.unwrap_or(false) };
+        Self::of(&body, mode, true)
     }
 
     /// Parses the body of `POST /v1/responses/compact`. The fields of a response are accepted and checked too, and apply where they make
@@ -107,7 +107,7 @@ impl Create {
     pub fn read_compaction(body: &[u8]) -> Result<Self, WireError> {
         let body = Object::of(sound::sound(body)?, &At::Body)?;
         body.required("model")?;
-        let create = Self::of(&body, Way { stream: false, background: false }, true)?;
+        let create = Self::of(&body, DeliveryMode { stream: false, background: false }, true)?;
         Ok(Create { store: false, compacts: true, ..create })
     }
 
@@ -118,14 +118,14 @@ impl Create {
             return Err(body.at("type").invalid("'response.create': nothing else can be asked for on a socket"));
         }
         let generate = body.flag("generate")?.unwrap_or(true);
-        let create = Self::of(&body, Way { stream: true, background: false }, generate)?;
+        let create = Self::of(&body, DeliveryMode { stream: true, background: false }, generate)?;
         Ok(Frame { create, generate })
     }
 
-    fn of(body: &Object<'_, '_>, way: Way, needs_input: bool) -> Result<Self, WireError> {
+    fn of(body: &Object<'_, '_>, mode: DeliveryMode, needs_input: bool) -> Result<Self, WireError> {
         let (previous, conversation) = history_of(body)?;
         let store = body.flag("store")?.unwrap_or(true);
-        let Way { stream, background } = way;
+        let DeliveryMode { stream, background } = mode;
         if conversation.is_some() && !store {
             return Err(body.at("store").invalid("true or left out if there is a 'conversation', which keeps what is said in it"));
         }
@@ -152,7 +152,7 @@ impl Create {
             background,
             stream,
             tools: tools.tools,
-            namespaced: tools.namespaced,
+            client_names: tools.client_names,
             hosted: tools.hosted,
             has_codex_metadata: has_codex_metadata(body),
             choice,
@@ -175,12 +175,12 @@ impl Create {
 impl Create {
     /// Adds tools from input items of earlier requests on the same socket. The request's own tools take precedence.
     pub fn add_tools(&mut self, earlier: &[Box<RawValue>]) -> Result<(), WireError> {
-        let (tools, namespaced) = (std::mem::take(&mut self.tools), std::mem::take(&mut self.namespaced));
-        let mut all = Tools { tools, namespaced, echo: Vec::new(), hosted: std::mem::take(&mut self.hosted) };
+        let (tools, client_names) = (std::mem::take(&mut self.tools), std::mem::take(&mut self.client_names));
+        let mut all = Tools { tools, client_names, echo: Vec::new(), hosted: std::mem::take(&mut self.hosted) };
         let at = At::Field(&At::Body, "input");
         all.read_items(earlier, &at)?;
         all.read_items(&self.input, &at)?;
-        (self.tools, self.namespaced, self.hosted) = (all.tools, all.namespaced, all.hosted);
+        (self.tools, self.client_names, self.hosted) = (all.tools, all.client_names, all.hosted);
         Ok(())
     }
 }

@@ -161,16 +161,16 @@ fn function(name: &str, namespace: Option<&str>, is_custom: bool, tools: &Tools)
     match meant.as_slice() {
         [] => Err("a tool that 'tools' has"),
         [first, _, ..] if first.namespace.is_some() => Err("one tool, and several namespaces have one of that name"),
-        [first, ..] => Ok(first.called.clone()),
+        [first, ..] => Ok(first.model_name.clone()),
     }
 }
 
 /// All tools that a name without a type can refer to.
 fn named_tool(name: &str, tools: &Tools) -> Vec<Allowed> {
     let functions = tools.functions().filter(|function| function.name == name);
-    let called: Vec<Allowed> = functions.map(|function| Allowed::Tool(function.called.clone())).collect();
-    match called.is_empty() {
+    let allowed: Vec<Allowed> = functions.map(|function| Allowed::Tool(function.model_name.clone())).collect();
+    match allowed.is_empty() {
         true => vec![Allowed::Tool(name.to_owned())],
-        false => called,
+        false => allowed,
     }
 }

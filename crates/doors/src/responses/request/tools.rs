@@ -58,7 +58,7 @@ fn is_hosted(kind: &str) -> bool {
 /// A function of the client.
 pub(crate) struct Function {
     /// The model's name, which is unique in the request.
-    pub called: String,
+    pub model_name: String,
     /// The client's name.
     pub name: String,
     /// The client's namespace.
@@ -73,7 +73,7 @@ pub(crate) struct Function {
 
 /// A function as the client names it. It is stored with the run, in the note.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Namespaced {
+pub(crate) struct ClientName {
     pub name: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
@@ -91,7 +91,7 @@ pub(super) struct Tools {
     /// Tools that only OpenAI's own servers run.
     pub hosted: Vec<Hosted>,
     /// The client's names of functions that the model knows by another name, or that take a text, by the model's name.
-    pub namespaced: BTreeMap<String, Namespaced>,
+    pub client_names: BTreeMap<String, ClientName>,
 }
 
 impl Tools {
@@ -102,39 +102,39 @@ impl Tools {
             read.add(value, &At::Element(at, index), &mut names)?;
             check_count(read.tools.len(), at)?;
         }
-        read.call_apart();
+        read.assign_model_names();
         Ok(read)
     }
 
     /// Adds the tools in items of the input, which Codex sends for models that it knows. A function that is given again replaces the
     /// earlier one.
     pub fn read_items(&mut self, items: &[Box<RawValue>], at: &At<'_>) -> Result<(), WireError> {
-        for (index, item) in items.iter().enumerate().filter(|(_, item)| brings_tools(item)) {
+        for (index, item) in items.iter().enumerate().filter(|(_, item)| adds_tools(item)) {
             let at = At::Element(at, index);
             let item = Object::of(item, &at)?;
             let Some(list) = item.given("tools") else { continue };
             let at = item.at("tools");
-            let brought = Tools::read(list, &at)?;
-            brought.tools.into_iter().for_each(|tool| self.and(tool));
-            self.hosted.extend(brought.hosted.into_iter().map(|hosted| Hosted { param: None, ..hosted }));
+            let added = Tools::read(list, &at)?;
+            added.tools.into_iter().for_each(|tool| self.add_or_replace(tool));
+            self.hosted.extend(added.hosted.into_iter().map(|hosted| Hosted { param: None, ..hosted }));
             check_count(self.tools.len(), &at)?;
         }
         Ok(())
     }
 
     /// Adds or replaces a function. The model's names of other functions do not change.
-    fn and(&mut self, tool: Tool) {
+    fn add_or_replace(&mut self, tool: Tool) {
         // Tool servers are ignored here: items are stored, and must not contain a server's URL and token.
         let Tool::Function(mut function) = tool else { return };
         let is_it = |other: &Function| other.name == function.name && other.namespace == function.namespace;
         let earlier = self.tools.iter().position(|tool| matches!(tool, Tool::Function(other) if is_it(other)));
-        let taken: BTreeSet<String> = self.functions().filter(|other| !is_it(other)).map(|other| other.called.clone()).collect();
-        function.called = match earlier.and_then(|index| self.tools.get(index)) {
-            Some(Tool::Function(earlier)) => earlier.called.clone(),
-            _ if !taken.contains(&function.name) => function.name.clone(),
-            _ => unlike(&taken, function.namespace.as_deref().unwrap_or(ADDITIONAL), &function.name),
+        let used_names: BTreeSet<String> = self.functions().filter(|other| !is_it(other)).map(|other| other.model_name.clone()).collect();
+        function.model_name = match earlier.and_then(|index| self.tools.get(index)) {
+            Some(Tool::Function(earlier)) => earlier.model_name.clone(),
+            _ if !used_names.contains(&function.name) => function.name.clone(),
+            _ => unused_name(&used_names, function.namespace.as_deref().unwrap_or(ADDITIONAL), &function.name),
         };
-        self.restore(&function);
+        self.record_client_name(&function);
         match earlier {
             Some(index) => self.tools[index] = Tool::Function(function),
             None => self.tools.push(Tool::Function(function)),
@@ -142,14 +142,14 @@ impl Tools {
     }
 
     /// Records the client's name of a function, if calls of it must be translated.
-    fn restore(&mut self, function: &Function) {
-        let Function { called, name, namespace, is_custom, .. } = function;
-        match namespace.is_some() || *is_custom || called != name {
+    fn record_client_name(&mut self, function: &Function) {
+        let Function { model_name, name, namespace, is_custom, .. } = function;
+        match namespace.is_some() || *is_custom || model_name != name {
             true => {
-                let restored = Namespaced { name: name.clone(), namespace: namespace.clone(), is_custom: *is_custom };
-                self.namespaced.insert(called.clone(), restored)
+                let client_name = ClientName { name: name.clone(), namespace: namespace.clone(), is_custom: *is_custom };
+                self.client_names.insert(model_name.clone(), client_name)
             }
-            false => self.namespaced.remove(called),
+            false => self.client_names.remove(model_name),
         };
     }
 
@@ -205,28 +205,28 @@ impl Tools {
 
     /// Gives every function a unique name for the model. The namespace is added only where names collide, because models do better with the
     /// names that they were trained on.
-    fn call_apart(&mut self) {
+    fn assign_model_names(&mut self) {
         let mut uses: BTreeMap<String, usize> = BTreeMap::new();
         for function in self.functions() {
             *uses.entry(function.name.clone()).or_default() += 1;
         }
         // Names that stay unchanged. Generated names must not collide with them.
         let is_kept = |function: &Function| function.namespace.is_none() || uses[&function.name] == 1;
-        let mut taken: BTreeSet<String> =
+        let mut used_names: BTreeSet<String> =
             self.functions().filter(|function| is_kept(function)).map(|function| function.name.clone()).collect();
         for tool in &mut self.tools {
             let Tool::Function(function) = tool else { continue };
             if let Some(namespace) = &function.namespace
                 && !is_kept(function)
             {
-                function.called = unlike(&taken, namespace, &function.name);
-                taken.insert(function.called.clone());
+                function.model_name = unused_name(&used_names, namespace, &function.name);
+                used_names.insert(function.model_name.clone());
             }
         }
         let tools = std::mem::take(&mut self.tools);
         for tool in &tools {
             if let Tool::Function(function) = tool {
-                self.restore(function);
+                self.record_client_name(function);
             }
         }
         self.tools = tools;
@@ -237,7 +237,7 @@ impl Tools {
 const ADDITIONAL: &str = "additional_tools";
 
 /// Whether an input item adds tools.
-pub(crate) fn brings_tools(item: &RawValue) -> bool {
+pub(crate) fn adds_tools(item: &RawValue) -> bool {
     #[derive(Deserialize)]
     struct Typed<'a> {
         #[serde(borrow)]
@@ -269,7 +269,7 @@ fn single(tool: &Object<'_, '_>, kind: &str, namespace: Option<&str>, names: &mu
         true => (custom_description(tool)?, Some(custom_parameters()), None),
         false => (tool.text("description")?, parameters_of(tool)?, tool.flag("strict")?),
     };
-    Ok(Tool::Function(Function { called: name.clone(), name, namespace, is_custom, description, parameters, strict }))
+    Ok(Tool::Function(Function { model_name: name.clone(), name, namespace, is_custom, description, parameters, strict }))
 }
 
 /// The name of the one argument of a custom tool.
@@ -328,7 +328,7 @@ fn parameters_of(tool: &Object<'_, '_>) -> Result<Option<Value>, WireError> {
 }
 
 /// A name with its namespace that is not in `taken`. Providers limit the length of names, so it may be truncated and numbered.
-fn unlike(taken: &BTreeSet<String>, namespace: &str, name: &str) -> String {
+fn unused_name(used_names: &BTreeSet<String>, namespace: &str, name: &str) -> String {
     let namespace: String = namespace.chars().map(|char| if is_name_char(char) { char } else { '_' }).collect();
     let full = format!("{namespace}__{name}");
     let counted = (2..).map(|number| {
@@ -336,7 +336,7 @@ fn unlike(taken: &BTreeSet<String>, namespace: &str, name: &str) -> String {
         format!("{}{number}", &full[..full.len().min(TOOL_NAME_CHARS_MAX - number.len())])
     });
     let whole = Some(full.clone()).filter(|full| full.len() <= TOOL_NAME_CHARS_MAX);
-    whole.into_iter().chain(counted).find(|name| !taken.contains(name)).unwrap_or(full)
+    whole.into_iter().chain(counted).find(|name| !used_names.contains(name)).unwrap_or(full)
 }
 
 /// Adds the keys that the contract requires in an echo, with null as their value.

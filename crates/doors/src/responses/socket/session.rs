@@ -26,7 +26,7 @@ use crate::{
         object::run_of,
         project::Projection,
         reader::Reader,
-        request::{Create, Frame, ITEMS_MAX, brings_tools},
+        request::{Create, Frame, ITEMS_MAX, adds_tools},
         stream::{Events, StreamItem},
         wire::PendingEvents,
     },
@@ -104,8 +104,8 @@ impl Session {
         }
         let mut tools = from.as_deref().map(|id| self.remembered.tools(id).to_vec()).unwrap_or_default();
         create.add_tools(&tools)?;
-        if create.input.iter().any(|item| brings_tools(item)) {
-            tools = create.input.iter().filter(|item| brings_tools(item)).cloned().collect();
+        if create.input.iter().any(|item| adds_tools(item)) {
+            tools = create.input.iter().filter(|item| adds_tools(item)).cloned().collect();
         }
         if generate && create.input.is_empty() && from.is_none() && create.conversation.is_none() {
             return Err(WireError::missing("input"));

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::read;
-use crate::responses::request::{Allowed, Approval, Choice, Create, Function, Mcp, Namespaced, Tool, ToolFilter};
+use crate::responses::request::{Allowed, Approval, Choice, ClientName, Create, Function, Mcp, Tool, ToolFilter};
 
 /// Bodies that are accepted, by the client that sends them.
 const BODIES: [(&str, &str); 42] = [
@@ -276,17 +276,17 @@ fn tools_are_echoed_whole_and_unknown_ones_left_alone() {
 #[test]
 fn namespaces_are_flattened_and_can_be_restored() {
     let create = body("Codex");
-    let namespaced = Namespaced { name: "close_agent".to_owned(), namespace: Some("multi_agent_v1".to_owned()), is_custom: false };
-    assert_eq!(create.namespaced.into_iter().collect::<Vec<_>>(), [("close_agent".to_owned(), namespaced)]);
+    let client_name = ClientName { name: "close_agent".to_owned(), namespace: Some("multi_agent_v1".to_owned()), is_custom: false };
+    assert_eq!(create.client_names.into_iter().collect::<Vec<_>>(), [("close_agent".to_owned(), client_name)]);
 
     let create = read(
         r#"{"input":"hi","tools":[{"type":"function","name":"open"},{"type":"function","name":"doors__open"},
         {"type":"namespace","name":"files","tools":[{"type":"function","name":"open"},{"type":"function","name":"close"}]},
         {"type":"namespace","name":"doors","tools":[{"type":"function","name":"open"},{"type":"custom","name":"patch"}]}]}"#,
     );
-    let called: Vec<&str> = functions(&create).iter().map(|function| function.called.as_str()).collect();
-    assert_eq!(called, ["open", "doors__open", "files__open", "close", "doors__open_2", "patch"]);
-    let restored = |called: &str| create.namespaced.get(called).and_then(|own| Some((own.namespace.as_deref()?, own.name.as_str())));
+    let model_names: Vec<&str> = functions(&create).iter().map(|function| function.model_name.as_str()).collect();
+    assert_eq!(model_names, ["open", "doors__open", "files__open", "close", "doors__open_2", "patch"]);
+    let restored = |name: &str| create.client_names.get(name).and_then(|own| Some((own.namespace.as_deref()?, own.name.as_str())));
     assert_eq!(restored("open"), None);
     assert_eq!(restored("files__open"), Some(("files", "open")));
     assert_eq!(restored("close"), Some(("files", "close")));
@@ -298,9 +298,9 @@ fn made_up_names_are_short_enough_for_any_provider() {
     let name = "n".repeat(64);
     let group = |namespace: &str| format!(r#"{{"type":"namespace","name":"{namespace}","tools":[{{"type":"function","name":"{name}"}}]}}"#);
     let create = read(&format!(r#"{{"input":"hi","tools":[{},{},{}]}}"#, group("a b"), group("ä"), group("ö")));
-    let called: BTreeSet<&str> = functions(&create).iter().map(|function| function.called.as_str()).collect();
-    assert!(called.iter().all(|called| called.len() <= 64 && called.is_ascii() && !called.contains(' ')), "{called:?}");
-    assert_eq!((called.len(), create.namespaced.len()), (3, 3));
+    let model_names: BTreeSet<&str> = functions(&create).iter().map(|function| function.model_name.as_str()).collect();
+    assert!(model_names.iter().all(|name| name.len() <= 64 && name.is_ascii() && !name.contains(' ')), "{model_names:?}");
+    assert_eq!((model_names.len(), create.client_names.len()), (3, 3));
 }
 
 #[test]
