@@ -268,7 +268,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_four_keys_are_there_even_when_null() {
+    fn all_four_keys_are_present_even_when_null() {
         let cases = [
             (WireError::bad("invalid_json", "m"), 400, "invalid_request_error", "invalid_json"),
             (WireError::unauthorized("m"), 401, "invalid_request_error", "invalid_api_key"),
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn our_own_faults_are_not_told() {
+    fn internal_errors_do_not_show_their_cause() {
         let error = WireError::internal(&"the password is 1234");
         assert_eq!(error.status(), 500);
         let body: Value = serde_json::to_value(&error).unwrap();
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn the_response_says_when_to_come_back_and_with_what() {
+    fn the_response_has_retry_after_and_www_authenticate() {
         let response = WireError::too_many("rate_limit_exceeded", "m", 7).into_response();
         assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
         assert_eq!(response.headers()[header::RETRY_AFTER], "7");

@@ -313,7 +313,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_order_of_keys_says_nothing_and_everything_else_does() {
+    fn the_order_of_keys_makes_no_difference_and_every_value_does() {
         let same = fingerprint(br#"{ "a": 1, "b": { "c": 2, "d": 3 } }"#);
         assert_eq!(fingerprint(br#"{"b":{"d":3,"c":2},"a":1}"#), same);
         assert_ne!(fingerprint(br#"{"b":{"d":3,"c":2},"a":2}"#), same);
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_is_known_by_its_id() {
+    fn a_turn_is_recognised_by_its_id() {
         let of = |text: &str| turn_of(text.as_bytes());
         assert_eq!(of(r#"{"turn_id":"t","session_id":"s"}"#).as_deref(), Some("t"));
         for other in ["", "t", "{}", "[]", r#"{"turn_id":""}"#, r#"{"turn_id":7}"#, r#"{"turn_id":"t""#] {
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_is_known_again_as_the_request_that_it_is() {
+    fn a_frame_has_the_fingerprint_of_the_same_http_request() {
         let mut headers = HeaderMap::new();
         headers.insert(TURN_METADATA, axum::http::HeaderValue::from_static(r#"{"turn_id":"t"}"#));
         let body = json!({ "input": "hi", "stream": true });

@@ -193,8 +193,8 @@ impl Tools {
         let named: Vec<ToolName> = named.chain(agents.iter().cloned()).collect();
         // Names of configured tools and of functions are reserved: a server's tool with such a name gets the server's label as a prefix.
         self.reserved.extend(named.iter().filter(|name| state.engine.tool(caller.tenant(), name).is_some()).map(ToString::to_string));
-        self.reserved
-            .extend(create.tools.iter().filter_map(|tool| if let Tool::Function(own) = tool { Some(own.model_name.clone()) } else { None }));
+        let function_name = |tool: &Tool| if let Tool::Function(own) = tool { Some(own.model_name.clone()) } else { None };
+        self.reserved.extend(create.tools.iter().filter_map(function_name));
         for name in &named {
             self.attach(state, caller, name).await?;
         }

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn the_order_of_keys_says_nothing_and_everything_else_does() {
+    fn the_order_of_keys_makes_no_difference_and_every_value_does() {
         let same = hash("t", r#"{ "a": 1, "input": [{ "c": 2, "d": 3 }] }"#);
         assert_eq!(hash("t", r#"{"input":[{"d":3,"c":2}],"a":1}"#), same);
         assert_eq!(hash("t", r#"{"input":[{"d":3,"c":2}],"a":1,"client_metadata":{"now":7}}"#), same);
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_conversation_is_the_same_in_parts_and_as_a_whole() {
+    fn a_conversation_has_the_same_hash_in_parts_and_as_a_whole() {
         let run = "01a1e3ee4fa7756d959695805b7be7e4";
         let (hi, more) = (json!({ "role": "user", "content": "hi" }), json!({ "role": "user", "content": "more" }));
         let ours = json!({ "type": "message", "id": format!("msg_{run}_1"), "role": "assistant", "status": "completed",

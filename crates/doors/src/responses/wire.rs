@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_are_told_in_the_order_in_which_they_came() {
+    fn pending_events_keep_their_order() {
         let mut pending = PendingEvents::default();
         let other = |number| WireEvent::new("response.in_progress", number, json!({}));
         pending.push(other(0));

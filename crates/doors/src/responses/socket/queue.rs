@@ -122,7 +122,7 @@ mod tests {
         ReceivedFrame { text: Bytes::from_static(text), lease }
     }
 
-    fn taken(queue: &Queue) -> Vec<String> {
+    fn drained(queue: &Queue) -> Vec<String> {
         let spelled = |waiting| match waiting {
             Waiting::Frame(frame) => String::from_utf8_lossy(&frame.text).into_owned(),
             Waiting::Refused(error) => error.code().to_owned(),
@@ -131,27 +131,27 @@ mod tests {
     }
 
     #[test]
-    fn everything_is_answered_in_the_order_in_which_it_came() {
+    fn requests_are_taken_in_the_order_of_their_arrival() {
         let queue = Queue::new(10);
         queue.push(frame(b"a"));
         queue.refuse(WireError::bad("invalid_frame", "m"));
         queue.push(frame(b"b"));
-        assert_eq!(taken(&queue), ["a", "invalid_frame", "b"]);
+        assert_eq!(drained(&queue), ["a", "invalid_frame", "b"]);
     }
 
     #[test]
-    fn what_there_is_no_room_for_is_refused_in_its_turn() {
+    fn a_request_without_room_is_refused_in_its_turn() {
         let queue = Queue::new(10);
         for text in ["12345678", "123", "1", "1234567890"] {
             queue.push(frame(text.as_bytes()));
         }
-        assert_eq!(taken(&queue), ["12345678", "too_many_queued", "1", "too_many_queued"]);
+        assert_eq!(drained(&queue), ["12345678", "too_many_queued", "1", "too_many_queued"]);
         queue.push(frame(b"longer than ten bytes"));
-        assert_eq!(taken(&queue), ["longer than ten bytes"], "one always has room");
+        assert_eq!(drained(&queue), ["longer than ten bytes"], "one always has room");
         for _ in 0..WAITING_MAX + 5 {
             queue.push(frame(b""));
         }
-        let all = taken(&queue);
+        let all = drained(&queue);
         assert_eq!(all.len(), WAITING_MAX + 5);
         assert!(all[..WAITING_MAX].iter().all(String::is_empty) && all[WAITING_MAX..].iter().all(|code| code == "too_many_queued"));
     }

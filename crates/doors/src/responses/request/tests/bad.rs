@@ -76,7 +76,7 @@ fn bodies_that_are_no_objects() {
 }
 
 #[test]
-fn nesting_is_refused_before_it_hurts() {
+fn too_deep_nesting_is_refused() {
     for depth in [100, 200, 100_000] {
         let deep = format!("{}{}", "[".repeat(depth), "]".repeat(depth));
         assert_eq!(refusal(with_field(&format!(r#""unknown":{deep}"#)).as_bytes()), Some((String::new(), JSON)), "{depth}");

@@ -186,14 +186,14 @@ const BODIES: [(&str, &str); 42] = [
 ];
 
 #[test]
-fn what_clients_send_is_taken() {
+fn bodies_of_real_clients_are_accepted() {
     for (_, body) in BODIES {
         read(body);
     }
 }
 
-fn body(who: &str) -> Create {
-    read(BODIES.iter().find(|(name, _)| *name == who).unwrap().1)
+fn body(client: &str) -> Create {
+    read(BODIES.iter().find(|(name, _)| *name == client).unwrap().1)
 }
 
 fn functions(create: &Create) -> Vec<&Function> {
@@ -205,7 +205,7 @@ fn server(create: &Create) -> &Mcp {
 }
 
 #[test]
-fn what_is_not_said_has_its_default() {
+fn missing_fields_have_their_defaults() {
     let create = body("OpenAI Python, everything null");
     assert!(create.store && create.parallel_tool_calls && !create.background && !create.stream);
     assert_eq!((create.choice, create.allowed), (Choice::Auto, vec![]));
@@ -218,7 +218,7 @@ fn what_is_not_said_has_its_default() {
 }
 
 #[test]
-fn a_text_is_a_message_and_items_stay_as_they_came() {
+fn a_text_is_a_message_and_items_are_kept_unchanged() {
     let create = read(r#"{"input":"say \"h\u00e4\"\n"}"#);
     let item: Value = serde_json::from_str(create.input[0].get()).unwrap();
     assert_eq!(item, json!({ "type": "message", "role": "user", "content": [{ "type": "input_text", "text": "say \"hä\"\n" }] }));
@@ -228,7 +228,7 @@ fn a_text_is_a_message_and_items_stay_as_they_came() {
 }
 
 #[test]
-fn limits_of_ours_are_read_and_the_lower_number_of_turns_holds() {
+fn windlass_limits_are_read_and_the_lower_number_of_turns_applies() {
     let create = body("extensions of ours");
     assert_eq!((create.max_turns, create.budget_tokens, create.budget_wall_ms), (Some(3), Some(5000), Some(1500)));
     assert_eq!(create.include, ["windlass:lifecycle_events"]);
@@ -238,7 +238,7 @@ fn limits_of_ours_are_read_and_the_lower_number_of_turns_holds() {
 }
 
 #[test]
-fn what_is_said_about_the_answer_is_passed_on_and_echoed() {
+fn sampling_parameters_are_passed_on_and_echoed() {
     let create = read(
         r#"{"input":"hi","temperature":0.5,"truncation":"auto","reasoning":{"summary":"auto","x":1},"metadata":{"k":"v"},"text":{"format":
         {"type":"json_schema","name":"n","schema":{"type":"object"}},"verbosity":null}}"#,
@@ -258,7 +258,7 @@ fn what_is_said_about_the_answer_is_passed_on_and_echoed() {
 }
 
 #[test]
-fn tools_are_echoed_whole_and_unknown_ones_left_alone() {
+fn tools_are_echoed_whole_and_unknown_ones_are_ignored() {
     let create = body("Codex");
     assert_eq!(create.tools.len(), 3);
     assert_eq!((functions(&create)[0].description.as_deref(), functions(&create)[0].strict), (Some("runs"), Some(false)));
@@ -294,7 +294,7 @@ fn namespaces_are_flattened_and_can_be_restored() {
 }
 
 #[test]
-fn made_up_names_are_short_enough_for_any_provider() {
+fn generated_names_are_short_enough_for_any_provider() {
     let name = "n".repeat(64);
     let group = |namespace: &str| format!(r#"{{"type":"namespace","name":"{namespace}","tools":[{{"type":"function","name":"{name}"}}]}}"#);
     let create = read(&format!(r#"{{"input":"hi","tools":[{},{},{}]}}"#, group("a b"), group("ä"), group("ö")));
@@ -304,7 +304,7 @@ fn made_up_names_are_short_enough_for_any_provider() {
 }
 
 #[test]
-fn choices_name_tools_as_the_model_does() {
+fn choices_use_the_models_names_of_tools() {
     let tools = r#"[{"type":"function","name":"a"},{"type":"mcp","server_label":"docs"},
         {"type":"namespace","name":"n","tools":[{"type":"function","name":"a"},{"type":"function","name":"b"}]}]"#;
     let choose = |choice: &str| read(&format!(r#"{{"input":"hi","tools":{tools},"tool_choice":{choice}}}"#));
@@ -349,7 +349,7 @@ fn allowed_tools_are_a_limit_in_either_spelling() {
 }
 
 #[test]
-fn tool_servers_keep_their_secrets_to_themselves() {
+fn secrets_of_tool_servers_are_not_echoed() {
     let create = read(
         r#"{"input":"hi","tools":[{"type":"mcp","server_label":"docs","server_url":"https://x.example/mcp","authorization":"s3cret",
         "headers":{"X-Key":"s3cret too"},"allowed_tools":{"tool_names":["search"],"read_only":true},
@@ -399,14 +399,14 @@ fn tm_17_secrets_of_tool_servers_are_redacted_at_any_depth() {
 }
 
 #[test]
-fn conversations_and_earlier_responses_are_both_a_past() {
+fn with_a_conversation_or_an_earlier_response_input_is_optional() {
     assert_eq!(body("no input, but a past").previous.as_deref(), Some("resp_1"));
     assert_eq!(body("Agents SDK, conversation").conversation.as_deref(), Some("conv_1"));
     assert_eq!(body("an empty input after a past").conversation.as_deref(), Some("conv_1"));
 }
 
 #[test]
-fn the_longest_input_is_taken() {
+fn the_longest_input_is_accepted() {
     let item = r#"{"type":"function_call_output","call_id":"c","output":"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"}"#;
     let create = read(&format!(r#"{{"input":[{}]}}"#, vec![item; 10_000].join(",")));
     assert_eq!(create.input.len(), 10_000);

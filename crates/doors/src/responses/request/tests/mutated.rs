@@ -17,7 +17,7 @@ const BODY: &str = r#"{"model":"m","instructions":"be brief","previous_response_
 "json_schema","name":"x","schema":{},"strict":true},"verbosity":"low"},"metadata":{"k":"v"},"include":["a"],"truncation":"auto"}"#;
 
 /// Fragments that have a meaning in JSON.
-const PIECES: [&str; 16] = [
+const FRAGMENTS: [&str; 16] = [
     "null",
     "{}",
     "[]",
@@ -49,12 +49,12 @@ impl Numbers {
 }
 
 #[test]
-fn the_body_itself_is_good() {
+fn the_unmutated_body_is_accepted() {
     assert_eq!(refusal(BODY.as_bytes()), None);
 }
 
 #[test]
-fn broken_bytes_never_break_the_reader() {
+fn mutated_bytes_never_panic_the_parser() {
     let mut numbers = Numbers(0x9E37_79B9_7F4A_7C15);
     let mut refused = 0;
     for _ in 0..5_000 {
@@ -73,8 +73,8 @@ fn mutate(body: &mut Vec<u8>, numbers: &mut Numbers) {
     match numbers.below(5) {
         0 => body[here] = numbers.below(256) as u8,
         1 => drop(body.drain(from..to)),
-        2 => drop(body.splice(here..here, PIECES[numbers.below(PIECES.len())].bytes())),
-        3 => drop(body.splice(from..to, PIECES[numbers.below(PIECES.len())].bytes())),
+        2 => drop(body.splice(here..here, FRAGMENTS[numbers.below(FRAGMENTS.len())].bytes())),
+        3 => drop(body.splice(from..to, FRAGMENTS[numbers.below(FRAGMENTS.len())].bytes())),
         _ => {
             let copy = body[from..to].to_vec();
             drop(body.splice(there..there, copy));
@@ -86,7 +86,7 @@ fn mutate(body: &mut Vec<u8>, numbers: &mut Numbers) {
 }
 
 #[test]
-fn any_value_in_any_place_is_taken_or_refused() {
+fn any_value_in_any_place_is_accepted_or_refused() {
     // Replace every value of the body in turn. The syntax stays valid, so that the checks of types and values are reached.
     let values = ["null", "true", "0", "-1", "1e30", "\"\"", "\"a\"", "[]", "[null]", "{}", "{\"type\":\"function\"}", "\"\\u0000\""];
     let places: Vec<(usize, usize)> = BODY.match_indices(':').filter_map(|(index, _)| value_at(index + 1)).collect();
