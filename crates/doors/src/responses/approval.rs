@@ -59,16 +59,16 @@ fn refusal(server: &Mcp) -> WireError {
         None => {
             let message = "Calls of a tool server that a request declares need approval unless the request says otherwise, and approvals are \
                 not served yet. Send `\"require_approval\": \"never\"` if its tools may run without approval.";
-            WireError::invalid("require_approval", message).named("missing_required_parameter")
+            WireError::invalid("require_approval", message).with_code("missing_required_parameter")
         }
         Some(Approval::Some { .. }) => {
             let message = "Approvals are not served yet. Send `\"require_approval\": \"never\"`, or name every tool of `allowed_tools` in \
                 `require_approval.never.tool_names` and none of them in `require_approval.always`.";
-            WireError::invalid("require_approval", message).named("unsupported_value")
+            WireError::invalid("require_approval", message).with_code("unsupported_value")
         }
         Some(Approval::Always | Approval::Never) => {
             let message = "Approvals are not served yet. Send `\"require_approval\": \"never\"` if the tools may run without approval.";
-            WireError::invalid("require_approval", message).named("unsupported_value")
+            WireError::invalid("require_approval", message).with_code("unsupported_value")
         }
     }
 }

@@ -56,7 +56,7 @@ impl From<ApiError> for WireError {
             403 => WireError::forbidden(message),
             404 => WireError::not_found(message),
             405 => WireError::wrong_method(message),
-            408 => WireError::late(message),
+            408 => WireError::timed_out(message),
             409 => WireError::conflict(code, message),
             413 if code == PROMPT_TOO_LARGE => WireError::prompt_too_large(message),
             413 => WireError::too_large(message),

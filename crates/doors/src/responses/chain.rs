@@ -38,7 +38,7 @@ pub(super) async fn history(state: &DoorState, caller: &Caller, previous: Option
     let Some(id) = previous else { return Ok(History::default()) };
     let unknown = || {
         let message = format!("Previous response with id '{id}' not found.");
-        WireError::invalid("previous_response_id", message).named("previous_response_not_found")
+        WireError::invalid("previous_response_id", message).with_code("previous_response_not_found")
     };
     let run = run_of(id).ok_or_else(unknown)?;
     let view = state.engine.views().run(caller.tenant(), run).await?.ok_or_else(unknown)?;
@@ -46,7 +46,7 @@ pub(super) async fn history(state: &DoorState, caller: &Caller, previous: Option
     let parent = view.state.continuation_range();
     if parent.is_none() {
         let message = format!("the response '{id}' is not over yet; wait for its end, or cancel it");
-        return Err(WireError::invalid("previous_response_id", message).named("previous_response_not_finished"));
+        return Err(WireError::invalid("previous_response_id", message).with_code("previous_response_not_finished"));
     }
     Ok(History::ending_with(parent, Some(run), FinalCalls::of(state, caller, &view).await?))
 }
@@ -153,7 +153,7 @@ fn check_outputs(history: &History, items: &[Value]) -> Result<(), WireError> {
             (Some("function_call" | "custom_tool_call"), Some(id)) => drop(calls.insert(id)),
             (Some("function_call_output" | "custom_tool_call_output"), Some(id)) if !calls.contains(id) && !history.awaits(id) => {
                 let message = format!("No tool call found for function call output with call_id {id}.");
-                return Err(WireError::invalid(format!("input[{index}].call_id"), message).named("unknown_call_id"));
+                return Err(WireError::invalid(format!("input[{index}].call_id"), message).with_code("unknown_call_id"));
             }
             _ => {}
         }

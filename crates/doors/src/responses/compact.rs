@@ -39,15 +39,15 @@ pub(super) async fn compact(
     let mut reader = Reader::new(&state, known, false);
     create::wait(&mut reader, rests).await?;
     guard.served();
-    let made = &reader.made;
-    let mut response = object(made);
-    let ended = made.run.as_ref().map(|run| (&run.phase, run.context));
+    let projection = &reader.projection;
+    let mut response = object(projection);
+    let ended = projection.run.as_ref().map(|run| (&run.phase, run.context));
     let Some((Phase::Ended { reason: EndReason::Answered, .. }, context)) = ended else {
         let status = response["windlass"]["status"].as_str().unwrap_or_default();
         let no_summary = || WireError::model_failed(format!("no summary was made: the compaction ended as {status}"));
-        return Err(failed::error(made).unwrap_or_else(no_summary));
+        return Err(failed::error(projection).unwrap_or_else(no_summary));
     };
-    let mut output = kept(&state, &caller, made.id, context).await?;
+    let mut output = kept(&state, &caller, projection.id, context).await?;
     output.extend(response["output"].as_array_mut().map(std::mem::take).unwrap_or_default());
     Ok(answer::ok(&json!({
         "id": response["id"], "object": "response.compaction", "created_at": response["created_at"], "output": output,

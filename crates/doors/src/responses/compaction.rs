@@ -31,7 +31,7 @@ impl Sealer {
         self.sealing.open(&self.tenant, sealed).ok_or_else(|| {
             let message = "this compaction item cannot be opened: it was made by another server or for somebody else, or it was changed; \
                 send it as it came, or leave it out and compact the conversation again";
-            WireError::invalid("encrypted_content", message).named("invalid_encrypted_content")
+            WireError::invalid("encrypted_content", message).with_code("invalid_encrypted_content")
         })
     }
 }

@@ -93,7 +93,7 @@ pub(super) async fn history(state: &DoorState, caller: &Caller, create: &Create,
     let view = known(state, caller, id).await.map_err(|error| error.at("conversation"))?;
     if view.items as usize >= ITEMS_MAX {
         let message = format!("the conversation has {} items, {ITEMS_MAX} are allowed; begin another one", view.items);
-        return Err(WireError::invalid("conversation", message).named("conversation_full"));
+        return Err(WireError::invalid("conversation", message).with_code("conversation_full"));
     }
     let found = InConversation { id: view.id, version: view.version, is_busy: view.is_busy, may_wait: create.background };
     // While a response is in progress, the history that this request will continue is not known yet.

@@ -220,9 +220,9 @@ async fn answer(state: &DoorState, stream: bool, background: bool, started: Star
         false => wait(&mut reader, rests).await,
     };
     read.map_err(|error| if is_found_again && matches!(error, ReadError::Gone) { spent() } else { error.into() })?;
-    let response = match failed::without_output(&reader.made).filter(|_| !background) {
+    let response = match failed::without_output(&reader.projection).filter(|_| !background) {
         Some(error) => error.into_response(),
-        None => answer::ok(&object(&reader.made)),
+        None => answer::ok(&object(&reader.projection)),
     };
     Ok(answered(response, guard).await)
 }
@@ -256,7 +256,7 @@ pub(super) async fn wait(reader: &mut Reader, mut rests: Watch) -> Result<(), Re
     loop {
         news_or_time(&mut rests, WAIT).await;
         let read = match reader.catch_up().await {
-            Ok(()) if reader.made.is_over() || reader.made.is_parked => return Ok(()),
+            Ok(()) if reader.projection.is_over() || reader.projection.is_parked => return Ok(()),
             Ok(()) => reader.check_not_erased().await,
             Err(error) => Err(error),
         };

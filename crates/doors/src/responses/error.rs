@@ -35,13 +35,13 @@ pub(crate) struct WireError {
     /// The id of the response that the request started before it failed.
     response_id: Option<String>,
     /// Whether this server has retried already, so that clients should not.
-    is_tried: bool,
+    is_retried: bool,
 }
 
 impl WireError {
     fn new(status: u16, kind: &'static str, code: &'static str, message: impl Into<String>) -> Self {
         let message = message.into();
-        WireError { status, kind, code, param: None, message, retry_after_s: None, response_id: None, is_tried: false }
+        WireError { status, kind, code, param: None, message, retry_after_s: None, response_id: None, is_retried: false }
     }
 
     /// 400: the request is wrong.
@@ -81,7 +81,7 @@ impl WireError {
     }
 
     /// 408: the body did not arrive in time. The SDKs retry by themselves.
-    pub fn late(message: impl Into<String>) -> Self {
+    pub fn timed_out(message: impl Into<String>) -> Self {
         Self::new(408, INVALID_REQUEST, "request_timeout", message)
     }
 
@@ -97,7 +97,7 @@ impl WireError {
 
     /// 413: the input and its history are larger than a prompt may be.
     pub fn prompt_too_large(message: impl Into<String>) -> Self {
-        Self::too_large(message).named(PROMPT_TOO_LARGE).at("input")
+        Self::too_large(message).with_code(PROMPT_TOO_LARGE).at("input")
     }
 
     /// 415: the body is not plain JSON.
@@ -154,19 +154,19 @@ impl WireError {
     }
 
     /// Replaces the message.
-    pub fn saying(mut self, message: impl Into<String>) -> Self {
+    pub fn with_message(mut self, message: impl Into<String>) -> Self {
         self.message = message.into();
         self
     }
 
     /// Replaces the code.
-    pub fn named(mut self, code: &'static str) -> Self {
+    pub fn with_code(mut self, code: &'static str) -> Self {
         self.code = code;
         self
     }
 
     /// Replaces the prefix `of` of the parameter by `place`.
-    pub fn instead(mut self, of: &str, place: &str) -> Self {
+    pub fn replace_param_prefix(mut self, of: &str, place: &str) -> Self {
         self.param = self.param.map(|param| param.strip_prefix(of).map_or(param.clone(), |rest| format!("{place}{rest}")));
         self
     }
@@ -183,14 +183,14 @@ impl WireError {
     }
 
     /// Sets the id of the response that the request started.
-    pub fn of_response(mut self, id: String) -> Self {
+    pub fn with_response_id(mut self, id: String) -> Self {
         self.response_id = Some(id);
         self
     }
 
     /// Asks client libraries not to retry, because this server has retried already.
-    pub fn tried_already(mut self) -> Self {
-        self.is_tried = true;
+    pub fn retried_already(mut self) -> Self {
+        self.is_retried = true;
         self
     }
 }
@@ -251,7 +251,7 @@ impl IntoResponse for WireError {
         if let Some(id) = self.response_id.as_deref().and_then(|id| HeaderValue::from_str(id).ok()) {
             response.headers_mut().insert(RESPONSE_ID, id);
         }
-        if self.is_tried {
+        if self.is_retried {
             response.headers_mut().insert(SHOULD_RETRY, HeaderValue::from_static("false"));
         }
         if status == StatusCode::UNAUTHORIZED {
@@ -275,7 +275,7 @@ mod tests {
             (WireError::forbidden("m"), 403, "invalid_request_error", "insufficient_permissions"),
             (WireError::not_found("m"), 404, "not_found", "not_found"),
             (WireError::wrong_method("m"), 405, "invalid_request_error", "method_not_allowed"),
-            (WireError::late("m"), 408, "invalid_request_error", "request_timeout"),
+            (WireError::timed_out("m"), 408, "invalid_request_error", "request_timeout"),
             (WireError::conflict("conversation_locked", "m"), 409, "invalid_request_error", "conversation_locked"),
             (WireError::too_large("m"), 413, "invalid_request_error", "request_too_large"),
             (WireError::unsupported_media("m"), 415, "invalid_request_error", "unsupported_media_type"),

@@ -25,7 +25,7 @@ pub(super) fn ignored(headers: &HeaderMap, create: &Create) -> Result<Vec<String
                  same: a function, an MCP server, or an external tool of the configuration.",
                 tool.kind
             );
-            Err(WireError::invalid(param, message).named("unsupported_tool"))
+            Err(WireError::invalid(param, message).with_code("unsupported_tool"))
         }
         None => {
             let kinds: BTreeSet<&String> = create.hosted.iter().map(|tool| &tool.kind).collect();

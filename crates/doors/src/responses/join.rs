@@ -277,8 +277,9 @@ pub(super) async fn find_rest(
         Err(ReadError::Gone) => return Ok(None),
         read => read?,
     }
-    let is_ours = |(index, item): &(usize, Value)| reader.made.output.get(*index).is_some_and(|ours| is_finished_as(ours, item));
-    if !received.iter().all(is_ours) || !state.engine.wait_until_unread(run).await {
+    let output = &reader.projection.output;
+    let is_sent = |(index, item): &(usize, Value)| output.get(*index).is_some_and(|stored| is_same_finished_item(stored, item));
+    if !received.iter().all(is_sent) || !state.engine.wait_until_unread(run).await {
         return Ok(None);
     }
     let unseen = Unseen::without_items(received.into_iter().map(|(index, _)| index));
@@ -301,9 +302,9 @@ fn received_items(input: &[Box<RawValue>]) -> Option<(RunId, Vec<(usize, Value)>
 }
 
 /// Whether the client's copy of an item equals the finished one. A client may leave out fields that it does not know.
-fn is_finished_as(ours: &Value, given: &Value) -> bool {
+fn is_same_finished_item(stored: &Value, given: &Value) -> bool {
     let Some(fields) = given.as_object() else { return false };
-    ours["status"] != "in_progress" && ours["id"] == given["id"] && fields.iter().all(|(name, value)| ours.get(name) == Some(value))
+    stored["status"] != "in_progress" && stored["id"] == given["id"] && fields.iter().all(|(name, value)| stored.get(name) == Some(value))
 }
 
 #[cfg(test)]

@@ -135,13 +135,13 @@ pub(super) fn place_of(create: &Create, server: &Mcp) -> String {
 fn no_model() -> WireError {
     let message = "Missing required parameter: 'model'. The only configured model is \"*\", which passes the name of a request on to its \
         provider; name a model of that provider.";
-    WireError::missing("model").saying(message)
+    WireError::missing("model").with_message(message)
 }
 
 fn unknown_model(create: &Create) -> WireError {
     let name = create.model.as_deref().unwrap_or_default();
     WireError::invalid("model", format!("The model '{name}' does not exist; GET /v1/models lists those there are."))
-        .named("model_not_found")
+        .with_code("model_not_found")
 }
 
 /// The sampling parameters that the request sets, for the provider.
@@ -226,7 +226,7 @@ impl Tools {
         }
         let server = state.engine.configured_server(caller.tenant(), name).ok_or_else(|| {
             let message = format!("the configuration has no tool and no tool server {:?}", name.as_str());
-            WireError::invalid("windlass.tools", message).named("unknown_tool")
+            WireError::invalid("windlass.tools", message).with_code("unknown_tool")
         })?;
         self.offer(state, caller, server, None).await
     }
@@ -262,7 +262,7 @@ impl Tools {
             }
             None => {
                 let message = format!("there is no configured tool server {:?}; send its `server_url` too", mcp.label);
-                return Err(WireError::invalid("server_url", message).named("missing_required_parameter"));
+                return Err(WireError::invalid("server_url", message).with_code("missing_required_parameter"));
             }
             Some(url) => {
                 let declared = DeclaredServer { label: mcp.label.clone(), url: url.clone(), headers: mcp.headers.clone() };
@@ -338,14 +338,14 @@ fn fits(filter: &ToolFilter, tool: &OfferedTool) -> bool {
 }
 
 fn not_a_tool(name: &str) -> WireError {
-    WireError::invalid("tool_choice", format!("Tool choice '{name}' not found in 'tools' parameter.")).named("unknown_tool")
+    WireError::invalid("tool_choice", format!("Tool choice '{name}' not found in 'tools' parameter.")).with_code("unknown_tool")
 }
 
 fn server_error(error: ServerError) -> WireError {
     let message = error.to_string();
     match error {
         ServerError::Unknown(_) => WireError::invalid("server_label", message),
-        ServerError::Refused(_) => WireError::invalid("server_url", message).named("server_url_refused"),
+        ServerError::Refused(_) => WireError::invalid("server_url", message).with_code("server_url_refused"),
         ServerError::Failed { .. } => WireError::failed_dependency(message),
         ServerError::Busy(_) => WireError::too_many("tool_servers_busy", message, BUSY_RETRY_S),
     }

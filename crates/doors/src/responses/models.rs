@@ -30,7 +30,7 @@ pub(super) async fn retrieve(State(state): State<DoorState>, caller: Caller, Wir
     };
     match is_known {
         true => Ok(answer::ok(&model(&name))),
-        false => Err(WireError::not_found(format!("The model '{}' does not exist", shortened(&name))).named("model_not_found")),
+        false => Err(WireError::not_found(format!("The model '{}' does not exist", shortened(&name))).with_code("model_not_found")),
     }
 }
 

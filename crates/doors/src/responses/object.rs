@@ -80,38 +80,38 @@ fn wire_code(code: &str) -> String {
 }
 
 /// The object as it is now.
-pub(super) fn object(made: &Projection) -> Value {
-    let mut object = made.note.echo.clone();
-    let going_on = if made.note.background && !made.is_begun { "queued" } else { "in_progress" };
-    let status = made.ending.as_ref().map_or(going_on, |ending| ending.status);
-    let native = match &made.ending {
+pub(super) fn object(projection: &Projection) -> Value {
+    let mut object = projection.note.echo.clone();
+    let going_on = if projection.note.background && !projection.is_begun { "queued" } else { "in_progress" };
+    let status = projection.ending.as_ref().map_or(going_on, |ending| ending.status);
+    let native = match &projection.ending {
         Some(ending) => ending.native,
-        None if made.is_parked => "parked",
+        None if projection.is_parked => "parked",
         None => going_on,
     };
     let is_answered = matches!(native, "completed" | "requires_action");
-    let completed_at = made.ending.as_ref().filter(|_| is_answered).map(|ending| ending.at.0 / 1000);
-    let incomplete = made.ending.as_ref().and_then(|ending| ending.incomplete);
-    let error = made.ending.as_ref().and_then(|ending| ending.error.as_ref());
+    let completed_at = projection.ending.as_ref().filter(|_| is_answered).map(|ending| ending.at.0 / 1000);
+    let incomplete = projection.ending.as_ref().and_then(|ending| ending.incomplete);
+    let error = projection.ending.as_ref().and_then(|ending| ending.error.as_ref());
     // A warm-up ends without a run.
-    let usage = made.is_over().then(|| usage(made.run.as_ref().map_or_else(Usage::default, |run| run.usage)));
-    object.insert("id".into(), response_id(made.id).into());
+    let usage = projection.is_over().then(|| usage(projection.run.as_ref().map_or_else(Usage::default, |run| run.usage)));
+    object.insert("id".into(), response_id(projection.id).into());
     object.insert("object".into(), "response".into());
-    object.insert("created_at".into(), (made.created_at.0 / 1000).into());
+    object.insert("created_at".into(), (projection.created_at.0 / 1000).into());
     object.insert("completed_at".into(), completed_at.into());
     object.insert("status".into(), status.into());
     object.insert("error".into(), error.map_or(Value::Null, |(code, message)| json!({ "code": code, "message": message })));
     object.insert("incomplete_details".into(), incomplete.map_or(Value::Null, |reason| json!({ "reason": reason })));
-    object.insert("model".into(), made.note.model.clone().into());
-    object.insert("store".into(), made.note.store.into());
-    object.insert("background".into(), made.note.background.into());
-    object.insert("tools".into(), Value::Array(made.manifest.declared.clone()));
-    object.insert("output".into(), Value::Array(made.snapshot()));
+    object.insert("model".into(), projection.note.model.clone().into());
+    object.insert("store".into(), projection.note.store.into());
+    object.insert("background".into(), projection.note.background.into());
+    object.insert("tools".into(), Value::Array(projection.manifest.declared.clone()));
+    object.insert("output".into(), Value::Array(projection.snapshot()));
     object.insert("usage".into(), usage.unwrap_or_default());
-    let iteration = made.run.as_ref().map_or(0, |run| run.iteration);
-    let mut windlass = json!({ "status": native, "run_id": made.id, "iteration": iteration });
-    if !made.note.ignored_tools.is_empty() {
-        windlass["ignored_tools"] = json!(made.note.ignored_tools);
+    let iteration = projection.run.as_ref().map_or(0, |run| run.iteration);
+    let mut windlass = json!({ "status": native, "run_id": projection.id, "iteration": iteration });
+    if !projection.note.ignored_tools.is_empty() {
+        windlass["ignored_tools"] = json!(projection.note.ignored_tools);
     }
     object.insert("windlass".into(), windlass);
     Value::Object(object)

@@ -196,18 +196,18 @@ impl Projection {
     }
 
     fn lifecycle(&mut self, kind: &'static str) {
-        self.emit(kind, |made| json!({ "response": object::object(made) }));
+        self.emit(kind, |this| json!({ "response": object::object(this) }));
     }
 
     fn add(&mut self, item: Value) -> usize {
         let index = self.output.len();
         self.output.push(item);
-        self.emit("response.output_item.added", |made| json!({ "output_index": index, "item": made.output[index] }));
+        self.emit("response.output_item.added", |this| json!({ "output_index": index, "item": this.output[index] }));
         index
     }
 
     fn done(&mut self, index: usize) {
-        self.emit("response.output_item.done", |made| json!({ "output_index": index, "item": made.output[index] }));
+        self.emit("response.output_item.done", |this| json!({ "output_index": index, "item": this.output[index] }));
     }
 
     /// Adds an item with the tools of each server, before all other output.
@@ -356,7 +356,7 @@ impl Projection {
         let id = item_id(kind.prefix, self.id, index);
         self.add(kind.item(&id, key, call, &note, "", "in_progress"));
         self.emit(kind.delta, |_| json!({ "item_id": id, "output_index": index, "delta": given }));
-        self.emit(kind.done, |made| json!({ "item_id": id, "output_index": index, kind.field: given, "name": made.output[index]["name"] }));
+        self.emit(kind.done, |this| json!({ "item_id": id, "output_index": index, kind.field: given, "name": this.output[index]["name"] }));
         self.output[index] = kind.item(&id, key, call, &note, &given, "completed");
         self.done(index);
     }
@@ -373,7 +373,7 @@ impl Projection {
         self.output[index][field] = outcome.text.into();
         self.output[index]["status"] = if outcome.is_error { "failed" } else { "completed" }.into();
         let kind = if outcome.is_error { "response.mcp_call.failed" } else { "response.mcp_call.completed" };
-        self.emit(kind, |made| json!({ "output_index": index, "item_id": made.output[index]["id"] }));
+        self.emit(kind, |this| json!({ "output_index": index, "item_id": this.output[index]["id"] }));
         self.done(index);
     }
 

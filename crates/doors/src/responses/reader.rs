@@ -14,7 +14,7 @@ pub(super) struct Reader {
     engine: Engine,
     pub agent: AgentKey,
     pub watch: Watch,
-    pub made: Projection,
+    pub projection: Projection,
     tail: Tail,
     /// Whether the last read brought the response up to date from the tail. Then an empty tail means that nothing has happened since, and
     /// the store need not be asked.
@@ -58,8 +58,8 @@ impl Reader {
         let watch = engine.watch_agent(&known.agent);
         let sealer = Sealer::new(state, &known.agent.tenant);
         let tail = known.tail.unwrap_or_else(|| engine.follow(known.id));
-        let made = Projection::new(known.id, known.note, known.manifest, known.created_at, sealer, emits_events);
-        Reader { engine: engine.clone(), agent: known.agent, watch, tail, made, is_up_to_date: false }
+        let projection = Projection::new(known.id, known.note, known.manifest, known.created_at, sealer, emits_events);
+        Reader { engine: engine.clone(), agent: known.agent, watch, tail, projection, is_up_to_date: false }
     }
 
     /// Reads everything that has happened by now.
@@ -71,29 +71,29 @@ impl Reader {
     /// Reads one page of what is new. Returns `true` if there may be more already: the caller must then read again at once, because no
     /// notification will come for it.
     pub async fn read_on(&mut self) -> Result<bool, ReadError> {
-        if self.made.is_over() {
+        if self.projection.is_over() {
             return Ok(false);
         }
         // Streamed text is read before the journal. If the journal then has no new event, the text continues the response as it is;
         // otherwise an event may have stored the text in an item, and the chunks are thrown away.
-        let streamed = match &self.made.run {
-            Some(run) if self.made.awaits_deltas() => {
-                self.engine.open_words(&self.agent.tenant, self.made.id, run.output.length, self.made.open_chunks).await?
+        let streamed = match &self.projection.run {
+            Some(run) if self.projection.awaits_deltas() => {
+                self.engine.open_words(&self.agent.tenant, self.projection.id, run.output.length, self.projection.open_chunks).await?
             }
             Some(_) | None => OpenWords::default(),
         };
         let passages = self.passages(streamed.tail_is_whole).await?;
         if passages.is_empty() {
-            self.made.take_chunks(streamed.pieces);
+            self.projection.take_chunks(streamed.pieces);
             self.is_up_to_date = false;
             return Ok(false);
         }
         let is_page_full = passages.len() == EVENTS_PAGE;
         for passage in &passages {
-            self.made.take(passage);
+            self.projection.take(passage);
         }
         // The first chunks of an iteration may have been streamed before the reader knew of the iteration.
-        let may_be_more = is_page_full || self.made.awaits_deltas();
+        let may_be_more = is_page_full || self.projection.awaits_deltas();
         self.is_up_to_date &= may_be_more;
         Ok(may_be_more)
     }
@@ -101,7 +101,7 @@ impl Reader {
     /// The journal's new events. Notifications may be spurious, and most of them are for streamed text: if the tail has the answer, the
     /// store is not asked.
     async fn passages(&mut self, tail_is_whole: bool) -> Result<Vec<Passage>, ReadError> {
-        let next = self.made.next_number();
+        let next = self.projection.next_number();
         if let Some(found) = self.tail.from(next)
             && (!found.is_empty() || tail_is_whole || self.is_up_to_date)
         {
@@ -109,21 +109,21 @@ impl Reader {
             return Ok(found);
         }
         self.is_up_to_date = false;
-        tracing::trace!(run = %self.made.id, from = next, "the store is asked for what happened");
-        let found = self.engine.views().passages(&self.agent.tenant, self.made.id, self.made.run.clone(), EVENTS_PAGE).await?;
+        tracing::trace!(run = %self.projection.id, from = next, "the store is asked for what happened");
+        let found = self.engine.views().passages(&self.agent.tenant, self.projection.id, self.projection.run.clone(), EVENTS_PAGE).await?;
         // Every run that was not erased has a first event.
         if found.is_empty() && next == 0 { Err(ReadError::Gone) } else { Ok(found) }
     }
 
     /// Fails with [`ReadError::Gone`] if the response was erased, which sends no notification.
     pub async fn check_not_erased(&self) -> Result<(), ReadError> {
-        let view = self.engine.views().run(&self.agent.tenant, self.made.id).await?;
+        let view = self.engine.views().run(&self.agent.tenant, self.projection.id).await?;
         view.filter(|view| view.note.is_some()).map(drop).ok_or(ReadError::Gone)
     }
 
     /// Requests a heartbeat of the run, unless it has had an event that this reader does not know yet.
     pub async fn request_heartbeat(&self) {
-        self.engine.quiet(&self.agent, self.made.id, self.made.next_number()).await;
+        self.engine.quiet(&self.agent, self.projection.id, self.projection.next_number()).await;
     }
 
     pub fn engine(&self) -> &Engine {

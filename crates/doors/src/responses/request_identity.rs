@@ -111,19 +111,19 @@ mod tests {
     fn a_conversation_has_the_same_hash_in_parts_and_as_a_whole() {
         let run = "01a1e3ee4fa7756d959695805b7be7e4";
         let (hi, more) = (json!({ "role": "user", "content": "hi" }), json!({ "role": "user", "content": "more" }));
-        let ours = json!({ "type": "message", "id": format!("msg_{run}_1"), "role": "assistant", "status": "completed",
+        let sent = json!({ "type": "message", "id": format!("msg_{run}_1"), "role": "assistant", "status": "completed",
             "content": [{ "type": "output_text", "text": "ho", "annotations": [] }] });
-        let theirs = json!({ "type": "message", "id": format!("msg_{run}_1"), "role": "assistant",
+        let repeated = json!({ "type": "message", "id": format!("msg_{run}_1"), "role": "assistant",
             "content": [{ "type": "output_text", "text": "ho" }] });
         let call = json!({ "type": "mcp_call", "id": format!("mcp_{run}_0"), "name": "f", "arguments": "{}" });
         let first = identity(&json!({ "input": [hi] }), None);
-        let before = first.history(0).expect("it has no item too many").with_output(&[call, ours]);
+        let before = first.history(0).expect("it has no item too many").with_output(&[call, sent]);
         let next = identity(&json!({ "input": [more], "previous_response_id": "x" }), Some(before));
-        let whole = identity(&json!({ "input": [hi, theirs, more] }), None);
+        let whole = identity(&json!({ "input": [hi, repeated, more] }), None);
         assert_eq!(next.fingerprint("t", 0), whole.fingerprint("t", 0));
         assert_eq!(whole.fingerprint("t", 2), first.fingerprint("t", 0), "without what came later it is the first");
         assert_eq!(whole.fingerprint("t", 4), None);
-        let mut altered = theirs.clone();
+        let mut altered = repeated.clone();
         altered["content"][0]["text"] = "no".into();
         assert_ne!(identity(&json!({ "input": [hi, altered, more] }), None).fingerprint("t", 0), whole.fingerprint("t", 0));
     }

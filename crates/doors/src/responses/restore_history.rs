@@ -128,7 +128,7 @@ fn item_refs(items: &[Value]) -> Result<Vec<(RunId, ItemRefs)>, WireError> {
 
 fn unknown(place: usize, id: &str) -> WireError {
     let message = format!("Item with id '{id}' not found. Only items of stored responses can be referred to.");
-    WireError::invalid(format!("input[{place}].id"), message).named("item_not_found")
+    WireError::invalid(format!("input[{place}].id"), message).with_code("item_not_found")
 }
 
 /// The run whose output has this item, by the id of its call or its own id, which clients may leave out.
@@ -181,7 +181,7 @@ impl Replayer<'_> {
         let message = format!(
             "what the input brings back of earlier responses is larger than {bytes_max} bytes; send `previous_response_id` instead"
         );
-        Err(WireError::invalid("input", message).named("input_too_large"))
+        Err(WireError::invalid("input", message).with_code("input_too_large"))
     }
 
     /// Reads a response, and replaces the references to it in `items`. `None` if nothing of it can be put back.
@@ -275,23 +275,23 @@ impl ReplayedResponse {
         let referred = refs.outputs().map(|(place, _)| place);
         let known = refs.own.iter().chain(referred).filter_map(|place| Some((*place, self.index_of(&items[*place])?)));
         let mut anchors: BTreeMap<usize, usize> = known.collect();
-        let theirs: Vec<(usize, usize)> = anchors.iter().map(|(place, index)| (*place, *index)).collect();
-        for (place, index) in theirs {
+        let identified: Vec<(usize, usize)> = anchors.iter().map(|(place, index)| (*place, *index)).collect();
+        for (place, index) in identified {
             self.find_nameless(place, index, items, &mut anchors);
         }
         anchors
     }
 
     fn index_of(&self, item: &Value) -> Option<usize> {
-        let has = |key: &str, ours: &Value| item.get(key).is_some_and(|given| given.is_string() && given == &ours[key]);
-        self.output.iter().position(|ours| has("id", ours) || (has("call_id", ours) && ours["type"] == item["type"]))
+        let has = |key: &str, stored: &Value| item.get(key).is_some_and(|given| given.is_string() && given == &stored[key]);
+        self.output.iter().position(|stored| has("id", stored) || (has("call_id", stored) && stored["type"] == item["type"]))
     }
 
     /// Finds items that the client sent without an id, as some do with messages and reasoning. Items right before a known item are compared
     /// by their content.
     fn find_nameless(&self, mut place: usize, mut index: usize, items: &[Value], anchors: &mut BTreeMap<usize, usize>) {
         while let Some(item) = place.checked_sub(1).and_then(|before| items.get(before)) {
-            let is_it = |ours: &Value| comparable_text(ours).is_some_and(|ours| Some(ours) == comparable_text(item));
+            let is_it = |stored: &Value| comparable_text(stored).is_some_and(|stored| Some(stored) == comparable_text(item));
             let found = self.output[..index].iter().rposition(is_it).filter(|_| !anchors.contains_key(&(place - 1)));
             let Some(found) = found else { break };
             (place, index) = (place - 1, found);

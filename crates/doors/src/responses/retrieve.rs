@@ -55,7 +55,7 @@ pub(super) async fn retrieve(
     }
     let mut reader = Reader::new(&state, shown(known, &query), false);
     reader.catch_up().await?;
-    Ok(answer::ok(&object(&reader.made)))
+    Ok(answer::ok(&object(&reader.projection)))
 }
 
 /// A response with the additions of the query's `include`. Streams do not use this: they repeat the events that were sent first.
@@ -72,7 +72,7 @@ async fn check_after(state: &DoorState, caller: &Caller, id: &str, after: Option
     let Some(after) = after else { return Ok(()) };
     let mut reader = Reader::new(state, known(state, caller, id).await?, false);
     reader.catch_up().await?;
-    match after < reader.made.next_event() {
+    match after < reader.projection.next_event() {
         true => Ok(()),
         false => Err(WireError::invalid("starting_after", format!("this response has told no event of the number {after} yet"))),
     }
@@ -85,11 +85,11 @@ pub(super) async fn cancel(State(state): State<DoorState>, caller: Caller, WireI
         Stop { agent: known.agent.clone(), run: known.id, reason: "cancelled".into(), epoch: None, source: Some(caller.name()), key: None };
     let mut reader = Reader::new(&state, known, false);
     reader.catch_up().await?;
-    if !reader.made.is_over() {
+    if !reader.projection.is_over() {
         state.engine.stop(stop).await?;
         reader.catch_up().await?;
     }
-    Ok(answer::ok(&object(&reader.made)))
+    Ok(answer::ok(&object(&reader.projection)))
 }
 
 pub(super) async fn delete(State(state): State<DoorState>, caller: Caller, WireId(id): WireId) -> Result<Response, WireError> {

@@ -110,7 +110,7 @@ async fn serve(socket: Socket, meter: &FrameMeter, state: DoorState, caller: Cal
         End::Overrun(Overrun::Full(full)) => (ApiError::from(full).into(), TRY_AGAIN_LATER, "too much is being sent at once"),
         End::Overrun(Overrun::Late) => {
             let message = format!("a frame did not arrive within {} seconds, so the socket is closed", frame_time.as_secs_f64());
-            (WireError::late(message), TOO_SLOW, "a frame did not arrive in time")
+            (WireError::timed_out(message), TOO_SLOW, "a frame did not arrive in time")
         }
         End::Old => {
             let message = "the socket has been open for as long as a socket may be; open another, and send the conversation there";

@@ -90,14 +90,14 @@ impl Events {
     /// The next event; `None` after the last one. After an error the stream must be aborted.
     pub async fn next(&mut self) -> io::Result<Option<StreamItem>> {
         loop {
-            if let Some(event) = self.reader.made.events.pop() {
+            if let Some(event) = self.reader.projection.events.pop() {
                 if !self.unseen.has(&event) {
                     continue;
                 }
                 (self.quiet_since, self.heartbeat_requested) = (Instant::now(), false);
                 return Ok(Some(StreamItem::Event(event)));
             }
-            if self.reader.made.is_over() {
+            if self.reader.projection.is_over() {
                 return Ok(None);
             }
             if !self.has_read_all {
@@ -117,7 +117,7 @@ impl Events {
 
     /// The output so far.
     pub fn output(&self) -> &[Value] {
-        &self.reader.made.output
+        &self.reader.projection.output
     }
 
     /// Reads what is new. If the store is unavailable, this returns without an error, and the next call asks it again.

@@ -31,7 +31,7 @@ pub(super) async fn content(
     history: &mut History,
     given: &[Box<RawValue>],
 ) -> Result<Vec<(ItemKind, Bytes)>, WireError> {
-    let mut items = checked(state, caller, history, given).await.map_err(|error| error.instead("input", "items"))?;
+    let mut items = checked(state, caller, history, given).await.map_err(|error| error.replace_param_prefix("input", "items"))?;
     // Deferred calls are dropped: only a response makes calls.
     items.retain(|(kind, _)| *kind == ItemKind::Instruction);
     Ok(items)

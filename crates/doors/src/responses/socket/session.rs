@@ -131,10 +131,10 @@ impl Session {
         let Prepared { request, note } = create::prepare(&self.state, &context).await?;
         let id = self.state.engine.fresh_run();
         let sealer = Sealer::new(&self.state, self.caller.tenant());
-        let mut made = Projection::new(id, Arc::new(note), Arc::new(request.manifest), self.state.engine.now(), sealer, true);
-        made.warm_up();
+        let mut projection = Projection::new(id, Arc::new(note), Arc::new(request.manifest), self.state.engine.now(), sealer, true);
+        projection.warm_up();
         self.remembered.warm_up(WarmUp { id, from, input: create.input, history, lease: lease.take() });
-        Ok(Answer::WarmUp(made.events))
+        Ok(Answer::WarmUp(projection.events))
     }
 
     /// Applies the limits of one request to its input together with that of the warm-up.
