@@ -52,7 +52,7 @@ const BODIES: [(&str, &str); 42] = [
         {"type":"web_search","external_web_access":false}]}"#,
     ),
     (
-        "Codex, second lap",
+        "Codex, second iteration",
         r#"{"model":"m","stream":true,"store":false,"input":[{"type":"message","role":"user","content":[{"type":"input_text","text":"x"}]},
         {"type":"reasoning","id":"rs_1","summary":[{"type":"summary_text","text":"s"}],"content":null,"encrypted_content":"e"},
         {"type":"function_call","id":"fc_1","name":"close_agent","namespace":"multi_agent_v1","arguments":"{}","call_id":"call_1"},
@@ -93,7 +93,7 @@ const BODIES: [(&str, &str); 42] = [
     ),
     ("OpenAI JS, JSON mode", r#"{"model":"m","input":"hi","text":{"format":{"type":"json_object"},"verbosity":"low"}}"#),
     ("OpenAI, background", r#"{"model":"m","input":"hi","background":true,"stream":true}"#),
-    ("OpenAI, a prompt of theirs", r#"{"model":"m","input":"hi","prompt":{"id":"pmpt_1","variables":{"a":"b"}}}"#),
+    ("OpenAI, a stored prompt", r#"{"model":"m","input":"hi","prompt":{"id":"pmpt_1","variables":{"a":"b"}}}"#),
     (
         "OpenAI, tool server",
         r#"{"model":"m","input":"roll","tools":[{"type":"mcp","server_label":"dmcp","server_description":"d","server_url":
@@ -155,7 +155,7 @@ const BODIES: [(&str, &str); 42] = [
         "tools":[{"type":"function","name":"add","description":"a","parameters":{"type":"object"}}],"user":"u-1","top_logprobs":0}"#,
     ),
     (
-        "LangChain, second lap",
+        "LangChain, second iteration",
         r#"{"model":"m","stream":true,"input":[{"type":"message","role":"assistant","content":[],"id":"msg_1"},{"type":"function_call",
         "name":"add","arguments":"{\"a\":1}","call_id":"call_1"},{"type":"function_call_output","output":"3","call_id":"call_1"}]}"#,
     ),
@@ -176,10 +176,10 @@ const BODIES: [(&str, &str); 42] = [
         "refusal in the history",
         r#"{"model":"m","input":[{"role":"assistant","content":[{"type":"refusal","refusal":"no"}]},{"role":"user","content":"ok"}]}"#,
     ),
-    ("no input, but a past", r#"{"model":"m","previous_response_id":"resp_1"}"#),
-    ("an empty input after a past", r#"{"model":"m","conversation":{"id":"conv_1"},"input":[]}"#),
+    ("no input, but a previous response", r#"{"model":"m","previous_response_id":"resp_1"}"#),
+    ("an empty input in a conversation", r#"{"model":"m","conversation":{"id":"conv_1"},"input":[]}"#),
     (
-        "extensions of ours",
+        "Windlass extensions",
         r#"{"model":"m","input":"hi","max_turns":3,"include":["windlass:lifecycle_events"],"windlass":{"max_turns":5,"note":1,"budgets":
         {"tokens":5000,"wall_time_s":1.5,"calls":3}}}"#,
     ),
@@ -229,7 +229,7 @@ fn a_text_is_a_message_and_items_are_kept_unchanged() {
 
 #[test]
 fn windlass_limits_are_read_and_the_lower_number_of_turns_applies() {
-    let create = body("extensions of ours");
+    let create = body("Windlass extensions");
     assert_eq!((create.max_turns, create.budget_tokens, create.budget_wall_ms), (Some(3), Some(5000), Some(1500)));
     assert_eq!(create.include, ["windlass:lifecycle_events"]);
     // Languages without integers can't write the number otherwise.
@@ -400,9 +400,9 @@ fn tm_17_secrets_of_tool_servers_are_redacted_at_any_depth() {
 
 #[test]
 fn with_a_conversation_or_an_earlier_response_input_is_optional() {
-    assert_eq!(body("no input, but a past").previous.as_deref(), Some("resp_1"));
+    assert_eq!(body("no input, but a previous response").previous.as_deref(), Some("resp_1"));
     assert_eq!(body("Agents SDK, conversation").conversation.as_deref(), Some("conv_1"));
-    assert_eq!(body("an empty input after a past").conversation.as_deref(), Some("conv_1"));
+    assert_eq!(body("an empty input in a conversation").conversation.as_deref(), Some("conv_1"));
 }
 
 #[test]
