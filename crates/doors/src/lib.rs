@@ -217,7 +217,7 @@ const CHAT_COMPLETIONS: &str = "/v1/chat/completions";
 fn chat_completions() -> WireError {
     let message = "this server does not serve Chat Completions yet; send the request as POST /v1/responses (in OpenAI's SDKs \
         client.responses.create, in the Agents SDK set_default_openai_api(\"responses\"))";
-    WireError::not_found(message).named("chat_completions_not_served")
+    WireError::not_found(message).with_code("chat_completions_not_served")
 }
 
 async fn wrong_method(method: Method, uri: Uri) -> Response {

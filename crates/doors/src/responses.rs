@@ -1,7 +1,7 @@
-//! The Responses door: the loop of runs as OpenAI's clients speak to it.
+//! The Responses door: OpenAI's Responses API over the engine's runs.
 //!
-//! A response is a run, and its stream a projection of the run's journal: this door stores nothing but what it has to repeat of
-//! the request. Where the protocol and the engine disagree, `docs/responses.md` says what was decided.
+//! A response is a run, and its event stream is a projection of the run's journal. This door stores only a note with the fields of the
+//! request that the response object repeats. `docs/responses.md` lists the decisions for cases where the protocol and the engine disagree.
 
 mod answered;
 mod approval;
@@ -11,6 +11,7 @@ mod compact;
 mod compaction;
 mod conversations;
 mod create;
+mod deferred_calls;
 mod error;
 mod expected;
 mod failed;
@@ -18,17 +19,16 @@ pub mod fuzzing;
 mod hosted;
 mod items;
 mod join;
-mod left;
 mod manifest;
 mod models;
 mod note;
 mod object;
 mod project;
 mod reader;
-mod recall;
 mod request;
+mod request_identity;
+mod restore_history;
 mod retrieve;
-mod said;
 mod socket;
 mod stream;
 mod tokens;
@@ -46,18 +46,18 @@ pub(crate) use socket::Holders;
 
 use crate::DoorState;
 
-/// What an operator decides about this door.
+/// The operator's settings for this door.
 #[derive(Clone, Copy, Debug)]
 pub struct ResponsesSettings {
-    /// Whether a response that waits for the client is called `completed`.
+    /// Whether a response that waits for the client has the status `completed` instead of `requires_action`.
     pub standard_status: bool,
-    /// How long after its end a response is erased that was not to be stored.
+    /// How long after its end a response with `store: false` is erased.
     pub erase_ms: u64,
-    /// How long a stream may be silent before it gives a sign of life.
+    /// How long a stream may be silent before the server sends a heartbeat.
     pub heartbeat_ms: u64,
-    /// How long a socket may be open; the response in flight is told to its end.
+    /// How long a socket may be open. A response in flight at that time is still streamed to its end.
     pub socket_ms: u64,
-    /// Whether calls of a server that a request declares need approval where the request does not say.
+    /// Whether calls to a server that a request declares need approval if the request does not set `require_approval`.
     pub default_approval: DefaultApproval,
 }
 
@@ -73,7 +73,7 @@ impl Default for ResponsesSettings {
     }
 }
 
-/// The paths that speak this door's dialect, errors included.
+/// Whether requests to this path get this door's error format.
 pub(crate) fn is_ours(path: &str) -> bool {
     let under = |root: &str| path.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
     under("/v1/responses") || under("/v1/models") || under("/v1/conversations")
@@ -92,7 +92,7 @@ pub(crate) fn routes() -> Router<DoorState> {
         .route("/v1/models/{*name}", get(models::retrieve))
 }
 
-/// Whether a run's note is one of this API: then the run is a response.
+/// Whether a run's note was written by this door, which makes the run a response.
 pub(crate) fn is_response(note: &[u8]) -> bool {
     note::Note::read(note).is_some()
 }

@@ -1,4 +1,4 @@
-//! The body of a plain answer, which says when the client has got it.
+//! The body of a plain answer, which marks its reader as served once it is sent.
 
 use std::{
     convert::Infallible,
@@ -15,10 +15,11 @@ use http_body_util::BodyExt;
 use hyper::body::{Frame, SizeHint};
 use windlass_engine::ReaderGuard;
 
-/// An answer for a client that is waited for. The client counts as served once the connection takes the body to send it.
+/// Wraps an answer so that its reader counts as served once the connection takes the body to send it. If the client leaves before, the
+/// guard is dropped unserved.
 pub(super) async fn answered(response: Response, reader: ReaderGuard) -> Response {
     let (parts, body) = response.into_parts();
-    // The body is in memory already.
+    // The body is in memory already, so collecting it does not wait.
     let bytes = match body.collect().await {
         Ok(collected) => collected.to_bytes(),
         Err(error) => return crate::error::ApiError::internal(&error).into_response(),

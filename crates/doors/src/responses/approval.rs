@@ -1,15 +1,15 @@
 //! Whether calls of a tool server need the approval of a person.
 //!
-//! Approvals are not served yet, so that a request that needs one is refused, and before any server is contacted: what a server says about its
-//! tools (`readOnlyHint`) can't lift the need. OpenAI asks for approval unless the request says otherwise, and so does this API for servers
-//! that a request declares. A configured server is one that the operator vouches for: its tools run unless the request says otherwise.
+//! Approvals are not implemented yet, so a request that needs one is refused before any server is contacted: a server's own hints about its
+//! tools (`readOnlyHint`) can't remove the need. Like OpenAI, this API asks for approval of calls to servers that a request declares,
+//! unless the request says otherwise. The operator vouches for configured servers: their tools run unless the request says otherwise.
 
 use super::{
     error::WireError,
     request::{Approval, Create, Mcp, Tool, ToolFilter},
 };
 
-/// `mcp.default_approval`: what holds for tools of a declared server that the request says nothing about.
+/// `mcp.default_approval`: whether tools of a declared server need approval if the request does not say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DefaultApproval {
     /// A person has to approve every call.
@@ -19,7 +19,7 @@ pub enum DefaultApproval {
     Never,
 }
 
-/// Refuses a request with a tool server some of whose calls would need approval. The error names the place of the server in the request.
+/// Refuses a request if some calls of a tool server would need approval. The error names the position of the server in the request.
 pub(super) fn check(create: &Create, default: DefaultApproval) -> Result<(), WireError> {
     let mut servers = create.tools.iter().filter_map(|tool| if let Tool::Mcp(server) = tool { Some(server) } else { None });
     match servers.find(|server| is_needed(server, default)) {
@@ -44,12 +44,12 @@ fn is_needed(server: &Mcp, default: DefaultApproval) -> bool {
     }
 }
 
-/// Whether the filter has the tool, whatever its server says about it.
+/// Whether the filter matches the tool without regard to its server's hints.
 fn has(filter: &ToolFilter, name: &String) -> bool {
     filter.read_only.is_none() && filter.names.as_ref().is_some_and(|names| names.contains(name))
 }
 
-/// Whether the filter has the tool if its server says so.
+/// Whether the filter may match the tool, depending on its server's hints.
 fn may_have(filter: &ToolFilter, name: &String) -> bool {
     filter.names.as_ref().is_none_or(|names| names.contains(name))
 }
@@ -59,16 +59,16 @@ fn refusal(server: &Mcp) -> WireError {
         None => {
             let message = "Calls of a tool server that a request declares need approval unless the request says otherwise, and approvals are \
                 not served yet. Send `\"require_approval\": \"never\"` if its tools may run without approval.";
-            WireError::invalid("require_approval", message).named("missing_required_parameter")
+            WireError::invalid("require_approval", message).with_code("missing_required_parameter")
         }
         Some(Approval::Some { .. }) => {
             let message = "Approvals are not served yet. Send `\"require_approval\": \"never\"`, or name every tool of `allowed_tools` in \
                 `require_approval.never.tool_names` and none of them in `require_approval.always`.";
-            WireError::invalid("require_approval", message).named("unsupported_value")
+            WireError::invalid("require_approval", message).with_code("unsupported_value")
         }
         Some(Approval::Always | Approval::Never) => {
             let message = "Approvals are not served yet. Send `\"require_approval\": \"never\"` if the tools may run without approval.";
-            WireError::invalid("require_approval", message).named("unsupported_value")
+            WireError::invalid("require_approval", message).with_code("unsupported_value")
         }
     }
 }
@@ -91,11 +91,11 @@ mod tests {
     #[test]
     fn tm_07_a_declared_server_needs_approval_unless_the_request_or_the_operator_says_otherwise() {
         let at = || Some("tools[1].require_approval".to_owned());
-        for said in ["", r#","require_approval":null"#] {
-            let declared = format!("{DECLARED}{said}");
-            assert_eq!(checked(&declared, DefaultApproval::Always), Err((at(), "missing_required_parameter")), "{said}");
-            assert_eq!(checked(&declared, DefaultApproval::Never), Ok(()), "{said}");
-            assert_eq!(checked(said, DefaultApproval::Always), Ok(()), "a configured server: {said}");
+        for field in ["", r#","require_approval":null"#] {
+            let declared = format!("{DECLARED}{field}");
+            assert_eq!(checked(&declared, DefaultApproval::Always), Err((at(), "missing_required_parameter")), "{field}");
+            assert_eq!(checked(&declared, DefaultApproval::Never), Ok(()), "{field}");
+            assert_eq!(checked(field, DefaultApproval::Always), Ok(()), "a configured server: {field}");
         }
         for server in ["", DECLARED] {
             for default in [DefaultApproval::Always, DefaultApproval::Never] {

@@ -1,4 +1,4 @@
-//! Bodies and refusals of this door.
+//! Extractors of this door, and the conversion of other errors into its format.
 
 use axum::{
     extract::{FromRequest, FromRequestParts, Path, Request},
@@ -11,7 +11,7 @@ use windlass_ports::StoreError;
 use super::{error::WireError, reader::ReadError};
 use crate::{DoorState, error::ApiError, request::JsonBody};
 
-/// The bytes of a body, or a refusal in this door's shape.
+/// The bytes of a body; errors have this door's format.
 pub(super) struct WireBody(pub Bytes);
 
 impl FromRequest<DoorState> for WireBody {
@@ -22,7 +22,7 @@ impl FromRequest<DoorState> for WireBody {
     }
 }
 
-/// The id in a path. One that is no text is one that nobody has.
+/// The id in a path. An id that is not UTF-8 is not found.
 pub(super) struct WireId(pub String);
 
 impl FromRequestParts<DoorState> for WireId {
@@ -34,7 +34,7 @@ impl FromRequestParts<DoorState> for WireId {
     }
 }
 
-/// Two ids in a path.
+/// The two ids in a path, such as those of a conversation and an item.
 pub(super) struct WireIds(pub String, pub String);
 
 impl FromRequestParts<DoorState> for WireIds {
@@ -56,7 +56,7 @@ impl From<ApiError> for WireError {
             403 => WireError::forbidden(message),
             404 => WireError::not_found(message),
             405 => WireError::wrong_method(message),
-            408 => WireError::late(message),
+            408 => WireError::timed_out(message),
             409 => WireError::conflict(code, message),
             413 if code == PROMPT_TOO_LARGE => WireError::prompt_too_large(message),
             413 => WireError::too_large(message),

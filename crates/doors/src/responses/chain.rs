@@ -1,4 +1,4 @@
-//! What a request stands on: the response before it, items it refers to, and what clients forget.
+//! The history of a request: the response it continues, the items it refers to, and the server's calls that clients leave out.
 
 use std::collections::BTreeSet;
 
@@ -12,33 +12,33 @@ use windlass_kernel::{BoxRange, CallKey, CallNumber, ItemKind, RunId, content};
 
 use super::{
     compaction::Sealer,
+    deferred_calls::{self, FinalCalls, Placement},
     error::WireError,
-    left::{self, Lap, Placed},
     note::Note,
     object::run_of,
-    recall::{self, MadeCall},
+    restore_history::{self, MadeCall},
 };
 use crate::{DoorState, auth::Caller};
 
-/// What stands before a request's own input.
+/// The history before a request's own input.
 #[derive(Default)]
-pub(super) struct Before {
+pub(super) struct History {
     pub parent: Option<BoxRange>,
-    /// Calls of ours that the earlier response left behind.
-    pub left: Option<LeftCalls>,
+    /// The server's calls that the earlier response deferred.
+    pub deferred: Option<LeftCalls>,
     /// The client's calls that wait for an output.
-    open: BTreeSet<CallNumber>,
-    /// Calls that clients told of, by the ids they gave them.
-    named: BTreeSet<String>,
+    open_calls: BTreeSet<CallNumber>,
+    /// Calls among the history's input items, by the ids that clients gave them.
+    call_ids: BTreeSet<String>,
     run: Option<RunId>,
 }
 
-/// Finds the response a request goes on from: a stored one, or one of its connection's own.
-pub(super) async fn before(state: &DoorState, caller: &Caller, previous: Option<&str>, own: &[RunId]) -> Result<Before, WireError> {
-    let Some(id) = previous else { return Ok(Before::default()) };
+/// Finds the response that a request continues. It must be stored, or one of `own`: those of the request's own socket.
+pub(super) async fn history(state: &DoorState, caller: &Caller, previous: Option<&str>, own: &[RunId]) -> Result<History, WireError> {
+    let Some(id) = previous else { return Ok(History::default()) };
     let unknown = || {
         let message = format!("Previous response with id '{id}' not found.");
-        WireError::invalid("previous_response_id", message).named("previous_response_not_found")
+        WireError::invalid("previous_response_id", message).with_code("previous_response_not_found")
     };
     let run = run_of(id).ok_or_else(unknown)?;
     let view = state.engine.views().run(caller.tenant(), run).await?.ok_or_else(unknown)?;
@@ -46,17 +46,17 @@ pub(super) async fn before(state: &DoorState, caller: &Caller, previous: Option<
     let parent = view.state.continuation_range();
     if parent.is_none() {
         let message = format!("the response '{id}' is not over yet; wait for its end, or cancel it");
-        return Err(WireError::invalid("previous_response_id", message).named("previous_response_not_finished"));
+        return Err(WireError::invalid("previous_response_id", message).with_code("previous_response_not_finished"));
     }
-    Ok(Before::standing(parent, Some(run), Lap::of(state, caller, &view).await?))
+    Ok(History::ending_with(parent, Some(run), FinalCalls::of(state, caller, &view).await?))
 }
 
-/// Puts the input together: items that are referred to stand in their place, what a client dropped is put back, and every output
-/// has its call.
+/// Builds the input of the run: it replaces references by their items, puts back the server's calls that the client left out, and refuses
+/// outputs without a call.
 pub(super) async fn input(
     state: &DoorState,
     caller: &Caller,
-    before: &mut Before,
+    history: &mut History,
     given: &[Box<RawValue>],
 ) -> Result<Vec<(ItemKind, Bytes)>, WireError> {
     let mut items: Vec<Value> = Vec::with_capacity(given.len());
@@ -64,48 +64,49 @@ pub(super) async fn input(
         items.push(serde_json::from_str(raw.get()).map_err(|error| WireError::invalid(format!("input[{index}]"), error.to_string()))?);
     }
     let is_sent: Vec<bool> = items.iter().map(|item| reference(item).is_none()).collect();
-    let recalled = recall::recall(state, caller, before.run, &mut items).await?;
-    check_outputs(before, &items)?;
-    // A request that names the response it goes on from takes over that one's calls and no other's.
-    let next = recalled.last.filter(|_| before.run.is_none());
-    let Placed { left, takers, mut places } = left::place(state, caller, &recalled.laps, next, &items).await?;
+    let restored = restore_history::restore(state, caller, history.run, &mut items).await?;
+    check_outputs(history, &items)?;
+    // A request that names its previous response inherits the deferred calls of that response only.
+    let continued = restored.last.filter(|_| history.run.is_none());
+    let Placement { deferred, inheritors, mut insertions } =
+        deferred_calls::place(state, caller, &restored.final_calls, continued, &items).await?;
     let sealer = Sealer::new(state, caller.tenant());
-    // Calls that were taken over stand where they were left behind.
-    for dropped in recalled.dropped.iter().filter(|dropped| !(dropped.is_taken && takers.contains(&dropped.run))) {
+    // Inherited calls are placed where they were deferred, not where they were run.
+    for dropped in restored.dropped.iter().filter(|dropped| !(dropped.is_inherited && inheritors.contains(&dropped.run))) {
         let content = encode(&dropped.item, Origin { made: Some(&dropped.made), ..Origin::default() }, &sealer)?;
-        places.push((dropped.spot, vec![(ItemKind::Instruction, content)]));
+        insertions.push((dropped.position, vec![(ItemKind::Instruction, content)]));
     }
-    places.sort_by_key(|(spot, _)| *spot);
-    let mut places = places.into_iter().peekable();
+    insertions.sort_by_key(|(position, _)| *position);
+    let mut insertions = insertions.into_iter().peekable();
     let mut input = Vec::with_capacity(items.len());
     for (index, item) in items.iter().enumerate() {
-        while let Some((_, placed)) = places.next_if(|(spot, _)| spot.index <= index) {
+        while let Some((_, placed)) = insertions.next_if(|(position, _)| position.index <= index) {
             input.extend(placed);
         }
-        let origin = Origin { sent: is_sent[index].then(|| &*given[index]), place: Some(index), made: recalled.made.get(&index) };
+        let origin = Origin { sent: is_sent[index].then(|| &*given[index]), place: Some(index), made: restored.made.get(&index) };
         input.push((ItemKind::Instruction, encode(item, origin, &sealer)?));
     }
-    input.extend(places.flat_map(|(_, placed)| placed));
-    before.left = before.left.take().or(left);
+    input.extend(insertions.flat_map(|(_, placed)| placed));
+    history.deferred = history.deferred.take().or(deferred);
     Ok(input)
 }
 
-/// Items of the protocol that a model reads. A type that nobody here has heard of is for somebody else.
+/// The item types that a model reads. Items of unknown types are stored and returned, but no model gets them.
 const FOR_MODELS: [&str; 6] =
     ["message", "function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output", "mcp_call"];
 
-/// Where an item comes from.
+/// Where an item of the input comes from.
 #[derive(Clone, Copy, Default)]
 struct Origin<'a> {
-    /// What the client sent, if it is nothing but that.
+    /// The bytes that the client sent; `None` if the item replaced a reference or was put back.
     sent: Option<&'a RawValue>,
-    /// Its place in the request, if it has one.
+    /// Its index in the request's input; `None` if the client left it out.
     place: Option<usize>,
-    /// What is known of it, if it is a call that an earlier response made.
+    /// The call that the server made, if the item is one of an earlier response.
     made: Option<&'a MadeCall>,
 }
 
-/// What came from the client is kept byte for byte.
+/// Encodes an item for the context. An item that the client sent is kept byte for byte.
 fn encode(item: &Value, origin: Origin<'_>, sealer: &Sealer) -> Result<Bytes, WireError> {
     let own;
     let raw = match origin.sent {
@@ -122,12 +123,12 @@ fn encode(item: &Value, origin: Origin<'_>, sealer: &Sealer) -> Result<Bytes, Wi
         })?;
         return Ok(content::encode(&content::Instruction::Compaction { item: raw, summary }));
     }
-    if let Some(MadeCall { tool, lap, told }) = origin.made {
-        let (tool, lap, told) = (tool.clone(), lap.clone(), told.clone());
+    if let Some(MadeCall { tool, iteration, model_output }) = origin.made {
+        let (tool, lap, told) = (tool.clone(), iteration.clone(), model_output.clone());
         return Ok(content::encode(&content::Instruction::Made { item: raw, tool, lap, told }));
     }
     let is_read = match item.get("type").and_then(Value::as_str) {
-        // A thought belongs to the provider that had it, which takes it back if it is sealed.
+        // Reasoning is useful only to the provider that made it, which accepts it back in its encrypted form.
         Some("reasoning") => item.get("encrypted_content").is_some_and(Value::is_string),
         Some(kind) => FOR_MODELS.contains(&kind),
         None => true,
@@ -136,23 +137,23 @@ fn encode(item: &Value, origin: Origin<'_>, sealer: &Sealer) -> Result<Bytes, Wi
     Ok(content::encode(&instruction(raw)))
 }
 
-/// The id an item refers to, if it is nothing but a reference.
+/// The id of the item that this one refers to; `None` if this one is no reference.
 pub(super) fn reference(item: &Value) -> Option<&str> {
     let kind = item.get("type").and_then(Value::as_str);
     let is_bare = kind.is_none() && item.get("role").is_none();
     (kind == Some("item_reference") || is_bare).then(|| item.get("id")?.as_str()).flatten()
 }
 
-/// Providers refuse an output whose call they have not seen, so it is refused here.
-fn check_outputs(before: &Before, items: &[Value]) -> Result<(), WireError> {
+/// Refuses an output without a call. Providers refuse such a prompt, and their error would not name the item.
+fn check_outputs(history: &History, items: &[Value]) -> Result<(), WireError> {
     let mut calls = BTreeSet::new();
     for (index, item) in items.iter().enumerate() {
         let text = |key: &str| item.get(key).and_then(Value::as_str);
         match (text("type"), text("call_id")) {
             (Some("function_call" | "custom_tool_call"), Some(id)) => drop(calls.insert(id)),
-            (Some("function_call_output" | "custom_tool_call_output"), Some(id)) if !calls.contains(id) && !before.awaits(id) => {
+            (Some("function_call_output" | "custom_tool_call_output"), Some(id)) if !calls.contains(id) && !history.awaits(id) => {
                 let message = format!("No tool call found for function call output with call_id {id}.");
-                return Err(WireError::invalid(format!("input[{index}].call_id"), message).named("unknown_call_id"));
+                return Err(WireError::invalid(format!("input[{index}].call_id"), message).with_code("unknown_call_id"));
             }
             _ => {}
         }
@@ -160,31 +161,36 @@ fn check_outputs(before: &Before, items: &[Value]) -> Result<(), WireError> {
     Ok(())
 }
 
-impl Before {
-    /// After a range whose last response is this one, with the calls of its last lap if somebody has to make them.
-    pub fn standing(parent: Option<BoxRange>, run: Option<RunId>, lap: Option<Lap>) -> Self {
-        let Some((run, Lap { clients, ours })) = run.zip(lap) else { return Before { parent, run, ..Before::default() } };
-        let left = (!ours.is_empty()).then_some(LeftCalls { run, calls: ours, is_placed: false });
-        Before { parent, left, open: clients, run: Some(run), named: BTreeSet::new() }
+impl History {
+    /// The history that ends with the response `run`. `calls` has the calls at its end, which the client or the next run has to make.
+    pub fn ending_with(parent: Option<BoxRange>, run: Option<RunId>, calls: Option<FinalCalls>) -> Self {
+        let Some((run, FinalCalls { clients, deferred })) = run.zip(calls) else { return History { parent, run, ..History::default() } };
+        let deferred = (!deferred.is_empty()).then_some(LeftCalls { run, calls: deferred, is_placed: false });
+        History { parent, deferred, open_calls: clients, run: Some(run), call_ids: BTreeSet::new() }
     }
 
     fn awaits(&self, call_id: &str) -> bool {
         let key: Option<CallKey> = call_id.parse().ok();
-        self.named.contains(call_id) || key.is_some_and(|key| Some(key.run) == self.run && self.open.contains(&key.call))
+        self.call_ids.contains(call_id) || key.is_some_and(|key| Some(key.run) == self.run && self.open_calls.contains(&key.call))
     }
 }
 
-/// Looks for calls that were told of before, if outputs are given that may be theirs.
-pub(super) async fn named(state: &DoorState, caller: &Caller, before: &mut Before, given: &[Box<RawValue>]) -> Result<(), WireError> {
-    let Some(parent) = before.parent.filter(|_| given.iter().any(|raw| raw.get().contains("_output"))) else { return Ok(()) };
+/// Reads the ids of the calls that clients put into the history, if the input has outputs that may belong to them.
+pub(super) async fn read_call_ids(
+    state: &DoorState,
+    caller: &Caller,
+    history: &mut History,
+    given: &[Box<RawValue>],
+) -> Result<(), WireError> {
+    let Some(parent) = history.parent.filter(|_| given.iter().any(|raw| raw.get().contains("_output"))) else { return Ok(()) };
     state.engine.check_history(caller.tenant(), parent).await?;
     let items = state.engine.views().range_items(caller.tenant(), parent).await?;
-    let told = items.iter().filter(|item| item.kind == ItemKind::Instruction).filter_map(|item| {
+    let call_ids = items.iter().filter(|item| item.kind == ItemKind::Instruction).filter_map(|item| {
         let content::Instruction::Item(raw) = serde_json::from_slice(&item.content).ok()? else { return None };
         let item: Value = serde_json::from_str(raw.get()).ok()?;
         let is_call = matches!(item["type"].as_str(), Some("function_call" | "custom_tool_call"));
         item["call_id"].as_str().filter(|_| is_call).map(str::to_owned)
     });
-    before.named = told.collect();
+    history.call_ids = call_ids.collect();
     Ok(())
 }

@@ -1,7 +1,7 @@
-//! `POST /v1/responses/compact`: a conversation in short, to be sent instead of it.
+//! `POST /v1/responses/compact`: a short input that a client sends instead of a whole conversation.
 //!
-//! It is a run like any other, whose answer is a summary; nothing of it is stored for long. What the client gets is no response that
-//! could be gone on from, but an input: the newest words of its people, and the summary.
+//! A run makes the summary, and is erased soon after. The result is not a response that could be continued, but an input: the newest user
+//! messages, and the summary.
 
 use axum::{extract::State, http::HeaderMap, response::Response};
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ use windlass_ports::Item;
 
 use super::{
     body::WireBody,
-    create::{self, Asked, Taken},
+    create::{self, CreateContext, StartedResponse},
     error::WireError,
     failed,
     join::Identity,
@@ -34,20 +34,20 @@ pub(super) async fn compact(
     caller.needs(&Scope::Responses)?;
     let create = Create::read_compaction(&body)?;
     let identity = Identity::of_compaction(&caller, &headers, &body)?;
-    let asked = Asked::of(&caller, &headers, &create, identity);
-    let Taken { known, rests, reader: mut guard, .. } = create::take(&state, &asked).await?;
+    let context = CreateContext::of(&caller, &headers, &create, identity);
+    let StartedResponse { known, rests, reader: mut guard, .. } = create::start_or_join(&state, &context).await?;
     let mut reader = Reader::new(&state, known, false);
     create::wait(&mut reader, rests).await?;
     guard.served();
-    let made = &reader.made;
-    let mut response = object(made);
-    let ended = made.run.as_ref().map(|run| (&run.phase, run.context));
+    let projection = &reader.projection;
+    let mut response = object(projection);
+    let ended = projection.run.as_ref().map(|run| (&run.phase, run.context));
     let Some((Phase::Ended { reason: EndReason::Answered, .. }, context)) = ended else {
         let status = response["windlass"]["status"].as_str().unwrap_or_default();
         let no_summary = || WireError::model_failed(format!("no summary was made: the compaction ended as {status}"));
-        return Err(failed::error(made).unwrap_or_else(no_summary));
+        return Err(failed::error(projection).unwrap_or_else(no_summary));
     };
-    let mut output = kept(&state, &caller, made.id, context).await?;
+    let mut output = kept(&state, &caller, projection.id, context).await?;
     output.extend(response["output"].as_array_mut().map(std::mem::take).unwrap_or_default());
     Ok(answer::ok(&json!({
         "id": response["id"], "object": "response.compaction", "created_at": response["created_at"], "output": output,
@@ -55,7 +55,7 @@ pub(super) async fn compact(
     })))
 }
 
-/// The newest messages of people that fit, in their order.
+/// The newest user messages that fit into [`KEPT_BYTES_MAX`], in order.
 async fn kept(state: &DoorState, caller: &Caller, run: RunId, context: BoxRange) -> Result<Vec<Value>, WireError> {
     let items = state.engine.views().range_items(caller.tenant(), context).await?;
     let mut room = KEPT_BYTES_MAX;
@@ -69,7 +69,7 @@ async fn kept(state: &DoorState, caller: &Caller, run: RunId, context: BoxRange)
     Ok(kept)
 }
 
-/// A message of a person's, as the contract has it.
+/// The item as a user message with all fields that the API's contract requires; `None` if it is anything else.
 fn users(run: RunId, index: usize, item: &Item) -> Option<Value> {
     let instruction = (item.kind == ItemKind::Instruction).then(|| serde_json::from_slice(&item.content).ok()).flatten()?;
     let content::Instruction::Item(_) = instruction else { return None };

@@ -1,7 +1,7 @@
-//! Conversations: begun, described, read and forgotten. What is said in them is in [`said`], what is put in and taken out in [`items`].
+//! The Conversations API: creates, describes, reads and deletes conversations. [`items`] adds and removes items; [`entries`] reads them.
 
+mod entries;
 mod items;
-mod said;
 
 use std::collections::BTreeMap;
 
@@ -16,13 +16,13 @@ use serde_json::{Map, Value, json};
 use windlass_kernel::{ConversationId, ItemKind};
 use windlass_ports::{ConversationView, InConversation, Part};
 
-pub(super) use said::Sealed;
+pub(super) use entries::Sealed;
 
 use super::{
     body::{WireBody, WireId},
-    chain::{self, Before},
+    chain::{self, History},
+    deferred_calls::FinalCalls,
     error::WireError,
-    left::Lap,
     request::{Begin, Create, ITEMS_MAX, read_metadata},
 };
 use crate::{
@@ -42,7 +42,7 @@ pub(super) fn routes() -> Router<DoorState> {
 async fn create(State(state): State<DoorState>, caller: Caller, WireBody(body): WireBody) -> Result<Response, WireError> {
     caller.needs(&Scope::Responses)?;
     let Begin { metadata, items } = Begin::read(&body)?;
-    let items = items::content(&state, &caller, &mut Before::default(), &items).await?;
+    let items = items::content(&state, &caller, &mut History::default(), &items).await?;
     let begun = state.engine.begin_conversation(caller.tenant(), encode(&metadata), items).await?;
     Ok(answer::ok(&object(&begun)))
 }
@@ -71,10 +71,10 @@ async fn delete(State(state): State<DoorState>, caller: Caller, WireId(id): Wire
     Ok(answer::ok(&json!({ "id": id, "object": "conversation.deleted", "deleted": true })))
 }
 
-/// The conversation of that id, if this tenant has it.
+/// The conversation with this id. Not found if it is another tenant's.
 async fn known(state: &DoorState, caller: &Caller, id: &str) -> Result<ConversationView, WireError> {
     let unknown = || WireError::not_found(format!("Conversation with id '{}' not found.", shortened(id)));
-    // An id is spelled in one way.
+    // Only the canonical spelling of an id is accepted.
     let read = id.parse().ok().filter(|read: &ConversationId| read.to_string() == id).ok_or_else(unknown)?;
     state.engine.views().conversation(caller.tenant(), read).await?.ok_or_else(unknown)
 }
@@ -88,21 +88,21 @@ fn object(view: &ConversationView) -> Value {
     json!({ "id": view.id, "object": "conversation", "created_at": view.created_at.0 / 1000, "metadata": metadata })
 }
 
-/// Finds what a request in a conversation goes on from, and says how the conversation was found.
-pub(super) async fn before(state: &DoorState, caller: &Caller, create: &Create, id: &str) -> Result<(Before, InConversation), WireError> {
+/// The history of a request in a conversation, and the version of the conversation that the engine compares when the run starts.
+pub(super) async fn history(state: &DoorState, caller: &Caller, create: &Create, id: &str) -> Result<(History, InConversation), WireError> {
     let view = known(state, caller, id).await.map_err(|error| error.at("conversation"))?;
     if view.items as usize >= ITEMS_MAX {
         let message = format!("the conversation has {} items, {ITEMS_MAX} are allowed; begin another one", view.items);
-        return Err(WireError::invalid("conversation", message).named("conversation_full"));
+        return Err(WireError::invalid("conversation", message).with_code("conversation_full"));
     }
-    let asked = InConversation { id: view.id, version: view.version, is_busy: view.is_busy, may_wait: create.background };
-    // Who waits does not know yet what will have been said.
-    let before = if view.is_busy { Before::default() } else { standing(state, caller, &view).await? };
-    Ok((before, asked))
+    let found = InConversation { id: view.id, version: view.version, is_busy: view.is_busy, may_wait: create.background };
+    // While a response is in progress, the history that this request will continue is not known yet.
+    let history = if view.is_busy { History::default() } else { read_history(state, caller, &view).await? };
+    Ok((history, found))
 }
 
-/// What stands in a conversation, with the calls of its last response that wait for somebody.
-async fn standing(state: &DoorState, caller: &Caller, view: &ConversationView) -> Result<Before, WireError> {
+/// The history of a conversation, with the open calls of its last response.
+async fn read_history(state: &DoorState, caller: &Caller, view: &ConversationView) -> Result<History, WireError> {
     let views = state.engine.views();
     let parts = views.conversation_parts(caller.tenant(), view.id).await?;
     let last = parts.iter().rev().find_map(|part| if let Part::Run(run) = part { Some(*run) } else { None });
@@ -110,20 +110,20 @@ async fn standing(state: &DoorState, caller: &Caller, view: &ConversationView) -
         Some(run) => views.run(caller.tenant(), run).await?,
         None => None,
     };
-    let lap = match &run {
-        Some(run) => Lap::of(state, caller, run).await?,
+    let calls = match &run {
+        Some(run) => FinalCalls::of(state, caller, run).await?,
         None => None,
     };
-    Ok(Before::standing(view.tail, run.map(|run| run.id), lap))
+    Ok(History::ending_with(view.tail, run.map(|run| run.id), calls))
 }
 
-/// Items as they are stored, once they are checked against what they go on from.
+/// Encodes items for the store, and checks them against the history before them.
 async fn checked(
     state: &DoorState,
     caller: &Caller,
-    before: &mut Before,
+    history: &mut History,
     given: &[Box<serde_json::value::RawValue>],
 ) -> Result<Vec<(ItemKind, Bytes)>, WireError> {
-    chain::named(state, caller, before, given).await?;
-    chain::input(state, caller, before, given).await
+    chain::read_call_ids(state, caller, history, given).await?;
+    chain::input(state, caller, history, given).await
 }

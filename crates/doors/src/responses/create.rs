@@ -1,4 +1,4 @@
-//! A request for a response.
+//! `POST /v1/responses`: starts the run of a request, or joins the run that an earlier sending of it started.
 
 use std::{sync::Arc, time::Duration};
 
@@ -25,7 +25,7 @@ use super::{
     object::object,
     reader::{Known, ReadError, Reader},
     request::Create,
-    said::Trail,
+    request_identity::HistoryHash,
     stream::{self, Events, Unseen},
 };
 use crate::{
@@ -36,7 +36,7 @@ use crate::{
     waiting::news_or_time,
 };
 
-/// How long one wait for news lasts at the most.
+/// The longest time between two reads of a run while a client waits for its end.
 const WAIT: Duration = Duration::from_secs(1);
 
 pub(super) async fn create(
@@ -49,72 +49,73 @@ pub(super) async fn create(
     caller.needs(&Scope::Responses)?;
     let create = Create::read(&body)?;
     let identity = Identity::of_request(&caller, &headers, &body)?;
-    let asked = Asked::of(&caller, &headers, &create, identity);
-    let taken = take(&state, &asked).await?;
+    let context = CreateContext::of(&caller, &headers, &create, identity);
+    let started = start_or_join(&state, &context).await?;
     let (stream, background) = (create.stream, create.background);
-    // The run has all of it, and may take its time.
-    drop(asked);
+    // The run has its own copy. Release the request's bytes before the wait, which may be long.
+    drop(context);
     drop((create, body));
     in_flight.release();
-    answer(&state, stream, background, taken).await
+    answer(&state, stream, background, started).await
 }
 
-/// A request, whichever way it came.
-pub(super) struct Asked<'a> {
+/// What starting a response needs, whether the request came over HTTP or a socket.
+pub(super) struct CreateContext<'a> {
     pub caller: &'a Caller,
     pub headers: &'a HeaderMap,
     pub create: &'a Create,
     pub identity: Identity,
-    /// The response it goes on from. It may have named another that was nothing but words about this one.
+    /// The response that this one continues. It differs from `create.previous` if that names a warm-up: then it is the response that the
+    /// warm-up continues.
     pub from: Option<&'a str>,
-    /// Responses that are not stored and that it can go on from all the same: those of its own connection.
+    /// Responses with `store: false` that this one may still continue, because they were made on the same socket.
     pub own: &'a [RunId],
-    /// How long after its end it is kept for its connection's sake, if it is not stored.
+    /// How long a response with `store: false` is kept after its end, so that its socket can continue it.
     pub kept_ms: u64,
 }
 
-impl<'a> Asked<'a> {
-    /// A request by itself.
+impl<'a> CreateContext<'a> {
+    /// The context of an HTTP request, which shares no state with other requests.
     pub fn of(caller: &'a Caller, headers: &'a HeaderMap, create: &'a Create, identity: Identity) -> Self {
-        Asked { caller, headers, create, identity, from: create.previous.as_deref(), own: &[], kept_ms: 0 }
+        CreateContext { caller, headers, create, identity, from: create.previous.as_deref(), own: &[], kept_ms: 0 }
     }
 }
 
-/// A request whose run is there, and whose client is about to read it.
-pub(super) struct Taken {
+/// A request whose run exists, with the guard that registers its client as a reader of the run.
+pub(super) struct StartedResponse {
     pub known: Known,
-    /// Wakes when the run has come to rest.
+    /// Wakes when the run has ended or is parked.
     pub rests: Watch,
     pub unseen: Unseen,
     pub reader: ReaderGuard,
-    /// The conversation before the response, if anybody will want to compare it.
-    pub trail: Option<Trail>,
+    /// The hash of the conversation before the response; `None` if later requests are not compared with it.
+    pub history: Option<HistoryHash>,
 }
 
-/// Starts the run of a request, or finds the one that it joins.
-pub(super) async fn take(state: &DoorState, asked: &Asked<'_>) -> Result<Taken, WireError> {
-    let Asked { caller, create, identity, .. } = asked;
-    if let Some(rest) = join::rest(state, caller, identity, &create.input).await? {
+/// Starts the run of a request, or finds the existing run that the request joins.
+pub(super) async fn start_or_join(state: &DoorState, context: &CreateContext<'_>) -> Result<StartedResponse, WireError> {
+    let CreateContext { caller, create, identity, .. } = context;
+    if let Some(rest) = join::find_rest(state, caller, identity, &create.input).await? {
         let followed = earlier(state, caller, rest.run, &rest.fingerprint).await?;
-        return Ok(attend(state, followed, identity, rest.unseen, rest.trail));
+        return Ok(attend(state, followed, identity, rest.unseen, rest.history));
     }
-    let looked = match join::find(state, caller, identity).await? {
-        // Until the answer has its reader, the guard stands for it.
+    let checked_runs = match join::find(state, caller, identity).await? {
+        // The guard keeps other requests from joining the run until this client is registered as its reader.
         Found::Run(run, _guard) => {
             let followed = earlier(state, caller, run, &identity.fingerprint).await?;
-            return Ok(attend(state, followed, identity, Unseen::default(), identity.trail()));
+            return Ok(attend(state, followed, identity, Unseen::default(), identity.history()));
         }
         Found::Repeated(run, _guard) => {
             let view = state.engine.views().run(caller.tenant(), run).await?;
             let known = view.and_then(Known::of).ok_or(ReadError::Gone)?;
-            return Ok(attend(state, with_rests(state, known), identity, Unseen::default(), identity.trail()));
+            return Ok(attend(state, with_rests(state, known), identity, Unseen::default(), identity.history()));
         }
-        Found::Nothing(looked) => looked,
+        Found::Nothing(checked_runs) => checked_runs,
     };
-    // Before what the request needs is read, and its tool servers are asked.
+    // Admission comes first: reading the history and asking tool servers costs more.
     state.engine.admit_run(caller.tenant(), None).await?;
-    let ((taken, _guard), note) = start(state, asked, looked).await?;
-    let Responded { run: id, agent, begun } = taken;
+    let ((started, _guard), note) = start(state, context, checked_runs).await?;
+    let Responded { run: id, agent, begun } = started;
     let followed = match begun {
         Some(begun) => {
             let Begun { manifest, at, rests, tail } = begun;
@@ -122,52 +123,57 @@ pub(super) async fn take(state: &DoorState, asked: &Asked<'_>) -> Result<Taken, 
         }
         None => earlier(state, caller, id, &identity.fingerprint).await?,
     };
-    Ok(attend(state, followed, identity, Unseen::default(), identity.trail()))
+    Ok(attend(state, followed, identity, Unseen::default(), identity.history()))
 }
 
-/// How often a request is put together anew because its conversation went on meanwhile.
-const TRIES_MAX: usize = 8;
+/// How often a request is prepared again because its conversation changed in the meantime.
+const ATTEMPTS_MAX: usize = 8;
 
-/// Puts a request together and starts its run. A conversation may go on between the two. Of a turn, so many runs were looked at.
-async fn start(state: &DoorState, asked: &Asked<'_>, looked: usize) -> Result<((Responded, Option<JoinGuard>), Note), WireError> {
-    for _ in 0..TRIES_MAX {
-        let Prepared { request, note } = prepare(state, asked).await?;
-        match join::take(state, asked.caller, &asked.identity, looked, request).await {
+/// Prepares a request and starts its run. If the conversation changed between the two, it prepares the request again. `checked_runs` is the
+/// number of candidate runs that were checked already and can't be joined.
+async fn start(
+    state: &DoorState,
+    context: &CreateContext<'_>,
+    checked_runs: usize,
+) -> Result<((Responded, Option<JoinGuard>), Note), WireError> {
+    for _ in 0..ATTEMPTS_MAX {
+        let Prepared { request, note } = prepare(state, context).await?;
+        match join::start(state, context.caller, &context.identity, checked_runs, request).await {
             Err(error) if error.code() == "conversation_moved" => {}
-            taken => return Ok((taken?, note)),
+            started => return Ok((started?, note)),
         }
     }
     Err(EngineError::ConversationBusy.into())
 }
 
-/// A request that can be done.
+/// A request that passed every check.
 pub(super) struct Prepared {
     pub request: Respond,
     pub note: Note,
 }
 
-/// Checks all that a request asks for, and puts together what its run needs.
-pub(super) async fn prepare(state: &DoorState, asked: &Asked<'_>) -> Result<Prepared, WireError> {
-    let Asked { caller, headers, create, .. } = asked;
-    let (mut before, conversation) = match &create.conversation {
-        None => (chain::before(state, caller, asked.from, asked.own).await?, None),
+/// Checks a request and builds what starts its run. Stores nothing, but contacts the tool servers that the request uses.
+pub(super) async fn prepare(state: &DoorState, context: &CreateContext<'_>) -> Result<Prepared, WireError> {
+    let CreateContext { caller, headers, create, .. } = context;
+    let (mut history, conversation) = match &create.conversation {
+        None => (chain::history(state, caller, context.from, context.own).await?, None),
         Some(id) => {
-            let (mut before, found) = conversations::before(state, caller, create, id).await?;
-            chain::named(state, caller, &mut before, &create.input).await?;
-            (before, Some(found))
+            let (mut history, found) = conversations::history(state, caller, create, id).await?;
+            chain::read_call_ids(state, caller, &mut history, &create.input).await?;
+            (history, Some(found))
         }
     };
-    let input = chain::input(state, caller, &mut before, &create.input).await?;
-    // A summary makes no calls, so that those that were left behind stay so.
-    let left = before.left.filter(|_| !create.compacts);
+    let input = chain::input(state, caller, &mut history, &create.input).await?;
+    // A run that only makes a summary makes no calls: deferred calls stay deferred.
+    let deferred = history.deferred.filter(|_| !create.compacts);
     let Pinned { manifest, agent, serial } = manifest::pin(state, caller, create).await?;
     let note = Note {
         store: create.store,
         background: create.background,
         spelling: spelling(state, caller, headers, create),
-        names: create.namespaced.clone(),
+        names: create.client_names.clone(),
         ignored_tools: hosted::ignored(headers, create)?,
-        fingerprint: asked.identity.fingerprint.clone(),
+        fingerprint: context.identity.fingerprint.clone(),
         ..Note::new(create.model.clone().unwrap_or_else(|| manifest.model.clone()), echo(create))
     };
     let request = Respond {
@@ -176,27 +182,33 @@ pub(super) async fn prepare(state: &DoorState, asked: &Asked<'_>) -> Result<Prep
         serial,
         manifest,
         input,
-        parent: before.parent,
+        parent: history.parent,
         conversation,
-        left,
+        left: deferred,
         note: note.encode(),
         dedupe: None,
-        request: asked.identity.hash(),
-        erase_ms: (!create.store).then_some(state.responses.erase_ms.max(asked.kept_ms)),
+        request: context.identity.hash(),
+        erase_ms: (!create.store).then_some(state.responses.erase_ms.max(context.kept_ms)),
         lineage: Lineage { source: Some(caller.name()), ..trace_context(headers)? },
     };
     Ok(Prepared { request, note })
 }
 
-fn attend(state: &DoorState, (known, rests): (Known, Watch), identity: &Identity, unseen: Unseen, trail: Option<Trail>) -> Taken {
+fn attend(
+    state: &DoorState,
+    (known, rests): (Known, Watch),
+    identity: &Identity,
+    unseen: Unseen,
+    history: Option<HistoryHash>,
+) -> StartedResponse {
     let unread = if known.note.store { Unread::GoesOn } else { Unread::Stops };
     let reader = state.engine.attend(&known.agent, known.id, unread, identity.hash());
-    Taken { known, rests, unseen, reader, trail }
+    StartedResponse { known, rests, unseen, reader, history }
 }
 
-/// What a client gets over HTTP for a run that was taken, or that its key found again.
-async fn answer(state: &DoorState, stream: bool, background: bool, taken: Taken) -> Result<Response, WireError> {
-    let Taken { known, rests, unseen, reader: guard, .. } = taken;
+/// The HTTP response: a stream of events, or the response object, at once if it runs in the background and at its end otherwise.
+async fn answer(state: &DoorState, stream: bool, background: bool, started: StartedResponse) -> Result<Response, WireError> {
+    let StartedResponse { known, rests, unseen, reader: guard, .. } = started;
     if stream {
         let events = Events::new(Reader::new(state, known, true), unseen, state.responses.heartbeat_ms);
         return Ok(stream::response(events, Some(guard)));
@@ -208,15 +220,15 @@ async fn answer(state: &DoorState, stream: bool, background: bool, taken: Taken)
         false => wait(&mut reader, rests).await,
     };
     read.map_err(|error| if is_found_again && matches!(error, ReadError::Gone) { spent() } else { error.into() })?;
-    let response = match failed::without_output(&reader.made).filter(|_| !background) {
+    let response = match failed::without_output(&reader.projection).filter(|_| !background) {
         Some(error) => error.into_response(),
-        None => answer::ok(&object(&reader.made)),
+        None => answer::ok(&object(&reader.projection)),
     };
     Ok(answered(response, guard).await)
 }
 
-/// The run that a key found again, if this is the request that it was for. One that is gone is not made anew: its calls may have been
-/// writes.
+/// The run that an earlier request with the same key started. Refused if that request was a different one, or if the run was erased: it is
+/// not started again, because its calls may have been writes.
 async fn earlier(state: &DoorState, caller: &Caller, id: RunId, fingerprint: &str) -> Result<(Known, Watch), WireError> {
     let view = state.engine.views().run(caller.tenant(), id).await?;
     let known = view.and_then(Known::of).ok_or_else(spent)?;
@@ -227,7 +239,7 @@ async fn earlier(state: &DoorState, caller: &Caller, id: RunId, fingerprint: &st
     Err(WireError::conflict("idempotency_key_reused", message).at("Idempotency-Key"))
 }
 
-/// A run that began before this request, with a watch that wakes when it has come to rest, or has done so already.
+/// Adds a watch that wakes when the run has ended or is parked, also if that happened before this request.
 fn with_rests(state: &DoorState, known: Known) -> (Known, Watch) {
     let rests = state.engine.watch_rests(&known.agent).from_before();
     (known, rests)
@@ -238,13 +250,14 @@ fn spent() -> WireError {
     WireError::conflict("idempotency_key_spent", message).at("Idempotency-Key")
 }
 
-/// Waits until the response is over, or can only be gone on with by a person. What happens on the way there is read at once.
+/// Waits until the response has ended, or is parked and needs a person's decision. The reader is up to date on return. A store that is
+/// unavailable is asked again; every other error ends the wait.
 pub(super) async fn wait(reader: &mut Reader, mut rests: Watch) -> Result<(), ReadError> {
     loop {
         news_or_time(&mut rests, WAIT).await;
         let read = match reader.catch_up().await {
-            Ok(()) if reader.made.is_over() || reader.made.is_parked => return Ok(()),
-            Ok(()) => reader.check_there().await,
+            Ok(()) if reader.projection.is_over() || reader.projection.is_parked => return Ok(()),
+            Ok(()) => reader.check_not_erased().await,
             Err(error) => Err(error),
         };
         match read {
@@ -255,7 +268,7 @@ pub(super) async fn wait(reader: &mut Reader, mut rests: Watch) -> Result<(), Re
     }
 }
 
-/// What the response repeats of the request, with what holds where nothing was said.
+/// The fields of the request that the response object repeats, with their defaults.
 pub(super) fn echo(create: &Create) -> Map<String, Value> {
     let sampling = &create.sampling;
     let fields = json!({
@@ -290,7 +303,7 @@ pub(super) fn echo(create: &Create) -> Map<String, Value> {
     }
 }
 
-/// How the client wants it spelled.
+/// The wire variants that the request's headers and `include` ask for.
 fn spelling(state: &DoorState, caller: &Caller, headers: &HeaderMap, create: &Create) -> Spelling {
     let header = |name: &str, value: &str| headers.get(name).is_some_and(|given| given.as_bytes().eq_ignore_ascii_case(value.as_bytes()));
     let included = |value: &str| create.include.iter().any(|given| given == value);
@@ -307,7 +320,7 @@ fn spelling(state: &DoorState, caller: &Caller, headers: &HeaderMap, create: &Cr
     }
 }
 
-/// The agent that a model's name stands for, if it does.
+/// The agent that a model name refers to, as in `agent/NAME`.
 pub(super) fn agent_of(model: &str) -> Option<AgentName> {
     model.strip_prefix("agent/").filter(|name| !name.is_empty()).map(AgentName::from)
 }

@@ -1,7 +1,7 @@
-//! What a client of the Responses door is told when something is not done, in the shape that OpenAI's SDKs read.
+//! The errors of the Responses door, in the shape that OpenAI's SDKs read.
 //!
-//! The SDKs choose their exception by the status and print the message; people search for the code and the parameter. All
-//! four keys are always there, because generated clients insist on them.
+//! The SDKs choose their exception by the status and print the message; people search for the code and the parameter. All four keys are
+//! always present, because generated clients require them.
 
 use std::fmt;
 
@@ -23,7 +23,7 @@ const RESPONSE_ID: HeaderName = HeaderName::from_static("windlass-response-id");
 /// The header that tells OpenAI's client libraries whether to retry.
 const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 
-/// A refusal. It is written as the object under `error`, which events and frames carry as well.
+/// An error. It serialises as the object under `error`, in HTTP bodies, events and frames.
 #[derive(Debug)]
 pub(crate) struct WireError {
     status: u16,
@@ -32,101 +32,101 @@ pub(crate) struct WireError {
     param: Option<String>,
     message: String,
     retry_after_s: Option<u32>,
-    /// The response that the request made before it failed.
+    /// The id of the response that the request started before it failed.
     response_id: Option<String>,
-    /// Whether this server has retried already, so that clients need not.
-    is_tried: bool,
+    /// Whether this server has retried already, so that clients should not.
+    is_retried: bool,
 }
 
 impl WireError {
     fn new(status: u16, kind: &'static str, code: &'static str, message: impl Into<String>) -> Self {
         let message = message.into();
-        WireError { status, kind, code, param: None, message, retry_after_s: None, response_id: None, is_tried: false }
+        WireError { status, kind, code, param: None, message, retry_after_s: None, response_id: None, is_retried: false }
     }
 
-    /// 400: the request cannot be done as it stands.
+    /// 400: the request is wrong.
     pub fn bad(code: &'static str, message: impl Into<String>) -> Self {
         Self::new(400, INVALID_REQUEST, code, message)
     }
 
-    /// 400: what the answer depends on was not given.
+    /// 400: a required parameter is missing.
     pub fn missing(param: impl Into<String>) -> Self {
         let param = param.into();
         Self::bad("missing_required_parameter", format!("Missing required parameter: '{param}'.")).at(param)
     }
 
-    /// 400: a value that this parameter cannot have.
+    /// 400: a parameter has a value that is not allowed.
     pub fn invalid(param: impl Into<String>, message: impl Into<String>) -> Self {
         Self::bad("invalid_value", message).at(param)
     }
 
-    /// 401: nobody we know.
+    /// 401: the token is missing or unknown.
     pub fn unauthorized(message: impl Into<String>) -> Self {
         Self::new(401, INVALID_REQUEST, "invalid_api_key", message)
     }
 
-    /// 403: somebody who may not.
+    /// 403: the token does not have the permission.
     pub fn forbidden(message: impl Into<String>) -> Self {
         Self::new(403, INVALID_REQUEST, "insufficient_permissions", message)
     }
 
-    /// 404: it is not there, or it is somebody else's.
+    /// 404: it does not exist, or belongs to another tenant.
     pub fn not_found(message: impl Into<String>) -> Self {
         Self::new(404, "not_found", "not_found", message)
     }
 
-    /// 405: the path is there, but does not take this method.
+    /// 405: the path exists, but not with this method.
     pub fn wrong_method(message: impl Into<String>) -> Self {
         Self::new(405, INVALID_REQUEST, "method_not_allowed", message)
     }
 
-    /// 408: the body took too long. The SDKs try again by themselves.
-    pub fn late(message: impl Into<String>) -> Self {
+    /// 408: the body did not arrive in time. The SDKs retry by themselves.
+    pub fn timed_out(message: impl Into<String>) -> Self {
         Self::new(408, INVALID_REQUEST, "request_timeout", message)
     }
 
-    /// 409: not while something else is going on. The SDKs try again by themselves.
+    /// 409: the request conflicts with another one. The SDKs retry by themselves.
     pub fn conflict(code: &'static str, message: impl Into<String>) -> Self {
         Self::new(409, INVALID_REQUEST, code, message)
     }
 
-    /// 413: too much at once.
+    /// 413: the request is too large.
     pub fn too_large(message: impl Into<String>) -> Self {
         Self::new(413, INVALID_REQUEST, "request_too_large", message)
     }
 
-    /// 413: the input and the history before it are more than one prompt may read.
+    /// 413: the input and its history are larger than a prompt may be.
     pub fn prompt_too_large(message: impl Into<String>) -> Self {
-        Self::too_large(message).named(PROMPT_TOO_LARGE).at("input")
+        Self::too_large(message).with_code(PROMPT_TOO_LARGE).at("input")
     }
 
-    /// 415: a body that is not plain JSON.
+    /// 415: the body is not plain JSON.
     pub fn unsupported_media(message: impl Into<String>) -> Self {
         Self::new(415, INVALID_REQUEST, "unsupported_media_type", message)
     }
 
-    /// 424: a server that the request relies on does not answer as it should.
+    /// 424: a tool server that the request needs failed.
     pub fn failed_dependency(message: impl Into<String>) -> Self {
         Self::new(424, "external_connector_error", "http_error", message)
     }
 
-    /// 429: later, please.
+    /// 429: a limit of requests, tokens or resources is reached.
     pub fn too_many(code: &'static str, message: impl Into<String>, retry_after_s: u32) -> Self {
         Self::new(429, TOO_MANY_REQUESTS, code, message).retry_after(Some(retry_after_s))
     }
 
-    /// 500: ours, and the client can do nothing about it. What happened is for the log alone.
+    /// 500: a fault of this server. The cause goes to the log and not to the client.
     pub fn internal(error: &dyn fmt::Display) -> Self {
         tracing::error!(%error, "a request failed by our own fault");
         Self::new(500, "server_error", "server_error", "something broke on our side; the log has the details")
     }
 
-    /// 500: the model's, in its provider's words.
+    /// 500: the model failed to produce what was asked for.
     pub fn model_failed(message: impl Into<String>) -> Self {
         Self::new(500, "model_error", "model_error", message)
     }
 
-    /// The model's provider failed: the status says whose fault it is.
+    /// An error of the model's provider. The error's type follows from the status.
     pub fn upstream(status: u16, code: &'static str, message: impl Into<String>) -> Self {
         let kind = match status {
             429 => TOO_MANY_REQUESTS,
@@ -136,67 +136,67 @@ impl WireError {
         Self::new(status, kind, code, message)
     }
 
-    /// 503: a passing trouble.
+    /// 503: a temporary condition of this server.
     pub fn unavailable(code: &'static str, message: impl Into<String>, retry_after_s: u32) -> Self {
         Self::new(503, "server_error", code, message).retry_after(Some(retry_after_s))
     }
 
-    /// Names the parameter it is about.
+    /// Sets the parameter that the error is about.
     pub fn at(mut self, param: impl Into<String>) -> Self {
         self.param = Some(param.into());
         self
     }
 
-    /// Says where the parameter stands that it names; without one, it is about all that stands there.
+    /// Prefixes the parameter with the place of the object that it is in. Without a parameter, the error is about that whole object.
     pub fn within(mut self, place: &str) -> Self {
         self.param = Some(self.param.map_or_else(|| place.to_owned(), |param| format!("{place}.{param}")));
         self
     }
 
-    /// Says it in a message of its own.
-    pub fn saying(mut self, message: impl Into<String>) -> Self {
+    /// Replaces the message.
+    pub fn with_message(mut self, message: impl Into<String>) -> Self {
         self.message = message.into();
         self
     }
 
-    /// Names it by a code of its own.
-    pub fn named(mut self, code: &'static str) -> Self {
+    /// Replaces the code.
+    pub fn with_code(mut self, code: &'static str) -> Self {
         self.code = code;
         self
     }
 
-    /// Says where the parameter really stands that it names.
-    pub fn instead(mut self, of: &str, place: &str) -> Self {
+    /// Replaces the prefix `of` of the parameter by `place`.
+    pub fn replace_param_prefix(mut self, of: &str, place: &str) -> Self {
         self.param = self.param.map(|param| param.strip_prefix(of).map_or(param.clone(), |rest| format!("{place}{rest}")));
         self
     }
 
-    /// What programs tell errors apart by.
+    /// The code by which programs distinguish errors.
     pub fn code(&self) -> &'static str {
         self.code
     }
 
-    /// Says after how many seconds another request is worthwhile, if anything says so.
+    /// Sets `Retry-After`; `None` leaves the header out.
     pub fn retry_after(mut self, seconds: Option<u32>) -> Self {
         self.retry_after_s = seconds;
         self
     }
 
-    /// Names the response that the request made.
-    pub fn of_response(mut self, id: String) -> Self {
+    /// Sets the id of the response that the request started.
+    pub fn with_response_id(mut self, id: String) -> Self {
         self.response_id = Some(id);
         self
     }
 
-    /// Tells client libraries not to retry by themselves: this server has done so.
-    pub fn tried_already(mut self) -> Self {
-        self.is_tried = true;
+    /// Asks client libraries not to retry, because this server has retried already.
+    pub fn retried_already(mut self) -> Self {
+        self.is_retried = true;
         self
     }
 }
 
 impl WireError {
-    /// The frame that says so on a socket, where no status and no headers go along.
+    /// The error as a frame on a socket. It has the status and `Retry-After` as fields, because a frame has no headers.
     pub fn frame(&self) -> String {
         let mut frame = json!({ "type": "error", "status": self.status, "error": self });
         if let Some(seconds) = self.retry_after_s {
@@ -206,20 +206,17 @@ impl WireError {
     }
 }
 
-/// What tests look at.
+/// Accessors for tests.
 #[cfg(test)]
 impl WireError {
-    /// The HTTP status.
     pub fn status(&self) -> u16 {
         self.status
     }
 
-    /// The parameter it is about.
     pub fn param(&self) -> Option<&str> {
         self.param.as_deref()
     }
 
-    /// What people read.
     pub fn message(&self) -> &str {
         &self.message
     }
@@ -254,7 +251,7 @@ impl IntoResponse for WireError {
         if let Some(id) = self.response_id.as_deref().and_then(|id| HeaderValue::from_str(id).ok()) {
             response.headers_mut().insert(RESPONSE_ID, id);
         }
-        if self.is_tried {
+        if self.is_retried {
             response.headers_mut().insert(SHOULD_RETRY, HeaderValue::from_static("false"));
         }
         if status == StatusCode::UNAUTHORIZED {
@@ -271,14 +268,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_four_keys_are_there_even_when_null() {
+    fn all_four_keys_are_present_even_when_null() {
         let cases = [
             (WireError::bad("invalid_json", "m"), 400, "invalid_request_error", "invalid_json"),
             (WireError::unauthorized("m"), 401, "invalid_request_error", "invalid_api_key"),
             (WireError::forbidden("m"), 403, "invalid_request_error", "insufficient_permissions"),
             (WireError::not_found("m"), 404, "not_found", "not_found"),
             (WireError::wrong_method("m"), 405, "invalid_request_error", "method_not_allowed"),
-            (WireError::late("m"), 408, "invalid_request_error", "request_timeout"),
+            (WireError::timed_out("m"), 408, "invalid_request_error", "request_timeout"),
             (WireError::conflict("conversation_locked", "m"), 409, "invalid_request_error", "conversation_locked"),
             (WireError::too_large("m"), 413, "invalid_request_error", "request_too_large"),
             (WireError::unsupported_media("m"), 415, "invalid_request_error", "unsupported_media_type"),
@@ -296,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn our_own_faults_are_not_told() {
+    fn internal_errors_do_not_show_their_cause() {
         let error = WireError::internal(&"the password is 1234");
         assert_eq!(error.status(), 500);
         let body: Value = serde_json::to_value(&error).unwrap();
@@ -305,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn the_response_says_when_to_come_back_and_with_what() {
+    fn the_response_has_retry_after_and_www_authenticate() {
         let response = WireError::too_many("rate_limit_exceeded", "m", 7).into_response();
         assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
         assert_eq!(response.headers()[header::RETRY_AFTER], "7");

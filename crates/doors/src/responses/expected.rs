@@ -1,9 +1,9 @@
-//! Readers of responses that are not stored, when their server is lost: their runs wait for them here for the join window.
+//! Responses with `store: false` whose server was lost. After the takeover, their runs wait for their readers for the join window.
 
 use super::note::Note;
 use crate::DoorState;
 
-/// Waits for the readers of responses that are not stored and whose process is gone, as if they had just left.
+/// Starts a task that treats each run which this process has taken over as if its reader had just left, if the response is not stored.
 pub(crate) fn expect_readers(state: &DoorState) {
     let (Ok(runtime), Some(mut adopted)) = (tokio::runtime::Handle::try_current(), state.engine.adopted()) else { return };
     let state = state.clone();

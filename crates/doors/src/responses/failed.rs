@@ -16,21 +16,21 @@ const TOO_LONG: &str = "context_length_exceeded";
 pub(super) struct Failed {
     pub code: String,
     pub cause: FailureCause,
-    /// The pause that the provider asked for.
+    /// The provider's `Retry-After`.
     pub retry_after_ms: Option<u64>,
 }
 
 /// The error for a run that failed with its first model call and produced nothing; `None` for every other run.
-pub(super) fn without_output(made: &Projection) -> Option<WireError> {
-    let is_empty = made.run.as_ref().is_some_and(Run::has_failed_without_output);
-    error(made).filter(|_| is_empty).map(|error| error.of_response(response_id(made.id)))
+pub(super) fn without_output(projection: &Projection) -> Option<WireError> {
+    let is_empty = projection.run.as_ref().is_some_and(Run::has_failed_without_output);
+    error(projection).filter(|_| is_empty).map(|error| error.with_response_id(response_id(projection.id)))
 }
 
-/// The error for a run whose model call failed, whatever the run produced before; `None` if no model call ended it.
-pub(super) fn error(made: &Projection) -> Option<WireError> {
-    let message = made.ending.as_ref()?.error_message()?;
-    let failed = made.failed.as_ref()?;
-    Some(wire_error(failed, message).tried_already())
+/// The error for a run that a failed model call ended, even if the run had output; `None` for every other run.
+pub(super) fn error(projection: &Projection) -> Option<WireError> {
+    let message = projection.ending.as_ref()?.error_message()?;
+    let failed = projection.failed.as_ref()?;
+    Some(wire_error(failed, message).retried_already())
 }
 
 fn wire_error(failed: &Failed, message: &str) -> WireError {

@@ -1,13 +1,13 @@
-//! A way in for those who throw bytes at the reader of requests.
+//! Entry points for fuzzing the parser of requests.
 
 use super::{create::echo, request::Create};
 
-/// How much is kept of a body, in bytes; or its refusal, as a frame on a socket would say it.
+/// Parses a body. Returns the size of what is kept of it, or the error as a socket's frame.
 pub fn body(bytes: &[u8]) -> Result<usize, String> {
     Create::read(bytes).map(|create| kept(&create)).map_err(|error| error.frame())
 }
 
-/// The same of a frame on a socket.
+/// Parses a frame of a socket, with the same results as [`body`].
 pub fn frame(bytes: &[u8]) -> Result<usize, String> {
     Create::read_frame(bytes).map(|frame| kept(&frame.create)).map_err(|error| error.frame())
 }

@@ -1,8 +1,8 @@
 //! Tools that only OpenAI's own servers run.
 //!
-//! A request that relies on one would be answered without it and nothing would say so: it is refused. Codex sends `web_search` with every
-//! request and can do without, so its requests are taken, and the response lists what was ignored. Types that OpenAI does not have either
-//! are left alone.
+//! A request with such a tool is refused: otherwise the model would answer without the tool, and the client would not notice. Codex sends
+//! `web_search` with every request and can do without it, so its requests are accepted and the response lists the ignored types. Types that
+//! OpenAI does not have are ignored silently.
 
 use std::collections::BTreeSet;
 
@@ -13,9 +13,9 @@ use super::{error::WireError, join::TURN_METADATA, request::Create};
 /// The header in which Codex names itself.
 const ORIGINATOR: &str = "originator";
 
-/// The types of hosted tools that this request goes without, each once. A request of another client than Codex is refused.
+/// The types of hosted tools that are ignored in this request, each once. A request with hosted tools is refused unless Codex sent it.
 pub(super) fn ignored(headers: &HeaderMap, create: &Create) -> Result<Vec<String>, WireError> {
-    // A summary is made without tools, whatever the conversation had.
+    // A run that only makes a summary has no tools, even if the conversation had some.
     let may_go_without = create.compacts || is_codex(headers, create);
     let refused = create.hosted.iter().find_map(|tool| Some((tool, tool.param.as_deref()?)));
     match refused.filter(|_| !may_go_without) {
@@ -25,7 +25,7 @@ pub(super) fn ignored(headers: &HeaderMap, create: &Create) -> Result<Vec<String
                  same: a function, an MCP server, or an external tool of the configuration.",
                 tool.kind
             );
-            Err(WireError::invalid(param, message).named("unsupported_tool"))
+            Err(WireError::invalid(param, message).with_code("unsupported_tool"))
         }
         None => {
             let kinds: BTreeSet<&String> = create.hosted.iter().map(|tool| &tool.kind).collect();

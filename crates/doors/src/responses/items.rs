@@ -1,4 +1,4 @@
-//! Output items as they are spelled on the wire, from what runs store.
+//! Output items in their wire format, made from the stored items of runs.
 
 use serde_json::{Value, json, value::RawValue};
 use windlass_kernel::{CallKey, CallNumber, Manifest, RunId, TaskStatus, content};
@@ -8,15 +8,15 @@ use super::{
     request::CUSTOM_INPUT,
 };
 
-/// The label of tools that are no tool server's.
+/// The server label of tools that belong to no tool server.
 const OWN_LABEL: &str = "windlass";
 
-/// The id of an output item: unique for ever, the same in every event, and enough to find it again.
+/// The id of an item: globally unique, the same in every event, and readable by [`place_of`].
 pub(super) fn item_id(prefix: &str, run: RunId, index: usize) -> String {
     format!("{prefix}_{}_{index}", run.0.simple())
 }
 
-/// Where an output item is found, if its id is one of ours.
+/// The run and the index in an id that [`item_id`] made; `None` for every other id.
 pub(super) fn place_of(id: &str) -> Option<(RunId, usize)> {
     let (_, rest) = id.split_once('_')?;
     let (run, index) = rest.split_once('_')?;
@@ -36,20 +36,21 @@ pub(super) fn text_part(text: &str) -> Value {
     json!({ "type": "output_text", "text": text, "annotations": [], "logprobs": [] })
 }
 
-/// A thought that is not shown yet.
-pub(super) fn empty_thought(id: &str) -> Value {
+/// A reasoning item before its content.
+pub(super) fn empty_reasoning(id: &str) -> Value {
     json!({ "type": "reasoning", "id": id, "summary": [], "status": "in_progress" })
 }
 
-/// A thought: its summary, and what the client asked for besides. Whose it is stands before what is sealed, so that it finds back.
-pub(super) fn thought(id: &str, thought: &content::Reasoning, spelling: Spelling) -> Value {
-    let summary: Vec<Value> = thought.summary.iter().map(|text| summary_part(text)).collect();
+/// A reasoning item: its summary, and the additions that the client asked for. The provider's name is prefixed to the encrypted content, so
+/// that a later request can send it back to the same provider.
+pub(super) fn reasoning(id: &str, reasoning: &content::Reasoning, spelling: Spelling) -> Value {
+    let summary: Vec<Value> = reasoning.summary.iter().map(|text| summary_part(text)).collect();
     let mut item = json!({ "type": "reasoning", "id": id, "summary": summary, "status": "completed" });
-    if let Some(sealed) = thought.sealed.as_ref().filter(|_| spelling.sealed) {
-        item["encrypted_content"] = format!("{}:{sealed}", thought.provider).into();
+    if let Some(sealed) = reasoning.sealed.as_ref().filter(|_| spelling.sealed) {
+        item["encrypted_content"] = format!("{}:{sealed}", reasoning.provider).into();
     }
-    if spelling.raw && !thought.text.is_empty() {
-        item["content"] = json!([{ "type": "reasoning_text", "text": thought.text }]);
+    if spelling.raw && !reasoning.text.is_empty() {
+        item["content"] = json!([{ "type": "reasoning_text", "text": reasoning.text }]);
     }
     item
 }
@@ -58,12 +59,12 @@ pub(super) fn summary_part(text: &str) -> Value {
     json!({ "type": "summary_text", "text": text })
 }
 
-/// What was said before, sealed.
+/// A compaction item with an encrypted summary.
 pub(super) fn compaction(id: &str, sealed: &str, status: &str) -> Value {
     json!({ "type": "compaction", "id": id, "encrypted_content": sealed, "status": status })
 }
 
-/// How calls of a kind are spelled: the type of their items, the field with what is handed over, and the events about it.
+/// The wire format of one kind of client calls: the type of the items, the field with the arguments, and the events about them.
 pub(super) struct Handover {
     pub prefix: &'static str,
     kind: &'static str,
@@ -89,8 +90,8 @@ const CUSTOM: Handover = Handover {
 };
 
 impl Handover {
-    /// The kind of a call, and what it hands over. To a client that takes a text, that is the one argument of the call; a model that
-    /// forgot to wrap it has said it all the same.
+    /// The kind of a call, and its arguments for the client. A custom tool gets the text of the one argument; if the model did not wrap its
+    /// text in an object, the tool gets the raw arguments.
     pub fn of(call: &content::Call, note: &Note) -> (&'static Self, String) {
         if !note.names.get(&call.tool).is_some_and(|client| client.is_custom) {
             return (&FUNCTION, call.arguments.clone());
@@ -100,7 +101,7 @@ impl Handover {
         (&CUSTOM, input.map_or_else(|| call.arguments.clone(), str::to_owned))
     }
 
-    /// A call that is the client's to make.
+    /// A call for the client to make.
     pub fn item(&self, id: &str, key: CallKey, call: &content::Call, note: &Note, given: &str, status: &str) -> Value {
         let mut item = json!({
             "type": self.kind, "id": id, "call_id": key.to_string(), "name": call.tool, self.field: given, "status": status,
@@ -115,7 +116,7 @@ impl Handover {
     }
 }
 
-/// What a call brought, in the pair form.
+/// The result of a call, in the pair form.
 pub(super) fn function_output(id: &str, key: CallKey, output: &str) -> Value {
     json!({ "type": "function_call_output", "id": id, "call_id": key.to_string(), "output": output, "status": "completed" })
 }
@@ -130,7 +131,7 @@ pub(super) fn mcp_call(id: &str, call: &content::Call, manifest: &Manifest, argu
     })
 }
 
-/// What a server offers, as it was when the request came.
+/// The tools of a server, as the manifest has pinned them.
 pub(super) fn mcp_list_tools(id: &str, label: &str, manifest: &Manifest) -> Value {
     let offered = manifest.tools.iter().filter_map(|tool| {
         let remote = tool.remote.as_ref().filter(|remote| remote.server == label)?;
@@ -139,7 +140,7 @@ pub(super) fn mcp_list_tools(id: &str, label: &str, manifest: &Manifest) -> Valu
     json!({ "type": "mcp_list_tools", "id": id, "server_label": label, "tools": offered.collect::<Vec<_>>() })
 }
 
-/// What a call brought.
+/// The result of a call.
 pub(super) struct Outcome {
     pub call: CallNumber,
     pub text: String,
@@ -147,12 +148,12 @@ pub(super) struct Outcome {
 }
 
 impl Outcome {
-    /// Reads a result's content.
+    /// Reads the content of a result item. Of an error object, the text is its message.
     pub fn read(bytes: &[u8]) -> Option<Self> {
         let result: content::CallResult<'_> = serde_json::from_slice(bytes).ok()?;
         let is_error = result.status != TaskStatus::Success;
-        let own_words = is_error.then(|| error_message(result.result)).flatten();
-        Some(Outcome { call: result.call, text: own_words.unwrap_or_else(|| as_text(result.result)), is_error })
+        let error_text = is_error.then(|| error_message(result.result)).flatten();
+        Some(Outcome { call: result.call, text: error_text.unwrap_or_else(|| as_text(result.result)), is_error })
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a response's run may do, from what its request says and what the configuration has.
+//! Pins the manifest of a response's run from the request and the configuration.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use super::{
     approval::{self, DefaultApproval},
     create::agent_of,
     error::WireError,
-    request::{Allowed, Choice, Create, Function, Mcp, Namespaced, Tool, ToolFilter},
+    request::{Allowed, Choice, ClientName, Create, Function, Mcp, Tool, ToolFilter},
 };
 use crate::{
     DoorState,
@@ -21,10 +21,10 @@ use crate::{
     limits::TOOLS_MAX,
 };
 
-/// After how many seconds a request is worth another try that found too many tool servers in use.
+/// `Retry-After` of a request that was refused because too many tool servers are in use.
 const BUSY_RETRY_S: u32 = 5;
 
-/// What a request pins.
+/// The manifest of a request, and the agent that it is for.
 pub(super) struct Pinned {
     pub manifest: Manifest,
     pub agent: Option<AgentName>,
@@ -32,7 +32,7 @@ pub(super) struct Pinned {
     pub serial: bool,
 }
 
-/// Pins what the request may do. Tool servers it names are asked what they offer.
+/// Pins the manifest of a request. Contacts the tool servers that it names and asks them for their tools.
 pub(super) async fn pin(state: &DoorState, caller: &Caller, create: &Create) -> Result<Pinned, WireError> {
     let agent = create.model.as_deref().and_then(agent_of);
     let settings = state.engine.settings();
@@ -51,11 +51,11 @@ pub(super) async fn pin(state: &DoorState, caller: &Caller, create: &Create) -> 
     if !state.engine.has_model(caller.tenant(), &model) {
         return Err(unknown_model(create));
     }
-    let mut tools = Tools::new(settings.call_deadline_ms, create.namespaced.clone());
+    let mut tools = Tools::new(settings.call_deadline_ms, create.client_names.clone());
     let (mut choice, mut allowed) = (ToolChoice::Auto, Vec::new());
-    // A summary is made without any, whatever the conversation had.
+    // A run that only makes a summary has no tools, even if the conversation had some.
     if !create.compacts {
-        tools.take(state, caller, create, spec).await?;
+        tools.add_all(state, caller, create, spec).await?;
         choice = tools.choice(&create.choice)?;
         allowed = tools.allowed(&create.allowed);
     }
@@ -89,8 +89,8 @@ pub(super) async fn pin(state: &DoorState, caller: &Caller, create: &Create) -> 
     Ok(Pinned { manifest, serial: spec.is_some_and(|spec| spec.serial), agent })
 }
 
-/// Refuses tools of the server's side that the agent does not have and the token may not add, before any of their servers is asked. A
-/// function is the client's own, whoever asks.
+/// Refuses server-side tools that the agent does not have and that the token may not add. This comes before any tool server is contacted.
+/// Functions are not checked: the client runs them itself.
 fn may_use(state: &DoorState, caller: &Caller, create: &Create, agent: Option<&AgentSpec>) -> Result<(), WireError> {
     let servers = create.tools.iter().filter_map(|tool| if let Tool::Mcp(server) = tool { Some(server) } else { None });
     let named = create.server_tools.iter().map(|name| (name, false));
@@ -125,7 +125,8 @@ fn compaction(create: &Create) -> Compaction {
     }
 }
 
-/// Where a tool server stands in the request. Its tools are counted otherwise, since those of namespaces stand among them.
+/// The position of a tool server in the request's `tools`. It is looked up there, because the flattened list `Create::tools` has other
+/// indices.
 pub(super) fn place_of(create: &Create, server: &Mcp) -> String {
     let place = create.echo.tools.iter().position(|tool| tool["server_label"] == server.label.as_str());
     place.map_or_else(|| "tools".to_owned(), |index| format!("tools[{index}]"))
@@ -134,22 +135,22 @@ pub(super) fn place_of(create: &Create, server: &Mcp) -> String {
 fn no_model() -> WireError {
     let message = "Missing required parameter: 'model'. The only configured model is \"*\", which passes the name of a request on to its \
         provider; name a model of that provider.";
-    WireError::missing("model").saying(message)
+    WireError::missing("model").with_message(message)
 }
 
 fn unknown_model(create: &Create) -> WireError {
     let name = create.model.as_deref().unwrap_or_default();
     WireError::invalid("model", format!("The model '{name}' does not exist; GET /v1/models lists those there are."))
-        .named("model_not_found")
+        .with_code("model_not_found")
 }
 
-/// How the model should answer, as far as the request says.
+/// The sampling parameters that the request sets, for the provider.
 fn parameters(create: &Create) -> Map<String, Value> {
     let mut given = match serde_json::to_value(&create.sampling) {
         Ok(Value::Object(given)) => given,
         Ok(_) | Err(_) => Map::new(),
     };
-    // What is too long is summed up here, before a provider would drop anything of it.
+    // The engine summarises a history that is too long, so the provider must not truncate it.
     given.remove("truncation");
     if let Some(tokens) = create.max_output_tokens {
         given.insert("max_output_tokens".into(), tokens.into());
@@ -167,33 +168,33 @@ fn smaller(a: Option<u64>, b: Option<u64>) -> Option<u64> {
     }
 }
 
-/// The tools of a request in the making.
+/// Collects the tools of a manifest.
 struct Tools {
     specs: Vec<ToolSpec>,
     servers: Vec<ToolServer>,
-    names: BTreeMap<String, Namespaced>,
-    /// Names that no tool of a server can have.
-    taken: BTreeSet<String>,
+    names: BTreeMap<String, ClientName>,
+    /// Names that tools of servers must not have.
+    reserved: BTreeSet<String>,
     deadline_ms: u64,
 }
 
 impl Tools {
-    fn new(deadline_ms: u64, names: BTreeMap<String, Namespaced>) -> Self {
-        Tools { specs: Vec::new(), servers: Vec::new(), names, taken: BTreeSet::new(), deadline_ms }
+    fn new(deadline_ms: u64, names: BTreeMap<String, ClientName>) -> Self {
+        Tools { specs: Vec::new(), servers: Vec::new(), names, reserved: BTreeSet::new(), deadline_ms }
     }
 
-    /// Takes what the request asks for, and what its agent has.
-    async fn take(&mut self, state: &DoorState, caller: &Caller, create: &Create, agent: Option<&AgentSpec>) -> Result<(), WireError> {
+    /// Adds the tools of the request and of its agent.
+    async fn add_all(&mut self, state: &DoorState, caller: &Caller, create: &Create, agent: Option<&AgentSpec>) -> Result<(), WireError> {
         // Before any server is contacted.
         may_use(state, caller, create, agent)?;
         approval::check(create, state.responses.default_approval)?;
         let named = create.server_tools.iter().map(|name| ToolName::from(name.as_str()));
         let agents = agent.map(|spec| spec.tools.as_slice()).unwrap_or_default();
         let named: Vec<ToolName> = named.chain(agents.iter().cloned()).collect();
-        // Names that somebody gave hold, wherever they stand: what a server offers gets its label before it.
-        self.taken.extend(named.iter().filter(|name| state.engine.tool(caller.tenant(), name).is_some()).map(ToString::to_string));
-        self.taken
-            .extend(create.tools.iter().filter_map(|tool| if let Tool::Function(own) = tool { Some(own.called.clone()) } else { None }));
+        // Names of configured tools and of functions are reserved: a server's tool with such a name gets the server's label as a prefix.
+        self.reserved.extend(named.iter().filter(|name| state.engine.tool(caller.tenant(), name).is_some()).map(ToString::to_string));
+        let function_name = |tool: &Tool| if let Tool::Function(own) = tool { Some(own.model_name.clone()) } else { None };
+        self.reserved.extend(create.tools.iter().filter_map(function_name));
         for name in &named {
             self.attach(state, caller, name).await?;
         }
@@ -214,7 +215,7 @@ impl Tools {
         self.specs.iter().any(|spec| spec.name.as_str() == name)
     }
 
-    /// A tool of the configuration, or all tools of a configured server.
+    /// Adds a tool of the configuration, or all tools of a configured server.
     async fn attach(&mut self, state: &DoorState, caller: &Caller, name: &ToolName) -> Result<(), WireError> {
         if self.has(name.as_str()) {
             return Ok(());
@@ -225,14 +226,14 @@ impl Tools {
         }
         let server = state.engine.configured_server(caller.tenant(), name).ok_or_else(|| {
             let message = format!("the configuration has no tool and no tool server {:?}", name.as_str());
-            WireError::invalid("windlass.tools", message).named("unknown_tool")
+            WireError::invalid("windlass.tools", message).with_code("unknown_tool")
         })?;
         self.offer(state, caller, server, None).await
     }
 
-    /// A function is the client's, unless the request or its agent names a tool of ours so.
+    /// Adds a function of the client, unless the request or its agent names a server-side tool with the same name.
     fn add_function(&mut self, function: &Function) {
-        let name = function.called.as_str();
+        let name = function.model_name.as_str();
         if self.has(name) {
             return;
         }
@@ -249,7 +250,7 @@ impl Tools {
         });
     }
 
-    /// A server that the request names, or brings along.
+    /// Adds the tools of a server that the request names or declares.
     async fn declare(&mut self, state: &DoorState, caller: &Caller, mcp: &Mcp) -> Result<(), WireError> {
         if self.servers.iter().any(|server| server.label == mcp.label) {
             return Err(WireError::invalid("server_label", format!("two tool servers have the label {:?}", mcp.label)));
@@ -261,7 +262,7 @@ impl Tools {
             }
             None => {
                 let message = format!("there is no configured tool server {:?}; send its `server_url` too", mcp.label);
-                return Err(WireError::invalid("server_url", message).named("missing_required_parameter"));
+                return Err(WireError::invalid("server_url", message).with_code("missing_required_parameter"));
             }
             Some(url) => {
                 let declared = DeclaredServer { label: mcp.label.clone(), url: url.clone(), headers: mcp.headers.clone() };
@@ -273,8 +274,8 @@ impl Tools {
 
     async fn offer(&mut self, state: &DoorState, caller: &Caller, server: ToolServer, only: Option<&ToolFilter>) -> Result<(), WireError> {
         let is_wanted = |tool: &OfferedTool| only.is_none_or(|only| fits(only, tool));
-        let mut offered = state.engine.offered(caller.tenant(), &server, &mut self.taken, is_wanted).await.map_err(server_error)?;
-        // What a declared server says about itself must not make a call run twice, unless the operator trusts such servers.
+        let mut offered = state.engine.offered(caller.tenant(), &server, &mut self.reserved, is_wanted).await.map_err(server_error)?;
+        // The hints of a declared server must not make a call run twice, unless the operator trusts such servers.
         if matches!(server.source, ServerSource::Declared { .. }) && state.responses.default_approval == DefaultApproval::Always {
             offered.iter_mut().for_each(|spec| spec.effect = EffectClass::Write);
         }
@@ -299,7 +300,7 @@ impl Tools {
         })
     }
 
-    /// The tool's name for the model.
+    /// The model's name of a tool that the client names.
     fn find(&self, label: Option<&str>, name: &str) -> Option<ToolName> {
         let is_it = |spec: &&ToolSpec| match (label, &spec.remote) {
             (Some(label), Some(remote)) => remote.server == label && remote.name == name,
@@ -309,8 +310,8 @@ impl Tools {
         self.specs.iter().find(is_it).map(|spec| spec.name.clone())
     }
 
-    /// The names of the allowed tools for the model. A name that is no tool of the request allows nothing, but is no reason to
-    /// allow everything.
+    /// The model's names of the allowed tools; empty if there is no limit. If none of the names is a tool of the request, the result has
+    /// one empty name, which allows nothing.
     fn allowed(&self, allowed: &[Allowed]) -> Vec<ToolName> {
         let mut names: Vec<ToolName> = Vec::new();
         for entry in allowed {
@@ -337,14 +338,14 @@ fn fits(filter: &ToolFilter, tool: &OfferedTool) -> bool {
 }
 
 fn not_a_tool(name: &str) -> WireError {
-    WireError::invalid("tool_choice", format!("Tool choice '{name}' not found in 'tools' parameter.")).named("unknown_tool")
+    WireError::invalid("tool_choice", format!("Tool choice '{name}' not found in 'tools' parameter.")).with_code("unknown_tool")
 }
 
 fn server_error(error: ServerError) -> WireError {
     let message = error.to_string();
     match error {
         ServerError::Unknown(_) => WireError::invalid("server_label", message),
-        ServerError::Refused(_) => WireError::invalid("server_url", message).named("server_url_refused"),
+        ServerError::Refused(_) => WireError::invalid("server_url", message).with_code("server_url_refused"),
         ServerError::Failed { .. } => WireError::failed_dependency(message),
         ServerError::Busy(_) => WireError::too_many("tool_servers_busy", message, BUSY_RETRY_S),
     }

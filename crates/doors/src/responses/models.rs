@@ -1,4 +1,4 @@
-//! The models there are, and the agents, which are asked as models are.
+//! `GET /v1/models`: the models, and the agents, which requests name as models.
 
 use axum::{extract::State, response::Response};
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use crate::{
     spelling::shortened,
 };
 
-/// The name of an entry that takes every name: it is no model that could be listed.
+/// The name of the configuration's entry for every other model name. It is no model, so it is not listed.
 const ANY: &str = "*";
 
 pub(super) async fn list(State(state): State<DoorState>, caller: Caller) -> Result<Response, WireError> {
@@ -30,7 +30,7 @@ pub(super) async fn retrieve(State(state): State<DoorState>, caller: Caller, Wir
     };
     match is_known {
         true => Ok(answer::ok(&model(&name))),
-        false => Err(WireError::not_found(format!("The model '{}' does not exist", shortened(&name))).named("model_not_found")),
+        false => Err(WireError::not_found(format!("The model '{}' does not exist", shortened(&name))).with_code("model_not_found")),
     }
 }
 

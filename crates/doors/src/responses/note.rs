@@ -1,63 +1,62 @@
-//! What this door wants to know again of a response: how its stream is spelled, and what its object repeats of the request.
+//! The note that this door stores with a run: the wire format of its stream, and the fields of the request that its object repeats.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::request::Namespaced;
+use super::request::ClientName;
 
-/// The way events are numbered and spelled. A stream keeps the version it began with, so that no upgrade renumbers it.
+/// The version of the events' numbers and format. A stream keeps the version it began with, so that no upgrade renumbers its events.
 const VERSION: u16 = 1;
 
-/// The record that is stored with a run.
+/// The note, as it is stored with a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Note {
     pub version: u16,
     /// The model as the request named it.
     pub model: String,
-    /// Whether the response can be read again.
+    /// Whether the response can be retrieved and continued by any request.
     pub store: bool,
-    /// Whether nobody waits for it.
+    /// Whether the client does not wait for the end of the response.
     pub background: bool,
-    /// How it is spelled.
     #[serde(default)]
     pub spelling: Spelling,
-    /// Fields of the object that repeat the request.
+    /// The fields of the response object that repeat the request.
     pub echo: Map<String, Value>,
-    /// Tools whose name for the model is not the client's: by the former, name and namespace of the latter.
+    /// Tools that the model and the client call by different names: the client's name and namespace, by the model's name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub names: BTreeMap<String, Namespaced>,
-    /// Types of tools that the request has and nothing here runs.
+    pub names: BTreeMap<String, ClientName>,
+    /// Types of hosted tools in the request, which this server does not run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ignored_tools: Vec<String>,
-    /// What tells the request from others under the same key.
+    /// Tells different requests under the same key apart.
     #[serde(default)]
     pub fingerprint: String,
 }
 
-/// What a client asked for besides the usual.
+/// The variants of the wire format that a client asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Spelling {
-    /// Calls that the server runs are shown as a call and its output.
+    /// The server's calls are shown as pairs of a function call and its output, instead of `mcp_call` items.
     #[serde(default)]
     pub pairs: bool,
-    /// A response that waits for the client, or is cancelled, ends with an event of that name.
+    /// A response that waits for the client or is cancelled ends with `response.requires_action` or `response.cancelled`.
     #[serde(default)]
     pub lifecycle: bool,
-    /// A response that waits for the client is called `completed`.
+    /// A response that waits for the client has the status `completed`.
     #[serde(default)]
     pub standard: bool,
-    /// Thoughts are shown with what their provider sealed.
+    /// Reasoning items have the encrypted content that their provider sent.
     #[serde(default)]
     pub sealed: bool,
-    /// Thoughts are shown word for word, where the provider shows them so.
+    /// Reasoning items have the full reasoning text, if the provider sent it.
     #[serde(default)]
     pub raw: bool,
 }
 
 impl Note {
-    /// A note of a request for this model.
+    /// A note with the defaults of a stored foreground response.
     pub fn new(model: String, echo: Map<String, Value>) -> Self {
         Note {
             version: VERSION,
@@ -72,12 +71,12 @@ impl Note {
         }
     }
 
-    /// Reads a note. `None` if it is not this door's, or of a version that this code does not know.
+    /// Reads a note. `None` if another door wrote it, or if its version is newer than this code.
     pub fn read(bytes: &[u8]) -> Option<Self> {
         serde_json::from_slice::<Note>(bytes).ok().filter(|note| note.version <= VERSION)
     }
 
-    /// The bytes that are stored.
+    /// The stored form, which [`Note::read`] reads.
     pub fn encode(&self) -> bytes::Bytes {
         serde_json::to_vec(self).expect("a note has string keys and no failing serialiser").into()
     }

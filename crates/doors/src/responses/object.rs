@@ -9,9 +9,9 @@ use super::{note::Spelling, project::Projection};
 /// How a response ended.
 pub(super) struct Ending {
     pub status: &'static str,
-    /// The same, whatever the client can bear to read.
+    /// The status under `windlass.status`, which does not depend on the client's settings.
     native: &'static str,
-    /// The event that says so.
+    /// The type of the stream's last event.
     pub event: &'static str,
     incomplete: Option<&'static str>,
     error: Option<(String, String)>,
@@ -19,8 +19,8 @@ pub(super) struct Ending {
 }
 
 impl Ending {
-    /// What the end of a run is for its response. `words` are the deliverable's.
-    pub fn new(reason: &EndReason, at: Timestamp, words: &str, manifest: &Manifest, spelling: Spelling) -> Self {
+    /// The ending of a response, from the end of its run. `text` is the text of the deliverable.
+    pub fn new(reason: &EndReason, at: Timestamp, text: &str, manifest: &Manifest, spelling: Spelling) -> Self {
         let plain = |status, event, incomplete| Ending { status, native: status, event, incomplete, error: None, at };
         match reason {
             EndReason::RequiresAction if manifest.runs_tools() => {
@@ -37,17 +37,17 @@ impl Ending {
                 plain("cancelled", event, Some("cancelled"))
             }
             EndReason::Abandoned => {
-                Ending { error: Some(("server_error".to_owned(), words.to_owned())), ..plain("failed", "response.failed", None) }
+                Ending { error: Some(("server_error".to_owned(), text.to_owned())), ..plain("failed", "response.failed", None) }
             }
             EndReason::ModelFailed(code) => {
-                Ending { error: Some((wire_code(code), words.to_owned())), ..plain("failed", "response.failed", None) }
+                Ending { error: Some((wire_code(code), text.to_owned())), ..plain("failed", "response.failed", None) }
             }
         }
     }
 }
 
 impl Ending {
-    /// The message of the error that it ended with.
+    /// The message of the error that the response ended with.
     pub fn error_message(&self) -> Option<&str> {
         self.error.as_ref().map(|(_, message)| message.as_str())
     }
@@ -62,7 +62,7 @@ fn limit(kind: BudgetKind) -> &'static str {
     }
 }
 
-/// The code of a failure, in the words clients act upon.
+/// The code of a failure as clients know it; unknown codes become `server_error`.
 fn wire_code(code: &str) -> String {
     match code {
         "rate_limited" => "rate_limit_exceeded",
@@ -80,49 +80,49 @@ fn wire_code(code: &str) -> String {
 }
 
 /// The object as it is now.
-pub(super) fn object(made: &Projection) -> Value {
-    let mut object = made.note.echo.clone();
-    let going_on = if made.note.background && !made.is_begun { "queued" } else { "in_progress" };
-    let status = made.ending.as_ref().map_or(going_on, |ending| ending.status);
-    let native = match &made.ending {
+pub(super) fn object(projection: &Projection) -> Value {
+    let mut object = projection.note.echo.clone();
+    let going_on = if projection.note.background && !projection.is_begun { "queued" } else { "in_progress" };
+    let status = projection.ending.as_ref().map_or(going_on, |ending| ending.status);
+    let native = match &projection.ending {
         Some(ending) => ending.native,
-        None if made.is_parked => "parked",
+        None if projection.is_parked => "parked",
         None => going_on,
     };
     let is_answered = matches!(native, "completed" | "requires_action");
-    let completed_at = made.ending.as_ref().filter(|_| is_answered).map(|ending| ending.at.0 / 1000);
-    let incomplete = made.ending.as_ref().and_then(|ending| ending.incomplete);
-    let error = made.ending.as_ref().and_then(|ending| ending.error.as_ref());
-    // A warm-up is over without ever having been a run.
-    let usage = made.is_over().then(|| usage(made.run.as_ref().map_or_else(Usage::default, |run| run.usage)));
-    object.insert("id".into(), response_id(made.id).into());
+    let completed_at = projection.ending.as_ref().filter(|_| is_answered).map(|ending| ending.at.0 / 1000);
+    let incomplete = projection.ending.as_ref().and_then(|ending| ending.incomplete);
+    let error = projection.ending.as_ref().and_then(|ending| ending.error.as_ref());
+    // A warm-up ends without a run.
+    let usage = projection.is_over().then(|| usage(projection.run.as_ref().map_or_else(Usage::default, |run| run.usage)));
+    object.insert("id".into(), response_id(projection.id).into());
     object.insert("object".into(), "response".into());
-    object.insert("created_at".into(), (made.created_at.0 / 1000).into());
+    object.insert("created_at".into(), (projection.created_at.0 / 1000).into());
     object.insert("completed_at".into(), completed_at.into());
     object.insert("status".into(), status.into());
     object.insert("error".into(), error.map_or(Value::Null, |(code, message)| json!({ "code": code, "message": message })));
     object.insert("incomplete_details".into(), incomplete.map_or(Value::Null, |reason| json!({ "reason": reason })));
-    object.insert("model".into(), made.note.model.clone().into());
-    object.insert("store".into(), made.note.store.into());
-    object.insert("background".into(), made.note.background.into());
-    object.insert("tools".into(), Value::Array(made.manifest.declared.clone()));
-    object.insert("output".into(), Value::Array(made.snapshot()));
+    object.insert("model".into(), projection.note.model.clone().into());
+    object.insert("store".into(), projection.note.store.into());
+    object.insert("background".into(), projection.note.background.into());
+    object.insert("tools".into(), Value::Array(projection.manifest.declared.clone()));
+    object.insert("output".into(), Value::Array(projection.snapshot()));
     object.insert("usage".into(), usage.unwrap_or_default());
-    let iteration = made.run.as_ref().map_or(0, |run| run.iteration);
-    let mut windlass = json!({ "status": native, "run_id": made.id, "iteration": iteration });
-    if !made.note.ignored_tools.is_empty() {
-        windlass["ignored_tools"] = json!(made.note.ignored_tools);
+    let iteration = projection.run.as_ref().map_or(0, |run| run.iteration);
+    let mut windlass = json!({ "status": native, "run_id": projection.id, "iteration": iteration });
+    if !projection.note.ignored_tools.is_empty() {
+        windlass["ignored_tools"] = json!(projection.note.ignored_tools);
     }
     object.insert("windlass".into(), windlass);
     Value::Object(object)
 }
 
-/// How the door spells a run's id.
+/// The id of a run's response.
 pub(super) fn response_id(run: windlass_kernel::RunId) -> String {
     format!("resp_{}", run.0.simple())
 }
 
-/// Reads what `response_id` wrote.
+/// The run of a response's id; `None` if `response_id` can't have made it.
 pub(super) fn run_of(id: &str) -> Option<windlass_kernel::RunId> {
     let hex = id.strip_prefix("resp_").filter(|hex| hex.len() == 32 && !hex.contains(|c: char| c.is_ascii_uppercase()))?;
     uuid::Uuid::try_parse(hex).ok().map(windlass_kernel::RunId)

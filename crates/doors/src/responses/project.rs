@@ -1,7 +1,7 @@
-//! A response as a projection of its run: the object, and the numbered events that lead to it.
+//! The projection of a run to a response: the response object, and the numbered events that lead to it.
 //!
-//! Nothing of this is stored. The events of a journal, the items they appended and the pieces that words were announced in give
-//! the same wire events with the same numbers, whoever folds them and however often: that is what makes a stream resumable.
+//! Nothing of this is stored. The same journal, items and chunk lengths of streamed text always give the same wire events with the same
+//! numbers. That makes a stream resumable.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -19,39 +19,39 @@ use super::{
     items::{self, Handover, Outcome, item_id},
     note::Note,
     object::{self, Ending},
-    wire::{Untold, WireEvent},
+    wire::{PendingEvents, WireEvent},
 };
 
-/// A response in the making.
+/// A response, as far as its run's journal was read.
 pub(super) struct Projection {
     pub id: RunId,
     pub note: Arc<Note>,
     pub manifest: Arc<Manifest>,
     pub created_at: Timestamp,
-    /// The run, folded so far.
+    /// The fold of the events so far; `None` before the first one.
     pub run: Option<Run>,
-    /// The output so far, open items included.
+    /// The output so far, including items that are still open.
     pub output: Vec<Value>,
     pub ending: Option<Ending>,
     /// The model call's failure that ended the run, if one did.
     pub failed: Option<Failed>,
-    /// Whether somebody works on it, or did.
+    /// Whether a worker has started the run.
     pub is_begun: bool,
     pub is_parked: bool,
-    /// How many pieces of the open words were taken.
-    pub pieces: usize,
-    /// Events that nobody has taken yet; none are made if nobody will.
-    pub events: Untold,
-    /// Seals what is for no client to read.
+    /// How many chunks of the open message were taken before their event was in the journal.
+    pub open_chunks: usize,
+    /// Events that wait to be sent. Empty if the projection emits no events.
+    pub events: PendingEvents,
+    /// Encrypts summaries, which clients carry but can't read.
     sealer: Sealer,
-    is_told: bool,
+    emits_events: bool,
     next: u64,
     open: Option<OpenMessage>,
-    /// Where the server's open calls are in the output.
+    /// The server's open calls, with their indices in the output.
     calls: BTreeMap<CallNumber, usize>,
-    /// Results of the lap that are shown when all of them are there.
+    /// Results of the iteration, which the pair form shows once all of them are there.
     outputs: BTreeMap<CallNumber, Outcome>,
-    /// A reply whose words are the deliverable, which the next event brings.
+    /// A reply whose text is the deliverable, which comes with the next event.
     replied: Option<(ChunkLengths, Finish)>,
 }
 
@@ -62,8 +62,8 @@ struct OpenMessage {
 }
 
 impl Projection {
-    /// A response of which nothing is known yet. `is_told` says whether somebody wants the events.
-    pub fn new(id: RunId, note: Arc<Note>, manifest: Arc<Manifest>, created_at: Timestamp, sealer: Sealer, is_told: bool) -> Self {
+    /// A response before its first event. With `emits_events` it emits wire events; without, it only builds the object.
+    pub fn new(id: RunId, note: Arc<Note>, manifest: Arc<Manifest>, created_at: Timestamp, sealer: Sealer, emits_events: bool) -> Self {
         Projection {
             id,
             note,
@@ -75,10 +75,10 @@ impl Projection {
             failed: None,
             is_begun: false,
             is_parked: false,
-            pieces: 0,
-            events: Untold::default(),
+            open_chunks: 0,
+            events: PendingEvents::default(),
             sealer,
-            is_told,
+            emits_events,
             next: 0,
             open: None,
             calls: BTreeMap::new(),
@@ -87,32 +87,31 @@ impl Projection {
         }
     }
 
-    /// The number of the journal's next event.
+    /// The number of the next journal event to take.
     pub fn next_number(&self) -> u64 {
         self.run.as_ref().map_or(0, |run| run.next_number)
     }
 
-    /// The number of the next event.
+    /// The number of the next wire event.
     pub fn next_event(&self) -> u64 {
         self.next
     }
 
-    /// Whether the model speaks, and its words are announced.
-    pub fn awaits_words(&self) -> bool {
+    /// Whether deltas may come: the run streams, and a model call is in progress.
+    pub fn awaits_deltas(&self) -> bool {
         self.manifest.announced && self.run.as_ref().is_some_and(|run| matches!(run.phase, Phase::Thinking { .. }))
     }
 
-    /// Whether the response is over.
     pub fn is_over(&self) -> bool {
         self.ending.is_some()
     }
 
-    /// Where an open call of the server's stands in the output.
+    /// The index in the output of a call of the server that has no result yet.
     pub fn shown_at(&self, call: CallNumber) -> Option<usize> {
         self.calls.get(&call).copied()
     }
 
-    /// The output as a snapshot shows it: open items with what they have so far.
+    /// The output with the text that the open message has so far.
     pub fn snapshot(&self) -> Vec<Value> {
         let mut output = self.output.clone();
         if let Some(open) = &self.open {
@@ -121,22 +120,22 @@ impl Projection {
         output
     }
 
-    /// Begins and ends a response that asks no model: nothing is said in it, and it is no run.
+    /// Begins and ends a warm-up: a response without output, for which no run is started and no model is asked.
     pub fn warm_up(&mut self) {
         self.is_begun = true;
         self.lifecycle("response.created");
         self.ended(&EndReason::Answered, self.created_at, &[]);
     }
 
-    /// Takes words that were announced and stand in no item yet.
-    pub fn take_words(&mut self, pieces: Vec<String>) {
-        for piece in pieces {
-            self.piece(&piece);
-            self.pieces += 1;
+    /// Takes chunks of streamed text that are in no item yet.
+    pub fn take_chunks(&mut self, chunks: Vec<String>) {
+        for chunk in chunks {
+            self.chunk(&chunk);
+            self.open_chunks += 1;
         }
     }
 
-    /// Takes what happened next.
+    /// Takes the next event of the journal, with the items that it appended. Its event number must be [`Projection::next_number`].
     pub fn take(&mut self, passage: &Passage) {
         let Passage { entry, appended, result } = passage;
         let before = self.run.take();
@@ -156,22 +155,22 @@ impl Projection {
             Event::IterationStarted { .. } => self.show_outputs(),
             Event::CallsInherited { calls, .. } => self.server_calls(calls, appended),
             Event::Reasoned { chunks, .. } => {
-                self.words(chunks, "", "completed");
-                self.thoughts(appended);
+                self.finish_message(chunks, "", "completed");
+                self.reasoning(appended);
             }
             Event::Replied { chunks, finish, calls, items, .. } => self.replied(chunks, *finish, calls, *items, appended),
             Event::Cut { chunks, resumes, .. } => {
-                let text = appended.first().and_then(thought).unwrap_or_default();
-                self.words(chunks, &text, if *resumes { "completed" } else { "incomplete" });
+                let text = appended.first().and_then(reply_text).unwrap_or_default();
+                self.finish_message(chunks, &text, if *resumes { "completed" } else { "incomplete" });
             }
-            Event::Compacted { chunks, .. } => self.words(chunks, "", "completed"),
+            Event::Compacted { chunks, .. } => self.finish_message(chunks, "", "completed"),
             Event::Heartbeat => self.lifecycle("response.in_progress"),
             Event::Reported { .. } => self.reported(result.as_ref()),
             Event::CallParked { .. } | Event::Parked { .. } => {
                 self.is_parked = true;
                 self.lifecycle("response.in_progress");
             }
-            // Another call of the lap may still wait for a person.
+            // Another call of the iteration may still wait for a person's decision.
             Event::CallReleased { .. } | Event::Unparked => self.is_parked = self.run.as_ref().is_some_and(Run::has_parked),
             Event::Ended { reason, .. } => self.ended(reason, entry.at, appended),
             Event::AttemptFailed { code, cause, retry_after_ms, retry_at: None, .. } => {
@@ -187,31 +186,31 @@ impl Projection {
         }
     }
 
-    fn tell(&mut self, kind: &'static str, body: impl FnOnce(&Self) -> Value) {
+    fn emit(&mut self, kind: &'static str, body: impl FnOnce(&Self) -> Value) {
         let number = self.next;
         self.next += 1;
-        if self.is_told {
+        if self.emits_events {
             let body = body(self);
             self.events.push(WireEvent::new(kind, number, body));
         }
     }
 
     fn lifecycle(&mut self, kind: &'static str) {
-        self.tell(kind, |made| json!({ "response": object::object(made) }));
+        self.emit(kind, |this| json!({ "response": object::object(this) }));
     }
 
     fn add(&mut self, item: Value) -> usize {
         let index = self.output.len();
         self.output.push(item);
-        self.tell("response.output_item.added", |made| json!({ "output_index": index, "item": made.output[index] }));
+        self.emit("response.output_item.added", |this| json!({ "output_index": index, "item": this.output[index] }));
         index
     }
 
     fn done(&mut self, index: usize) {
-        self.tell("response.output_item.done", |made| json!({ "output_index": index, "item": made.output[index] }));
+        self.emit("response.output_item.done", |this| json!({ "output_index": index, "item": this.output[index] }));
     }
 
-    /// What each server offers comes first.
+    /// Adds an item with the tools of each server, before all other output.
     fn list_tools(&mut self) {
         let manifest = self.manifest.clone();
         for server in &manifest.servers {
@@ -220,48 +219,48 @@ impl Projection {
             let mut unlisted = listed.clone();
             unlisted["tools"] = json!([]);
             let index = self.add(unlisted);
-            self.tell("response.mcp_list_tools.in_progress", |_| json!({ "output_index": index, "item_id": id }));
-            self.tell("response.mcp_list_tools.completed", |_| json!({ "output_index": index, "item_id": id }));
+            self.emit("response.mcp_list_tools.in_progress", |_| json!({ "output_index": index, "item_id": id }));
+            self.emit("response.mcp_list_tools.completed", |_| json!({ "output_index": index, "item_id": id }));
             self.output[index] = listed;
             self.done(index);
         }
     }
 
-    /// One announced piece. An empty one is a sign of life.
-    fn piece(&mut self, piece: &str) {
-        if piece.is_empty() {
+    /// Takes one chunk of streamed text. An empty chunk is a heartbeat.
+    fn chunk(&mut self, chunk: &str) {
+        if chunk.is_empty() {
             return self.lifecycle("response.in_progress");
         }
         if self.open.is_none() {
             let index = self.output.len();
             let id = item_id("msg", self.id, index);
             self.add(items::empty_message(&id));
-            self.tell(
+            self.emit(
                 "response.content_part.added",
                 |_| json!({ "item_id": id, "output_index": index, "content_index": 0, "part": items::text_part("") }),
             );
             self.open = Some(OpenMessage { index, id, text: String::new() });
         }
         let Some(open) = &mut self.open else { return };
-        open.text.push_str(piece);
-        if self.is_told {
-            self.events.push_words(self.next, &open.id, open.index, piece);
+        open.text.push_str(chunk);
+        if self.emits_events {
+            self.events.push_delta(self.next, &open.id, open.index, chunk);
         }
         self.next += 1;
     }
 
-    /// All words of a message: the pieces that were not taken while they came, and its end.
-    fn words(&mut self, pieces: &ChunkLengths, text: &str, status: &str) {
-        for piece in pieces.split(text).into_iter().skip(self.pieces) {
-            self.piece(piece);
+    /// Completes a message: takes the chunks of `text` that were not taken as they were streamed, and ends the open item.
+    fn finish_message(&mut self, chunks: &ChunkLengths, text: &str, status: &str) {
+        for chunk in chunks.split(text).into_iter().skip(self.open_chunks) {
+            self.chunk(chunk);
         }
-        self.pieces = 0;
+        self.open_chunks = 0;
         let Some(OpenMessage { index, id, text }) = self.open.take() else { return };
-        self.tell(
+        self.emit(
             "response.output_text.done",
             |_| json!({ "item_id": id, "output_index": index, "content_index": 0, "text": text, "logprobs": [] }),
         );
-        self.tell(
+        self.emit(
             "response.content_part.done",
             |_| json!({ "item_id": id, "output_index": index, "content_index": 0, "part": items::text_part(&text) }),
         );
@@ -269,45 +268,45 @@ impl Projection {
         self.done(index);
     }
 
-    fn replied(&mut self, pieces: &ChunkLengths, finish: Finish, calls: &[OpenCall], items: u32, appended: &[Item]) {
+    fn replied(&mut self, chunks: &ChunkLengths, finish: Finish, calls: &[OpenCall], items: u32, appended: &[Item]) {
         if items == 0 {
-            // The words are the deliverable, which comes with the end.
-            self.replied = Some((pieces.clone(), finish));
+            // The text is the deliverable, which comes with the end.
+            self.replied = Some((chunks.clone(), finish));
             return;
         }
-        let text = appended.first().and_then(thought).unwrap_or_default();
-        self.words(pieces, &text, "completed");
-        self.thoughts(appended);
+        let text = appended.first().and_then(reply_text).unwrap_or_default();
+        self.finish_message(chunks, &text, "completed");
+        self.reasoning(appended);
         match calls.is_empty() {
             false => self.server_calls(calls, appended),
-            true => self.left_calls(appended),
+            true => self.client_calls(appended),
         }
     }
 
-    /// Thoughts, each an item of its own. They are whole when they come here.
-    fn thoughts(&mut self, appended: &[Item]) {
-        for thought in appended.iter().filter_map(thoughts_of).flatten() {
+    /// Adds reasoning items. Reasoning is complete when it is stored, so each item is opened and closed at once.
+    fn reasoning(&mut self, appended: &[Item]) {
+        for reasoning in appended.iter().filter_map(reply_reasoning).flatten() {
             let index = self.output.len();
             let id = item_id("rs", self.id, index);
-            self.add(items::empty_thought(&id));
-            for (part, text) in thought.summary.iter().enumerate() {
+            self.add(items::empty_reasoning(&id));
+            for (part, text) in reasoning.summary.iter().enumerate() {
                 let place = json!({ "item_id": id, "output_index": index, "summary_index": part });
                 let with = |key: &str, value: Value| {
                     let mut body = place.clone();
                     body[key] = value;
                     body
                 };
-                self.tell("response.reasoning_summary_part.added", |_| with("part", items::summary_part("")));
-                self.tell("response.reasoning_summary_text.delta", |_| with("delta", text.as_str().into()));
-                self.tell("response.reasoning_summary_text.done", |_| with("text", text.as_str().into()));
-                self.tell("response.reasoning_summary_part.done", |_| with("part", items::summary_part(text)));
+                self.emit("response.reasoning_summary_part.added", |_| with("part", items::summary_part("")));
+                self.emit("response.reasoning_summary_text.delta", |_| with("delta", text.as_str().into()));
+                self.emit("response.reasoning_summary_text.done", |_| with("text", text.as_str().into()));
+                self.emit("response.reasoning_summary_part.done", |_| with("part", items::summary_part(text)));
             }
-            self.output[index] = items::thought(&id, &thought, self.note.spelling);
+            self.output[index] = items::reasoning(&id, &reasoning, self.note.spelling);
             self.done(index);
         }
     }
 
-    /// What was said before, in short. It is for no client to read, so that nothing is told of it before it is whole.
+    /// Adds a summary. Clients can't read it, so its text is not streamed.
     fn summary(&mut self, text: &str) {
         let index = self.output.len();
         let id = item_id("cmp", self.id, index);
@@ -316,7 +315,7 @@ impl Projection {
         self.done(index);
     }
 
-    /// Calls that the server makes.
+    /// Adds calls that the server makes.
     fn server_calls(&mut self, calls: &[OpenCall], appended: &[Item]) {
         for call in appended.iter().filter_map(made_call) {
             if !calls.iter().any(|open| open.call == call.call) {
@@ -329,18 +328,18 @@ impl Projection {
             let index = self.output.len();
             let id = item_id("mcp", self.id, index);
             self.add(items::mcp_call(&id, &call, &self.manifest.clone(), ""));
-            self.tell("response.mcp_call.in_progress", |_| json!({ "output_index": index, "item_id": id }));
+            self.emit("response.mcp_call.in_progress", |_| json!({ "output_index": index, "item_id": id }));
             self.output[index]["arguments"] = call.arguments.clone().into();
             let arguments = &call.arguments;
-            self.tell("response.mcp_call_arguments.delta", |_| json!({ "output_index": index, "item_id": id, "delta": arguments }));
-            self.tell("response.mcp_call_arguments.done", |_| json!({ "output_index": index, "item_id": id, "arguments": arguments }));
+            self.emit("response.mcp_call_arguments.delta", |_| json!({ "output_index": index, "item_id": id, "delta": arguments }));
+            self.emit("response.mcp_call_arguments.done", |_| json!({ "output_index": index, "item_id": id, "arguments": arguments }));
             self.calls.insert(call.call, index);
         }
     }
 
-    /// Calls of a reply that ended the run: the client's are shown. One of ours beside them waits for the follow-up, and a client
-    /// that saw it would run it.
-    fn left_calls(&mut self, appended: &[Item]) {
+    /// Adds the calls of a reply that ended the run. Only the client's are shown: a client would run any other call that it saw, but the
+    /// server's are deferred to the follow-up.
+    fn client_calls(&mut self, appended: &[Item]) {
         let manifest = self.manifest.clone();
         let is_clients = |call: &Call| manifest.tool(&call.tool).is_some_and(|tool| tool.route == Route::Client);
         for call in appended.iter().filter_map(made_call) {
@@ -356,8 +355,8 @@ impl Projection {
         let (kind, given) = Handover::of(call, &note);
         let id = item_id(kind.prefix, self.id, index);
         self.add(kind.item(&id, key, call, &note, "", "in_progress"));
-        self.tell(kind.delta, |_| json!({ "item_id": id, "output_index": index, "delta": given }));
-        self.tell(kind.done, |made| json!({ "item_id": id, "output_index": index, kind.field: given, "name": made.output[index]["name"] }));
+        self.emit(kind.delta, |_| json!({ "item_id": id, "output_index": index, "delta": given }));
+        self.emit(kind.done, |this| json!({ "item_id": id, "output_index": index, kind.field: given, "name": this.output[index]["name"] }));
         self.output[index] = kind.item(&id, key, call, &note, &given, "completed");
         self.done(index);
     }
@@ -374,11 +373,11 @@ impl Projection {
         self.output[index][field] = outcome.text.into();
         self.output[index]["status"] = if outcome.is_error { "failed" } else { "completed" }.into();
         let kind = if outcome.is_error { "response.mcp_call.failed" } else { "response.mcp_call.completed" };
-        self.tell(kind, |made| json!({ "output_index": index, "item_id": made.output[index]["id"] }));
+        self.emit(kind, |this| json!({ "output_index": index, "item_id": this.output[index]["id"] }));
         self.done(index);
     }
 
-    /// In the pair form the outputs follow the calls, in the order of the calls.
+    /// Adds the outputs of the iteration in the pair form, in the order of the calls.
     fn show_outputs(&mut self) {
         for (call, outcome) in std::mem::take(&mut self.outputs) {
             let id = item_id("fco", self.id, self.output.len());
@@ -389,41 +388,41 @@ impl Projection {
     }
 
     fn ended(&mut self, reason: &EndReason, at: Timestamp, appended: &[Item]) {
-        let words = appended.last().and_then(delivered).unwrap_or_default();
+        let text = appended.last().and_then(delivered).unwrap_or_default();
         match self.replied.take() {
-            Some((pieces, _)) if self.manifest.compaction == Compaction::Only => {
-                self.words(&pieces, "", "completed");
-                self.summary(&words);
+            Some((chunks, _)) if self.manifest.compaction == Compaction::Only => {
+                self.finish_message(&chunks, "", "completed");
+                self.summary(&text);
             }
-            Some((pieces, finish)) => self.words(&pieces, &words, if finish == Finish::Done { "completed" } else { "incomplete" }),
+            Some((chunks, finish)) => self.finish_message(&chunks, &text, if finish == Finish::Done { "completed" } else { "incomplete" }),
             None => {}
         }
         self.show_outputs();
-        // Nothing stays open: what was not over is told as such.
+        // Calls without a result end as incomplete.
         for index in std::mem::take(&mut self.calls).into_values() {
             self.output[index]["status"] = "incomplete".into();
             self.done(index);
         }
         self.is_parked = false;
-        let ending = Ending::new(reason, at, &words, &self.manifest, self.note.spelling);
+        let ending = Ending::new(reason, at, &text, &self.manifest, self.note.spelling);
         let kind = ending.event;
         self.ending = Some(ending);
         self.lifecycle(kind);
     }
 }
 
-fn read_thought(item: &Item) -> Option<Thought> {
+fn read_reply(item: &Item) -> Option<Thought> {
     (item.kind == windlass_kernel::ItemKind::Thought).then(|| serde_json::from_slice(&item.content).ok()).flatten()
 }
 
-/// What the model said.
-fn thought(item: &Item) -> Option<String> {
-    read_thought(item).filter(|thought| thought.reasoning.is_empty()).map(|thought| thought.text)
+/// The text of a reply, if the item has one.
+fn reply_text(item: &Item) -> Option<String> {
+    read_reply(item).filter(|reply| reply.reasoning.is_empty()).map(|reply| reply.text)
 }
 
-/// What it thought and did not say.
-fn thoughts_of(item: &Item) -> Option<Vec<Reasoning>> {
-    read_thought(item).map(|thought| thought.reasoning)
+/// The reasoning of a reply, if the item has any.
+fn reply_reasoning(item: &Item) -> Option<Vec<Reasoning>> {
+    read_reply(item).map(|reply| reply.reasoning)
 }
 
 pub(super) fn made_call(item: &Item) -> Option<Call> {

@@ -1,4 +1,4 @@
-//! Follows a run: reads what is new of its journal, its items and its words, and keeps the response up to date with it.
+//! Follows a run: reads new journal events, items and streamed text, and keeps the projection up to date.
 
 use std::sync::Arc;
 
@@ -9,41 +9,42 @@ use windlass_ports::{Passage, RunView, StoreError};
 use super::{compaction::Sealer, note::Note, project::Projection};
 use crate::{DoorState, limits::EVENTS_PAGE};
 
-/// A response that is read along with.
+/// Follows one run, and holds the response that it has been projected to.
 pub(super) struct Reader {
     engine: Engine,
     pub agent: AgentKey,
     pub watch: Watch,
-    pub made: Projection,
+    pub projection: Projection,
     tail: Tail,
-    /// Whether the response has just been brought up to date from the tail: then what is not there has not happened yet.
+    /// Whether the last read brought the response up to date from the tail. Then an empty tail means that nothing has happened since, and
+    /// the store need not be asked.
     is_up_to_date: bool,
 }
 
-/// Why a response cannot be read on.
+/// Why a response can't be read any further.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ReadError {
-    /// It was deleted meanwhile, or its time had come.
+    /// The run was deleted, or erased by retention.
     #[error("the response was deleted or erased while it was read")]
     Gone,
-    /// The store does not say.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// What a response is read from, if it is this door's.
+/// A run of this door, with everything that a projection of it needs.
 pub(super) struct Known {
     pub id: RunId,
     pub agent: AgentKey,
     pub note: Arc<Note>,
     pub manifest: Arc<Manifest>,
     pub created_at: Timestamp,
-    /// What happened since it began, if it was begun here.
+    /// The run's recent events, if this request has just started it.
     pub tail: Option<Tail>,
 }
 
 impl Known {
-    /// A run's response. `None` if the run is another door's.
+    /// The response of a run. `None` if the run is another door's, or was erased.
     pub fn of(view: RunView) -> Option<Self> {
         let note = Arc::new(Note::read(view.note.as_ref()?)?);
         Some(Known { id: view.id, agent: view.agent, note, manifest: Arc::new(view.manifest), created_at: view.created_at, tail: None })
@@ -51,54 +52,56 @@ impl Known {
 }
 
 impl Reader {
-    /// Reads a response from its beginning. `is_told` says whether its events are wanted, or only what they amount to.
-    pub fn new(state: &DoorState, known: Known, is_told: bool) -> Self {
+    /// A reader that starts at the beginning. With `emits_events` the projection emits wire events; without, it only builds the object.
+    pub fn new(state: &DoorState, known: Known, emits_events: bool) -> Self {
         let engine = &state.engine;
         let watch = engine.watch_agent(&known.agent);
         let sealer = Sealer::new(state, &known.agent.tenant);
         let tail = known.tail.unwrap_or_else(|| engine.follow(known.id));
-        let made = Projection::new(known.id, known.note, known.manifest, known.created_at, sealer, is_told);
-        Reader { engine: engine.clone(), agent: known.agent, watch, tail, made, is_up_to_date: false }
+        let projection = Projection::new(known.id, known.note, known.manifest, known.created_at, sealer, emits_events);
+        Reader { engine: engine.clone(), agent: known.agent, watch, tail, projection, is_up_to_date: false }
     }
 
-    /// Reads everything there is by now.
+    /// Reads everything that has happened by now.
     pub async fn catch_up(&mut self) -> Result<(), ReadError> {
         while self.read_on().await? {}
         Ok(())
     }
 
-    /// Reads on from where the response is. Says whether there may be more already: then nobody rings for it.
+    /// Reads one page of what is new. Returns `true` if there may be more already: the caller must then read again at once, because no
+    /// notification will come for it.
     pub async fn read_on(&mut self) -> Result<bool, ReadError> {
-        if self.made.is_over() {
+        if self.projection.is_over() {
             return Ok(false);
         }
-        // Words are read first: if the journal, read after them, does not settle them, they belong to where the response is.
-        let words = match &self.made.run {
-            Some(run) if self.made.awaits_words() => {
-                self.engine.open_words(&self.agent.tenant, self.made.id, run.output.length, self.made.pieces).await?
+        // Streamed text is read before the journal. If the journal then has no new event, the text continues the response as it is;
+        // otherwise an event may have stored the text in an item, and the chunks are thrown away.
+        let streamed = match &self.projection.run {
+            Some(run) if self.projection.awaits_deltas() => {
+                self.engine.open_words(&self.agent.tenant, self.projection.id, run.output.length, self.projection.open_chunks).await?
             }
             Some(_) | None => OpenWords::default(),
         };
-        let passages = self.passages(words.tail_is_whole).await?;
+        let passages = self.passages(streamed.tail_is_whole).await?;
         if passages.is_empty() {
-            self.made.take_words(words.pieces);
+            self.projection.take_chunks(streamed.pieces);
             self.is_up_to_date = false;
             return Ok(false);
         }
         let is_page_full = passages.len() == EVENTS_PAGE;
         for passage in &passages {
-            self.made.take(passage);
+            self.projection.take(passage);
         }
-        // The first words of a lap may have been announced before the reader knew of the lap.
-        let may_be_more = is_page_full || self.made.awaits_words();
+        // The first chunks of an iteration may have been streamed before the reader knew of the iteration.
+        let may_be_more = is_page_full || self.projection.awaits_deltas();
         self.is_up_to_date &= may_be_more;
         Ok(may_be_more)
     }
 
-    /// What happened since. Rings come once more than there is something new, and most of them while the model speaks: they cost
-    /// the store nothing.
+    /// The journal's new events. Notifications may be spurious, and most of them are for streamed text: if the tail has the answer, the
+    /// store is not asked.
     async fn passages(&mut self, tail_is_whole: bool) -> Result<Vec<Passage>, ReadError> {
-        let next = self.made.next_number();
+        let next = self.projection.next_number();
         if let Some(found) = self.tail.from(next)
             && (!found.is_empty() || tail_is_whole || self.is_up_to_date)
         {
@@ -106,24 +109,23 @@ impl Reader {
             return Ok(found);
         }
         self.is_up_to_date = false;
-        tracing::trace!(run = %self.made.id, from = next, "the store is asked for what happened");
-        let found = self.engine.views().passages(&self.agent.tenant, self.made.id, self.made.run.clone(), EVENTS_PAGE).await?;
-        // Every run has a first event for as long as it is there.
+        tracing::trace!(run = %self.projection.id, from = next, "the store is asked for what happened");
+        let found = self.engine.views().passages(&self.agent.tenant, self.projection.id, self.projection.run.clone(), EVENTS_PAGE).await?;
+        // Every run that was not erased has a first event.
         if found.is_empty() && next == 0 { Err(ReadError::Gone) } else { Ok(found) }
     }
 
-    /// Whether the response is there still, for a reader that has heard nothing for a while.
-    pub async fn check_there(&self) -> Result<(), ReadError> {
-        let view = self.engine.views().run(&self.agent.tenant, self.made.id).await?;
+    /// Fails with [`ReadError::Gone`] if the response was erased, which sends no notification.
+    pub async fn check_not_erased(&self) -> Result<(), ReadError> {
+        let view = self.engine.views().run(&self.agent.tenant, self.projection.id).await?;
         view.filter(|view| view.note.is_some()).map(drop).ok_or(ReadError::Gone)
     }
 
-    /// Asks the run for a sign of life: nobody here has heard anything for a while.
-    pub async fn nudge(&self) {
-        self.engine.quiet(&self.agent, self.made.id, self.made.next_number()).await;
+    /// Requests a heartbeat of the run, unless it has had an event that this reader does not know yet.
+    pub async fn request_heartbeat(&self) {
+        self.engine.quiet(&self.agent, self.projection.id, self.projection.next_number()).await;
     }
 
-    /// The engine whose run it is.
     pub fn engine(&self) -> &Engine {
         &self.engine
     }

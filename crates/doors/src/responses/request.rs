@@ -1,7 +1,7 @@
-//! The body of `POST /v1/responses`: bytes in, a request or a refusal out.
+//! Parses and validates the body of `POST /v1/responses`.
 //!
-//! What is known is checked to the last type and range, so that nothing a client sends can become our own fault later. What
-//! is not known — fields, item types, types of tools — is left alone: clients are always a year ahead of the contract.
+//! Every known field is checked for its type and range, so that no request can cause an internal error later. Unknown fields, item types
+//! and tool types are accepted without a check: clients are always ahead of the contract.
 
 mod choice;
 mod conversation;
@@ -24,7 +24,7 @@ pub(crate) use conversation::{Begin, read_items, read_metadata};
 pub(crate) use limits::ITEMS_MAX;
 pub(crate) use mcp::{Approval, Mcp, ToolFilter};
 pub(crate) use sampling::Sampling;
-pub(crate) use tools::{CUSTOM_INPUT, Function, Hosted, Namespaced, Tool, brings_tools};
+pub(crate) use tools::{CUSTOM_INPUT, ClientName, Function, Hosted, Tool, adds_tools};
 
 use crate::responses::{create::agent_of, error::WireError, join::TURN_METADATA};
 use choice::Chosen;
@@ -32,32 +32,31 @@ use limits::{ALLOWED_MAX, INCLUDE_MAX, NAME_CHARS_MAX, NUMBER_MAX, OUTPUT_TOKENS
 use object::{At, Object, Shape};
 use tools::Tools;
 
-/// A response to be made. It has no `Debug`: it carries secrets of tool servers.
+/// A validated request for a response. It has no `Debug`, because it contains secrets of tool servers.
 pub(crate) struct Create {
     pub model: Option<String>,
-    /// What is new, each item an object as the client sent it.
+    /// The input items, each an object as the client sent it.
     pub input: Vec<Box<RawValue>>,
-    /// Whether it is asked for nothing but a summary of all that.
+    /// Whether the request asks for a summary of the conversation and for nothing else.
     pub compacts: bool,
     pub instructions: Option<String>,
-    /// The response it goes on from.
+    /// The id of the response that it continues.
     pub previous: Option<String>,
-    /// The conversation it belongs to. There is never a `previous` as well.
+    /// The id of the conversation that it belongs to. Never set together with `previous`.
     pub conversation: Option<String>,
     pub store: bool,
     pub background: bool,
     pub stream: bool,
-    /// Its tools, those of namespaces in their place.
+    /// The tools, with namespaces flattened in place.
     pub tools: Vec<Tool>,
-    /// How calls are given back to the client, by the name the model uses; those that are given back as they are
-    /// are not in it.
-    pub namespaced: BTreeMap<String, Namespaced>,
+    /// The client's names of functions that the model knows by another name, or that take a text, by the model's name.
+    pub client_names: BTreeMap<String, ClientName>,
     /// Tools that only OpenAI's own servers run.
     pub hosted: Vec<Hosted>,
-    /// Whether its `client_metadata` has what Codex says about its turn: on a socket that is no header.
+    /// Whether `client_metadata` has Codex's turn metadata, which is a header over HTTP but not on a socket.
     pub has_codex_metadata: bool,
     pub choice: Choice,
-    /// The only tools that may be called; empty is no limit.
+    /// The only tools that may be called; empty means all.
     pub allowed: Vec<Allowed>,
     pub parallel_tool_calls: bool,
     pub max_tool_calls: Option<u32>,
@@ -65,11 +64,11 @@ pub(crate) struct Create {
     pub max_turns: Option<u32>,
     pub budget_tokens: Option<u64>,
     pub budget_wall_ms: Option<u64>,
-    /// Tools of the configuration, and servers of tools, that it may use.
+    /// The configured tools and tool servers that it may use.
     pub server_tools: Vec<String>,
     pub sampling: Sampling,
     pub metadata: BTreeMap<String, String>,
-    /// Further things to be shown, unknown ones among them.
+    /// The additions to the output that it asks for. May have unknown values.
     pub include: Vec<String>,
     pub echo: Echo,
 }
@@ -77,17 +76,17 @@ pub(crate) struct Create {
 /// A frame that asks for a response.
 pub(crate) struct Frame {
     pub create: Create,
-    /// Whether the model is asked. If not, the client only says beforehand what it will go on from.
+    /// Whether the model is asked. If not, the frame is a warm-up: it only sends input that a later frame continues.
     pub generate: bool,
 }
 
-/// How a client wants to be answered.
-struct Way {
+/// How the response is delivered.
+struct DeliveryMode {
     stream: bool,
     background: bool,
 }
 
-/// Parts of the request in the form in which the response repeats them.
+/// Fields of the request in the form in which the response repeats them.
 pub(crate) struct Echo {
     pub tools: Vec<Value>,
     pub tool_choice: Value,
@@ -96,36 +95,37 @@ pub(crate) struct Echo {
 }
 
 impl Create {
-    /// Reads a body. Every refusal is a 400 that says what to change.
+    /// Parses a body. Every error is a 400 that says what to change.
     pub fn read(body: &[u8]) -> Result<Self, WireError> {
         let body = Object::of(sound::sound(body)?, &At::Body)?;
-        let way = Way { stream: body.flag("stream")?.unwrap_or(false), background: body.flag("background")?.unwrap_or(false) };
-        Self::of(&body, way, true)
+        let mode = DeliveryMode { stream: body.flag("stream")?.unwrap_or(false), background: body.flag("background")?.unwrap_or(false) };
+        Self::of(&body, mode, true)
     }
 
-    /// Reads the body of `POST /v1/responses/compact`. What else a request can say is checked, and holds as far as it can.
+    /// Parses the body of `POST /v1/responses/compact`. The fields of a response are accepted and checked too, and apply where they make
+    /// sense.
     pub fn read_compaction(body: &[u8]) -> Result<Self, WireError> {
         let body = Object::of(sound::sound(body)?, &At::Body)?;
         body.required("model")?;
-        let create = Self::of(&body, Way { stream: false, background: false }, true)?;
+        let create = Self::of(&body, DeliveryMode { stream: false, background: false }, true)?;
         Ok(Create { store: false, compacts: true, ..create })
     }
 
-    /// Reads a frame. On a socket there is one way to be answered, so that what is said about it is not looked at.
+    /// Parses a frame. Responses on a socket are always streamed, so `stream` and `background` are ignored.
     pub fn read_frame(frame: &[u8]) -> Result<Frame, WireError> {
         let body = Object::of(sound::sound(frame)?, &At::Body)?;
         if body.required_name("type", NAME_CHARS_MAX)? != "response.create" {
             return Err(body.at("type").invalid("'response.create': nothing else can be asked for on a socket"));
         }
         let generate = body.flag("generate")?.unwrap_or(true);
-        let create = Self::of(&body, Way { stream: true, background: false }, generate)?;
+        let create = Self::of(&body, DeliveryMode { stream: true, background: false }, generate)?;
         Ok(Frame { create, generate })
     }
 
-    fn of(body: &Object<'_, '_>, way: Way, needs_input: bool) -> Result<Self, WireError> {
+    fn of(body: &Object<'_, '_>, mode: DeliveryMode, needs_input: bool) -> Result<Self, WireError> {
         let (previous, conversation) = history_of(body)?;
         let store = body.flag("store")?.unwrap_or(true);
-        let Way { stream, background } = way;
+        let DeliveryMode { stream, background } = mode;
         if conversation.is_some() && !store {
             return Err(body.at("store").invalid("true or left out if there is a 'conversation', which keeps what is said in it"));
         }
@@ -152,7 +152,7 @@ impl Create {
             background,
             stream,
             tools: tools.tools,
-            namespaced: tools.namespaced,
+            client_names: tools.client_names,
             hosted: tools.hosted,
             has_codex_metadata: has_codex_metadata(body),
             choice,
@@ -173,25 +173,25 @@ impl Create {
 }
 
 impl Create {
-    /// Adds tools that were said before it, on the same connection. Its own hold where both have one.
+    /// Adds tools from input items of earlier requests on the same socket. The request's own tools take precedence.
     pub fn add_tools(&mut self, earlier: &[Box<RawValue>]) -> Result<(), WireError> {
-        let (tools, namespaced) = (std::mem::take(&mut self.tools), std::mem::take(&mut self.namespaced));
-        let mut all = Tools { tools, namespaced, echo: Vec::new(), hosted: std::mem::take(&mut self.hosted) };
+        let (tools, client_names) = (std::mem::take(&mut self.tools), std::mem::take(&mut self.client_names));
+        let mut all = Tools { tools, client_names, echo: Vec::new(), hosted: std::mem::take(&mut self.hosted) };
         let at = At::Field(&At::Body, "input");
         all.read_items(earlier, &at)?;
         all.read_items(&self.input, &at)?;
-        (self.tools, self.namespaced, self.hosted) = (all.tools, all.namespaced, all.hosted);
+        (self.tools, self.client_names, self.hosted) = (all.tools, all.client_names, all.hosted);
         Ok(())
     }
 }
 
-/// Whether a body has Codex's metadata. A field that is not known is not checked either.
+/// Whether a body has Codex's turn metadata. The field is not part of the contract, so its type is not checked.
 fn has_codex_metadata(body: &Object<'_, '_>) -> bool {
     let metadata = body.given("client_metadata").and_then(|value| serde_json::from_str::<Value>(value.get()).ok());
     metadata.is_some_and(|metadata| metadata.get(TURN_METADATA).is_some())
 }
 
-/// What it goes on from: a response, a conversation, or nothing.
+/// The ids of the response or the conversation that the request continues. Never both.
 fn history_of(body: &Object<'_, '_>) -> Result<(Option<String>, Option<String>), WireError> {
     let previous = body.name("previous_response_id", NAME_CHARS_MAX)?;
     let Some(value) = body.given("conversation") else { return Ok((previous, None)) };
@@ -207,7 +207,7 @@ fn history_of(body: &Object<'_, '_>) -> Result<(Option<String>, Option<String>),
     }
 }
 
-/// What is new. Without anything earlier there has to be something, or the model would be asked nothing at all.
+/// The input items. With `is_needed` there must be at least one besides a compaction trigger, because there is no history to answer.
 fn input_of(body: &Object<'_, '_>, is_needed: bool) -> Result<Vec<Box<RawValue>>, WireError> {
     let at = body.at("input");
     let items = body.given("input").map(|value| items::items_of(value, &at)).transpose()?.unwrap_or_default();
@@ -218,7 +218,7 @@ fn input_of(body: &Object<'_, '_>, is_needed: bool) -> Result<Vec<Box<RawValue>>
     }
 }
 
-/// How far the loop may go, and with what.
+/// The limits of the run, and its server-side tools.
 struct Limits {
     max_turns: Option<u32>,
     budget_tokens: Option<u64>,
@@ -227,7 +227,8 @@ struct Limits {
 }
 
 impl Limits {
-    /// They stand in an object of our own, where no other host looks. Given in both places, the lower number of turns holds.
+    /// Reads them from the `windlass` object, which other servers ignore. If `max_turns` is given there and at the top level, the lower one
+    /// applies.
     fn read(body: &Object<'_, '_>) -> Result<Self, WireError> {
         let mut limits =
             Limits { max_turns: whole_u32(body, "max_turns", TURNS_MAX)?, budget_tokens: None, budget_wall_ms: None, tools: Vec::new() };
@@ -239,7 +240,7 @@ impl Limits {
             let at = own.at("budgets");
             let budgets = Object::of(value, &at)?;
             limits.budget_tokens = budgets.whole("tokens", 1..=NUMBER_MAX)?;
-            // A clock of milliseconds knows no shorter time than one.
+            // The engine's clock counts milliseconds.
             limits.budget_wall_ms = budgets.decimal("wall_time_s", 0.001..=WALL_S_MAX)?.map(|seconds| (seconds * 1000.0).round() as u64);
         }
         limits.tools = own.names("tools", ALLOWED_MAX)?.unwrap_or_default();

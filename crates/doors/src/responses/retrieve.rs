@@ -1,4 +1,4 @@
-//! Responses that exist: read, followed, cancelled, their input listed.
+//! Retrieves, follows, cancels and deletes responses, and lists their input.
 
 use std::sync::Arc;
 
@@ -24,11 +24,11 @@ use crate::{
     spelling::shortened,
 };
 
-/// Items of a page of input that names no number, and of the largest page.
+/// The default and the largest number of items on a page of input.
 const LIST_ITEMS: u64 = 20;
 const LIST_ITEMS_MAX: u64 = 100;
 
-/// The response of that id, if this tenant can read it.
+/// The response with this id. Not found if it is another tenant's, was erased, or has `store: false`.
 pub(super) async fn known(state: &DoorState, caller: &Caller, id: &str) -> Result<Known, WireError> {
     let unknown = || WireError::not_found(format!("there is no response {:?}; it may have been deleted, or was not stored", shortened(id)));
     let run = run_of(id).ok_or_else(unknown)?;
@@ -55,10 +55,10 @@ pub(super) async fn retrieve(
     }
     let mut reader = Reader::new(&state, shown(known, &query), false);
     reader.catch_up().await?;
-    Ok(answer::ok(&object(&reader.made)))
+    Ok(answer::ok(&object(&reader.projection)))
 }
 
-/// A response with what a query asks to see besides. A stream is told again as it was told first.
+/// A response with the additions of the query's `include`. Streams do not use this: they repeat the events that were sent first.
 fn shown(known: Known, query: &Query) -> Known {
     if !query.has("include", "reasoning.encrypted_content") {
         return known;
@@ -67,12 +67,12 @@ fn shown(known: Known, query: &Query) -> Known {
     Known { note: Arc::new(Note { spelling, ..(*known.note).clone() }), ..known }
 }
 
-/// Nobody can have seen an event that was never told: a number beyond the last would be waited for in vain.
+/// Refuses an event number beyond the last event: no client can have seen it, and a stream after it might never send anything.
 async fn check_after(state: &DoorState, caller: &Caller, id: &str, after: Option<u64>) -> Result<(), WireError> {
     let Some(after) = after else { return Ok(()) };
     let mut reader = Reader::new(state, known(state, caller, id).await?, false);
     reader.catch_up().await?;
-    match after < reader.made.next_event() {
+    match after < reader.projection.next_event() {
         true => Ok(()),
         false => Err(WireError::invalid("starting_after", format!("this response has told no event of the number {after} yet"))),
     }
@@ -85,11 +85,11 @@ pub(super) async fn cancel(State(state): State<DoorState>, caller: Caller, WireI
         Stop { agent: known.agent.clone(), run: known.id, reason: "cancelled".into(), epoch: None, source: Some(caller.name()), key: None };
     let mut reader = Reader::new(&state, known, false);
     reader.catch_up().await?;
-    if !reader.made.is_over() {
+    if !reader.projection.is_over() {
         state.engine.stop(stop).await?;
         reader.catch_up().await?;
     }
-    Ok(answer::ok(&object(&reader.made)))
+    Ok(answer::ok(&object(&reader.projection)))
 }
 
 pub(super) async fn delete(State(state): State<DoorState>, caller: Caller, WireId(id): WireId) -> Result<Response, WireError> {
@@ -118,11 +118,11 @@ pub(super) async fn input_items(
     Ok(answer::ok(&paging.cut(items)?))
 }
 
-/// Which part of a list is wanted.
+/// The part of a list that a query asks for.
 pub(super) struct Paging {
     pub limit: u64,
     pub ascending: bool,
-    /// The item before the first one.
+    /// The id of the item before the first wanted one.
     pub after: Option<String>,
 }
 
@@ -144,7 +144,7 @@ impl Paging {
         WireError::invalid("after", format!("no item of this list has the id {:?}", shortened(after)))
     }
 
-    /// The wanted part of a list that is in order.
+    /// The wanted part of a list that is already in the wanted order. Fails if no item has the id of `after`.
     fn cut(&self, mut items: Vec<Value>) -> Result<Value, WireError> {
         if let Some(after) = &self.after {
             let place = items.iter().position(|item| item["id"] == after.as_str()).ok_or_else(|| Self::unknown(after))?;
@@ -153,14 +153,14 @@ impl Paging {
         Ok(self.begin(items))
     }
 
-    /// The beginning of a list that has nothing before what is wanted.
+    /// The first page of a list that begins with the first wanted item.
     pub fn begin(&self, mut items: Vec<Value>) -> Value {
         let has_more = items.len() as u64 > self.limit;
         items.truncate(usize::try_from(self.limit).unwrap_or(usize::MAX));
         Self::list(&items, has_more)
     }
 
-    /// A list that is all there is.
+    /// A list without further pages.
     pub fn whole(items: Vec<Value>) -> Value {
         Self::list(&items, false)
     }
@@ -173,7 +173,7 @@ impl Paging {
     }
 }
 
-/// The request's own input, each item with an id. What stood before it belongs to the responses before it.
+/// The request's own input, each item with an id. Items of the history belong to the responses before it.
 async fn input(state: &DoorState, caller: &Caller, known: &Known) -> Result<Vec<Value>, WireError> {
     let views = state.engine.views();
     let Some(view) = views.run(caller.tenant(), known.id).await? else { return Ok(Vec::new()) };
@@ -181,7 +181,7 @@ async fn input(state: &DoorState, caller: &Caller, known: &Known) -> Result<Vec<
     Ok(own.iter().enumerate().filter_map(|(index, item)| wire_input(known.id, index, item)).collect())
 }
 
-/// An input item with an id: its own, or one by which it is found again.
+/// An input item as the wire has it. Without an id of its own it gets one that a later request can refer to.
 pub(super) fn wire_input(run: RunId, index: usize, item: &Item) -> Option<Value> {
     if item.kind != ItemKind::Instruction {
         return None;
@@ -199,7 +199,7 @@ pub(super) fn wire_input(run: RunId, index: usize, item: &Item) -> Option<Value>
     object.entry("type").or_insert_with(|| "message".into());
     if object.get("type").and_then(Value::as_str) == Some("message") {
         object.entry("status").or_insert_with(|| "completed".into());
-        // A text is short for one part, and lists are read by clients that know parts only.
+        // A plain text is a shorthand for one part. Some clients of these lists can read parts only.
         if let Some(Value::String(text)) = object.get("content") {
             let part = match object.get("role").and_then(Value::as_str) {
                 Some("assistant") => json!({ "type": "output_text", "text": text, "annotations": [], "logprobs": [] }),

@@ -1,10 +1,10 @@
-//! The socket: responses one after the other on one connection, told by the same events as a stream.
+//! WebSockets: the server answers the requests of one socket in order, with the same events as an HTTP stream.
 //!
-//! Frames are read while a response is told, so that a client who leaves is noticed and a ping is answered; what is asked meanwhile
-//! waits in a queue of limited size. Whatever is refused is told in its turn, so that a client can count the answers.
+//! Frames are read while a response is streamed, so that a disconnect is noticed and pings are answered. Requests that arrive in the
+//! meantime wait in a queue of limited size. Errors are sent in the order of the requests too, so that a client can count the answers.
 
 mod handshake;
-mod held;
+mod holds;
 mod meter;
 mod queue;
 mod remembered;
@@ -22,7 +22,7 @@ use futures_util::{StreamExt, stream::SplitStream};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_tungstenite::tungstenite::{Message, protocol::CloseFrame};
 
-pub(crate) use held::Holders;
+pub(crate) use holds::Holders;
 
 use super::error::WireError;
 use crate::{
@@ -33,21 +33,21 @@ use crate::{
 };
 use handshake::{Handshake, Socket};
 use meter::{FrameMeter, Overrun};
-use queue::{HeardFrame, Queue, Waiting};
+use queue::{Queue, ReceivedFrame, Waiting};
 use session::Session;
 use writer::{Gone, Writer};
 
-/// How long a client may take to say goodbye.
-const GOODBYE: Duration = Duration::from_secs(2);
+/// How long a client may take to answer the close frame.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The codes that a connection is closed with.
+/// The WebSocket close codes.
 const NORMAL: u16 = 1000;
 const GOING_AWAY: u16 = 1001;
 const UNREADABLE: u16 = 1002;
 const TOO_SLOW: u16 = 1008;
 const TRY_AGAIN_LATER: u16 = 1013;
 
-/// `GET /v1/responses`: nothing but the beginning of a socket.
+/// `GET /v1/responses`: the WebSocket upgrade.
 pub(super) async fn open(State(state): State<DoorState>, caller: Caller, request: Request) -> Result<Response, WireError> {
     caller.needs(&Scope::Responses)?;
     let handshake = Handshake::read(request, &state).await?;
@@ -56,7 +56,8 @@ pub(super) async fn open(State(state): State<DoorState>, caller: Caller, request
         let message = format!("{SOCKETS_MAX} sockets are open, which is as many as may be; use POST, or try again later");
         WireError::unavailable("server_is_overloaded", message, 1)
     })?;
-    // A frame that is a little too long is refused like a body; one that is much too long could only be refused after it was read.
+    // A frame up to twice the limit is read and refused like a body, and the socket stays open. A longer one closes the socket, because it
+    // could be refused only after all of it was read.
     let bytes_max = state.limits.body_bytes_max.saturating_mul(2);
     let meter = FrameMeter::new(state.byte_budget.lease(caller.tenant()));
     let headers = handshake.headers().clone();
@@ -70,15 +71,15 @@ pub(super) async fn open(State(state): State<DoorState>, caller: Caller, request
     Ok(response)
 }
 
-/// How a connection comes to its end.
+/// Why a connection ends.
 enum End {
-    /// The client is gone, or its response had to be broken off: nothing more is said. A proper end would look like a whole answer.
+    /// The client disconnected, or its response had to be aborted. No close frame is sent: it would look like the end of a complete answer.
     Gone,
-    /// The client sent something that is no WebSocket, or far too much of it.
+    /// The client violated the WebSocket protocol, or sent a frame far above the limit.
     Unreadable(String),
-    /// The client sends more than there is room for, or too slowly.
+    /// The client sends more than the byte budget has room for, or sends a frame too slowly.
     Overrun(Overrun),
-    /// The connection has lasted as long as it may.
+    /// The connection has reached its maximum age.
     Old,
     /// The server stops.
     Draining,
@@ -93,11 +94,11 @@ async fn serve(socket: Socket, meter: &FrameMeter, state: DoorState, caller: Cal
     let ends_at = Instant::now() + Duration::from_millis(state.responses.socket_ms);
     let session = Session::new(state, caller, headers, ends_at);
     let end = tokio::select! {
-        end = hear(&mut stream, &writer, &queue, meter, bytes_max, frame_time) => end,
+        end = receive(&mut stream, &writer, &queue, meter, bytes_max, frame_time) => end,
         end = answer(session, &writer, &queue, ends_at) => end,
     };
     if let End::Overrun(_) = &end {
-        // Until the client has read why the socket is closed, what it sends is not kept.
+        // The socket is still read until the client has read the error, but what arrives is discarded.
         meter.discard();
     }
     let (error, code, reason) = match end {
@@ -109,7 +110,7 @@ async fn serve(socket: Socket, meter: &FrameMeter, state: DoorState, caller: Cal
         End::Overrun(Overrun::Full(full)) => (ApiError::from(full).into(), TRY_AGAIN_LATER, "too much is being sent at once"),
         End::Overrun(Overrun::Late) => {
             let message = format!("a frame did not arrive within {} seconds, so the socket is closed", frame_time.as_secs_f64());
-            (WireError::late(message), TOO_SLOW, "a frame did not arrive in time")
+            (WireError::timed_out(message), TOO_SLOW, "a frame did not arrive in time")
         }
         End::Old => {
             let message = "the socket has been open for as long as a socket may be; open another, and send the conversation there";
@@ -120,18 +121,18 @@ async fn serve(socket: Socket, meter: &FrameMeter, state: DoorState, caller: Cal
             (WireError::unavailable("draining", message, 1), GOING_AWAY, "the server is about to stop")
         }
     };
-    let goodbye = async {
-        writer.tell(error.frame()).await?;
+    let closing = async {
+        writer.send_text(error.frame()).await?;
         writer.send(Message::Close(Some(CloseFrame { code: code.into(), reason: reason.into() }))).await?;
-        // Whoever closes with something unread in its hands takes away what the other side has not read yet.
+        // Read until the client closes: closing a connection with unread input resets it, and the client could lose the error.
         while let Some(Ok(_)) = stream.next().await {}
         Ok::<(), Gone>(())
     };
-    let _ = timeout(GOODBYE, goodbye).await;
+    let _ = timeout(CLOSE_TIMEOUT, closing).await;
 }
 
-/// Takes in what the client sends.
-async fn hear(
+/// Reads what the client sends into the queue, until the connection ends.
+async fn receive(
     stream: &mut SplitStream<Socket>,
     writer: &Writer,
     queue: &Queue,
@@ -152,20 +153,21 @@ async fn hear(
             }
             Ok(Message::Text(text)) => {
                 let lease = meter.end_message(text.len());
-                queue.push(HeardFrame { text: text.into(), lease });
+                queue.push(ReceivedFrame { text: text.into(), lease });
             }
             Ok(Message::Binary(bytes)) => {
                 drop(meter.end_message(bytes.len()));
                 queue.refuse(WireError::bad("invalid_frame", "a request is a text frame with a JSON object"));
             }
-            // The answer is made by the reading. It has to be out before the next, or they would pile up for a client who does not read.
+            // Reading the ping has queued a pong. It is flushed before the next read, or pongs would pile up for a client that does not
+            // read.
             Ok(Message::Ping(bytes)) => {
                 meter.end_control(bytes.len());
                 if writer.flush().await.is_err() {
                     return End::Gone;
                 }
             }
-            // After the client's goodbye the stream ends by itself.
+            // After the client's close frame the stream ends by itself.
             Ok(Message::Pong(bytes)) => meter.end_control(bytes.len()),
             Ok(Message::Close(_) | Message::Frame(_)) => {}
             Err(error) => return End::Unreadable(error.to_string()),
@@ -173,7 +175,7 @@ async fn hear(
     }
 }
 
-/// Answers what was asked, one after the other.
+/// Answers the queued requests in order, and sends pings while there are none.
 async fn answer(mut session: Session, writer: &Writer, queue: &Queue, ends_at: Instant) -> End {
     let (engine, heartbeat) = (session.engine(), session.heartbeat());
     loop {
@@ -186,8 +188,8 @@ async fn answer(mut session: Session, writer: &Writer, queue: &Queue, ends_at: I
         };
         let answered = match waiting {
             Some(Waiting::Frame(frame)) => session.respond(frame, writer).await,
-            Some(Waiting::Refused(error)) => writer.tell(error.frame()).await,
-            // Whatever stands between the two sides may take a long silence for an end.
+            Some(Waiting::Refused(error)) => writer.send_text(error.frame()).await,
+            // Proxies may close a connection that is silent for long.
             None => writer.ping().await,
         };
         if let Err(Gone) = answered {

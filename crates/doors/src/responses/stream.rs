@@ -1,7 +1,7 @@
-//! A response as a stream of events, from any number on.
+//! A response as a stream of events, starting at any event number.
 //!
-//! A slow reader holds one page of events; its connection's own back-pressure decides when it reads on. A stream that cannot be
-//! ended properly is broken off, never closed: a clean end without the last event looks like a whole answer to most clients.
+//! A slow client costs the memory of one page of events: the back-pressure of its connection decides when the next page is read. A stream
+//! that can't be completed is aborted, never closed: most clients take a clean end without the last event for a complete answer.
 
 use std::{collections::BTreeSet, io, time::Duration};
 
@@ -23,25 +23,25 @@ use super::{
 };
 use crate::waiting::news_or_time;
 
-/// How long after a nudge that brought nothing the connection is kept alive by other means.
-const PATIENCE_MS: u64 = 5_000;
+/// How long a requested heartbeat may take. After that, the connection is kept alive without an event.
+const HEARTBEAT_WAIT_MS: u64 = 5_000;
 
-/// Which events a reader has not got yet: all, if nothing is said.
+/// The events that a reader has not received yet. By default, all of them.
 #[derive(Default)]
 pub(super) struct Unseen {
-    /// It has those up to this number.
+    /// The reader has received the events up to this number.
     after: Option<u64>,
-    /// It has these items of the output, and does not want to hear of them again.
+    /// The reader has received these items of the output; events about them are skipped.
     items: BTreeSet<usize>,
 }
 
 impl Unseen {
-    /// What comes after an event.
+    /// The events after the one with this number.
     pub fn after(number: Option<u64>) -> Self {
         Unseen { after: number, ..Unseen::default() }
     }
 
-    /// What is not about these items of the output.
+    /// The events that are not about these items of the output.
     pub fn without_items(items: impl IntoIterator<Item = usize>) -> Self {
         Unseen { after: None, items: items.into_iter().collect() }
     }
@@ -52,25 +52,25 @@ impl Unseen {
     }
 }
 
-/// What a stream has to tell.
-pub(super) enum Told {
+/// What a stream sends next.
+pub(super) enum StreamItem {
     Event(WireEvent),
-    /// Nothing happened for long: the connection is to be kept alive without an event.
+    /// There was no event for long: the connection must be kept alive without one.
     Silence,
 }
 
-/// The events of a response as they come, however they are framed.
+/// The events of a response in order, before they are framed for HTTP or a socket.
 pub(super) struct Events {
     reader: Reader,
-    /// Anything else is left out.
+    /// The events to send; all others are skipped.
     unseen: Unseen,
-    /// How long it may be silent.
+    /// How long the stream may be silent.
     heartbeat: Duration,
-    /// Whether there was nothing more to read when it last read: then news come first.
+    /// Whether the last read found everything: then the stream waits for a notification before it reads again.
     has_read_all: bool,
     quiet_since: Instant,
-    /// Whether the run was asked for a sign of life since anything came.
-    nudged: bool,
+    /// Whether a heartbeat was requested since the last event.
+    heartbeat_requested: bool,
     draining_since: Option<Instant>,
 }
 
@@ -82,22 +82,22 @@ impl Events {
             heartbeat: Duration::from_millis(heartbeat_ms.max(1)),
             has_read_all: false,
             quiet_since: Instant::now(),
-            nudged: false,
+            heartbeat_requested: false,
             draining_since: None,
         }
     }
 
-    /// What comes next; `None` after the last event. After an error nothing comes any more.
-    pub async fn next(&mut self) -> io::Result<Option<Told>> {
+    /// The next event; `None` after the last one. After an error the stream must be aborted.
+    pub async fn next(&mut self) -> io::Result<Option<StreamItem>> {
         loop {
-            if let Some(event) = self.reader.made.events.pop() {
+            if let Some(event) = self.reader.projection.events.pop() {
                 if !self.unseen.has(&event) {
                     continue;
                 }
-                (self.quiet_since, self.nudged) = (Instant::now(), false);
-                return Ok(Some(Told::Event(event)));
+                (self.quiet_since, self.heartbeat_requested) = (Instant::now(), false);
+                return Ok(Some(StreamItem::Event(event)));
             }
-            if self.reader.made.is_over() {
+            if self.reader.projection.is_over() {
                 return Ok(None);
             }
             if !self.has_read_all {
@@ -105,22 +105,22 @@ impl Events {
                 self.read().await?;
                 continue;
             }
-            if self.is_cut_by_drain() {
+            if self.drain_has_expired() {
                 return Err(io::Error::other("the server is about to stop"));
             }
             self.has_read_all = false;
-            if self.is_silent().await? {
-                return Ok(Some(Told::Silence));
+            if self.wait_or_request_heartbeat().await? {
+                return Ok(Some(StreamItem::Silence));
             }
         }
     }
 
-    /// The output, as far as it was told.
+    /// The output so far.
     pub fn output(&self) -> &[Value] {
-        &self.reader.made.output
+        &self.reader.projection.output
     }
 
-    /// Reads on. A store that does not answer now may do so later.
+    /// Reads what is new. If the store is unavailable, this returns without an error, and the next call asks it again.
     async fn read(&mut self) -> io::Result<()> {
         match self.reader.read_on().await {
             Ok(may_be_more) => self.has_read_all = !may_be_more,
@@ -135,30 +135,32 @@ impl Events {
         Ok(())
     }
 
-    /// Waits for news. After a while without any, the run is asked for a sign of life that every reader of the stream gets; should
-    /// that fail too, because a process that cannot be reached has the run, the connection has to be kept open without an event.
-    async fn is_silent(&mut self) -> io::Result<bool> {
+    /// Waits for a notification. After a heartbeat interval without one it requests a heartbeat, which is an event for every reader of the
+    /// run. If that brings nothing, because the run's owner can't be reached, it returns `true`: the connection must be kept alive without
+    /// an event.
+    async fn wait_or_request_heartbeat(&mut self) -> io::Result<bool> {
         let quiet = self.quiet_since.elapsed();
-        let limit = if self.nudged { self.heartbeat + Duration::from_millis(PATIENCE_MS) } else { self.heartbeat };
+        let limit = if self.heartbeat_requested { self.heartbeat + Duration::from_millis(HEARTBEAT_WAIT_MS) } else { self.heartbeat };
         if quiet < limit {
             news_or_time(&mut self.reader.watch, limit - quiet).await;
             return Ok(false);
         }
-        if self.nudged {
-            (self.quiet_since, self.nudged) = (Instant::now(), false);
+        if self.heartbeat_requested {
+            (self.quiet_since, self.heartbeat_requested) = (Instant::now(), false);
             return Ok(true);
         }
-        self.nudged = true;
-        self.reader.nudge().await;
-        // What is gone says nothing any more, and its stream cannot be told to its end.
-        match self.reader.check_there().await {
+        self.heartbeat_requested = true;
+        self.reader.request_heartbeat().await;
+        // A response that was erased has no further events, so the stream can't be completed.
+        match self.reader.check_not_erased().await {
             Err(gone @ ReadError::Gone) => Err(io::Error::other(gone)),
             Ok(()) | Err(ReadError::Store(_)) => Ok(false),
         }
     }
 
-    /// A server that stops lets calls in flight finish for a while; then whatever is still open is broken off.
-    fn is_cut_by_drain(&mut self) -> bool {
+    /// Whether the stream must be aborted because the server stops. Streams may continue for `drain_ms` first, so that calls in flight
+    /// finish.
+    fn drain_has_expired(&mut self) -> bool {
         let engine = self.reader.engine();
         if !engine.is_draining() {
             return false;
@@ -170,7 +172,7 @@ impl Events {
 
 /// The stream of a response as server-sent events.
 pub(super) fn response(events: Events, reader: Option<ReaderGuard>) -> Response {
-    let stream = Sse { events, reader, place: Place::Running };
+    let stream = Sse { events, reader, state: SseState::Running };
     let headers = [
         (header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream")),
         (header::CACHE_CONTROL, HeaderValue::from_static("no-cache")),
@@ -182,29 +184,29 @@ pub(super) fn response(events: Events, reader: Option<ReaderGuard>) -> Response 
 struct Sse {
     events: Events,
     reader: Option<ReaderGuard>,
-    place: Place,
+    state: SseState,
 }
 
-enum Place {
+enum SseState {
     Running,
-    /// The end mark is out.
+    /// The `[DONE]` marker was sent.
     Closed,
 }
 
 impl Sse {
-    /// The next chunk: one event, whole.
+    /// The next chunk of the body: one complete event.
     async fn next(mut self) -> Option<(io::Result<Bytes>, Self)> {
-        if let Place::Closed = self.place {
+        if let SseState::Closed = self.state {
             if let Some(reader) = &mut self.reader {
                 reader.served();
             }
             return None;
         }
         let chunk = match self.events.next().await {
-            Ok(Some(Told::Event(event))) => Ok(event.sse()),
-            Ok(Some(Told::Silence)) => Ok(Bytes::from_static(b": still here\n\n")),
+            Ok(Some(StreamItem::Event(event))) => Ok(event.sse()),
+            Ok(Some(StreamItem::Silence)) => Ok(Bytes::from_static(b": still here\n\n")),
             Ok(None) => {
-                self.place = Place::Closed;
+                self.state = SseState::Closed;
                 Ok(Bytes::from_static(DONE))
             }
             Err(error) => Err(error),

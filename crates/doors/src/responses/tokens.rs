@@ -1,11 +1,11 @@
-//! How much a request would give a model to read.
+//! `POST /v1/responses/input_tokens`: estimates the input tokens of a request.
 
 use axum::{extract::State, http::HeaderMap, response::Response};
 use serde_json::json;
 
 use super::{
     body::WireBody,
-    create::{self, Asked, Prepared},
+    create::{self, CreateContext, Prepared},
     error::WireError,
     join::Identity,
     request::Create,
@@ -15,7 +15,7 @@ use crate::{
     auth::{Caller, Scope},
 };
 
-/// Checks a request like one that is to be done, and stores nothing of it.
+/// Prepares a request with all checks, estimates its prompt, and stores nothing.
 pub(super) async fn count(
     State(state): State<DoorState>,
     caller: Caller,
@@ -24,8 +24,8 @@ pub(super) async fn count(
 ) -> Result<Response, WireError> {
     caller.needs(&Scope::Responses)?;
     let create = Create::read(&body)?;
-    let asked = Asked::of(&caller, &headers, &create, Identity::none());
-    let Prepared { request, .. } = create::prepare(&state, &asked).await?;
+    let context = CreateContext::of(&caller, &headers, &create, Identity::none());
+    let Prepared { request, .. } = create::prepare(&state, &context).await?;
     let tokens = state.engine.estimate(&request).await?;
     Ok(answer::ok(&json!({ "object": "response.input_tokens", "input_tokens": tokens })))
 }

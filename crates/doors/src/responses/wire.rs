@@ -1,4 +1,4 @@
-//! Events as they go over the wire, and as they wait for it.
+//! Events in their wire format, and the queue in which they wait to be sent.
 
 use std::collections::VecDeque;
 
@@ -13,66 +13,66 @@ pub(super) struct WireEvent {
     body: Value,
 }
 
-/// Events that nobody has taken yet, in their order.
+/// Events that wait to be sent, in order.
 #[derive(Default)]
-pub(super) struct Untold(VecDeque<Entry>);
+pub(super) struct PendingEvents(VecDeque<Entry>);
 
 enum Entry {
     Event(WireEvent),
-    Words(Words),
+    TextDeltas(TextDeltas),
 }
 
-/// Consecutive deltas of one message. A response can be a hundred thousand of them, which wait for a slow reader: until it is its
-/// turn, each is its words and a length.
-struct Words {
+/// Consecutive deltas of one message. A slow client can have a hundred thousand of them waiting, so a waiting delta is stored as its text
+/// and a length, and becomes an event only when it is taken.
+struct TextDeltas {
     next: u64,
     item: String,
     index: usize,
     text: String,
     lengths: VecDeque<u32>,
-    /// Where the next one begins.
+    /// The offset in `text` at which the next delta begins.
     at: usize,
 }
 
-impl Words {
+impl TextDeltas {
     fn take(&mut self) -> Option<WireEvent> {
         let end = self.at + self.lengths.pop_front()? as usize;
-        let words = self.text.get(self.at..end).unwrap_or_default();
-        let body = json!({ "item_id": self.item, "output_index": self.index, "content_index": 0, "delta": words, "logprobs": [] });
+        let delta = self.text.get(self.at..end).unwrap_or_default();
+        let body = json!({ "item_id": self.item, "output_index": self.index, "content_index": 0, "delta": delta, "logprobs": [] });
         let event = WireEvent::new("response.output_text.delta", self.next, body);
         (self.at, self.next) = (end, self.next + 1);
         Some(event)
     }
 }
 
-impl Untold {
+impl PendingEvents {
     pub fn push(&mut self, event: WireEvent) {
         self.0.push_back(Entry::Event(event));
     }
 
-    /// More words of the message of that id, which stands at this index of the output.
-    pub fn push_words(&mut self, number: u64, item: &str, index: usize, words: &str) {
-        if !matches!(self.0.back(), Some(Entry::Words(open)) if open.item == item) {
+    /// Adds a delta of the message with the id `item`, which has this index in the output.
+    pub fn push_delta(&mut self, number: u64, item: &str, index: usize, delta: &str) {
+        if !matches!(self.0.back(), Some(Entry::TextDeltas(open)) if open.item == item) {
             let (item, text, lengths) = (item.to_owned(), String::new(), VecDeque::new());
-            self.0.push_back(Entry::Words(Words { next: number, item, index, text, lengths, at: 0 }));
+            self.0.push_back(Entry::TextDeltas(TextDeltas { next: number, item, index, text, lengths, at: 0 }));
         }
-        if let Some(Entry::Words(open)) = self.0.back_mut() {
-            open.text.push_str(words);
-            open.lengths.push_back(words.len() as u32);
+        if let Some(Entry::TextDeltas(open)) = self.0.back_mut() {
+            open.text.push_str(delta);
+            open.lengths.push_back(delta.len() as u32);
         }
     }
 
-    /// The next event.
+    /// Takes the next event.
     pub fn pop(&mut self) -> Option<WireEvent> {
         loop {
             match self.0.front_mut()? {
-                Entry::Words(words) => match words.take() {
+                Entry::TextDeltas(deltas) => match deltas.take() {
                     Some(event) => return Some(event),
                     None => drop(self.0.pop_front()),
                 },
                 Entry::Event(_) => match self.0.pop_front() {
                     Some(Entry::Event(event)) => return Some(event),
-                    Some(Entry::Words(_)) | None => return None,
+                    Some(Entry::TextDeltas(_)) | None => return None,
                 },
             }
         }
@@ -80,29 +80,29 @@ impl Untold {
 }
 
 impl WireEvent {
-    /// An event of this kind, with the fields of `body` besides its type and its number.
+    /// An event of this type. `body` has all fields except the type and the number.
     pub fn new(kind: &'static str, number: u64, body: Value) -> Self {
         WireEvent { kind, number, body }
     }
 
-    /// Which item of the output it is about, if it is about one.
+    /// The index of the output item that the event is about, if it is about one.
     pub fn output_index(&self) -> Option<usize> {
         self.body.get("output_index")?.as_u64().and_then(|index| usize::try_from(index).ok())
     }
 
-    /// The event object.
+    /// The event object, with its type and number.
     pub fn json(mut self) -> Value {
         self.body["type"] = self.kind.into();
         self.body["sequence_number"] = self.number.into();
         self.body
     }
 
-    /// The event as a frame of its own.
+    /// The event as a text frame for a socket.
     pub fn frame(self) -> String {
         self.json().to_string()
     }
 
-    /// The event as server-sent events spell it, to be written in one go: some readers lose one that comes in parts.
+    /// The event in the format of server-sent events. It must be written at once: some clients lose an event that arrives in parts.
     pub fn sse(self) -> Bytes {
         let mut event = Vec::with_capacity(EVENT_BYTES);
         event.extend_from_slice(b"event: ");
@@ -114,10 +114,10 @@ impl WireEvent {
     }
 }
 
-/// Most events are no longer.
+/// The initial capacity for an event: most are not longer.
 const EVENT_BYTES: usize = 256;
 
-/// What a stream ends with.
+/// The marker at the end of a stream of server-sent events.
 pub(super) const DONE: &[u8] = b"data: [DONE]\n\n";
 
 #[cfg(test)]
@@ -125,20 +125,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_are_told_in_the_order_in_which_they_came() {
-        let mut untold = Untold::default();
+    fn pending_events_keep_their_order() {
+        let mut pending = PendingEvents::default();
         let other = |number| WireEvent::new("response.in_progress", number, json!({}));
-        untold.push(other(0));
-        for (number, words) in ["one", " ", "zwölf"].into_iter().enumerate() {
-            untold.push_words(1 + number as u64, "msg_a", 0, words);
+        pending.push(other(0));
+        for (number, delta) in ["one", " ", "zwölf"].into_iter().enumerate() {
+            pending.push_delta(1 + number as u64, "msg_a", 0, delta);
         }
-        assert_eq!(untold.pop().map(|event| event.number), Some(0));
-        assert_eq!(untold.pop().map(|event| event.json()["delta"].clone()), Some(json!("one")));
-        // What comes while some are taken goes on where it was.
-        untold.push_words(4, "msg_a", 0, "!");
-        untold.push(other(5));
-        untold.push_words(6, "msg_b", 1, "x");
-        let rest: Vec<Value> = std::iter::from_fn(|| untold.pop()).map(WireEvent::json).collect();
+        assert_eq!(pending.pop().map(|event| event.number), Some(0));
+        assert_eq!(pending.pop().map(|event| event.json()["delta"].clone()), Some(json!("one")));
+        // A delta that is pushed while others are being taken follows them.
+        pending.push_delta(4, "msg_a", 0, "!");
+        pending.push(other(5));
+        pending.push_delta(6, "msg_b", 1, "x");
+        let rest: Vec<Value> = std::iter::from_fn(|| pending.pop()).map(WireEvent::json).collect();
         let numbers: Vec<u64> = rest.iter().filter_map(|event| event["sequence_number"].as_u64()).collect();
         assert_eq!(numbers, [2, 3, 4, 5, 6]);
         let deltas: Vec<(&str, &str)> =

@@ -1,4 +1,4 @@
-//! Items of a conversation: put in, listed, read and taken out.
+//! Adds, lists, reads and removes the items of a conversation.
 
 use axum::{extract::State, response::Response};
 use bytes::Bytes;
@@ -6,9 +6,9 @@ use serde_json::{Value, value::RawValue};
 use windlass_kernel::ItemKind;
 
 use super::{
-    Sealed, checked, known, object,
-    said::{self, Entry},
-    standing,
+    Sealed, checked,
+    entries::{self, Entry},
+    known, object, read_history,
 };
 use crate::{
     DoorState, answer,
@@ -16,7 +16,7 @@ use crate::{
     request::Query,
     responses::{
         body::{WireBody, WireId, WireIds},
-        chain::Before,
+        chain::History,
         error::WireError,
         request::{ITEMS_MAX, read_items},
         retrieve::Paging,
@@ -24,15 +24,15 @@ use crate::{
     spelling::shortened,
 };
 
-/// Items as they are stored. What they speak of stands before them.
+/// Encodes items for a conversation, with the server's calls that the client left out.
 pub(super) async fn content(
     state: &DoorState,
     caller: &Caller,
-    before: &mut Before,
+    history: &mut History,
     given: &[Box<RawValue>],
 ) -> Result<Vec<(ItemKind, Bytes)>, WireError> {
-    let mut items = checked(state, caller, before, given).await.map_err(|error| error.instead("input", "items"))?;
-    // Calls that an earlier response left behind are a response's to make, not a list's.
+    let mut items = checked(state, caller, history, given).await.map_err(|error| error.replace_param_prefix("input", "items"))?;
+    // Deferred calls are dropped: only a response makes calls.
     items.retain(|(kind, _)| *kind == ItemKind::Instruction);
     Ok(items)
 }
@@ -47,11 +47,11 @@ pub(super) async fn create(
     caller.needs(&Scope::Responses)?;
     let found = known(&state, &caller, &id).await?;
     let given = read_items(&body)?;
-    let mut before = standing(&state, &caller, &found).await?;
-    let items = content(&state, &caller, &mut before, &given).await?;
+    let mut history = read_history(&state, &caller, &found).await?;
+    let items = content(&state, &caller, &mut history, &given).await?;
     let count = items.len();
     let added = state.engine.add_to_conversation(caller.tenant(), found.id, items, ITEMS_MAX as u32).await?;
-    let entries = said::latest(&state, &caller, &added, count, Sealed::of(&query)).await?;
+    let entries = entries::latest(&state, &caller, &added, count, Sealed::of(&query)).await?;
     let data: Vec<Value> = entries.into_iter().map(|entry| entry.wire).collect();
     Ok(answer::ok(&Paging::whole(data)))
 }
@@ -60,7 +60,7 @@ pub(super) async fn list(State(state): State<DoorState>, caller: Caller, WireId(
     caller.needs(&Scope::Responses)?;
     let found = known(&state, &caller, &id).await?;
     let paging = Paging::read(&query)?;
-    let entries = said::page(&state, &caller, &found, &paging, Sealed::of(&query)).await?;
+    let entries = entries::page(&state, &caller, &found, &paging, Sealed::of(&query)).await?;
     Ok(answer::ok(&paging.begin(entries.into_iter().map(|entry| entry.wire).collect())))
 }
 
@@ -72,14 +72,14 @@ pub(super) async fn retrieve(
 ) -> Result<Response, WireError> {
     caller.needs(&Scope::Responses)?;
     let found = known(&state, &caller, &id).await?;
-    let entry = said::find(&state, &caller, &found, &item, Sealed::of(&query)).await?.ok_or_else(|| unknown(&id, &item))?;
+    let entry = entries::find(&state, &caller, &found, &item, Sealed::of(&query)).await?.ok_or_else(|| unknown(&id, &item))?;
     Ok(answer::ok(&entry.wire))
 }
 
 pub(super) async fn delete(State(state): State<DoorState>, caller: Caller, WireIds(id, item): WireIds) -> Result<Response, WireError> {
     caller.needs(&Scope::Responses)?;
     let found = known(&state, &caller, &id).await?;
-    let entry = said::find(&state, &caller, &found, &item, Sealed::default()).await?;
+    let entry = entries::find(&state, &caller, &found, &item, Sealed::default()).await?;
     let Entry { items, .. } = entry.ok_or_else(|| unknown(&id, &item))?;
     let removed = state.engine.remove_from_conversation(caller.tenant(), found.id, items).await?;
     Ok(answer::ok(&object(&removed)))

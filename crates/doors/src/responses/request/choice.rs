@@ -1,4 +1,4 @@
-//! Whether the model may, must or must not call tools, and which of them.
+//! Parses `tool_choice` and `allowed_tools`.
 
 use serde_json::{Value, json, value::RawValue};
 
@@ -11,20 +11,20 @@ use crate::responses::error::WireError;
 
 const MODES: [&str; 3] = ["auto", "none", "required"];
 
-/// What `tool_choice` asks for.
+/// The value of `tool_choice`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Choice {
     Auto,
     None,
     Required,
-    /// This function, by the name the model uses.
+    /// One function, by the model's name.
     Function(String),
-    /// A tool of this server, or this one of its tools.
+    /// Any tool of this server, or the one with this name.
     Mcp {
         label: String,
         name: Option<String>,
     },
-    /// A tool that models are not given.
+    /// A tool of a type that models do not get.
     Other,
 }
 
@@ -39,26 +39,26 @@ impl Choice {
     }
 }
 
-/// One entry of the list of tools that may be called.
+/// One entry of the allowed tools.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Allowed {
-    /// The tool of this name, as the model uses it: a function of the request, or of a server.
+    /// A function of the request by the model's name, or a tool of a server.
     Tool(String),
-    /// All tools of this server, or this one of them.
+    /// All tools of this server, or the one with this name.
     Mcp { label: String, name: Option<String> },
-    /// A tool that models are not given: it allows nothing, but the list is a limit all the same.
+    /// A tool of a type that models do not get. It allows nothing, but the list is still a limit.
     Other,
 }
 
-/// What is read from `tool_choice` and `allowed_tools`.
+/// The parsed `tool_choice` and `allowed_tools`.
 pub(super) struct Chosen {
     pub choice: Choice,
-    /// Empty is no limit.
+    /// The allowed tools; empty means all.
     pub allowed: Vec<Allowed>,
     pub echo: Value,
 }
 
-/// What is chosen. `has_more` says that the request has tools besides those it lists, which are known when it is pinned.
+/// Parses both fields. `has_more` says that the run will have tools that the request does not list, so unknown names can't be refused yet.
 pub(super) fn chosen(body: &Object<'_, '_>, tools: &Tools, has_more: bool) -> Result<Chosen, WireError> {
     let at = body.at("tool_choice");
     let mut chosen = match body.given("tool_choice") {
@@ -73,7 +73,7 @@ pub(super) fn chosen(body: &Object<'_, '_>, tools: &Tools, has_more: bool) -> Re
     if !named.is_empty() && !chosen.allowed.is_empty() {
         return Err(body.at("allowed_tools").invalid("left out if 'tool_choice' has a list of tools"));
     }
-    // Names of servers' tools are not known yet, so any name may be one.
+    // The names of servers' tools are not known yet, so any name is accepted.
     chosen.allowed.extend(named.iter().flat_map(|name| named_tool(name, tools)));
     Ok(chosen)
 }
@@ -91,7 +91,7 @@ fn of_text(value: &RawValue, at: &At<'_>) -> Result<Chosen, WireError> {
 fn of_object(value: &RawValue, at: &At<'_>, tools: &Tools, has_more: bool) -> Result<Chosen, WireError> {
     let object = Object::of(value, at)?;
     let kind = object.required_name("type", NAME_CHARS_MAX)?;
-    // An object that only wraps a word would else count as a tool we do not know, and `none` would be lost.
+    // Accept an object that only wraps a mode. Otherwise it would be taken for an unknown tool, and `none` would be lost.
     if let Some(choice) = Choice::of_word(&kind) {
         return Ok(plain(choice, &kind));
     }
@@ -125,7 +125,7 @@ fn allowed_of(object: &Object<'_, '_>, tools: &Tools, has_more: bool) -> Result<
     entries.collect()
 }
 
-/// A tool of the request that is meant by its type and name.
+/// The tool that an object names by its type and name.
 fn of_tool(object: &Object<'_, '_>, kind: &str, at: &At<'_>, tools: &Tools, has_more: bool) -> Result<Allowed, WireError> {
     match kind {
         "function" | "custom" => {
@@ -151,7 +151,7 @@ fn of_tool(object: &Object<'_, '_>, kind: &str, at: &At<'_>, tools: &Tools, has_
     }
 }
 
-/// The name by which the model knows a function of the client's. One outside of namespaces comes first.
+/// The model's name of a function of the client. Without a namespace, a function outside of namespaces takes precedence.
 fn function(name: &str, namespace: Option<&str>, is_custom: bool, tools: &Tools) -> Result<String, &'static str> {
     let is_there = |given: Option<&str>| namespace.is_none() || given == namespace;
     let is_meant =
@@ -161,16 +161,16 @@ fn function(name: &str, namespace: Option<&str>, is_custom: bool, tools: &Tools)
     match meant.as_slice() {
         [] => Err("a tool that 'tools' has"),
         [first, _, ..] if first.namespace.is_some() => Err("one tool, and several namespaces have one of that name"),
-        [first, ..] => Ok(first.called.clone()),
+        [first, ..] => Ok(first.model_name.clone()),
     }
 }
 
-/// All tools that a bare name may mean.
+/// All tools that a name without a type can refer to.
 fn named_tool(name: &str, tools: &Tools) -> Vec<Allowed> {
     let functions = tools.functions().filter(|function| function.name == name);
-    let called: Vec<Allowed> = functions.map(|function| Allowed::Tool(function.called.clone())).collect();
-    match called.is_empty() {
+    let allowed: Vec<Allowed> = functions.map(|function| Allowed::Tool(function.model_name.clone())).collect();
+    match allowed.is_empty() {
         true => vec![Allowed::Tool(name.to_owned())],
-        false => called,
+        false => allowed,
     }
 }

@@ -1,4 +1,4 @@
-//! Bodies about conversations.
+//! Parses the bodies of the Conversations API.
 
 use std::collections::BTreeMap;
 
@@ -13,14 +13,14 @@ use super::{
 };
 use crate::responses::error::WireError;
 
-/// A conversation to be begun.
+/// A request to create a conversation.
 pub(crate) struct Begin {
     pub metadata: BTreeMap<String, String>,
     pub items: Vec<Box<RawValue>>,
 }
 
 impl Begin {
-    /// Reads the body of `POST /v1/conversations`; nothing at all is a body too.
+    /// Reads the body of `POST /v1/conversations`, which may be empty.
     pub fn read(body: &[u8]) -> Result<Self, WireError> {
         if body.is_empty() {
             return Ok(Begin { metadata: BTreeMap::new(), items: Vec::new() });

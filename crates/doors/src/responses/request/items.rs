@@ -1,7 +1,7 @@
-//! The input of a response: what the client says, and what it says was said before.
+//! Parses the input items of a request.
 //!
-//! Items are checked and then kept as they came, but for secrets of tool servers in them. Clients replay whole output items, ids and all, and get them back the same
-//! way; types that nobody here has heard of are somebody's, so they stay too.
+//! Items are checked and then kept byte for byte, except for secrets of tool servers in them. Clients send output items of earlier
+//! responses again, with their ids, and get them back unchanged. Items of unknown types are kept too.
 
 use std::borrow::Cow;
 
@@ -22,7 +22,7 @@ const ROLES: [&str; 4] = ["user", "system", "developer", "assistant"];
 const TRIGGER: &str = "compaction_trigger";
 const DETAILS: [&str; 4] = ["low", "high", "auto", "original"];
 
-/// The items of an input that is a text or a list.
+/// The items of an input, which is a text or a list.
 pub(super) fn items_of(value: &RawValue, at: &At<'_>) -> Result<Vec<Box<RawValue>>, WireError> {
     match Shape::of(value) {
         Shape::Text => Ok(vec![user_message(value, at)?]),
@@ -43,9 +43,9 @@ pub(super) fn items_of(value: &RawValue, at: &At<'_>) -> Result<Vec<Box<RawValue
     }
 }
 
-/// An item as it is kept: as it came, but without the secrets of tool servers that it brings along.
+/// The item as it is kept: unchanged, or without the secrets of tool servers that it contains.
 fn kept(item: &RawValue) -> Result<Box<RawValue>, WireError> {
-    // Most items do not even have the words.
+    // A cheap check first: most items do not contain these words, and need not be parsed.
     if !["authorization", "headers", "server_url"].iter().any(|word| item.get().contains(word)) {
         return Ok(item.to_owned());
     }
@@ -56,18 +56,18 @@ fn kept(item: &RawValue) -> Result<Box<RawValue>, WireError> {
     if redacted == came { Ok(item.to_owned()) } else { to_raw_value(&redacted).map_err(internal) }
 }
 
-/// Whether an item asks for a summary of what stands before it.
+/// Whether an item asks for a summary of everything before it.
 pub(super) fn is_trigger(item: &RawValue) -> bool {
     #[derive(Deserialize)]
     struct Typed<'a> {
         #[serde(borrow, rename = "type")]
         kind: Cow<'a, str>,
     }
-    // Most items are not, and may be long.
+    // A cheap check first: most items do not contain the word, and they may be long.
     item.get().contains(TRIGGER) && serde_json::from_str::<Typed<'_>>(item.get()).is_ok_and(|item| item.kind == TRIGGER)
 }
 
-/// What a text as the whole input is short for.
+/// The user message that a plain text input is a shorthand for.
 fn user_message(text: &RawValue, at: &At<'_>) -> Result<Box<RawValue>, WireError> {
     #[derive(Serialize)]
     struct Message<'a> {
@@ -89,7 +89,7 @@ fn check_item(value: &RawValue, at: &At<'_>) -> Result<(), WireError> {
     let item = Object::of(value, at)?;
     let kind = match item.text("type")? {
         Some(kind) => kind,
-        // Half of all clients leave the type of a message out, and a reference may be nothing but an id.
+        // Many clients leave out the type of a message, and a reference may have nothing but an id.
         None if item.given("role").is_some() => "message".to_owned(),
         None if item.given("id").is_some() => "item_reference".to_owned(),
         None => return Err(WireError::missing(item.at("type").to_string())),
@@ -145,7 +145,7 @@ fn check_approval(item: &Object<'_, '_>) -> Result<(), WireError> {
     item.check_text("reason")
 }
 
-/// Content is a text, or a list of parts.
+/// Checks content, which is a text or a list of parts.
 fn check_content(value: &RawValue, at: &At<'_>) -> Result<(), WireError> {
     match Shape::of(value) {
         Shape::Text => check_text_of(value, at, TEXT_BYTES_MAX),
@@ -184,7 +184,7 @@ fn check_part(value: &RawValue, at: &At<'_>) -> Result<(), WireError> {
     }
 }
 
-/// A thing that can be given in several ways must be given in one of them.
+/// Checks that at least one of several alternative fields is given, and that each one given is a text.
 fn check_one_of(part: &Object<'_, '_>, ways: &[&str]) -> Result<(), WireError> {
     ways.iter().try_for_each(|way| part.check_text(way))?;
     match ways.iter().any(|way| part.given(way).is_some()) {

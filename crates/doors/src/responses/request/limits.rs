@@ -1,10 +1,10 @@
-//! How much a request may say.
+//! The limits of a request's parts.
 
-/// Levels of nesting. Below what readers of JSON take, so that a value can be wrapped and read again.
+/// Levels of nesting. Below the limit of JSON parsers, so that a value can be wrapped and parsed again.
 pub(super) const NESTING_MAX: usize = 100;
 /// Items of one input.
 pub(crate) const ITEMS_MAX: usize = 10_000;
-/// Items that are put into a conversation at once.
+/// Items that one request may add to a conversation.
 pub(super) const CONVERSATION_ITEMS_MAX: usize = 20;
 /// Parts of one item's content.
 pub(super) const PARTS_MAX: usize = 10_000;
@@ -12,23 +12,23 @@ pub(super) const PARTS_MAX: usize = 10_000;
 pub(super) const TEXT_BYTES_MAX: usize = 10 << 20;
 /// Bytes of one file or image.
 pub(super) const DATA_BYTES_MAX: usize = 32 << 20;
-/// Tools of one request, those in namespaces included.
+/// Tools of one request, including those in namespaces.
 pub(super) const TOOLS_MAX: usize = 1024;
-/// Tools that a choice may allow, and names that a server's tools may be narrowed to.
+/// Tools that `allowed_tools` may list, and names in the filter of a server's tools.
 pub(super) const ALLOWED_MAX: usize = 128;
-/// Characters of a name that the model sees.
+/// Characters of a tool's name for the model.
 pub(super) const TOOL_NAME_CHARS_MAX: usize = 64;
 /// Characters of other names and ids: models, responses, calls, servers, namespaces.
 pub(super) const NAME_CHARS_MAX: usize = 256;
-/// Characters of a key for caches, and of a person's pseudonym.
+/// Characters of `prompt_cache_key` and `safety_identifier`.
 pub(super) const KEY_CHARS_MAX: usize = 128;
-/// Characters of an address.
+/// Characters of a URL.
 pub(super) const URL_CHARS_MAX: usize = 2048;
-/// Headers that a tool server is shown.
+/// Headers that are sent to a tool server.
 pub(super) const HEADERS_MAX: usize = 64;
 /// Characters of a header's value; tokens can be long.
 pub(super) const HEADER_CHARS_MAX: usize = 8192;
-/// Words of `include`.
+/// Values of `include`.
 pub(super) const INCLUDE_MAX: usize = 64;
 /// Pairs of `metadata`.
 pub(super) const METADATA_MAX: usize = 16;
@@ -36,13 +36,13 @@ pub(super) const METADATA_MAX: usize = 16;
 pub(super) const METADATA_KEY_CHARS_MAX: usize = 64;
 /// Characters of a value of `metadata`.
 pub(super) const METADATA_VALUE_CHARS_MAX: usize = 512;
-/// Laps of one response.
+/// Iterations of one response.
 pub(super) const TURNS_MAX: u64 = 1000;
-/// The fewest tokens an answer may be limited to.
+/// The lowest limit of output tokens.
 pub(super) const OUTPUT_TOKENS_MIN: u64 = 16;
-/// Alternatives listed for each token.
+/// Alternatives that are listed for each token.
 pub(super) const LOGPROBS_MAX: u64 = 20;
 /// Seconds of one response: a year.
 pub(super) const WALL_S_MAX: f64 = 31_536_000.0;
-/// The largest number a store can count to.
+/// The largest integer that a store can hold.
 pub(super) const NUMBER_MAX: u64 = i64::MAX.unsigned_abs();

@@ -1,4 +1,4 @@
-//! Tool servers that a request names, by the label of a configured one or by an address of its own.
+//! Parses the tool servers of a request: configured ones, named by their label, and ones that the request declares with a URL.
 
 use serde_json::{Map, Value, value::RawValue};
 
@@ -8,35 +8,35 @@ use super::{
 };
 use crate::responses::error::WireError;
 
-/// A tool server. It has no `Debug`: its headers are secrets.
+/// A tool server. It has no `Debug`, because its headers are secrets.
 pub(crate) struct Mcp {
-    /// What the request calls it.
+    /// The label that the request gives it.
     pub label: String,
-    /// Its address. Without one, the label is that of a configured server.
+    /// Its URL. Without one, the label names a configured server.
     pub url: Option<String>,
-    /// What it is shown with every request, credentials among it.
+    /// The headers of every request to it, credentials included.
     pub headers: Vec<(String, String)>,
-    /// Which of its tools the model gets; all of them if it does not say.
+    /// The tools that the model gets; `None` means all.
     pub allowed: Option<ToolFilter>,
-    /// Which calls a person has to approve, if it says so.
+    /// The calls that need approval, if the request says so.
     pub approval: Option<Approval>,
 }
 
-/// Some of a server's tools: those that meet all of its conditions.
+/// Selects the tools of a server that meet all conditions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ToolFilter {
-    /// Those of these names.
+    /// The tools with these names.
     pub names: Option<Vec<String>>,
-    /// Those that only read, or those that do not.
+    /// The tools that only read, or those that do not.
     pub read_only: Option<bool>,
 }
 
-/// Whether a person has to approve calls.
+/// Whether calls need approval.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Approval {
     Never,
     Always,
-    /// Some always, some never. What is in neither is not spoken of.
+    /// Some always, some never. The default applies to tools in neither.
     Some {
         always: Option<ToolFilter>,
         never: Option<ToolFilter>,
@@ -57,11 +57,11 @@ impl Mcp {
     }
 }
 
-/// What stands in the place of a secret.
+/// The replacement of a secret.
 const REDACTED: &str = "<redacted>";
 
-/// Takes the secrets of tool servers out of what is kept and shown, at any depth: a response is read by more people than wrote the request.
-/// What a server needs is sealed elsewhere.
+/// Removes the secrets of tool servers from a value at any depth. Such values are stored and returned, and more people can read a response
+/// than could read the request. The credentials that a server needs are kept elsewhere, encrypted.
 pub(super) fn redact(value: &mut Value) {
     match value {
         Value::Object(members) => {
@@ -87,19 +87,19 @@ fn redact_server(members: &mut Map<String, Value>) {
     }
 }
 
-/// An address without what may be secret in it: the user, the query and the fragment. The path is shown.
+/// A URL without the parts that may be secret: the user, the query and the fragment. The path is kept.
 fn shown_url(url: &str) -> String {
     let end = url.find(['?', '#']).unwrap_or(url.len());
     let (scheme, rest) = url[..end].split_once("://").unwrap_or(("", &url[..end]));
     let host_end = rest.find(['/', '\\']).unwrap_or(rest.len());
     let host_start = rest[..host_end].rfind('@').map_or(0, |at| at + 1);
     let separator = if scheme.is_empty() { "" } else { "://" };
-    // An address that can be parsed stays one.
+    // A URL that can be parsed stays one.
     let query = if url[end..].starts_with('?') { "?redacted" } else { "" };
     format!("{scheme}{separator}{}{query}", &rest[host_start..])
 }
 
-/// Whether the address may be asked is for whoever asks; here it only has to be one.
+/// Checks only the form of the URL. Whether the server may be contacted is checked when it is declared.
 fn url_of(tool: &Object<'_, '_>) -> Result<Option<String>, WireError> {
     let Some(url) = tool.name("server_url", URL_CHARS_MAX)? else { return Ok(None) };
     let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
@@ -136,12 +136,12 @@ fn headers_of(tool: &Object<'_, '_>) -> Result<Vec<(String, String)>, WireError>
     Ok(headers)
 }
 
-/// The characters of a header's name.
+/// Whether a header's name may have this byte.
 fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
-/// Anything else would break the request apart that carries it.
+/// Reads a header's value. Only printable ASCII is allowed, so that a value can't inject another header.
 fn header_value(value: &RawValue, at: &At<'_>) -> Result<String, WireError> {
     let text = name_of(value, at, HEADER_CHARS_MAX)?;
     match text.is_ascii() {
@@ -150,7 +150,7 @@ fn header_value(value: &RawValue, at: &At<'_>) -> Result<String, WireError> {
     }
 }
 
-/// A list of names, or an object with conditions.
+/// Reads a filter: a list of names, or an object with conditions.
 fn filter_of(parent: &Object<'_, '_>, name: &str) -> Result<Option<ToolFilter>, WireError> {
     let Some(value) = parent.given(name) else { return Ok(None) };
     let at = parent.at(name);

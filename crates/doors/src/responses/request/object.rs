@@ -1,7 +1,7 @@
-//! The fields of an object, read one by one, so that an error can name its parameter.
+//! Reads the fields of an object one by one, so that an error can name its parameter.
 //!
-//! Values stay raw until somebody wants them: what is only passed on is never decoded. Whoever gets here has had the body
-//! checked by [`super::sound`], so what can be wrong is a type or a value, not the syntax.
+//! Values stay raw until they are read, so a value that is only passed on is never decoded. [`super::sound`] has checked the body before,
+//! so types and values can be wrong here, but not the syntax.
 
 use std::{borrow::Cow, fmt, ops::RangeInclusive};
 
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{responses::error::WireError, spelling::shortened};
 
-/// Where a value stands in the body. Spelled out only when an error needs it.
+/// The path of a value in the body. It is formatted only for errors.
 #[derive(Clone, Copy)]
 pub(super) enum At<'p> {
     /// The body itself.
@@ -37,7 +37,7 @@ impl fmt::Display for At<'_> {
 }
 
 impl At<'_> {
-    /// A value of a type that does not belong here.
+    /// The error for a value of the wrong type.
     pub fn wrong_type(&self, wanted: &str, value: &RawValue) -> WireError {
         let got = Shape::of(value);
         match self {
@@ -49,12 +49,12 @@ impl At<'_> {
         }
     }
 
-    /// A value of the right type that is wrong all the same.
+    /// The error for a wrong value of the right type.
     pub fn invalid(&self, wanted: impl fmt::Display) -> WireError {
         WireError::invalid(self.to_string(), format!("Invalid value for '{self}': it must be {wanted}."))
     }
 
-    /// Something has too much of it.
+    /// The error for a value that is too long or has too many elements.
     pub fn above_max(&self, code: &'static str, wanted: impl fmt::Display) -> WireError {
         WireError::bad(code, format!("Invalid value for '{self}': it must have {wanted}.")).at(self.to_string())
     }
@@ -97,7 +97,7 @@ impl fmt::Display for Shape {
     }
 }
 
-/// An object of a request.
+/// An object of a request, with its path.
 pub(super) struct Object<'a, 'p> {
     at: &'p At<'p>,
     members: Vec<(Cow<'a, str>, &'a RawValue)>,
@@ -125,17 +125,17 @@ impl<'a, 'p> Object<'a, 'p> {
         Ok(Object { at, members: members.map_err(|_| at.wrong_type("an object", value))? })
     }
 
-    /// Where a field of it stands.
+    /// The path of a field.
     pub fn at<'s>(&'s self, name: &'s str) -> At<'s> {
         At::Field(self.at, name)
     }
 
-    /// All fields, in their order.
+    /// All fields, in order.
     pub fn members(&self) -> impl ExactSizeIterator<Item = (&str, &'a RawValue)> {
         self.members.iter().map(|(name, value)| (name.as_ref(), *value))
     }
 
-    /// A field's value; `null` is none.
+    /// A field's value; `None` if it is missing or `null`.
     pub fn given(&self, name: &str) -> Option<&'a RawValue> {
         self.members.iter().find(|(given, _)| given == name).map(|(_, value)| *value).filter(|value| Shape::of(value) != Shape::Null)
     }
@@ -144,22 +144,22 @@ impl<'a, 'p> Object<'a, 'p> {
         self.given(name).ok_or_else(|| WireError::missing(self.at(name).to_string()))
     }
 
-    /// Any text.
+    /// A text field.
     pub fn text(&self, name: &str) -> Result<Option<String>, WireError> {
         self.given(name).map(|value| text_of(value, &self.at(name))).transpose()
     }
 
-    /// Looks whether a field is a text if it is there, without reading it: it may well be a whole file.
+    /// Checks that a field is a text if it is given, without decoding it: it may be a whole file.
     pub fn check_text(&self, name: &str) -> Result<(), WireError> {
         self.given(name).map_or(Ok(()), |value| check_text_of(value, &self.at(name), DATA_BYTES_MAX))
     }
 
-    /// Looks whether a field is there and a text, without reading it.
+    /// Checks that a field is given and is a text, without decoding it.
     pub fn check_required_text(&self, name: &str) -> Result<(), WireError> {
         check_text_of(self.required(name)?, &self.at(name), TEXT_BYTES_MAX)
     }
 
-    /// A short name or id.
+    /// A field with a name or id of limited length.
     pub fn name(&self, name: &str, chars_max: usize) -> Result<Option<String>, WireError> {
         self.given(name).map(|value| name_of(value, &self.at(name), chars_max)).transpose()
     }
@@ -168,13 +168,13 @@ impl<'a, 'p> Object<'a, 'p> {
         name_of(self.required(name)?, &self.at(name), chars_max)
     }
 
-    /// Yes or no.
+    /// A boolean field.
     pub fn flag(&self, name: &str) -> Result<Option<bool>, WireError> {
         let Some(value) = self.given(name) else { return Ok(None) };
         serde_json::from_str(value.get()).map(Some).map_err(|_| self.at(name).wrong_type("a boolean", value))
     }
 
-    /// One of a few words.
+    /// A field that must have one of these values.
     pub fn word(&self, name: &str, words: &[&'static str]) -> Result<Option<&'static str>, WireError> {
         let Some(given) = self.text(name)? else { return Ok(None) };
         let unknown = || self.at(name).invalid(format_args!("one of '{}', not '{}'", words.join("', '"), shortened(&given)));
@@ -191,7 +191,7 @@ impl<'a, 'p> Object<'a, 'p> {
         self.given(name).map(|value| names_of(value, &self.at(name), length_max)).transpose()
     }
 
-    /// A whole number within bounds. `16.0` is one: some languages have no other way to write it.
+    /// An integer within bounds. `16.0` is accepted, because some languages can't write it otherwise.
     pub fn whole(&self, name: &str, range: RangeInclusive<u64>) -> Result<Option<u64>, WireError> {
         let Some(value) = self.given(name) else { return Ok(None) };
         let at = self.at(name);
@@ -200,7 +200,7 @@ impl<'a, 'p> Object<'a, 'p> {
             let message = format!("Invalid type for '{at}': expected an integer, but got a decimal number instead.");
             return Err(WireError::bad("invalid_type", message).at(at.to_string()));
         }
-        // A float is exact enough for the comparison, but not for the number itself.
+        // A float is exact enough for the check for a fraction, but not for large integers.
         let exact = serde_json::from_str(value.get()).unwrap_or(number as u64);
         if number < 0.0 || exact < *range.start() {
             let message = format!("Invalid value for '{at}': expected an integer of at least {}.", range.start());
@@ -243,7 +243,7 @@ pub(super) fn check_text_of(value: &RawValue, at: &At<'_>, bytes_max: usize) -> 
     }
 }
 
-/// A name is kept in places that take no control characters: headers, columns, logs.
+/// Reads a name. It must not be empty or have control characters, because names go into headers, columns and logs.
 pub(super) fn name_of(value: &RawValue, at: &At<'_>, chars_max: usize) -> Result<String, WireError> {
     let name = text_of(value, at)?;
     check_length(&name, at, chars_max)?;

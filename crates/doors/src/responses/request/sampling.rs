@@ -1,4 +1,4 @@
-//! How the model should answer.
+//! Parses the sampling parameters and the metadata of a request.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ const SUMMARIES: [&str; 3] = ["auto", "concise", "detailed"];
 const VERBOSITIES: [&str; 3] = ["low", "medium", "high"];
 const FORMATS: [&str; 3] = ["text", "json_object", "json_schema"];
 
-/// What was said about the answer. Written as JSON it is an object in the protocol's own words, without what was not said.
+/// The sampling parameters. They serialise under the protocol's names, without those that are not set.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Sampling {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -68,7 +68,7 @@ impl Sampling {
         })
     }
 
-    /// What the response repeats as `reasoning`: nothing, or an object with both of its keys.
+    /// `reasoning` of the response object: null, or an object with both of its keys.
     pub(super) fn reasoning_echo(&self) -> Value {
         let Some(reasoning) = &self.reasoning else { return Value::Null };
         let mut echo = reasoning.clone();
@@ -76,7 +76,7 @@ impl Sampling {
         echo
     }
 
-    /// What the response repeats as `text`: always with a format, never with a null where the contract has none.
+    /// `text` of the response object: always with a format, and without nulls where the contract allows none.
     pub(super) fn text_echo(&self) -> Value {
         let mut echo = self.text.clone().unwrap_or_else(|| json!({}));
         if let Value::Object(members) = &mut echo {
@@ -96,7 +96,7 @@ impl Sampling {
     }
 }
 
-/// The client's own notes, which the response repeats.
+/// Reads the client's `metadata`, which the response repeats.
 pub(super) fn metadata_of(body: &Object<'_, '_>) -> Result<BTreeMap<String, String>, WireError> {
     let Some(value) = body.given("metadata") else { return Ok(BTreeMap::new()) };
     let at = body.at("metadata");
@@ -114,7 +114,7 @@ pub(super) fn metadata_of(body: &Object<'_, '_>) -> Result<BTreeMap<String, Stri
     pairs.collect()
 }
 
-/// A key may be empty: some clients send their unset settings so.
+/// Reads a cache key or an identifier. It may be empty: some clients send unset settings so.
 fn key_of(body: &Object<'_, '_>, name: &str) -> Result<Option<String>, WireError> {
     let key = body.text(name)?;
     if let Some(key) = &key {

@@ -1,8 +1,8 @@
-//! Whether a body is JSON that everybody downstream can read.
+//! Checks that a body is JSON which every later parser accepts.
 //!
-//! Most of a body is carried raw, and a raw value is only checked for its syntax. What would trip a later reader — half a
-//! surrogate pair, a number without a value, a key given twice, endless nesting — is found here, while it can still be
-//! blamed on the client.
+//! Most of a body is passed on as raw JSON, of which serde checks only the syntax. Half a surrogate pair, a number out of range, a
+//! duplicate key or very deep nesting would make a later parser fail, which would look like an internal error. They are refused here, with
+//! a 400.
 
 use std::{borrow::Cow, collections::BTreeSet, fmt};
 
@@ -15,11 +15,11 @@ use serde_json::value::RawValue;
 use super::limits::NESTING_MAX;
 use crate::{responses::error::WireError, spelling::shortened};
 
-/// A key, borrowed where its spelling allows it.
+/// A key, borrowed unless it has escapes.
 #[derive(Deserialize, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Key<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);
 
-/// Walks through all of a body, and gives it back raw.
+/// Checks a whole body, and returns it as raw JSON.
 pub(super) fn sound(body: &[u8]) -> Result<&RawValue, WireError> {
     let bad = |why: &dyn fmt::Display| WireError::bad("invalid_json", format!("The body of the request is not valid JSON: {why}."));
     let text = std::str::from_utf8(body).map_err(|error| bad(&error))?;
@@ -28,7 +28,7 @@ pub(super) fn sound(body: &[u8]) -> Result<&RawValue, WireError> {
     serde_json::from_str(text).map_err(|error| bad(&error))
 }
 
-/// A value with so many others around it.
+/// A value at this depth of nesting.
 #[derive(Clone, Copy)]
 struct Level(usize);
 

@@ -1,4 +1,4 @@
-//! What bodies are read as, and what is said about those that are not.
+//! Tests of parsing: accepted bodies, and the errors of refused ones.
 
 mod bad;
 mod good;
@@ -6,12 +6,12 @@ mod mutated;
 
 use super::Create;
 
-/// A body that has to be taken.
+/// Parses a body that must be accepted.
 fn read(body: &str) -> Create {
     Create::read(body.as_bytes()).unwrap_or_else(|error| panic!("{}: {:?} {}\n{body}", error.code(), error.param(), error.message()))
 }
 
-/// The parameter and the code of a refusal; no parameter is an empty one.
+/// The parameter and the code of a body's error, with an empty parameter if the error names none. `None` if the body is accepted.
 fn refusal(body: &[u8]) -> Option<(String, &'static str)> {
     let error = Create::read(body).err()?;
     assert_eq!(error.status(), 400, "{}", error.message());

@@ -1,8 +1,8 @@
-//! The tools of a request.
+//! Parses the tools of a request.
 //!
-//! The model gets a flat list of functions. Clients group theirs in namespaces, have some that take a text instead of an object, and
-//! name tools that we do not have: the first are flattened, the second get an object with that text, and both are restored in the
-//! calls; the third are echoed and otherwise left alone.
+//! The model gets a flat list of functions. Clients may group functions in namespaces, which are flattened, and may have custom tools that
+//! take a text instead of an object, which become functions with one text argument. Both are restored in the calls that the client gets.
+//! Tools of unknown types are echoed and otherwise ignored.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,13 +16,13 @@ use super::{
 };
 use crate::responses::error::WireError;
 
-/// A tool that the request brings along.
+/// A tool of the request.
 pub(crate) enum Tool {
-    /// The client runs it, unless the operator says otherwise.
+    /// The client runs it, unless the configuration has a tool of that name.
     Function(Function),
     /// All tools of a server.
     Mcp(Mcp),
-    /// Not for our models: `web_search`, and whatever comes next year.
+    /// A tool that models do not get: a hosted one such as `web_search`, or one of an unknown type.
     Other,
 }
 
@@ -31,11 +31,11 @@ pub(crate) enum Tool {
 pub(crate) struct Hosted {
     /// Its type, such as `web_search`.
     pub kind: String,
-    /// Where it stands in the request, such as `tools[0].type`; `None` if an item of the input brought it, as only Codex's do.
+    /// Its path in the request, such as `tools[0].type`. `None` if an input item added it, as only Codex's do.
     pub param: Option<String>,
 }
 
-/// The types of such tools. A type may also carry the date of its version.
+/// The types of hosted tools. A type may also have the date of its version as a suffix.
 const HOSTED: [&str; 11] = [
     "file_search",
     "web_search",
@@ -55,25 +55,25 @@ fn is_hosted(kind: &str) -> bool {
     HOSTED.iter().any(|known| kind.strip_prefix(known).is_some_and(|rest| rest.is_empty() || has_date(rest)))
 }
 
-/// A function.
+/// A function of the client.
 pub(crate) struct Function {
-    /// What the model calls it: unique in the request.
-    pub called: String,
-    /// What the client calls it.
+    /// The model's name, which is unique in the request.
+    pub model_name: String,
+    /// The client's name.
     pub name: String,
-    /// The group in which the client does.
+    /// The client's namespace.
     pub namespace: Option<String>,
     /// Whether the client takes a text instead of an object.
     pub is_custom: bool,
     pub description: Option<String>,
-    /// JSON Schema of its arguments.
+    /// The JSON Schema of the arguments.
     pub parameters: Option<Value>,
     pub strict: Option<bool>,
 }
 
-/// A function in the client's words.
+/// A function as the client names it. It is stored with the run, in the note.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Namespaced {
+pub(crate) struct ClientName {
     pub name: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
@@ -82,16 +82,16 @@ pub(crate) struct Namespaced {
     pub is_custom: bool,
 }
 
-/// The tools, and what is remembered of them.
+/// The parsed tools.
 #[derive(Default)]
 pub(super) struct Tools {
     pub tools: Vec<Tool>,
-    /// What the response repeats.
+    /// The tools as the response repeats them.
     pub echo: Vec<Value>,
     /// Tools that only OpenAI's own servers run.
     pub hosted: Vec<Hosted>,
-    /// How calls are given back to the client, by the name the model uses. Those that are given back as they are are not in it.
-    pub namespaced: BTreeMap<String, Namespaced>,
+    /// The client's names of functions that the model knows by another name, or that take a text, by the model's name.
+    pub client_names: BTreeMap<String, ClientName>,
 }
 
 impl Tools {
@@ -102,58 +102,58 @@ impl Tools {
             read.add(value, &At::Element(at, index), &mut names)?;
             check_count(read.tools.len(), at)?;
         }
-        read.call_apart();
+        read.assign_model_names();
         Ok(read)
     }
 
-    /// Adds the tools that items of the input bring along, as Codex does for models that it knows. What is brought again later holds
-    /// instead.
+    /// Adds the tools in items of the input, which Codex sends for models that it knows. A function that is given again replaces the
+    /// earlier one.
     pub fn read_items(&mut self, items: &[Box<RawValue>], at: &At<'_>) -> Result<(), WireError> {
-        for (index, item) in items.iter().enumerate().filter(|(_, item)| brings_tools(item)) {
+        for (index, item) in items.iter().enumerate().filter(|(_, item)| adds_tools(item)) {
             let at = At::Element(at, index);
             let item = Object::of(item, &at)?;
             let Some(list) = item.given("tools") else { continue };
             let at = item.at("tools");
-            let brought = Tools::read(list, &at)?;
-            brought.tools.into_iter().for_each(|tool| self.and(tool));
-            self.hosted.extend(brought.hosted.into_iter().map(|hosted| Hosted { param: None, ..hosted }));
+            let added = Tools::read(list, &at)?;
+            added.tools.into_iter().for_each(|tool| self.add_or_replace(tool));
+            self.hosted.extend(added.hosted.into_iter().map(|hosted| Hosted { param: None, ..hosted }));
             check_count(self.tools.len(), &at)?;
         }
         Ok(())
     }
 
-    /// One more function. Names by which the model knows others already stay theirs.
-    fn and(&mut self, tool: Tool) {
-        // An item is kept as it came, which is no place for what a server's address and token are.
+    /// Adds or replaces a function. The model's names of other functions do not change.
+    fn add_or_replace(&mut self, tool: Tool) {
+        // Tool servers are ignored here: items are stored, and must not contain a server's URL and token.
         let Tool::Function(mut function) = tool else { return };
         let is_it = |other: &Function| other.name == function.name && other.namespace == function.namespace;
         let earlier = self.tools.iter().position(|tool| matches!(tool, Tool::Function(other) if is_it(other)));
-        let taken: BTreeSet<String> = self.functions().filter(|other| !is_it(other)).map(|other| other.called.clone()).collect();
-        function.called = match earlier.and_then(|index| self.tools.get(index)) {
-            Some(Tool::Function(earlier)) => earlier.called.clone(),
-            _ if !taken.contains(&function.name) => function.name.clone(),
-            _ => unlike(&taken, function.namespace.as_deref().unwrap_or(ADDITIONAL), &function.name),
+        let used_names: BTreeSet<String> = self.functions().filter(|other| !is_it(other)).map(|other| other.model_name.clone()).collect();
+        function.model_name = match earlier.and_then(|index| self.tools.get(index)) {
+            Some(Tool::Function(earlier)) => earlier.model_name.clone(),
+            _ if !used_names.contains(&function.name) => function.name.clone(),
+            _ => unused_name(&used_names, function.namespace.as_deref().unwrap_or(ADDITIONAL), &function.name),
         };
-        self.restore(&function);
+        self.record_client_name(&function);
         match earlier {
             Some(index) => self.tools[index] = Tool::Function(function),
             None => self.tools.push(Tool::Function(function)),
         }
     }
 
-    /// Remembers how calls of a function are given back.
-    fn restore(&mut self, function: &Function) {
-        let Function { called, name, namespace, is_custom, .. } = function;
-        match namespace.is_some() || *is_custom || called != name {
+    /// Records the client's name of a function, if calls of it must be translated.
+    fn record_client_name(&mut self, function: &Function) {
+        let Function { model_name, name, namespace, is_custom, .. } = function;
+        match namespace.is_some() || *is_custom || model_name != name {
             true => {
-                let restored = Namespaced { name: name.clone(), namespace: namespace.clone(), is_custom: *is_custom };
-                self.namespaced.insert(called.clone(), restored)
+                let client_name = ClientName { name: name.clone(), namespace: namespace.clone(), is_custom: *is_custom };
+                self.client_names.insert(model_name.clone(), client_name)
             }
-            false => self.namespaced.remove(called),
+            false => self.client_names.remove(model_name),
         };
     }
 
-    /// The functions among them.
+    /// The functions among the tools.
     pub fn functions(&self) -> impl Iterator<Item = &Function> {
         self.tools.iter().filter_map(|tool| match tool {
             Tool::Function(function) => Some(function),
@@ -183,7 +183,7 @@ impl Tools {
                 }
             }
         }
-        // A server may also stand in a namespace, where nothing here uses it, or in a tool of a type that is not known.
+        // Redact at any depth: a server may also be in a namespace or in a tool of an unknown type, where it is not used but echoed.
         mcp::redact(&mut echo);
         self.echo.push(echo);
         Ok(())
@@ -203,47 +203,47 @@ impl Tools {
         Ok(())
     }
 
-    /// Gives every function a name of its own. A namespace shows only where names would collide, since models do better with the
-    /// names they were taught.
-    fn call_apart(&mut self) {
+    /// Gives every function a unique name for the model. The namespace is added only where names collide, because models do better with the
+    /// names that they were trained on.
+    fn assign_model_names(&mut self) {
         let mut uses: BTreeMap<String, usize> = BTreeMap::new();
         for function in self.functions() {
             *uses.entry(function.name.clone()).or_default() += 1;
         }
-        // Names that stay as they are: nothing that is made up may meet them.
+        // Names that stay unchanged. Generated names must not collide with them.
         let is_kept = |function: &Function| function.namespace.is_none() || uses[&function.name] == 1;
-        let mut taken: BTreeSet<String> =
+        let mut used_names: BTreeSet<String> =
             self.functions().filter(|function| is_kept(function)).map(|function| function.name.clone()).collect();
         for tool in &mut self.tools {
             let Tool::Function(function) = tool else { continue };
             if let Some(namespace) = &function.namespace
                 && !is_kept(function)
             {
-                function.called = unlike(&taken, namespace, &function.name);
-                taken.insert(function.called.clone());
+                function.model_name = unused_name(&used_names, namespace, &function.name);
+                used_names.insert(function.model_name.clone());
             }
         }
         let tools = std::mem::take(&mut self.tools);
         for tool in &tools {
             if let Tool::Function(function) = tool {
-                self.restore(function);
+                self.record_client_name(function);
             }
         }
         self.tools = tools;
     }
 }
 
-/// The type of items that bring tools along.
+/// The type of input items that add tools.
 const ADDITIONAL: &str = "additional_tools";
 
-/// Whether an item of the input brings tools along.
-pub(crate) fn brings_tools(item: &RawValue) -> bool {
+/// Whether an input item adds tools.
+pub(crate) fn adds_tools(item: &RawValue) -> bool {
     #[derive(Deserialize)]
     struct Typed<'a> {
         #[serde(borrow)]
         r#type: Option<std::borrow::Cow<'a, str>>,
     }
-    // Most items do not even have the word.
+    // A cheap check first: most items do not contain the word, and need not be parsed.
     item.get().contains(ADDITIONAL)
         && serde_json::from_str::<Typed<'_>>(item.get()).is_ok_and(|item| item.r#type.as_deref() == Some(ADDITIONAL))
 }
@@ -255,7 +255,7 @@ fn check_count(count: usize, at: &At<'_>) -> Result<(), WireError> {
     }
 }
 
-/// Names that were met, with their namespaces.
+/// The client's names so far, with their namespaces.
 type Names = BTreeSet<(Option<String>, String)>;
 
 fn single(tool: &Object<'_, '_>, kind: &str, namespace: Option<&str>, names: &mut Names) -> Result<Tool, WireError> {
@@ -269,10 +269,10 @@ fn single(tool: &Object<'_, '_>, kind: &str, namespace: Option<&str>, names: &mu
         true => (custom_description(tool)?, Some(custom_parameters()), None),
         false => (tool.text("description")?, parameters_of(tool)?, tool.flag("strict")?),
     };
-    Ok(Tool::Function(Function { called: name.clone(), name, namespace, is_custom, description, parameters, strict }))
+    Ok(Tool::Function(Function { model_name: name.clone(), name, namespace, is_custom, description, parameters, strict }))
 }
 
-/// The one argument of a function whose client takes a text.
+/// The name of the one argument of a custom tool.
 pub(crate) const CUSTOM_INPUT: &str = "input";
 
 fn custom_parameters() -> Value {
@@ -282,7 +282,7 @@ fn custom_parameters() -> Value {
     })
 }
 
-/// What a model is told of such a function. A grammar of its text can only be told: models of most providers cannot be held to it.
+/// The description of a custom tool for the model. A grammar is added to it as text, because most providers can't enforce one.
 fn custom_description(tool: &Object<'_, '_>) -> Result<Option<String>, WireError> {
     let description = tool.text("description")?;
     let Some(value) = tool.given("format") else { return Ok(description) };
@@ -292,8 +292,8 @@ fn custom_description(tool: &Object<'_, '_>) -> Result<Option<String>, WireError
         return Ok(description);
     }
     let (syntax, definition) = (format.text("syntax")?.unwrap_or_default(), format.text("definition")?.unwrap_or_default());
-    let told = format!("Its input has to follow this {syntax} grammar:\n{definition}");
-    Ok(Some(description.map_or_else(|| told.clone(), |description| format!("{description}\n\n{told}"))))
+    let hint = format!("Its input has to follow this {syntax} grammar:\n{definition}");
+    Ok(Some(description.map_or_else(|| hint.clone(), |description| format!("{description}\n\n{hint}"))))
 }
 
 fn unique_name(tool: &Object<'_, '_>, namespace: &Option<String>, names: &mut Names) -> Result<String, WireError> {
@@ -327,9 +327,8 @@ fn parameters_of(tool: &Object<'_, '_>) -> Result<Option<Value>, WireError> {
     }
 }
 
-/// A name with its namespace that is not among these. Providers take no longer names than ours, so it may have to be cut and
-/// counted.
-fn unlike(taken: &BTreeSet<String>, namespace: &str, name: &str) -> String {
+/// A name with its namespace that is not in `taken`. Providers limit the length of names, so it may be truncated and numbered.
+fn unused_name(used_names: &BTreeSet<String>, namespace: &str, name: &str) -> String {
     let namespace: String = namespace.chars().map(|char| if is_name_char(char) { char } else { '_' }).collect();
     let full = format!("{namespace}__{name}");
     let counted = (2..).map(|number| {
@@ -337,10 +336,10 @@ fn unlike(taken: &BTreeSet<String>, namespace: &str, name: &str) -> String {
         format!("{}{number}", &full[..full.len().min(TOOL_NAME_CHARS_MAX - number.len())])
     });
     let whole = Some(full.clone()).filter(|full| full.len() <= TOOL_NAME_CHARS_MAX);
-    whole.into_iter().chain(counted).find(|name| !taken.contains(name)).unwrap_or(full)
+    whole.into_iter().chain(counted).find(|name| !used_names.contains(name)).unwrap_or(full)
 }
 
-/// Puts in what the contract wants to see in an echo, even if there is nothing to say.
+/// Adds the keys that the contract requires in an echo, with null as their value.
 pub(super) fn complete<const N: usize>(echo: &mut Value, names: [&str; N]) {
     let Value::Object(members) = echo else { return };
     for name in names {

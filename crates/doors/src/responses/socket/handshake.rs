@@ -1,4 +1,4 @@
-//! How a request becomes a socket.
+//! The WebSocket handshake.
 
 use std::sync::Arc;
 
@@ -21,20 +21,20 @@ use tokio_tungstenite::{
 use super::meter::{FrameMeter, Metered};
 use crate::{DoorState, responses::error::WireError};
 
-/// Bytes that are read from a connection at a time. Every open socket has such a buffer.
+/// The size of the read buffer that every open socket has.
 const READ_BYTES: usize = 32 << 10;
 
 /// A socket whose input is counted.
 pub(super) type Socket = WebSocketStream<Metered<TokioIo<Upgraded>>>;
 
-/// A request that can become a socket.
+/// A request that was checked and can be upgraded.
 pub(super) struct Handshake {
     headers: HeaderMap,
     on_upgrade: OnUpgrade,
 }
 
 impl Handshake {
-    /// Checks the request. The messages about what is wrong with it are those of axum, whose own sockets cannot be counted.
+    /// Checks the request. The error messages are axum's. Its sockets are not used, because their input can't be metered.
     pub async fn read(request: Request, state: &DoorState) -> Result<Self, WireError> {
         let (mut parts, _) = request.into_parts();
         let on_upgrade = parts.extensions.get::<OnUpgrade>().cloned();
@@ -56,8 +56,8 @@ impl Handshake {
         &self.headers
     }
 
-    /// The answer that makes the request a socket, and the socket once the answer has been sent. A connection that breaks before
-    /// gives none.
+    /// The upgrade response, and a future of the socket that resolves once the response has been sent; to `None` if the connection breaks
+    /// first.
     pub fn accept(self, meter: Arc<FrameMeter>, message_bytes_max: usize) -> (Response, impl Future<Output = Option<Socket>> + use<>) {
         let key = self.headers.get(header::SEC_WEBSOCKET_KEY).map(HeaderValue::as_bytes).unwrap_or_default();
         let mut response = Response::new(Body::empty());

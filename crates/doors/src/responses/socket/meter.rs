@@ -1,5 +1,7 @@
-//! Counts what a client sends over a socket before it is a whole message. The WebSocket implementation collects frames in memory and
-//! shows nothing of them until the last byte has arrived, so the bytes are counted where they are read from the connection.
+//! Counts the bytes of messages that are still arriving on a socket.
+//!
+//! The WebSocket implementation buffers a message and reports nothing until its last byte has arrived. So the bytes are counted where they
+//! are read from the connection.
 
 use std::{
     io,
@@ -17,40 +19,40 @@ use tokio::{
 
 use crate::in_flight::{ByteLease, Full};
 
-/// Bytes of a control frame beside its payload: two of the head, four of the mask.
+/// The bytes of a control frame besides its payload: two for the header, four for the mask.
 const CONTROL_HEAD_BYTES: usize = 6;
 
-/// Reads in a row that are thrown away before other tasks get their turn.
+/// How many reads in a row are discarded before the task yields.
 const DISCARDED_READS_MAX: usize = 16;
 
-/// Why a socket's input is not read on.
+/// Why the server stops reading a socket's input.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Overrun {
-    /// There is no room for its bytes.
+    /// The byte budget has no room for the message.
     Full(Full),
-    /// A message did not arrive in time.
+    /// The message did not arrive in time.
     Late,
 }
 
-/// The message that is arriving.
+/// Counts the bytes of the message that is arriving, and watches its deadline.
 pub(super) struct FrameMeter {
     progress: Mutex<Progress>,
-    /// Rung when a message begins, and when there is no room for it.
+    /// Notified when a message begins, and when there is no room for it.
     news: Notify,
 }
 
 struct Progress {
-    /// The bytes that have arrived since the last whole message.
+    /// Holds the bytes that have arrived since the last complete message.
     lease: ByteLease,
     /// When the first of them arrived.
     began: Option<Instant>,
     full: Option<Full>,
-    /// Whether what arrives is thrown away.
+    /// Whether arriving bytes are discarded.
     is_discarding: bool,
 }
 
 impl FrameMeter {
-    /// A meter that counts with this lease, which has no bytes yet.
+    /// A meter that counts with this lease, which must be empty.
     pub fn new(lease: ByteLease) -> Arc<Self> {
         let progress = Progress { lease, began: None, full: None, is_discarding: false };
         Arc::new(FrameMeter { progress: Mutex::new(progress), news: Notify::new() })
@@ -68,8 +70,8 @@ impl FrameMeter {
         }
     }
 
-    /// A whole message of this length was read: its bytes go on counting by the lease that is returned. What was read of the next one
-    /// already is little, and not counted.
+    /// Records that a complete message of this length was read. Its bytes stay counted by the returned lease. Bytes of the next message
+    /// that were read already are few, and are not counted.
     pub fn end_message(&self, bytes: usize) -> ByteLease {
         let mut progress = self.lock();
         progress.began = None;
@@ -78,7 +80,7 @@ impl FrameMeter {
         lease
     }
 
-    /// A control frame was read, which may stand between the frames of a message.
+    /// Records that a control frame was read. It may come between the frames of a message, so the rest of the bytes stays counted.
     pub fn end_control(&self, bytes: usize) {
         let mut progress = self.lock();
         let left = progress.lease.bytes().saturating_sub(bytes + CONTROL_HEAD_BYTES);
@@ -107,7 +109,7 @@ impl FrameMeter {
         }
     }
 
-    /// From now on, what arrives is thrown away, and what has arrived counts no longer.
+    /// Releases the counted bytes, and discards everything that arrives from now on.
     pub fn discard(&self) {
         let mut progress = self.lock();
         progress.is_discarding = true;

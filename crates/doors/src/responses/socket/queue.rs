@@ -1,4 +1,4 @@
-//! What a client has asked for while something else is answered.
+//! The requests of a socket that wait while another one is being answered.
 
 use std::{
     collections::VecDeque,
@@ -13,24 +13,24 @@ use crate::{in_flight::ByteLease, responses::error::WireError};
 /// Requests that may wait on one socket.
 const WAITING_MAX: usize = 32;
 
-/// Something that waits for its answer.
+/// A request in the queue.
 pub(super) enum Waiting {
-    Frame(HeardFrame),
-    /// It is refused, but not before its turn.
+    Frame(ReceivedFrame),
+    /// A request that was refused. Its error is sent in its turn.
     Refused(WireError),
 }
 
-/// A message, whose bytes count as in flight while it is kept.
-pub(super) struct HeardFrame {
+/// A complete message. Its bytes count as in flight while the lease is held.
+pub(super) struct ReceivedFrame {
     pub text: Bytes,
     pub lease: ByteLease,
 }
 
-/// Frames in the order in which they came. There is one who takes them out.
+/// Requests in the order of their arrival, with one consumer.
 pub(super) struct Queue {
     entries: Mutex<Entries>,
     news: Notify,
-    /// Bytes of frames that may wait; one frame always may.
+    /// The maximum size of all waiting frames together. One frame is always accepted.
     bytes_max: usize,
 }
 
@@ -42,7 +42,7 @@ struct Entries {
 
 enum Entry {
     Waiting(Waiting),
-    /// So many in a row for which there was no room.
+    /// This number of consecutive requests for which there was no room.
     TooMany(u64),
 }
 
@@ -51,12 +51,12 @@ impl Queue {
         Queue { entries: Mutex::default(), news: Notify::new(), bytes_max }
     }
 
-    /// A frame to be answered.
-    pub fn push(&self, frame: HeardFrame) {
+    /// Adds a request. If there is no room, it will be refused in its turn.
+    pub fn push(&self, frame: ReceivedFrame) {
         self.enter(frame.text.len(), Waiting::Frame(frame));
     }
 
-    /// Something to be refused.
+    /// Adds an error to be sent in its turn.
     pub fn refuse(&self, error: WireError) {
         self.enter(0, Waiting::Refused(error));
     }
@@ -76,7 +76,7 @@ impl Queue {
         self.news.notify_one();
     }
 
-    /// The next one, once there is one.
+    /// Waits for the next request.
     pub async fn next(&self) -> Waiting {
         loop {
             if let Some(waiting) = self.take() {
@@ -117,12 +117,12 @@ mod tests {
     use super::*;
     use crate::in_flight::ByteBudget;
 
-    fn frame(text: &'static [u8]) -> HeardFrame {
+    fn frame(text: &'static [u8]) -> ReceivedFrame {
         let lease = ByteBudget::new(1_000, 1_000).lease(&"t".into());
-        HeardFrame { text: Bytes::from_static(text), lease }
+        ReceivedFrame { text: Bytes::from_static(text), lease }
     }
 
-    fn taken(queue: &Queue) -> Vec<String> {
+    fn drained(queue: &Queue) -> Vec<String> {
         let spelled = |waiting| match waiting {
             Waiting::Frame(frame) => String::from_utf8_lossy(&frame.text).into_owned(),
             Waiting::Refused(error) => error.code().to_owned(),
@@ -131,27 +131,27 @@ mod tests {
     }
 
     #[test]
-    fn everything_is_answered_in_the_order_in_which_it_came() {
+    fn requests_are_taken_in_the_order_of_their_arrival() {
         let queue = Queue::new(10);
         queue.push(frame(b"a"));
         queue.refuse(WireError::bad("invalid_frame", "m"));
         queue.push(frame(b"b"));
-        assert_eq!(taken(&queue), ["a", "invalid_frame", "b"]);
+        assert_eq!(drained(&queue), ["a", "invalid_frame", "b"]);
     }
 
     #[test]
-    fn what_there_is_no_room_for_is_refused_in_its_turn() {
+    fn a_request_without_room_is_refused_in_its_turn() {
         let queue = Queue::new(10);
         for text in ["12345678", "123", "1", "1234567890"] {
             queue.push(frame(text.as_bytes()));
         }
-        assert_eq!(taken(&queue), ["12345678", "too_many_queued", "1", "too_many_queued"]);
+        assert_eq!(drained(&queue), ["12345678", "too_many_queued", "1", "too_many_queued"]);
         queue.push(frame(b"longer than ten bytes"));
-        assert_eq!(taken(&queue), ["longer than ten bytes"], "one always has room");
+        assert_eq!(drained(&queue), ["longer than ten bytes"], "one always has room");
         for _ in 0..WAITING_MAX + 5 {
             queue.push(frame(b""));
         }
-        let all = taken(&queue);
+        let all = drained(&queue);
         assert_eq!(all.len(), WAITING_MAX + 5);
         assert!(all[..WAITING_MAX].iter().all(String::is_empty) && all[WAITING_MAX..].iter().all(|code| code == "too_many_queued"));
     }

@@ -1,93 +1,94 @@
-//! What a socket remembers: the responses made on it that are to be found nowhere else.
+//! The state that a socket keeps between its requests: responses that only this socket can continue.
 
 use std::collections::VecDeque;
 
 use serde_json::value::RawValue;
 use windlass_kernel::RunId;
 
-use super::held::Held;
+use super::holds::ResponseHold;
 use crate::{
     in_flight::ByteLease,
     responses::{
         object::{response_id, run_of},
-        said::Trail,
+        request_identity::HistoryHash,
     },
 };
 
-/// Responses that a socket remembers at a time.
+/// How many responses with `store: false` a socket keeps.
 const REMEMBERED_MAX: usize = 8;
 
-/// Responses that a socket can be gone on from.
+/// The responses that later requests of the socket may continue.
 #[derive(Default)]
 pub(super) struct Remembered {
-    /// Those that are not stored, the oldest first, each with the conversation up to its end.
-    held: VecDeque<(Held, Option<Trail>)>,
-    /// The latest one that asked no model.
+    /// Responses with `store: false`, oldest first, each with the hash of the conversation up to its end.
+    held: VecDeque<(ResponseHold, Option<HistoryHash>)>,
+    /// The latest warm-up.
     warm: Option<WarmUp>,
-    /// The items that brought tools along for the latest response: whoever goes on from it does not say them again.
+    /// The input items that added tools to the latest response. Requests that continue it do not send them again.
     tools: Option<(RunId, Vec<Box<RawValue>>, ByteLease)>,
 }
 
-/// What a client said beforehand. It is no run: whoever goes on from it says the same and more.
+/// A request with `generate: false`, which only sends its input in advance. It starts no run: its input is prepended to that of the request
+/// that continues it.
 pub(super) struct WarmUp {
     pub id: RunId,
-    /// The response that it goes on from itself.
+    /// The response that the warm-up itself continues.
     pub from: Option<String>,
     pub input: Vec<Box<RawValue>>,
-    /// The conversation up to its end.
-    pub trail: Option<Trail>,
+    /// The hash of the conversation up to the end of its input.
+    pub history: Option<HistoryHash>,
     /// Counts the bytes of the input.
     pub lease: ByteLease,
 }
 
 impl Remembered {
-    pub fn hold(&mut self, held: Held, trail: Option<Trail>) {
+    pub fn hold(&mut self, held: ResponseHold, history: Option<HistoryHash>) {
         self.held.retain(|(known, _)| known.run() != held.run());
-        self.held.push_back((held, trail));
+        self.held.push_back((held, history));
         if self.held.len() > REMEMBERED_MAX {
             self.held.pop_front();
         }
     }
 
-    /// A response goes on from another one.
-    pub fn go_on(&mut self, from: RunId, next: RunId) {
-        self.held.iter_mut().for_each(|(held, _)| held.is_gone_on_from(from, next));
+    /// Records that the response `next` continues `from`.
+    pub fn record_continuation(&mut self, from: RunId, next: RunId) {
+        self.held.iter_mut().for_each(|(held, _)| held.record_continuation(from, next));
     }
 
     pub fn warm_up(&mut self, warm: WarmUp) {
         self.warm = Some(warm);
     }
 
-    /// Remembers the items that brought tools along. `lease` is what is left of the frame's.
-    pub fn bring_tools(&mut self, run: RunId, items: Vec<Box<RawValue>>, mut lease: ByteLease) {
+    /// Keeps the items that added tools to the response. `lease` is the rest of the frame's lease.
+    pub fn keep_tools(&mut self, run: RunId, items: Vec<Box<RawValue>>, mut lease: ByteLease) {
         self.tools = None;
         let bytes: usize = items.iter().map(|item| item.get().len()).sum();
         lease.shrink_to(bytes);
-        // Items that an earlier frame brought were counted until just now, and so there is room for them.
+        // Items of an earlier frame were counted by the lease that was just dropped, so there is room for them.
         let _ = lease.grow(bytes - lease.bytes());
         self.tools = Some((run, items, lease));
     }
 
-    /// The items that brought tools along for the response of that id.
+    /// The items that added tools to the response with this id.
     pub fn tools(&self, id: &str) -> &[Box<RawValue>] {
         self.tools.as_ref().filter(|(run, ..)| run_of(id) == Some(*run)).map(|(_, items, _)| items.as_slice()).unwrap_or_default()
     }
 
-    /// The responses that are not stored.
+    /// The responses with `store: false` that the socket keeps.
     pub fn runs(&self) -> Vec<RunId> {
         self.held.iter().map(|(held, _)| held.run()).collect()
     }
 
-    /// The warm-up of that id.
+    /// The warm-up with this response id.
     pub fn warmed_up(&self, id: &str) -> Option<&WarmUp> {
         self.warm.as_ref().filter(|warm| response_id(warm.id) == id)
     }
 
-    /// The conversation up to the end of a response.
-    pub fn trail(&self, id: &str) -> Option<Trail> {
+    /// The hash of the conversation up to the end of a response, if the socket keeps that response.
+    pub fn history(&self, id: &str) -> Option<HistoryHash> {
         let run = run_of(id)?;
-        let held = self.held.iter().find(|(held, _)| held.run() == run).and_then(|(_, trail)| *trail);
-        held.or_else(|| self.warmed_up(id)?.trail)
+        let held = self.held.iter().find(|(held, _)| held.run() == run).and_then(|(_, history)| *history);
+        held.or_else(|| self.warmed_up(id)?.history)
     }
 
     pub fn forget(&mut self, id: &str) {

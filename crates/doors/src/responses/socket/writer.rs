@@ -1,4 +1,4 @@
-//! The side of a socket that speaks. Each frame is out before the next is made, so that a slow reader costs one.
+//! The sending side of a socket. Each frame is sent before the next one is made, so a slow client costs the memory of one frame.
 
 use bytes::Bytes;
 use futures_util::{SinkExt, stream::SplitSink};
@@ -7,7 +7,7 @@ use tokio_tungstenite::tungstenite::Message;
 
 use super::handshake::Socket;
 
-/// The client does not get any more.
+/// The connection is closed, or a response on it had to be aborted.
 pub(super) struct Gone;
 
 pub(super) struct Writer(Mutex<SplitSink<Socket, Message>>);
@@ -17,12 +17,12 @@ impl Writer {
         Writer(Mutex::new(sink))
     }
 
-    /// Sends a text, and waits until it is out.
-    pub async fn tell(&self, text: String) -> Result<(), Gone> {
+    /// Sends a text frame, and waits until it is written to the connection.
+    pub async fn send_text(&self, text: String) -> Result<(), Gone> {
         self.send(Message::text(text)).await
     }
 
-    /// Shows that somebody is there.
+    /// Sends a ping, so that the client and proxies keep the connection open.
     pub async fn ping(&self) -> Result<(), Gone> {
         self.send(Message::Ping(Bytes::new())).await
     }
@@ -31,7 +31,7 @@ impl Writer {
         self.0.lock().await.send(message).await.map_err(|_| Gone)
     }
 
-    /// Waits until everything is out.
+    /// Waits until everything is written to the connection.
     pub async fn flush(&self) -> Result<(), Gone> {
         self.0.lock().await.flush().await.map_err(|_| Gone)
     }

@@ -14,7 +14,7 @@ const MUCH_WHOLE: &str = "integer_above_max_value";
 const FEW: &str = "decimal_below_min_value";
 const MUCH: &str = "decimal_above_max_value";
 
-/// Checks rows of a fragment, the parameter and the code that are told, in a body made of the fragment.
+/// Checks that each row's fragment, put into a body, is refused with the row's parameter and code.
 fn check(body: impl Fn(&str) -> String, rows: &[(&str, &str, &'static str)]) {
     for (fragment, param, code) in rows {
         let body = body(fragment);
@@ -76,7 +76,7 @@ fn bodies_that_are_no_objects() {
 }
 
 #[test]
-fn nesting_is_refused_before_it_hurts() {
+fn too_deep_nesting_is_refused() {
     for depth in [100, 200, 100_000] {
         let deep = format!("{}{}", "[".repeat(depth), "]".repeat(depth));
         assert_eq!(refusal(with_field(&format!(r#""unknown":{deep}"#)).as_bytes()), Some((String::new(), JSON)), "{depth}");
@@ -377,6 +377,6 @@ fn choices() {
         (r#"{"type":"allowed_tools","tools":[{"type":"function","name":"a"}]},"allowed_tools":["a"]"#, "allowed_tools", VALUE),
     ];
     check(with_choice, &rows);
-    // There is nothing to choose from.
+    // The request has no tools to choose from.
     check(with_field, &[(r#""tool_choice":{"type":"function","name":"a"}"#, "tool_choice", VALUE)]);
 }

@@ -1,13 +1,13 @@
-//! Bodies as real clients send them, and what is made of them.
+//! Bodies as real clients send them, and how they are parsed.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
 use super::read;
-use crate::responses::request::{Allowed, Approval, Choice, Create, Function, Mcp, Namespaced, Tool, ToolFilter};
+use crate::responses::request::{Allowed, Approval, Choice, ClientName, Create, Function, Mcp, Tool, ToolFilter};
 
-/// Bodies that are taken, by who sends them.
+/// Bodies that are accepted, by the client that sends them.
 const BODIES: [(&str, &str); 42] = [
     ("plain text", r#"{"model":"m","input":"hi"}"#),
     ("no model: the default one", r#"{"input":"hi"}"#),
@@ -52,7 +52,7 @@ const BODIES: [(&str, &str); 42] = [
         {"type":"web_search","external_web_access":false}]}"#,
     ),
     (
-        "Codex, second lap",
+        "Codex, second iteration",
         r#"{"model":"m","stream":true,"store":false,"input":[{"type":"message","role":"user","content":[{"type":"input_text","text":"x"}]},
         {"type":"reasoning","id":"rs_1","summary":[{"type":"summary_text","text":"s"}],"content":null,"encrypted_content":"e"},
         {"type":"function_call","id":"fc_1","name":"close_agent","namespace":"multi_agent_v1","arguments":"{}","call_id":"call_1"},
@@ -93,7 +93,7 @@ const BODIES: [(&str, &str); 42] = [
     ),
     ("OpenAI JS, JSON mode", r#"{"model":"m","input":"hi","text":{"format":{"type":"json_object"},"verbosity":"low"}}"#),
     ("OpenAI, background", r#"{"model":"m","input":"hi","background":true,"stream":true}"#),
-    ("OpenAI, a prompt of theirs", r#"{"model":"m","input":"hi","prompt":{"id":"pmpt_1","variables":{"a":"b"}}}"#),
+    ("OpenAI, a stored prompt", r#"{"model":"m","input":"hi","prompt":{"id":"pmpt_1","variables":{"a":"b"}}}"#),
     (
         "OpenAI, tool server",
         r#"{"model":"m","input":"roll","tools":[{"type":"mcp","server_label":"dmcp","server_description":"d","server_url":
@@ -155,7 +155,7 @@ const BODIES: [(&str, &str); 42] = [
         "tools":[{"type":"function","name":"add","description":"a","parameters":{"type":"object"}}],"user":"u-1","top_logprobs":0}"#,
     ),
     (
-        "LangChain, second lap",
+        "LangChain, second iteration",
         r#"{"model":"m","stream":true,"input":[{"type":"message","role":"assistant","content":[],"id":"msg_1"},{"type":"function_call",
         "name":"add","arguments":"{\"a\":1}","call_id":"call_1"},{"type":"function_call_output","output":"3","call_id":"call_1"}]}"#,
     ),
@@ -176,24 +176,24 @@ const BODIES: [(&str, &str); 42] = [
         "refusal in the history",
         r#"{"model":"m","input":[{"role":"assistant","content":[{"type":"refusal","refusal":"no"}]},{"role":"user","content":"ok"}]}"#,
     ),
-    ("no input, but a past", r#"{"model":"m","previous_response_id":"resp_1"}"#),
-    ("an empty input after a past", r#"{"model":"m","conversation":{"id":"conv_1"},"input":[]}"#),
+    ("no input, but a previous response", r#"{"model":"m","previous_response_id":"resp_1"}"#),
+    ("an empty input in a conversation", r#"{"model":"m","conversation":{"id":"conv_1"},"input":[]}"#),
     (
-        "extensions of ours",
+        "Windlass extensions",
         r#"{"model":"m","input":"hi","max_turns":3,"include":["windlass:lifecycle_events"],"windlass":{"max_turns":5,"note":1,"budgets":
         {"tokens":5000,"wall_time_s":1.5,"calls":3}}}"#,
     ),
 ];
 
 #[test]
-fn what_clients_send_is_taken() {
+fn bodies_of_real_clients_are_accepted() {
     for (_, body) in BODIES {
         read(body);
     }
 }
 
-fn body(who: &str) -> Create {
-    read(BODIES.iter().find(|(name, _)| *name == who).unwrap().1)
+fn body(client: &str) -> Create {
+    read(BODIES.iter().find(|(name, _)| *name == client).unwrap().1)
 }
 
 fn functions(create: &Create) -> Vec<&Function> {
@@ -205,7 +205,7 @@ fn server(create: &Create) -> &Mcp {
 }
 
 #[test]
-fn what_is_not_said_has_its_default() {
+fn missing_fields_have_their_defaults() {
     let create = body("OpenAI Python, everything null");
     assert!(create.store && create.parallel_tool_calls && !create.background && !create.stream);
     assert_eq!((create.choice, create.allowed), (Choice::Auto, vec![]));
@@ -218,7 +218,7 @@ fn what_is_not_said_has_its_default() {
 }
 
 #[test]
-fn a_text_is_a_message_and_items_stay_as_they_came() {
+fn a_text_is_a_message_and_items_are_kept_unchanged() {
     let create = read(r#"{"input":"say \"h\u00e4\"\n"}"#);
     let item: Value = serde_json::from_str(create.input[0].get()).unwrap();
     assert_eq!(item, json!({ "type": "message", "role": "user", "content": [{ "type": "input_text", "text": "say \"hä\"\n" }] }));
@@ -228,17 +228,17 @@ fn a_text_is_a_message_and_items_stay_as_they_came() {
 }
 
 #[test]
-fn limits_of_ours_are_read_and_the_lower_number_of_turns_holds() {
-    let create = body("extensions of ours");
+fn windlass_limits_are_read_and_the_lower_number_of_turns_applies() {
+    let create = body("Windlass extensions");
     assert_eq!((create.max_turns, create.budget_tokens, create.budget_wall_ms), (Some(3), Some(5000), Some(1500)));
     assert_eq!(create.include, ["windlass:lifecycle_events"]);
-    // Languages without whole numbers have no other way to write one.
+    // Languages without integers can't write the number otherwise.
     assert_eq!(read(r#"{"input":"hi","max_output_tokens":1e3,"max_tool_calls":2.0}"#).max_output_tokens, Some(1000));
     assert_eq!(read(r#"{"input":"hi","max_output_tokens":9223372036854775807}"#).max_output_tokens, Some(9_223_372_036_854_775_807));
 }
 
 #[test]
-fn what_is_said_about_the_answer_is_passed_on_and_echoed() {
+fn sampling_parameters_are_passed_on_and_echoed() {
     let create = read(
         r#"{"input":"hi","temperature":0.5,"truncation":"auto","reasoning":{"summary":"auto","x":1},"metadata":{"k":"v"},"text":{"format":
         {"type":"json_schema","name":"n","schema":{"type":"object"}},"verbosity":null}}"#,
@@ -258,7 +258,7 @@ fn what_is_said_about_the_answer_is_passed_on_and_echoed() {
 }
 
 #[test]
-fn tools_are_echoed_whole_and_unknown_ones_left_alone() {
+fn tools_are_echoed_whole_and_unknown_ones_are_ignored() {
     let create = body("Codex");
     assert_eq!(create.tools.len(), 3);
     assert_eq!((functions(&create)[0].description.as_deref(), functions(&create)[0].strict), (Some("runs"), Some(false)));
@@ -276,17 +276,17 @@ fn tools_are_echoed_whole_and_unknown_ones_left_alone() {
 #[test]
 fn namespaces_are_flattened_and_can_be_restored() {
     let create = body("Codex");
-    let namespaced = Namespaced { name: "close_agent".to_owned(), namespace: Some("multi_agent_v1".to_owned()), is_custom: false };
-    assert_eq!(create.namespaced.into_iter().collect::<Vec<_>>(), [("close_agent".to_owned(), namespaced)]);
+    let client_name = ClientName { name: "close_agent".to_owned(), namespace: Some("multi_agent_v1".to_owned()), is_custom: false };
+    assert_eq!(create.client_names.into_iter().collect::<Vec<_>>(), [("close_agent".to_owned(), client_name)]);
 
     let create = read(
         r#"{"input":"hi","tools":[{"type":"function","name":"open"},{"type":"function","name":"doors__open"},
         {"type":"namespace","name":"files","tools":[{"type":"function","name":"open"},{"type":"function","name":"close"}]},
         {"type":"namespace","name":"doors","tools":[{"type":"function","name":"open"},{"type":"custom","name":"patch"}]}]}"#,
     );
-    let called: Vec<&str> = functions(&create).iter().map(|function| function.called.as_str()).collect();
-    assert_eq!(called, ["open", "doors__open", "files__open", "close", "doors__open_2", "patch"]);
-    let restored = |called: &str| create.namespaced.get(called).and_then(|own| Some((own.namespace.as_deref()?, own.name.as_str())));
+    let model_names: Vec<&str> = functions(&create).iter().map(|function| function.model_name.as_str()).collect();
+    assert_eq!(model_names, ["open", "doors__open", "files__open", "close", "doors__open_2", "patch"]);
+    let restored = |name: &str| create.client_names.get(name).and_then(|own| Some((own.namespace.as_deref()?, own.name.as_str())));
     assert_eq!(restored("open"), None);
     assert_eq!(restored("files__open"), Some(("files", "open")));
     assert_eq!(restored("close"), Some(("files", "close")));
@@ -294,17 +294,17 @@ fn namespaces_are_flattened_and_can_be_restored() {
 }
 
 #[test]
-fn made_up_names_are_short_enough_for_any_provider() {
+fn generated_names_are_short_enough_for_any_provider() {
     let name = "n".repeat(64);
     let group = |namespace: &str| format!(r#"{{"type":"namespace","name":"{namespace}","tools":[{{"type":"function","name":"{name}"}}]}}"#);
     let create = read(&format!(r#"{{"input":"hi","tools":[{},{},{}]}}"#, group("a b"), group("ä"), group("ö")));
-    let called: BTreeSet<&str> = functions(&create).iter().map(|function| function.called.as_str()).collect();
-    assert!(called.iter().all(|called| called.len() <= 64 && called.is_ascii() && !called.contains(' ')), "{called:?}");
-    assert_eq!((called.len(), create.namespaced.len()), (3, 3));
+    let model_names: BTreeSet<&str> = functions(&create).iter().map(|function| function.model_name.as_str()).collect();
+    assert!(model_names.iter().all(|name| name.len() <= 64 && name.is_ascii() && !name.contains(' ')), "{model_names:?}");
+    assert_eq!((model_names.len(), create.client_names.len()), (3, 3));
 }
 
 #[test]
-fn choices_name_tools_as_the_model_does() {
+fn choices_use_the_models_names_of_tools() {
     let tools = r#"[{"type":"function","name":"a"},{"type":"mcp","server_label":"docs"},
         {"type":"namespace","name":"n","tools":[{"type":"function","name":"a"},{"type":"function","name":"b"}]}]"#;
     let choose = |choice: &str| read(&format!(r#"{{"input":"hi","tools":{tools},"tool_choice":{choice}}}"#));
@@ -333,7 +333,7 @@ fn allowed_tools_are_a_limit_in_either_spelling() {
     let allow = |fields: &str| read(&format!(r#"{{"input":"hi","tools":{tools},{fields}}}"#));
     let tool = |name: &str| Allowed::Tool(name.to_owned());
 
-    // A bare name is every function of that name; one that is none may be a server's.
+    // A name without a type allows every function of that name. A name of no function may be a server's tool.
     let named = allow(r#""allowed_tools":["a","search"]"#);
     assert_eq!(named.allowed, [tool("a"), tool("n__a"), tool("search")]);
     assert_eq!((named.choice, named.echo.tool_choice), (Choice::Auto, json!("auto")));
@@ -349,7 +349,7 @@ fn allowed_tools_are_a_limit_in_either_spelling() {
 }
 
 #[test]
-fn tool_servers_keep_their_secrets_to_themselves() {
+fn secrets_of_tool_servers_are_not_echoed() {
     let create = read(
         r#"{"input":"hi","tools":[{"type":"mcp","server_label":"docs","server_url":"https://x.example/mcp","authorization":"s3cret",
         "headers":{"X-Key":"s3cret too"},"allowed_tools":{"tool_names":["search"],"read_only":true},
@@ -393,20 +393,20 @@ fn tm_17_secrets_of_tool_servers_are_redacted_at_any_depth() {
     assert_eq!(create.echo.tools[1]["tools"][0]["headers"]["X-Key"], "<redacted>");
     assert_eq!(create.echo.tools[4]["parameters"]["properties"]["authorization"], json!({ "type": "string" }), "a schema has no secrets");
     assert_eq!(create.input[0].get(), message, "what has no servers in it is kept as it came");
-    // What the server needs is there.
+    // The credentials that the server needs are kept.
     let a = create.tools.iter().find_map(|tool| if let Tool::Mcp(server) = tool { Some(server) } else { None }).expect("a server");
     assert_eq!((a.url.as_deref(), a.headers.len()), (Some("https://x.example/mcp?key=s3cret&team=blue"), 2));
 }
 
 #[test]
-fn conversations_and_earlier_responses_are_both_a_past() {
-    assert_eq!(body("no input, but a past").previous.as_deref(), Some("resp_1"));
+fn with_a_conversation_or_an_earlier_response_input_is_optional() {
+    assert_eq!(body("no input, but a previous response").previous.as_deref(), Some("resp_1"));
     assert_eq!(body("Agents SDK, conversation").conversation.as_deref(), Some("conv_1"));
-    assert_eq!(body("an empty input after a past").conversation.as_deref(), Some("conv_1"));
+    assert_eq!(body("an empty input in a conversation").conversation.as_deref(), Some("conv_1"));
 }
 
 #[test]
-fn the_longest_input_is_taken() {
+fn the_longest_input_is_accepted() {
     let item = r#"{"type":"function_call_output","call_id":"c","output":"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"}"#;
     let create = read(&format!(r#"{{"input":[{}]}}"#, vec![item; 10_000].join(",")));
     assert_eq!(create.input.len(), 10_000);

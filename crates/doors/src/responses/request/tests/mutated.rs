@@ -1,8 +1,8 @@
-//! Whatever happens to a body on its way, reading it ends, in a request or in a 400.
+//! Mutated bodies: parsing always ends in a request or in a 400.
 
 use super::refusal;
 
-/// Something of everything that the reader looks into.
+/// A body with every field that the parser checks.
 const BODY: &str = r#"{"model":"m","instructions":"be brief","previous_response_id":"resp_1","store":true,"background":false,"stream":true,
 "input":[{"role":"user","content":"hi \u00e4\ud83d\ude00"},{"type":"message","role":"assistant","id":"msg_1","status":"completed",
 "content":[{"type":"output_text","text":"ho","annotations":[]},{"type":"input_image","image_url":"data:","detail":"low"},
@@ -16,8 +16,8 @@ const BODY: &str = r#"{"model":"m","instructions":"be brief","previous_response_
 "wall_time_s":1.5}},"temperature":0.5,"top_p":1,"top_logprobs":2,"reasoning":{"effort":"low","summary":"auto"},"text":{"format":{"type":
 "json_schema","name":"x","schema":{},"strict":true},"verbosity":"low"},"metadata":{"k":"v"},"include":["a"],"truncation":"auto"}"#;
 
-/// ChunkLengths that mean something to a reader of JSON.
-const PIECES: [&str; 16] = [
+/// Fragments that have a meaning in JSON.
+const FRAGMENTS: [&str; 16] = [
     "null",
     "{}",
     "[]",
@@ -36,7 +36,7 @@ const PIECES: [&str; 16] = [
     "99999999999999999999",
 ];
 
-/// A plain generator: the same numbers every time, so that a failure can be repeated.
+/// A deterministic random number generator, so that a failure can be repeated.
 struct Numbers(u64);
 
 impl Numbers {
@@ -49,12 +49,12 @@ impl Numbers {
 }
 
 #[test]
-fn the_body_itself_is_good() {
+fn the_unmutated_body_is_accepted() {
     assert_eq!(refusal(BODY.as_bytes()), None);
 }
 
 #[test]
-fn broken_bytes_never_break_the_reader() {
+fn mutated_bytes_never_panic_the_parser() {
     let mut numbers = Numbers(0x9E37_79B9_7F4A_7C15);
     let mut refused = 0;
     for _ in 0..5_000 {
@@ -73,8 +73,8 @@ fn mutate(body: &mut Vec<u8>, numbers: &mut Numbers) {
     match numbers.below(5) {
         0 => body[here] = numbers.below(256) as u8,
         1 => drop(body.drain(from..to)),
-        2 => drop(body.splice(here..here, PIECES[numbers.below(PIECES.len())].bytes())),
-        3 => drop(body.splice(from..to, PIECES[numbers.below(PIECES.len())].bytes())),
+        2 => drop(body.splice(here..here, FRAGMENTS[numbers.below(FRAGMENTS.len())].bytes())),
+        3 => drop(body.splice(from..to, FRAGMENTS[numbers.below(FRAGMENTS.len())].bytes())),
         _ => {
             let copy = body[from..to].to_vec();
             drop(body.splice(there..there, copy));
@@ -86,8 +86,8 @@ fn mutate(body: &mut Vec<u8>, numbers: &mut Numbers) {
 }
 
 #[test]
-fn any_value_in_any_place_is_taken_or_refused() {
-    // Every value of the body in turn becomes something else; the syntax stays right, so that the checks themselves are reached.
+fn any_value_in_any_place_is_accepted_or_refused() {
+    // Replace every value of the body in turn. The syntax stays valid, so that the checks of types and values are reached.
     let values = ["null", "true", "0", "-1", "1e30", "\"\"", "\"a\"", "[]", "[null]", "{}", "{\"type\":\"function\"}", "\"\\u0000\""];
     let places: Vec<(usize, usize)> = BODY.match_indices(':').filter_map(|(index, _)| value_at(index + 1)).collect();
     assert!(places.len() > 80, "{}", places.len());
@@ -100,7 +100,7 @@ fn any_value_in_any_place_is_taken_or_refused() {
     }
 }
 
-/// Where the value ends that starts here, if one does: a colon may stand in a text.
+/// The range of the value that starts here; `None` if the colon before it is part of a text.
 fn value_at(from: usize) -> Option<(usize, usize)> {
     let mut values = serde_json::Deserializer::from_str(&BODY[from..]).into_iter::<serde::de::IgnoredAny>();
     let is_key = BODY[..from].ends_with("\":");

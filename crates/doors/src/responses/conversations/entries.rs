@@ -1,6 +1,6 @@
-//! What was said in a conversation, as its clients know it: the items of its parts, under the ids that responses gave them.
+//! The items of a conversation in their wire format, under the ids that its responses gave them.
 //!
-//! It is read from the boxes alone, so that a response which was deleted stays said.
+//! They are read from the boxes alone, so that deleting a response does not remove its items from the conversation.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,25 +24,25 @@ use crate::{
     },
 };
 
-/// An item of a conversation.
+/// A wire item of a conversation.
 pub(super) struct Entry {
     pub wire: Value,
-    /// What is stored of it.
+    /// The stored items that it was made from. Removing the entry removes all of them.
     pub items: Vec<ItemId>,
 }
 
-/// Whether thoughts are shown with what their provider sealed.
+/// Whether reasoning items are shown with their encrypted content.
 #[derive(Clone, Copy, Default)]
 pub(in crate::responses) struct Sealed(bool);
 
 impl Sealed {
-    /// As a query asks for it.
+    /// Reads `include` of a query.
     pub fn of(query: &Query) -> Self {
         Sealed(query.has("include", "reasoning.encrypted_content"))
     }
 }
 
-/// The items that a page begins with, from no more parts than it takes to fill it.
+/// At least the items of one page, and one more if there are more. Reads only as many parts as that needs.
 pub(super) async fn page(
     state: &DoorState,
     caller: &Caller,
@@ -77,7 +77,7 @@ pub(super) async fn page(
     Ok(found)
 }
 
-/// So many items that were put in last.
+/// The last `count` items that were added.
 pub(super) async fn latest(
     state: &DoorState,
     caller: &Caller,
@@ -92,7 +92,7 @@ pub(super) async fn latest(
     Ok(entries)
 }
 
-/// The item of that id.
+/// The item with this id; `None` if the conversation does not have it.
 pub(super) async fn find(
     state: &DoorState,
     caller: &Caller,
@@ -106,7 +106,7 @@ pub(super) async fn find(
     Ok(entries.into_iter().find(|entry| entry.wire["id"] == id))
 }
 
-/// Whether an item's id is one that a part gives.
+/// Whether an item with this id would be in this part.
 fn is_of(part: Part, id: &str) -> bool {
     let Some((RunId(source), _)) = place_of(id) else { return false };
     match part {
@@ -115,7 +115,7 @@ fn is_of(part: Part, id: &str) -> bool {
     }
 }
 
-/// The items of a part that were not taken out.
+/// The items of a part, without those that were removed from the conversation.
 async fn entries(
     state: &DoorState,
     caller: &Caller,
@@ -128,9 +128,9 @@ async fn entries(
         Part::Items(id) => given(id.0, views.box_items(caller.tenant(), id, 0, usize::MAX).await?),
         Part::Run(run) => {
             let Some(view) = views.run(caller.tenant(), run).await? else { return Ok(Vec::new()) };
-            let (context, Some(said)) = (view.state.context, view.state.continuation_range()) else { return Ok(Vec::new()) };
+            let (context, Some(range)) = (view.state.context, view.state.continuation_range()) else { return Ok(Vec::new()) };
             let mut entries = given(run.0, views.box_items(caller.tenant(), context.id, 0, context.length as usize).await?);
-            let output = views.box_items(caller.tenant(), said.id, 0, said.length as usize).await?;
+            let output = views.box_items(caller.tenant(), range.id, 0, range.length as usize).await?;
             entries.extend(Output::new(&view, &output, sealed, Sealer::new(state, caller.tenant())).read(&output));
             entries
         }
@@ -140,7 +140,7 @@ async fn entries(
     Ok(entries)
 }
 
-/// What clients said. In a conversation every item has an id of ours, by which it is found again.
+/// The items that a client sent. Each gets an id of the server, whatever id the client gave it, so that it can be found again.
 fn given(source: uuid::Uuid, items: Vec<Item>) -> Vec<Entry> {
     let entry = |(index, item): (usize, &Item)| {
         let mut wire = wire_input(RunId(source), index, item)?;
@@ -150,17 +150,18 @@ fn given(source: uuid::Uuid, items: Vec<Item>) -> Vec<Entry> {
     items.iter().enumerate().filter_map(entry).collect()
 }
 
-/// What a run said, in the making.
+/// Converts the output of a run into entries.
 struct Output<'a> {
     run: RunId,
     manifest: &'a Manifest,
     note: Note,
-    /// Seals summaries, as the response did.
+    /// Encrypts summaries exactly as the response did.
     sealer: Sealer,
     reason: Option<&'a EndReason>,
-    /// Calls that have a result here: the others are somebody else's to make.
+    /// Calls that have a result in this output. The others are the client's, or were deferred.
     answered: BTreeSet<CallNumber>,
-    /// The number of the next item. What servers offer is listed first in a response, and is nothing that was said.
+    /// The index of the next item in the response's output. It starts after the lists of the servers' tools, which are no items of the
+    /// conversation.
     next: usize,
     entries: Vec<Entry>,
     calls: BTreeMap<CallNumber, usize>,
@@ -187,11 +188,11 @@ impl<'a> Output<'a> {
     fn read(mut self, output: &[Item]) -> Vec<Entry> {
         for item in output {
             match item.kind {
-                ItemKind::Thought => self.thought(item),
+                ItemKind::Thought => self.reply(item),
                 ItemKind::Call => self.call(item),
                 ItemKind::Result => self.result(item),
                 ItemKind::Deliverable => self.deliverable(item),
-                // What the engine told the model on the way is nobody's word.
+                // Instructions of the engine to the model are not part of the conversation.
                 ItemKind::Instruction | ItemKind::ResultFields => {}
             }
         }
@@ -205,18 +206,18 @@ impl<'a> Output<'a> {
         self.entries.push(Entry { wire, items });
     }
 
-    fn words(&mut self, item: &Item, text: &str, status: &str) {
+    fn message(&mut self, item: &Item, text: &str, status: &str) {
         if !text.is_empty() {
             self.push("msg", vec![item.id], |_, id| items::message(id, text, status));
         }
     }
 
-    fn thought(&mut self, item: &Item) {
+    fn reply(&mut self, item: &Item) {
         let Ok(Thought { text, reasoning }) = serde_json::from_slice(&item.content) else { return };
-        for thought in &reasoning {
-            self.push("rs", vec![item.id], |output, id| items::thought(id, thought, output.note.spelling));
+        for reasoning_item in &reasoning {
+            self.push("rs", vec![item.id], |output, id| items::reasoning(id, reasoning_item, output.note.spelling));
         }
-        self.words(item, &text, "completed");
+        self.message(item, &text, "completed");
     }
 
     fn call(&mut self, item: &Item) {
@@ -249,7 +250,7 @@ impl<'a> Output<'a> {
     fn deliverable(&mut self, item: &Item) {
         let is_cut = matches!(self.reason, Some(EndReason::CutShort(Finish::OutOfTokens | Finish::Filtered)));
         match serde_json::from_slice(&item.content) {
-            Ok(Deliverable::Text(text)) => self.words(item, &text, if is_cut { "incomplete" } else { "completed" }),
+            Ok(Deliverable::Text(text)) => self.message(item, &text, if is_cut { "incomplete" } else { "completed" }),
             Ok(Deliverable::Summary(text)) => {
                 self.push("cmp", vec![item.id], |output, id| items::compaction(id, &output.sealer.seal(id, &text), "completed"));
             }

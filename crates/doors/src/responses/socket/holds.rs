@@ -1,7 +1,7 @@
-//! Responses that are not stored, and kept because a socket may go on from them.
+//! Responses with `store: false` that are kept because their socket may continue them.
 //!
-//! The store erases one at the latest when the socket's longest time has passed after its end. Usually the socket is done with it
-//! long before: then it is erased as soon as any other response that is not stored.
+//! The store erases such a response when the socket's maximum age has passed after the response's end. Usually its sockets release it much
+//! earlier: then it is erased after the same delay as any other response that is not stored.
 
 use std::{
     collections::BTreeMap,
@@ -13,33 +13,33 @@ use windlass_engine::{Engine, EngineError};
 use windlass_kernel::{EndReason, Phase, RunId, Tenant};
 use windlass_ports::RunView;
 
-/// A pause between two looks at a response that is to be erased.
-const LOOK_MIN: Duration = Duration::from_secs(1);
+/// The shortest pause between two checks of a response that is to be erased.
+const CHECK_PAUSE_MIN: Duration = Duration::from_secs(1);
 
-/// How many sockets of this process hold which response.
+/// The number of holds on each response by sockets of this process.
 #[derive(Clone, Default)]
 pub(crate) struct Holders(Arc<Mutex<BTreeMap<RunId, usize>>>);
 
-/// A hold on a response. Without one left, it is erased in its time.
-pub(super) struct Held(Kept);
+/// A hold on a response. When the last hold is dropped, a task erases the response after its delay.
+pub(super) struct ResponseHold(HeldResponse);
 
-/// A response that is to be erased, and what is known of it.
+/// A response that is erased when no socket holds it any more.
 #[derive(Clone)]
-struct Kept {
+struct HeldResponse {
     run: RunId,
-    /// The newest response that goes on from it, or from one that does.
+    /// The newest response in the chain that continues it.
     next: Option<RunId>,
     holders: Holders,
     engine: Engine,
     tenant: Tenant,
-    /// How long after its end it is erased.
+    /// The delay between the response's end and its erasure.
     erase: Duration,
 }
 
 impl Holders {
-    pub(super) fn hold(&self, engine: &Engine, tenant: &Tenant, run: RunId, erase: Duration) -> Held {
+    pub(super) fn hold(&self, engine: &Engine, tenant: &Tenant, run: RunId, erase: Duration) -> ResponseHold {
         *self.lock().entry(run).or_default() += 1;
-        Held(Kept { run, next: None, holders: self.clone(), engine: engine.clone(), tenant: tenant.clone(), erase })
+        ResponseHold(HeldResponse { run, next: None, holders: self.clone(), engine: engine.clone(), tenant: tenant.clone(), erase })
     }
 
     fn is_held(&self, run: RunId) -> bool {
@@ -51,20 +51,20 @@ impl Holders {
     }
 }
 
-impl Held {
+impl ResponseHold {
     pub(super) fn run(&self) -> RunId {
         self.0.run
     }
 
-    /// A response goes on from another one: then it goes on from all that came before that one, too.
-    pub(super) fn is_gone_on_from(&mut self, from: RunId, next: RunId) {
+    /// Records that the response `next` continues `from`, if `from` is this response or the newest one in its chain.
+    pub(super) fn record_continuation(&mut self, from: RunId, next: RunId) {
         if self.0.run == from || self.0.next == Some(from) {
             self.0.next = Some(next);
         }
     }
 }
 
-impl Drop for Held {
+impl Drop for ResponseHold {
     fn drop(&mut self) {
         let mut holders = self.0.holders.lock();
         let Some(count) = holders.get_mut(&self.0.run) else { return };
@@ -75,25 +75,25 @@ impl Drop for Held {
         holders.remove(&self.0.run);
         drop(holders);
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        let kept = self.0.clone();
+        let response = self.0.clone();
         runtime.spawn(async move {
-            while !kept.is_done_with().await.unwrap_or(false) {
-                tokio::time::sleep(kept.erase.max(LOOK_MIN)).await;
+            while !response.erase_if_due().await.unwrap_or(false) {
+                tokio::time::sleep(response.erase.max(CHECK_PAUSE_MIN)).await;
             }
         });
     }
 }
 
-impl Kept {
-    /// Erases the response if its time has come. Whether nothing is left to be done about it.
-    async fn is_done_with(&self) -> Result<bool, EngineError> {
+impl HeldResponse {
+    /// Erases the response if it is due. Returns `true` if nothing is left to do, and `false` to be called again later.
+    async fn erase_if_due(&self) -> Result<bool, EngineError> {
         let view = self.engine.views().run(&self.tenant, self.run).await?;
         let Some(view) = view.filter(|view| view.note.is_some() && !self.holders.is_held(self.run)) else { return Ok(true) };
         if !view.state.has_ended() {
             return Ok(false);
         }
-        // Its client may come back with what it was asked to do, wherever it comes back: the store has a time of its own for that.
-        if awaits_its_client(&view) && !self.is_answered().await? {
+        // The client may still send the outputs of its calls, on any connection. The store erases the response later by itself.
+        if awaits_client(&view) && !self.is_answered().await? {
             return Ok(true);
         }
         let age_ms = view.ended_at.map_or(0, |at| self.engine.now().0.saturating_sub(at.0));
@@ -103,14 +103,14 @@ impl Kept {
         self.engine.erase(&self.tenant, self.run).await.map(|()| true)
     }
 
-    /// Whether its client came back, and was not asked for anything more.
+    /// Whether the client has continued the response, and the newest response in the chain does not wait for the client.
     async fn is_answered(&self) -> Result<bool, EngineError> {
         let Some(next) = self.next else { return Ok(false) };
         let view = self.engine.views().run(&self.tenant, next).await?;
-        Ok(view.is_none_or(|view| view.state.has_ended() && !awaits_its_client(&view)))
+        Ok(view.is_none_or(|view| view.state.has_ended() && !awaits_client(&view)))
     }
 }
 
-fn awaits_its_client(view: &RunView) -> bool {
+fn awaits_client(view: &RunView) -> bool {
     matches!(&view.state.phase, Phase::Ended { reason: EndReason::RequiresAction, .. })
 }
