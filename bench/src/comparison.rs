@@ -76,7 +76,6 @@ const FIRST_EVENT: Source = Source { line: "gateway", peer: "windlass", variant:
 const ONE_TURN: Source = Source { line: "gateway", peer: "windlass", variant: "one turn" };
 const THREE_TURNS: Source = Source { line: "gateway", peer: "windlass", variant: "three turns, two calls" };
 const MEMORY: Source = Source { line: "gateway", peer: "windlass", variant: "memory" };
-const OVERLOAD: Source = Source { line: "overload", peer: "windlass", variant: "overload" };
 
 /// Every metric that `compare` judges, in the order of the table.
 pub const METRICS: &[Metric] = &[
@@ -127,7 +126,6 @@ pub const METRICS: &[Metric] = &[
     THREE_TURNS.lower("three turns: p50 ms", "p50_ms"),
     THREE_TURNS.lower("three turns: p99 ms", "p99_ms"),
     MEMORY.lower("MiB after the stored responses", "mib"),
-    OVERLOAD.lower("p99 beside a loud tenant, of that alone", "p99_ratio"),
 ];
 
 /// Median and spread of one metric of one build.

@@ -56,7 +56,6 @@ const LINES: &[Line] = &[
     Line { name: "suspended", program: "suspended", argument: Argument::Server, settings: &[("SUSPENDED", "4000")] },
     Line { name: "streams", program: "streams", argument: Argument::None, settings: &[("SECS", "4")] },
     Line { name: "gateway", program: "gateway", argument: Argument::Server, settings: &[("SECS", "2"), ("RESPONSES", "5000")] },
-    Line { name: "overload", program: "overload", argument: Argument::Server, settings: &[("SECS", "3")] },
 ];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
