@@ -1,4 +1,4 @@
-//! Puts a model's answer together, within its limits, and announces its words on the way if the run wants that.
+//! Collects a model's answer, within its limits, and streams its text as deltas if the run asks for that.
 
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
@@ -14,30 +14,30 @@ use crate::{
     tally::Tally,
 };
 
-/// The pause before words are offered to the store again that could not take them.
+/// The pause before a delta batch that the store could not take is sent again.
 const STORE_PAUSE: Duration = Duration::from_millis(100);
 
-/// Thoughts of one answer.
+/// The largest number of reasoning items in one answer.
 const THOUGHTS_MAX: usize = 256;
 
-/// Why there is no answer.
+/// Why a model call gives no reply.
 pub(crate) enum NoReply {
     /// The model failed.
     Failed(ModelError),
-    /// It does not repeat the words that were announced of an earlier try.
+    /// The answer does not begin with the text that an earlier attempt streamed.
     Diverged,
-    /// Nothing may be announced any more: the run has moved on.
+    /// The stream buffer is closed: the run has moved on.
     Closed,
 }
 
-/// The largest answer that is taken.
+/// The largest answer that is accepted.
 #[derive(Clone, Copy)]
 pub(crate) struct Limits {
     pub bytes: usize,
     pub calls: usize,
 }
 
-/// Where words are announced.
+/// Streams the text of one model call.
 #[derive(Clone)]
 pub(crate) struct Announcer {
     pub inner: Arc<Inner>,
@@ -47,16 +47,16 @@ pub(crate) struct Announcer {
     pub iteration: u32,
     pub attempt: u32,
     pub words: Arc<Words>,
-    /// Whether nothing but signs of life is announced: what the model says is for the run alone.
+    /// Whether only heartbeats are streamed: the text of a summary is for the run alone.
     pub is_mute: bool,
-    /// Who has thoughts put on record.
+    /// The worker's mailbox, by which reasoning is committed before the text that follows it.
     pub notes: mpsc::Sender<Note>,
 }
 
-/// Words on their way to the store.
+/// A delta batch on its way to the store.
 type Keeping<'a> = Pin<Box<dyn Future<Output = Result<(), NoReply>> + Send + 'a>>;
 
-/// Puts an answer together. Nobody hears of it before it is whole.
+/// Collects an answer without streaming it.
 pub(crate) async fn gather(mut stream: ModelStream, limits: Limits, clock: &dyn Clock, tally: &mut Tally) -> Result<Reply, NoReply> {
     let mut answer = Answer::new(limits);
     while let Some(event) = stream.next().await {
@@ -67,16 +67,16 @@ pub(crate) async fn gather(mut stream: ModelStream, limits: Limits, clock: &dyn 
     Ok(answer.reply)
 }
 
-/// How an answer stands to the words that were announced of an earlier try.
+/// How an answer relates to the text that an earlier attempt streamed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Begins {
-    /// It begins with them again.
+    /// The answer repeats that text from its start.
     Anew,
-    /// It goes on after them.
+    /// The answer continues after that text, which the model was given as a prefill.
     Behind,
 }
 
-/// Puts an answer together and announces its words as they come, in the pieces they come in.
+/// Collects an answer and streams its text as it arrives, in the chunks in which it arrives.
 pub(crate) async fn announce(
     mut stream: ModelStream,
     begins: Begins,
@@ -94,12 +94,13 @@ pub(crate) async fn announce(
     let mut waiting = StreamedText::default();
     let mut keeping: Option<Keeping<'_>> = None;
     loop {
-        // What has come already goes into one batch, and an answer that is there at once is never announced in parts.
+        // Events that have arrived already go into one batch. An answer that is complete at once is never streamed in parts.
         let event = match stream.next().now_or_never() {
             Some(event) => event,
             None => {
                 if keeping.is_none() && !waiting.chunks.is_empty() {
-                    // Words stand behind the thoughts they came from, and nothing is put before what was announced.
+                    // Text is stored after the reasoning that led to it, and no reasoning is stored before text that was streamed
+                    // already.
                     if !waiting.text.is_empty() && !answer.reply.reasoning.is_empty() {
                         announcer.reason(std::mem::take(&mut answer.reply.reasoning)).await?;
                     }
@@ -132,7 +133,8 @@ pub(crate) async fn announce(
                 }
                 answer.take(ModelEvent::Text(text))?;
             }
-            // The words that another try announced have its thoughts before them.
+            // The reasoning of the attempt that streamed the text is stored before it. This attempt's reasoning for the same text is
+            // dropped.
             ModelEvent::Reasoning(_) if has_spoken && answer.reply.text.len() == begun => {}
             event @ (ModelEvent::Taken
             | ModelEvent::Model(_)
@@ -146,14 +148,14 @@ pub(crate) async fn announce(
         keeping.await?;
     }
     repeated.is_whole()?;
-    // What is not announced yet is, with the reply: its commit comes next.
+    // Text that is not streamed yet is published with the reply, whose commit comes next.
     let mut chunks = announcer.words.said().chunks;
     chunks.0.append(&mut waiting.chunks.0);
     Ok(Reply { chunks, ..answer.reply })
 }
 
 impl Announcer {
-    /// Has thoughts put on record, and shown, before the first words of a message.
+    /// Has the worker commit the reasoning before the first text of a message, and waits for that.
     async fn reason(&self, reasoning: Vec<Reasoning>) -> Result<(), NoReply> {
         let (done, taken) = oneshot::channel();
         let (run, iteration, attempt, place) = (self.run, self.iteration, self.attempt, self.words.place());
@@ -162,7 +164,8 @@ impl Announcer {
         taken.await.map_err(|_| NoReply::Closed)
     }
 
-    /// Has words kept and shown, whatever becomes of the model call meanwhile: whoever waits for the turn knows that they are.
+    /// Stores and publishes a delta batch in a task of its own, which continues if the model call is cancelled. The task holds the write
+    /// lock, so that a caller who gets the lock knows that no batch is being written.
     async fn keep(&self, more: StreamedText) -> Result<(), NoReply> {
         let turn = self.words.turn.clone().lock_owned().await;
         if !turn.0 {
@@ -178,13 +181,13 @@ impl Announcer {
         kept.await.unwrap_or(Err(NoReply::Closed))
     }
 
-    /// A store that does not answer is asked again: it may have the words.
+    /// Stores a delta batch. If the store is unavailable, the same batch is sent again, because the store may have it already.
     async fn store(&self, more: StreamedText) -> Result<(), NoReply> {
         let first = self.words.count() as u32;
         let (agent, run, epoch) = (self.agent.clone(), self.run, self.epoch);
         let words = Announcement { agent, run, epoch, first, text: more.text.clone(), pieces: more.chunks.clone() };
         loop {
-            // A node without a lease may not be the owner any more.
+            // A process without a lease may not be the owner any more.
             if !self.inner.lease.holds() {
                 return Err(NoReply::Closed);
             }
@@ -202,14 +205,14 @@ impl Announcer {
     }
 }
 
-/// What an earlier try announced: this one must begin with it.
+/// The text that an earlier attempt streamed, with which this attempt must begin.
 struct Repeated {
     announced: String,
     seen: usize,
 }
 
 impl Repeated {
-    /// Swallows what repeats what was announced; returns what is new.
+    /// Consumes the part of `text` that repeats the streamed text. Returns the rest, which is new.
     fn swallow<'a>(&mut self, text: &'a str) -> Result<&'a str, NoReply> {
         let left = &self.announced.as_bytes()[self.seen..];
         let same = left.len().min(text.len());
@@ -217,7 +220,7 @@ impl Repeated {
             return Err(NoReply::Diverged);
         }
         self.seen += same;
-        // A boundary inside of a character would have been one of the announced text too.
+        // A chunk boundary inside a character would also have been one in the streamed text.
         text.get(same..).ok_or(NoReply::Diverged)
     }
 
@@ -226,7 +229,7 @@ impl Repeated {
     }
 }
 
-/// An answer in the making.
+/// An answer that is being collected.
 struct Answer {
     reply: Reply,
     bytes: usize,

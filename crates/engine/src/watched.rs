@@ -1,4 +1,4 @@
-//! Model calls as operators see them: log lines about failed attempts, and metrics.
+//! Log lines and metrics of model calls, for operators.
 
 use windlass_kernel::{AgentKey, Epoch, Reply, RunId, Spent, Tenant};
 use windlass_ports::{Fact, Model, ModelCalled, ModelError};
@@ -41,7 +41,7 @@ pub(crate) async fn permit(inner: &Inner, model: &dyn Model, name: &str, tenant:
     inner.gates.of(model.line(), model.concurrency()).enter(tenant).await
 }
 
-/// A model call that waits for a permit of its provider, for as long as this lives.
+/// Counts a model call as waiting for a permit for as long as this value lives.
 struct Queued<'a> {
     inner: &'a Inner,
     model: &'a str,

@@ -1,8 +1,8 @@
-//! One agent at work: notes in, one commit, effects out.
+//! The worker of one agent: messages in, one commit, effects out.
 //!
-//! A worker owns its agent's active run in memory only while something of it is in flight here. It takes whatever notes wait,
-//! lets the kernel say what they do, commits that as one transition, and only then answers, starts effects and rings. If the
-//! guard fails, everything local is dropped and the truth is read again.
+//! A worker keeps its agent's active run in memory only while something of it is in flight in this process. It takes the messages that
+//! wait, passes them to the kernel, commits the result as one transition, and only then answers, starts effects and rings the doorbell.
+//! If the guard fails, the worker drops everything in memory and loads the agent again.
 
 mod catch_up;
 mod held;
@@ -26,16 +26,17 @@ use crate::{
 use held::Held;
 use told::{Settled, Told};
 
-/// Notes taken into one commit.
+/// The number of messages that one commit may include.
 const BATCH_MAX: usize = 64;
-/// How often a batch is tried again after another writer got in between.
+/// How often a batch is retried after another writer has changed the agent.
 const FENCED_MAX: u32 = 8;
-/// The longest pause while the store takes no writes.
+/// The longest pause between retries while the store is unavailable.
 const STORE_PAUSE_MS_MAX: u64 = 5000;
 
-/// Starts a worker on its notes.
+/// Starts the worker that receives from this mailbox.
 pub(crate) fn start(inner: Arc<Inner>, agent: AgentKey, desk: mpsc::Sender<Note>, notes: mpsc::Receiver<Note>) {
-    // Effects hold the desk too; the worker itself must not, or it could never tell that nobody else does.
+    // Effects hold a strong sender of the mailbox. The worker holds a weak one, because otherwise it could never see that all other
+    // senders are gone.
     let worker =
         Worker { inner, agent, desk: desk.downgrade(), notes, held: Held::default(), unanswered: None, entered_unheard: BTreeSet::new() };
     worker.inner.clone().tasks.spawn(worker.work());
@@ -47,9 +48,10 @@ struct Worker {
     desk: mpsc::WeakSender<Note>,
     notes: mpsc::Receiver<Note>,
     held: Held,
-    /// A commit that may be on disk: it is asked for again as it was, for drafted anew it would be another.
+    /// A commit whose outcome is unknown. It is sent again unchanged: a new draft would have new ids, and the store would not recognise
+    /// it.
     unanswered: Option<Box<(Guard, Commit)>>,
-    /// Runs that may have been entered, though the store did not say so: nothing of them was started.
+    /// Runs whose enqueue may have entered them, although the store did not confirm it. None of their effects was started.
     entered_unheard: BTreeSet<RunId>,
 }
 
@@ -63,7 +65,7 @@ impl Worker {
                 self.park_after_panic().await;
             }
         }
-        // What slipped in while the desk was closing belongs to the next worker.
+        // Messages that arrived while the mailbox was closing go to the next worker.
         while let Some(note) = self.notes.recv().await {
             if let Some(desk) = self.inner.desk(&self.agent, usize::MAX) {
                 desk.leave(note).await;
@@ -74,7 +76,7 @@ impl Worker {
         }
     }
 
-    /// Whatever waits, or `None` once there is nothing in flight and nobody at the desk.
+    /// The next batch of messages. `None` if nothing is in flight and the mailbox is closed.
     async fn next_batch(&mut self) -> Option<Vec<Note>> {
         let first = loop {
             match self.notes.try_recv() {
@@ -127,7 +129,7 @@ impl Worker {
                 Ok(Advanced::Done) => return,
                 Ok(Advanced::MoreToDo) => {}
                 Err(StoreError::Fenced) => {
-                    // Somebody else moved the agent on: what this process knew of it is worth nothing.
+                    // Another writer changed the agent, so the state in memory is stale.
                     self.held.abandon();
                     told.retain(|told| !told.is_local());
                     if told.is_empty() && self.has_other_owner().await {
@@ -143,7 +145,7 @@ impl Worker {
                     fail(asked, || EngineError::Store(StoreError::Unavailable(why.clone())));
                     told = local;
                     if told.is_empty() && (self.held.nothing_in_flight() || self.unanswered.is_some()) {
-                        // A held run that waits for an answer is what that answer will be about.
+                        // The run in memory belongs to the in-doubt commit and is needed when that one's outcome is known.
                         if self.unanswered.is_none() {
                             self.held.forget_run();
                         }
@@ -166,8 +168,8 @@ impl Worker {
         }
     }
 
-    /// Whether another process has the agent: then it is that one's to go on with. A store that does not say so is asked again
-    /// by whatever comes next.
+    /// Whether another process owns the agent and must continue its run. If the store does not answer, the next message causes another
+    /// check.
     async fn has_other_owner(&self) -> bool {
         let loaded = self.inner.store.load(&self.agent).await;
         matches!(loaded, Ok(Some(loaded)) if loaded.head.owner != Some(self.inner.node))
@@ -179,7 +181,7 @@ impl Worker {
             new.enter = None;
         }
         if let Some(enter) = &mut new.enter {
-            // It may have waited at the desk while the run before it ended, and does not begin before that.
+            // It may have waited in the mailbox while the run before it ended, and must not start before that end.
             enter.now = enter.now.max(self.inner.clock.now());
         }
         let id = new.run;
@@ -211,11 +213,11 @@ impl Worker {
             (Err(_), Some(_)) => drop(self.entered_unheard.insert(id)),
             (Ok(_), _) | (Err(_), None) => self.inner.committed.notify_one(),
         }
-        // The answer goes out after the run has been set going: whoever asked may come back with a stop at once.
+        // The answer is sent after the effects were started: the client may send a stop immediately afterwards.
         let _ = answer.send(outcome.map_err(EngineError::from));
     }
 
-    /// Gets the last commit answered first: until then nobody knows what there is to go on from.
+    /// Resolves the in-doubt commit first: until its outcome is known, the state to build on is unknown. Then applies the messages.
     async fn catch_up_and_advance(&mut self, told: &mut Vec<Told>, looks: &mut bool) -> Result<Advanced, StoreError> {
         if let Some(unanswered) = self.unanswered.take() {
             let (guard, commit) = *unanswered;
@@ -228,12 +230,12 @@ impl Worker {
         self.advance(told).await
     }
 
-    /// Lets everything happen that waits, in one commit.
+    /// Applies everything that waits, in one commit.
     async fn advance(&mut self, told: &mut Vec<Told>) -> Result<Advanced, StoreError> {
         let now = self.inner.clock.now();
         let mut draft = match self.held.run() {
             Some(run) => Draft::new(&run.state),
-            // A run that another process works on is taken from it only by a person's wish.
+            // Only a person's stop or decision takes a run from another live process.
             None => match self.load(now, told.iter().any(Told::is_wish)).await? {
                 Some(draft) => draft,
                 None => return self.settle_apart(told).await,
@@ -259,7 +261,7 @@ impl Worker {
                 let row = if note.has_message() { rows.next() } else { None };
                 note.settle(Settled::Committed(row));
             }
-            // A result that came before the suspend waits in the inbox; the next run waits for its worker.
+            // A result that arrived before the run was suspended waits in the inbox, and the next run waits for its worker.
             again = committed.next_leased || (committed.pending > 0 && makes_calls);
         }
         told.retain(|note| !note.is_settled());
@@ -302,7 +304,8 @@ impl Worker {
             false => {}
         }
         let claimable = self.held.committed(commit, &committed);
-        // Not before the words of the last lap are put away, or a follower would take them for those of the next.
+        // The journal is published only after the stream buffer was cleared. Otherwise a follower would take the old text for that of the
+        // next iteration.
         match shown {
             Some((tail, Some(passages))) => tail.show(passages, committed.epoch),
             Some((tail, None)) => tail.forget(),
@@ -316,7 +319,8 @@ impl Worker {
         Ok(committed)
     }
 
-    /// What followers in this process need not read of a commit, if there are any, and if it can be shown.
+    /// The journal cache of the run, if it is followed in this process, with the commit's batches. The batches are `None` if the cache
+    /// cannot represent the commit.
     fn to_show(&self, commit: &Commit) -> Option<(Tail, Option<Vec<Passage>>)> {
         let tail = self.inner.tails.find(commit.run)?;
         let run = self.held.run().filter(|run| run.id == commit.run);
@@ -324,8 +328,8 @@ impl Worker {
         Some((tail, passages))
     }
 
-    /// An effect found the lease lost just before it would have started. It is owed still, but not before the run was read anew:
-    /// another process may have it.
+    /// Handles an effect that found the lease lost just before it would have started. The effect is still owed, but the run is loaded
+    /// again first, because another process may own it.
     fn look_again_without_lease(&mut self) {
         if let Some(desk) = self.desk.upgrade() {
             self.held.hold_back(&self.inner, &desk);
@@ -346,7 +350,7 @@ impl Worker {
         }
     }
 
-    /// Services may claim calls of these tools now.
+    /// Notifies tool services that calls of these tools can be claimed.
     fn tell_services(&self, tools: Vec<ToolName>) {
         for tool in tools {
             self.inner.tell_services(&self.agent.tenant, &tool);
@@ -357,7 +361,7 @@ impl Worker {
         self.inner.tell_watchers(&self.agent, has_come_to_rest);
     }
 
-    /// The run that something is wrong with, if that is so still: a person may have given it up while it was read.
+    /// The run whose stored state is unreadable, if that is still the case: a person may have abandoned it while it was read.
     async fn unreadable_run(&self) -> Option<RunId> {
         if let Some(run) = self.held.run() {
             return Some(run.id);
@@ -381,7 +385,7 @@ impl Worker {
         }
     }
 
-    /// A panic parks this run, not the process. Should even that panic, the agent is taken out of the way.
+    /// Parks the run whose step panicked, so that the process continues. If parking panics too, the agent is quarantined.
     async fn park_after_panic(&mut self) {
         self.held.abandon();
         self.unanswered = None;
@@ -410,18 +414,18 @@ impl Worker {
 }
 
 enum Advanced {
-    /// Nothing is left.
+    /// No message is left.
     Done,
-    /// The store has more for this agent.
+    /// The store has more work for this agent.
     MoreToDo,
 }
 
-/// Whether after this commit nothing happens any more, or not before a person has decided.
+/// Whether the run needs no more work after this commit, or none before a person decides.
 fn comes_to_rest(commit: &Commit) -> bool {
     commit.state.has_ended() || commit.state.has_parked()
 }
 
-/// Whether the model call that announces words goes on after this commit: only its thoughts are on record.
+/// Whether the model call that streams text continues after this commit: the commit only records its reasoning.
 fn words_go_on(commit: &Commit) -> bool {
     matches!(commit.events.iter().rev().find(|event| settles_words(event)), Some(Event::Reasoned { .. }))
 }

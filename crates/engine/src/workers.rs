@@ -1,5 +1,5 @@
-//! Who is being worked on. An agent has at most one worker in this process, and only while there is something to do:
-//! a run that waits for the outside costs no memory.
+//! The workers of this process. An agent has at most one, and only while it has something in progress: a run that waits for results from
+//! outside uses no memory.
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
@@ -14,53 +14,53 @@ use windlass_kernel::{AgentKey, Tenant};
 
 use crate::note::Note;
 
-/// Notes a worker may have waiting; whoever has more waits. A worker never writes into its own queue.
+/// The capacity of a mailbox. A sender waits when it is full. A worker never sends to its own mailbox.
 const NOTES_MAX: usize = 64;
 
-/// A tenant may have so many workers for each place that it leaves free, beyond one: however many of its runs wait for their
-/// provider, there is room for others.
+/// A tenant may have this many workers for each worker that is still free, beyond one. However many of its runs wait for their provider,
+/// other tenants find room.
 const SHARE: usize = 8;
 
 /// The live workers.
 #[derive(Default)]
 pub(crate) struct Workers {
     live: Mutex<Live>,
-    /// Set when somebody was turned away; the next worker to leave has the sweep look at once.
+    /// Whether an agent was refused a worker. The next worker that ends then wakes the sweep.
     turned_away: AtomicBool,
 }
 
 #[derive(Default)]
 struct Live {
     desks: BTreeMap<AgentKey, mpsc::Sender<Note>>,
-    /// How many workers each tenant has, if any.
+    /// The number of workers of each tenant that has any.
     tenants: BTreeMap<Tenant, usize>,
 }
 
 impl Live {
-    /// Whether a tenant may have one more worker. The last places are for tenants that have none.
+    /// Whether a tenant may have one more worker. The last free ones are for tenants that have none.
     fn has_room(&self, tenant: &Tenant, limit: usize) -> bool {
         let free = limit.saturating_sub(self.desks.len());
         match self.tenants.get(tenant) {
             None => free > 0,
-            // Beyond every limit somebody waits for an answer.
+            // Without a limit, because a person waits for the answer.
             Some(_) if limit == usize::MAX => true,
             Some(own) => *own < free.saturating_sub(1).saturating_mul(SHARE),
         }
     }
 }
 
-/// Where to leave a note for an agent.
+/// The mailbox of an agent, as the list of workers gives it.
 pub(crate) enum Desk {
     /// It has a worker.
     Taken(mpsc::Sender<Note>),
-    /// A worker has to be started on these notes.
+    /// It was created now. The caller starts a worker that receives from it.
     Fresh(mpsc::Sender<Note>, mpsc::Receiver<Note>),
-    /// There are too many workers already.
+    /// There are too many workers.
     NoRoom,
 }
 
 impl Workers {
-    /// The agent's desk. `limit` holds for new workers only.
+    /// The agent's mailbox, created if it has none. `limit` holds for new workers only.
     pub fn desk(&self, agent: &AgentKey, limit: usize) -> Desk {
         let mut live = self.lock();
         if let Some(taken) = live.desks.get(agent) {
@@ -76,8 +76,8 @@ impl Workers {
         Desk::Fresh(sender, notes)
     }
 
-    /// Leaves, unless a note came in the meantime. Afterwards the queue takes nothing more; what slipped in before it closed
-    /// is still in it, and is the leaving worker's to pass on.
+    /// Closes the mailbox and forgets the worker, unless a message has arrived. Returns false in that case. A message sent before the
+    /// close is still in the mailbox, and the ending worker passes it on.
     pub fn leave(&self, agent: &AgentKey, notes: &mut mpsc::Receiver<Note>) -> bool {
         let mut live = self.lock();
         if !notes.is_empty() {
@@ -95,12 +95,12 @@ impl Workers {
         true
     }
 
-    /// Whether the agent is being worked on.
+    /// Whether the agent has a worker in this process.
     pub fn has(&self, agent: &AgentKey) -> bool {
         self.lock().desks.contains_key(agent)
     }
 
-    /// How many agents are being worked on.
+    /// The number of workers.
     pub fn count(&self) -> usize {
         self.lock().desks.len()
     }
@@ -109,7 +109,7 @@ impl Workers {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether somebody was turned away since this was last asked.
+    /// Whether an agent was refused a worker since the last call. Resets it.
     pub fn take_turned_away(&self) -> bool {
         self.turned_away.load(Ordering::Relaxed) && self.turned_away.swap(false, Ordering::Relaxed)
     }

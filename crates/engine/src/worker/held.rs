@@ -1,4 +1,4 @@
-//! What a worker holds in memory: its agent's active run as last committed, and what is in flight for it.
+//! The state that a worker keeps in memory: its agent's active run as last committed, and the effects in flight for it.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -22,42 +22,43 @@ use crate::{
 #[derive(Default)]
 pub(super) struct Held {
     run: Option<HeldRun>,
-    /// The run is part of the key: the end of an effect may reach the desk when another run is there already.
+    /// The run is part of the key, because the end of an effect may reach the mailbox when another run is active already.
     in_flight: BTreeMap<(RunId, Effect), AbortHandle>,
-    /// Calls whose result is among the notes being taken, which are over and not lost, with the reason if they failed.
+    /// Calls whose results are in the batch being handled: they are completed, not lost. The value is the failure class, if the call
+    /// failed.
     at_hand: BTreeMap<(RunId, CallNumber), Option<&'static str>>,
     held_back: Option<HeldBack>,
-    /// The words of the lap that are announced, and of which run.
+    /// The run whose text is being streamed, with its stream buffer.
     words: Option<(RunId, Arc<Words>)>,
 }
 
-/// Effects of a run that were not started when they could have been, because this process had no lease.
+/// Effects of a run that were not started because this process had no lease.
 struct HeldBack {
     run: RunId,
     seq: Seq,
-    /// Waits for the lease, then has the worker look.
+    /// The task that waits for the lease and then sends `CheckStore` to the worker.
     wait: AbortHandle,
 }
 
-/// A run as it was last committed, with the guard of its next commit.
+/// A run as last committed, with the values of the guard for its next commit.
 pub(super) struct HeldRun {
     pub id: RunId,
     pub state: Run,
     pub manifest: Arc<Manifest>,
-    /// The name of the agent whose settings it has, if it has a named one.
+    /// The name of the agent whose settings the run has, if it has a named one.
     agent_name: Option<AgentName>,
-    /// The run that it goes on from, if that one waited for it.
+    /// The run that this one continues, if that one waited for its client.
     pub follows: Option<RunId>,
     tools: Arc<[ModelTool]>,
     status: HeadStatus,
     epoch: Epoch,
     seq: Seq,
-    /// Everything the model reads, if it is in memory.
+    /// The whole prompt, if it is in memory.
     context: Option<Vec<Item>>,
 }
 
 impl HeldRun {
-    /// A run that is about to be entered with its enqueue.
+    /// A run that its enqueue is about to enter.
     fn entering(new: &NewRun, enter: Commit) -> Self {
         let items = new.context.items.iter().map(|item| Item { id: item.id, kind: item.kind, content: item.content.clone() });
         let own = new.context.parent.is_none().then(|| items.collect());
@@ -77,13 +78,13 @@ impl HeldRun {
         run
     }
 
-    /// What operators call the run's agent: its name, or the head's key if the run has no named agent.
+    /// The agent as operators know it: the name of the agent, or the key of the head if the run has no named agent.
     pub fn agent_id(&self, head: &AgentKey) -> AgentKey {
         let agent = self.agent_name.clone().unwrap_or_else(|| head.agent.clone());
         AgentKey { tenant: head.tenant.clone(), agent }
     }
 
-    /// What must still hold when the next transition is committed.
+    /// The guard for the next commit of the run.
     pub fn guard(&self, agent: &AgentKey) -> Guard {
         Guard { agent: agent.clone(), status: self.status, epoch: self.epoch, run: self.id, seq: self.seq }
     }
@@ -98,7 +99,7 @@ impl HeldRun {
                 .collect();
             match found {
                 Some(items) => context.extend(items),
-                // A result that came in an earlier commit is appended now: it is read back when it is needed.
+                // A result that an earlier commit stored is appended now. The next model call reads the prompt from the store again.
                 None => self.context = None,
             }
         }
@@ -116,26 +117,26 @@ impl HeldRun {
 }
 
 impl Held {
-    /// What a worker holds once an enqueue has entered the run, and the tools that services may then claim calls of.
+    /// The state after an enqueue that enters the run, and the tools of which services may then claim calls.
     pub fn entering(new: &NewRun, enter: Commit) -> (Held, Vec<ToolName>) {
         let claimable = claimable(&enter);
         (Held { run: Some(HeldRun::entering(new, enter)), ..Held::default() }, claimable)
     }
 
-    /// The store leased the agent to the run.
+    /// Sets the epoch and sequence number under which the store leased the agent to the run.
     pub fn leased(&mut self, epoch: Epoch, seq: Seq) {
         if let Some(run) = &mut self.run {
             (run.epoch, run.seq) = (epoch, seq);
         }
     }
 
-    /// Holds another run from here on.
+    /// Replaces the run, and cancels everything in flight for the one before.
     pub fn replace(&mut self, other: Held) {
         self.abandon();
         *self = other;
     }
 
-    /// Holds what was read from the store, with what the model reads if that was read too. What is in flight for it stays in flight.
+    /// Sets the run to what was loaded from the store, with the prompt if that was read too. Effects in flight for the run continue.
     pub fn hold(&mut self, head: &Head, loaded: LoadedRun, context: Option<Vec<Item>>) {
         self.run = Some(HeldRun {
             id: loaded.id,
@@ -151,29 +152,30 @@ impl Held {
         });
     }
 
-    /// Holds the open words of a run that was read.
+    /// Sets the stream buffer of a run that was loaded.
     pub fn follow_words(&mut self, words: Option<(RunId, Arc<Words>)>) {
         self.words = words;
     }
 
-    /// Whether the open words of that run are held here.
+    /// Whether the stream buffer is that run's.
     pub fn follows(&self, run: RunId) -> bool {
         self.words.as_ref().is_some_and(|(id, _)| *id == run)
     }
 
-    /// What was announced and stands in no item yet.
+    /// The streamed text that no item contains yet.
     pub fn said(&self) -> StreamedText {
         self.words.as_ref().map(|(_, words)| words.said()).unwrap_or_default()
     }
 
-    /// What was announced of the run is settled, and the model goes on at this place of its output.
+    /// Starts an empty stream buffer at `position` of the output: the text streamed so far is in an item, and the same model call
+    /// continues.
     pub fn begin_words_again(&self, run: RunId, place: u32) {
         if let Some((_, words)) = self.words.as_ref().filter(|(id, _)| *id == run) {
             words.begin_again(place);
         }
     }
 
-    /// Lets no more words be announced, and waits for those under way: what is said is said, and can be settled.
+    /// Closes the stream buffer and waits for the delta batch being written, so that a commit settles exactly the text that was streamed.
     pub async fn close_words(&self) {
         if let Some((_, words)) = &self.words {
             words.close().await;
@@ -192,7 +194,8 @@ impl Held {
         self.in_flight.is_empty() && self.held_back.is_none()
     }
 
-    /// Starts nothing until the lease holds again. Another process may have the run by then: the worker looks first.
+    /// Defers the outstanding effects until this process has its lease again. Another process may own the run by then, so the worker
+    /// reloads it first.
     pub fn hold_back(&mut self, inner: &Arc<Inner>, desk: &mpsc::Sender<Note>) {
         self.let_go();
         let Some(run) = self.run.as_ref().filter(|run| !outstanding(&run.state).is_empty()) else { return };
@@ -206,7 +209,7 @@ impl Held {
         self.held_back = Some(HeldBack { run: run.id, seq: run.seq, wait });
     }
 
-    /// Whether what the run is owed at this count was held back here: then nothing of it was ever started.
+    /// Whether the effects outstanding at this sequence number were deferred here. If so, none of them was started.
     pub fn held_back(&self, run: RunId, seq: Seq) -> bool {
         self.held_back.as_ref().is_some_and(|held| (held.run, held.seq) == (run, seq))
     }
@@ -217,8 +220,8 @@ impl Held {
         }
     }
 
-    /// Whether the run is owed calls in this process that nothing in flight or at hand stands for: their executor is gone. A parked
-    /// run is owed none, so a call that a person released meanwhile is not taken for a lost one.
+    /// Whether the run is owed in-process calls that are neither in flight nor completed: their executor is gone. A parked run is owed
+    /// none, so a call that a person has released meanwhile is not taken for a lost one.
     pub fn has_lost_calls(&self, id: RunId, state: &Run) -> bool {
         let is_lost = |effect| match effect {
             Effect::StartTool { .. } => !self.in_flight.contains_key(&(id, effect)) && !self.is_at_hand(id, effect),
@@ -227,7 +230,7 @@ impl Held {
         outstanding(state).into_iter().any(is_lost)
     }
 
-    /// Whether it is a call whose result is among the notes being taken: it is over, though the run does not know it yet.
+    /// Whether the effect is a call whose result is in the batch being handled: it has ended, though the run does not record that yet.
     fn is_at_hand(&self, id: RunId, effect: Effect) -> bool {
         match effect {
             Effect::StartTool { call } => self.at_hand.contains_key(&(id, call)),
@@ -235,17 +238,17 @@ impl Held {
         }
     }
 
-    /// No result is at hand any more: each was taken, or fits no more.
+    /// Forgets the completed calls: each result was applied, or no longer fits the run.
     pub fn put_results_by(&mut self) {
         self.at_hand.clear();
     }
 
-    /// Reads the run anew before the next step. What is in flight goes on.
+    /// Forgets the run, so that the next step loads it again. Effects in flight continue.
     pub fn forget_run(&mut self) {
         self.run = None;
     }
 
-    /// Drops everything, and calls off what is in flight.
+    /// Forgets everything, and cancels all effects in flight.
     pub fn abandon(&mut self) {
         self.run = None;
         self.words = None;
@@ -256,7 +259,7 @@ impl Held {
         }
     }
 
-    /// A note may be the end of an effect. What the model read is kept for the next lap.
+    /// Notes the end of an effect, if the message is one. The prompt of a model call is kept for the next iteration.
     pub fn finished(&mut self, note: &mut Note) {
         match note {
             Note::Thought(thought) => {
@@ -280,12 +283,12 @@ impl Held {
         }
     }
 
-    /// The class of the failure of a call of this process whose result is being taken, if it is not the tool's own answer.
+    /// The failure class of a completed in-process call. `None` if the failure is an answer of the tool itself.
     pub fn failure(&self, run: RunId, call: CallNumber) -> Option<&'static str> {
         *self.at_hand.get(&(run, call))?
     }
 
-    /// A commit went through. Returns the tools that services may now claim calls of.
+    /// Takes over the state of a commit that succeeded. Returns the tools of which services may now claim calls.
     pub fn committed(&mut self, commit: Commit, committed: &Committed) -> Vec<ToolName> {
         let claimable = claimable(&commit);
         if commit.state.has_ended() {
@@ -300,7 +303,8 @@ impl Held {
         claimable
     }
 
-    /// Starts what the run is owed and calls off what it is not owed any more. Returns a pause if the model call must wait.
+    /// Starts the effects that are outstanding and not in flight, and cancels those that are no longer outstanding. Returns the remaining
+    /// pause if the model call must wait.
     pub fn start_effects(&mut self, inner: &Arc<Inner>, agent: &AgentKey, desk: &mpsc::Sender<Note>) -> Option<Duration> {
         self.let_go();
         let run = self.run.as_ref()?;
@@ -319,7 +323,7 @@ impl Held {
             }
             match effect {
                 Effect::CallModel { not_before: Some(at), .. } if at > inner.clock.now() => {
-                    // The run waits in the store, not in a worker.
+                    // During the pause the run waits in the store, without a worker.
                     pause = Some(Duration::from_millis((at.0 - inner.clock.now().0).max(1).unsigned_abs()));
                 }
                 Effect::CallModel { iteration, attempt, .. } => {
@@ -337,7 +341,7 @@ impl Held {
     }
 }
 
-/// Where the run's words are announced from here on. Words that were closed for a commit are gone on with as they stand.
+/// Opens the stream buffer for the next model call. Text of a buffer that was closed for a commit is carried over unchanged.
 fn open_words(inner: &Inner, run: &HeldRun, held: &mut Option<(RunId, Arc<Words>)>) -> Option<Arc<Words>> {
     if !run.manifest.announced {
         return None;
@@ -386,14 +390,14 @@ fn tool_start(agent: &AgentKey, run: &HeldRun, call: CallNumber) -> Option<ToolS
     })
 }
 
-/// The server that offers a tool, and the tool's name there.
+/// The server that offers a tool, and the tool's name on that server.
 fn remote(manifest: &Manifest, tool: &ToolName) -> Option<(ToolServer, Remote)> {
     let remote = manifest.tool(tool.as_str())?.remote.clone()?;
     let server = manifest.servers.iter().find(|server| server.label == remote.server)?.clone();
     Some((server, remote))
 }
 
-/// Tools of calls that this commit made or let go for services to claim.
+/// The tools of calls that this commit made, or released, for services to claim.
 fn claimable(commit: &Commit) -> Vec<ToolName> {
     let waiting = commit.calls.iter().filter(|(_, change)| match change {
         CallChange::Made(made) => made.status == windlass_ports::CallStatus::Waiting,

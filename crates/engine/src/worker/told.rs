@@ -1,4 +1,4 @@
-//! Notes on their way through a worker: drafted into a commit, or settled apart from it.
+//! Messages on their way through a worker: drafted into a commit, or resolved outside of one.
 
 use windlass_kernel::{
     Decision, Epoch, Failure, FailureCause, Input, ItemId, ItemKind, NewItem, Phase, Progress, Report, ReportCause, RunId, Spent,
@@ -16,22 +16,22 @@ use crate::{
     note::{Broken, Note, Reasoned, Thought, ToolDone},
 };
 
-/// A note and how far it is.
+/// A message that waits to be part of a commit, and its progress.
 pub(super) struct Told {
     note: Option<Note>,
     is_drafted: bool,
     has_message: bool,
 }
 
-/// What became of a note.
+/// The outcome of a message, from which its sender's answer is made.
 pub(super) enum Settled {
-    /// It is part of a commit, with this inbox row if it has one.
+    /// It is part of a commit. The id is that of its inbox row, if it has one.
     Committed(Option<MessageId>),
-    /// It was taken before.
+    /// The report was recorded outside the active run's commit, now or before.
     Reported(Reported),
-    /// It was done before, for the same request.
+    /// The same request was answered before, under its key.
     Answered(KeptAnswer),
-    /// The run was over before, or is over now.
+    /// The run had ended before, or was ended while it was queued.
     Stopped(Stopped),
     /// It was refused.
     Refused(EngineError),
@@ -42,12 +42,12 @@ impl Told {
         Told { note: Some(note), is_drafted: false, has_message: false }
     }
 
-    /// Whether the note comes from an effect of this process: nobody outside waits for it.
+    /// Whether the message comes from this process itself, so that no request waits for an answer.
     pub fn is_local(&self) -> bool {
         matches!(self.note, Some(Note::Reasoned(_) | Note::Thought(_) | Note::Tool(_) | Note::Quiet(..)))
     }
 
-    /// Whether words that were announced may have to be settled for it: the run may end, or go on in another message.
+    /// Whether the message may settle streamed text: the run may end, or continue in another message item.
     pub fn may_settle_words(&self) -> bool {
         match &self.note {
             Some(Note::Stop(..)) => true,
@@ -65,7 +65,7 @@ impl Told {
         }
     }
 
-    /// Whether it is an effect that was never started, for want of a lease.
+    /// Whether an effect was never started because this process had no lease.
     pub fn is_unstarted(&self) -> bool {
         match &self.note {
             Some(Note::Thought(thought)) => matches!(thought.outcome, Err(Broken::NotStarted)),
@@ -83,12 +83,12 @@ impl Told {
         }
     }
 
-    /// Whether somebody wants a run ended or a decision applied.
+    /// Whether the message is a stop or a decision. Only these take a run from another process.
     pub fn is_wish(&self) -> bool {
         matches!(self.note, Some(Note::Stop(..) | Note::Reconcile(..)))
     }
 
-    /// Under which key its asker may come again.
+    /// The idempotency key of the request, if it has one.
     fn key(&self) -> Option<&RequestKey> {
         match self.note.as_ref()? {
             Note::Report(result, _) => result.key.as_ref(),
@@ -102,27 +102,27 @@ impl Told {
         self.note.is_none()
     }
 
-    /// Whether the note is part of the commit at hand.
+    /// Whether the message is part of the current draft.
     pub fn is_drafted(&self) -> bool {
         self.is_drafted
     }
 
-    /// Whether it put an inbox row into the commit.
+    /// Whether the message put an inbox row into the commit.
     pub fn has_message(&self) -> bool {
         self.has_message
     }
 
-    /// Lets the note happen in the draft, if it is about the held run and fits where the run is.
+    /// Applies the message to the draft, if it is about the active run and fits the run's state.
     pub fn draft(&mut self, draft: &mut Draft, held: &Held, tenant: &Tenant, inner: &Inner, now: Timestamp) {
         let (Some(run), Some(note)) = (held.run(), &self.note) else { return };
-        // The same request twice at once: the second is told what the first was, when that is on disk.
+        // The same request arrived twice in one batch. The second one is answered with the result of the first after that is committed.
         let is_taken =
             |key: &RequestKey| draft.messages.iter().any(|message| message.key.as_ref().is_some_and(|other| other.key == key.key));
         if self.key().is_some_and(is_taken) {
             self.is_drafted = false;
             return;
         }
-        // Another note of the same commit may have settled them.
+        // An earlier message of the same draft may have settled the streamed text.
         let said = if draft.settles { StreamedText::default() } else { held.said() };
         let mut drafting = Drafting { draft, inner, tenant, run: run.id, manifest: &run.manifest, said, now, messages: 0 };
         let is_drafted = match note {
@@ -139,7 +139,7 @@ impl Told {
         self.is_drafted = is_drafted;
     }
 
-    /// Answers whoever waits. Once.
+    /// Sends the answer, if a request waits for one. Later calls do nothing.
     pub fn settle(&mut self, settled: Settled) {
         match self.note.take() {
             Some(Note::Report(_, answer)) => {
@@ -174,14 +174,14 @@ impl Told {
     }
 }
 
-/// One note being let happen.
+/// One message being applied to a draft.
 struct Drafting<'a> {
     draft: &'a mut Draft,
     inner: &'a Inner,
     tenant: &'a Tenant,
     run: RunId,
     manifest: &'a windlass_kernel::Manifest,
-    /// What was announced and stands in no item yet.
+    /// The streamed text that no item contains yet.
     said: StreamedText,
     now: Timestamp,
     messages: usize,
@@ -193,7 +193,7 @@ impl Drafting<'_> {
         true
     }
 
-    /// Thoughts that are not on record yet, of the try that is under way.
+    /// Records reasoning of the current attempt, unless it is recorded already.
     fn reasoned(&mut self, reasoned: &Reasoned) -> bool {
         let Phase::Thinking { attempt, .. } = self.draft.run.phase else { return false };
         let run = &self.draft.run;
@@ -218,14 +218,14 @@ impl Drafting<'_> {
         self.step(input)
     }
 
-    /// Half an object cannot be gone on with in another message.
+    /// The failure of a structured answer whose stream was cut: half a JSON object cannot be continued in another message item.
     fn unfinished(&self, spent: Spent) -> Failure {
         let message = "the answer was cut off in the middle, and the model did not say the same again".to_owned();
         let (code, cause) = ("stream_cut".to_owned(), FailureCause::BadAnswer);
         Failure { code, cause, message, retry_after_ms: None, retry_at: None, fallback: None, spent, streamed: self.said.clone() }
     }
 
-    /// A sign of life, unless something happened in the meantime.
+    /// Records a heartbeat, unless the journal has grown since it was requested.
     fn quiet(&mut self, run: RunId, events: u64) -> bool {
         let is_quiet = run == self.run && self.draft.run.next_number == events && !matches!(self.draft.run.phase, Phase::Thinking { .. });
         is_quiet && !self.draft.run.has_ended() && self.step(Input::Heartbeat)
@@ -240,7 +240,8 @@ impl Drafting<'_> {
             Retry::Backoff => Some(settings.backoff_ms.saturating_mul(1 << (own_try - 1).min(20))),
             Retry::AfterMs(ms) => Some(ms),
         };
-        // Another model would not go on with words that this one has begun, and need not be waited for.
+        // A fallback model would not continue text that this model has begun, so it is asked only if nothing was streamed. It needs no
+        // pause.
         let is_worn_out = pause_ms.is_some() && own_try >= settings.attempts_max;
         let next = next.filter(|_| is_worn_out && self.said.text.is_empty());
         let retry_at = match &next {
@@ -252,7 +253,7 @@ impl Drafting<'_> {
             Retry::AfterMs(ms) => Some(ms),
             Retry::Never | Retry::Backoff => None,
         };
-        // The last message is the one that clients read.
+        // Clients read the message of the last failure.
         let message = match (retry_at, attempt) {
             (Some(_), _) => error.message.clone(),
             (None, 1) => format!("{} (1 attempt)", error.message),
@@ -311,7 +312,7 @@ impl Drafting<'_> {
         }
     }
 
-    /// A result is an inbox row and an item, taken and applied in one go.
+    /// Stores a result as an inbox row and an item, and applies it in the same commit.
     fn take_result(
         &mut self,
         call: windlass_kernel::CallNumber,
@@ -373,7 +374,7 @@ impl Drafting<'_> {
             Verdict::Tell { call } => Decision::Tell { call: *call },
             Verdict::Unpark => Decision::Unpark,
         };
-        // An answer may come again for the same call, so its row does not carry the call as a report's does.
+        // A call may get several decisions, so the row of a decision does not carry the call as the row of a report does.
         let (source, key) = (reconcile.source.clone(), reconcile.key.clone());
         self.message(NewMessage { kind: MessageKind::Answer, call: None, item, outcome: None, after: None, source, reason: None, key });
         self.step(Input::Answered(decision))
@@ -385,7 +386,7 @@ impl Drafting<'_> {
     }
 }
 
-/// Whether the answer has to be JSON.
+/// Whether the answer must be JSON.
 fn is_structured(manifest: &windlass_kernel::Manifest) -> bool {
     let format = manifest.parameters.as_ref().and_then(|parameters| parameters.get("text")?.get("format")?.get("type")?.as_str());
     matches!(format, Some("json_schema" | "json_object"))
@@ -405,7 +406,8 @@ fn stop_message(stop: &Stop) -> NewMessage {
 }
 
 impl Worker {
-    /// Settles notes that are not about the active run, or no longer fit where it is.
+    /// Resolves messages that are not about the active run or no longer fit its state. Each gets its answer here, without a commit of the
+    /// active run.
     pub(super) async fn settle_apart(&mut self, told: &mut Vec<Told>) -> Result<Advanced, StoreError> {
         self.settle_answered(told).await?;
         let mut more = Advanced::Done;
@@ -413,7 +415,7 @@ impl Worker {
             let settled = match &note.note {
                 Some(Note::Report(result, _)) => match self.inner.record((**result).clone()).await {
                     Ok(reported) => {
-                        // It may be waiting in the inbox now, and is on record as ignored once it is taken.
+                        // The result may wait in the inbox now. The next load applies it, or records it as ignored.
                         self.held.forget_run();
                         more = Advanced::MoreToDo;
                         Settled::Reported(reported)
@@ -440,7 +442,7 @@ impl Worker {
         Ok(more)
     }
 
-    /// Settles notes whose request was answered before: since it came in, by this process or by another.
+    /// Resolves messages whose request this or another process answered since they were received.
     pub(super) async fn settle_answered(&self, told: &mut Vec<Told>) -> Result<(), StoreError> {
         for note in told.iter_mut() {
             let Some(key) = note.key().cloned() else { continue };
@@ -455,7 +457,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Ends a run that is not the active one. `None` if it has become active since.
+    /// Ends a run that is queued. Returns `None` if the run is active by now.
     async fn stop_apart(&self, stop: &Stop) -> Result<Option<Stopped>, StoreError> {
         let Some(view) = self.inner.views.run(&self.agent.tenant, stop.run).await? else {
             return Ok(Some(Stopped::Before));
