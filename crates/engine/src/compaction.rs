@@ -1,4 +1,4 @@
-//! What a model is asked for when a conversation is summed up, and how much it reads for that.
+//! The prompt of the model call that summarises a conversation, and its size.
 
 use serde_json::Value;
 use windlass_kernel::{Compaction, Manifest, Run};
@@ -9,13 +9,13 @@ use crate::{
     prompt,
 };
 
-/// How much of what people said stays beside a summary, at the most.
+/// The most bytes of users' messages that are kept beside a summary.
 pub const KEPT_BYTES_MAX: usize = 64 << 10;
 
-/// Bytes of one summary.
+/// The largest summary, in bytes.
 pub(crate) const SUMMARY_BYTES_MAX: usize = 256 << 10;
 
-/// What an image or a file is counted as: how much it is to a model has little to do with its bytes.
+/// The size at which an image or a file counts: its cost to a model has little to do with its bytes.
 const DATA_BYTES: usize = 4 << 10;
 
 const WANTED: &str = "Stop here and sum up this conversation for whoever goes on with it without having read it. Say what is asked for and \
@@ -26,34 +26,34 @@ const GIVEN: &str = "What was said up to here has been summed up to save room. G
 
 const LEFT_OUT: &str = "\n[… left out …]\n";
 
-/// What a model has to read, and how.
+/// What the next model call is for, and how large its prompt may be.
 #[derive(Clone, Copy)]
 pub(crate) struct Reading {
-    /// Whether it is asked for a summary.
+    /// Whether the model is asked for a summary.
     pub is_summary: bool,
-    /// How often it could not read all of what it was to sum up.
+    /// How many attempts failed because the text to summarise was too long.
     tries: u32,
-    /// Whether it may be too much: then it is summed up before anybody is asked.
+    /// Whether the prompt may be too long. If it is, the run asks for a summary first.
     may_be_too_much: bool,
-    /// How many tokens fit, if the configuration says.
+    /// The context size of the model in tokens, if it is configured.
     context: Option<u64>,
 }
 
 impl Reading {
-    /// What the next call of a run's model is for.
+    /// The plan for the next model call of a run.
     pub fn of(run: &Run, manifest: &Manifest, context: Option<u64>) -> Self {
         let is_summary = run.compacting > 0 || manifest.compaction == Compaction::Only;
         let may_be_too_much = manifest.compaction == Compaction::Auto && !is_summary && run.compacted_in != run.iteration;
         Reading { is_summary, tries: run.compacting, may_be_too_much, context }
     }
 
-    /// How much of what people said stays beside a summary: no more than a quarter of what can be read.
+    /// How many bytes of users' messages are kept beside a summary: at most a quarter of the context.
     pub fn kept_bytes_max(&self) -> usize {
         let quarter = self.context.map_or(u64::MAX, |tokens| tokens.saturating_mul(BYTES_PER_TOKEN) / 4);
         KEPT_BYTES_MAX.min(usize::try_from(quarter).unwrap_or(usize::MAX))
     }
 
-    /// Tokens of all that is read, about.
+    /// An estimate of the tokens of the prompt.
     pub fn tokens(&self, manifest: &Manifest, items: &[Item], tools: &[ModelTool]) -> u64 {
         let messages = prompt::messages(items, manifest, self.kept_bytes_max());
         match self.is_summary {
@@ -62,14 +62,14 @@ impl Reading {
         }
     }
 
-    /// By how many tokens it is too much, if it is to be summed up first: what there is, and what fits.
+    /// The tokens of the prompt and of the context, if the prompt is too long and must be summarised first.
     pub fn too_much(&self, manifest: &Manifest, messages: &[ModelMessage], tools: &[ModelTool]) -> Option<(u64, u64)> {
         let context = self.context.filter(|_| self.may_be_too_much)?;
         let tokens = count::tokens(manifest, messages, tools);
         (tokens > context).then_some((tokens, context))
     }
 
-    /// What is read for a summary: what fits, the newest first, and the question at the end.
+    /// The prompt of a summary: the newest messages that fit, and the request for the summary at the end.
     pub fn to_sum_up(self, mut messages: Vec<ModelMessage>) -> Vec<ModelMessage> {
         let whole: usize = messages.iter().map(bytes).sum();
         let share = match self.tries {
@@ -77,7 +77,7 @@ impl Reading {
             1 => whole / 4 * 3,
             tries => whole >> (tries - 1).min(16),
         };
-        // The summary needs a place too.
+        // A quarter of the context is left for the summary itself.
         let fits = self.context.map_or(u64::MAX, |tokens| tokens.saturating_mul(BYTES_PER_TOKEN) / 4 * 3);
         let room = share.min(usize::try_from(fits).unwrap_or(usize::MAX));
         if whole > room {
@@ -88,7 +88,7 @@ impl Reading {
     }
 }
 
-/// How the model should answer that is asked for a summary: whatever the request says about the form of its answer is about another.
+/// The parameters of a call for a summary. Those for the form of the answer are left out, because they are meant for another answer.
 pub(crate) fn parameters(parameters: Option<&Value>) -> Option<Value> {
     let mut parameters = parameters?.clone();
     if let Some(given) = parameters.as_object_mut() {
@@ -97,18 +97,18 @@ pub(crate) fn parameters(parameters: Option<&Value>) -> Option<Value> {
     Some(parameters)
 }
 
-/// A summary as a model is told it.
+/// The message by which a model is given a summary.
 pub(crate) fn told(summary: &str) -> ModelMessage {
     ModelMessage::User(format!("{GIVEN}\n\n{summary}"))
 }
 
-/// Whether a message is above what people say: then it holds for as long as the conversation lasts.
+/// Whether a message is from the system or the developer. Such a message stays valid for the whole conversation.
 pub(crate) fn is_rule(message: &ModelMessage) -> bool {
     let ModelMessage::UserItem(item) = message else { return false };
     matches!(item.get("role").and_then(Value::as_str), Some("system" | "developer"))
 }
 
-/// How much there is to read in a message.
+/// The size of a message in bytes.
 pub(crate) fn bytes(message: &ModelMessage) -> usize {
     match message {
         ModelMessage::User(text) => text.len(),
@@ -121,7 +121,7 @@ pub(crate) fn bytes(message: &ModelMessage) -> usize {
     }
 }
 
-/// The bytes of a value, where data counts as little as it does to a model.
+/// The bytes of a value, where embedded data counts less than its length.
 fn json_bytes(value: &Value) -> usize {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => 4,
@@ -138,9 +138,9 @@ fn json_bytes(value: &Value) -> usize {
     }
 }
 
-/// The newest messages that there is room for. What is longest in them is cut in the middle, and no result stands without its call.
+/// The newest messages that fit into `room`. The longest of them are cut in the middle, and no result is kept without its call.
 fn newest(messages: Vec<ModelMessage>, room: usize) -> Vec<ModelMessage> {
-    // A few long results should not take the place of everything else.
+    // A few long results must not displace everything else.
     let each = room / 4;
     let mut left = room;
     let mut kept: Vec<ModelMessage> = Vec::new();
@@ -157,7 +157,7 @@ fn newest(messages: Vec<ModelMessage>, room: usize) -> Vec<ModelMessage> {
     kept
 }
 
-/// The message with no more than so many bytes of text, its beginning and its end.
+/// The message with at most `bytes_max` bytes of text, from its beginning and its end.
 fn cut(message: ModelMessage, bytes_max: usize) -> ModelMessage {
     match message {
         ModelMessage::User(text) => ModelMessage::User(cut_text(text, bytes_max)),
@@ -181,7 +181,7 @@ fn cut_text(text: String, bytes_max: usize) -> String {
     format!("{}{LEFT_OUT}{}", &text[..end], &text[start..])
 }
 
-/// The words of an item that is too long to be told as it is.
+/// The text of an item that is too long to be passed on unchanged.
 fn words(item: &Value) -> String {
     match item.get("content") {
         Some(Value::String(text)) => text.clone(),

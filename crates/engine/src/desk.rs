@@ -1,4 +1,4 @@
-//! How notes reach workers, and what waits in the store when there is no room for one.
+//! How messages reach workers, and how reports are stored if no worker has room.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,7 +13,7 @@ use crate::{
     workers::Desk,
 };
 
-/// A worker's desk, with the means to start the worker again should it leave at the wrong moment.
+/// The mailbox of a worker. It can start the worker again if that ends before a message is sent.
 pub(crate) struct OpenDesk {
     inner: Arc<Inner>,
     agent: AgentKey,
@@ -21,7 +21,7 @@ pub(crate) struct OpenDesk {
 }
 
 impl OpenDesk {
-    /// Leaves a note. Whoever works there, or will, gets it.
+    /// Sends a message. If the worker has ended, a new one is started to receive it.
     pub async fn leave(self, mut note: Note) {
         let mut sender = self.sender;
         while let Err(refused) = sender.send(note).await {
@@ -35,7 +35,7 @@ impl OpenDesk {
 }
 
 impl Inner {
-    /// The agent's desk, with a worker at it. `None` if there is no room for one more.
+    /// The agent's mailbox. Starts a worker if the agent has none. `None` if there is no room for one more.
     pub fn desk(self: &Arc<Self>, agent: &AgentKey, limit: usize) -> Option<OpenDesk> {
         let sender = match self.workers.desk(agent, limit) {
             Desk::Taken(sender) => sender,
@@ -48,7 +48,7 @@ impl Inner {
         Some(OpenDesk { inner: self.clone(), agent: agent.clone(), sender })
     }
 
-    /// Has an agent looked at. Says whether there was room; a worker with a full queue looks anyway.
+    /// Has a worker check the agent. Returns false if there is no room for one. If the mailbox is full, the worker checks anyway.
     pub fn look(self: &Arc<Self>, agent: &AgentKey) -> bool {
         match self.desk(agent, self.settings.workers_max) {
             Some(desk) => {
@@ -59,7 +59,8 @@ impl Inner {
         }
     }
 
-    /// Has an agent looked at after a pause, and as soon then as there is room: nobody else may know that there is something to do.
+    /// Has a worker check the agent after a pause, or as soon afterwards as there is room. It retries until then, because no other
+    /// process may know of the work.
     pub fn look_later(self: &Arc<Self>, agent: AgentKey, pause: Duration) {
         let inner = self.clone();
         self.tasks.spawn(async move {
@@ -70,7 +71,7 @@ impl Inner {
         });
     }
 
-    /// Leaves a note as soon as there is room for a worker.
+    /// Sends a message as soon as there is room for a worker.
     pub async fn tell_when_room(self: &Arc<Self>, agent: &AgentKey, note: Note) {
         loop {
             if let Some(desk) = self.desk(agent, self.settings.workers_max) {
@@ -80,7 +81,7 @@ impl Inner {
         }
     }
 
-    /// Puts a report into the inbox, for the owner to take.
+    /// Stores a report in the inbox, where the owner of the run finds it.
     pub async fn record(&self, result: ToolResult) -> Result<Reported, EngineError> {
         let agent = result.agent.clone();
         let report = self.new_report(result)?;
@@ -88,7 +89,7 @@ impl Inner {
         let taken = self.store.report(report).await?;
         self.crash.after_commit(CommitKind::Report);
         if matches!(taken, Taken::Recorded(_)) {
-            // Its owner may be another process.
+            // The owner may be another process.
             self.ring(&agent);
         }
         match taken {
@@ -119,7 +120,7 @@ impl Inner {
     }
 }
 
-/// A result's content, with the bytes of the result as they came.
+/// The content of a result item, with the bytes of the result unchanged.
 pub(crate) fn result_content(result: &ToolResult) -> Result<bytes::Bytes, StoreError> {
     let key = CallKey { run: result.run, call: result.call };
     let raw = serde_json::from_slice(&result.result)

@@ -1,4 +1,4 @@
-//! Model calls and tool calls of this process. Each runs beside its worker and tells it the end by a note.
+//! Model calls and tool calls of this process. Each runs in a task of its own and sends its outcome to its worker's mailbox.
 
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
@@ -24,10 +24,10 @@ use crate::{
     watched::{self, Attempt},
 };
 
-/// A model call about to be made.
+/// A model call that is about to be made.
 pub(crate) struct ModelCall {
     pub agent: AgentKey,
-    /// What operators call the agent.
+    /// The agent as operators know it.
     pub agent_id: AgentKey,
     pub epoch: Epoch,
     pub run: RunId,
@@ -36,19 +36,19 @@ pub(crate) struct ModelCall {
     pub manifest: Arc<Manifest>,
     pub tools: Arc<[ModelTool]>,
     pub output: BoxRange,
-    /// What the model reads, and what for.
+    /// What kind of call it is, and how its prompt is measured.
     pub reading: Reading,
-    /// Where its words are announced, if they are.
+    /// The buffer for its streamed text, if the run streams.
     pub words: Option<Arc<Words>>,
-    /// What the model reads, if it is in memory.
+    /// The items of its prompt, if they are in memory.
     pub context: Option<Vec<Item>>,
-    /// How long the model may take, once there is a place for the call.
+    /// How long the call may take once it has a permit.
     pub deadline: Duration,
-    /// How long the run may last, waiting for a place included.
+    /// How long the call may take in all, waiting for a permit included: the rest of the run's wall time budget.
     pub patience: Duration,
 }
 
-/// Asks the model; the worker hears of it by a note.
+/// Starts a model call, whose outcome is sent to the worker.
 pub(crate) fn start_model(inner: Arc<Inner>, call: ModelCall, notes: mpsc::Sender<Note>) -> AbortHandle {
     let engine = inner.clone();
     let task = async move {
@@ -69,7 +69,7 @@ pub(crate) fn start_model(inner: Arc<Inner>, call: ModelCall, notes: mpsc::Sende
                 let earlier = tally.spent_earlier(prompt);
                 reply.usage.add(earlier.usage);
                 reply.lost = earlier.lost;
-                // A model in this process answers at once, which is not worth a field in every journal.
+                // A model in this process answers at once. That is not worth a field in every journal.
                 reply.model.first_token_ms = tally.first_token_ms().filter(|ms| *ms > 0);
                 Spent::default()
             }
@@ -81,10 +81,10 @@ pub(crate) fn start_model(inner: Arc<Inner>, call: ModelCall, notes: mpsc::Sende
     engine.tasks.spawn(task)
 }
 
-/// What is known of a model call, whatever becomes of it.
+/// What is observed of a model call, also when it fails or panics.
 #[derive(Default)]
 struct Heard {
-    /// What the model reads.
+    /// The items of the prompt.
     context: Option<Vec<Item>>,
     tally: Tally,
 }
@@ -110,7 +110,7 @@ async fn ask(inner: &Arc<Inner>, call: ModelCall, heard: &mut Heard, notes: &mps
         messages = reading.to_sum_up(messages);
     }
     let _place = watched::permit(inner, model.as_ref(), &call.manifest.model, &call.agent.tenant).await;
-    // Reading and waiting for a place may have taken long.
+    // Reading the prompt and waiting for a permit may have taken longer than the lease.
     if !inner.lease.holds() {
         return Err(Broken::NotStarted);
     }
@@ -161,7 +161,7 @@ async fn ask(inner: &Arc<Inner>, call: ModelCall, heard: &mut Heard, notes: &mps
     })
 }
 
-/// Reads the items of a prompt from the store, unless they are over the limit of one prompt: then nothing of them is read.
+/// Reads the items of a prompt from the store, unless they are over the limit of one prompt. In that case no content is read.
 async fn read_prompt(inner: &Inner, tenant: &Tenant, prompt: BoxRange) -> Result<Vec<Item>, ModelError> {
     match inner.stored_prompt_excess(tenant, prompt).await {
         Ok(None) => inner.views.range_items(tenant, prompt).await.map_err(|error| unreadable(&error)),
@@ -170,14 +170,15 @@ async fn read_prompt(inner: &Inner, tenant: &Tenant, prompt: BoxRange) -> Result
     }
 }
 
-/// The model that makes this attempt. It may have left the configuration since the run was started.
+/// The model that makes this attempt. It may have been removed from the configuration since the run started.
 fn model_of(inner: &Inner, tenant: &Tenant, name: &str, attempt: u32) -> Result<Arc<dyn Model>, Broken<ModelError>> {
     let turn = Turn::of(inner.models.as_ref(), tenant, name, attempt, inner.settings.attempts_max);
     let gone = || Broken::Failed(failure("unknown_model", FailureCause::Other, "the model is no longer configured", Retry::Never));
     turn.map(|turn| turn.model).ok_or_else(gone)
 }
 
-/// Has an answer announced. A model that does not repeat what it said is given its words to go on from, if it takes such.
+/// Streams an answer. A model that does not repeat the text streamed before is called again with that text as a prefill, if it accepts
+/// one.
 async fn announce(
     model: &dyn Model,
     request: ModelRequest,
@@ -197,25 +198,25 @@ async fn announce(
     tally.start(announcer.inner.clock.now());
     let request = ModelRequest { prefill: Some(words), ..request };
     gather::announce(model.call(request), Begins::Behind, limits, announcer, tally).await.map_err(|why| match why {
-        // One that refuses to be told its words has gone on otherwise.
+        // A model that refuses the prefill cannot continue the text.
         NoReply::Failed(ModelError { retry: Retry::Never, .. }) => NoReply::Diverged,
         NoReply::Failed(_) | NoReply::Diverged | NoReply::Closed => why,
     })
 }
 
-/// A tool call about to be started, from its committed row.
+/// A tool call that is about to be started, from its committed row.
 pub(crate) struct ToolStart {
     pub tenant: Tenant,
     pub key: CallKey,
     pub tool: ToolName,
-    /// Where the tool is found, if a server offers it.
+    /// The server that offers the tool, if one does.
     pub remote: Option<(ToolServer, Remote)>,
     pub deadline: Timestamp,
-    /// The call's content, if it is in memory.
+    /// The content of the call, if it is in memory.
     pub content: Option<Bytes>,
 }
 
-/// Runs a tool of this process; the worker hears of it by a note.
+/// Starts a tool of this process, whose outcome is sent to the worker.
 pub(crate) fn start_tool(inner: Arc<Inner>, start: ToolStart, notes: mpsc::Sender<Note>) -> AbortHandle {
     let engine = inner.clone();
     let task = async move {
@@ -240,7 +241,7 @@ async fn run_tool(inner: &Inner, start: ToolStart) -> Result<ToolReport, Broken<
         Some((server, remote)) => Runner::Server(inner.servers.as_ref().ok_or_else(gone)?, server, remote),
         None => Runner::Executor(inner.roster.executor(&start.tool).ok_or_else(gone)?),
     };
-    // Reading may have taken long.
+    // Reading the call may have taken longer than the lease.
     if !inner.lease.holds() {
         return Err(Broken::NotStarted);
     }
@@ -255,7 +256,7 @@ async fn run_tool(inner: &Inner, start: ToolStart) -> Result<ToolReport, Broken<
     Ok(report)
 }
 
-/// Who runs a call in this process.
+/// What runs a call in this process.
 enum Runner<'a> {
     Server(&'a Arc<dyn ToolServers>, ToolServer, Remote),
     Executor(&'a Arc<dyn Executor>),

@@ -1,28 +1,28 @@
-//! Which model of a name a try asks. Each is tried as often as one that stands alone; then the next one stands in for it, in the
-//! same lap. Which one it is follows from the number of the try, so that it is the same after a crash.
+//! Failover: which of the models behind one name an attempt calls. Each model gets the full number of attempts before its fallback, in
+//! the same iteration. The choice follows from the number of the attempt, so it is the same after a crash.
 
 use std::sync::Arc;
 
 use windlass_kernel::Tenant;
 use windlass_ports::{Model, Models};
 
-/// Where a try stands among the models of a name.
+/// The model of an attempt, among the models of one name.
 pub(crate) struct Turn {
-    /// The model it asks.
+    /// The model that the attempt calls.
     pub model: Arc<dyn Model>,
-    /// Which of that model's own tries it is, from 1.
+    /// The number of the attempt among those of this model, from 1.
     pub own_try: u32,
-    /// The model that stands in next.
+    /// The model that follows when this one has used up its attempts.
     pub next: Option<Arc<dyn Model>>,
 }
 
 impl Turn {
-    /// The turn of a try, which is counted from 1. `None` if no model of that name is configured any more.
+    /// The choice for an attempt, which is counted from 1. `None` if no model of that name is configured any more.
     pub fn of(models: &dyn Models, tenant: &Tenant, name: &str, attempt: u32, attempts_max: u32) -> Option<Self> {
         let mut all = vec![models.resolve(tenant, name)?];
         all.extend(models.fallbacks(tenant, name));
         let tries = attempts_max.max(1);
-        // Tries beyond the last model's own are the last model's: a stream that is cut and gone on with is a try as well.
+        // Attempts beyond those of the last model belong to the last model: continuing a stream that was cut counts as an attempt too.
         let place = ((attempt.max(1) - 1) / tries).min(all.len() as u32 - 1);
         let next = all.get(place as usize + 1).cloned();
         let model = all.swap_remove(place as usize);

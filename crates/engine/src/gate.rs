@@ -1,4 +1,4 @@
-//! How many calls a provider takes at once, shared fairly: tenants take turns, whatever one of them has queued.
+//! Limits the concurrent calls of a provider, and shares them fairly: tenants take turns, however many calls one of them has queued.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -11,14 +11,14 @@ use std::{
 use tokio::sync::oneshot;
 use windlass_kernel::Tenant;
 
-/// One gate per line of models.
+/// One semaphore per concurrency key.
 #[derive(Debug, Default)]
 pub(crate) struct Gates {
     gates: Mutex<BTreeMap<String, Arc<Gate>>>,
 }
 
 impl Gates {
-    /// The gate of a line. The least of the limits that it was asked for with is its own.
+    /// The semaphore of a key. Its limit is the lowest of those that it was requested with.
     pub fn of(&self, line: &str, limit: usize) -> Arc<Gate> {
         let mut gates = self.gates.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(gate) = gates.get(line) {
@@ -31,7 +31,7 @@ impl Gates {
     }
 }
 
-/// A line's places and who waits for one.
+/// A semaphore that serves tenants in turn.
 #[derive(Debug)]
 pub(crate) struct Gate {
     limit: AtomicUsize,
@@ -42,19 +42,19 @@ pub(crate) struct Gate {
 struct State {
     taken: usize,
     waiting: BTreeMap<Tenant, VecDeque<oneshot::Sender<Place>>>,
-    /// Tenants with somebody waiting, in the order in which they are served.
+    /// The tenants with queued calls, in the order in which they are served.
     turns: VecDeque<Tenant>,
 }
 
-/// A place at a provider, given on when dropped.
+/// A permit for one call. Dropping it passes it on to the next waiting call.
 #[derive(Debug)]
 pub(crate) struct Place {
-    /// Empty once the place was taken back.
+    /// `None` once the permit was taken back.
     gate: Option<Arc<Gate>>,
 }
 
 impl Gate {
-    /// Waits for a place. Among tenants the order is a round, within a tenant first come, first served.
+    /// Waits for a permit. Tenants are served round robin; within a tenant, the first to come is served first.
     pub async fn enter(self: &Arc<Self>, tenant: &Tenant) -> Place {
         let waiting = {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -73,12 +73,12 @@ impl Gate {
         waiting.await.expect("a gate outlives those who wait at it, and hands each a place")
     }
 
-    /// Hands a freed place to the next who still waits. Gives it back if nobody does.
+    /// Passes a released permit on to the next call that still waits. Without one, the permit becomes free.
     fn hand_on(self: &Arc<Self>) {
         loop {
             let next = {
                 let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-                // The limit may have become less since the place was taken.
+                // The limit may have been lowered since the permit was granted.
                 let next = if state.taken > self.limit.load(Ordering::Relaxed) { None } else { state.next() };
                 let Some(next) = next else {
                     state.taken -= 1;
@@ -88,7 +88,7 @@ impl Gate {
             };
             match next.send(Place { gate: Some(self.clone()) }) {
                 Ok(()) => return,
-                // Whoever waited has gone away: the place is still ours to hand on.
+                // The call that waited was cancelled. The permit is passed on to the next one.
                 Err(mut place) => place.gate = None,
             }
         }

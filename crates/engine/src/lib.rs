@@ -1,7 +1,7 @@
 //! Drives the kernel through the ports: workers, leases, effects, sweep, outbox.
 //!
-//! The engine never decides what a run does, that is the kernel's; it sees to it that what the kernel decided is committed,
-//! that effects start only from committed rows, and that nothing committed is ever left lying.
+//! The kernel decides what a run does; the engine never does. The engine commits what the kernel decided, starts effects only from
+//! committed rows, and finds every committed effect that is still owed.
 
 mod abandon;
 mod adopted;

@@ -1,7 +1,7 @@
-//! Words of models on their way: announced, and not yet in an item.
+//! The text that models are streaming: stored as deltas, and not yet in an item.
 //!
-//! A reader in this process takes them from here, so that a stream costs the store no reads. What is here is on disk: words are
-//! kept by the store first, and shown after.
+//! Readers in this process take the text from here, so that a stream costs the store no reads. All text here is on disk: the store keeps
+//! a delta batch first, and it is published here afterwards.
 
 use std::{
     collections::BTreeMap,
@@ -11,25 +11,25 @@ use std::{
 use tokio::sync::Notify;
 use windlass_kernel::{RunId, StreamedText};
 
-/// The open words of one run.
+/// The streamed text of one run.
 #[derive(Default)]
 pub(crate) struct Words {
     open: Mutex<Spoken>,
-    /// Held while words are being kept: whoever has it knows that none are under way.
+    /// Locked while a delta batch is being written: who holds the lock knows that no batch is in flight.
     pub turn: Arc<tokio::sync::Mutex<Open>>,
-    /// Rings when a reader has heard nothing for a while.
+    /// Notified when a reader requests a heartbeat.
     pub quiet: Notify,
 }
 
-/// Words and where they stand.
+/// The text, and where it belongs in the output.
 #[derive(Default)]
 struct Spoken {
-    /// How much stood in the run's output before them: what is said later stands behind it.
+    /// The length of the run's output when the text began: the text will be the item at this position.
     place: u32,
     said: StreamedText,
 }
 
-/// Whether more may be announced.
+/// Whether more text may be streamed.
 pub(crate) struct Open(pub bool);
 
 impl Default for Open {
@@ -39,33 +39,33 @@ impl Default for Open {
 }
 
 impl Words {
-    /// Words for a place in the output, with those that were announced before.
+    /// A buffer for text at `position` of the output, with the text that an earlier attempt streamed there.
     pub fn resumed(place: u32, said: StreamedText) -> Self {
         Words { open: Mutex::new(Spoken { place, said }), ..Words::default() }
     }
 
-    /// What was said so far is settled, and the rest stands at another place.
+    /// Empties the buffer: the text so far is in an item, and the next text belongs at `position`.
     pub fn begin_again(&self, place: u32) {
         *self.lock() = Spoken { place, said: StreamedText::default() };
     }
 
-    /// How much stood in the run's output before them.
+    /// The position in the run's output at which the text belongs.
     pub fn place(&self) -> u32 {
         self.lock().place
     }
 
-    /// What was announced so far.
+    /// The text streamed so far.
     pub fn said(&self) -> StreamedText {
         self.lock().said.clone()
     }
 
-    /// In how many pieces.
+    /// The number of chunks streamed so far.
     pub fn count(&self) -> usize {
         self.lock().said.chunks.0.len()
     }
 
-    /// What comes after the first so many pieces, as pieces. Nothing if it stands at another place: a reader may know from the
-    /// journal that words are settled before their worker does.
+    /// The chunks after the first `count` ones. Empty if the buffer is at another position: the journal may have shown the reader that
+    /// the text is settled before the worker clears the buffer.
     pub fn after(&self, place: u32, pieces: usize) -> Vec<String> {
         let open = self.lock();
         if open.place != place {
@@ -73,7 +73,7 @@ impl Words {
         }
         let said = &open.said;
         let fresh = said.chunks.0.get(pieces..).unwrap_or_default();
-        // Counted from the end: a long message is asked for its newest words over and over.
+        // Lengths are counted from the end, because a long message is asked for its newest chunks again and again.
         let length: usize = fresh.iter().map(|length| *length as usize).sum();
         let mut rest = said.text.get(said.text.len().saturating_sub(length)..).unwrap_or_default();
         let mut after = Vec::with_capacity(fresh.len());
@@ -85,14 +85,14 @@ impl Words {
         after
     }
 
-    /// Shows words that are on disk.
+    /// Adds text that is on disk, for readers in this process.
     pub fn show(&self, more: &StreamedText) {
         let said = &mut self.lock().said;
         said.text.push_str(&more.text);
         said.chunks.0.extend(&more.chunks.0);
     }
 
-    /// Lets nothing more be announced, and returns what was once nothing is under way.
+    /// Ends streaming. Waits for the delta batch being written, and returns all text streamed.
     pub async fn close(&self) -> StreamedText {
         let mut open = self.turn.lock().await;
         open.0 = false;
@@ -104,7 +104,7 @@ impl Words {
     }
 }
 
-/// The open words of all runs that are worked on here. A worker that leaves takes its words along.
+/// The stream buffers of the runs that have a worker here. They are weak: a buffer ends with its worker.
 #[derive(Default)]
 pub(crate) struct Live {
     runs: Mutex<Runs>,
@@ -113,17 +113,17 @@ pub(crate) struct Live {
 #[derive(Default)]
 struct Runs {
     words: BTreeMap<RunId, Weak<Words>>,
-    /// How many there may be before those that are gone are looked for.
+    /// The number of entries at which dead ones are removed.
     sweep_at: usize,
 }
 
 impl Live {
-    /// The run's open words, if it is worked on here.
+    /// The run's stream buffer, if the run streams in this process.
     pub fn find(&self, run: RunId) -> Option<Arc<Words>> {
         self.lock().words.get(&run)?.upgrade()
     }
 
-    /// Holds these words of the run from here on.
+    /// Registers the run's stream buffer, in place of an earlier one.
     pub fn hold(&self, run: RunId, words: &Arc<Words>) {
         let mut runs = self.lock();
         runs.words.insert(run, Arc::downgrade(words));
@@ -133,7 +133,7 @@ impl Live {
         }
     }
 
-    /// The run's words are settled: whoever still holds them has nothing to show any more.
+    /// Removes the run's stream buffer, because the text is settled and must not be read any more.
     pub fn forget(&self, run: RunId) {
         self.lock().words.remove(&run);
     }

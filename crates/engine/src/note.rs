@@ -1,4 +1,4 @@
-//! What a worker is told: by doors, by its own effects, and by the sweep.
+//! The messages that workers receive from doors, from their own effects and from the sweep.
 
 use tokio::sync::oneshot;
 use windlass_kernel::{CallNumber, Reply, RunId, Spent, content::Reasoning};
@@ -6,56 +6,56 @@ use windlass_ports::{Enqueued, Item, ModelError, NewRun, ToolReport};
 
 use crate::api::{EngineError, Reconcile, Reported, Stop, Stopped, ToolResult};
 
-/// Who waits for the answer to a note.
+/// The channel for the answer to a message.
 pub(crate) type Answer<T> = oneshot::Sender<Result<T, EngineError>>;
 
-/// One thing a worker is told.
+/// One message for a worker.
 pub(crate) enum Note {
-    /// Something may be due or waiting in the store.
+    /// The agent's stored state must be checked: something may be due or waiting there.
     Look,
-    /// A run is asked for.
+    /// Record a run, and enter it if the agent is idle.
     Enqueue(Box<NewRun>, Answer<Enqueued>),
-    /// A result came from outside.
+    /// Record the result of an external call.
     Report(Box<ToolResult>, Answer<Reported>),
-    /// A run should end.
+    /// End a run.
     Stop(Box<Stop>, Answer<Stopped>),
-    /// A person decided.
+    /// Apply a person's decision.
     Reconcile(Box<Reconcile>, Answer<()>),
-    /// Somebody who follows a run has heard nothing for a while, since its journal had so many events.
+    /// Record a heartbeat for a reader of this run, unless its journal has grown beyond this many events.
     Quiet(RunId, u64),
-    /// A model call of this process has thoughts, which stand before the words that it is about to announce.
+    /// Commit the reasoning of a model call of this process, before the text that the call is about to stream.
     Reasoned(Box<Reasoned>),
-    /// A model call of this process is over.
+    /// A model call of this process has ended.
     Thought(Box<Thought>),
-    /// A tool call of this process is over.
+    /// A tool call of this process has ended.
     Tool(Box<ToolDone>),
 }
 
-/// Thoughts of a model call that goes on.
+/// Reasoning of a model call that continues.
 pub(crate) struct Reasoned {
     pub run: RunId,
     pub iteration: u32,
     pub attempt: u32,
-    /// How much stood in the run's output: more, and they are on record already.
+    /// The length of the run's output at the start of the call. If the output is longer now, the reasoning is recorded already.
     pub place: u32,
     pub reasoning: Vec<Reasoning>,
-    /// Told when they are on record. Who gets no answer says nothing more.
+    /// Resolved once the reasoning is committed. If the sender is dropped, the model call must stop.
     pub done: oneshot::Sender<()>,
 }
 
-/// The end of a model call.
+/// The outcome of a model call.
 pub(crate) struct Thought {
     pub run: RunId,
     pub iteration: u32,
     pub attempt: u32,
-    /// What the model read, so that it need not be read from the store again.
+    /// The items of the prompt, so that they need not be read from the store again.
     pub context: Option<Vec<Item>>,
-    /// What was used up, if there is no answer.
+    /// The tokens used by the attempt, if there is no reply.
     pub spent: Spent,
     pub outcome: Result<Reply, Broken<ModelError>>,
 }
 
-/// The end of a tool call.
+/// The outcome of a tool call.
 pub(crate) struct ToolDone {
     pub run: RunId,
     pub call: CallNumber,
@@ -63,7 +63,7 @@ pub(crate) struct ToolDone {
 }
 
 impl ToolDone {
-    /// The class of the failure, for the log, if the failure is not the tool's own answer.
+    /// The class of the failure, for the log. `None` if the call succeeded, or if the failure is an answer of the tool itself.
     pub fn failure(&self) -> Option<&'static str> {
         match &self.outcome {
             Ok(report) => report.failure,
@@ -76,12 +76,12 @@ impl ToolDone {
 
 /// Why an effect has no result.
 pub(crate) enum Broken<E> {
-    /// It failed as such things fail.
+    /// The model, or the start of the tool, failed.
     Failed(E),
-    /// It panicked.
+    /// The code of the effect panicked.
     Panicked,
-    /// The model does not repeat what was announced of an earlier try.
+    /// The model's answer does not begin with the text that an earlier attempt streamed.
     Diverged,
-    /// It was never started: this process had lost its lease by then.
+    /// The effect was never started, because this process had lost its lease.
     NotStarted,
 }

@@ -1,4 +1,4 @@
-//! From stored items to what a model reads: the whole conversation, in order.
+//! The prompt: the messages that a model reads, made from the items of the whole conversation in order.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -12,9 +12,8 @@ use windlass_ports::{Item, ModelMessage, ModelTool};
 
 use crate::compaction;
 
-/// The messages that the items of a context amount to. An item that cannot be read is passed on as text rather than lost. Where it
-/// was summed up, the newest words of its people stay beside the summary, up to so many bytes. Tools have the names that the manifest
-/// gives them.
+/// The messages of a context's items. An item that cannot be read is passed on as text rather than lost. After a compaction, the newest
+/// messages of users are kept beside the summary, up to `kept_bytes_max` bytes. Tools have the names that the manifest gives them.
 pub(crate) fn messages(items: &[Item], manifest: &Manifest, kept_bytes_max: usize) -> Vec<ModelMessage> {
     let mut prompt = Prompt::new(manifest, kept_bytes_max);
     for item in items {
@@ -23,7 +22,7 @@ pub(crate) fn messages(items: &[Item], manifest: &Manifest, kept_bytes_max: usiz
     prompt.finish()
 }
 
-/// The tools a run's model sees.
+/// The tools that a run's model can call.
 pub(crate) fn tools(manifest: &Manifest) -> Arc<[ModelTool]> {
     let declared = manifest.tools.iter().map(|tool| ModelTool {
         name: tool.name.to_string(),
@@ -40,34 +39,35 @@ pub(crate) fn tools(manifest: &Manifest) -> Arc<[ModelTool]> {
     declared.chain(built_in).collect()
 }
 
-/// What a call is told that nobody answered.
+/// The output given to the model for a call without a result.
 const NO_OUTPUT: &str = "error: no output given for this call";
 
 struct Prompt<'a> {
     manifest: &'a Manifest,
     turns: Vec<Turn>,
-    /// Thoughts of the turn that is about to come. Those that nothing came of are not told: providers refuse them.
+    /// The reasoning of the turn that comes next. Reasoning that no text or call follows is left out, because providers refuse it.
     thoughts: Vec<Reasoning>,
-    /// Where the calls of a run are, by number: numbers are a run's own, so a later run's call takes the place of an earlier one's.
+    /// The position of each call of a run, by its number. Numbers are unique within one run, so a later run's call replaces an earlier
+    /// one's.
     numbered: BTreeMap<CallNumber, Place>,
-    /// Where calls are that a client repeats, by the id it knows.
+    /// The positions of calls that a client repeats in its input, by the ids that the client uses.
     named: BTreeMap<String, Place>,
-    /// The turns of laps whose calls a client repeats, by what the calls of one lap have in common.
+    /// The turns of iterations whose calls a client repeats, by the key that the calls of one iteration have in common.
     laps: BTreeMap<String, usize>,
-    /// The turn of a server's call that nobody knows the lap of, if such a one was the last item.
+    /// The turn of the last item, if that is a server's call whose iteration is unknown.
     served: Option<usize>,
-    /// How much of what people said stays beside a summary.
+    /// How many bytes of users' messages are kept beside a summary.
     kept_bytes_max: usize,
 }
 
-/// One turn of the conversation. Results are kept beside the calls they answer, wherever they came: providers want them there.
+/// One turn of the conversation. Results are kept beside the calls they answer, wherever they came, because providers require them there.
 enum Turn {
     Other(ModelMessage),
     Summary(String),
     Assistant { reasoning: Vec<Reasoning>, text: String, calls: Vec<RequestedCall>, outputs: Vec<Option<String>> },
 }
 
-/// A call: which turn, and which of its calls.
+/// The position of a call: its turn, and its index among the turn's calls.
 #[derive(Clone, Copy)]
 struct Place {
     turn: usize,
@@ -95,7 +95,7 @@ impl<'a> Prompt<'a> {
         }
     }
 
-    /// `None` if the content is not of the shape its kind says.
+    /// Adds an item. `None` if the content does not have the shape of its kind.
     fn add_known(&mut self, item: &Item, served: Option<usize>) -> Option<()> {
         let bytes = &item.content;
         match item.kind {
@@ -109,11 +109,11 @@ impl<'a> Prompt<'a> {
                 Instruction::Compaction { summary, .. } => self.turn(Turn::Summary(summary)),
                 Instruction::Summary(summary) => self.sum_up(summary),
             },
-            // The model sees the wanted fields as the parameters of `submit_result`.
+            // The model sees the requested fields as the parameters of `submit_result`.
             ItemKind::ResultFields => {}
             ItemKind::Thought => match serde_json::from_slice(bytes).ok()? {
                 Thought { text, reasoning } if reasoning.is_empty() => self.say(text),
-                // A later try of the lap had other thoughts: only the last one's led to anything.
+                // A later attempt of the iteration replaces the reasoning of the one before: only the last one led to an answer.
                 Thought { reasoning, .. } => self.thoughts = reasoning,
             },
             ItemKind::Call => self.own_call(serde_json::from_slice(bytes).ok()?),
@@ -128,13 +128,13 @@ impl<'a> Prompt<'a> {
         Some(())
     }
 
-    /// An item of the caller's own. What speaks of calls is put where calls are.
+    /// An item in the shape of the client's API. Calls and their outputs become calls and results of the prompt.
     fn wire_item(&mut self, item: Value, served: Option<usize>) {
         let text = |key: &str| item.get(key).and_then(Value::as_str);
         match text("type") {
             Some("function_call" | "custom_tool_call") => {
                 let (Some(id), Some(tool)) = (text("call_id"), text("name")) else { return self.other(ModelMessage::UserItem(item)) };
-                // What a client takes as a text is the one argument of what models have.
+                // A tool with free-text input is offered to models with that text as its one argument.
                 let wrapped = text("input").map(|input| json!({ "input": input }).to_string());
                 let arguments = text("arguments").or(wrapped.as_deref()).unwrap_or_default();
                 let (id, requested) = (id.to_owned(), requested(id, tool, arguments));
@@ -151,7 +151,7 @@ impl<'a> Prompt<'a> {
             Some("mcp_call") => {
                 let Some(name) = text("name") else { return };
                 let tool = self.known_as(text("server_label").unwrap_or_default(), name);
-                // Nobody knows its lap: calls that stand together were made together.
+                // The iteration of the call is unknown: adjacent calls are taken to belong to the same one.
                 self.served = self.served_call(&item, &tool, None, served);
             }
             Some("reasoning") => self.thoughts.extend(reasoning_of(&item)),
@@ -163,7 +163,7 @@ impl<'a> Prompt<'a> {
         }
     }
 
-    /// A call that an earlier run made: beside the others of its lap, whatever stands between.
+    /// Adds a call that an earlier run made to the turn of its iteration, whatever items are between them.
     fn made(&mut self, item: &Value, tool: &str, lap: String, told: Option<String>) {
         let beside = self.laps.get(&lap).copied();
         if let Some(turn) = self.served_call(item, tool, told, beside) {
@@ -171,7 +171,7 @@ impl<'a> Prompt<'a> {
         }
     }
 
-    /// A call and its result in one, in a turn of others if it belongs there. Returns the turn.
+    /// Adds a call and its result at once, to the turn `beside` if it is given. Returns the turn.
     fn served_call(&mut self, item: &Value, tool: &str, told: Option<String>, beside: Option<usize>) -> Option<usize> {
         let text = |key: &str| item.get(key).and_then(Value::as_str);
         let said = || text("error").map(|error| format!("error: {error}")).or_else(|| text("output").map(str::to_owned));
@@ -185,7 +185,7 @@ impl<'a> Prompt<'a> {
         Some(place.turn)
     }
 
-    /// The name that the run's model knows a server's tool by.
+    /// The name by which the run's model knows a server's tool.
     fn known_as(&self, label: &str, name: &str) -> String {
         let is_it = |remote: &Remote| remote.server == label && remote.name == name;
         let tool = self.manifest.tools.iter().find(|tool| tool.remote.as_ref().is_some_and(is_it));
@@ -201,14 +201,14 @@ impl<'a> Prompt<'a> {
         self.turns.push(turn);
     }
 
-    /// A summary stands for all that was said, but for the newest words of people, and for what was said to the model above them.
+    /// Replaces the turns so far by a summary. The newest messages of users, and all system and developer messages, are kept.
     fn sum_up(&mut self, summary: String) {
         let mut room = self.kept_bytes_max;
         let mut kept: Vec<Turn> = Vec::new();
         for turn in std::mem::take(&mut self.turns).into_iter().rev() {
             let Turn::Other(message) = &turn else { continue };
             if !compaction::is_rule(message) {
-                // What does not fit ends it: without it, what is older would be misleading.
+                // The first message that does not fit ends the list: older ones would be misleading without it.
                 let Some(left) = room.checked_sub(compaction::bytes(message)) else {
                     room = 0;
                     continue;
@@ -230,7 +230,7 @@ impl<'a> Prompt<'a> {
         self.turns.push(Turn::Assistant { reasoning, text, calls: Vec::new(), outputs: Vec::new() });
     }
 
-    /// A call of a run's own. One that it took over stands already, in the turn of the run that left it behind.
+    /// Adds a call of the run itself. An inherited call is present already, in the turn of the run that made it.
     fn own_call(&mut self, call: Call) {
         let taken = call.takes.and_then(|number| self.numbered.get(&number).copied());
         let place = match taken {
@@ -240,7 +240,7 @@ impl<'a> Prompt<'a> {
         self.numbered.insert(call.call, place);
     }
 
-    /// Calls made in one breath stand in one turn, with the words before them.
+    /// Adds a call to the last turn if that has no results yet, because parallel calls belong to one turn, with the text before them.
     fn call(&mut self, requested: RequestedCall) -> Place {
         let is_open = |turn: &Turn| matches!(turn, Turn::Assistant { outputs, .. } if outputs.iter().all(Option::is_none));
         if !self.thoughts.is_empty() || !self.turns.last().is_some_and(is_open) {
@@ -264,7 +264,7 @@ impl<'a> Prompt<'a> {
         }
     }
 
-    /// The call a client's output is about: one it repeated, or one of ours by the id we gave it.
+    /// The call that a client's output belongs to: one that the client repeated, or one of ours by the id that we gave it.
     fn answered(&self, id: &str) -> Option<Place> {
         self.named.get(id).or_else(|| self.numbered.get(&id.parse::<CallKey>().ok()?.call)).copied()
     }
@@ -294,7 +294,7 @@ impl<'a> Prompt<'a> {
     }
 }
 
-/// A thought that a client sends back: whose it is stands before what is sealed.
+/// A reasoning item that a client sends back. The provider's name is the prefix of the encrypted content.
 fn reasoning_of(item: &Value) -> Option<Reasoning> {
     let (provider, sealed) = item.get("encrypted_content")?.as_str()?.split_once(':')?;
     let parts = item.get("summary").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
@@ -311,7 +311,7 @@ fn result(call: &RequestedCall, output: Option<String>) -> ModelMessage {
     ModelMessage::ToolResult { provider_id: call.provider_id.clone(), tool: call.tool.clone(), output }
 }
 
-/// The words of an assistant's message that is words all through.
+/// The text of an assistant's message that consists of text only.
 fn assistant_text(item: &Value) -> Option<String> {
     if item.get("role")?.as_str()? != "assistant" {
         return None;
@@ -327,7 +327,7 @@ fn part_text(part: &Value) -> Option<&str> {
     part.get("text").or_else(|| part.get("refusal"))?.as_str()
 }
 
-/// What a client says a call brought: a text, or parts, whose texts count if there is nothing else.
+/// The output of a call as a client sends it: a text, or parts, whose texts are joined if there are only texts.
 fn wire_text(output: &Value) -> String {
     match output {
         Value::String(text) => text.clone(),

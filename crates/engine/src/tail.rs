@@ -1,7 +1,7 @@
-//! The newest passages of runs that somebody follows in this process, so that following one costs the store no reads.
+//! The newest journal entries of the runs that have followers in this process, so that following a run costs the store no reads.
 //!
-//! What is here is on disk: a worker shows it after its commit. It is a shortcut and never the truth, for another process may have
-//! the run: who finds nothing here reads the store.
+//! All entries here are on disk: a worker publishes them after its commit. This is a cache and never the source of truth, because another
+//! process may own the run. A follower that finds an entry missing reads the store.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -11,11 +11,11 @@ use std::{
 use windlass_kernel::{Epoch, Event, ItemId, NewItem, Run, RunId, apply};
 use windlass_ports::{Commit, Item, JournalEntry, NewRun, Passage};
 
-/// Passages that are kept of one run at the most, and bytes of their content: older ones are in the store.
+/// The limits of one run's cache: entries, and bytes of their content. Older entries are in the store.
 const PASSAGES_MAX: usize = 64;
 const BYTES_MAX: usize = 256 << 10;
 
-/// A follower's way to the newest passages of a run.
+/// A follower's access to the newest journal entries of a run.
 #[derive(Clone, Debug)]
 pub struct Tail {
     kept: Arc<Mutex<Kept>>,
@@ -25,12 +25,12 @@ pub struct Tail {
 struct Kept {
     passages: VecDeque<Passage>,
     bytes: usize,
-    /// The number of the next event; unknown before the first.
+    /// The number of the next event. `None` before the first one is known.
     next: Option<u64>,
 }
 
 impl Tail {
-    /// What happened from an event on, as far as this process knows. `None` if it does not know that event's place.
+    /// The entries from event `number` on, as far as this process knows them. `None` if the cache does not reach back to that event.
     pub fn from(&self, number: u64) -> Option<Vec<Passage>> {
         let kept = self.lock();
         let first = kept.next?.checked_sub(kept.passages.len() as u64)?;
@@ -38,7 +38,7 @@ impl Tail {
         (skipped <= kept.passages.len()).then(|| kept.passages.iter().skip(skipped).cloned().collect())
     }
 
-    /// What there will be to show of a run that is accepted and entered at once.
+    /// The entries of a run that is accepted and entered in one commit. `None` if it is not entered.
     pub(crate) fn beginning(&self, new: &NewRun) -> Option<Vec<Passage>> {
         let accepted = JournalEntry { number: 0, epoch: None, at: new.now, event: new.accepted.clone() };
         let mut passages = vec![Passage { entry: accepted, appended: Vec::new(), result: None }];
@@ -46,8 +46,8 @@ impl Tail {
         Some(passages)
     }
 
-    /// What there will be to show of a commit to a run that was so before. `None` if something of it was written earlier, and is not
-    /// here any more.
+    /// The entries of a commit to a run whose state was `before`. `None` if an item was written by an earlier commit and is not in the
+    /// cache any more.
     pub(crate) fn passages(&self, before: &Run, commit: &Commit) -> Option<Vec<Passage>> {
         let mut state = Some(before.clone());
         let mut appended = commit.appended.iter();
@@ -69,12 +69,12 @@ impl Tail {
         Some(passages)
     }
 
-    /// Something was committed that cannot be shown: whoever follows reads it, and takes nothing that came after it for the next.
+    /// Invalidates the cache after a commit that it cannot represent. Followers read that commit from the store.
     pub(crate) fn forget(&self) {
         *self.lock() = Kept::default();
     }
 
-    /// New content, or a result that was reported a moment ago.
+    /// An item that is new in this commit, or a result that was reported a moment ago.
     fn item(&self, id: ItemId, fresh: &[NewItem]) -> Option<Item> {
         if let Some(item) = fresh.iter().find(|item| item.id == id) {
             return Some(Item { id, kind: item.kind, content: item.content.clone() });
@@ -82,7 +82,7 @@ impl Tail {
         self.lock().passages.iter().rev().filter_map(|passage| passage.result.as_ref()).find(|item| item.id == id).cloned()
     }
 
-    /// Shows what was committed under this fence.
+    /// Publishes entries that were committed under this epoch.
     pub(crate) fn show(&self, passages: Vec<Passage>, epoch: Epoch) {
         let mut kept = self.lock();
         for mut passage in passages {
@@ -109,7 +109,7 @@ fn bytes_of(passage: &Passage) -> usize {
     passage.appended.iter().chain(&passage.result).map(|item| item.content.len()).sum()
 }
 
-/// The tails of all runs that are followed here.
+/// The caches of all runs that have followers in this process.
 #[derive(Debug, Default)]
 pub(crate) struct Tails {
     followed: Mutex<Followed>,
@@ -118,12 +118,12 @@ pub(crate) struct Tails {
 #[derive(Debug, Default)]
 struct Followed {
     runs: BTreeMap<RunId, Weak<Mutex<Kept>>>,
-    /// How many there may be before those that are gone are looked for.
+    /// The number of entries at which dead ones are removed.
     sweep_at: usize,
 }
 
 impl Tails {
-    /// Begins to follow a run, or goes on with whoever does.
+    /// The cache of a run, created if the run has no follower yet.
     pub fn follow(&self, run: RunId) -> Tail {
         let mut followed = self.lock();
         if let Some(kept) = followed.runs.get(&run).and_then(Weak::upgrade) {
@@ -138,7 +138,7 @@ impl Tails {
         Tail { kept }
     }
 
-    /// The run's tail, if anybody follows it.
+    /// The run's cache, if the run has a follower.
     pub fn find(&self, run: RunId) -> Option<Tail> {
         let kept = self.lock().runs.get(&run)?.upgrade()?;
         Some(Tail { kept })

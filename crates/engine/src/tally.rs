@@ -1,11 +1,11 @@
-//! What a model call used up, as far as anybody knows: its provider told it, or it is estimated from what was read and written.
+//! The tokens of a model call, as its provider reported them, or else as estimated from the bytes read and written.
 
 use windlass_kernel::{Spent, Timestamp, Usage};
 use windlass_ports::{Clock, ModelEvent};
 
 use crate::count::{BYTES_PER_TOKEN, bytes};
 
-/// The calls of one try: there are two if a model that takes its words back is given them.
+/// The calls of one attempt. There are two if the model is called again with the streamed text as a prefill.
 #[derive(Default)]
 pub(crate) struct Tally {
     now: OneCall,
@@ -14,7 +14,7 @@ pub(crate) struct Tally {
 
 #[derive(Default)]
 struct OneCall {
-    /// Whether the provider took the request: it has read it then.
+    /// Whether the provider has accepted the request. If so, it has read the prompt.
     is_taken: bool,
     told: Option<Usage>,
     bytes: u64,
@@ -23,12 +23,12 @@ struct OneCall {
 }
 
 impl Tally {
-    /// A call is made now.
+    /// Records the start of a call.
     pub fn start(&mut self, now: Timestamp) {
         self.now.started = Some(now);
     }
 
-    /// Something came from the provider.
+    /// Records an event of the provider.
     pub fn hear(&mut self, event: &ModelEvent, clock: &dyn Clock) {
         self.now.is_taken = true;
         let bytes = bytes(event);
@@ -41,7 +41,7 @@ impl Tally {
         }
     }
 
-    /// The call is over and came to nothing; another one of the same try follows.
+    /// Records that the call failed and that another one of the same attempt follows.
     pub fn begin_again(&mut self) {
         self.earlier = Some(std::mem::take(&mut self.now));
     }
@@ -57,14 +57,14 @@ impl Tally {
         Some(first.0.saturating_sub(started.0).max(0).unsigned_abs())
     }
 
-    /// What a try used up that gave no answer, if what it read is worth so many tokens.
+    /// The usage of an attempt without a reply. `prompt` estimates the tokens of its prompt.
     pub fn spent(&self, prompt: impl Fn() -> u64) -> Spent {
         let mut spent = self.spent_earlier(&prompt);
         spent.add(self.now.spent(prompt));
         spent
     }
 
-    /// What was used up before the call that gave the answer.
+    /// The usage of the calls before the one that gave the reply.
     pub fn spent_earlier(&self, prompt: impl Fn() -> u64) -> Spent {
         self.earlier.as_ref().map_or_else(Spent::default, |call| call.spent(prompt))
     }
@@ -74,7 +74,7 @@ impl OneCall {
     fn spent(&self, prompt: impl Fn() -> u64) -> Spent {
         let written = self.bytes.div_ceil(BYTES_PER_TOKEN);
         match self.told {
-            // Some tell what they have written so far only with the end of it.
+            // Some providers report the output tokens only at the end of the stream.
             Some(usage) => Spent { usage, lost: written.saturating_sub(usage.tokens_out) },
             None if self.is_taken => Spent { usage: Usage::default(), lost: prompt().saturating_add(written) },
             None => Spent::default(),

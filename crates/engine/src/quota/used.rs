@@ -1,4 +1,4 @@
-//! What tenants used of something that the store adds up, read now and then.
+//! Caches sums of the store by tenant, which are read at most once every two seconds.
 
 use std::{
     collections::BTreeMap,
@@ -8,7 +8,7 @@ use std::{
 use windlass_kernel::{Tenant, Timestamp};
 use windlass_ports::{Day, StoreError};
 
-/// How old a number may be that a request is decided by.
+/// The age up to which a cached number is used.
 const AGE_MS: i64 = 2_000;
 
 /// The use of today, by tenant. Only tenants with a quota are in it.
@@ -26,7 +26,8 @@ impl Used {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What a tenant used today. It is read if it was not read lately; meanwhile other requests are decided by the number before.
+    /// What a tenant used today. If the cached number is too old, this request reads it again; concurrent requests use the old number
+    /// meanwhile.
     pub async fn of<R: Future<Output = Result<u64, StoreError>>>(
         &self,
         tenant: &Tenant,
@@ -46,7 +47,7 @@ impl Used {
         Ok(used)
     }
 
-    /// Has the next request read again: the sums have grown.
+    /// Empties the cache, because the sums have grown.
     pub fn forget(&self) {
         self.readings().clear();
     }
