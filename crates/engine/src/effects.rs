@@ -16,11 +16,11 @@ use crate::{
     engine::Inner,
     failover::Turn,
     gather::{self, Announcer, Begins, Limits, NoReply},
-    live::Words,
-    note::{Broken, Note, Thought, ToolDone},
+    stream_buffer::Words,
+    worker_message::{Broken, WorkerMessage, Thought, ToolDone},
     prompt,
     prompt_size::{PROMPT_TOO_LARGE, PromptTooLarge},
-    tally::Tally,
+    token_meter::Tally,
     watched::{self, Attempt},
 };
 
@@ -49,14 +49,14 @@ pub(crate) struct ModelCall {
 }
 
 /// Starts a model call, whose outcome is sent to the worker.
-pub(crate) fn start_model(inner: Arc<Inner>, call: ModelCall, notes: mpsc::Sender<Note>) -> AbortHandle {
+pub(crate) fn start_model(inner: Arc<Inner>, call: ModelCall, mailbox: mpsc::Sender<WorkerMessage>) -> AbortHandle {
     let engine = inner.clone();
     let task = async move {
         let (run, iteration, attempt, patience) = (call.run, call.iteration, call.attempt, call.patience);
         let attempted = Attempt { agent: call.agent_id.clone(), run, epoch: call.epoch, iteration, attempt };
         let (manifest, tools, reading) = (call.manifest.clone(), call.tools.clone(), call.reading);
         let mut heard = Heard::default();
-        let asked = AssertUnwindSafe(ask(&inner, call, &mut heard, &notes)).catch_unwind();
+        let asked = AssertUnwindSafe(ask(&inner, call, &mut heard, &mailbox)).catch_unwind();
         let mut outcome = match tokio::time::timeout(patience, asked).await {
             Ok(Ok(result)) => result,
             Ok(Err(_)) => Err(Broken::Panicked),
@@ -76,7 +76,7 @@ pub(crate) fn start_model(inner: Arc<Inner>, call: ModelCall, notes: mpsc::Sende
             Err(_) => tally.spent(prompt),
         };
         attempted.observe(&inner, &manifest.model, &outcome, &spent, &tally);
-        let _ = notes.send(Note::Thought(Box::new(Thought { run, iteration, attempt, context, spent, outcome }))).await;
+        let _ = mailbox.send(WorkerMessage::Thought(Box::new(Thought { run, iteration, attempt, context, spent, outcome }))).await;
     };
     engine.tasks.spawn(task)
 }
@@ -89,7 +89,7 @@ struct Heard {
     tally: Tally,
 }
 
-async fn ask(inner: &Arc<Inner>, call: ModelCall, heard: &mut Heard, notes: &mpsc::Sender<Note>) -> Result<Reply, Broken<ModelError>> {
+async fn ask(inner: &Arc<Inner>, call: ModelCall, heard: &mut Heard, mailbox: &mpsc::Sender<WorkerMessage>) -> Result<Reply, Broken<ModelError>> {
     let items = match call.context {
         Some(items) => match inner.prompt_excess(&items) {
             Some(excess) => return Err(Broken::Failed(too_large(excess))),
@@ -144,7 +144,7 @@ async fn ask(inner: &Arc<Inner>, call: ModelCall, heard: &mut Heard, notes: &mps
         attempt: call.attempt,
         words,
         is_mute: reading.is_summary,
-        notes: notes.clone(),
+        mailbox: mailbox.clone(),
     });
     let reply = async {
         match announcer {
@@ -217,7 +217,7 @@ pub(crate) struct ToolStart {
 }
 
 /// Starts a tool of this process, whose outcome is sent to the worker.
-pub(crate) fn start_tool(inner: Arc<Inner>, start: ToolStart, notes: mpsc::Sender<Note>) -> AbortHandle {
+pub(crate) fn start_tool(inner: Arc<Inner>, start: ToolStart, mailbox: mpsc::Sender<WorkerMessage>) -> AbortHandle {
     let engine = inner.clone();
     let task = async move {
         let CallKey { run, call } = start.key;
@@ -225,7 +225,7 @@ pub(crate) fn start_tool(inner: Arc<Inner>, start: ToolStart, notes: mpsc::Sende
             Ok(result) => result,
             Err(_) => Err(Broken::Panicked),
         };
-        let _ = notes.send(Note::Tool(Box::new(ToolDone { run, call, outcome }))).await;
+        let _ = mailbox.send(WorkerMessage::Tool(Box::new(ToolDone { run, call, outcome }))).await;
     };
     engine.tasks.spawn(task)
 }

@@ -18,11 +18,11 @@ use crate::{
     api::{Action, EngineError, Enqueue, Enqueued, Reconcile, Reported, Stop, Stopped, ToolResult},
     bells,
     crash::CrashPoints,
-    gate::Gates,
+    fair_semaphore::Gates,
     keys,
     lease::{self, Lease},
-    live::Live,
-    note::{Answer, Note},
+    stream_buffer::Live,
+    worker_message::{Answer, WorkerMessage},
     publish,
     quota::Ledger,
     readers::Readers,
@@ -31,7 +31,7 @@ use crate::{
     settings::Settings,
     submit::{NewTurn, enqueued},
     sweep,
-    tail::{Tail, Tails},
+    journal_cache::{Tail, Tails},
     tasks::Tasks,
     watch::{Watch, Watchers},
     workers::Workers,
@@ -259,8 +259,8 @@ impl Engine {
         }
         let agent = result.agent.clone();
         let (answer, answered) = oneshot::channel();
-        match self.inner.desk(&agent, self.inner.settings.workers_max) {
-            Some(desk) => desk.leave(Note::Report(Box::new(result), answer)).await,
+        match self.inner.mailbox(&agent, self.inner.settings.workers_max) {
+            Some(mailbox) => mailbox.send(WorkerMessage::Report(Box::new(result), answer)).await,
             // There is no room for a worker. The result waits in the store, where the sweep finds it.
             None => return self.inner.record(result).await,
         }
@@ -279,7 +279,7 @@ impl Engine {
             return Err(EngineError::EpochAhead);
         }
         let agent = stop.agent.clone();
-        self.ask(&agent, |answer| Note::Stop(Box::new(stop), answer)).await
+        self.ask(&agent, |answer| WorkerMessage::Stop(Box::new(stop), answer)).await
     }
 
     /// Applies a person's decision about a parked run or call. A decision with a key is applied once, however often it is sent.
@@ -290,7 +290,7 @@ impl Engine {
         }
         reconcile.agent = self.run_of(&reconcile.agent, reconcile.run).await?.agent;
         let agent = reconcile.agent.clone();
-        self.ask(&agent, |answer| Note::Reconcile(Box::new(reconcile), answer)).await
+        self.ask(&agent, |answer| WorkerMessage::Reconcile(Box::new(reconcile), answer)).await
     }
 
     /// Makes a box of whole boxes and new items. The same request under the same key gives the same box.
@@ -446,10 +446,10 @@ impl Engine {
     }
 
     /// Sends a message that must be answered even if all workers are in use, because a person waits.
-    async fn ask<T>(&self, agent: &AgentKey, note: impl FnOnce(Answer<T>) -> Note) -> Result<T, EngineError> {
+    async fn ask<T>(&self, agent: &AgentKey, message: impl FnOnce(Answer<T>) -> WorkerMessage) -> Result<T, EngineError> {
         let (answer, answered) = oneshot::channel();
-        if let Some(desk) = self.inner.desk(agent, usize::MAX) {
-            desk.leave(note(answer)).await;
+        if let Some(mailbox) = self.inner.mailbox(agent, usize::MAX) {
+            mailbox.send(message(answer)).await;
         }
         answered.await.map_err(|_| EngineError::Internal)?
     }

@@ -7,7 +7,7 @@ use windlass_ports::StoreError;
 
 use crate::{
     engine::{Engine, Inner},
-    note::Note,
+    worker_message::WorkerMessage,
 };
 
 /// Text that was streamed and is not in an item yet, in its chunks.
@@ -52,8 +52,8 @@ impl Inner {
             // While the model streams text, the heartbeat is an empty delta of that stream.
             Some(words) => words.quiet.notify_one(),
             None => {
-                if let Some(desk) = self.desk(agent, self.settings.workers_max) {
-                    desk.leave(Note::Quiet(run, events)).await;
+                if let Some(mailbox) = self.mailbox(agent, self.settings.workers_max) {
+                    mailbox.send(WorkerMessage::Quiet(run, events)).await;
                 }
             }
         }

@@ -9,9 +9,9 @@ use windlass_ports::{Announcement, Clock, CommitKind, ModelError, ModelEvent, Mo
 
 use crate::{
     engine::Inner,
-    live::Words,
-    note::{Note, Reasoned},
-    tally::Tally,
+    stream_buffer::Words,
+    worker_message::{WorkerMessage, Reasoned},
+    token_meter::Tally,
 };
 
 /// The pause before a delta batch that the store could not take is sent again.
@@ -50,7 +50,7 @@ pub(crate) struct Announcer {
     /// Whether only heartbeats are streamed: the text of a summary is for the run alone.
     pub is_mute: bool,
     /// The worker's mailbox, by which reasoning is committed before the text that follows it.
-    pub notes: mpsc::Sender<Note>,
+    pub mailbox: mpsc::Sender<WorkerMessage>,
 }
 
 /// A delta batch on its way to the store.
@@ -159,8 +159,8 @@ impl Announcer {
     async fn reason(&self, reasoning: Vec<Reasoning>) -> Result<(), NoReply> {
         let (done, taken) = oneshot::channel();
         let (run, iteration, attempt, place) = (self.run, self.iteration, self.attempt, self.words.place());
-        let note = Note::Reasoned(Box::new(Reasoned { run, iteration, attempt, place, reasoning, done }));
-        self.notes.send(note).await.map_err(|_| NoReply::Closed)?;
+        let message = WorkerMessage::Reasoned(Box::new(Reasoned { run, iteration, attempt, place, reasoning, done }));
+        self.mailbox.send(message).await.map_err(|_| NoReply::Closed)?;
         taken.await.map_err(|_| NoReply::Closed)
     }
 

@@ -17,7 +17,7 @@ use crate::{
     engine::Engine,
     retention::{self, AgedErasure},
     submit::{NewTurn, enqueued},
-    tail::Tail,
+    journal_cache::Tail,
     watch::Watch,
 };
 

@@ -15,7 +15,7 @@ use crate::{
     draft::Draft,
     engine::Engine,
     messages,
-    note::Note,
+    worker_message::WorkerMessage,
     roster::Wishes,
 };
 
@@ -74,9 +74,9 @@ impl Engine {
     async fn record(&self, agent: &AgentKey, run: NewRun) -> Result<StoreEnqueued, EngineError> {
         let inner = self.inner();
         let (answer, answered) = oneshot::channel();
-        match inner.desk(agent, inner.settings.workers_max) {
-            Some(desk) => {
-                desk.leave(Note::Enqueue(Box::new(run), answer)).await;
+        match inner.mailbox(agent, inner.settings.workers_max) {
+            Some(mailbox) => {
+                mailbox.send(WorkerMessage::Enqueue(Box::new(run), answer)).await;
                 answered.await.map_err(|_| EngineError::Internal)?
             }
             None => {

@@ -7,7 +7,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use windlass_kernel::{AgentKey, Tenant};
 use windlass_ports::{CommitKind, Fact, StoreError};
 
-use crate::{engine::Inner, note::Note, repeats, retention::RetentionSweep, stored::BytesCounter, usage::UsageCounter};
+use crate::{engine::Inner, worker_message::WorkerMessage, repeats, retention::RetentionSweep, stored::BytesCounter, usage::UsageCounter};
 
 /// Runs the sweep until the engine drains.
 pub(crate) async fn run(inner: Arc<Inner>) {
@@ -182,7 +182,7 @@ async fn adopt(inner: &Arc<Inner>) -> usize {
         found += page.len();
         for agent in page {
             // The run was interrupted in the middle of its work, so this waits for room for a worker.
-            inner.tell_when_room(&agent, Note::Look).await;
+            inner.tell_when_room(&agent, WorkerMessage::Look).await;
         }
     }
 }

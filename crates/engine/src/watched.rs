@@ -3,7 +3,7 @@
 use windlass_kernel::{AgentKey, Epoch, Reply, RunId, Spent, Tenant};
 use windlass_ports::{Fact, Model, ModelCalled, ModelError};
 
-use crate::{engine::Inner, gate::Place, note::Broken, tally::Tally};
+use crate::{engine::Inner, fair_semaphore::Place, worker_message::Broken, token_meter::Tally};
 
 /// An attempt at a model call.
 pub(crate) struct Attempt {

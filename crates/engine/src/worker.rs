@@ -5,9 +5,9 @@
 //! If the guard fails, the worker drops everything in memory and loads the agent again.
 
 mod catch_up;
-mod held;
+mod active_run;
 mod observe;
-mod told;
+mod pending_message;
 
 use std::{collections::BTreeSet, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
@@ -20,11 +20,11 @@ use crate::{
     api::EngineError,
     draft::{Draft, settles_words},
     engine::Inner,
-    note::{Answer, Note},
-    tail::Tail,
+    worker_message::{Answer, WorkerMessage},
+    journal_cache::Tail,
 };
-use held::Held;
-use told::{Settled, Told};
+use active_run::Held;
+use pending_message::{Settled, Told};
 
 /// The number of messages that one commit may include.
 const BATCH_MAX: usize = 64;
@@ -34,19 +34,19 @@ const FENCED_MAX: u32 = 8;
 const STORE_PAUSE_MS_MAX: u64 = 5000;
 
 /// Starts the worker that receives from this mailbox.
-pub(crate) fn start(inner: Arc<Inner>, agent: AgentKey, desk: mpsc::Sender<Note>, notes: mpsc::Receiver<Note>) {
+pub(crate) fn start(inner: Arc<Inner>, agent: AgentKey, mailbox: mpsc::Sender<WorkerMessage>, messages: mpsc::Receiver<WorkerMessage>) {
     // Effects hold a strong sender of the mailbox. The worker holds a weak one, because otherwise it could never see that all other
     // senders are gone.
     let worker =
-        Worker { inner, agent, desk: desk.downgrade(), notes, held: Held::default(), unanswered: None, entered_unheard: BTreeSet::new() };
+        Worker { inner, agent, mailbox: mailbox.downgrade(), messages, held: Held::default(), unanswered: None, entered_unheard: BTreeSet::new() };
     worker.inner.clone().tasks.spawn(worker.work());
 }
 
 struct Worker {
     inner: Arc<Inner>,
     agent: AgentKey,
-    desk: mpsc::WeakSender<Note>,
-    notes: mpsc::Receiver<Note>,
+    mailbox: mpsc::WeakSender<WorkerMessage>,
+    messages: mpsc::Receiver<WorkerMessage>,
     held: Held,
     /// A commit whose outcome is unknown. It is sent again unchanged: a new draft would have new ids, and the store would not recognise
     /// it.
@@ -66,9 +66,9 @@ impl Worker {
             }
         }
         // Messages that arrived while the mailbox was closing go to the next worker.
-        while let Some(note) = self.notes.recv().await {
-            if let Some(desk) = self.inner.desk(&self.agent, usize::MAX) {
-                desk.leave(note).await;
+        while let Some(message) = self.messages.recv().await {
+            if let Some(mailbox) = self.inner.mailbox(&self.agent, usize::MAX) {
+                mailbox.send(message).await;
             }
         }
         if self.inner.workers.take_turned_away() {
@@ -77,43 +77,43 @@ impl Worker {
     }
 
     /// The next batch of messages. `None` if nothing is in flight and the mailbox is closed.
-    async fn next_batch(&mut self) -> Option<Vec<Note>> {
+    async fn next_batch(&mut self) -> Option<Vec<WorkerMessage>> {
         let first = loop {
-            match self.notes.try_recv() {
-                Ok(note) => break note,
+            match self.messages.try_recv() {
+                Ok(message) => break message,
                 Err(_) if self.held.nothing_in_flight() && self.unanswered.is_none() && self.entered_unheard.is_empty() => {
-                    if self.inner.workers.leave(&self.agent, &mut self.notes) {
+                    if self.inner.workers.close(&self.agent, &mut self.messages) {
                         return None;
                     }
                 }
-                Err(_) => break self.notes.recv().await?,
+                Err(_) => break self.messages.recv().await?,
             }
         };
         let mut batch = vec![first];
         while batch.len() < BATCH_MAX
-            && let Ok(note) = self.notes.try_recv()
+            && let Ok(message) = self.messages.try_recv()
         {
-            batch.push(note);
+            batch.push(message);
         }
         Some(batch)
     }
 
-    async fn handle(&mut self, batch: Vec<Note>) {
+    async fn handle(&mut self, batch: Vec<WorkerMessage>) {
         let mut told = Vec::new();
         let mut looks = false;
         self.held.put_results_by();
-        for mut note in batch {
-            self.held.finished(&mut note);
-            match note {
-                Note::Enqueue(run, answer) => self.enqueue(*run, answer).await,
-                Note::Look => looks = true,
-                told_later @ (Note::Report(..)
-                | Note::Stop(..)
-                | Note::Reconcile(..)
-                | Note::Quiet(..)
-                | Note::Reasoned(_)
-                | Note::Thought(_)
-                | Note::Tool(_)) => {
+        for mut message in batch {
+            self.held.finished(&mut message);
+            match message {
+                WorkerMessage::Enqueue(run, answer) => self.enqueue(*run, answer).await,
+                WorkerMessage::Look => looks = true,
+                told_later @ (WorkerMessage::Report(..)
+                | WorkerMessage::Stop(..)
+                | WorkerMessage::Reconcile(..)
+                | WorkerMessage::Quiet(..)
+                | WorkerMessage::Reasoned(_)
+                | WorkerMessage::Thought(_)
+                | WorkerMessage::Tool(_)) => {
                     told.push(Told::new(told_later));
                 }
             }
@@ -246,8 +246,8 @@ impl Worker {
             self.held.close_words().await;
         }
         let caught_up = draft.messages.len();
-        for note in told.iter_mut() {
-            note.draft(&mut draft, &self.held, &self.agent.tenant, &self.inner, now);
+        for message in told.iter_mut() {
+            message.draft(&mut draft, &self.held, &self.agent.tenant, &self.inner, now);
         }
         let makes_calls = draft
             .events
@@ -257,14 +257,14 @@ impl Worker {
         if !draft.is_empty() {
             let committed = self.commit(draft, now).await?;
             let mut rows = committed.messages.iter().skip(caught_up).copied();
-            for note in told.iter_mut().filter(|note| note.is_drafted()) {
-                let row = if note.has_message() { rows.next() } else { None };
-                note.settle(Settled::Committed(row));
+            for message in told.iter_mut().filter(|message| message.is_drafted()) {
+                let row = if message.has_message() { rows.next() } else { None };
+                message.settle(Settled::Committed(row));
             }
             // A result that arrived before the run was suspended waits in the inbox, and the next run waits for its worker.
             again = committed.next_leased || (committed.pending > 0 && makes_calls);
         }
-        told.retain(|note| !note.is_settled());
+        told.retain(|message| !message.is_settled());
         self.held.put_results_by();
         self.start_effects();
         if told.is_empty() && !again {
@@ -331,8 +331,8 @@ impl Worker {
     /// Handles an effect that found the lease lost just before it would have started. The effect is still owed, but the run is loaded
     /// again first, because another process may own it.
     fn look_again_without_lease(&mut self) {
-        if let Some(desk) = self.desk.upgrade() {
-            self.held.hold_back(&self.inner, &desk);
+        if let Some(mailbox) = self.mailbox.upgrade() {
+            self.held.hold_back(&self.inner, &mailbox);
         }
         self.held.forget_run();
     }
@@ -341,11 +341,11 @@ impl Worker {
         if *self.inner.draining.borrow() {
             return;
         }
-        let Some(desk) = self.desk.upgrade() else { return };
+        let Some(mailbox) = self.mailbox.upgrade() else { return };
         if !self.inner.lease.holds() {
-            return self.held.hold_back(&self.inner, &desk);
+            return self.held.hold_back(&self.inner, &mailbox);
         }
-        if let Some(pause) = self.held.start_effects(&self.inner, &self.agent, &desk) {
+        if let Some(pause) = self.held.start_effects(&self.inner, &self.agent, &mailbox) {
             self.inner.look_later(self.agent.clone(), pause);
         }
     }
@@ -431,7 +431,7 @@ fn words_go_on(commit: &Commit) -> bool {
 }
 
 fn fail(told: Vec<Told>, error: impl Fn() -> EngineError) {
-    for mut note in told {
-        note.settle(Settled::Refused(error()));
+    for mut message in told {
+        message.settle(Settled::Refused(error()));
     }
 }

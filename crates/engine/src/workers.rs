@@ -12,10 +12,10 @@ use std::{
 use tokio::sync::mpsc;
 use windlass_kernel::{AgentKey, Tenant};
 
-use crate::note::Note;
+use crate::worker_message::WorkerMessage;
 
 /// The capacity of a mailbox. A sender waits when it is full. A worker never sends to its own mailbox.
-const NOTES_MAX: usize = 64;
+const MAILBOX_CAPACITY: usize = 64;
 
 /// A tenant may have this many workers for each worker that is still free, beyond one. However many of its runs wait for their provider,
 /// other tenants find room.
@@ -31,7 +31,7 @@ pub(crate) struct Workers {
 
 #[derive(Default)]
 struct Live {
-    desks: BTreeMap<AgentKey, mpsc::Sender<Note>>,
+    mailboxes: BTreeMap<AgentKey, mpsc::Sender<WorkerMessage>>,
     /// The number of workers of each tenant that has any.
     tenants: BTreeMap<Tenant, usize>,
 }
@@ -39,7 +39,7 @@ struct Live {
 impl Live {
     /// Whether a tenant may have one more worker. The last free ones are for tenants that have none.
     fn has_room(&self, tenant: &Tenant, limit: usize) -> bool {
-        let free = limit.saturating_sub(self.desks.len());
+        let free = limit.saturating_sub(self.mailboxes.len());
         match self.tenants.get(tenant) {
             None => free > 0,
             // Without a limit, because a person waits for the answer.
@@ -50,41 +50,41 @@ impl Live {
 }
 
 /// The mailbox of an agent, as the list of workers gives it.
-pub(crate) enum Desk {
+pub(crate) enum Slot {
     /// It has a worker.
-    Taken(mpsc::Sender<Note>),
+    Existing(mpsc::Sender<WorkerMessage>),
     /// It was created now. The caller starts a worker that receives from it.
-    Fresh(mpsc::Sender<Note>, mpsc::Receiver<Note>),
+    Created(mpsc::Sender<WorkerMessage>, mpsc::Receiver<WorkerMessage>),
     /// There are too many workers.
     NoRoom,
 }
 
 impl Workers {
     /// The agent's mailbox, created if it has none. `limit` holds for new workers only.
-    pub fn desk(&self, agent: &AgentKey, limit: usize) -> Desk {
+    pub fn mailbox(&self, agent: &AgentKey, limit: usize) -> Slot {
         let mut live = self.lock();
-        if let Some(taken) = live.desks.get(agent) {
-            return Desk::Taken(taken.clone());
+        if let Some(taken) = live.mailboxes.get(agent) {
+            return Slot::Existing(taken.clone());
         }
         if !live.has_room(&agent.tenant, limit) {
             self.turned_away.store(true, Ordering::Relaxed);
-            return Desk::NoRoom;
+            return Slot::NoRoom;
         }
-        let (sender, notes) = mpsc::channel(NOTES_MAX);
-        live.desks.insert(agent.clone(), sender.clone());
+        let (sender, messages) = mpsc::channel(MAILBOX_CAPACITY);
+        live.mailboxes.insert(agent.clone(), sender.clone());
         *live.tenants.entry(agent.tenant.clone()).or_default() += 1;
-        Desk::Fresh(sender, notes)
+        Slot::Created(sender, messages)
     }
 
     /// Closes the mailbox and forgets the worker, unless a message has arrived. Returns false in that case. A message sent before the
     /// close is still in the mailbox, and the ending worker passes it on.
-    pub fn leave(&self, agent: &AgentKey, notes: &mut mpsc::Receiver<Note>) -> bool {
+    pub fn close(&self, agent: &AgentKey, messages: &mut mpsc::Receiver<WorkerMessage>) -> bool {
         let mut live = self.lock();
-        if !notes.is_empty() {
+        if !messages.is_empty() {
             return false;
         }
-        notes.close();
-        if live.desks.remove(agent).is_some()
+        messages.close();
+        if live.mailboxes.remove(agent).is_some()
             && let Entry::Occupied(mut own) = live.tenants.entry(agent.tenant.clone())
         {
             *own.get_mut() -= 1;
@@ -97,12 +97,12 @@ impl Workers {
 
     /// Whether the agent has a worker in this process.
     pub fn has(&self, agent: &AgentKey) -> bool {
-        self.lock().desks.contains_key(agent)
+        self.lock().mailboxes.contains_key(agent)
     }
 
     /// The number of workers.
     pub fn count(&self) -> usize {
-        self.lock().desks.len()
+        self.lock().mailboxes.len()
     }
 
     fn lock(&self) -> MutexGuard<'_, Live> {

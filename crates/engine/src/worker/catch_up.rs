@@ -9,7 +9,7 @@ use windlass_kernel::{
 use windlass_ports::{CommitKind, Head, Item, LoadedRun, Message, MessageKind, NewMessage, StoreError};
 
 use super::Worker;
-use crate::{compaction::Reading, count, draft::Draft, live::Words, prompt};
+use crate::{compaction::Reading, count, draft::Draft, stream_buffer::Words, prompt};
 
 impl Worker {
     /// Loads the agent. Returns a draft with everything that its active run must catch up with. Returns `None` if no run is active, or if

@@ -8,26 +8,26 @@ use windlass_ports::{CommitKind, MessageKind, NewMessage, NewReport, StoreError,
 use crate::{
     api::{EngineError, Reported, ToolResult},
     engine::Inner,
-    note::Note,
+    worker_message::WorkerMessage,
     worker,
-    workers::Desk,
+    workers::Slot,
 };
 
 /// The mailbox of a worker. It can start the worker again if that ends before a message is sent.
-pub(crate) struct OpenDesk {
+pub(crate) struct Mailbox {
     inner: Arc<Inner>,
     agent: AgentKey,
-    sender: tokio::sync::mpsc::Sender<Note>,
+    sender: tokio::sync::mpsc::Sender<WorkerMessage>,
 }
 
-impl OpenDesk {
+impl Mailbox {
     /// Sends a message. If the worker has ended, a new one is started to receive it.
-    pub async fn leave(self, mut note: Note) {
+    pub async fn send(self, mut message: WorkerMessage) {
         let mut sender = self.sender;
-        while let Err(refused) = sender.send(note).await {
-            note = refused.0;
-            match self.inner.desk(&self.agent, usize::MAX) {
-                Some(desk) => sender = desk.sender,
+        while let Err(refused) = sender.send(message).await {
+            message = refused.0;
+            match self.inner.mailbox(&self.agent, usize::MAX) {
+                Some(mailbox) => sender = mailbox.sender,
                 None => return,
             }
         }
@@ -36,23 +36,23 @@ impl OpenDesk {
 
 impl Inner {
     /// The agent's mailbox. Starts a worker if the agent has none. `None` if there is no room for one more.
-    pub fn desk(self: &Arc<Self>, agent: &AgentKey, limit: usize) -> Option<OpenDesk> {
-        let sender = match self.workers.desk(agent, limit) {
-            Desk::Taken(sender) => sender,
-            Desk::Fresh(sender, notes) => {
-                worker::start(self.clone(), agent.clone(), sender.clone(), notes);
+    pub fn mailbox(self: &Arc<Self>, agent: &AgentKey, limit: usize) -> Option<Mailbox> {
+        let sender = match self.workers.mailbox(agent, limit) {
+            Slot::Existing(sender) => sender,
+            Slot::Created(sender, messages) => {
+                worker::start(self.clone(), agent.clone(), sender.clone(), messages);
                 sender
             }
-            Desk::NoRoom => return None,
+            Slot::NoRoom => return None,
         };
-        Some(OpenDesk { inner: self.clone(), agent: agent.clone(), sender })
+        Some(Mailbox { inner: self.clone(), agent: agent.clone(), sender })
     }
 
     /// Has a worker check the agent. Returns false if there is no room for one. If the mailbox is full, the worker checks anyway.
     pub fn look(self: &Arc<Self>, agent: &AgentKey) -> bool {
-        match self.desk(agent, self.settings.workers_max) {
-            Some(desk) => {
-                let _ = desk.sender.try_send(Note::Look);
+        match self.mailbox(agent, self.settings.workers_max) {
+            Some(mailbox) => {
+                let _ = mailbox.sender.try_send(WorkerMessage::Look);
                 true
             }
             None => false,
@@ -72,10 +72,10 @@ impl Inner {
     }
 
     /// Sends a message as soon as there is room for a worker.
-    pub async fn tell_when_room(self: &Arc<Self>, agent: &AgentKey, note: Note) {
+    pub async fn tell_when_room(self: &Arc<Self>, agent: &AgentKey, message: WorkerMessage) {
         loop {
-            if let Some(desk) = self.desk(agent, self.settings.workers_max) {
-                return desk.leave(note).await;
+            if let Some(mailbox) = self.mailbox(agent, self.settings.workers_max) {
+                return mailbox.send(message).await;
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }

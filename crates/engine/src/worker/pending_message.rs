@@ -6,19 +6,19 @@ use windlass_kernel::{
 };
 use windlass_ports::{KeptAnswer, MessageId, MessageKind, ModelError, NewMessage, RequestKey, Retry, RunStatus, StoreError, Withdrawn};
 
-use super::{Advanced, Worker, held::Held, observe::Observed};
+use super::{Advanced, Worker, active_run::Held, observe::Observed};
 use crate::{
     api::{EngineError, Reconcile, Reported, Stop, Stopped, ToolResult, Verdict},
-    desk::result_content,
+    mailbox::result_content,
     draft::Draft,
     engine::Inner,
     failover::Turn,
-    note::{Broken, Note, Reasoned, Thought, ToolDone},
+    worker_message::{Broken, WorkerMessage, Reasoned, Thought, ToolDone},
 };
 
 /// A message that waits to be part of a commit, and its progress.
 pub(super) struct Told {
-    note: Option<Note>,
+    message: Option<WorkerMessage>,
     is_drafted: bool,
     has_message: bool,
 }
@@ -38,28 +38,28 @@ pub(super) enum Settled {
 }
 
 impl Told {
-    pub fn new(note: Note) -> Self {
-        Told { note: Some(note), is_drafted: false, has_message: false }
+    pub fn new(message: WorkerMessage) -> Self {
+        Told { message: Some(message), is_drafted: false, has_message: false }
     }
 
     /// Whether the message comes from this process itself, so that no request waits for an answer.
     pub fn is_local(&self) -> bool {
-        matches!(self.note, Some(Note::Reasoned(_) | Note::Thought(_) | Note::Tool(_) | Note::Quiet(..)))
+        matches!(self.message, Some(WorkerMessage::Reasoned(_) | WorkerMessage::Thought(_) | WorkerMessage::Tool(_) | WorkerMessage::Quiet(..)))
     }
 
     /// Whether the message may settle streamed text: the run may end, or continue in another message item.
     pub fn may_settle_words(&self) -> bool {
-        match &self.note {
-            Some(Note::Stop(..)) => true,
-            Some(Note::Thought(thought)) => matches!(thought.outcome, Err(Broken::Failed(_) | Broken::Diverged)),
+        match &self.message {
+            Some(WorkerMessage::Stop(..)) => true,
+            Some(WorkerMessage::Thought(thought)) => matches!(thought.outcome, Err(Broken::Failed(_) | Broken::Diverged)),
             Some(
-                Note::Look
-                | Note::Enqueue(..)
-                | Note::Report(..)
-                | Note::Reconcile(..)
-                | Note::Quiet(..)
-                | Note::Reasoned(_)
-                | Note::Tool(_),
+                WorkerMessage::Look
+                | WorkerMessage::Enqueue(..)
+                | WorkerMessage::Report(..)
+                | WorkerMessage::Reconcile(..)
+                | WorkerMessage::Quiet(..)
+                | WorkerMessage::Reasoned(_)
+                | WorkerMessage::Tool(_),
             )
             | None => false,
         }
@@ -67,17 +67,17 @@ impl Told {
 
     /// Whether an effect was never started because this process had no lease.
     pub fn is_unstarted(&self) -> bool {
-        match &self.note {
-            Some(Note::Thought(thought)) => matches!(thought.outcome, Err(Broken::NotStarted)),
-            Some(Note::Tool(done)) => matches!(done.outcome, Err(Broken::NotStarted)),
+        match &self.message {
+            Some(WorkerMessage::Thought(thought)) => matches!(thought.outcome, Err(Broken::NotStarted)),
+            Some(WorkerMessage::Tool(done)) => matches!(done.outcome, Err(Broken::NotStarted)),
             Some(
-                Note::Look
-                | Note::Enqueue(..)
-                | Note::Report(..)
-                | Note::Stop(..)
-                | Note::Reconcile(..)
-                | Note::Quiet(..)
-                | Note::Reasoned(_),
+                WorkerMessage::Look
+                | WorkerMessage::Enqueue(..)
+                | WorkerMessage::Report(..)
+                | WorkerMessage::Stop(..)
+                | WorkerMessage::Reconcile(..)
+                | WorkerMessage::Quiet(..)
+                | WorkerMessage::Reasoned(_),
             )
             | None => false,
         }
@@ -85,21 +85,21 @@ impl Told {
 
     /// Whether the message is a stop or a decision. Only these take a run from another process.
     pub fn is_wish(&self) -> bool {
-        matches!(self.note, Some(Note::Stop(..) | Note::Reconcile(..)))
+        matches!(self.message, Some(WorkerMessage::Stop(..) | WorkerMessage::Reconcile(..)))
     }
 
     /// The idempotency key of the request, if it has one.
     fn key(&self) -> Option<&RequestKey> {
-        match self.note.as_ref()? {
-            Note::Report(result, _) => result.key.as_ref(),
-            Note::Stop(stop, _) => stop.key.as_ref(),
-            Note::Reconcile(reconcile, _) => reconcile.key.as_ref(),
-            Note::Look | Note::Enqueue(..) | Note::Quiet(..) | Note::Reasoned(_) | Note::Thought(_) | Note::Tool(_) => None,
+        match self.message.as_ref()? {
+            WorkerMessage::Report(result, _) => result.key.as_ref(),
+            WorkerMessage::Stop(stop, _) => stop.key.as_ref(),
+            WorkerMessage::Reconcile(reconcile, _) => reconcile.key.as_ref(),
+            WorkerMessage::Look | WorkerMessage::Enqueue(..) | WorkerMessage::Quiet(..) | WorkerMessage::Reasoned(_) | WorkerMessage::Thought(_) | WorkerMessage::Tool(_) => None,
         }
     }
 
     pub fn is_settled(&self) -> bool {
-        self.note.is_none()
+        self.message.is_none()
     }
 
     /// Whether the message is part of the current draft.
@@ -114,7 +114,7 @@ impl Told {
 
     /// Applies the message to the draft, if it is about the active run and fits the run's state.
     pub fn draft(&mut self, draft: &mut Draft, held: &Held, tenant: &Tenant, inner: &Inner, now: Timestamp) {
-        let (Some(run), Some(note)) = (held.run(), &self.note) else { return };
+        let (Some(run), Some(message)) = (held.run(), &self.message) else { return };
         // The same request arrived twice in one batch. The second one is answered with the result of the first after that is committed.
         let is_taken =
             |key: &RequestKey| draft.messages.iter().any(|message| message.key.as_ref().is_some_and(|other| other.key == key.key));
@@ -125,15 +125,15 @@ impl Told {
         // An earlier message of the same draft may have settled the streamed text.
         let said = if draft.settles { StreamedText::default() } else { held.said() };
         let mut drafting = Drafting { draft, inner, tenant, run: run.id, manifest: &run.manifest, said, now, messages: 0 };
-        let is_drafted = match note {
-            Note::Reasoned(reasoned) => drafting.reasoned(reasoned),
-            Note::Thought(thought) => drafting.thought(thought),
-            Note::Tool(done) => drafting.tool(done),
-            Note::Report(result, _) => drafting.report(result),
-            Note::Stop(stop, _) => drafting.stop(stop),
-            Note::Reconcile(reconcile, _) => drafting.reconcile(reconcile),
-            Note::Quiet(run, events) => drafting.quiet(*run, *events),
-            Note::Look | Note::Enqueue(..) => false,
+        let is_drafted = match message {
+            WorkerMessage::Reasoned(reasoned) => drafting.reasoned(reasoned),
+            WorkerMessage::Thought(thought) => drafting.thought(thought),
+            WorkerMessage::Tool(done) => drafting.tool(done),
+            WorkerMessage::Report(result, _) => drafting.report(result),
+            WorkerMessage::Stop(stop, _) => drafting.stop(stop),
+            WorkerMessage::Reconcile(reconcile, _) => drafting.reconcile(reconcile),
+            WorkerMessage::Quiet(run, events) => drafting.quiet(*run, *events),
+            WorkerMessage::Look | WorkerMessage::Enqueue(..) => false,
         };
         self.has_message = drafting.messages > 0;
         self.is_drafted = is_drafted;
@@ -141,8 +141,8 @@ impl Told {
 
     /// Sends the answer, if a request waits for one. Later calls do nothing.
     pub fn settle(&mut self, settled: Settled) {
-        match self.note.take() {
-            Some(Note::Report(_, answer)) => {
+        match self.message.take() {
+            Some(WorkerMessage::Report(_, answer)) => {
                 let _ = answer.send(match settled {
                     Settled::Committed(Some(message)) => Ok(Reported { message, is_duplicate: false }),
                     Settled::Reported(reported) => Ok(reported),
@@ -153,7 +153,7 @@ impl Told {
                     Settled::Committed(None) | Settled::Stopped(_) => Err(EngineError::Internal),
                 });
             }
-            Some(Note::Stop(_, answer)) => {
+            Some(WorkerMessage::Stop(_, answer)) => {
                 let _ = answer.send(match settled {
                     Settled::Committed(_) | Settled::Answered(_) => Ok(Stopped::Now),
                     Settled::Stopped(stopped) => Ok(stopped),
@@ -161,15 +161,15 @@ impl Told {
                     Settled::Reported(_) => Err(EngineError::Internal),
                 });
             }
-            Some(Note::Reconcile(_, answer)) => {
+            Some(WorkerMessage::Reconcile(_, answer)) => {
                 let _ = answer.send(match settled {
                     Settled::Committed(_) | Settled::Answered(_) => Ok(()),
                     Settled::Refused(error) => Err(error),
                     Settled::Reported(_) | Settled::Stopped(_) => Err(EngineError::Internal),
                 });
             }
-            Some(Note::Reasoned(reasoned)) => drop(reasoned.done.send(())),
-            Some(Note::Look | Note::Enqueue(..) | Note::Quiet(..) | Note::Thought(_) | Note::Tool(_)) | None => {}
+            Some(WorkerMessage::Reasoned(reasoned)) => drop(reasoned.done.send(())),
+            Some(WorkerMessage::Look | WorkerMessage::Enqueue(..) | WorkerMessage::Quiet(..) | WorkerMessage::Thought(_) | WorkerMessage::Tool(_)) | None => {}
         }
     }
 }
@@ -411,9 +411,9 @@ impl Worker {
     pub(super) async fn settle_apart(&mut self, told: &mut Vec<Told>) -> Result<Advanced, StoreError> {
         self.settle_answered(told).await?;
         let mut more = Advanced::Done;
-        for note in told.iter_mut() {
-            let settled = match &note.note {
-                Some(Note::Report(result, _)) => match self.inner.record((**result).clone()).await {
+        for message in told.iter_mut() {
+            let settled = match &message.message {
+                Some(WorkerMessage::Report(result, _)) => match self.inner.record((**result).clone()).await {
                     Ok(reported) => {
                         // The result may wait in the inbox now. The next load applies it, or records it as ignored.
                         self.held.forget_run();
@@ -423,7 +423,7 @@ impl Worker {
                     Err(EngineError::Store(error)) => return Err(error),
                     Err(error) => Settled::Refused(error),
                 },
-                Some(Note::Stop(stop, _)) => match self.stop_apart(stop).await? {
+                Some(WorkerMessage::Stop(stop, _)) => match self.stop_apart(stop).await? {
                     Some(stopped) => Settled::Stopped(stopped),
                     None => {
                         self.held.forget_run();
@@ -431,29 +431,29 @@ impl Worker {
                         continue;
                     }
                 },
-                Some(Note::Reconcile(..)) => Settled::Refused(EngineError::NotParked),
-                Some(Note::Look | Note::Enqueue(..) | Note::Quiet(..) | Note::Reasoned(_) | Note::Thought(_) | Note::Tool(_)) | None => {
+                Some(WorkerMessage::Reconcile(..)) => Settled::Refused(EngineError::NotParked),
+                Some(WorkerMessage::Look | WorkerMessage::Enqueue(..) | WorkerMessage::Quiet(..) | WorkerMessage::Reasoned(_) | WorkerMessage::Thought(_) | WorkerMessage::Tool(_)) | None => {
                     Settled::Committed(None)
                 }
             };
-            note.settle(settled);
+            message.settle(settled);
         }
-        told.retain(|note| !note.is_settled());
+        told.retain(|message| !message.is_settled());
         Ok(more)
     }
 
     /// Resolves messages whose request this or another process answered since they were received.
     pub(super) async fn settle_answered(&self, told: &mut Vec<Told>) -> Result<(), StoreError> {
-        for note in told.iter_mut() {
-            let Some(key) = note.key().cloned() else { continue };
+        for message in told.iter_mut() {
+            let Some(key) = message.key().cloned() else { continue };
             match self.inner.answered(&self.agent.tenant, Some(&key)).await {
                 Ok(None) => {}
-                Ok(Some(kept)) => note.settle(Settled::Answered(kept)),
+                Ok(Some(kept)) => message.settle(Settled::Answered(kept)),
                 Err(EngineError::Store(error)) => return Err(error),
-                Err(error) => note.settle(Settled::Refused(error)),
+                Err(error) => message.settle(Settled::Refused(error)),
             }
         }
-        told.retain(|note| !note.is_settled());
+        told.retain(|message| !message.is_settled());
         Ok(())
     }
 

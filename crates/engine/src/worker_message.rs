@@ -10,7 +10,7 @@ use crate::api::{EngineError, Reconcile, Reported, Stop, Stopped, ToolResult};
 pub(crate) type Answer<T> = oneshot::Sender<Result<T, EngineError>>;
 
 /// One message for a worker.
-pub(crate) enum Note {
+pub(crate) enum WorkerMessage {
     /// The agent's stored state must be checked: something may be due or waiting there.
     Look,
     /// Record a run, and enter it if the agent is idle.

@@ -14,8 +14,8 @@ use crate::{
     compaction::Reading,
     effects::{self, ModelCall, ToolStart},
     engine::Inner,
-    live::Words,
-    note::Note,
+    stream_buffer::Words,
+    worker_message::WorkerMessage,
     prompt,
 };
 
@@ -196,15 +196,15 @@ impl Held {
 
     /// Defers the outstanding effects until this process has its lease again. Another process may own the run by then, so the worker
     /// reloads it first.
-    pub fn hold_back(&mut self, inner: &Arc<Inner>, desk: &mpsc::Sender<Note>) {
+    pub fn hold_back(&mut self, inner: &Arc<Inner>, mailbox: &mpsc::Sender<WorkerMessage>) {
         self.let_go();
         let Some(run) = self.run.as_ref().filter(|run| !outstanding(&run.state).is_empty()) else { return };
-        let (engine, desk) = (inner.clone(), desk.clone());
+        let (engine, mailbox) = (inner.clone(), mailbox.clone());
         let wait = inner.tasks.spawn(async move {
             while !engine.lease.holds() {
                 tokio::time::sleep(engine.beat_pause()).await;
             }
-            let _ = desk.send(Note::Look).await;
+            let _ = mailbox.send(WorkerMessage::Look).await;
         });
         self.held_back = Some(HeldBack { run: run.id, seq: run.seq, wait });
     }
@@ -260,26 +260,26 @@ impl Held {
     }
 
     /// Notes the end of an effect, if the message is one. The prompt of a model call is kept for the next iteration.
-    pub fn finished(&mut self, note: &mut Note) {
-        match note {
-            Note::Thought(thought) => {
+    pub fn finished(&mut self, message: &mut WorkerMessage) {
+        match message {
+            WorkerMessage::Thought(thought) => {
                 let is_it = |effect: &Effect| matches!(effect, Effect::CallModel { iteration, attempt, .. } if (*iteration, *attempt) == (thought.iteration, thought.attempt));
                 self.in_flight.retain(|(run, effect), _| *run != thought.run || !is_it(effect));
                 if let Some(run) = self.run.as_mut().filter(|run| run.id == thought.run && run.context.is_none()) {
                     run.context = thought.context.take();
                 }
             }
-            Note::Tool(done) => {
+            WorkerMessage::Tool(done) => {
                 self.in_flight.remove(&(done.run, Effect::StartTool { call: done.call }));
                 self.at_hand.insert((done.run, done.call), done.failure());
             }
-            Note::Look
-            | Note::Enqueue(..)
-            | Note::Report(..)
-            | Note::Stop(..)
-            | Note::Reconcile(..)
-            | Note::Quiet(..)
-            | Note::Reasoned(_) => {}
+            WorkerMessage::Look
+            | WorkerMessage::Enqueue(..)
+            | WorkerMessage::Report(..)
+            | WorkerMessage::Stop(..)
+            | WorkerMessage::Reconcile(..)
+            | WorkerMessage::Quiet(..)
+            | WorkerMessage::Reasoned(_) => {}
         }
     }
 
@@ -305,7 +305,7 @@ impl Held {
 
     /// Starts the effects that are outstanding and not in flight, and cancels those that are no longer outstanding. Returns the remaining
     /// pause if the model call must wait.
-    pub fn start_effects(&mut self, inner: &Arc<Inner>, agent: &AgentKey, desk: &mpsc::Sender<Note>) -> Option<Duration> {
+    pub fn start_effects(&mut self, inner: &Arc<Inner>, agent: &AgentKey, mailbox: &mpsc::Sender<WorkerMessage>) -> Option<Duration> {
         self.let_go();
         let run = self.run.as_ref()?;
         let owed = outstanding(&run.state);
@@ -329,11 +329,11 @@ impl Held {
                 Effect::CallModel { iteration, attempt, .. } => {
                     let words = open_words(inner, run, &mut self.words);
                     let call = model_call(inner, agent, run, words, iteration, attempt);
-                    self.in_flight.insert((run.id, effect), effects::start_model(inner.clone(), call, desk.clone()));
+                    self.in_flight.insert((run.id, effect), effects::start_model(inner.clone(), call, mailbox.clone()));
                 }
                 Effect::StartTool { call } => {
                     let Some(start) = tool_start(agent, run, call) else { continue };
-                    self.in_flight.insert((run.id, effect), effects::start_tool(inner.clone(), start, desk.clone()));
+                    self.in_flight.insert((run.id, effect), effects::start_tool(inner.clone(), start, mailbox.clone()));
                 }
             }
         }
