@@ -45,8 +45,8 @@ impl Engine {
         let (tenant, node) = (&agent.tenant, inner.node.0);
         tracing::warn!(%tenant, agent = %agent.agent, %run, node, "the run was abandoned: its stored state cannot be read");
         inner.live.forget(run);
-        inner.tell_watchers(&agent, true);
-        if next_leased && !inner.look(&agent) {
+        inner.notify_watchers(&agent, true);
+        if next_leased && !inner.wake_worker(&agent) {
             inner.ring(&agent);
         }
         Ok(())

@@ -11,21 +11,21 @@ const WAITING_MAX: usize = 4_096;
 
 /// Notifies one listener of each run that this process takes over, from the engine's start.
 pub(crate) struct Adopted {
-    told: mpsc::Sender<(AgentKey, RunId)>,
+    sender: mpsc::Sender<(AgentKey, RunId)>,
     listener: Mutex<Option<mpsc::Receiver<(AgentKey, RunId)>>>,
 }
 
 impl Default for Adopted {
     fn default() -> Self {
-        let (told, listener) = mpsc::channel(WAITING_MAX);
-        Adopted { told, listener: Mutex::new(Some(listener)) }
+        let (sender, listener) = mpsc::channel(WAITING_MAX);
+        Adopted { sender, listener: Mutex::new(Some(listener)) }
     }
 }
 
 impl Adopted {
-    pub fn tell(&self, agent: &AgentKey, run: RunId) {
+    pub fn notify(&self, agent: &AgentKey, run: RunId) {
         // If the channel is full or has no listener, the notice is dropped.
-        let _ = self.told.try_send((agent.clone(), run));
+        let _ = self.sender.try_send((agent.clone(), run));
     }
 
     /// The receiver of the notices. Only the first caller gets it.

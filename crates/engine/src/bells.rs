@@ -16,7 +16,7 @@ pub(crate) async fn listen(inner: Arc<Inner>, mut bells: mpsc::Receiver<Ring>) {
             biased;
             _ = draining.wait_for(|draining| *draining) => return,
             ring = bells.recv() => match ring {
-                Some(ring) => inner.heard(&ring),
+                Some(ring) => inner.handle_ring(&ring),
                 None => return,
             },
         }
@@ -24,51 +24,51 @@ pub(crate) async fn listen(inner: Arc<Inner>, mut bells: mpsc::Receiver<Ring>) {
 }
 
 impl Inner {
-    fn heard(self: &Arc<Self>, ring: &Ring) {
+    fn handle_ring(self: &Arc<Self>, ring: &Ring) {
         match ring {
             Ring::Agent(agent) => {
-                self.agent_news.tell(agent);
-                self.rests.tell(agent);
+                self.agent_news.notify(agent);
+                self.rests.notify(agent);
                 // The commit may have left rows in the outbox that this process publishes.
                 self.committed.notify_one();
                 // Another process has committed for an agent that has a worker here, so the state in that worker's memory may be stale.
                 if self.workers.has(agent) {
-                    self.look(agent);
+                    self.wake_worker(agent);
                 }
             }
             Ring::Work(agent) => {
-                self.look(agent);
+                self.wake_worker(agent);
             }
-            Ring::Tool(tenant, tool) => self.tool_news.tell(&(tenant.clone(), tool.clone())),
+            Ring::Tool(tenant, tool) => self.tool_news.notify(&(tenant.clone(), tool.clone())),
             Ring::Quiet(agent, run, events) => {
                 // The process that rang has handled runs without an owner itself.
                 if self.workers.has(agent) {
                     let (inner, agent, run, events) = (self.clone(), agent.clone(), *run, *events);
-                    self.tasks.spawn(async move { inner.quiet(&agent, run, events).await });
+                    self.tasks.spawn(async move { inner.request_heartbeat(&agent, run, events).await });
                 }
             }
         }
     }
 
     /// Wakes the followers of an agent, here and in other processes, after a commit.
-    pub fn tell_watchers(&self, agent: &AgentKey, has_come_to_rest: bool) {
-        self.agent_news.tell(agent);
+    pub fn notify_watchers(&self, agent: &AgentKey, has_come_to_rest: bool) {
+        self.agent_news.notify(agent);
         if has_come_to_rest {
-            self.rests.tell(agent);
+            self.rests.notify(agent);
         }
         self.committed.notify_one();
         self.ring_elsewhere(|| Ring::Agent(agent.clone()));
     }
 
     /// Wakes the followers of an agent after streamed text was stored. The outbox has nothing new.
-    pub fn tell_readers(&self, agent: &AgentKey) {
-        self.agent_news.tell(agent);
+    pub fn notify_readers(&self, agent: &AgentKey) {
+        self.agent_news.notify(agent);
         self.ring_elsewhere(|| Ring::Agent(agent.clone()));
     }
 
     /// Wakes the services that wait for calls of the tool.
-    pub fn tell_services(&self, tenant: &Tenant, tool: &ToolName) {
-        self.tool_news.tell(&(tenant.clone(), tool.clone()));
+    pub fn notify_services(&self, tenant: &Tenant, tool: &ToolName) {
+        self.tool_news.notify(&(tenant.clone(), tool.clone()));
         self.ring_elsewhere(|| Ring::Tool(tenant.clone(), tool.clone()));
     }
 
@@ -90,7 +90,7 @@ impl Inner {
     }
 
     /// Requests a heartbeat from a run that another process may own.
-    pub fn ask_elsewhere(&self, agent: &AgentKey, run: RunId, events: u64) {
+    pub fn request_heartbeat_elsewhere(&self, agent: &AgentKey, run: RunId, events: u64) {
         self.ring_elsewhere(|| Ring::Quiet(agent.clone(), run, events));
     }
 

@@ -369,7 +369,7 @@ impl Engine {
 
     /// Handles a doorbell for an agent: another process committed something for it.
     pub fn look(&self, agent: &AgentKey) {
-        self.inner.look(agent);
+        self.inner.wake_worker(agent);
     }
 
     /// Stops taking new work, waits a while for calls in flight, and leaves the rest to the next owner.

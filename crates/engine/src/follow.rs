@@ -38,16 +38,16 @@ impl Engine {
     /// if the journal has grown since.
     pub async fn quiet(&self, agent: &AgentKey, run: RunId, events: u64) {
         let inner = self.inner();
-        inner.quiet(agent, run, events).await;
+        inner.request_heartbeat(agent, run, events).await;
         if inner.live.find(run).is_none() {
-            inner.ask_elsewhere(agent, run, events);
+            inner.request_heartbeat_elsewhere(agent, run, events);
         }
     }
 }
 
 impl Inner {
     /// Requests a heartbeat from the run, if this process owns it or no live process does.
-    pub async fn quiet(self: &Arc<Self>, agent: &AgentKey, run: RunId, events: u64) {
+    pub async fn request_heartbeat(self: &Arc<Self>, agent: &AgentKey, run: RunId, events: u64) {
         match self.live.find(run) {
             // While the model streams text, the heartbeat is an empty delta of that stream.
             Some(words) => words.quiet.notify_one(),

@@ -200,7 +200,7 @@ impl Announcer {
         }
         self.inner.crash.after_commit(CommitKind::Announce);
         self.words.show(&more);
-        self.inner.tell_readers(&self.agent);
+        self.inner.notify_readers(&self.agent);
         Ok(())
     }
 }

@@ -49,7 +49,7 @@ impl Inner {
     }
 
     /// Has a worker check the agent. Returns false if there is no room for one. If the mailbox is full, the worker checks anyway.
-    pub fn look(self: &Arc<Self>, agent: &AgentKey) -> bool {
+    pub fn wake_worker(self: &Arc<Self>, agent: &AgentKey) -> bool {
         match self.mailbox(agent, self.settings.workers_max) {
             Some(mailbox) => {
                 let _ = mailbox.sender.try_send(WorkerMessage::Look);
@@ -61,18 +61,18 @@ impl Inner {
 
     /// Has a worker check the agent after a pause, or as soon afterwards as there is room. It retries until then, because no other
     /// process may know of the work.
-    pub fn look_later(self: &Arc<Self>, agent: AgentKey, pause: Duration) {
+    pub fn wake_worker_later(self: &Arc<Self>, agent: AgentKey, pause: Duration) {
         let inner = self.clone();
         self.tasks.spawn(async move {
             tokio::time::sleep(pause).await;
-            while !inner.look(&agent) {
+            while !inner.wake_worker(&agent) {
                 tokio::time::sleep(pause.max(Duration::from_millis(inner.settings.sweep_ms))).await;
             }
         });
     }
 
     /// Sends a message as soon as there is room for a worker.
-    pub async fn tell_when_room(self: &Arc<Self>, agent: &AgentKey, message: WorkerMessage) {
+    pub async fn send_when_room(self: &Arc<Self>, agent: &AgentKey, message: WorkerMessage) {
         loop {
             if let Some(mailbox) = self.mailbox(agent, self.settings.workers_max) {
                 return mailbox.send(message).await;

@@ -78,7 +78,7 @@ async fn pass(inner: &Arc<Inner>, round: &mut BTreeSet<AgentKey>, looks_at_all: 
                 continue;
             }
             // Without room the rest stays due, and the next worker that ends wakes the sweep.
-            match inner.look(&agent) {
+            match inner.wake_worker(&agent) {
                 true => drop(round.insert(agent)),
                 false if looks_at_all && inner.workers.count() < inner.settings.workers_max => drop(full.insert(agent.tenant)),
                 false => return Ok(()),
@@ -182,7 +182,7 @@ async fn adopt(inner: &Arc<Inner>) -> usize {
         found += page.len();
         for agent in page {
             // The run was interrupted in the middle of its work, so this waits for room for a worker.
-            inner.tell_when_room(&agent, WorkerMessage::Look).await;
+            inner.send_when_room(&agent, WorkerMessage::Look).await;
         }
     }
 }

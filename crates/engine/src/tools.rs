@@ -68,7 +68,7 @@ impl Engine {
         self.inner().crash.before_commit(CommitKind::Release);
         let lost = self.inner().store.release_calls(claim, calls).await?;
         self.inner().crash.after_commit(CommitKind::Release);
-        self.inner().tell_services(&tenant, &tool);
+        self.inner().notify_services(&tenant, &tool);
         Ok(lost)
     }
 

@@ -64,7 +64,7 @@ impl<K: Ord + Clone> Watchers<K> {
     }
 
     /// Wakes all watches of a subject.
-    pub fn tell(&self, subject: &K) {
+    pub fn notify(&self, subject: &K) {
         let watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(news) = watched.subjects.get(subject) {
             news.send_replace(());

@@ -149,7 +149,7 @@ impl Worker {
                         if self.unanswered.is_none() {
                             self.held.forget_run();
                         }
-                        return self.inner.look_later(self.agent.clone(), Duration::from_millis(STORE_PAUSE_MS_MAX));
+                        return self.inner.wake_worker_later(self.agent.clone(), Duration::from_millis(STORE_PAUSE_MS_MAX));
                     }
                     tokio::time::sleep(Duration::from_millis(pause_ms)).await;
                     pause_ms = (pause_ms * 2).min(STORE_PAUSE_MS_MAX);
@@ -202,8 +202,8 @@ impl Worker {
                 if let Some(enter) = &entered {
                     self.observe(enter, *epoch);
                 }
-                self.tell_services(claimable);
-                self.tell_watchers(rests);
+                self.notify_services(claimable);
+                self.notify_watchers(rests);
                 self.start_effects();
             }
             (Ok(Enqueued::Dispatched { .. }), _) => {
@@ -311,8 +311,8 @@ impl Worker {
             Some((tail, None)) => tail.forget(),
             None => {}
         }
-        self.tell_services(claimable);
-        self.tell_watchers(rests);
+        self.notify_services(claimable);
+        self.notify_watchers(rests);
         if committed.next_leased {
             self.inner.pass_on(&self.agent);
         }
@@ -346,19 +346,19 @@ impl Worker {
             return self.held.hold_back(&self.inner, &mailbox);
         }
         if let Some(pause) = self.held.start_effects(&self.inner, &self.agent, &mailbox) {
-            self.inner.look_later(self.agent.clone(), pause);
+            self.inner.wake_worker_later(self.agent.clone(), pause);
         }
     }
 
     /// Notifies tool services that calls of these tools can be claimed.
-    fn tell_services(&self, tools: Vec<ToolName>) {
+    fn notify_services(&self, tools: Vec<ToolName>) {
         for tool in tools {
-            self.inner.tell_services(&self.agent.tenant, &tool);
+            self.inner.notify_services(&self.agent.tenant, &tool);
         }
     }
 
-    fn tell_watchers(&self, has_come_to_rest: bool) {
-        self.inner.tell_watchers(&self.agent, has_come_to_rest);
+    fn notify_watchers(&self, has_come_to_rest: bool) {
+        self.inner.notify_watchers(&self.agent, has_come_to_rest);
     }
 
     /// The run whose stored state is unreadable, if that is still the case: a person may have abandoned it while it was read.
@@ -379,7 +379,7 @@ impl Worker {
         match self.inner.store.quarantine(self.agent.clone(), run, why.to_owned()).await {
             Ok(()) => {
                 self.inner.crash.after_commit(CommitKind::Quarantine);
-                self.tell_watchers(true);
+                self.notify_watchers(true);
             }
             Err(error) => tracing::error!(agent = %self.agent.agent, %run, %error, "the agent could not be quarantined"),
         }

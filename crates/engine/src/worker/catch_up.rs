@@ -27,7 +27,7 @@ impl Worker {
             return Ok(None);
         }
         if loaded.head.owner != Some(self.inner.node) && !loaded.head.owner_lives {
-            self.inner.adopted.tell(&self.agent, run.id);
+            self.inner.adopted.notify(&self.agent, run.id);
         }
         let opening = self.opening(&run).await?;
         self.held.follow_words(self.open_words(&run).await?);

@@ -480,7 +480,7 @@ impl Worker {
                     let epoch = view.epoch.unwrap_or(Epoch(0));
                     Observed { inner: &self.inner, agent: &self.agent, run: stop.run, epoch }.ended(&state, now);
                 }
-                self.tell_watchers(true);
+                self.notify_watchers(true);
                 Ok((outcome == Withdrawn::Done).then_some(Stopped::Now))
             }
         }
