@@ -17,7 +17,7 @@ use crate::{
     failover::Turn,
     gather::{self, Announcer, Begins, Limits, NoReply},
     stream_buffer::Words,
-    worker_message::{Broken, WorkerMessage, Thought, ToolDone},
+    worker_message::{Broken, WorkerMessage, ModelDone, ToolDone},
     prompt,
     prompt_size::{PROMPT_TOO_LARGE, PromptTooLarge},
     token_meter::Tally,
@@ -76,7 +76,7 @@ pub(crate) fn start_model(inner: Arc<Inner>, call: ModelCall, mailbox: mpsc::Sen
             Err(_) => tally.spent(prompt),
         };
         attempted.observe(&inner, &manifest.model, &outcome, &spent, &tally);
-        let _ = mailbox.send(WorkerMessage::Thought(Box::new(Thought { run, iteration, attempt, context, spent, outcome }))).await;
+        let _ = mailbox.send(WorkerMessage::ModelDone(Box::new(ModelDone { run, iteration, attempt, context, spent, outcome }))).await;
     };
     engine.tasks.spawn(task)
 }
@@ -225,7 +225,7 @@ pub(crate) fn start_tool(inner: Arc<Inner>, start: ToolStart, mailbox: mpsc::Sen
             Ok(result) => result,
             Err(_) => Err(Broken::Panicked),
         };
-        let _ = mailbox.send(WorkerMessage::Tool(Box::new(ToolDone { run, call, outcome }))).await;
+        let _ = mailbox.send(WorkerMessage::ToolDone(Box::new(ToolDone { run, call, outcome }))).await;
     };
     engine.tasks.spawn(task)
 }

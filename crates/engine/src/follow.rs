@@ -53,7 +53,7 @@ impl Inner {
             Some(words) => words.quiet.notify_one(),
             None => {
                 if let Some(mailbox) = self.mailbox(agent, self.settings.workers_max) {
-                    mailbox.send(WorkerMessage::Quiet(run, events)).await;
+                    mailbox.send(WorkerMessage::Heartbeat(run, events)).await;
                 }
             }
         }

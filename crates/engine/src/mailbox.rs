@@ -52,7 +52,7 @@ impl Inner {
     pub fn wake_worker(self: &Arc<Self>, agent: &AgentKey) -> bool {
         match self.mailbox(agent, self.settings.workers_max) {
             Some(mailbox) => {
-                let _ = mailbox.sender.try_send(WorkerMessage::Look);
+                let _ = mailbox.sender.try_send(WorkerMessage::CheckStore);
                 true
             }
             None => false,

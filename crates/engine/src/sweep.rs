@@ -182,7 +182,7 @@ async fn adopt(inner: &Arc<Inner>) -> usize {
         found += page.len();
         for agent in page {
             // The run was interrupted in the middle of its work, so this waits for room for a worker.
-            inner.send_when_room(&agent, WorkerMessage::Look).await;
+            inner.send_when_room(&agent, WorkerMessage::CheckStore).await;
         }
     }
 }

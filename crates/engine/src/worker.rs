@@ -100,20 +100,20 @@ impl Worker {
 
     async fn handle(&mut self, batch: Vec<WorkerMessage>) {
         let mut told = Vec::new();
-        let mut looks = false;
+        let mut must_reload = false;
         self.held.put_results_by();
         for mut message in batch {
             self.held.finished(&mut message);
             match message {
                 WorkerMessage::Enqueue(run, answer) => self.enqueue(*run, answer).await,
-                WorkerMessage::Look => looks = true,
+                WorkerMessage::CheckStore => must_reload = true,
                 told_later @ (WorkerMessage::Report(..)
                 | WorkerMessage::Stop(..)
                 | WorkerMessage::Reconcile(..)
-                | WorkerMessage::Quiet(..)
+                | WorkerMessage::Heartbeat(..)
                 | WorkerMessage::Reasoned(_)
-                | WorkerMessage::Thought(_)
-                | WorkerMessage::Tool(_)) => {
+                | WorkerMessage::ModelDone(_)
+                | WorkerMessage::ToolDone(_)) => {
                     told.push(Told::new(told_later));
                 }
             }
@@ -124,7 +124,7 @@ impl Worker {
         let mut pause_ms = 50;
         let mut fenced = 0;
         loop {
-            let advanced = self.catch_up_and_advance(&mut told, &mut looks).await;
+            let advanced = self.catch_up_and_advance(&mut told, &mut must_reload).await;
             match advanced.inspect_err(|error| self.observe_error(error)) {
                 Ok(Advanced::Done) => return,
                 Ok(Advanced::MoreToDo) => {}
@@ -218,13 +218,13 @@ impl Worker {
     }
 
     /// Resolves the in-doubt commit first: until its outcome is known, the state to build on is unknown. Then applies the messages.
-    async fn catch_up_and_advance(&mut self, told: &mut Vec<Told>, looks: &mut bool) -> Result<Advanced, StoreError> {
+    async fn catch_up_and_advance(&mut self, told: &mut Vec<Told>, must_reload: &mut bool) -> Result<Advanced, StoreError> {
         if let Some(unanswered) = self.unanswered.take() {
             let (guard, commit) = *unanswered;
             self.send(guard, commit).await?;
             self.start_effects();
         }
-        if std::mem::take(looks) {
+        if std::mem::take(must_reload) {
             self.held.forget_run();
         }
         self.advance(told).await

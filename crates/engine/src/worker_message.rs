@@ -12,7 +12,7 @@ pub(crate) type Answer<T> = oneshot::Sender<Result<T, EngineError>>;
 /// One message for a worker.
 pub(crate) enum WorkerMessage {
     /// The agent's stored state must be checked: something may be due or waiting there.
-    Look,
+    CheckStore,
     /// Record a run, and enter it if the agent is idle.
     Enqueue(Box<NewRun>, Answer<Enqueued>),
     /// Record the result of an external call.
@@ -22,13 +22,13 @@ pub(crate) enum WorkerMessage {
     /// Apply a person's decision.
     Reconcile(Box<Reconcile>, Answer<()>),
     /// Record a heartbeat for a reader of this run, unless its journal has grown beyond this many events.
-    Quiet(RunId, u64),
+    Heartbeat(RunId, u64),
     /// Commit the reasoning of a model call of this process, before the text that the call is about to stream.
     Reasoned(Box<Reasoned>),
     /// A model call of this process has ended.
-    Thought(Box<Thought>),
+    ModelDone(Box<ModelDone>),
     /// A tool call of this process has ended.
-    Tool(Box<ToolDone>),
+    ToolDone(Box<ToolDone>),
 }
 
 /// Reasoning of a model call that continues.
@@ -44,7 +44,7 @@ pub(crate) struct Reasoned {
 }
 
 /// The outcome of a model call.
-pub(crate) struct Thought {
+pub(crate) struct ModelDone {
     pub run: RunId,
     pub iteration: u32,
     pub attempt: u32,

@@ -204,7 +204,7 @@ impl Held {
             while !engine.lease.holds() {
                 tokio::time::sleep(engine.beat_pause()).await;
             }
-            let _ = mailbox.send(WorkerMessage::Look).await;
+            let _ = mailbox.send(WorkerMessage::CheckStore).await;
         });
         self.held_back = Some(HeldBack { run: run.id, seq: run.seq, wait });
     }
@@ -262,23 +262,23 @@ impl Held {
     /// Notes the end of an effect, if the message is one. The prompt of a model call is kept for the next iteration.
     pub fn finished(&mut self, message: &mut WorkerMessage) {
         match message {
-            WorkerMessage::Thought(thought) => {
-                let is_it = |effect: &Effect| matches!(effect, Effect::CallModel { iteration, attempt, .. } if (*iteration, *attempt) == (thought.iteration, thought.attempt));
-                self.in_flight.retain(|(run, effect), _| *run != thought.run || !is_it(effect));
-                if let Some(run) = self.run.as_mut().filter(|run| run.id == thought.run && run.context.is_none()) {
-                    run.context = thought.context.take();
+            WorkerMessage::ModelDone(model_done) => {
+                let is_its_call = |effect: &Effect| matches!(effect, Effect::CallModel { iteration, attempt, .. } if (*iteration, *attempt) == (model_done.iteration, model_done.attempt));
+                self.in_flight.retain(|(run, effect), _| *run != model_done.run || !is_its_call(effect));
+                if let Some(run) = self.run.as_mut().filter(|run| run.id == model_done.run && run.context.is_none()) {
+                    run.context = model_done.context.take();
                 }
             }
-            WorkerMessage::Tool(done) => {
+            WorkerMessage::ToolDone(done) => {
                 self.in_flight.remove(&(done.run, Effect::StartTool { call: done.call }));
                 self.at_hand.insert((done.run, done.call), done.failure());
             }
-            WorkerMessage::Look
+            WorkerMessage::CheckStore
             | WorkerMessage::Enqueue(..)
             | WorkerMessage::Report(..)
             | WorkerMessage::Stop(..)
             | WorkerMessage::Reconcile(..)
-            | WorkerMessage::Quiet(..)
+            | WorkerMessage::Heartbeat(..)
             | WorkerMessage::Reasoned(_) => {}
         }
     }

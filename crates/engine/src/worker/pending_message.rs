@@ -13,7 +13,7 @@ use crate::{
     draft::Draft,
     engine::Inner,
     failover::Turn,
-    worker_message::{Broken, WorkerMessage, Reasoned, Thought, ToolDone},
+    worker_message::{Broken, WorkerMessage, Reasoned, ModelDone, ToolDone},
 };
 
 /// A message that waits to be part of a commit, and its progress.
@@ -44,22 +44,22 @@ impl Told {
 
     /// Whether the message comes from this process itself, so that no request waits for an answer.
     pub fn is_local(&self) -> bool {
-        matches!(self.message, Some(WorkerMessage::Reasoned(_) | WorkerMessage::Thought(_) | WorkerMessage::Tool(_) | WorkerMessage::Quiet(..)))
+        matches!(self.message, Some(WorkerMessage::Reasoned(_) | WorkerMessage::ModelDone(_) | WorkerMessage::ToolDone(_) | WorkerMessage::Heartbeat(..)))
     }
 
     /// Whether the message may settle streamed text: the run may end, or continue in another message item.
     pub fn may_settle_words(&self) -> bool {
         match &self.message {
             Some(WorkerMessage::Stop(..)) => true,
-            Some(WorkerMessage::Thought(thought)) => matches!(thought.outcome, Err(Broken::Failed(_) | Broken::Diverged)),
+            Some(WorkerMessage::ModelDone(model_done)) => matches!(model_done.outcome, Err(Broken::Failed(_) | Broken::Diverged)),
             Some(
-                WorkerMessage::Look
+                WorkerMessage::CheckStore
                 | WorkerMessage::Enqueue(..)
                 | WorkerMessage::Report(..)
                 | WorkerMessage::Reconcile(..)
-                | WorkerMessage::Quiet(..)
+                | WorkerMessage::Heartbeat(..)
                 | WorkerMessage::Reasoned(_)
-                | WorkerMessage::Tool(_),
+                | WorkerMessage::ToolDone(_),
             )
             | None => false,
         }
@@ -68,15 +68,15 @@ impl Told {
     /// Whether an effect was never started because this process had no lease.
     pub fn is_unstarted(&self) -> bool {
         match &self.message {
-            Some(WorkerMessage::Thought(thought)) => matches!(thought.outcome, Err(Broken::NotStarted)),
-            Some(WorkerMessage::Tool(done)) => matches!(done.outcome, Err(Broken::NotStarted)),
+            Some(WorkerMessage::ModelDone(model_done)) => matches!(model_done.outcome, Err(Broken::NotStarted)),
+            Some(WorkerMessage::ToolDone(done)) => matches!(done.outcome, Err(Broken::NotStarted)),
             Some(
-                WorkerMessage::Look
+                WorkerMessage::CheckStore
                 | WorkerMessage::Enqueue(..)
                 | WorkerMessage::Report(..)
                 | WorkerMessage::Stop(..)
                 | WorkerMessage::Reconcile(..)
-                | WorkerMessage::Quiet(..)
+                | WorkerMessage::Heartbeat(..)
                 | WorkerMessage::Reasoned(_),
             )
             | None => false,
@@ -94,7 +94,7 @@ impl Told {
             WorkerMessage::Report(result, _) => result.key.as_ref(),
             WorkerMessage::Stop(stop, _) => stop.key.as_ref(),
             WorkerMessage::Reconcile(reconcile, _) => reconcile.key.as_ref(),
-            WorkerMessage::Look | WorkerMessage::Enqueue(..) | WorkerMessage::Quiet(..) | WorkerMessage::Reasoned(_) | WorkerMessage::Thought(_) | WorkerMessage::Tool(_) => None,
+            WorkerMessage::CheckStore | WorkerMessage::Enqueue(..) | WorkerMessage::Heartbeat(..) | WorkerMessage::Reasoned(_) | WorkerMessage::ModelDone(_) | WorkerMessage::ToolDone(_) => None,
         }
     }
 
@@ -127,13 +127,13 @@ impl Told {
         let mut drafting = Drafting { draft, inner, tenant, run: run.id, manifest: &run.manifest, said, now, messages: 0 };
         let is_drafted = match message {
             WorkerMessage::Reasoned(reasoned) => drafting.reasoned(reasoned),
-            WorkerMessage::Thought(thought) => drafting.thought(thought),
-            WorkerMessage::Tool(done) => drafting.tool(done),
+            WorkerMessage::ModelDone(model_done) => drafting.model_done(model_done),
+            WorkerMessage::ToolDone(done) => drafting.tool(done),
             WorkerMessage::Report(result, _) => drafting.report(result),
             WorkerMessage::Stop(stop, _) => drafting.stop(stop),
             WorkerMessage::Reconcile(reconcile, _) => drafting.reconcile(reconcile),
-            WorkerMessage::Quiet(run, events) => drafting.quiet(*run, *events),
-            WorkerMessage::Look | WorkerMessage::Enqueue(..) => false,
+            WorkerMessage::Heartbeat(run, events) => drafting.heartbeat(*run, *events),
+            WorkerMessage::CheckStore | WorkerMessage::Enqueue(..) => false,
         };
         self.has_message = drafting.messages > 0;
         self.is_drafted = is_drafted;
@@ -169,7 +169,7 @@ impl Told {
                 });
             }
             Some(WorkerMessage::Reasoned(reasoned)) => drop(reasoned.done.send(())),
-            Some(WorkerMessage::Look | WorkerMessage::Enqueue(..) | WorkerMessage::Quiet(..) | WorkerMessage::Thought(_) | WorkerMessage::Tool(_)) | None => {}
+            Some(WorkerMessage::CheckStore | WorkerMessage::Enqueue(..) | WorkerMessage::Heartbeat(..) | WorkerMessage::ModelDone(_) | WorkerMessage::ToolDone(_)) | None => {}
         }
     }
 }
@@ -202,16 +202,16 @@ impl Drafting<'_> {
         is_its && self.step(Input::Reasoned { reasoning: reasoned.reasoning.clone(), chunks: self.said.chunks.clone() })
     }
 
-    fn thought(&mut self, thought: &Thought) -> bool {
+    fn model_done(&mut self, model_done: &ModelDone) -> bool {
         let Phase::Thinking { attempt, .. } = self.draft.run.phase else { return false };
-        if thought.run != self.run || thought.iteration != self.draft.run.iteration || thought.attempt != attempt {
+        if model_done.run != self.run || model_done.iteration != self.draft.run.iteration || model_done.attempt != attempt {
             return false;
         }
-        let input = match &thought.outcome {
+        let input = match &model_done.outcome {
             Ok(reply) => Input::Replied(reply.clone()),
-            Err(Broken::Failed(error)) => Input::AttemptFailed(self.failure(error, attempt, thought.spent)),
-            Err(Broken::Diverged) if is_structured(self.manifest) => Input::AttemptFailed(self.unfinished(thought.spent)),
-            Err(Broken::Diverged) => Input::Cut { streamed: self.said.clone(), spent: thought.spent },
+            Err(Broken::Failed(error)) => Input::AttemptFailed(self.failure(error, attempt, model_done.spent)),
+            Err(Broken::Diverged) if is_structured(self.manifest) => Input::AttemptFailed(self.unfinished(model_done.spent)),
+            Err(Broken::Diverged) => Input::Cut { streamed: self.said.clone(), spent: model_done.spent },
             Err(Broken::Panicked) => Input::Panicked,
             Err(Broken::NotStarted) => return false,
         };
@@ -226,9 +226,9 @@ impl Drafting<'_> {
     }
 
     /// Records a heartbeat, unless the journal has grown since it was requested.
-    fn quiet(&mut self, run: RunId, events: u64) -> bool {
-        let is_quiet = run == self.run && self.draft.run.next_number == events && !matches!(self.draft.run.phase, Phase::Thinking { .. });
-        is_quiet && !self.draft.run.has_ended() && self.step(Input::Heartbeat)
+    fn heartbeat(&mut self, run: RunId, events: u64) -> bool {
+        let is_unchanged = run == self.run && self.draft.run.next_number == events && !matches!(self.draft.run.phase, Phase::Thinking { .. });
+        is_unchanged && !self.draft.run.has_ended() && self.step(Input::Heartbeat)
     }
 
     fn failure(&self, error: &ModelError, attempt: u32, spent: Spent) -> Failure {
@@ -432,7 +432,7 @@ impl Worker {
                     }
                 },
                 Some(WorkerMessage::Reconcile(..)) => Settled::Refused(EngineError::NotParked),
-                Some(WorkerMessage::Look | WorkerMessage::Enqueue(..) | WorkerMessage::Quiet(..) | WorkerMessage::Reasoned(_) | WorkerMessage::Thought(_) | WorkerMessage::Tool(_)) | None => {
+                Some(WorkerMessage::CheckStore | WorkerMessage::Enqueue(..) | WorkerMessage::Heartbeat(..) | WorkerMessage::Reasoned(_) | WorkerMessage::ModelDone(_) | WorkerMessage::ToolDone(_)) | None => {
                     Settled::Committed(None)
                 }
             };
