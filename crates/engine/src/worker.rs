@@ -24,7 +24,7 @@ use crate::{
     journal_cache::Tail,
 };
 use active_run::Held;
-use pending_message::{Settled, Told};
+use pending_message::{Reply, PendingMessage};
 
 /// The number of messages that one commit may include.
 const BATCH_MAX: usize = 64;
@@ -99,7 +99,7 @@ impl Worker {
     }
 
     async fn handle(&mut self, batch: Vec<WorkerMessage>) {
-        let mut told = Vec::new();
+        let mut pending = Vec::new();
         let mut must_reload = false;
         self.held.put_results_by();
         for mut message in batch {
@@ -107,44 +107,44 @@ impl Worker {
             match message {
                 WorkerMessage::Enqueue(run, answer) => self.enqueue(*run, answer).await,
                 WorkerMessage::CheckStore => must_reload = true,
-                told_later @ (WorkerMessage::Report(..)
+                other @ (WorkerMessage::Report(..)
                 | WorkerMessage::Stop(..)
                 | WorkerMessage::Reconcile(..)
                 | WorkerMessage::Heartbeat(..)
                 | WorkerMessage::Reasoned(_)
                 | WorkerMessage::ModelDone(_)
                 | WorkerMessage::ToolDone(_)) => {
-                    told.push(Told::new(told_later));
+                    pending.push(PendingMessage::new(other));
                 }
             }
         }
-        if told.iter().any(Told::is_unstarted) {
+        if pending.iter().any(PendingMessage::is_unstarted) {
             self.look_again_without_lease();
         }
         let mut pause_ms = 50;
         let mut fenced = 0;
         loop {
-            let advanced = self.catch_up_and_advance(&mut told, &mut must_reload).await;
+            let advanced = self.catch_up_and_advance(&mut pending, &mut must_reload).await;
             match advanced.inspect_err(|error| self.observe_error(error)) {
                 Ok(Advanced::Done) => return,
                 Ok(Advanced::MoreToDo) => {}
                 Err(StoreError::Fenced) => {
                     // Another writer changed the agent, so the state in memory is stale.
                     self.held.abandon();
-                    told.retain(|told| !told.is_local());
-                    if told.is_empty() && self.has_other_owner().await {
+                    pending.retain(|pending| !pending.is_local());
+                    if pending.is_empty() && self.has_other_owner().await {
                         return;
                     }
                     fenced += 1;
                     if fenced >= FENCED_MAX {
-                        return fail(told, || EngineError::Store(StoreError::Fenced));
+                        return fail(pending, || EngineError::Store(StoreError::Fenced));
                     }
                 }
                 Err(StoreError::Unavailable(why)) => {
-                    let (local, asked) = told.into_iter().partition(Told::is_local);
+                    let (local, asked) = pending.into_iter().partition(PendingMessage::is_local);
                     fail(asked, || EngineError::Store(StoreError::Unavailable(why.clone())));
-                    told = local;
-                    if told.is_empty() && (self.held.nothing_in_flight() || self.unanswered.is_some()) {
+                    pending = local;
+                    if pending.is_empty() && (self.held.nothing_in_flight() || self.unanswered.is_some()) {
                         // The run in memory belongs to the in-doubt commit and is needed when that one's outcome is known.
                         if self.unanswered.is_none() {
                             self.held.forget_run();
@@ -157,11 +157,11 @@ impl Worker {
                 Err(StoreError::Corrupt(why)) => {
                     if let Some(run) = self.unreadable_run().await {
                         self.quarantine(run, &why).await;
-                        return fail(told, || EngineError::Store(StoreError::Corrupt(why.clone())));
+                        return fail(pending, || EngineError::Store(StoreError::Corrupt(why.clone())));
                     }
                     fenced += 1;
                     if fenced >= FENCED_MAX {
-                        return fail(told, || EngineError::Store(StoreError::Fenced));
+                        return fail(pending, || EngineError::Store(StoreError::Fenced));
                     }
                 }
             }
@@ -218,7 +218,7 @@ impl Worker {
     }
 
     /// Resolves the in-doubt commit first: until its outcome is known, the state to build on is unknown. Then applies the messages.
-    async fn catch_up_and_advance(&mut self, told: &mut Vec<Told>, must_reload: &mut bool) -> Result<Advanced, StoreError> {
+    async fn catch_up_and_advance(&mut self, pending: &mut Vec<PendingMessage>, must_reload: &mut bool) -> Result<Advanced, StoreError> {
         if let Some(unanswered) = self.unanswered.take() {
             let (guard, commit) = *unanswered;
             self.send(guard, commit).await?;
@@ -227,26 +227,26 @@ impl Worker {
         if std::mem::take(must_reload) {
             self.held.forget_run();
         }
-        self.advance(told).await
+        self.advance(pending).await
     }
 
     /// Applies everything that waits, in one commit.
-    async fn advance(&mut self, told: &mut Vec<Told>) -> Result<Advanced, StoreError> {
+    async fn advance(&mut self, pending: &mut Vec<PendingMessage>) -> Result<Advanced, StoreError> {
         let now = self.inner.clock.now();
         let mut draft = match self.held.run() {
             Some(run) => Draft::new(&run.state),
             // Only a person's stop or decision takes a run from another live process.
-            None => match self.load(now, told.iter().any(Told::is_wish)).await? {
+            None => match self.load(now, pending.iter().any(PendingMessage::is_person_request)).await? {
                 Some(draft) => draft,
-                None => return self.settle_apart(told).await,
+                None => return self.resolve_outside_commit(pending).await,
             },
         };
-        self.settle_answered(told).await?;
-        if told.iter().any(Told::may_settle_words) {
+        self.resolve_answered(pending).await?;
+        if pending.iter().any(PendingMessage::may_settle_text) {
             self.held.close_words().await;
         }
         let caught_up = draft.messages.len();
-        for message in told.iter_mut() {
+        for message in pending.iter_mut() {
             message.draft(&mut draft, &self.held, &self.agent.tenant, &self.inner, now);
         }
         let makes_calls = draft
@@ -257,23 +257,23 @@ impl Worker {
         if !draft.is_empty() {
             let committed = self.commit(draft, now).await?;
             let mut rows = committed.messages.iter().skip(caught_up).copied();
-            for message in told.iter_mut().filter(|message| message.is_drafted()) {
+            for message in pending.iter_mut().filter(|message| message.is_drafted()) {
                 let row = if message.has_message() { rows.next() } else { None };
-                message.settle(Settled::Committed(row));
+                message.resolve(Reply::Committed(row));
             }
             // A result that arrived before the run was suspended waits in the inbox, and the next run waits for its worker.
             again = committed.next_leased || (committed.pending > 0 && makes_calls);
         }
-        told.retain(|message| !message.is_settled());
+        pending.retain(|message| !message.is_resolved());
         self.held.put_results_by();
         self.start_effects();
-        if told.is_empty() && !again {
+        if pending.is_empty() && !again {
             return Ok(Advanced::Done);
         }
         if again {
             self.held.forget_run();
         }
-        self.settle_apart(told).await.map(|apart| if again { Advanced::MoreToDo } else { apart })
+        self.resolve_outside_commit(pending).await.map(|resolved| if again { Advanced::MoreToDo } else { resolved })
     }
 
     async fn commit(&mut self, draft: Draft, now: Timestamp) -> Result<Committed, StoreError> {
@@ -430,8 +430,8 @@ fn words_go_on(commit: &Commit) -> bool {
     matches!(commit.events.iter().rev().find(|event| settles_words(event)), Some(Event::Reasoned { .. }))
 }
 
-fn fail(told: Vec<Told>, error: impl Fn() -> EngineError) {
-    for mut message in told {
-        message.settle(Settled::Refused(error()));
+fn fail(pending: Vec<PendingMessage>, error: impl Fn() -> EngineError) {
+    for mut message in pending {
+        message.resolve(Reply::Refused(error()));
     }
 }

@@ -17,14 +17,14 @@ use crate::{
 };
 
 /// A message that waits to be part of a commit, and its progress.
-pub(super) struct Told {
+pub(super) struct PendingMessage {
     message: Option<WorkerMessage>,
     is_drafted: bool,
     has_message: bool,
 }
 
 /// The outcome of a message, from which its sender's answer is made.
-pub(super) enum Settled {
+pub(super) enum Reply {
     /// It is part of a commit. The id is that of its inbox row, if it has one.
     Committed(Option<MessageId>),
     /// The report was recorded outside the active run's commit, now or before.
@@ -37,9 +37,9 @@ pub(super) enum Settled {
     Refused(EngineError),
 }
 
-impl Told {
+impl PendingMessage {
     pub fn new(message: WorkerMessage) -> Self {
-        Told { message: Some(message), is_drafted: false, has_message: false }
+        PendingMessage { message: Some(message), is_drafted: false, has_message: false }
     }
 
     /// Whether the message comes from this process itself, so that no request waits for an answer.
@@ -48,7 +48,7 @@ impl Told {
     }
 
     /// Whether the message may settle streamed text: the run may end, or continue in another message item.
-    pub fn may_settle_words(&self) -> bool {
+    pub fn may_settle_text(&self) -> bool {
         match &self.message {
             Some(WorkerMessage::Stop(..)) => true,
             Some(WorkerMessage::ModelDone(model_done)) => matches!(model_done.outcome, Err(Broken::Failed(_) | Broken::Diverged)),
@@ -84,7 +84,7 @@ impl Told {
     }
 
     /// Whether the message is a stop or a decision. Only these take a run from another process.
-    pub fn is_wish(&self) -> bool {
+    pub fn is_person_request(&self) -> bool {
         matches!(self.message, Some(WorkerMessage::Stop(..) | WorkerMessage::Reconcile(..)))
     }
 
@@ -98,7 +98,7 @@ impl Told {
         }
     }
 
-    pub fn is_settled(&self) -> bool {
+    pub fn is_resolved(&self) -> bool {
         self.message.is_none()
     }
 
@@ -140,32 +140,32 @@ impl Told {
     }
 
     /// Sends the answer, if a request waits for one. Later calls do nothing.
-    pub fn settle(&mut self, settled: Settled) {
+    pub fn resolve(&mut self, reply: Reply) {
         match self.message.take() {
             Some(WorkerMessage::Report(_, answer)) => {
-                let _ = answer.send(match settled {
-                    Settled::Committed(Some(message)) => Ok(Reported { message, is_duplicate: false }),
-                    Settled::Reported(reported) => Ok(reported),
-                    Settled::Answered(kept) => {
+                let _ = answer.send(match reply {
+                    Reply::Committed(Some(message)) => Ok(Reported { message, is_duplicate: false }),
+                    Reply::Reported(reported) => Ok(reported),
+                    Reply::Answered(kept) => {
                         kept.message.map(|message| Reported { message, is_duplicate: false }).ok_or(EngineError::Internal)
                     }
-                    Settled::Refused(error) => Err(error),
-                    Settled::Committed(None) | Settled::Stopped(_) => Err(EngineError::Internal),
+                    Reply::Refused(error) => Err(error),
+                    Reply::Committed(None) | Reply::Stopped(_) => Err(EngineError::Internal),
                 });
             }
             Some(WorkerMessage::Stop(_, answer)) => {
-                let _ = answer.send(match settled {
-                    Settled::Committed(_) | Settled::Answered(_) => Ok(Stopped::Now),
-                    Settled::Stopped(stopped) => Ok(stopped),
-                    Settled::Refused(error) => Err(error),
-                    Settled::Reported(_) => Err(EngineError::Internal),
+                let _ = answer.send(match reply {
+                    Reply::Committed(_) | Reply::Answered(_) => Ok(Stopped::Now),
+                    Reply::Stopped(stopped) => Ok(stopped),
+                    Reply::Refused(error) => Err(error),
+                    Reply::Reported(_) => Err(EngineError::Internal),
                 });
             }
             Some(WorkerMessage::Reconcile(_, answer)) => {
-                let _ = answer.send(match settled {
-                    Settled::Committed(_) | Settled::Answered(_) => Ok(()),
-                    Settled::Refused(error) => Err(error),
-                    Settled::Reported(_) | Settled::Stopped(_) => Err(EngineError::Internal),
+                let _ = answer.send(match reply {
+                    Reply::Committed(_) | Reply::Answered(_) => Ok(()),
+                    Reply::Refused(error) => Err(error),
+                    Reply::Reported(_) | Reply::Stopped(_) => Err(EngineError::Internal),
                 });
             }
             Some(WorkerMessage::Reasoned(reasoned)) => drop(reasoned.done.send(())),
@@ -408,57 +408,57 @@ fn stop_message(stop: &Stop) -> NewMessage {
 impl Worker {
     /// Resolves messages that are not about the active run or no longer fit its state. Each gets its answer here, without a commit of the
     /// active run.
-    pub(super) async fn settle_apart(&mut self, told: &mut Vec<Told>) -> Result<Advanced, StoreError> {
-        self.settle_answered(told).await?;
+    pub(super) async fn resolve_outside_commit(&mut self, pending: &mut Vec<PendingMessage>) -> Result<Advanced, StoreError> {
+        self.resolve_answered(pending).await?;
         let mut more = Advanced::Done;
-        for message in told.iter_mut() {
-            let settled = match &message.message {
+        for message in pending.iter_mut() {
+            let reply = match &message.message {
                 Some(WorkerMessage::Report(result, _)) => match self.inner.record((**result).clone()).await {
                     Ok(reported) => {
                         // The result may wait in the inbox now. The next load applies it, or records it as ignored.
                         self.held.forget_run();
                         more = Advanced::MoreToDo;
-                        Settled::Reported(reported)
+                        Reply::Reported(reported)
                     }
                     Err(EngineError::Store(error)) => return Err(error),
-                    Err(error) => Settled::Refused(error),
+                    Err(error) => Reply::Refused(error),
                 },
-                Some(WorkerMessage::Stop(stop, _)) => match self.stop_apart(stop).await? {
-                    Some(stopped) => Settled::Stopped(stopped),
+                Some(WorkerMessage::Stop(stop, _)) => match self.stop_queued(stop).await? {
+                    Some(stopped) => Reply::Stopped(stopped),
                     None => {
                         self.held.forget_run();
                         more = Advanced::MoreToDo;
                         continue;
                     }
                 },
-                Some(WorkerMessage::Reconcile(..)) => Settled::Refused(EngineError::NotParked),
+                Some(WorkerMessage::Reconcile(..)) => Reply::Refused(EngineError::NotParked),
                 Some(WorkerMessage::CheckStore | WorkerMessage::Enqueue(..) | WorkerMessage::Heartbeat(..) | WorkerMessage::Reasoned(_) | WorkerMessage::ModelDone(_) | WorkerMessage::ToolDone(_)) | None => {
-                    Settled::Committed(None)
+                    Reply::Committed(None)
                 }
             };
-            message.settle(settled);
+            message.resolve(reply);
         }
-        told.retain(|message| !message.is_settled());
+        pending.retain(|message| !message.is_resolved());
         Ok(more)
     }
 
     /// Resolves messages whose request this or another process answered since they were received.
-    pub(super) async fn settle_answered(&self, told: &mut Vec<Told>) -> Result<(), StoreError> {
-        for message in told.iter_mut() {
+    pub(super) async fn resolve_answered(&self, pending: &mut Vec<PendingMessage>) -> Result<(), StoreError> {
+        for message in pending.iter_mut() {
             let Some(key) = message.key().cloned() else { continue };
             match self.inner.answered(&self.agent.tenant, Some(&key)).await {
                 Ok(None) => {}
-                Ok(Some(kept)) => message.settle(Settled::Answered(kept)),
+                Ok(Some(kept)) => message.resolve(Reply::Answered(kept)),
                 Err(EngineError::Store(error)) => return Err(error),
-                Err(error) => message.settle(Settled::Refused(error)),
+                Err(error) => message.resolve(Reply::Refused(error)),
             }
         }
-        told.retain(|message| !message.is_settled());
+        pending.retain(|message| !message.is_resolved());
         Ok(())
     }
 
     /// Ends a run that is queued. Returns `None` if the run is active by now.
-    async fn stop_apart(&self, stop: &Stop) -> Result<Option<Stopped>, StoreError> {
+    async fn stop_queued(&self, stop: &Stop) -> Result<Option<Stopped>, StoreError> {
         let Some(view) = self.inner.views.run(&self.agent.tenant, stop.run).await? else {
             return Ok(Some(Stopped::Before));
         };
