@@ -23,7 +23,7 @@ use crate::{
     worker_message::{Answer, WorkerMessage},
     journal_cache::Tail,
 };
-use active_run::Held;
+use active_run::ActiveRun;
 use pending_message::{Reply, PendingMessage};
 
 /// The number of messages that one commit may include.
@@ -38,7 +38,7 @@ pub(crate) fn start(inner: Arc<Inner>, agent: AgentKey, mailbox: mpsc::Sender<Wo
     // Effects hold a strong sender of the mailbox. The worker holds a weak one, because otherwise it could never see that all other
     // senders are gone.
     let worker =
-        Worker { inner, agent, mailbox: mailbox.downgrade(), messages, held: Held::default(), unanswered: None, entered_unheard: BTreeSet::new() };
+        Worker { inner, agent, mailbox: mailbox.downgrade(), messages, active: ActiveRun::default(), in_doubt_commit: None, maybe_entered: BTreeSet::new() };
     worker.inner.clone().tasks.spawn(worker.work());
 }
 
@@ -47,12 +47,12 @@ struct Worker {
     agent: AgentKey,
     mailbox: mpsc::WeakSender<WorkerMessage>,
     messages: mpsc::Receiver<WorkerMessage>,
-    held: Held,
+    active: ActiveRun,
     /// A commit whose outcome is unknown. It is sent again unchanged: a new draft would have new ids, and the store would not recognise
     /// it.
-    unanswered: Option<Box<(Guard, Commit)>>,
+    in_doubt_commit: Option<Box<(Guard, Commit)>>,
     /// Runs whose enqueue may have entered them, although the store did not confirm it. None of their effects was started.
-    entered_unheard: BTreeSet<RunId>,
+    maybe_entered: BTreeSet<RunId>,
 }
 
 impl Worker {
@@ -81,7 +81,7 @@ impl Worker {
         let first = loop {
             match self.messages.try_recv() {
                 Ok(message) => break message,
-                Err(_) if self.held.nothing_in_flight() && self.unanswered.is_none() && self.entered_unheard.is_empty() => {
+                Err(_) if self.active.nothing_in_flight() && self.in_doubt_commit.is_none() && self.maybe_entered.is_empty() => {
                     if self.inner.workers.close(&self.agent, &mut self.messages) {
                         return None;
                     }
@@ -101,9 +101,9 @@ impl Worker {
     async fn handle(&mut self, batch: Vec<WorkerMessage>) {
         let mut pending = Vec::new();
         let mut must_reload = false;
-        self.held.put_results_by();
+        self.active.clear_completed();
         for mut message in batch {
-            self.held.finished(&mut message);
+            self.active.record_end(&mut message);
             match message {
                 WorkerMessage::Enqueue(run, answer) => self.enqueue(*run, answer).await,
                 WorkerMessage::CheckStore => must_reload = true,
@@ -119,7 +119,7 @@ impl Worker {
             }
         }
         if pending.iter().any(PendingMessage::is_unstarted) {
-            self.look_again_without_lease();
+            self.reload_without_lease();
         }
         let mut pause_ms = 50;
         let mut fenced = 0;
@@ -130,7 +130,7 @@ impl Worker {
                 Ok(Advanced::MoreToDo) => {}
                 Err(StoreError::Fenced) => {
                     // Another writer changed the agent, so the state in memory is stale.
-                    self.held.abandon();
+                    self.active.abandon();
                     pending.retain(|pending| !pending.is_local());
                     if pending.is_empty() && self.has_other_owner().await {
                         return;
@@ -144,10 +144,10 @@ impl Worker {
                     let (local, asked) = pending.into_iter().partition(PendingMessage::is_local);
                     fail(asked, || EngineError::Store(StoreError::Unavailable(why.clone())));
                     pending = local;
-                    if pending.is_empty() && (self.held.nothing_in_flight() || self.unanswered.is_some()) {
+                    if pending.is_empty() && (self.active.nothing_in_flight() || self.in_doubt_commit.is_some()) {
                         // The run in memory belongs to the in-doubt commit and is needed when that one's outcome is known.
-                        if self.unanswered.is_none() {
-                            self.held.forget_run();
+                        if self.in_doubt_commit.is_none() {
+                            self.active.forget_run();
                         }
                         return self.inner.wake_worker_later(self.agent.clone(), Duration::from_millis(STORE_PAUSE_MS_MAX));
                     }
@@ -177,7 +177,7 @@ impl Worker {
 
     /// Records a new run, and enters it if the agent is idle.
     async fn enqueue(&mut self, mut new: NewRun, answer: Answer<Enqueued>) {
-        if self.held.has_run() || *self.inner.draining.borrow() {
+        if self.active.has_run() || *self.inner.draining.borrow() {
             new.enter = None;
         }
         if let Some(enter) = &mut new.enter {
@@ -188,17 +188,17 @@ impl Worker {
         let rests = new.enter.as_ref().is_some_and(comes_to_rest);
         let begun = self.inner.tails.find(id).and_then(|tail| Some((tail.beginning(&new)?, tail)));
         let entered = new.enter.clone();
-        let entering = new.enter.clone().map(|enter| Held::entering(&new, enter));
+        let entering = new.enter.clone().map(|enter| ActiveRun::entering(&new, enter));
         self.inner.crash.before_commit(CommitKind::Enqueue);
         let outcome = self.inner.store.enqueue(new).await;
         self.inner.crash.after_commit(CommitKind::Enqueue);
         match (&outcome, entering) {
-            (Ok(Enqueued::Entered { epoch, seq, .. }), Some((mut held, claimable))) => {
-                held.leased(*epoch, *seq);
+            (Ok(Enqueued::Entered { epoch, seq, .. }), Some((mut active, claimable))) => {
+                active.set_lease(*epoch, *seq);
                 if let Some((passages, tail)) = begun {
                     tail.show(passages, *epoch);
                 }
-                self.held.replace(held);
+                self.active.replace(active);
                 if let Some(enter) = &entered {
                     self.observe(enter, *epoch);
                 }
@@ -208,9 +208,9 @@ impl Worker {
             }
             (Ok(Enqueued::Dispatched { .. }), _) => {
                 self.inner.pass_on(&self.agent);
-                self.held.forget_run();
+                self.active.forget_run();
             }
-            (Err(_), Some(_)) => drop(self.entered_unheard.insert(id)),
+            (Err(_), Some(_)) => drop(self.maybe_entered.insert(id)),
             (Ok(_), _) | (Err(_), None) => self.inner.committed.notify_one(),
         }
         // The answer is sent after the effects were started: the client may send a stop immediately afterwards.
@@ -219,13 +219,13 @@ impl Worker {
 
     /// Resolves the in-doubt commit first: until its outcome is known, the state to build on is unknown. Then applies the messages.
     async fn catch_up_and_advance(&mut self, pending: &mut Vec<PendingMessage>, must_reload: &mut bool) -> Result<Advanced, StoreError> {
-        if let Some(unanswered) = self.unanswered.take() {
-            let (guard, commit) = *unanswered;
+        if let Some(in_doubt_commit) = self.in_doubt_commit.take() {
+            let (guard, commit) = *in_doubt_commit;
             self.send(guard, commit).await?;
             self.start_effects();
         }
         if std::mem::take(must_reload) {
-            self.held.forget_run();
+            self.active.forget_run();
         }
         self.advance(pending).await
     }
@@ -233,7 +233,7 @@ impl Worker {
     /// Applies everything that waits, in one commit.
     async fn advance(&mut self, pending: &mut Vec<PendingMessage>) -> Result<Advanced, StoreError> {
         let now = self.inner.clock.now();
-        let mut draft = match self.held.run() {
+        let mut draft = match self.active.run() {
             Some(run) => Draft::new(&run.state),
             // Only a person's stop or decision takes a run from another live process.
             None => match self.load(now, pending.iter().any(PendingMessage::is_person_request)).await? {
@@ -243,11 +243,11 @@ impl Worker {
         };
         self.resolve_answered(pending).await?;
         if pending.iter().any(PendingMessage::may_settle_text) {
-            self.held.close_words().await;
+            self.active.close_words().await;
         }
         let caught_up = draft.messages.len();
         for message in pending.iter_mut() {
-            message.draft(&mut draft, &self.held, &self.agent.tenant, &self.inner, now);
+            message.draft(&mut draft, &self.active, &self.agent.tenant, &self.inner, now);
         }
         let makes_calls = draft
             .events
@@ -265,19 +265,19 @@ impl Worker {
             again = committed.next_leased || (committed.pending > 0 && makes_calls);
         }
         pending.retain(|message| !message.is_resolved());
-        self.held.put_results_by();
+        self.active.clear_completed();
         self.start_effects();
         if pending.is_empty() && !again {
             return Ok(Advanced::Done);
         }
         if again {
-            self.held.forget_run();
+            self.active.forget_run();
         }
         self.resolve_outside_commit(pending).await.map(|resolved| if again { Advanced::MoreToDo } else { resolved })
     }
 
     async fn commit(&mut self, draft: Draft, now: Timestamp) -> Result<Committed, StoreError> {
-        let run = self.held.run().expect("a draft is made from a held run");
+        let run = self.active.run().expect("a draft is made from a held run");
         let guard = run.guard(&self.agent);
         let commit = draft.into_commit(run.id, run.follows, self.inner.node, now);
         self.send(guard, commit).await
@@ -289,7 +289,7 @@ impl Worker {
         let committed = match self.inner.store.commit(guard.clone(), commit.clone()).await {
             Ok(committed) => committed,
             Err(StoreError::Unavailable(why)) => {
-                self.unanswered = Some(Box::new((guard, commit)));
+                self.in_doubt_commit = Some(Box::new((guard, commit)));
                 return Err(StoreError::Unavailable(why));
             }
             Err(error @ (StoreError::Fenced | StoreError::Corrupt(_))) => return Err(error),
@@ -299,11 +299,11 @@ impl Worker {
         self.observe(&commit, committed.epoch);
         let shown = self.to_show(&commit);
         match commit.settles {
-            true if words_go_on(&commit) => self.held.begin_words_again(commit.run, commit.state.output.length),
+            true if words_go_on(&commit) => self.active.begin_words_again(commit.run, commit.state.output.length),
             true => self.inner.live.forget(commit.run),
             false => {}
         }
-        let claimable = self.held.committed(commit, &committed);
+        let claimable = self.active.apply_commit(commit, &committed);
         // The journal is published only after the stream buffer was cleared. Otherwise a follower would take the old text for that of the
         // next iteration.
         match shown {
@@ -323,18 +323,18 @@ impl Worker {
     /// cannot represent the commit.
     fn to_show(&self, commit: &Commit) -> Option<(Tail, Option<Vec<Passage>>)> {
         let tail = self.inner.tails.find(commit.run)?;
-        let run = self.held.run().filter(|run| run.id == commit.run);
+        let run = self.active.run().filter(|run| run.id == commit.run);
         let passages = run.and_then(|run| tail.passages(&run.state, commit));
         Some((tail, passages))
     }
 
     /// Handles an effect that found the lease lost just before it would have started. The effect is still owed, but the run is loaded
     /// again first, because another process may own it.
-    fn look_again_without_lease(&mut self) {
+    fn reload_without_lease(&mut self) {
         if let Some(mailbox) = self.mailbox.upgrade() {
-            self.held.hold_back(&self.inner, &mailbox);
+            self.active.defer_effects(&self.inner, &mailbox);
         }
-        self.held.forget_run();
+        self.active.forget_run();
     }
 
     fn start_effects(&mut self) {
@@ -343,9 +343,9 @@ impl Worker {
         }
         let Some(mailbox) = self.mailbox.upgrade() else { return };
         if !self.inner.lease.holds() {
-            return self.held.hold_back(&self.inner, &mailbox);
+            return self.active.defer_effects(&self.inner, &mailbox);
         }
-        if let Some(pause) = self.held.start_effects(&self.inner, &self.agent, &mailbox) {
+        if let Some(pause) = self.active.start_effects(&self.inner, &self.agent, &mailbox) {
             self.inner.wake_worker_later(self.agent.clone(), pause);
         }
     }
@@ -363,7 +363,7 @@ impl Worker {
 
     /// The run whose stored state is unreadable, if that is still the case: a person may have abandoned it while it was read.
     async fn unreadable_run(&self) -> Option<RunId> {
-        if let Some(run) = self.held.run() {
+        if let Some(run) = self.active.run() {
             return Some(run.id);
         }
         let run = self.inner.views.head(&self.agent).await.ok()??.run?;
@@ -372,7 +372,7 @@ impl Worker {
     }
 
     async fn quarantine(&mut self, run: RunId, why: &str) {
-        self.held.abandon();
+        self.active.abandon();
         let AgentKey { tenant, agent } = &self.agent;
         tracing::error!(%tenant, %agent, %run, node = self.inner.node.0, why, "the stored state of the run cannot be read; its agent is quarantined");
         self.inner.crash.before_commit(CommitKind::Quarantine);
@@ -387,13 +387,13 @@ impl Worker {
 
     /// Parks the run whose step panicked, so that the process continues. If parking panics too, the agent is quarantined.
     async fn park_after_panic(&mut self) {
-        self.held.abandon();
-        self.unanswered = None;
-        self.entered_unheard.clear();
+        self.active.abandon();
+        self.in_doubt_commit = None;
+        self.maybe_entered.clear();
         let parked = AssertUnwindSafe(async {
             let now = self.inner.clock.now();
             if let Some(mut draft) = self.load(now, true).await? {
-                let manifest = self.held.run().expect("`load` made a draft of it").manifest.clone();
+                let manifest = self.active.run().expect("`load` made a draft of it").manifest.clone();
                 draft.step(&manifest, Input::Panicked, now, self.inner.ids.as_ref());
                 self.commit(draft, now).await?;
             }

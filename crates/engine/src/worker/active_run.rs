@@ -20,20 +20,20 @@ use crate::{
 };
 
 #[derive(Default)]
-pub(super) struct Held {
-    run: Option<HeldRun>,
+pub(super) struct ActiveRun {
+    run: Option<CommittedRun>,
     /// The run is part of the key, because the end of an effect may reach the mailbox when another run is active already.
     in_flight: BTreeMap<(RunId, Effect), AbortHandle>,
     /// Calls whose results are in the batch being handled: they are completed, not lost. The value is the failure class, if the call
     /// failed.
-    at_hand: BTreeMap<(RunId, CallNumber), Option<&'static str>>,
-    held_back: Option<HeldBack>,
+    completed: BTreeMap<(RunId, CallNumber), Option<&'static str>>,
+    deferred: Option<DeferredEffects>,
     /// The run whose text is being streamed, with its stream buffer.
     words: Option<(RunId, Arc<Words>)>,
 }
 
 /// Effects of a run that were not started because this process had no lease.
-struct HeldBack {
+struct DeferredEffects {
     run: RunId,
     seq: Seq,
     /// The task that waits for the lease and then sends `CheckStore` to the worker.
@@ -41,7 +41,7 @@ struct HeldBack {
 }
 
 /// A run as last committed, with the values of the guard for its next commit.
-pub(super) struct HeldRun {
+pub(super) struct CommittedRun {
     pub id: RunId,
     pub state: Run,
     pub manifest: Arc<Manifest>,
@@ -57,12 +57,12 @@ pub(super) struct HeldRun {
     context: Option<Vec<Item>>,
 }
 
-impl HeldRun {
+impl CommittedRun {
     /// A run that its enqueue is about to enter.
     fn entering(new: &NewRun, enter: Commit) -> Self {
         let items = new.context.items.iter().map(|item| Item { id: item.id, kind: item.kind, content: item.content.clone() });
         let own = new.context.parent.is_none().then(|| items.collect());
-        let mut run = HeldRun {
+        let mut run = CommittedRun {
             id: new.run,
             state: new.state.clone(),
             manifest: new.manifest.manifest.clone(),
@@ -116,29 +116,29 @@ impl HeldRun {
     }
 }
 
-impl Held {
+impl ActiveRun {
     /// The state after an enqueue that enters the run, and the tools of which services may then claim calls.
-    pub fn entering(new: &NewRun, enter: Commit) -> (Held, Vec<ToolName>) {
+    pub fn entering(new: &NewRun, enter: Commit) -> (ActiveRun, Vec<ToolName>) {
         let claimable = claimable(&enter);
-        (Held { run: Some(HeldRun::entering(new, enter)), ..Held::default() }, claimable)
+        (ActiveRun { run: Some(CommittedRun::entering(new, enter)), ..ActiveRun::default() }, claimable)
     }
 
     /// Sets the epoch and sequence number under which the store leased the agent to the run.
-    pub fn leased(&mut self, epoch: Epoch, seq: Seq) {
+    pub fn set_lease(&mut self, epoch: Epoch, seq: Seq) {
         if let Some(run) = &mut self.run {
             (run.epoch, run.seq) = (epoch, seq);
         }
     }
 
     /// Replaces the run, and cancels everything in flight for the one before.
-    pub fn replace(&mut self, other: Held) {
+    pub fn replace(&mut self, other: ActiveRun) {
         self.abandon();
         *self = other;
     }
 
     /// Sets the run to what was loaded from the store, with the prompt if that was read too. Effects in flight for the run continue.
-    pub fn hold(&mut self, head: &Head, loaded: LoadedRun, context: Option<Vec<Item>>) {
-        self.run = Some(HeldRun {
+    pub fn set_run(&mut self, head: &Head, loaded: LoadedRun, context: Option<Vec<Item>>) {
+        self.run = Some(CommittedRun {
             id: loaded.id,
             tools: prompt::tools(&loaded.manifest),
             state: loaded.state,
@@ -158,12 +158,12 @@ impl Held {
     }
 
     /// Whether the stream buffer is that run's.
-    pub fn follows(&self, run: RunId) -> bool {
+    pub fn is_streaming(&self, run: RunId) -> bool {
         self.words.as_ref().is_some_and(|(id, _)| *id == run)
     }
 
     /// The streamed text that no item contains yet.
-    pub fn said(&self) -> StreamedText {
+    pub fn streamed_text(&self) -> StreamedText {
         self.words.as_ref().map(|(_, words)| words.said()).unwrap_or_default()
     }
 
@@ -182,7 +182,7 @@ impl Held {
         }
     }
 
-    pub fn run(&self) -> Option<&HeldRun> {
+    pub fn run(&self) -> Option<&CommittedRun> {
         self.run.as_ref()
     }
 
@@ -191,13 +191,13 @@ impl Held {
     }
 
     pub fn nothing_in_flight(&self) -> bool {
-        self.in_flight.is_empty() && self.held_back.is_none()
+        self.in_flight.is_empty() && self.deferred.is_none()
     }
 
     /// Defers the outstanding effects until this process has its lease again. Another process may own the run by then, so the worker
     /// reloads it first.
-    pub fn hold_back(&mut self, inner: &Arc<Inner>, mailbox: &mpsc::Sender<WorkerMessage>) {
-        self.let_go();
+    pub fn defer_effects(&mut self, inner: &Arc<Inner>, mailbox: &mpsc::Sender<WorkerMessage>) {
+        self.cancel_lease_wait();
         let Some(run) = self.run.as_ref().filter(|run| !outstanding(&run.state).is_empty()) else { return };
         let (engine, mailbox) = (inner.clone(), mailbox.clone());
         let wait = inner.tasks.spawn(async move {
@@ -206,17 +206,17 @@ impl Held {
             }
             let _ = mailbox.send(WorkerMessage::CheckStore).await;
         });
-        self.held_back = Some(HeldBack { run: run.id, seq: run.seq, wait });
+        self.deferred = Some(DeferredEffects { run: run.id, seq: run.seq, wait });
     }
 
     /// Whether the effects outstanding at this sequence number were deferred here. If so, none of them was started.
-    pub fn held_back(&self, run: RunId, seq: Seq) -> bool {
-        self.held_back.as_ref().is_some_and(|held| (held.run, held.seq) == (run, seq))
+    pub fn has_deferred(&self, run: RunId, seq: Seq) -> bool {
+        self.deferred.as_ref().is_some_and(|deferred| (deferred.run, deferred.seq) == (run, seq))
     }
 
-    fn let_go(&mut self) {
-        if let Some(held) = self.held_back.take() {
-            held.wait.abort();
+    fn cancel_lease_wait(&mut self) {
+        if let Some(deferred) = self.deferred.take() {
+            deferred.wait.abort();
         }
     }
 
@@ -224,23 +224,23 @@ impl Held {
     /// none, so a call that a person has released meanwhile is not taken for a lost one.
     pub fn has_lost_calls(&self, id: RunId, state: &Run) -> bool {
         let is_lost = |effect| match effect {
-            Effect::StartTool { .. } => !self.in_flight.contains_key(&(id, effect)) && !self.is_at_hand(id, effect),
+            Effect::StartTool { .. } => !self.in_flight.contains_key(&(id, effect)) && !self.is_completed(id, effect),
             Effect::CallModel { .. } => false,
         };
         outstanding(state).into_iter().any(is_lost)
     }
 
     /// Whether the effect is a call whose result is in the batch being handled: it has ended, though the run does not record that yet.
-    fn is_at_hand(&self, id: RunId, effect: Effect) -> bool {
+    fn is_completed(&self, id: RunId, effect: Effect) -> bool {
         match effect {
-            Effect::StartTool { call } => self.at_hand.contains_key(&(id, call)),
+            Effect::StartTool { call } => self.completed.contains_key(&(id, call)),
             Effect::CallModel { .. } => false,
         }
     }
 
     /// Forgets the completed calls: each result was applied, or no longer fits the run.
-    pub fn put_results_by(&mut self) {
-        self.at_hand.clear();
+    pub fn clear_completed(&mut self) {
+        self.completed.clear();
     }
 
     /// Forgets the run, so that the next step loads it again. Effects in flight continue.
@@ -252,15 +252,15 @@ impl Held {
     pub fn abandon(&mut self) {
         self.run = None;
         self.words = None;
-        self.let_go();
-        self.at_hand.clear();
+        self.cancel_lease_wait();
+        self.completed.clear();
         for effect in std::mem::take(&mut self.in_flight).into_values() {
             effect.abort();
         }
     }
 
     /// Notes the end of an effect, if the message is one. The prompt of a model call is kept for the next iteration.
-    pub fn finished(&mut self, message: &mut WorkerMessage) {
+    pub fn record_end(&mut self, message: &mut WorkerMessage) {
         match message {
             WorkerMessage::ModelDone(model_done) => {
                 let is_its_call = |effect: &Effect| matches!(effect, Effect::CallModel { iteration, attempt, .. } if (*iteration, *attempt) == (model_done.iteration, model_done.attempt));
@@ -271,7 +271,7 @@ impl Held {
             }
             WorkerMessage::ToolDone(done) => {
                 self.in_flight.remove(&(done.run, Effect::StartTool { call: done.call }));
-                self.at_hand.insert((done.run, done.call), done.failure());
+                self.completed.insert((done.run, done.call), done.failure());
             }
             WorkerMessage::CheckStore
             | WorkerMessage::Enqueue(..)
@@ -284,12 +284,12 @@ impl Held {
     }
 
     /// The failure class of a completed in-process call. `None` if the failure is an answer of the tool itself.
-    pub fn failure(&self, run: RunId, call: CallNumber) -> Option<&'static str> {
-        *self.at_hand.get(&(run, call))?
+    pub fn failure_class(&self, run: RunId, call: CallNumber) -> Option<&'static str> {
+        *self.completed.get(&(run, call))?
     }
 
     /// Takes over the state of a commit that succeeded. Returns the tools of which services may now claim calls.
-    pub fn committed(&mut self, commit: Commit, committed: &Committed) -> Vec<ToolName> {
+    pub fn apply_commit(&mut self, commit: Commit, committed: &Committed) -> Vec<ToolName> {
         let claimable = claimable(&commit);
         if commit.state.has_ended() {
             self.abandon();
@@ -306,7 +306,7 @@ impl Held {
     /// Starts the effects that are outstanding and not in flight, and cancels those that are no longer outstanding. Returns the remaining
     /// pause if the model call must wait.
     pub fn start_effects(&mut self, inner: &Arc<Inner>, agent: &AgentKey, mailbox: &mpsc::Sender<WorkerMessage>) -> Option<Duration> {
-        self.let_go();
+        self.cancel_lease_wait();
         let run = self.run.as_ref()?;
         let owed = outstanding(&run.state);
         self.in_flight.retain(|(id, effect), handle| {
@@ -318,7 +318,7 @@ impl Held {
         });
         let mut pause = None;
         for effect in owed {
-            if self.in_flight.contains_key(&(run.id, effect)) || self.is_at_hand(run.id, effect) {
+            if self.in_flight.contains_key(&(run.id, effect)) || self.is_completed(run.id, effect) {
                 continue;
             }
             match effect {
@@ -342,18 +342,18 @@ impl Held {
 }
 
 /// Opens the stream buffer for the next model call. Text of a buffer that was closed for a commit is carried over unchanged.
-fn open_words(inner: &Inner, run: &HeldRun, held: &mut Option<(RunId, Arc<Words>)>) -> Option<Arc<Words>> {
+fn open_words(inner: &Inner, run: &CommittedRun, stream: &mut Option<(RunId, Arc<Words>)>) -> Option<Arc<Words>> {
     if !run.manifest.announced {
         return None;
     }
-    let said = held.take().filter(|(id, _)| *id == run.id).map(|(_, words)| words.said()).unwrap_or_default();
+    let said = stream.take().filter(|(id, _)| *id == run.id).map(|(_, words)| words.said()).unwrap_or_default();
     let words = Arc::new(Words::resumed(run.state.output.length, said));
     inner.live.hold(run.id, &words);
-    *held = Some((run.id, words.clone()));
+    *stream = Some((run.id, words.clone()));
     Some(words)
 }
 
-fn model_call(inner: &Inner, agent: &AgentKey, run: &HeldRun, words: Option<Arc<Words>>, iteration: u32, attempt: u32) -> ModelCall {
+fn model_call(inner: &Inner, agent: &AgentKey, run: &CommittedRun, words: Option<Arc<Words>>, iteration: u32, attempt: u32) -> ModelCall {
     let wall = run.manifest.budgets.wall_ms.zip(run.state.started_at);
     let left = wall.map(|(ms, start)| left_ms(start.plus_ms(ms), inner.clock.now()));
     ModelCall {
@@ -378,7 +378,7 @@ fn left_ms(until: Timestamp, now: Timestamp) -> u64 {
     (until.0 - now.0).max(1).unsigned_abs()
 }
 
-fn tool_start(agent: &AgentKey, run: &HeldRun, call: CallNumber) -> Option<ToolStart> {
+fn tool_start(agent: &AgentKey, run: &CommittedRun, call: CallNumber) -> Option<ToolStart> {
     let open = run.state.call(call)?;
     Some(ToolStart {
         tenant: agent.tenant.clone(),

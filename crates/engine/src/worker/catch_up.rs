@@ -14,36 +14,36 @@ use crate::{compaction::Reading, count, draft::Draft, stream_buffer::Words, prom
 impl Worker {
     /// Loads the agent. Returns a draft with everything that its active run must catch up with. Returns `None` if no run is active, or if
     /// another live process works on the run and `take_from_owner` is false.
-    pub(super) async fn load(&mut self, now: Timestamp, taken: bool) -> Result<Option<Draft>, StoreError> {
+    pub(super) async fn load(&mut self, now: Timestamp, take_from_owner: bool) -> Result<Option<Draft>, StoreError> {
         let loaded = self.inner.store.load(&self.agent).await?;
-        let entered_unheard = std::mem::take(&mut self.entered_unheard);
+        let maybe_entered = std::mem::take(&mut self.maybe_entered);
         let Some(loaded) = loaded else { return Ok(None) };
         let Some(run) = loaded.run else {
-            self.held.abandon();
+            self.active.abandon();
             return Ok(None);
         };
-        if !taken && self.belongs_elsewhere(&loaded.head, &run) {
-            self.held.abandon();
+        if !take_from_owner && self.belongs_elsewhere(&loaded.head, &run) {
+            self.active.abandon();
             return Ok(None);
         }
         if loaded.head.owner != Some(self.inner.node) && !loaded.head.owner_lives {
             self.inner.adopted.notify(&self.agent, run.id);
         }
         let opening = self.opening(&run).await?;
-        self.held.follow_words(self.open_words(&run).await?);
+        self.active.follow_words(self.open_words(&run).await?);
         if loaded.pending.iter().any(|message| message.kind == MessageKind::Stop) {
-            self.held.close_words().await;
+            self.active.close_words().await;
         }
         let mut draft = Draft::new(&run.state);
         let mut context = None;
-        let never_started = entered_unheard.contains(&run.id) && loaded.head.owner == Some(self.inner.node);
+        let never_started = maybe_entered.contains(&run.id) && loaded.head.owner == Some(self.inner.node);
         if !never_started && self.has_lost_work(&loaded.head, &run) {
             let (left, read) = self.left_behind(&loaded.head, &run, now).await?;
             context = read;
             draft.step(&run.manifest, Input::OwnerChanged(left), now, self.inner.ids.as_ref());
         }
         let refused = self.catch_up(&mut draft, &loaded.head, &run, &loaded.pending, opening, now);
-        self.held.hold(&loaded.head, run, context);
+        self.active.set_run(&loaded.head, run, context);
         for message in refused {
             // A row that names no run of this agent cannot come from this engine. It is refused, so that it does not block the rows
             // behind it.
@@ -102,7 +102,7 @@ impl Worker {
             return false;
         }
         match head.owner == Some(self.inner.node) {
-            true => self.held.has_lost_calls(run.id, &run.state) && !self.held.held_back(run.id, head.seq),
+            true => self.active.has_lost_calls(run.id, &run.state) && !self.active.has_deferred(run.id, head.seq),
             false => !outstanding(&run.state).is_empty(),
         }
     }
@@ -126,7 +126,7 @@ impl Worker {
             Ok(None) | Err(StoreError::Corrupt(_)) => return Ok((LostModelCall::default(), None)),
             Err(error @ (StoreError::Fenced | StoreError::Unavailable(_))) => return Err(error),
         };
-        let said = self.held.said();
+        let said = self.active.streamed_text();
         let reading = Reading::of(&run.state, &run.manifest, self.inner.models.context(&self.agent.tenant, &run.manifest.model));
         let lost = reading.tokens(&run.manifest, &items, &prompt::tools(&run.manifest)) + count::text(&said.text);
         Ok((LostModelCall { streamed: said, lost }, Some(items)))
@@ -144,7 +144,7 @@ impl Worker {
             }
             (MessageKind::Stop, _, _) => {
                 draft.raise_epoch = true;
-                Input::Stopped { reason: message.reason.clone().unwrap_or_default(), streamed: self.held.said() }
+                Input::Stopped { reason: message.reason.clone().unwrap_or_default(), streamed: self.active.streamed_text() }
             }
             // Turn messages are leased to a run, not applied to one. The other kinds are consumed in the commit that records them, so
             // they never wait.
@@ -201,7 +201,7 @@ impl Worker {
         if !run.manifest.announced || !matches!(run.state.phase, Phase::Thinking { .. }) {
             return Ok(None);
         }
-        let words = match self.inner.live.find(run.id).filter(|_| self.held.follows(run.id)) {
+        let words = match self.inner.live.find(run.id).filter(|_| self.active.is_streaming(run.id)) {
             Some(words) => words,
             None => {
                 let said = self.inner.views.announced(&self.agent.tenant, run.id).await?;

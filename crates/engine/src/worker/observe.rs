@@ -18,8 +18,8 @@ impl Worker {
     /// Logs and counts what a commit of the active run recorded. It must run before the worker takes over the new state, because it needs
     /// the calls that were open before the commit.
     pub(super) fn observe(&self, commit: &Commit, epoch: Epoch) {
-        let held = self.held.run().filter(|run| run.id == commit.run);
-        let agent = &held.map_or_else(|| self.agent.clone(), |run| run.agent_id(&self.agent));
+        let active = self.active.run().filter(|run| run.id == commit.run);
+        let agent = &active.map_or_else(|| self.agent.clone(), |run| run.agent_id(&self.agent));
         let observed = Observed { inner: &self.inner, agent, run: commit.run, epoch };
         for event in &commit.events {
             match event {
@@ -72,7 +72,7 @@ impl Worker {
             }
             if let Event::ActionStarted { call, .. } = event { Some(std::slice::from_ref(call)) } else { None }
         });
-        let before = self.held.run().filter(|run| run.id == commit.run).map_or(&[][..], |run| run.state.calls());
+        let before = self.active.run().filter(|run| run.id == commit.run).map_or(&[][..], |run| run.state.calls());
         made.flatten().chain(before).find(|open| open.call == number)
     }
 
@@ -81,12 +81,12 @@ impl Worker {
         let ms = self.made_at(commit, call).map(|made| passed_ms(made, commit.now));
         observed.inner.meter.record(Fact::CallEnded { tool: call.tool.as_str(), effect: call.effect, status, ms });
         if status != TaskStatus::Success {
-            let run = self.held.run().filter(|run| run.id == commit.run);
+            let run = self.active.run().filter(|run| run.id == commit.run);
             let remote = run.and_then(|run| run.manifest.tool(call.tool.as_str())?.remote.as_ref());
             let refused = refusal(commit, number);
             let failure = CallFailure {
                 server: remote.map(|remote| remote.server.as_str()),
-                class: self.held.failure(commit.run, number).or(refused.as_deref()).unwrap_or("tool_error"),
+                class: self.active.failure_class(commit.run, number).or(refused.as_deref()).unwrap_or("tool_error"),
                 bytes: result_of(commit, number).map_or(0, |result| result.len()),
             };
             observed.call_failed(call, status, &failure);
@@ -96,7 +96,7 @@ impl Worker {
     /// The time at which a call was made, computed from its deadline. `None` if the run has a wall time budget, which may have shortened
     /// the deadline.
     fn made_at(&self, commit: &Commit, call: &OpenCall) -> Option<Timestamp> {
-        let run = self.held.run().filter(|run| run.id == commit.run && run.manifest.budgets.wall_ms.is_none())?;
+        let run = self.active.run().filter(|run| run.id == commit.run && run.manifest.budgets.wall_ms.is_none())?;
         let deadline_ms = run.manifest.tool(call.tool.as_str())?.deadline_ms;
         Some(Timestamp(call.deadline.0.saturating_sub(i64::try_from(deadline_ms).ok()?)))
     }

@@ -6,7 +6,7 @@ use windlass_kernel::{
 };
 use windlass_ports::{KeptAnswer, MessageId, MessageKind, ModelError, NewMessage, RequestKey, Retry, RunStatus, StoreError, Withdrawn};
 
-use super::{Advanced, Worker, active_run::Held, observe::Observed};
+use super::{Advanced, Worker, active_run::ActiveRun, observe::Observed};
 use crate::{
     api::{EngineError, Reconcile, Reported, Stop, Stopped, ToolResult, Verdict},
     mailbox::result_content,
@@ -113,8 +113,8 @@ impl PendingMessage {
     }
 
     /// Applies the message to the draft, if it is about the active run and fits the run's state.
-    pub fn draft(&mut self, draft: &mut Draft, held: &Held, tenant: &Tenant, inner: &Inner, now: Timestamp) {
-        let (Some(run), Some(message)) = (held.run(), &self.message) else { return };
+    pub fn draft(&mut self, draft: &mut Draft, active: &ActiveRun, tenant: &Tenant, inner: &Inner, now: Timestamp) {
+        let (Some(run), Some(message)) = (active.run(), &self.message) else { return };
         // The same request arrived twice in one batch. The second one is answered with the result of the first after that is committed.
         let is_taken =
             |key: &RequestKey| draft.messages.iter().any(|message| message.key.as_ref().is_some_and(|other| other.key == key.key));
@@ -123,7 +123,7 @@ impl PendingMessage {
             return;
         }
         // An earlier message of the same draft may have settled the streamed text.
-        let said = if draft.settles { StreamedText::default() } else { held.said() };
+        let said = if draft.settles { StreamedText::default() } else { active.streamed_text() };
         let mut drafting = Drafting { draft, inner, tenant, run: run.id, manifest: &run.manifest, said, now, messages: 0 };
         let is_drafted = match message {
             WorkerMessage::Reasoned(reasoned) => drafting.reasoned(reasoned),
@@ -416,7 +416,7 @@ impl Worker {
                 Some(WorkerMessage::Report(result, _)) => match self.inner.record((**result).clone()).await {
                     Ok(reported) => {
                         // The result may wait in the inbox now. The next load applies it, or records it as ignored.
-                        self.held.forget_run();
+                        self.active.forget_run();
                         more = Advanced::MoreToDo;
                         Reply::Reported(reported)
                     }
@@ -426,7 +426,7 @@ impl Worker {
                 Some(WorkerMessage::Stop(stop, _)) => match self.stop_queued(stop).await? {
                     Some(stopped) => Reply::Stopped(stopped),
                     None => {
-                        self.held.forget_run();
+                        self.active.forget_run();
                         more = Advanced::MoreToDo;
                         continue;
                     }
