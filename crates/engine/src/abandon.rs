@@ -18,11 +18,11 @@ impl Engine {
         if inner.answered(&agent.tenant, key.as_ref()).await?.is_some() {
             return Ok(());
         }
-        let words = "what was stored of this turn could not be read, and it was given up";
+        let text = "what was stored of this turn could not be read, and it was given up";
         let given_up = GivenUp {
             run,
             node: inner.node,
-            deliverable: self.item(ItemKind::Deliverable, content::deliverable_text(words.into()))?,
+            deliverable: self.item(ItemKind::Deliverable, content::deliverable_text(text.into()))?,
             message: NewMessage {
                 kind: MessageKind::Answer,
                 call: None,
@@ -44,7 +44,7 @@ impl Engine {
         inner.crash.after_commit(CommitKind::Abandon);
         let (tenant, node) = (&agent.tenant, inner.node.0);
         tracing::warn!(%tenant, agent = %agent.agent, %run, node, "the run was abandoned: its stored state cannot be read");
-        inner.live.forget(run);
+        inner.stream_buffers.remove(run);
         inner.notify_watchers(&agent, true);
         if next_leased && !inner.wake_worker(&agent) {
             inner.ring(&agent);

@@ -49,7 +49,7 @@ impl Draft {
     pub fn step(&mut self, manifest: &Manifest, input: Input, now: Timestamp, ids: &dyn Ids) {
         let mut fresh = || ItemId(ids.fresh());
         let transition = step(&self.run, manifest, input, &mut Moment { now, fresh: &mut fresh });
-        self.settles |= manifest.announced && transition.events.iter().any(settles_words);
+        self.settles |= manifest.announced && transition.events.iter().any(settles_text);
         self.add(transition);
     }
 
@@ -105,7 +105,7 @@ impl Draft {
 }
 
 /// Whether text that was streamed before this event is settled by it: it is in an item, or discarded.
-pub(crate) fn settles_words(event: &Event) -> bool {
+pub(crate) fn settles_text(event: &Event) -> bool {
     matches!(event, Event::Reasoned { .. } | Event::Compacted { .. } | Event::Replied { .. } | Event::Cut { .. } | Event::Ended { .. })
 }
 

@@ -16,7 +16,7 @@ use crate::{
     engine::Inner,
     failover::Turn,
     gather::{self, Announcer, Begins, Limits, NoReply},
-    stream_buffer::Words,
+    stream_buffer::StreamBuffer,
     worker_message::{Broken, WorkerMessage, ModelDone, ToolDone},
     prompt,
     prompt_size::{PROMPT_TOO_LARGE, PromptTooLarge},
@@ -39,7 +39,7 @@ pub(crate) struct ModelCall {
     /// What kind of call it is, and how its prompt is measured.
     pub reading: Reading,
     /// The buffer for its streamed text, if the run streams.
-    pub words: Option<Arc<Words>>,
+    pub buffer: Option<Arc<StreamBuffer>>,
     /// The items of its prompt, if they are in memory.
     pub context: Option<Vec<Item>>,
     /// How long the call may take once it has a permit.
@@ -135,14 +135,14 @@ async fn ask(inner: &Arc<Inner>, call: ModelCall, heard: &mut Heard, mailbox: &m
     };
     let bytes = if reading.is_summary { SUMMARY_BYTES_MAX } else { usize::MAX };
     let limits = Limits { bytes: inner.settings.reply_bytes_max.min(bytes), calls: inner.settings.calls_per_lap_max };
-    let announcer = call.words.map(|words| Announcer {
+    let announcer = call.buffer.map(|buffer| Announcer {
         inner: inner.clone(),
         agent: call.agent,
         run: call.run,
         epoch: call.epoch,
         iteration: call.iteration,
         attempt: call.attempt,
-        words,
+        buffer,
         is_mute: reading.is_summary,
         mailbox: mailbox.clone(),
     });
@@ -186,8 +186,8 @@ async fn announce(
     announcer: Announcer,
     tally: &mut Tally,
 ) -> Result<Reply, NoReply> {
-    let words = announcer.words.said().text;
-    if words.is_empty() || !model.takes_prefill(&words) {
+    let streamed = announcer.buffer.streamed_text().text;
+    if streamed.is_empty() || !model.takes_prefill(&streamed) {
         return gather::announce(model.call(request), Begins::Anew, limits, announcer, tally).await;
     }
     match gather::announce(model.call(request.clone()), Begins::Anew, limits, announcer.clone(), tally).await {
@@ -196,7 +196,7 @@ async fn announce(
     }
     tally.begin_again();
     tally.start(announcer.inner.clock.now());
-    let request = ModelRequest { prefill: Some(words), ..request };
+    let request = ModelRequest { prefill: Some(streamed), ..request };
     gather::announce(model.call(request), Begins::Behind, limits, announcer, tally).await.map_err(|why| match why {
         // A model that refuses the prefill cannot continue the text.
         NoReply::Failed(ModelError { retry: Retry::Never, .. }) => NoReply::Diverged,

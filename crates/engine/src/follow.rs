@@ -24,13 +24,13 @@ impl Engine {
     /// The chunks of a run's streamed text after the first `after` ones that no item contains yet, for a reader whose output has length
     /// `output`. If the reader then finds in the journal that the text was settled, it discards these chunks.
     pub async fn open_words(&self, tenant: &Tenant, run: RunId, output: u32, after: usize) -> Result<OpenWords, StoreError> {
-        if let Some(words) = self.inner().live.find(run) {
-            let pieces = words.after(output, after);
+        if let Some(buffer) = self.inner().stream_buffers.find(run) {
+            let pieces = buffer.chunks_after(output, after);
             let tail_is_whole = !pieces.is_empty() || self.inner().doorbell.is_none();
             return Ok(OpenWords { pieces, tail_is_whole });
         }
-        let said = self.views().announced(tenant, run).await?;
-        let pieces = said.chunks.split(&said.text).into_iter().skip(after).map(str::to_owned).collect();
+        let streamed = self.views().announced(tenant, run).await?;
+        let pieces = streamed.chunks.split(&streamed.text).into_iter().skip(after).map(str::to_owned).collect();
         Ok(OpenWords { pieces, tail_is_whole: false })
     }
 
@@ -39,7 +39,7 @@ impl Engine {
     pub async fn quiet(&self, agent: &AgentKey, run: RunId, events: u64) {
         let inner = self.inner();
         inner.request_heartbeat(agent, run, events).await;
-        if inner.live.find(run).is_none() {
+        if inner.stream_buffers.find(run).is_none() {
             inner.request_heartbeat_elsewhere(agent, run, events);
         }
     }
@@ -48,9 +48,9 @@ impl Engine {
 impl Inner {
     /// Requests a heartbeat from the run, if this process owns it or no live process does.
     pub async fn request_heartbeat(self: &Arc<Self>, agent: &AgentKey, run: RunId, events: u64) {
-        match self.live.find(run) {
+        match self.stream_buffers.find(run) {
             // While the model streams text, the heartbeat is an empty delta of that stream.
-            Some(words) => words.quiet.notify_one(),
+            Some(buffer) => buffer.heartbeat_requested.notify_one(),
             None => {
                 if let Some(mailbox) = self.mailbox(agent, self.settings.workers_max) {
                     mailbox.send(WorkerMessage::Heartbeat(run, events)).await;

@@ -9,7 +9,7 @@ use windlass_ports::{Announcement, Clock, CommitKind, ModelError, ModelEvent, Mo
 
 use crate::{
     engine::Inner,
-    stream_buffer::Words,
+    stream_buffer::StreamBuffer,
     worker_message::{WorkerMessage, Reasoned},
     token_meter::Tally,
 };
@@ -46,7 +46,7 @@ pub(crate) struct Announcer {
     pub epoch: Epoch,
     pub iteration: u32,
     pub attempt: u32,
-    pub words: Arc<Words>,
+    pub buffer: Arc<StreamBuffer>,
     /// Whether only heartbeats are streamed: the text of a summary is for the run alone.
     pub is_mute: bool,
     /// The worker's mailbox, by which reasoning is committed before the text that follows it.
@@ -84,7 +84,7 @@ pub(crate) async fn announce(
     announcer: Announcer,
     tally: &mut Tally,
 ) -> Result<Reply, NoReply> {
-    let announced = announcer.words.said().text;
+    let announced = announcer.buffer.streamed_text().text;
     let mut answer = Answer::new(limits);
     if begins == Begins::Behind {
         answer.take(ModelEvent::Text(announced.clone()))?;
@@ -113,7 +113,7 @@ pub(crate) async fn announce(
                         continue;
                     }
                     event = stream.next() => event,
-                    () = announcer.words.quiet.notified(), if keeping.is_none() => {
+                    () = announcer.buffer.heartbeat_requested.notified(), if keeping.is_none() => {
                         waiting.chunks.0.push(0);
                         continue;
                     }
@@ -149,7 +149,7 @@ pub(crate) async fn announce(
     }
     repeated.is_whole()?;
     // Text that is not streamed yet is published with the reply, whose commit comes next.
-    let mut chunks = announcer.words.said().chunks;
+    let mut chunks = announcer.buffer.streamed_text().chunks;
     chunks.0.append(&mut waiting.chunks.0);
     Ok(Reply { chunks, ..answer.reply })
 }
@@ -158,7 +158,7 @@ impl Announcer {
     /// Has the worker commit the reasoning before the first text of a message, and waits for that.
     async fn reason(&self, reasoning: Vec<Reasoning>) -> Result<(), NoReply> {
         let (done, taken) = oneshot::channel();
-        let (run, iteration, attempt, place) = (self.run, self.iteration, self.attempt, self.words.place());
+        let (run, iteration, attempt, position) = (self.run, self.iteration, self.attempt, self.buffer.position());
         let message = WorkerMessage::Reasoned(Box::new(Reasoned { run, iteration, attempt, place, reasoning, done }));
         self.mailbox.send(message).await.map_err(|_| NoReply::Closed)?;
         taken.await.map_err(|_| NoReply::Closed)
@@ -167,15 +167,15 @@ impl Announcer {
     /// Stores and publishes a delta batch in a task of its own, which continues if the model call is cancelled. The task holds the write
     /// lock, so that a caller who gets the lock knows that no batch is being written.
     async fn keep(&self, more: StreamedText) -> Result<(), NoReply> {
-        let turn = self.words.turn.clone().lock_owned().await;
-        if !turn.0 {
+        let is_open = self.buffer.write_lock.clone().lock_owned().await;
+        if !is_open.0 {
             return Err(NoReply::Closed);
         }
         let (done, kept) = oneshot::channel();
         let announcer = self.clone();
         self.inner.tasks.spawn(async move {
             let outcome = announcer.store(more).await;
-            drop(turn);
+            drop(is_open);
             let _ = done.send(outcome);
         });
         kept.await.unwrap_or(Err(NoReply::Closed))
@@ -183,23 +183,23 @@ impl Announcer {
 
     /// Stores a delta batch. If the store is unavailable, the same batch is sent again, because the store may have it already.
     async fn store(&self, more: StreamedText) -> Result<(), NoReply> {
-        let first = self.words.count() as u32;
+        let first = self.buffer.chunk_count() as u32;
         let (agent, run, epoch) = (self.agent.clone(), self.run, self.epoch);
-        let words = Announcement { agent, run, epoch, first, text: more.text.clone(), pieces: more.chunks.clone() };
+        let batch = Announcement { agent, run, epoch, first, text: more.text.clone(), pieces: more.chunks.clone() };
         loop {
             // A process without a lease may not be the owner any more.
             if !self.inner.lease.holds() {
                 return Err(NoReply::Closed);
             }
             self.inner.crash.before_commit(CommitKind::Announce);
-            match self.inner.store.announce(words.clone()).await {
+            match self.inner.store.announce(batch.clone()).await {
                 Ok(()) => break,
                 Err(StoreError::Unavailable(_)) => tokio::time::sleep(STORE_PAUSE).await,
                 Err(StoreError::Fenced | StoreError::Corrupt(_)) => return Err(NoReply::Closed),
             }
         }
         self.inner.crash.after_commit(CommitKind::Announce);
-        self.words.show(&more);
+        self.buffer.append(&more);
         self.inner.notify_readers(&self.agent);
         Ok(())
     }

@@ -18,7 +18,7 @@ use windlass_ports::{Commit, CommitKind, Committed, Enqueued, Guard, HeadView, N
 
 use crate::{
     api::EngineError,
-    draft::{Draft, settles_words},
+    draft::{Draft, settles_text},
     engine::Inner,
     worker_message::{Answer, WorkerMessage},
     journal_cache::Tail,
@@ -243,7 +243,7 @@ impl Worker {
         };
         self.resolve_answered(pending).await?;
         if pending.iter().any(PendingMessage::may_settle_text) {
-            self.active.close_words().await;
+            self.active.close_buffer().await;
         }
         let caught_up = draft.messages.len();
         for message in pending.iter_mut() {
@@ -299,8 +299,8 @@ impl Worker {
         self.observe(&commit, committed.epoch);
         let shown = self.to_show(&commit);
         match commit.settles {
-            true if words_go_on(&commit) => self.active.begin_words_again(commit.run, commit.state.output.length),
-            true => self.inner.live.forget(commit.run),
+            true if text_continues(&commit) => self.active.restart_buffer(commit.run, commit.state.output.length),
+            true => self.inner.stream_buffers.remove(commit.run),
             false => {}
         }
         let claimable = self.active.apply_commit(commit, &committed);
@@ -426,8 +426,8 @@ fn comes_to_rest(commit: &Commit) -> bool {
 }
 
 /// Whether the model call that streams text continues after this commit: the commit only records its reasoning.
-fn words_go_on(commit: &Commit) -> bool {
-    matches!(commit.events.iter().rev().find(|event| settles_words(event)), Some(Event::Reasoned { .. }))
+fn text_continues(commit: &Commit) -> bool {
+    matches!(commit.events.iter().rev().find(|event| settles_text(event)), Some(Event::Reasoned { .. }))
 }
 
 fn fail(pending: Vec<PendingMessage>, error: impl Fn() -> EngineError) {

@@ -24,19 +24,19 @@ const SHARE: usize = 8;
 /// The live workers.
 #[derive(Default)]
 pub(crate) struct Workers {
-    live: Mutex<Live>,
+    live: Mutex<LiveWorkers>,
     /// Whether an agent was refused a worker. The next worker that ends then wakes the sweep.
     turned_away: AtomicBool,
 }
 
 #[derive(Default)]
-struct Live {
+struct LiveWorkers {
     mailboxes: BTreeMap<AgentKey, mpsc::Sender<WorkerMessage>>,
     /// The number of workers of each tenant that has any.
     tenants: BTreeMap<Tenant, usize>,
 }
 
-impl Live {
+impl LiveWorkers {
     /// Whether a tenant may have one more worker. The last free ones are for tenants that have none.
     fn has_room(&self, tenant: &Tenant, limit: usize) -> bool {
         let free = limit.saturating_sub(self.mailboxes.len());
@@ -105,7 +105,7 @@ impl Workers {
         self.lock().mailboxes.len()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Live> {
+    fn lock(&self) -> MutexGuard<'_, LiveWorkers> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

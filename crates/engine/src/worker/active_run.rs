@@ -9,12 +9,12 @@ use windlass_kernel::{
 };
 use windlass_ports::{CallChange, Commit, Committed, Guard, Head, Item, LoadedRun, ModelTool, NewRun};
 
-use super::words_go_on;
+use super::text_continues;
 use crate::{
     compaction::Reading,
     effects::{self, ModelCall, ToolStart},
     engine::Inner,
-    stream_buffer::Words,
+    stream_buffer::StreamBuffer,
     worker_message::WorkerMessage,
     prompt,
 };
@@ -29,7 +29,7 @@ pub(super) struct ActiveRun {
     completed: BTreeMap<(RunId, CallNumber), Option<&'static str>>,
     deferred: Option<DeferredEffects>,
     /// The run whose text is being streamed, with its stream buffer.
-    words: Option<(RunId, Arc<Words>)>,
+    buffer: Option<(RunId, Arc<StreamBuffer>)>,
 }
 
 /// Effects of a run that were not started because this process had no lease.
@@ -153,32 +153,32 @@ impl ActiveRun {
     }
 
     /// Sets the stream buffer of a run that was loaded.
-    pub fn follow_words(&mut self, words: Option<(RunId, Arc<Words>)>) {
-        self.words = words;
+    pub fn set_buffer(&mut self, buffer: Option<(RunId, Arc<StreamBuffer>)>) {
+        self.buffer = buffer;
     }
 
     /// Whether the stream buffer is that run's.
     pub fn is_streaming(&self, run: RunId) -> bool {
-        self.words.as_ref().is_some_and(|(id, _)| *id == run)
+        self.buffer.as_ref().is_some_and(|(id, _)| *id == run)
     }
 
     /// The streamed text that no item contains yet.
     pub fn streamed_text(&self) -> StreamedText {
-        self.words.as_ref().map(|(_, words)| words.said()).unwrap_or_default()
+        self.buffer.as_ref().map(|(_, buffer)| buffer.streamed_text()).unwrap_or_default()
     }
 
     /// Starts an empty stream buffer at `position` of the output: the text streamed so far is in an item, and the same model call
     /// continues.
-    pub fn begin_words_again(&self, run: RunId, place: u32) {
-        if let Some((_, words)) = self.words.as_ref().filter(|(id, _)| *id == run) {
-            words.begin_again(place);
+    pub fn restart_buffer(&self, run: RunId, position: u32) {
+        if let Some((_, buffer)) = self.buffer.as_ref().filter(|(id, _)| *id == run) {
+            buffer.restart(position);
         }
     }
 
     /// Closes the stream buffer and waits for the delta batch being written, so that a commit settles exactly the text that was streamed.
-    pub async fn close_words(&self) {
-        if let Some((_, words)) = &self.words {
-            words.close().await;
+    pub async fn close_buffer(&self) {
+        if let Some((_, buffer)) = &self.buffer {
+            buffer.close().await;
         }
     }
 
@@ -251,7 +251,7 @@ impl ActiveRun {
     /// Forgets everything, and cancels all effects in flight.
     pub fn abandon(&mut self) {
         self.run = None;
-        self.words = None;
+        self.buffer = None;
         self.cancel_lease_wait();
         self.completed.clear();
         for effect in std::mem::take(&mut self.in_flight).into_values() {
@@ -294,8 +294,8 @@ impl ActiveRun {
         if commit.state.has_ended() {
             self.abandon();
         } else if let Some(run) = &mut self.run {
-            if commit.settles && !words_go_on(&commit) {
-                self.words = None;
+            if commit.settles && !text_continues(&commit) {
+                self.buffer = None;
             }
             run.advance(commit);
             (run.epoch, run.seq) = (committed.epoch, committed.seq);
@@ -327,8 +327,8 @@ impl ActiveRun {
                     pause = Some(Duration::from_millis((at.0 - inner.clock.now().0).max(1).unsigned_abs()));
                 }
                 Effect::CallModel { iteration, attempt, .. } => {
-                    let words = open_words(inner, run, &mut self.words);
-                    let call = model_call(inner, agent, run, words, iteration, attempt);
+                    let buffer = open_buffer(inner, run, &mut self.buffer);
+                    let call = model_call(inner, agent, run, buffer, iteration, attempt);
                     self.in_flight.insert((run.id, effect), effects::start_model(inner.clone(), call, mailbox.clone()));
                 }
                 Effect::StartTool { call } => {
@@ -342,25 +342,25 @@ impl ActiveRun {
 }
 
 /// Opens the stream buffer for the next model call. Text of a buffer that was closed for a commit is carried over unchanged.
-fn open_words(inner: &Inner, run: &CommittedRun, stream: &mut Option<(RunId, Arc<Words>)>) -> Option<Arc<Words>> {
+fn open_buffer(inner: &Inner, run: &CommittedRun, stream: &mut Option<(RunId, Arc<StreamBuffer>)>) -> Option<Arc<StreamBuffer>> {
     if !run.manifest.announced {
         return None;
     }
-    let said = stream.take().filter(|(id, _)| *id == run.id).map(|(_, words)| words.said()).unwrap_or_default();
-    let words = Arc::new(Words::resumed(run.state.output.length, said));
-    inner.live.hold(run.id, &words);
-    *stream = Some((run.id, words.clone()));
-    Some(words)
+    let text = stream.take().filter(|(id, _)| *id == run.id).map(|(_, buffer)| buffer.streamed_text()).unwrap_or_default();
+    let buffer = Arc::new(StreamBuffer::resumed(run.state.output.length, text));
+    inner.stream_buffers.insert(run.id, &buffer);
+    *stream = Some((run.id, buffer.clone()));
+    Some(buffer)
 }
 
-fn model_call(inner: &Inner, agent: &AgentKey, run: &CommittedRun, words: Option<Arc<Words>>, iteration: u32, attempt: u32) -> ModelCall {
+fn model_call(inner: &Inner, agent: &AgentKey, run: &CommittedRun, buffer: Option<Arc<StreamBuffer>>, iteration: u32, attempt: u32) -> ModelCall {
     let wall = run.manifest.budgets.wall_ms.zip(run.state.started_at);
     let left = wall.map(|(ms, start)| left_ms(start.plus_ms(ms), inner.clock.now()));
     ModelCall {
         agent: agent.clone(),
         agent_id: run.agent_id(agent),
         epoch: run.epoch,
-        words,
+        buffer,
         run: run.id,
         iteration,
         attempt,

@@ -9,7 +9,7 @@ use windlass_kernel::{
 use windlass_ports::{CommitKind, Head, Item, LoadedRun, Message, MessageKind, NewMessage, StoreError};
 
 use super::Worker;
-use crate::{compaction::Reading, count, draft::Draft, stream_buffer::Words, prompt};
+use crate::{compaction::Reading, count, draft::Draft, stream_buffer::StreamBuffer, prompt};
 
 impl Worker {
     /// Loads the agent. Returns a draft with everything that its active run must catch up with. Returns `None` if no run is active, or if
@@ -30,9 +30,9 @@ impl Worker {
             self.inner.adopted.notify(&self.agent, run.id);
         }
         let opening = self.opening(&run).await?;
-        self.active.follow_words(self.open_words(&run).await?);
+        self.active.set_buffer(self.open_buffer(&run).await?);
         if loaded.pending.iter().any(|message| message.kind == MessageKind::Stop) {
-            self.active.close_words().await;
+            self.active.close_buffer().await;
         }
         let mut draft = Draft::new(&run.state);
         let mut context = None;
@@ -126,10 +126,10 @@ impl Worker {
             Ok(None) | Err(StoreError::Corrupt(_)) => return Ok((LostModelCall::default(), None)),
             Err(error @ (StoreError::Fenced | StoreError::Unavailable(_))) => return Err(error),
         };
-        let said = self.active.streamed_text();
+        let text = self.active.streamed_text();
         let reading = Reading::of(&run.state, &run.manifest, self.inner.models.context(&self.agent.tenant, &run.manifest.model));
-        let lost = reading.tokens(&run.manifest, &items, &prompt::tools(&run.manifest)) + count::text(&said.text);
-        Ok((LostModelCall { streamed: said, lost }, Some(items)))
+        let lost = reading.tokens(&run.manifest, &items, &prompt::tools(&run.manifest)) + count::text(&text.text);
+        Ok((LostModelCall { streamed: text, lost }, Some(items)))
     }
 
     /// Applies a pending message. A result for a call that the run has not made yet stays in the inbox.
@@ -159,11 +159,11 @@ impl Worker {
     /// Treats a passed deadline like any other report: an inbox message, content for the model, and the usual transition.
     fn time_out(&self, draft: &mut Draft, run: &LoadedRun, call: CallNumber, now: Timestamp) {
         let item = ItemId(self.inner.ids.fresh());
-        let words = "no result came before the deadline; whether the call took effect is not known";
+        let reason = "no result came before the deadline; whether the call took effect is not known";
         draft.items.push(NewItem {
             id: item,
             kind: ItemKind::Result,
-            content: content::refusal(call, TaskStatus::Timeout, "timeout", words),
+            content: content::refusal(call, TaskStatus::Timeout, "timeout", reason),
         });
         draft.messages.push(NewMessage {
             kind: MessageKind::Timeout,
@@ -197,19 +197,19 @@ impl Worker {
     }
 
     /// The stream buffer of the current iteration: the one in memory, or one rebuilt from the deltas that this or a lost process stored.
-    async fn open_words(&self, run: &LoadedRun) -> Result<Option<(RunId, Arc<Words>)>, StoreError> {
+    async fn open_buffer(&self, run: &LoadedRun) -> Result<Option<(RunId, Arc<StreamBuffer>)>, StoreError> {
         if !run.manifest.announced || !matches!(run.state.phase, Phase::Thinking { .. }) {
             return Ok(None);
         }
-        let words = match self.inner.live.find(run.id).filter(|_| self.active.is_streaming(run.id)) {
-            Some(words) => words,
+        let buffer = match self.inner.stream_buffers.find(run.id).filter(|_| self.active.is_streaming(run.id)) {
+            Some(buffer) => buffer,
             None => {
-                let said = self.inner.views.announced(&self.agent.tenant, run.id).await?;
-                let words = Arc::new(Words::resumed(run.state.output.length, said));
-                self.inner.live.hold(run.id, &words);
-                words
+                let text = self.inner.views.announced(&self.agent.tenant, run.id).await?;
+                let buffer = Arc::new(StreamBuffer::resumed(run.state.output.length, text));
+                self.inner.stream_buffers.insert(run.id, &buffer);
+                buffer
             }
         };
-        Ok(Some((run.id, words)))
+        Ok(Some((run.id, buffer)))
     }
 }

@@ -123,8 +123,8 @@ impl PendingMessage {
             return;
         }
         // An earlier message of the same draft may have settled the streamed text.
-        let said = if draft.settles { StreamedText::default() } else { active.streamed_text() };
-        let mut drafting = Drafting { draft, inner, tenant, run: run.id, manifest: &run.manifest, said, now, messages: 0 };
+        let streamed = if draft.settles { StreamedText::default() } else { active.streamed_text() };
+        let mut drafting = Drafting { draft, inner, tenant, run: run.id, manifest: &run.manifest, streamed, now, messages: 0 };
         let is_drafted = match message {
             WorkerMessage::Reasoned(reasoned) => drafting.reasoned(reasoned),
             WorkerMessage::ModelDone(model_done) => drafting.model_done(model_done),
@@ -182,7 +182,7 @@ struct Drafting<'a> {
     run: RunId,
     manifest: &'a windlass_kernel::Manifest,
     /// The streamed text that no item contains yet.
-    said: StreamedText,
+    streamed: StreamedText,
     now: Timestamp,
     messages: usize,
 }
@@ -198,8 +198,8 @@ impl Drafting<'_> {
         let Phase::Thinking { attempt, .. } = self.draft.run.phase else { return false };
         let run = &self.draft.run;
         let now = (self.run, run.iteration, attempt, run.output.length);
-        let is_its = now == (reasoned.run, reasoned.iteration, reasoned.attempt, reasoned.place) && self.said.text.is_empty();
-        is_its && self.step(Input::Reasoned { reasoning: reasoned.reasoning.clone(), chunks: self.said.chunks.clone() })
+        let is_its = now == (reasoned.run, reasoned.iteration, reasoned.attempt, reasoned.place) && self.streamed.text.is_empty();
+        is_its && self.step(Input::Reasoned { reasoning: reasoned.reasoning.clone(), chunks: self.streamed.chunks.clone() })
     }
 
     fn model_done(&mut self, model_done: &ModelDone) -> bool {
@@ -211,7 +211,7 @@ impl Drafting<'_> {
             Ok(reply) => Input::Replied(reply.clone()),
             Err(Broken::Failed(error)) => Input::AttemptFailed(self.failure(error, attempt, model_done.spent)),
             Err(Broken::Diverged) if is_structured(self.manifest) => Input::AttemptFailed(self.unfinished(model_done.spent)),
-            Err(Broken::Diverged) => Input::Cut { streamed: self.said.clone(), spent: model_done.spent },
+            Err(Broken::Diverged) => Input::Cut { streamed: self.streamed.clone(), spent: model_done.spent },
             Err(Broken::Panicked) => Input::Panicked,
             Err(Broken::NotStarted) => return false,
         };
@@ -222,7 +222,7 @@ impl Drafting<'_> {
     fn unfinished(&self, spent: Spent) -> Failure {
         let message = "the answer was cut off in the middle, and the model did not say the same again".to_owned();
         let (code, cause) = ("stream_cut".to_owned(), FailureCause::BadAnswer);
-        Failure { code, cause, message, retry_after_ms: None, retry_at: None, fallback: None, spent, streamed: self.said.clone() }
+        Failure { code, cause, message, retry_after_ms: None, retry_at: None, fallback: None, spent, streamed: self.streamed.clone() }
     }
 
     /// Records a heartbeat, unless the journal has grown since it was requested.
@@ -243,7 +243,7 @@ impl Drafting<'_> {
         // A fallback model would not continue text that this model has begun, so it is asked only if nothing was streamed. It needs no
         // pause.
         let is_worn_out = pause_ms.is_some() && own_try >= settings.attempts_max;
-        let next = next.filter(|_| is_worn_out && self.said.text.is_empty());
+        let next = next.filter(|_| is_worn_out && self.streamed.text.is_empty());
         let retry_at = match &next {
             Some(_) => Some(self.now),
             None => pause_ms.filter(|_| !is_worn_out).map(|ms| self.now.plus_ms(ms.min(settings.backoff_ms_max))),
@@ -260,7 +260,7 @@ impl Drafting<'_> {
             (None, attempts) => format!("{} ({attempts} attempts)", error.message),
         };
         let (code, cause) = (error.code.clone(), error.cause);
-        Failure { code, cause, message, retry_after_ms, retry_at, fallback, spent, streamed: self.said.clone() }
+        Failure { code, cause, message, retry_after_ms, retry_at, fallback, spent, streamed: self.streamed.clone() }
     }
 
     fn tool(&mut self, done: &ToolDone) -> bool {
@@ -276,8 +276,8 @@ impl Drafting<'_> {
                 self.take_result(done.call, TaskStatus::Failed, content, None, None)
             }
             Ok(report) if report.result.len() > self.inner.settings.item_bytes_max => {
-                let words = format!("the result has {} bytes, {} are allowed", report.result.len(), self.inner.settings.item_bytes_max);
-                let content = windlass_kernel::content::refusal(done.call, TaskStatus::Failed, "result_too_large", &words);
+                let reason = format!("the result has {} bytes, {} are allowed", report.result.len(), self.inner.settings.item_bytes_max);
+                let content = windlass_kernel::content::refusal(done.call, TaskStatus::Failed, "result_too_large", &reason);
                 self.take_result(done.call, TaskStatus::Failed, content, None, None)
             }
             Ok(report) => match serde_json::from_slice(&report.result) {
@@ -342,7 +342,7 @@ impl Drafting<'_> {
         }
         self.draft.raise_epoch = true;
         self.message(stop_message(stop));
-        self.step(Input::Stopped { reason: stop.reason.clone(), streamed: self.said.clone() })
+        self.step(Input::Stopped { reason: stop.reason.clone(), streamed: self.streamed.clone() })
     }
 
     fn reconcile(&mut self, reconcile: &Reconcile) -> bool {
