@@ -15,9 +15,9 @@ use crate::{
     compaction::{self, Reading, SUMMARY_BYTES_MAX},
     engine::Inner,
     failover::Turn,
-    gather::{self, Announcer, Begins, Limits, NoReply},
+    gather::{self, Announcer, Replay, Limits, NoReply},
     stream_buffer::StreamBuffer,
-    worker_message::{Broken, WorkerMessage, ModelDone, ToolDone},
+    worker_message::{EffectError, WorkerMessage, ModelDone, ToolDone},
     prompt,
     prompt_size::{PROMPT_TOO_LARGE, PromptTooLarge},
     token_meter::Tally,
@@ -59,8 +59,8 @@ pub(crate) fn start_model(inner: Arc<Inner>, call: ModelCall, mailbox: mpsc::Sen
         let asked = AssertUnwindSafe(ask(&inner, call, &mut heard, &mailbox)).catch_unwind();
         let mut outcome = match tokio::time::timeout(patience, asked).await {
             Ok(Ok(result)) => result,
-            Ok(Err(_)) => Err(Broken::Panicked),
-            Err(_) => Err(Broken::Failed(too_slow())),
+            Ok(Err(_)) => Err(EffectError::Panicked),
+            Err(_) => Err(EffectError::Failed(too_slow())),
         };
         let Heard { context, tally } = heard;
         let prompt = || context.as_ref().map_or(0, |items| reading.tokens(&manifest, items, &tools));
@@ -89,13 +89,13 @@ struct Heard {
     tally: Tally,
 }
 
-async fn ask(inner: &Arc<Inner>, call: ModelCall, heard: &mut Heard, mailbox: &mpsc::Sender<WorkerMessage>) -> Result<Reply, Broken<ModelError>> {
+async fn ask(inner: &Arc<Inner>, call: ModelCall, heard: &mut Heard, mailbox: &mpsc::Sender<WorkerMessage>) -> Result<Reply, EffectError<ModelError>> {
     let items = match call.context {
         Some(items) => match inner.prompt_excess(&items) {
-            Some(excess) => return Err(Broken::Failed(too_large(excess))),
+            Some(excess) => return Err(EffectError::Failed(too_large(excess))),
             None => items,
         },
-        None => read_prompt(inner, &call.agent.tenant, call.output).await.map_err(Broken::Failed)?,
+        None => read_prompt(inner, &call.agent.tenant, call.output).await.map_err(EffectError::Failed)?,
     };
     let reading = call.reading;
     let mut messages = prompt::messages(&items, &call.manifest, reading.kept_bytes_max());
@@ -104,7 +104,7 @@ async fn ask(inner: &Arc<Inner>, call: ModelCall, heard: &mut Heard, mailbox: &m
     let model = model_of(inner, &call.agent.tenant, &call.manifest.model, call.attempt)?;
     if let Some((tokens, context)) = reading.too_much(&call.manifest, &messages, &call.tools) {
         let message = format!("there are about {tokens} tokens to read, and {context} fit");
-        return Err(Broken::Failed(failure("context_length_exceeded", FailureCause::TooLong, &message, Retry::Never)));
+        return Err(EffectError::Failed(failure("context_length_exceeded", FailureCause::TooLong, &message, Retry::Never)));
     }
     if reading.is_summary {
         messages = reading.to_sum_up(messages);
@@ -112,7 +112,7 @@ async fn ask(inner: &Arc<Inner>, call: ModelCall, heard: &mut Heard, mailbox: &m
     let _place = watched::permit(inner, model.as_ref(), &call.manifest.model, &call.agent.tenant).await;
     // Reading the prompt and waiting for a permit may have taken longer than the lease.
     if !inner.lease.holds() {
-        return Err(Broken::NotStarted);
+        return Err(EffectError::NotStarted);
     }
     inner.crash.before_effect("model_call");
     tally.start(inner.clock.now());
@@ -155,9 +155,9 @@ async fn ask(inner: &Arc<Inner>, call: ModelCall, heard: &mut Heard, mailbox: &m
     let reply = tokio::time::timeout(call.deadline, reply).await;
     inner.crash.after_effect("model_call");
     reply.unwrap_or_else(|_| Err(NoReply::Failed(too_slow()))).map_err(|why| match why {
-        NoReply::Failed(error) => Broken::Failed(error),
-        NoReply::Diverged => Broken::Diverged,
-        NoReply::Closed => Broken::NotStarted,
+        NoReply::Failed(error) => EffectError::Failed(error),
+        NoReply::ReplayMismatch => EffectError::ReplayMismatch,
+        NoReply::Closed => EffectError::NotStarted,
     })
 }
 
@@ -171,9 +171,9 @@ async fn read_prompt(inner: &Inner, tenant: &Tenant, prompt: BoxRange) -> Result
 }
 
 /// The model that makes this attempt. It may have been removed from the configuration since the run started.
-fn model_of(inner: &Inner, tenant: &Tenant, name: &str, attempt: u32) -> Result<Arc<dyn Model>, Broken<ModelError>> {
+fn model_of(inner: &Inner, tenant: &Tenant, name: &str, attempt: u32) -> Result<Arc<dyn Model>, EffectError<ModelError>> {
     let turn = Turn::of(inner.models.as_ref(), tenant, name, attempt, inner.settings.attempts_max);
-    let gone = || Broken::Failed(failure("unknown_model", FailureCause::Other, "the model is no longer configured", Retry::Never));
+    let gone = || EffectError::Failed(failure("unknown_model", FailureCause::Other, "the model is no longer configured", Retry::Never));
     turn.map(|turn| turn.model).ok_or_else(gone)
 }
 
@@ -188,19 +188,19 @@ async fn announce(
 ) -> Result<Reply, NoReply> {
     let streamed = announcer.buffer.streamed_text().text;
     if streamed.is_empty() || !model.takes_prefill(&streamed) {
-        return gather::announce(model.call(request), Begins::Anew, limits, announcer, tally).await;
+        return gather::announce(model.call(request), Replay::FromStart, limits, announcer, tally).await;
     }
-    match gather::announce(model.call(request.clone()), Begins::Anew, limits, announcer.clone(), tally).await {
-        Err(NoReply::Diverged) => {}
+    match gather::announce(model.call(request.clone()), Replay::FromStart, limits, announcer.clone(), tally).await {
+        Err(NoReply::ReplayMismatch) => {}
         reply => return reply,
     }
     tally.begin_again();
     tally.start(announcer.inner.clock.now());
     let request = ModelRequest { prefill: Some(streamed), ..request };
-    gather::announce(model.call(request), Begins::Behind, limits, announcer, tally).await.map_err(|why| match why {
+    gather::announce(model.call(request), Replay::AfterPrefix, limits, announcer, tally).await.map_err(|why| match why {
         // A model that refuses the prefill cannot continue the text.
-        NoReply::Failed(ModelError { retry: Retry::Never, .. }) => NoReply::Diverged,
-        NoReply::Failed(_) | NoReply::Diverged | NoReply::Closed => why,
+        NoReply::Failed(ModelError { retry: Retry::Never, .. }) => NoReply::ReplayMismatch,
+        NoReply::Failed(_) | NoReply::ReplayMismatch | NoReply::Closed => why,
     })
 }
 
@@ -223,27 +223,27 @@ pub(crate) fn start_tool(inner: Arc<Inner>, start: ToolStart, mailbox: mpsc::Sen
         let CallKey { run, call } = start.key;
         let outcome = match AssertUnwindSafe(run_tool(&inner, start)).catch_unwind().await {
             Ok(result) => result,
-            Err(_) => Err(Broken::Panicked),
+            Err(_) => Err(EffectError::Panicked),
         };
         let _ = mailbox.send(WorkerMessage::ToolDone(Box::new(ToolDone { run, call, outcome }))).await;
     };
     engine.tasks.spawn(task)
 }
 
-async fn run_tool(inner: &Inner, start: ToolStart) -> Result<ToolReport, Broken<String>> {
+async fn run_tool(inner: &Inner, start: ToolStart) -> Result<ToolReport, EffectError<String>> {
     let content = match start.content {
         Some(content) => content,
-        None => read_call(inner, &start.tenant, start.key).await.map_err(Broken::Failed)?,
+        None => read_call(inner, &start.tenant, start.key).await.map_err(EffectError::Failed)?,
     };
-    let call: Call = serde_json::from_slice(&content).map_err(|error| Broken::Failed(error.to_string()))?;
-    let gone = || Broken::Failed(format!("nobody runs the tool {} any more", start.tool));
+    let call: Call = serde_json::from_slice(&content).map_err(|error| EffectError::Failed(error.to_string()))?;
+    let gone = || EffectError::Failed(format!("nobody runs the tool {} any more", start.tool));
     let runner = match start.remote {
         Some((server, remote)) => Runner::Server(inner.servers.as_ref().ok_or_else(gone)?, server, remote),
         None => Runner::Executor(inner.roster.executor(&start.tool).ok_or_else(gone)?),
     };
     // Reading the call may have taken longer than the lease.
     if !inner.lease.holds() {
-        return Err(Broken::NotStarted);
+        return Err(EffectError::NotStarted);
     }
     inner.crash.before_effect("tool_start");
     let ToolStart { tenant, key, tool, deadline, .. } = start;

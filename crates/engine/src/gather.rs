@@ -25,7 +25,7 @@ pub(crate) enum NoReply {
     /// The model failed.
     Failed(ModelError),
     /// The answer does not begin with the text that an earlier attempt streamed.
-    Diverged,
+    ReplayMismatch,
     /// The stream buffer is closed: the run has moved on.
     Closed,
 }
@@ -69,24 +69,24 @@ pub(crate) async fn gather(mut stream: ModelStream, limits: Limits, clock: &dyn 
 
 /// How an answer relates to the text that an earlier attempt streamed.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Begins {
+pub(crate) enum Replay {
     /// The answer repeats that text from its start.
-    Anew,
+    FromStart,
     /// The answer continues after that text, which the model was given as a prefill.
-    Behind,
+    AfterPrefix,
 }
 
 /// Collects an answer and streams its text as it arrives, in the chunks in which it arrives.
 pub(crate) async fn announce(
     mut stream: ModelStream,
-    begins: Begins,
+    replay: Replay,
     limits: Limits,
     announcer: Announcer,
     tally: &mut Tally,
 ) -> Result<Reply, NoReply> {
     let announced = announcer.buffer.streamed_text().text;
     let mut answer = Answer::new(limits);
-    if begins == Begins::Behind {
+    if replay == Replay::AfterPrefix {
         answer.take(ModelEvent::Text(announced.clone()))?;
     }
     let (has_spoken, begun) = (!announced.is_empty(), answer.reply.text.len());
@@ -217,15 +217,15 @@ impl Repeated {
         let left = &self.announced.as_bytes()[self.seen..];
         let same = left.len().min(text.len());
         if left[..same] != text.as_bytes()[..same] {
-            return Err(NoReply::Diverged);
+            return Err(NoReply::ReplayMismatch);
         }
         self.seen += same;
         // A chunk boundary inside a character would also have been one in the streamed text.
-        text.get(same..).ok_or(NoReply::Diverged)
+        text.get(same..).ok_or(NoReply::ReplayMismatch)
     }
 
     fn is_whole(&self) -> Result<(), NoReply> {
-        if self.seen == self.announced.len() { Ok(()) } else { Err(NoReply::Diverged) }
+        if self.seen == self.announced.len() { Ok(()) } else { Err(NoReply::ReplayMismatch) }
     }
 }
 

@@ -3,7 +3,7 @@
 use windlass_kernel::{AgentKey, Epoch, Reply, RunId, Spent, Tenant};
 use windlass_ports::{Fact, Model, ModelCalled, ModelError};
 
-use crate::{engine::Inner, fair_semaphore::Place, worker_message::Broken, token_meter::Tally};
+use crate::{engine::Inner, fair_semaphore::Place, worker_message::EffectError, token_meter::Tally};
 
 /// An attempt at a model call.
 pub(crate) struct Attempt {
@@ -16,13 +16,13 @@ pub(crate) struct Attempt {
 
 impl Attempt {
     /// Counts the attempt, and logs it if it failed.
-    pub fn observe(&self, inner: &Inner, model: &str, outcome: &Result<Reply, Broken<ModelError>>, spent: &Spent, tally: &Tally) {
+    pub fn observe(&self, inner: &Inner, model: &str, outcome: &Result<Reply, EffectError<ModelError>>, spent: &Spent, tally: &Tally) {
         let (failure, usage) = match outcome {
             Ok(reply) => (None, reply.usage),
-            Err(Broken::NotStarted) => return,
-            Err(Broken::Failed(error)) => (Some((error.code.as_str(), error.message.as_str())), spent.usage),
-            Err(Broken::Panicked) => (Some(("panicked", "the code that calls the model panicked")), spent.usage),
-            Err(Broken::Diverged) => (Some(("diverged", "the reply does not begin with the text that was streamed before")), spent.usage),
+            Err(EffectError::NotStarted) => return,
+            Err(EffectError::Failed(error)) => (Some((error.code.as_str(), error.message.as_str())), spent.usage),
+            Err(EffectError::Panicked) => (Some(("panicked", "the code that calls the model panicked")), spent.usage),
+            Err(EffectError::ReplayMismatch) => (Some(("diverged", "the reply does not begin with the text that was streamed before")), spent.usage),
         };
         let ms = tally.started().map(|started| inner.clock.now().0.saturating_sub(started.0).max(0).unsigned_abs());
         let (agent, code, first_token_ms) = (&self.agent.agent, failure.map(|(code, _)| code), tally.first_token_ms());

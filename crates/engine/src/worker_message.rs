@@ -52,14 +52,14 @@ pub(crate) struct ModelDone {
     pub context: Option<Vec<Item>>,
     /// The tokens used by the attempt, if there is no reply.
     pub spent: Spent,
-    pub outcome: Result<Reply, Broken<ModelError>>,
+    pub outcome: Result<Reply, EffectError<ModelError>>,
 }
 
 /// The outcome of a tool call.
 pub(crate) struct ToolDone {
     pub run: RunId,
     pub call: CallNumber,
-    pub outcome: Result<ToolReport, Broken<String>>,
+    pub outcome: Result<ToolReport, EffectError<String>>,
 }
 
 impl ToolDone {
@@ -67,21 +67,21 @@ impl ToolDone {
     pub fn failure(&self) -> Option<&'static str> {
         match &self.outcome {
             Ok(report) => report.failure,
-            Err(Broken::Failed(_)) => Some("not_run"),
-            Err(Broken::Panicked) => Some("panicked"),
-            Err(Broken::Diverged | Broken::NotStarted) => None,
+            Err(EffectError::Failed(_)) => Some("not_run"),
+            Err(EffectError::Panicked) => Some("panicked"),
+            Err(EffectError::ReplayMismatch | EffectError::NotStarted) => None,
         }
     }
 }
 
 /// Why an effect has no result.
-pub(crate) enum Broken<E> {
+pub(crate) enum EffectError<E> {
     /// The model, or the start of the tool, failed.
     Failed(E),
     /// The code of the effect panicked.
     Panicked,
     /// The model's answer does not begin with the text that an earlier attempt streamed.
-    Diverged,
+    ReplayMismatch,
     /// The effect was never started, because this process had lost its lease.
     NotStarted,
 }

@@ -13,7 +13,7 @@ use crate::{
     draft::Draft,
     engine::Inner,
     failover::Turn,
-    worker_message::{Broken, WorkerMessage, Reasoned, ModelDone, ToolDone},
+    worker_message::{EffectError, WorkerMessage, Reasoned, ModelDone, ToolDone},
 };
 
 /// A message that waits to be part of a commit, and its progress.
@@ -51,7 +51,7 @@ impl PendingMessage {
     pub fn may_settle_text(&self) -> bool {
         match &self.message {
             Some(WorkerMessage::Stop(..)) => true,
-            Some(WorkerMessage::ModelDone(model_done)) => matches!(model_done.outcome, Err(Broken::Failed(_) | Broken::Diverged)),
+            Some(WorkerMessage::ModelDone(model_done)) => matches!(model_done.outcome, Err(EffectError::Failed(_) | EffectError::ReplayMismatch)),
             Some(
                 WorkerMessage::CheckStore
                 | WorkerMessage::Enqueue(..)
@@ -68,8 +68,8 @@ impl PendingMessage {
     /// Whether an effect was never started because this process had no lease.
     pub fn is_unstarted(&self) -> bool {
         match &self.message {
-            Some(WorkerMessage::ModelDone(model_done)) => matches!(model_done.outcome, Err(Broken::NotStarted)),
-            Some(WorkerMessage::ToolDone(done)) => matches!(done.outcome, Err(Broken::NotStarted)),
+            Some(WorkerMessage::ModelDone(model_done)) => matches!(model_done.outcome, Err(EffectError::NotStarted)),
+            Some(WorkerMessage::ToolDone(done)) => matches!(done.outcome, Err(EffectError::NotStarted)),
             Some(
                 WorkerMessage::CheckStore
                 | WorkerMessage::Enqueue(..)
@@ -209,11 +209,11 @@ impl Drafting<'_> {
         }
         let input = match &model_done.outcome {
             Ok(reply) => Input::Replied(reply.clone()),
-            Err(Broken::Failed(error)) => Input::AttemptFailed(self.failure(error, attempt, model_done.spent)),
-            Err(Broken::Diverged) if is_structured(self.manifest) => Input::AttemptFailed(self.unfinished(model_done.spent)),
-            Err(Broken::Diverged) => Input::Cut { streamed: self.streamed.clone(), spent: model_done.spent },
-            Err(Broken::Panicked) => Input::Panicked,
-            Err(Broken::NotStarted) => return false,
+            Err(EffectError::Failed(error)) => Input::AttemptFailed(self.failure(error, attempt, model_done.spent)),
+            Err(EffectError::ReplayMismatch) if is_structured(self.manifest) => Input::AttemptFailed(self.unfinished(model_done.spent)),
+            Err(EffectError::ReplayMismatch) => Input::Cut { streamed: self.streamed.clone(), spent: model_done.spent },
+            Err(EffectError::Panicked) => Input::Panicked,
+            Err(EffectError::NotStarted) => return false,
         };
         self.step(input)
     }
@@ -269,9 +269,9 @@ impl Drafting<'_> {
             return false;
         }
         match &done.outcome {
-            Err(Broken::Panicked) => self.step(Input::Panicked),
-            Err(Broken::NotStarted | Broken::Diverged) => false,
-            Err(Broken::Failed(why)) => {
+            Err(EffectError::Panicked) => self.step(Input::Panicked),
+            Err(EffectError::NotStarted | EffectError::ReplayMismatch) => false,
+            Err(EffectError::Failed(why)) => {
                 let content = windlass_kernel::content::refusal(done.call, TaskStatus::Failed, "tool_failed", why);
                 self.take_result(done.call, TaskStatus::Failed, content, None, None)
             }
