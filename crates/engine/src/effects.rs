@@ -15,7 +15,7 @@ use crate::{
     compaction::{self, Reading, SUMMARY_BYTES_MAX},
     engine::Inner,
     failover::Turn,
-    gather::{self, Announcer, Replay, Limits, NoReply},
+    gather::{self, Streamer, Replay, Limits, ReplyError},
     stream_buffer::StreamBuffer,
     worker_message::{EffectError, WorkerMessage, ModelDone, ToolDone},
     prompt,
@@ -135,7 +135,7 @@ async fn ask(inner: &Arc<Inner>, call: ModelCall, heard: &mut Heard, mailbox: &m
     };
     let bytes = if reading.is_summary { SUMMARY_BYTES_MAX } else { usize::MAX };
     let limits = Limits { bytes: inner.settings.reply_bytes_max.min(bytes), calls: inner.settings.calls_per_lap_max };
-    let announcer = call.buffer.map(|buffer| Announcer {
+    let streamer = call.buffer.map(|buffer| Streamer {
         inner: inner.clone(),
         agent: call.agent,
         run: call.run,
@@ -143,21 +143,21 @@ async fn ask(inner: &Arc<Inner>, call: ModelCall, heard: &mut Heard, mailbox: &m
         iteration: call.iteration,
         attempt: call.attempt,
         buffer,
-        is_mute: reading.is_summary,
+        heartbeats_only: reading.is_summary,
         mailbox: mailbox.clone(),
     });
     let reply = async {
-        match announcer {
-            Some(announcer) => announce(model.as_ref(), request, limits, announcer, tally).await,
+        match streamer {
+            Some(streamer) => stream_answer(model.as_ref(), request, limits, streamer, tally).await,
             None => gather::gather(model.call(request), limits, inner.clock.as_ref(), tally).await,
         }
     };
     let reply = tokio::time::timeout(call.deadline, reply).await;
     inner.crash.after_effect("model_call");
-    reply.unwrap_or_else(|_| Err(NoReply::Failed(too_slow()))).map_err(|why| match why {
-        NoReply::Failed(error) => EffectError::Failed(error),
-        NoReply::ReplayMismatch => EffectError::ReplayMismatch,
-        NoReply::Closed => EffectError::NotStarted,
+    reply.unwrap_or_else(|_| Err(ReplyError::Failed(too_slow()))).map_err(|why| match why {
+        ReplyError::Failed(error) => EffectError::Failed(error),
+        ReplyError::ReplayMismatch => EffectError::ReplayMismatch,
+        ReplyError::Closed => EffectError::NotStarted,
     })
 }
 
@@ -179,28 +179,28 @@ fn model_of(inner: &Inner, tenant: &Tenant, name: &str, attempt: u32) -> Result<
 
 /// Streams an answer. A model that does not repeat the text streamed before is called again with that text as a prefill, if it accepts
 /// one.
-async fn announce(
+async fn stream_answer(
     model: &dyn Model,
     request: ModelRequest,
     limits: Limits,
-    announcer: Announcer,
+    streamer: Streamer,
     tally: &mut Tally,
-) -> Result<Reply, NoReply> {
-    let streamed = announcer.buffer.streamed_text().text;
+) -> Result<Reply, ReplyError> {
+    let streamed = streamer.buffer.streamed_text().text;
     if streamed.is_empty() || !model.takes_prefill(&streamed) {
-        return gather::announce(model.call(request), Replay::FromStart, limits, announcer, tally).await;
+        return gather::stream_answer(model.call(request), Replay::FromStart, limits, streamer, tally).await;
     }
-    match gather::announce(model.call(request.clone()), Replay::FromStart, limits, announcer.clone(), tally).await {
-        Err(NoReply::ReplayMismatch) => {}
+    match gather::stream_answer(model.call(request.clone()), Replay::FromStart, limits, streamer.clone(), tally).await {
+        Err(ReplyError::ReplayMismatch) => {}
         reply => return reply,
     }
     tally.begin_again();
-    tally.start(announcer.inner.clock.now());
+    tally.start(streamer.inner.clock.now());
     let request = ModelRequest { prefill: Some(streamed), ..request };
-    gather::announce(model.call(request), Replay::AfterPrefix, limits, announcer, tally).await.map_err(|why| match why {
+    gather::stream_answer(model.call(request), Replay::AfterPrefix, limits, streamer, tally).await.map_err(|why| match why {
         // A model that refuses the prefill cannot continue the text.
-        NoReply::Failed(ModelError { retry: Retry::Never, .. }) => NoReply::ReplayMismatch,
-        NoReply::Failed(_) | NoReply::ReplayMismatch | NoReply::Closed => why,
+        ReplyError::Failed(ModelError { retry: Retry::Never, .. }) => ReplyError::ReplayMismatch,
+        ReplyError::Failed(_) | ReplyError::ReplayMismatch | ReplyError::Closed => why,
     })
 }
 

@@ -18,10 +18,10 @@ use crate::{
 const STORE_PAUSE: Duration = Duration::from_millis(100);
 
 /// The largest number of reasoning items in one answer.
-const THOUGHTS_MAX: usize = 256;
+const REASONING_MAX: usize = 256;
 
 /// Why a model call gives no reply.
-pub(crate) enum NoReply {
+pub(crate) enum ReplyError {
     /// The model failed.
     Failed(ModelError),
     /// The answer does not begin with the text that an earlier attempt streamed.
@@ -39,7 +39,7 @@ pub(crate) struct Limits {
 
 /// Streams the text of one model call.
 #[derive(Clone)]
-pub(crate) struct Announcer {
+pub(crate) struct Streamer {
     pub inner: Arc<Inner>,
     pub agent: AgentKey,
     pub run: RunId,
@@ -48,21 +48,21 @@ pub(crate) struct Announcer {
     pub attempt: u32,
     pub buffer: Arc<StreamBuffer>,
     /// Whether only heartbeats are streamed: the text of a summary is for the run alone.
-    pub is_mute: bool,
+    pub heartbeats_only: bool,
     /// The worker's mailbox, by which reasoning is committed before the text that follows it.
     pub mailbox: mpsc::Sender<WorkerMessage>,
 }
 
 /// A delta batch on its way to the store.
-type Keeping<'a> = Pin<Box<dyn Future<Output = Result<(), NoReply>> + Send + 'a>>;
+type BatchWrite<'a> = Pin<Box<dyn Future<Output = Result<(), ReplyError>> + Send + 'a>>;
 
 /// Collects an answer without streaming it.
-pub(crate) async fn gather(mut stream: ModelStream, limits: Limits, clock: &dyn Clock, tally: &mut Tally) -> Result<Reply, NoReply> {
-    let mut answer = Answer::new(limits);
+pub(crate) async fn gather(mut stream: ModelStream, limits: Limits, clock: &dyn Clock, tally: &mut Tally) -> Result<Reply, ReplyError> {
+    let mut answer = AnswerBuilder::new(limits);
     while let Some(event) = stream.next().await {
-        let event = event.map_err(NoReply::Failed)?;
+        let event = event.map_err(ReplyError::Failed)?;
         tally.hear(&event, clock);
-        answer.take(event)?;
+        answer.add(event)?;
     }
     Ok(answer.reply)
 }
@@ -77,125 +77,125 @@ pub(crate) enum Replay {
 }
 
 /// Collects an answer and streams its text as it arrives, in the chunks in which it arrives.
-pub(crate) async fn announce(
+pub(crate) async fn stream_answer(
     mut stream: ModelStream,
     replay: Replay,
     limits: Limits,
-    announcer: Announcer,
+    streamer: Streamer,
     tally: &mut Tally,
-) -> Result<Reply, NoReply> {
-    let announced = announcer.buffer.streamed_text().text;
-    let mut answer = Answer::new(limits);
+) -> Result<Reply, ReplyError> {
+    let streamed = streamer.buffer.streamed_text().text;
+    let mut answer = AnswerBuilder::new(limits);
     if replay == Replay::AfterPrefix {
-        answer.take(ModelEvent::Text(announced.clone()))?;
+        answer.add(ModelEvent::Text(streamed.clone()))?;
     }
-    let (has_spoken, begun) = (!announced.is_empty(), answer.reply.text.len());
-    let mut repeated = Repeated { announced, seen: begun };
-    let mut waiting = StreamedText::default();
-    let mut keeping: Option<Keeping<'_>> = None;
+    let (has_streamed, prefix_length) = (!streamed.is_empty(), answer.reply.text.len());
+    let mut replay_check = ReplayCheck { streamed, seen: prefix_length };
+    let mut unsent = StreamedText::default();
+    let mut writing: Option<BatchWrite<'_>> = None;
     loop {
         // Events that have arrived already go into one batch. An answer that is complete at once is never streamed in parts.
         let event = match stream.next().now_or_never() {
             Some(event) => event,
             None => {
-                if keeping.is_none() && !waiting.chunks.is_empty() {
+                if writing.is_none() && !unsent.chunks.is_empty() {
                     // Text is stored after the reasoning that led to it, and no reasoning is stored before text that was streamed
                     // already.
-                    if !waiting.text.is_empty() && !answer.reply.reasoning.is_empty() {
-                        announcer.reason(std::mem::take(&mut answer.reply.reasoning)).await?;
+                    if !unsent.text.is_empty() && !answer.reply.reasoning.is_empty() {
+                        streamer.commit_reasoning(std::mem::take(&mut answer.reply.reasoning)).await?;
                     }
-                    keeping = Some(Box::pin(announcer.keep(std::mem::take(&mut waiting))));
+                    writing = Some(Box::pin(streamer.write_batch(std::mem::take(&mut unsent))));
                 }
                 tokio::select! {
-                    kept = async { keeping.as_mut().expect("polled only if there is one").await }, if keeping.is_some() => {
-                        keeping = None;
-                        kept?;
+                    written = async { writing.as_mut().expect("polled only if there is one").await }, if writing.is_some() => {
+                        writing = None;
+                        written?;
                         continue;
                     }
                     event = stream.next() => event,
-                    () = announcer.buffer.heartbeat_requested.notified(), if keeping.is_none() => {
-                        waiting.chunks.0.push(0);
+                    () = streamer.buffer.heartbeat_requested.notified(), if writing.is_none() => {
+                        unsent.chunks.0.push(0);
                         continue;
                     }
                 }
             }
         };
         let Some(event) = event else { break };
-        let event = event.map_err(NoReply::Failed)?;
-        tally.hear(&event, announcer.inner.clock.as_ref());
+        let event = event.map_err(ReplyError::Failed)?;
+        tally.hear(&event, streamer.inner.clock.as_ref());
         match event {
-            ModelEvent::Text(text) if announcer.is_mute => answer.take(ModelEvent::Text(text))?,
+            ModelEvent::Text(text) if streamer.heartbeats_only => answer.add(ModelEvent::Text(text))?,
             ModelEvent::Text(text) => {
-                let fresh = repeated.swallow(&text)?.to_owned();
-                if !fresh.is_empty() {
-                    waiting.text.push_str(&fresh);
-                    waiting.chunks.0.push(fresh.len() as u32);
+                let new_part = replay_check.take_new_part(&text)?.to_owned();
+                if !new_part.is_empty() {
+                    unsent.text.push_str(&new_part);
+                    unsent.chunks.0.push(new_part.len() as u32);
                 }
-                answer.take(ModelEvent::Text(text))?;
+                answer.add(ModelEvent::Text(text))?;
             }
             // The reasoning of the attempt that streamed the text is stored before it. This attempt's reasoning for the same text is
             // dropped.
-            ModelEvent::Reasoning(_) if has_spoken && answer.reply.text.len() == begun => {}
+            ModelEvent::Reasoning(_) if has_streamed && answer.reply.text.len() == prefix_length => {}
             event @ (ModelEvent::Taken
             | ModelEvent::Model(_)
             | ModelEvent::Reasoning(_)
             | ModelEvent::Call(_)
             | ModelEvent::Usage(_)
-            | ModelEvent::Finish(_)) => answer.take(event)?,
+            | ModelEvent::Finish(_)) => answer.add(event)?,
         }
     }
-    if let Some(keeping) = keeping {
-        keeping.await?;
+    if let Some(writing) = writing {
+        writing.await?;
     }
-    repeated.is_whole()?;
+    replay_check.check_complete()?;
     // Text that is not streamed yet is published with the reply, whose commit comes next.
-    let mut chunks = announcer.buffer.streamed_text().chunks;
-    chunks.0.append(&mut waiting.chunks.0);
+    let mut chunks = streamer.buffer.streamed_text().chunks;
+    chunks.0.append(&mut unsent.chunks.0);
     Ok(Reply { chunks, ..answer.reply })
 }
 
-impl Announcer {
+impl Streamer {
     /// Has the worker commit the reasoning before the first text of a message, and waits for that.
-    async fn reason(&self, reasoning: Vec<Reasoning>) -> Result<(), NoReply> {
-        let (done, taken) = oneshot::channel();
+    async fn commit_reasoning(&self, reasoning: Vec<Reasoning>) -> Result<(), ReplyError> {
+        let (done, committed) = oneshot::channel();
         let (run, iteration, attempt, position) = (self.run, self.iteration, self.attempt, self.buffer.position());
-        let message = WorkerMessage::Reasoned(Box::new(Reasoned { run, iteration, attempt, place, reasoning, done }));
-        self.mailbox.send(message).await.map_err(|_| NoReply::Closed)?;
-        taken.await.map_err(|_| NoReply::Closed)
+        let message = WorkerMessage::Reasoned(Box::new(Reasoned { run, iteration, attempt, position, reasoning, done }));
+        self.mailbox.send(message).await.map_err(|_| ReplyError::Closed)?;
+        committed.await.map_err(|_| ReplyError::Closed)
     }
 
     /// Stores and publishes a delta batch in a task of its own, which continues if the model call is cancelled. The task holds the write
     /// lock, so that a caller who gets the lock knows that no batch is being written.
-    async fn keep(&self, more: StreamedText) -> Result<(), NoReply> {
+    async fn write_batch(&self, more: StreamedText) -> Result<(), ReplyError> {
         let is_open = self.buffer.write_lock.clone().lock_owned().await;
         if !is_open.0 {
-            return Err(NoReply::Closed);
+            return Err(ReplyError::Closed);
         }
-        let (done, kept) = oneshot::channel();
-        let announcer = self.clone();
+        let (done, written) = oneshot::channel();
+        let streamer = self.clone();
         self.inner.tasks.spawn(async move {
-            let outcome = announcer.store(more).await;
+            let outcome = streamer.store_batch(more).await;
             drop(is_open);
             let _ = done.send(outcome);
         });
-        kept.await.unwrap_or(Err(NoReply::Closed))
+        written.await.unwrap_or(Err(ReplyError::Closed))
     }
 
     /// Stores a delta batch. If the store is unavailable, the same batch is sent again, because the store may have it already.
-    async fn store(&self, more: StreamedText) -> Result<(), NoReply> {
+    async fn store_batch(&self, more: StreamedText) -> Result<(), ReplyError> {
         let first = self.buffer.chunk_count() as u32;
         let (agent, run, epoch) = (self.agent.clone(), self.run, self.epoch);
         let batch = Announcement { agent, run, epoch, first, text: more.text.clone(), pieces: more.chunks.clone() };
         loop {
             // A process without a lease may not be the owner any more.
             if !self.inner.lease.holds() {
-                return Err(NoReply::Closed);
+                return Err(ReplyError::Closed);
             }
             self.inner.crash.before_commit(CommitKind::Announce);
             match self.inner.store.announce(batch.clone()).await {
                 Ok(()) => break,
                 Err(StoreError::Unavailable(_)) => tokio::time::sleep(STORE_PAUSE).await,
-                Err(StoreError::Fenced | StoreError::Corrupt(_)) => return Err(NoReply::Closed),
+                Err(StoreError::Fenced | StoreError::Corrupt(_)) => return Err(ReplyError::Closed),
             }
         }
         self.inner.crash.after_commit(CommitKind::Announce);
@@ -206,47 +206,47 @@ impl Announcer {
 }
 
 /// The text that an earlier attempt streamed, with which this attempt must begin.
-struct Repeated {
-    announced: String,
+struct ReplayCheck {
+    streamed: String,
     seen: usize,
 }
 
-impl Repeated {
+impl ReplayCheck {
     /// Consumes the part of `text` that repeats the streamed text. Returns the rest, which is new.
-    fn swallow<'a>(&mut self, text: &'a str) -> Result<&'a str, NoReply> {
-        let left = &self.announced.as_bytes()[self.seen..];
+    fn take_new_part<'a>(&mut self, text: &'a str) -> Result<&'a str, ReplyError> {
+        let left = &self.streamed.as_bytes()[self.seen..];
         let same = left.len().min(text.len());
         if left[..same] != text.as_bytes()[..same] {
-            return Err(NoReply::ReplayMismatch);
+            return Err(ReplyError::ReplayMismatch);
         }
         self.seen += same;
         // A chunk boundary inside a character would also have been one in the streamed text.
-        text.get(same..).ok_or(NoReply::ReplayMismatch)
+        text.get(same..).ok_or(ReplyError::ReplayMismatch)
     }
 
-    fn is_whole(&self) -> Result<(), NoReply> {
-        if self.seen == self.announced.len() { Ok(()) } else { Err(NoReply::ReplayMismatch) }
+    fn check_complete(&self) -> Result<(), ReplyError> {
+        if self.seen == self.streamed.len() { Ok(()) } else { Err(ReplyError::ReplayMismatch) }
     }
 }
 
 /// An answer that is being collected.
-struct Answer {
+struct AnswerBuilder {
     reply: Reply,
     bytes: usize,
     limits: Limits,
 }
 
-impl Answer {
+impl AnswerBuilder {
     fn new(limits: Limits) -> Self {
-        Answer { reply: Reply { chunks: ChunkLengths::default(), ..Reply::default() }, bytes: 0, limits }
+        AnswerBuilder { reply: Reply { chunks: ChunkLengths::default(), ..Reply::default() }, bytes: 0, limits }
     }
 
-    fn take(&mut self, event: ModelEvent) -> Result<(), NoReply> {
+    fn add(&mut self, event: ModelEvent) -> Result<(), ReplyError> {
         match event {
-            ModelEvent::Reasoning(thought) => {
-                self.bytes += thought.bytes();
-                let place = if self.reply.text.is_empty() { &mut self.reply.reasoning } else { &mut self.reply.afterthoughts };
-                place.push(thought);
+            ModelEvent::Reasoning(reasoning) => {
+                self.bytes += reasoning.bytes();
+                let target = if self.reply.text.is_empty() { &mut self.reply.reasoning } else { &mut self.reply.afterthoughts };
+                target.push(reasoning);
             }
             ModelEvent::Text(text) => {
                 self.bytes += text.len();
@@ -261,10 +261,10 @@ impl Answer {
             ModelEvent::Usage(usage) => self.reply.usage = usage,
             ModelEvent::Finish(finish) => self.reply.finish = finish,
         }
-        let thoughts = self.reply.reasoning.len() + self.reply.afterthoughts.len();
-        if self.bytes > self.limits.bytes || self.reply.calls.len() > self.limits.calls || thoughts > THOUGHTS_MAX {
+        let reasoning_count = self.reply.reasoning.len() + self.reply.afterthoughts.len();
+        if self.bytes > self.limits.bytes || self.reply.calls.len() > self.limits.calls || reasoning_count > REASONING_MAX {
             let message = "the model's answer is larger than allowed".to_owned();
-            return Err(NoReply::Failed(ModelError {
+            return Err(ReplyError::Failed(ModelError {
                 code: "answer_too_large".into(),
                 cause: FailureCause::BadAnswer,
                 message,

@@ -37,7 +37,7 @@ pub(crate) struct Reasoned {
     pub iteration: u32,
     pub attempt: u32,
     /// The length of the run's output at the start of the call. If the output is longer now, the reasoning is recorded already.
-    pub place: u32,
+    pub position: u32,
     pub reasoning: Vec<Reasoning>,
     /// Resolved once the reasoning is committed. If the sender is dropped, the model call must stop.
     pub done: oneshot::Sender<()>,

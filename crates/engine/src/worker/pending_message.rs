@@ -198,7 +198,7 @@ impl Drafting<'_> {
         let Phase::Thinking { attempt, .. } = self.draft.run.phase else { return false };
         let run = &self.draft.run;
         let now = (self.run, run.iteration, attempt, run.output.length);
-        let is_its = now == (reasoned.run, reasoned.iteration, reasoned.attempt, reasoned.place) && self.streamed.text.is_empty();
+        let is_its = now == (reasoned.run, reasoned.iteration, reasoned.attempt, reasoned.position) && self.streamed.text.is_empty();
         is_its && self.step(Input::Reasoned { reasoning: reasoned.reasoning.clone(), chunks: self.streamed.chunks.clone() })
     }
 
