@@ -31,7 +31,7 @@ use crate::{
     settings::Settings,
     submit::{NewTurn, enqueued},
     sweep,
-    journal_cache::{Tail, Tails},
+    journal_cache::{Tail, JournalCaches},
     tasks::Tasks,
     watch::{Watch, Watchers},
     workers::Workers,
@@ -80,7 +80,7 @@ pub(crate) struct Inner {
     pub roster: Roster,
     pub servers: Option<Arc<dyn ToolServers>>,
     pub stream_buffers: StreamBuffers,
-    pub tails: Tails,
+    pub journal_caches: JournalCaches,
     pub doorbell: Option<Arc<dyn Doorbell>>,
     pub clock: Arc<dyn Clock>,
     pub ids: Arc<dyn Ids>,
@@ -121,7 +121,7 @@ impl Engine {
             roster: parts.roster,
             servers: parts.servers,
             stream_buffers: StreamBuffers::default(),
-            tails: Tails::default(),
+            journal_caches: JournalCaches::default(),
             doorbell: parts.doorbell,
             clock: parts.clock,
             ids: parts.ids,
@@ -344,7 +344,7 @@ impl Engine {
 
     /// Follows a run: commits of this process from now on are read from memory.
     pub fn follow(&self, run: RunId) -> Tail {
-        self.inner.tails.follow(run)
+        self.inner.journal_caches.follow(run)
     }
 
     /// The read operations of the store.

@@ -12,18 +12,18 @@ use windlass_kernel::{Epoch, Event, ItemId, NewItem, Run, RunId, apply};
 use windlass_ports::{Commit, Item, JournalEntry, NewRun, Passage};
 
 /// The limits of one run's cache: entries, and bytes of their content. Older entries are in the store.
-const PASSAGES_MAX: usize = 64;
+const RECORDS_MAX: usize = 64;
 const BYTES_MAX: usize = 256 << 10;
 
 /// A follower's access to the newest journal entries of a run.
 #[derive(Clone, Debug)]
 pub struct Tail {
-    kept: Arc<Mutex<Kept>>,
+    state: Arc<Mutex<CacheState>>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
-    passages: VecDeque<Passage>,
+struct CacheState {
+    records: VecDeque<Passage>,
     bytes: usize,
     /// The number of the next event. `None` before the first one is known.
     next: Option<u64>,
@@ -32,27 +32,27 @@ struct Kept {
 impl Tail {
     /// The entries from event `number` on, as far as this process knows them. `None` if the cache does not reach back to that event.
     pub fn from(&self, number: u64) -> Option<Vec<Passage>> {
-        let kept = self.lock();
-        let first = kept.next?.checked_sub(kept.passages.len() as u64)?;
+        let state = self.lock();
+        let first = state.next?.checked_sub(state.records.len() as u64)?;
         let skipped = usize::try_from(number.checked_sub(first)?).ok()?;
-        (skipped <= kept.passages.len()).then(|| kept.passages.iter().skip(skipped).cloned().collect())
+        (skipped <= state.records.len()).then(|| state.records.iter().skip(skipped).cloned().collect())
     }
 
     /// The entries of a run that is accepted and entered in one commit. `None` if it is not entered.
-    pub(crate) fn beginning(&self, new: &NewRun) -> Option<Vec<Passage>> {
+    pub(crate) fn records_of_new(&self, new: &NewRun) -> Option<Vec<Passage>> {
         let accepted = JournalEntry { number: 0, epoch: None, at: new.now, event: new.accepted.clone() };
-        let mut passages = vec![Passage { entry: accepted, appended: Vec::new(), result: None }];
-        passages.extend(self.passages(&new.state, new.enter.as_ref()?)?);
-        Some(passages)
+        let mut records = vec![Passage { entry: accepted, appended: Vec::new(), result: None }];
+        records.extend(self.records(&new.state, new.enter.as_ref()?)?);
+        Some(records)
     }
 
     /// The entries of a commit to a run whose state was `before`. `None` if an item was written by an earlier commit and is not in the
     /// cache any more.
-    pub(crate) fn passages(&self, before: &Run, commit: &Commit) -> Option<Vec<Passage>> {
+    pub(crate) fn records(&self, before: &Run, commit: &Commit) -> Option<Vec<Passage>> {
         let mut state = Some(before.clone());
         let mut appended = commit.appended.iter();
         let mut length = before.output.length;
-        let mut passages: Vec<Passage> = Vec::with_capacity(commit.events.len());
+        let mut records: Vec<Passage> = Vec::with_capacity(commit.events.len());
         for (number, event) in (before.next_number..).zip(&commit.events) {
             state = apply(state, event);
             let after = state.as_ref()?.output.length;
@@ -64,88 +64,88 @@ impl Tail {
             }
             length = after;
             let entry = JournalEntry { number, epoch: None, at: commit.now, event: event.clone() };
-            passages.push(Passage { entry, appended, result });
+            records.push(Passage { entry, appended, result });
         }
-        Some(passages)
+        Some(records)
     }
 
     /// Invalidates the cache after a commit that it cannot represent. Followers read that commit from the store.
-    pub(crate) fn forget(&self) {
-        *self.lock() = Kept::default();
+    pub(crate) fn invalidate(&self) {
+        *self.lock() = CacheState::default();
     }
 
     /// An item that is new in this commit, or a result that was reported a moment ago.
-    fn item(&self, id: ItemId, fresh: &[NewItem]) -> Option<Item> {
-        if let Some(item) = fresh.iter().find(|item| item.id == id) {
+    fn item(&self, id: ItemId, new_items: &[NewItem]) -> Option<Item> {
+        if let Some(item) = new_items.iter().find(|item| item.id == id) {
             return Some(Item { id, kind: item.kind, content: item.content.clone() });
         }
-        self.lock().passages.iter().rev().filter_map(|passage| passage.result.as_ref()).find(|item| item.id == id).cloned()
+        self.lock().records.iter().rev().filter_map(|record| record.result.as_ref()).find(|item| item.id == id).cloned()
     }
 
     /// Publishes entries that were committed under this epoch.
-    pub(crate) fn show(&self, passages: Vec<Passage>, epoch: Epoch) {
-        let mut kept = self.lock();
-        for mut passage in passages {
-            passage.entry.epoch = Some(epoch);
-            if kept.next.is_some_and(|next| next != passage.entry.number) {
-                *kept = Kept::default();
+    pub(crate) fn publish(&self, records: Vec<Passage>, epoch: Epoch) {
+        let mut state = self.lock();
+        for mut record in records {
+            record.entry.epoch = Some(epoch);
+            if state.next.is_some_and(|next| next != record.entry.number) {
+                *state = CacheState::default();
             }
-            kept.next = Some(passage.entry.number + 1);
-            kept.bytes += bytes_of(&passage);
-            kept.passages.push_back(passage);
+            state.next = Some(record.entry.number + 1);
+            state.bytes += content_bytes(&record);
+            state.records.push_back(record);
         }
-        while kept.passages.len() > PASSAGES_MAX || kept.bytes > BYTES_MAX {
-            let Some(oldest) = kept.passages.pop_front() else { break };
-            kept.bytes -= bytes_of(&oldest);
+        while state.records.len() > RECORDS_MAX || state.bytes > BYTES_MAX {
+            let Some(oldest) = state.records.pop_front() else { break };
+            state.bytes -= content_bytes(&oldest);
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, CacheState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn bytes_of(passage: &Passage) -> usize {
-    passage.appended.iter().chain(&passage.result).map(|item| item.content.len()).sum()
+fn content_bytes(record: &Passage) -> usize {
+    record.appended.iter().chain(&record.result).map(|item| item.content.len()).sum()
 }
 
 /// The caches of all runs that have followers in this process.
 #[derive(Debug, Default)]
-pub(crate) struct Tails {
-    followed: Mutex<Followed>,
+pub(crate) struct JournalCaches {
+    caches: Mutex<CacheMap>,
 }
 
 #[derive(Debug, Default)]
-struct Followed {
-    runs: BTreeMap<RunId, Weak<Mutex<Kept>>>,
+struct CacheMap {
+    runs: BTreeMap<RunId, Weak<Mutex<CacheState>>>,
     /// The number of entries at which dead ones are removed.
     sweep_at: usize,
 }
 
-impl Tails {
+impl JournalCaches {
     /// The cache of a run, created if the run has no follower yet.
     pub fn follow(&self, run: RunId) -> Tail {
-        let mut followed = self.lock();
-        if let Some(kept) = followed.runs.get(&run).and_then(Weak::upgrade) {
-            return Tail { kept };
+        let mut caches = self.lock();
+        if let Some(state) = caches.runs.get(&run).and_then(Weak::upgrade) {
+            return Tail { state };
         }
-        let kept = Arc::<Mutex<Kept>>::default();
-        followed.runs.insert(run, Arc::downgrade(&kept));
-        if followed.runs.len() > followed.sweep_at {
-            followed.runs.retain(|_, kept| kept.strong_count() > 0);
-            followed.sweep_at = followed.runs.len() * 2 + 64;
+        let state = Arc::<Mutex<CacheState>>::default();
+        caches.runs.insert(run, Arc::downgrade(&state));
+        if caches.runs.len() > caches.sweep_at {
+            caches.runs.retain(|_, state| state.strong_count() > 0);
+            caches.sweep_at = caches.runs.len() * 2 + 64;
         }
-        Tail { kept }
+        Tail { state }
     }
 
     /// The run's cache, if the run has a follower.
     pub fn find(&self, run: RunId) -> Option<Tail> {
-        let kept = self.lock().runs.get(&run)?.upgrade()?;
-        Some(Tail { kept })
+        let state = self.lock().runs.get(&run)?.upgrade()?;
+        Some(Tail { state })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Followed> {
-        self.followed.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, CacheMap> {
+        self.caches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -153,56 +153,56 @@ impl Tails {
 mod tests {
     use super::*;
 
-    fn quiet(number: u64, bytes: usize) -> Passage {
+    fn heartbeat(number: u64, bytes: usize) -> Passage {
         let item = Item { id: ItemId(uuid::Uuid::nil()), kind: windlass_kernel::ItemKind::Thought, content: vec![0; bytes].into() };
         let entry = JournalEntry { number, epoch: None, at: windlass_kernel::Timestamp(0), event: Event::Heartbeat };
         Passage { entry, appended: vec![item], result: None }
     }
 
-    fn numbers(tail: &Tail, from: u64) -> Option<Vec<u64>> {
-        tail.from(from).map(|found| found.iter().map(|passage| passage.entry.number).collect())
+    fn numbers(cache: &Tail, from: u64) -> Option<Vec<u64>> {
+        cache.from(from).map(|found| found.iter().map(|record| record.entry.number).collect())
     }
 
     #[test]
     fn only_what_follows_on_is_known() {
-        let tail = Tails::default().follow(RunId(uuid::Uuid::nil()));
-        assert_eq!(numbers(&tail, 0), None, "nothing was seen yet");
-        tail.show(vec![quiet(3, 1), quiet(4, 1)], Epoch(1));
-        assert_eq!(numbers(&tail, 2), None, "what came before is not here");
-        assert_eq!(numbers(&tail, 4), Some(vec![4]));
-        assert_eq!(numbers(&tail, 5), Some(vec![]));
-        assert_eq!(numbers(&tail, 6), None, "the reader knows more than this process");
-        tail.show(vec![quiet(9, 1)], Epoch(1));
-        assert_eq!((numbers(&tail, 5), numbers(&tail, 9)), (None, Some(vec![9])), "somebody else wrote in between");
+        let cache = JournalCaches::default().follow(RunId(uuid::Uuid::nil()));
+        assert_eq!(numbers(&cache, 0), None, "nothing was seen yet");
+        cache.publish(vec![heartbeat(3, 1), heartbeat(4, 1)], Epoch(1));
+        assert_eq!(numbers(&cache, 2), None, "what came before is not here");
+        assert_eq!(numbers(&cache, 4), Some(vec![4]));
+        assert_eq!(numbers(&cache, 5), Some(vec![]));
+        assert_eq!(numbers(&cache, 6), None, "the reader knows more than this process");
+        cache.publish(vec![heartbeat(9, 1)], Epoch(1));
+        assert_eq!((numbers(&cache, 5), numbers(&cache, 9)), (None, Some(vec![9])), "somebody else wrote in between");
     }
 
     #[test]
     fn after_what_could_not_be_shown_nothing_is_known() {
-        let tail = Tails::default().follow(RunId(uuid::Uuid::nil()));
-        tail.show(vec![quiet(0, 1)], Epoch(1));
-        tail.forget();
-        assert_eq!((numbers(&tail, 0), numbers(&tail, 1)), (None, None));
-        tail.show(vec![quiet(2, 1)], Epoch(1));
-        assert_eq!((numbers(&tail, 1), numbers(&tail, 2)), (None, Some(vec![2])));
+        let cache = JournalCaches::default().follow(RunId(uuid::Uuid::nil()));
+        cache.publish(vec![heartbeat(0, 1)], Epoch(1));
+        cache.invalidate();
+        assert_eq!((numbers(&cache, 0), numbers(&cache, 1)), (None, None));
+        cache.publish(vec![heartbeat(2, 1)], Epoch(1));
+        assert_eq!((numbers(&cache, 1), numbers(&cache, 2)), (None, Some(vec![2])));
     }
 
     #[test]
     fn it_stays_small() {
-        let tail = Tails::default().follow(RunId(uuid::Uuid::nil()));
-        tail.show((0..1_000).map(|number| quiet(number, 1)).collect(), Epoch(1));
-        assert_eq!(numbers(&tail, 1_000 - PASSAGES_MAX as u64).map(|found| found.len()), Some(PASSAGES_MAX));
-        tail.show(vec![quiet(1_000, BYTES_MAX), quiet(1_001, 1)], Epoch(1));
-        assert_eq!((numbers(&tail, 1_000), numbers(&tail, 1_001)), (None, Some(vec![1_001])));
+        let cache = JournalCaches::default().follow(RunId(uuid::Uuid::nil()));
+        cache.publish((0..1_000).map(|number| heartbeat(number, 1)).collect(), Epoch(1));
+        assert_eq!(numbers(&cache, 1_000 - RECORDS_MAX as u64).map(|found| found.len()), Some(RECORDS_MAX));
+        cache.publish(vec![heartbeat(1_000, BYTES_MAX), heartbeat(1_001, 1)], Epoch(1));
+        assert_eq!((numbers(&cache, 1_000), numbers(&cache, 1_001)), (None, Some(vec![1_001])));
     }
 
     #[test]
     fn a_run_is_followed_as_long_as_somebody_does() {
-        let (tails, run) = (Tails::default(), RunId(uuid::Uuid::nil()));
-        assert!(tails.find(run).is_none());
-        let (first, second) = (tails.follow(run), tails.follow(run));
-        first.show(vec![quiet(0, 1)], Epoch(1));
+        let (caches, run) = (JournalCaches::default(), RunId(uuid::Uuid::nil()));
+        assert!(caches.find(run).is_none());
+        let (first, second) = (caches.follow(run), caches.follow(run));
+        first.publish(vec![heartbeat(0, 1)], Epoch(1));
         assert_eq!(numbers(&second, 0), Some(vec![0]));
         drop((first, second));
-        assert!(tails.find(run).is_none());
+        assert!(caches.find(run).is_none());
     }
 }

@@ -186,7 +186,7 @@ impl Worker {
         }
         let id = new.run;
         let rests = new.enter.as_ref().is_some_and(comes_to_rest);
-        let begun = self.inner.tails.find(id).and_then(|tail| Some((tail.beginning(&new)?, tail)));
+        let begun = self.inner.journal_caches.find(id).and_then(|cache| Some((cache.records_of_new(&new)?, cache)));
         let entered = new.enter.clone();
         let entering = new.enter.clone().map(|enter| ActiveRun::entering(&new, enter));
         self.inner.crash.before_commit(CommitKind::Enqueue);
@@ -195,8 +195,8 @@ impl Worker {
         match (&outcome, entering) {
             (Ok(Enqueued::Entered { epoch, seq, .. }), Some((mut active, claimable))) => {
                 active.set_lease(*epoch, *seq);
-                if let Some((passages, tail)) = begun {
-                    tail.show(passages, *epoch);
+                if let Some((records, cache)) = begun {
+                    cache.publish(records, *epoch);
                 }
                 self.active.replace(active);
                 if let Some(enter) = &entered {
@@ -297,7 +297,7 @@ impl Worker {
         self.inner.crash.after_commit(kind);
         let rests = comes_to_rest(&commit);
         self.observe(&commit, committed.epoch);
-        let shown = self.to_show(&commit);
+        let publication = self.records_for_followers(&commit);
         match commit.settles {
             true if text_continues(&commit) => self.active.restart_buffer(commit.run, commit.state.output.length),
             true => self.inner.stream_buffers.remove(commit.run),
@@ -306,9 +306,9 @@ impl Worker {
         let claimable = self.active.apply_commit(commit, &committed);
         // The journal is published only after the stream buffer was cleared. Otherwise a follower would take the old text for that of the
         // next iteration.
-        match shown {
-            Some((tail, Some(passages))) => tail.show(passages, committed.epoch),
-            Some((tail, None)) => tail.forget(),
+        match publication {
+            Some((cache, Some(records))) => cache.publish(records, committed.epoch),
+            Some((cache, None)) => cache.invalidate(),
             None => {}
         }
         self.notify_services(claimable);
@@ -319,13 +319,13 @@ impl Worker {
         Ok(committed)
     }
 
-    /// The journal cache of the run, if it is followed in this process, with the commit's batches. The batches are `None` if the cache
+    /// The journal cache of the run, if it is followed in this process, with the commit's records. The records are `None` if the cache
     /// cannot represent the commit.
-    fn to_show(&self, commit: &Commit) -> Option<(Tail, Option<Vec<Passage>>)> {
-        let tail = self.inner.tails.find(commit.run)?;
+    fn records_for_followers(&self, commit: &Commit) -> Option<(Tail, Option<Vec<Passage>>)> {
+        let cache = self.inner.journal_caches.find(commit.run)?;
         let run = self.active.run().filter(|run| run.id == commit.run);
-        let passages = run.and_then(|run| tail.passages(&run.state, commit));
-        Some((tail, passages))
+        let records = run.and_then(|run| cache.records(&run.state, commit));
+        Some((cache, records))
     }
 
     /// Handles an effect that found the lease lost just before it would have started. The effect is still owed, but the run is loaded
