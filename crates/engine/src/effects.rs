@@ -20,7 +20,7 @@ use crate::{
     worker_message::{EffectError, WorkerMessage, ModelDone, ToolDone},
     prompt,
     prompt_size::{PROMPT_TOO_LARGE, PromptTooLarge},
-    token_meter::Tally,
+    token_meter::TokenMeter,
     watched::{self, Attempt},
 };
 
@@ -62,20 +62,20 @@ pub(crate) fn start_model(inner: Arc<Inner>, call: ModelCall, mailbox: mpsc::Sen
             Ok(Err(_)) => Err(EffectError::Panicked),
             Err(_) => Err(EffectError::Failed(too_slow())),
         };
-        let Heard { context, tally } = heard;
+        let Heard { context, meter } = heard;
         let prompt = || context.as_ref().map_or(0, |items| reading.tokens(&manifest, items, &tools));
         let spent = match &mut outcome {
             Ok(reply) => {
-                let earlier = tally.spent_earlier(prompt);
+                let earlier = meter.spent_earlier(prompt);
                 reply.usage.add(earlier.usage);
                 reply.lost = earlier.lost;
                 // A model in this process answers at once. That is not worth a field in every journal.
-                reply.model.first_token_ms = tally.first_token_ms().filter(|ms| *ms > 0);
+                reply.model.first_token_ms = meter.first_token_ms().filter(|ms| *ms > 0);
                 Spent::default()
             }
-            Err(_) => tally.spent(prompt),
+            Err(_) => meter.spent(prompt),
         };
-        attempted.observe(&inner, &manifest.model, &outcome, &spent, &tally);
+        attempted.observe(&inner, &manifest.model, &outcome, &spent, &meter);
         let _ = mailbox.send(WorkerMessage::ModelDone(Box::new(ModelDone { run, iteration, attempt, context, spent, outcome }))).await;
     };
     engine.tasks.spawn(task)
@@ -86,7 +86,7 @@ pub(crate) fn start_model(inner: Arc<Inner>, call: ModelCall, mailbox: mpsc::Sen
 struct Heard {
     /// The items of the prompt.
     context: Option<Vec<Item>>,
-    tally: Tally,
+    meter: TokenMeter,
 }
 
 async fn ask(inner: &Arc<Inner>, call: ModelCall, heard: &mut Heard, mailbox: &mpsc::Sender<WorkerMessage>) -> Result<Reply, EffectError<ModelError>> {
@@ -100,7 +100,7 @@ async fn ask(inner: &Arc<Inner>, call: ModelCall, heard: &mut Heard, mailbox: &m
     let reading = call.reading;
     let mut messages = prompt::messages(&items, &call.manifest, reading.kept_bytes_max());
     heard.context = Some(items);
-    let tally = &mut heard.tally;
+    let meter = &mut heard.meter;
     let model = model_of(inner, &call.agent.tenant, &call.manifest.model, call.attempt)?;
     if let Some((tokens, context)) = reading.too_much(&call.manifest, &messages, &call.tools) {
         let message = format!("there are about {tokens} tokens to read, and {context} fit");
@@ -115,7 +115,7 @@ async fn ask(inner: &Arc<Inner>, call: ModelCall, heard: &mut Heard, mailbox: &m
         return Err(EffectError::NotStarted);
     }
     inner.crash.before_effect("model_call");
-    tally.start(inner.clock.now());
+    meter.start(inner.clock.now());
     let parameters = match reading.is_summary {
         true => compaction::parameters(call.manifest.parameters.as_ref()),
         false => call.manifest.parameters.clone(),
@@ -148,8 +148,8 @@ async fn ask(inner: &Arc<Inner>, call: ModelCall, heard: &mut Heard, mailbox: &m
     });
     let reply = async {
         match streamer {
-            Some(streamer) => stream_answer(model.as_ref(), request, limits, streamer, tally).await,
-            None => gather::gather(model.call(request), limits, inner.clock.as_ref(), tally).await,
+            Some(streamer) => stream_answer(model.as_ref(), request, limits, streamer, meter).await,
+            None => gather::gather(model.call(request), limits, inner.clock.as_ref(), meter).await,
         }
     };
     let reply = tokio::time::timeout(call.deadline, reply).await;
@@ -184,20 +184,20 @@ async fn stream_answer(
     request: ModelRequest,
     limits: Limits,
     streamer: Streamer,
-    tally: &mut Tally,
+    meter: &mut TokenMeter,
 ) -> Result<Reply, ReplyError> {
     let streamed = streamer.buffer.streamed_text().text;
     if streamed.is_empty() || !model.takes_prefill(&streamed) {
-        return gather::stream_answer(model.call(request), Replay::FromStart, limits, streamer, tally).await;
+        return gather::stream_answer(model.call(request), Replay::FromStart, limits, streamer, meter).await;
     }
-    match gather::stream_answer(model.call(request.clone()), Replay::FromStart, limits, streamer.clone(), tally).await {
+    match gather::stream_answer(model.call(request.clone()), Replay::FromStart, limits, streamer.clone(), meter).await {
         Err(ReplyError::ReplayMismatch) => {}
         reply => return reply,
     }
-    tally.begin_again();
-    tally.start(streamer.inner.clock.now());
+    meter.next_call();
+    meter.start(streamer.inner.clock.now());
     let request = ModelRequest { prefill: Some(streamed), ..request };
-    gather::stream_answer(model.call(request), Replay::AfterPrefix, limits, streamer, tally).await.map_err(|why| match why {
+    gather::stream_answer(model.call(request), Replay::AfterPrefix, limits, streamer, meter).await.map_err(|why| match why {
         // A model that refuses the prefill cannot continue the text.
         ReplyError::Failed(ModelError { retry: Retry::Never, .. }) => ReplyError::ReplayMismatch,
         ReplyError::Failed(_) | ReplyError::ReplayMismatch | ReplyError::Closed => why,

@@ -11,7 +11,7 @@ use crate::{
     engine::Inner,
     stream_buffer::StreamBuffer,
     worker_message::{WorkerMessage, Reasoned},
-    token_meter::Tally,
+    token_meter::TokenMeter,
 };
 
 /// The pause before a delta batch that the store could not take is sent again.
@@ -57,11 +57,11 @@ pub(crate) struct Streamer {
 type BatchWrite<'a> = Pin<Box<dyn Future<Output = Result<(), ReplyError>> + Send + 'a>>;
 
 /// Collects an answer without streaming it.
-pub(crate) async fn gather(mut stream: ModelStream, limits: Limits, clock: &dyn Clock, tally: &mut Tally) -> Result<Reply, ReplyError> {
+pub(crate) async fn gather(mut stream: ModelStream, limits: Limits, clock: &dyn Clock, meter: &mut TokenMeter) -> Result<Reply, ReplyError> {
     let mut answer = AnswerBuilder::new(limits);
     while let Some(event) = stream.next().await {
         let event = event.map_err(ReplyError::Failed)?;
-        tally.hear(&event, clock);
+        meter.observe(&event, clock);
         answer.add(event)?;
     }
     Ok(answer.reply)
@@ -82,7 +82,7 @@ pub(crate) async fn stream_answer(
     replay: Replay,
     limits: Limits,
     streamer: Streamer,
-    tally: &mut Tally,
+    meter: &mut TokenMeter,
 ) -> Result<Reply, ReplyError> {
     let streamed = streamer.buffer.streamed_text().text;
     let mut answer = AnswerBuilder::new(limits);
@@ -122,7 +122,7 @@ pub(crate) async fn stream_answer(
         };
         let Some(event) = event else { break };
         let event = event.map_err(ReplyError::Failed)?;
-        tally.hear(&event, streamer.inner.clock.as_ref());
+        meter.observe(&event, streamer.inner.clock.as_ref());
         match event {
             ModelEvent::Text(text) if streamer.heartbeats_only => answer.add(ModelEvent::Text(text))?,
             ModelEvent::Text(text) => {

@@ -164,20 +164,20 @@ mod tests {
     }
 
     #[test]
-    fn only_what_follows_on_is_known() {
+    fn the_cache_knows_only_a_gapless_end_of_the_journal() {
         let cache = JournalCaches::default().follow(RunId(uuid::Uuid::nil()));
-        assert_eq!(numbers(&cache, 0), None, "nothing was seen yet");
+        assert_eq!(numbers(&cache, 0), None, "nothing was published yet");
         cache.publish(vec![heartbeat(3, 1), heartbeat(4, 1)], Epoch(1));
         assert_eq!(numbers(&cache, 2), None, "what came before is not here");
         assert_eq!(numbers(&cache, 4), Some(vec![4]));
         assert_eq!(numbers(&cache, 5), Some(vec![]));
         assert_eq!(numbers(&cache, 6), None, "the reader knows more than this process");
         cache.publish(vec![heartbeat(9, 1)], Epoch(1));
-        assert_eq!((numbers(&cache, 5), numbers(&cache, 9)), (None, Some(vec![9])), "somebody else wrote in between");
+        assert_eq!((numbers(&cache, 5), numbers(&cache, 9)), (None, Some(vec![9])), "another process wrote in between");
     }
 
     #[test]
-    fn after_what_could_not_be_shown_nothing_is_known() {
+    fn an_invalidated_cache_knows_nothing() {
         let cache = JournalCaches::default().follow(RunId(uuid::Uuid::nil()));
         cache.publish(vec![heartbeat(0, 1)], Epoch(1));
         cache.invalidate();
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn it_stays_small() {
+    fn the_cache_is_bounded() {
         let cache = JournalCaches::default().follow(RunId(uuid::Uuid::nil()));
         cache.publish((0..1_000).map(|number| heartbeat(number, 1)).collect(), Epoch(1));
         assert_eq!(numbers(&cache, 1_000 - RECORDS_MAX as u64).map(|found| found.len()), Some(RECORDS_MAX));
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_followed_as_long_as_somebody_does() {
+    fn a_cache_lives_as_long_as_its_followers() {
         let (caches, run) = (JournalCaches::default(), RunId(uuid::Uuid::nil()));
         assert!(caches.find(run).is_none());
         let (first, second) = (caches.follow(run), caches.follow(run));

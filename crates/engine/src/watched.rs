@@ -3,7 +3,7 @@
 use windlass_kernel::{AgentKey, Epoch, Reply, RunId, Spent, Tenant};
 use windlass_ports::{Fact, Model, ModelCalled, ModelError};
 
-use crate::{engine::Inner, fair_semaphore::Place, worker_message::EffectError, token_meter::Tally};
+use crate::{engine::Inner, fair_semaphore::Place, worker_message::EffectError, token_meter::TokenMeter};
 
 /// An attempt at a model call.
 pub(crate) struct Attempt {
@@ -16,7 +16,7 @@ pub(crate) struct Attempt {
 
 impl Attempt {
     /// Counts the attempt, and logs it if it failed.
-    pub fn observe(&self, inner: &Inner, model: &str, outcome: &Result<Reply, EffectError<ModelError>>, spent: &Spent, tally: &Tally) {
+    pub fn observe(&self, inner: &Inner, model: &str, outcome: &Result<Reply, EffectError<ModelError>>, spent: &Spent, meter: &TokenMeter) {
         let (failure, usage) = match outcome {
             Ok(reply) => (None, reply.usage),
             Err(EffectError::NotStarted) => return,
@@ -24,8 +24,8 @@ impl Attempt {
             Err(EffectError::Panicked) => (Some(("panicked", "the code that calls the model panicked")), spent.usage),
             Err(EffectError::ReplayMismatch) => (Some(("diverged", "the reply does not begin with the text that was streamed before")), spent.usage),
         };
-        let ms = tally.started().map(|started| inner.clock.now().0.saturating_sub(started.0).max(0).unsigned_abs());
-        let (agent, code, first_token_ms) = (&self.agent.agent, failure.map(|(code, _)| code), tally.first_token_ms());
+        let ms = meter.started().map(|started| inner.clock.now().0.saturating_sub(started.0).max(0).unsigned_abs());
+        let (agent, code, first_token_ms) = (&self.agent.agent, failure.map(|(code, _)| code), meter.first_token_ms());
         inner.meter.record(Fact::ModelCalled(ModelCalled { model, agent, code, ms, first_token_ms, usage }));
         if let Some((code, reason)) = failure {
             let Attempt { agent: AgentKey { tenant, agent }, run, epoch, iteration, attempt } = self;
