@@ -12,7 +12,7 @@ use windlass_kernel::{
 use windlass_ports::{Executor, Item, Model, ModelError, ModelRequest, ModelTool, Retry, StoreError, ToolCall, ToolReport, ToolServers};
 
 use crate::{
-    compaction::{self, Reading, SUMMARY_BYTES_MAX},
+    compaction::{self, PromptPlan, SUMMARY_BYTES_MAX},
     engine::Inner,
     failover::Turn,
     gather::{self, Streamer, Replay, Limits, ReplyError},
@@ -37,7 +37,7 @@ pub(crate) struct ModelCall {
     pub tools: Arc<[ModelTool]>,
     pub output: BoxRange,
     /// What kind of call it is, and how its prompt is measured.
-    pub reading: Reading,
+    pub plan: PromptPlan,
     /// The buffer for its streamed text, if the run streams.
     pub buffer: Option<Arc<StreamBuffer>>,
     /// The items of its prompt, if they are in memory.
@@ -54,16 +54,16 @@ pub(crate) fn start_model(inner: Arc<Inner>, call: ModelCall, mailbox: mpsc::Sen
     let task = async move {
         let (run, iteration, attempt, patience) = (call.run, call.iteration, call.attempt, call.patience);
         let attempted = Attempt { agent: call.agent_id.clone(), run, epoch: call.epoch, iteration, attempt };
-        let (manifest, tools, reading) = (call.manifest.clone(), call.tools.clone(), call.reading);
-        let mut heard = Heard::default();
-        let asked = AssertUnwindSafe(ask(&inner, call, &mut heard, &mailbox)).catch_unwind();
+        let (manifest, tools, plan) = (call.manifest.clone(), call.tools.clone(), call.plan);
+        let mut observed = CallObservation::default();
+        let asked = AssertUnwindSafe(ask(&inner, call, &mut observed, &mailbox)).catch_unwind();
         let mut outcome = match tokio::time::timeout(patience, asked).await {
             Ok(Ok(result)) => result,
             Ok(Err(_)) => Err(EffectError::Panicked),
             Err(_) => Err(EffectError::Failed(too_slow())),
         };
-        let Heard { context, meter } = heard;
-        let prompt = || context.as_ref().map_or(0, |items| reading.tokens(&manifest, items, &tools));
+        let CallObservation { context, meter } = observed;
+        let prompt = || context.as_ref().map_or(0, |items| plan.tokens(&manifest, items, &tools));
         let spent = match &mut outcome {
             Ok(reply) => {
                 let earlier = meter.spent_earlier(prompt);
@@ -83,13 +83,13 @@ pub(crate) fn start_model(inner: Arc<Inner>, call: ModelCall, mailbox: mpsc::Sen
 
 /// What is observed of a model call, also when it fails or panics.
 #[derive(Default)]
-struct Heard {
+struct CallObservation {
     /// The items of the prompt.
     context: Option<Vec<Item>>,
     meter: TokenMeter,
 }
 
-async fn ask(inner: &Arc<Inner>, call: ModelCall, heard: &mut Heard, mailbox: &mpsc::Sender<WorkerMessage>) -> Result<Reply, EffectError<ModelError>> {
+async fn ask(inner: &Arc<Inner>, call: ModelCall, observed: &mut CallObservation, mailbox: &mpsc::Sender<WorkerMessage>) -> Result<Reply, EffectError<ModelError>> {
     let items = match call.context {
         Some(items) => match inner.prompt_excess(&items) {
             Some(excess) => return Err(EffectError::Failed(too_large(excess))),
@@ -97,17 +97,17 @@ async fn ask(inner: &Arc<Inner>, call: ModelCall, heard: &mut Heard, mailbox: &m
         },
         None => read_prompt(inner, &call.agent.tenant, call.output).await.map_err(EffectError::Failed)?,
     };
-    let reading = call.reading;
-    let mut messages = prompt::messages(&items, &call.manifest, reading.kept_bytes_max());
-    heard.context = Some(items);
-    let meter = &mut heard.meter;
+    let plan = call.plan;
+    let mut messages = prompt::messages(&items, &call.manifest, plan.kept_bytes_max());
+    observed.context = Some(items);
+    let meter = &mut observed.meter;
     let model = model_of(inner, &call.agent.tenant, &call.manifest.model, call.attempt)?;
-    if let Some((tokens, context)) = reading.too_much(&call.manifest, &messages, &call.tools) {
+    if let Some((tokens, context)) = plan.excess_tokens(&call.manifest, &messages, &call.tools) {
         let message = format!("there are about {tokens} tokens to read, and {context} fit");
         return Err(EffectError::Failed(failure("context_length_exceeded", FailureCause::TooLong, &message, Retry::Never)));
     }
-    if reading.is_summary {
-        messages = reading.to_sum_up(messages);
+    if plan.is_summary {
+        messages = plan.summary_prompt(messages);
     }
     let _place = watched::permit(inner, model.as_ref(), &call.manifest.model, &call.agent.tenant).await;
     // Reading the prompt and waiting for a permit may have taken longer than the lease.
@@ -116,7 +116,7 @@ async fn ask(inner: &Arc<Inner>, call: ModelCall, heard: &mut Heard, mailbox: &m
     }
     inner.crash.before_effect("model_call");
     meter.start(inner.clock.now());
-    let parameters = match reading.is_summary {
+    let parameters = match plan.is_summary {
         true => compaction::parameters(call.manifest.parameters.as_ref()),
         false => call.manifest.parameters.clone(),
     };
@@ -127,13 +127,13 @@ async fn ask(inner: &Arc<Inner>, call: ModelCall, heard: &mut Heard, mailbox: &m
         attempt: call.attempt,
         instructions: call.manifest.instructions.clone(),
         messages,
-        tools: if reading.is_summary { Arc::new([]) } else { call.tools },
-        choice: if reading.is_summary { ToolChoice::Auto } else { call.manifest.choice.clone() },
+        tools: if plan.is_summary { Arc::new([]) } else { call.tools },
+        choice: if plan.is_summary { ToolChoice::Auto } else { call.manifest.choice.clone() },
         one_call: call.manifest.one_call,
         parameters: parameters.map(Arc::new),
         prefill: None,
     };
-    let bytes = if reading.is_summary { SUMMARY_BYTES_MAX } else { usize::MAX };
+    let bytes = if plan.is_summary { SUMMARY_BYTES_MAX } else { usize::MAX };
     let limits = Limits { bytes: inner.settings.reply_bytes_max.min(bytes), calls: inner.settings.calls_per_lap_max };
     let streamer = call.buffer.map(|buffer| Streamer {
         inner: inner.clone(),
@@ -143,7 +143,7 @@ async fn ask(inner: &Arc<Inner>, call: ModelCall, heard: &mut Heard, mailbox: &m
         iteration: call.iteration,
         attempt: call.attempt,
         buffer,
-        heartbeats_only: reading.is_summary,
+        heartbeats_only: plan.is_summary,
         mailbox: mailbox.clone(),
     });
     let reply = async {

@@ -207,7 +207,7 @@ impl<'a> Prompt<'a> {
         let mut kept: Vec<Turn> = Vec::new();
         for turn in std::mem::take(&mut self.turns).into_iter().rev() {
             let Turn::Other(message) = &turn else { continue };
-            if !compaction::is_rule(message) {
+            if !compaction::is_system_message(message) {
                 // The first message that does not fit ends the list: older ones would be misleading without it.
                 let Some(left) = room.checked_sub(compaction::bytes(message)) else {
                     room = 0;
@@ -282,7 +282,7 @@ impl<'a> Prompt<'a> {
         for turn in self.turns {
             match turn {
                 Turn::Other(message) => messages.push(message),
-                Turn::Summary(summary) => messages.push(compaction::told(&summary)),
+                Turn::Summary(summary) => messages.push(compaction::summary_message(&summary)),
                 Turn::Assistant { reasoning, text, calls, outputs } => {
                     let results: Vec<ModelMessage> = calls.iter().zip(outputs).map(|(call, output)| result(call, output)).collect();
                     messages.push(ModelMessage::Assistant { reasoning, text, calls });

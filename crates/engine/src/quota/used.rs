@@ -13,16 +13,16 @@ const AGE_MS: i64 = 2_000;
 
 /// The use of today, by tenant. Only tenants with a quota are in it.
 #[derive(Debug, Default)]
-pub(crate) struct Used(Mutex<BTreeMap<Tenant, Reading>>);
+pub(crate) struct Used(Mutex<BTreeMap<Tenant, CachedUse>>);
 
 #[derive(Clone, Copy, Debug)]
-struct Reading {
+struct CachedUse {
     at: Timestamp,
     used: u64,
 }
 
 impl Used {
-    fn readings(&self) -> MutexGuard<'_, BTreeMap<Tenant, Reading>> {
+    fn cache(&self) -> MutexGuard<'_, BTreeMap<Tenant, CachedUse>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -34,21 +34,21 @@ impl Used {
         now: Timestamp,
         read: impl FnOnce() -> R,
     ) -> Result<u64, StoreError> {
-        if let Some(reading) = self.readings().get_mut(tenant)
-            && Day::of(reading.at) == Day::of(now)
+        if let Some(cached) = self.cache().get_mut(tenant)
+            && Day::of(cached.at) == Day::of(now)
         {
-            if (0..AGE_MS).contains(&now.0.saturating_sub(reading.at.0)) {
-                return Ok(reading.used);
+            if (0..AGE_MS).contains(&now.0.saturating_sub(cached.at.0)) {
+                return Ok(cached.used);
             }
-            reading.at = now;
+            cached.at = now;
         }
         let used = read().await?;
-        self.readings().insert(tenant.clone(), Reading { at: now, used });
+        self.cache().insert(tenant.clone(), CachedUse { at: now, used });
         Ok(used)
     }
 
     /// Empties the cache, because the sums have grown.
     pub fn forget(&self) {
-        self.readings().clear();
+        self.cache().clear();
     }
 }

@@ -11,7 +11,7 @@ use windlass_ports::{CallChange, Commit, Committed, Guard, Head, Item, LoadedRun
 
 use super::text_continues;
 use crate::{
-    compaction::Reading,
+    compaction::PromptPlan,
     effects::{self, ModelCall, ToolStart},
     engine::Inner,
     stream_buffer::StreamBuffer,
@@ -367,7 +367,7 @@ fn model_call(inner: &Inner, agent: &AgentKey, run: &CommittedRun, buffer: Optio
         manifest: run.manifest.clone(),
         tools: run.tools.clone(),
         output: run.state.output,
-        reading: Reading::of(&run.state, &run.manifest, inner.models.context(&agent.tenant, &run.manifest.model)),
+        plan: PromptPlan::of(&run.state, &run.manifest, inner.models.context(&agent.tenant, &run.manifest.model)),
         context: run.context.clone(),
         deadline: Duration::from_millis(inner.settings.model_deadline_ms),
         patience: left.map_or(Duration::MAX, Duration::from_millis),

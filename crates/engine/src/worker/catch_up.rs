@@ -9,7 +9,7 @@ use windlass_kernel::{
 use windlass_ports::{CommitKind, Head, Item, LoadedRun, Message, MessageKind, NewMessage, StoreError};
 
 use super::Worker;
-use crate::{compaction::Reading, count, draft::Draft, stream_buffer::StreamBuffer, prompt};
+use crate::{compaction::PromptPlan, count, draft::Draft, stream_buffer::StreamBuffer, prompt};
 
 impl Worker {
     /// Loads the agent. Returns a draft with everything that its active run must catch up with. Returns `None` if no run is active, or if
@@ -127,8 +127,8 @@ impl Worker {
             Err(error @ (StoreError::Fenced | StoreError::Unavailable(_))) => return Err(error),
         };
         let text = self.active.streamed_text();
-        let reading = Reading::of(&run.state, &run.manifest, self.inner.models.context(&self.agent.tenant, &run.manifest.model));
-        let lost = reading.tokens(&run.manifest, &items, &prompt::tools(&run.manifest)) + count::text(&text.text);
+        let plan = PromptPlan::of(&run.state, &run.manifest, self.inner.models.context(&self.agent.tenant, &run.manifest.model));
+        let lost = plan.tokens(&run.manifest, &items, &prompt::tools(&run.manifest)) + count::text(&text.text);
         Ok((LostModelCall { streamed: text, lost }, Some(items)))
     }
 
