@@ -109,7 +109,7 @@ async fn ask(inner: &Arc<Inner>, call: ModelCall, observed: &mut CallObservation
     if plan.is_summary {
         messages = plan.summary_prompt(messages);
     }
-    let _place = watched::permit(inner, model.as_ref(), &call.manifest.model, &call.agent.tenant).await;
+    let _permit = watched::permit(inner, model.as_ref(), &call.manifest.model, &call.agent.tenant).await;
     // Reading the prompt and waiting for a permit may have taken longer than the lease.
     if !inner.lease.holds() {
         return Err(EffectError::NotStarted);

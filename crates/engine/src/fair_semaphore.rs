@@ -13,58 +13,58 @@ use windlass_kernel::Tenant;
 
 /// One semaphore per concurrency key.
 #[derive(Debug, Default)]
-pub(crate) struct Gates {
-    gates: Mutex<BTreeMap<String, Arc<Gate>>>,
+pub(crate) struct FairSemaphores {
+    semaphores: Mutex<BTreeMap<String, Arc<FairSemaphore>>>,
 }
 
-impl Gates {
+impl FairSemaphores {
     /// The semaphore of a key. Its limit is the lowest of those that it was requested with.
-    pub fn of(&self, line: &str, limit: usize) -> Arc<Gate> {
-        let mut gates = self.gates.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(gate) = gates.get(line) {
-            gate.limit.fetch_min(limit.max(1), Ordering::Relaxed);
-            return gate.clone();
+    pub fn of(&self, concurrency_key: &str, limit: usize) -> Arc<FairSemaphore> {
+        let mut semaphores = self.semaphores.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(semaphore) = semaphores.get(concurrency_key) {
+            semaphore.limit.fetch_min(limit.max(1), Ordering::Relaxed);
+            return semaphore.clone();
         }
-        let gate = Arc::new(Gate { limit: AtomicUsize::new(limit.max(1)), state: Mutex::default() });
-        gates.insert(line.to_owned(), gate.clone());
-        gate
+        let semaphore = Arc::new(FairSemaphore { limit: AtomicUsize::new(limit.max(1)), state: Mutex::default() });
+        semaphores.insert(concurrency_key.to_owned(), semaphore.clone());
+        semaphore
     }
 }
 
 /// A semaphore that serves tenants in turn.
 #[derive(Debug)]
-pub(crate) struct Gate {
+pub(crate) struct FairSemaphore {
     limit: AtomicUsize,
-    state: Mutex<State>,
+    state: Mutex<SemaphoreState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    taken: usize,
-    waiting: BTreeMap<Tenant, VecDeque<oneshot::Sender<Place>>>,
+struct SemaphoreState {
+    in_use: usize,
+    waiting: BTreeMap<Tenant, VecDeque<oneshot::Sender<Permit>>>,
     /// The tenants with queued calls, in the order in which they are served.
     turns: VecDeque<Tenant>,
 }
 
 /// A permit for one call. Dropping it passes it on to the next waiting call.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct Permit {
     /// `None` once the permit was taken back.
-    gate: Option<Arc<Gate>>,
+    semaphore: Option<Arc<FairSemaphore>>,
 }
 
-impl Gate {
+impl FairSemaphore {
     /// Waits for a permit. Tenants are served round robin; within a tenant, the first to come is served first.
-    pub async fn enter(self: &Arc<Self>, tenant: &Tenant) -> Place {
+    pub async fn acquire(self: &Arc<Self>, tenant: &Tenant) -> Permit {
         let waiting = {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-            if state.taken < self.limit.load(Ordering::Relaxed) {
-                state.taken += 1;
-                return Place { gate: Some(self.clone()) };
+            if state.in_use < self.limit.load(Ordering::Relaxed) {
+                state.in_use += 1;
+                return Permit { semaphore: Some(self.clone()) };
             }
-            let (place, waiting) = oneshot::channel();
+            let (permit, waiting) = oneshot::channel();
             let queue = state.waiting.entry(tenant.clone()).or_default();
-            queue.push_back(place);
+            queue.push_back(permit);
             if queue.len() == 1 {
                 state.turns.push_back(tenant.clone());
             }
@@ -74,29 +74,29 @@ impl Gate {
     }
 
     /// Passes a released permit on to the next call that still waits. Without one, the permit becomes free.
-    fn hand_on(self: &Arc<Self>) {
+    fn pass_on(self: &Arc<Self>) {
         loop {
             let next = {
                 let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
                 // The limit may have been lowered since the permit was granted.
-                let next = if state.taken > self.limit.load(Ordering::Relaxed) { None } else { state.next() };
+                let next = if state.in_use > self.limit.load(Ordering::Relaxed) { None } else { state.next() };
                 let Some(next) = next else {
-                    state.taken -= 1;
+                    state.in_use -= 1;
                     return;
                 };
                 next
             };
-            match next.send(Place { gate: Some(self.clone()) }) {
+            match next.send(Permit { semaphore: Some(self.clone()) }) {
                 Ok(()) => return,
                 // The call that waited was cancelled. The permit is passed on to the next one.
-                Err(mut place) => place.gate = None,
+                Err(mut permit) => permit.semaphore = None,
             }
         }
     }
 }
 
-impl State {
-    fn next(&mut self) -> Option<oneshot::Sender<Place>> {
+impl SemaphoreState {
+    fn next(&mut self) -> Option<oneshot::Sender<Permit>> {
         let tenant = self.turns.pop_front()?;
         let queue = self.waiting.get_mut(&tenant)?;
         let next = queue.pop_front();
@@ -109,10 +109,10 @@ impl State {
     }
 }
 
-impl Drop for Place {
+impl Drop for Permit {
     fn drop(&mut self) {
-        if let Some(gate) = self.gate.take() {
-            gate.hand_on();
+        if let Some(semaphore) = self.semaphore.take() {
+            semaphore.pass_on();
         }
     }
 }
@@ -123,14 +123,14 @@ mod tests {
 
     #[tokio::test]
     async fn tenants_take_turns_whatever_one_has_queued() {
-        let gate = Gates::default().of("p", 1);
-        let held = gate.enter(&"a".into()).await;
+        let semaphore = FairSemaphores::default().of("p", 1);
+        let held = semaphore.acquire(&"a".into()).await;
         let order = Arc::new(Mutex::new(Vec::new()));
         let mut tasks = Vec::new();
         for (tenant, n) in [("a", 1), ("a", 2), ("a", 3), ("b", 1)] {
-            let (waiting, log) = (gate.clone(), order.clone());
+            let (waiting, log) = (semaphore.clone(), order.clone());
             tasks.push(tokio::spawn(async move {
-                let _place = waiting.enter(&tenant.into()).await;
+                let _permit = waiting.acquire(&tenant.into()).await;
                 log.lock().unwrap().push(format!("{tenant}{n}"));
             }));
             tokio::task::yield_now().await;
@@ -143,34 +143,34 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn of_different_limits_the_least_holds() {
-        let gates = Gates::default();
-        let gate = gates.of("p", 2);
-        let places = [gate.enter(&"a".into()).await, gate.enter(&"a".into()).await];
-        let narrow = gates.of("p", 1);
-        let waiting = narrow.clone();
-        let third = tokio::spawn(async move { waiting.enter(&"a".into()).await });
+    async fn the_lowest_of_several_limits_holds() {
+        let semaphores = FairSemaphores::default();
+        let semaphore = semaphores.of("p", 2);
+        let permits = [semaphore.acquire(&"a".into()).await, semaphore.acquire(&"a".into()).await];
+        let limited = semaphores.of("p", 1);
+        let waiting = limited.clone();
+        let third = tokio::spawn(async move { waiting.acquire(&"a".into()).await });
         tokio::task::yield_now().await;
-        let [first, second] = places;
+        let [first, second] = permits;
         drop(first);
         tokio::task::yield_now().await;
-        assert!(!third.is_finished(), "one is still inside");
+        assert!(!third.is_finished(), "one permit is still in use");
         drop(second);
-        let _place = third.await.unwrap();
-        assert_eq!(narrow.state.lock().unwrap().taken, 1);
+        let _permit = third.await.unwrap();
+        assert_eq!(limited.state.lock().unwrap().in_use, 1);
     }
 
     #[tokio::test]
-    async fn a_place_is_not_lost_on_somebody_who_left() {
-        let gate = Gates::default().of("p", 1);
-        let held = gate.enter(&"a".into()).await;
-        let waiting = gate.clone();
-        let gone = tokio::spawn(async move { drop(waiting.enter(&"a".into()).await) });
+    async fn a_permit_is_not_lost_on_a_cancelled_waiter() {
+        let semaphore = FairSemaphores::default().of("p", 1);
+        let held = semaphore.acquire(&"a".into()).await;
+        let waiting = semaphore.clone();
+        let gone = tokio::spawn(async move { drop(waiting.acquire(&"a".into()).await) });
         tokio::task::yield_now().await;
         gone.abort();
         assert!(gone.await.is_err());
         drop(held);
-        let _place = gate.enter(&"b".into()).await;
-        assert_eq!(gate.state.lock().unwrap().taken, 1);
+        let _permit = semaphore.acquire(&"b".into()).await;
+        assert_eq!(semaphore.state.lock().unwrap().in_use, 1);
     }
 }

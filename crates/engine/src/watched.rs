@@ -3,7 +3,7 @@
 use windlass_kernel::{AgentKey, Epoch, Reply, RunId, Spent, Tenant};
 use windlass_ports::{Fact, Model, ModelCalled, ModelError};
 
-use crate::{engine::Inner, fair_semaphore::Place, worker_message::EffectError, token_meter::TokenMeter};
+use crate::{engine::Inner, fair_semaphore::Permit, worker_message::EffectError, token_meter::TokenMeter};
 
 /// An attempt at a model call.
 pub(crate) struct Attempt {
@@ -36,9 +36,9 @@ impl Attempt {
 }
 
 /// Waits for a permit to call a model of this name, and counts the call as waiting meanwhile.
-pub(crate) async fn permit(inner: &Inner, model: &dyn Model, name: &str, tenant: &Tenant) -> Place {
+pub(crate) async fn permit(inner: &Inner, model: &dyn Model, name: &str, tenant: &Tenant) -> Permit {
     let _queued = Queued::new(inner, name);
-    inner.gates.of(model.line(), model.concurrency()).enter(tenant).await
+    inner.semaphores.of(model.line(), model.concurrency()).acquire(tenant).await
 }
 
 /// Counts a model call as waiting for a permit for as long as this value lives.
