@@ -27,7 +27,7 @@ use crate::{
     quota::Ledger,
     readers::Readers,
     repeats,
-    roster::{Roster, Wishes},
+    roster::{Roster, RunOptions},
     settings::Settings,
     submit::{NewTurn, enqueued},
     sweep,
@@ -169,8 +169,8 @@ impl Engine {
         let result_fields = if request.result_fields.is_empty() { inherited } else { request.result_fields };
         let names = request.tools.as_deref().unwrap_or_else(|| self.inner.roster.tool_names(&request.agent));
         let offers = self.offers(&request.agent.tenant, names).await?;
-        let wishes = Wishes { model: request.model, instructions: request.instructions, tools: request.tools, offers, result_fields };
-        let manifest = self.pin(&request.agent, wishes)?;
+        let options = RunOptions { model: request.model, instructions: request.instructions, tools: request.tools, offers, result_fields };
+        let manifest = self.pin(&request.agent, options)?;
         let new = NewTurn {
             agent_name: Some(request.agent.agent.clone()),
             agent: request.agent,
@@ -210,8 +210,8 @@ impl Engine {
             arguments: action.arguments,
         };
         let input = vec![self.item(ItemKind::Call, content::call(CallNumber(1), &requested))?];
-        let wishes = Wishes { tools: Some(vec![action.tool]), ..Wishes::default() };
-        let manifest = self.pin(&action.agent, wishes)?;
+        let options = RunOptions { tools: Some(vec![action.tool]), ..RunOptions::default() };
+        let manifest = self.pin(&action.agent, options)?;
         let new = NewTurn {
             agent_name: Some(action.agent.agent.clone()),
             agent: action.agent,

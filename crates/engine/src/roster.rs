@@ -63,7 +63,7 @@ pub enum Widening {
 
 /// The choices that a request makes for its manifest.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Wishes {
+pub(crate) struct RunOptions {
     pub model: Option<String>,
     pub instructions: Option<String>,
     pub tools: Option<Vec<ToolName>>,
@@ -155,19 +155,19 @@ impl Roster {
     pub(crate) fn pin(
         &self,
         agent: &AgentKey,
-        wishes: Wishes,
+        options: RunOptions,
         models: &dyn Models,
         settings: &Settings,
     ) -> Result<Arc<PinnedManifest>, EngineError> {
-        let is_plain = wishes.model.is_none()
-            && wishes.instructions.is_none()
-            && wishes.tools.is_none()
-            && wishes.offers.is_empty()
-            && wishes.result_fields.is_empty();
+        let is_plain = options.model.is_none()
+            && options.instructions.is_none()
+            && options.tools.is_none()
+            && options.offers.is_empty()
+            && options.result_fields.is_empty();
         if is_plain && let Some(ready) = self.lock().get(agent) {
             return Ok(ready.clone());
         }
-        let manifest = Arc::new(codec::pin_manifest(self.manifest(agent, wishes, models, settings)?));
+        let manifest = Arc::new(codec::pin_manifest(self.manifest(agent, options, models, settings)?));
         let mut ready = self.lock();
         if is_plain && ready.len() < READY_MAX {
             ready.insert(agent.clone(), manifest.clone());
@@ -199,21 +199,21 @@ impl Roster {
         self.executors.iter().find(|executor| executor.accepts(name))
     }
 
-    fn manifest(&self, agent: &AgentKey, wishes: Wishes, models: &dyn Models, settings: &Settings) -> Result<Manifest, EngineError> {
+    fn manifest(&self, agent: &AgentKey, options: RunOptions, models: &dyn Models, settings: &Settings) -> Result<Manifest, EngineError> {
         let tenant = &agent.tenant;
         let spec = self.agent(tenant, &agent.agent);
-        let named = wishes.model.or_else(|| spec.and_then(|spec| spec.model.clone()));
+        let named = options.model.or_else(|| spec.and_then(|spec| spec.model.clone()));
         let model = named.or_else(|| models.default_name(tenant).map(str::to_owned)).ok_or(EngineError::NoDefaultModel)?;
         if models.resolve(tenant, &model).is_none() {
             return Err(EngineError::UnknownModel(model));
         }
-        let names = wishes.tools.or_else(|| spec.map(|spec| spec.tools.clone())).unwrap_or_default();
+        let names = options.tools.or_else(|| spec.map(|spec| spec.tools.clone())).unwrap_or_default();
         let find = |name: &ToolName| self.tool(tenant, name, settings).ok_or_else(|| EngineError::UnknownTool(name.clone()));
-        let is_server = |name: &&ToolName| wishes.offers.iter().any(|(server, _)| server.label == name.as_str());
+        let is_server = |name: &&ToolName| options.offers.iter().any(|(server, _)| server.label == name.as_str());
         let once: BTreeSet<&ToolName> = names.iter().filter(|name| !is_server(name)).collect();
         let mut tools: Vec<ToolSpec> = once.into_iter().map(find).collect::<Result<_, _>>()?;
-        let mut servers = Vec::with_capacity(wishes.offers.len());
-        for (server, offered) in wishes.offers {
+        let mut servers = Vec::with_capacity(options.offers.len());
+        for (server, offered) in options.offers {
             tools.extend(offered);
             servers.push(server);
         }
@@ -222,10 +222,10 @@ impl Roster {
         let compaction = if models.context(tenant, &model).is_some() { Compaction::Auto } else { Compaction::Off };
         Ok(Manifest {
             policy: spec.map_or(PolicyName::Respond, |spec| spec.policy),
-            instructions: wishes.instructions.or_else(|| spec.and_then(|spec| spec.instructions.clone())),
+            instructions: options.instructions.or_else(|| spec.and_then(|spec| spec.instructions.clone())),
             tools,
             servers,
-            result_fields: wishes.result_fields,
+            result_fields: options.result_fields,
             compaction,
             ..Manifest::plain(model, spec.map_or(default_budgets, |spec| spec.budgets))
         })

@@ -16,7 +16,7 @@ use crate::{
     engine::Engine,
     messages,
     worker_message::WorkerMessage,
-    roster::Wishes,
+    roster::RunOptions,
 };
 
 /// A run to be recorded.
@@ -48,9 +48,9 @@ pub(crate) struct NewTurn {
 
 impl Engine {
     /// The manifest that a request to an agent pins.
-    pub(crate) fn pin(&self, agent: &AgentKey, wishes: Wishes) -> Result<Arc<PinnedManifest>, EngineError> {
+    pub(crate) fn pin(&self, agent: &AgentKey, options: RunOptions) -> Result<Arc<PinnedManifest>, EngineError> {
         let inner = self.inner();
-        inner.roster.pin(agent, wishes, inner.models.as_ref(), &inner.settings)
+        inner.roster.pin(agent, options, inner.models.as_ref(), &inner.settings)
     }
 
     /// Records a run, and starts it at once if its agent is idle and there is room for a worker.
