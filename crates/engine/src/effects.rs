@@ -14,7 +14,7 @@ use windlass_ports::{Executor, Item, Model, ModelError, ModelRequest, ModelTool,
 use crate::{
     compaction::{self, PromptPlan, SUMMARY_BYTES_MAX},
     engine::Inner,
-    failover::Turn,
+    failover::ModelChoice,
     gather::{self, Streamer, Replay, Limits, ReplyError},
     stream_buffer::StreamBuffer,
     worker_message::{EffectError, WorkerMessage, ModelDone, ToolDone},
@@ -172,9 +172,9 @@ async fn read_prompt(inner: &Inner, tenant: &Tenant, prompt: BoxRange) -> Result
 
 /// The model that makes this attempt. It may have been removed from the configuration since the run started.
 fn model_of(inner: &Inner, tenant: &Tenant, name: &str, attempt: u32) -> Result<Arc<dyn Model>, EffectError<ModelError>> {
-    let turn = Turn::of(inner.models.as_ref(), tenant, name, attempt, inner.settings.attempts_max);
+    let choice = ModelChoice::of(inner.models.as_ref(), tenant, name, attempt, inner.settings.attempts_max);
     let gone = || EffectError::Failed(failure("unknown_model", FailureCause::Other, "the model is no longer configured", Retry::Never));
-    turn.map(|turn| turn.model).ok_or_else(gone)
+    choice.map(|choice| choice.model).ok_or_else(gone)
 }
 
 /// Streams an answer. A model that does not repeat the text streamed before is called again with that text as a prefill, if it accepts

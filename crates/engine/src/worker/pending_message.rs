@@ -12,7 +12,7 @@ use crate::{
     mailbox::result_content,
     draft::Draft,
     engine::Inner,
-    failover::Turn,
+    failover::ModelChoice,
     worker_message::{EffectError, WorkerMessage, Reasoned, ModelDone, ToolDone},
 };
 
@@ -233,16 +233,16 @@ impl Drafting<'_> {
 
     fn failure(&self, error: &ModelError, attempt: u32, spent: Spent) -> Failure {
         let settings = &self.inner.settings;
-        let turn = Turn::of(self.inner.models.as_ref(), self.tenant, &self.manifest.model, attempt, settings.attempts_max);
-        let (own_try, next) = turn.map_or((attempt, None), |turn| (turn.own_try, turn.next));
+        let choice = ModelChoice::of(self.inner.models.as_ref(), self.tenant, &self.manifest.model, attempt, settings.attempts_max);
+        let (own_attempt, next) = choice.map_or((attempt, None), |choice| (choice.own_attempt, choice.next));
         let pause_ms = match error.retry {
             Retry::Never => None,
-            Retry::Backoff => Some(settings.backoff_ms.saturating_mul(1 << (own_try - 1).min(20))),
+            Retry::Backoff => Some(settings.backoff_ms.saturating_mul(1 << (own_attempt - 1).min(20))),
             Retry::AfterMs(ms) => Some(ms),
         };
         // A fallback model would not continue text that this model has begun, so it is asked only if nothing was streamed. It needs no
         // pause.
-        let is_worn_out = pause_ms.is_some() && own_try >= settings.attempts_max;
+        let is_worn_out = pause_ms.is_some() && own_attempt >= settings.attempts_max;
         let next = next.filter(|_| is_worn_out && self.streamed.text.is_empty());
         let retry_at = match &next {
             Some(_) => Some(self.now),
