@@ -34,14 +34,14 @@ impl Engine {
 pub(crate) fn tokens(manifest: &Manifest, messages: &[ModelMessage], tools: &[ModelTool]) -> u64 {
     let messages: u64 = messages.iter().map(message).sum();
     let tools = tools.iter().map(|tool| OVERHEAD + text(&tool.name) + text(&tool.description) + text(&tool.parameters.to_string()));
-    let instructions = manifest.instructions.as_ref().map_or(0, |words| OVERHEAD + text(words));
+    let instructions = manifest.instructions.as_ref().map_or(0, |content| OVERHEAD + text(content));
     let format = manifest.parameters.as_ref().map_or(0, |given| text(&schema(given)));
     messages + tools.sum::<u64>() + instructions + format
 }
 
 /// An estimate of the tokens of a text.
-pub(crate) fn text(words: &str) -> u64 {
-    (words.len() as u64).div_ceil(BYTES_PER_TOKEN)
+pub(crate) fn text(content: &str) -> u64 {
+    (content.len() as u64).div_ceil(BYTES_PER_TOKEN)
 }
 
 /// The JSON schema of a structured answer, which the model reads too.
@@ -53,11 +53,11 @@ fn schema(parameters: &Value) -> String {
 fn message(message: &ModelMessage) -> u64 {
     OVERHEAD
         + match message {
-            ModelMessage::User(words) => text(words),
+            ModelMessage::User(content) => text(content),
             ModelMessage::UserItem(item) => value(item),
-            ModelMessage::Assistant { reasoning, text: words, calls } => {
-                let thoughts: u64 = reasoning.iter().map(|thought| (thought.bytes() as u64).div_ceil(BYTES_PER_TOKEN)).sum();
-                thoughts + text(words) + calls.iter().map(call).sum::<u64>()
+            ModelMessage::Assistant { reasoning, text: content, calls } => {
+                let reasoning_tokens: u64 = reasoning.iter().map(|item| (item.bytes() as u64).div_ceil(BYTES_PER_TOKEN)).sum();
+                reasoning_tokens + text(content) + calls.iter().map(call).sum::<u64>()
             }
             ModelMessage::ToolResult { output, .. } => text(output),
         }
@@ -66,7 +66,7 @@ fn message(message: &ModelMessage) -> u64 {
 /// The bytes of model output in an event.
 pub(crate) fn bytes(event: &ModelEvent) -> u64 {
     let bytes = match event {
-        ModelEvent::Reasoning(thought) => thought.bytes(),
+        ModelEvent::Reasoning(item) => item.bytes(),
         ModelEvent::Text(text) => text.len(),
         ModelEvent::Call(call) => call.tool.len() + call.arguments.len(),
         ModelEvent::Taken | ModelEvent::Model(_) | ModelEvent::Usage(_) | ModelEvent::Finish(_) => 0,
@@ -93,7 +93,7 @@ fn value(item: &Value) -> u64 {
                 .sum()
         }
         Value::Array(members) => members.iter().map(value).sum(),
-        Value::String(words) => text(words),
+        Value::String(content) => text(content),
         Value::Null | Value::Bool(_) | Value::Number(_) => 1,
     }
 }
@@ -105,10 +105,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_count_by_their_length_and_images_do_not() {
-        let says = |words: &str| message(&ModelMessage::UserItem(json!({ "type": "message", "role": "user", "content": words })));
-        assert_eq!(says("12345678"), OVERHEAD + 2);
-        assert!(says(&"x".repeat(400)) >= 100);
+    fn text_counts_by_its_length_and_images_do_not() {
+        let message_tokens = |content: &str| message(&ModelMessage::UserItem(json!({ "type": "message", "role": "user", "content": content })));
+        assert_eq!(message_tokens("12345678"), OVERHEAD + 2);
+        assert!(message_tokens(&"x".repeat(400)) >= 100);
         let image = |data: &str| value(&json!({ "type": "message", "content": [{ "type": "input_image", "image_url": data }] }));
         assert_eq!(image("data:,x"), image(&"x".repeat(1 << 20)));
         assert_eq!(value(&json!({ "type": "input_file", "file_data": "x".repeat(4_000) })), 750);

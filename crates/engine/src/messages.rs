@@ -16,8 +16,8 @@ pub fn step_id(run: RunId, iteration: u32) -> String {
 /// The run whose iteration has that id. `None` if the id is not in our format.
 pub fn run_of_step(step: &str) -> Option<RunId> {
     let (run, iteration) = step.strip_prefix("step_")?.split_once('_')?;
-    let is_lap = iteration.parse::<u32>().is_ok() && run.len() == 32;
-    Uuid::try_parse(run).ok().filter(|_| is_lap).map(RunId)
+    let is_iteration = iteration.parse::<u32>().is_ok() && run.len() == 32;
+    Uuid::try_parse(run).ok().filter(|_| is_iteration).map(RunId)
 }
 
 /// The messages that one journal entry causes: doorbells and tool commands first, then step, task and state events.

@@ -46,14 +46,14 @@ struct Prompt<'a> {
     manifest: &'a Manifest,
     turns: Vec<Turn>,
     /// The reasoning of the turn that comes next. Reasoning that no text or call follows is left out, because providers refuse it.
-    thoughts: Vec<Reasoning>,
+    pending_reasoning: Vec<Reasoning>,
     /// The position of each call of a run, by its number. Numbers are unique within one run, so a later run's call replaces an earlier
     /// one's.
-    numbered: BTreeMap<CallNumber, Place>,
+    numbered: BTreeMap<CallNumber, CallPosition>,
     /// The positions of calls that a client repeats in its input, by the ids that the client uses.
-    named: BTreeMap<String, Place>,
+    named: BTreeMap<String, CallPosition>,
     /// The turns of iterations whose calls a client repeats, by the key that the calls of one iteration have in common.
-    laps: BTreeMap<String, usize>,
+    turn_of_iteration: BTreeMap<String, usize>,
     /// The turn of the last item, if that is a server's call whose iteration is unknown.
     served: Option<usize>,
     /// How many bytes of users' messages are kept beside a summary.
@@ -69,7 +69,7 @@ enum Turn {
 
 /// The position of a call: its turn, and its index among the turn's calls.
 #[derive(Clone, Copy)]
-struct Place {
+struct CallPosition {
     turn: usize,
     call: usize,
 }
@@ -79,10 +79,10 @@ impl<'a> Prompt<'a> {
         Prompt {
             manifest,
             turns: Vec::new(),
-            thoughts: Vec::new(),
+            pending_reasoning: Vec::new(),
             numbered: BTreeMap::new(),
             named: BTreeMap::new(),
-            laps: BTreeMap::new(),
+            turn_of_iteration: BTreeMap::new(),
             served: None,
             kept_bytes_max,
         }
@@ -103,7 +103,7 @@ impl<'a> Prompt<'a> {
                 Instruction::Text(text) => self.other(ModelMessage::User(text)),
                 Instruction::Item(raw) => self.wire_item(serde_json::from_str(raw.get()).ok()?, served),
                 Instruction::Made { item, tool, lap, told } => {
-                    self.made(&serde_json::from_str(item.get()).ok()?, &tool, lap, told);
+                    self.add_earlier_call(&serde_json::from_str(item.get()).ok()?, &tool, lap, told);
                 }
                 Instruction::Aside(_) => {}
                 Instruction::Compaction { summary, .. } => self.turn(Turn::Summary(summary)),
@@ -112,17 +112,17 @@ impl<'a> Prompt<'a> {
             // The model sees the requested fields as the parameters of `submit_result`.
             ItemKind::ResultFields => {}
             ItemKind::Thought => match serde_json::from_slice(bytes).ok()? {
-                Thought { text, reasoning } if reasoning.is_empty() => self.say(text),
+                Thought { text, reasoning } if reasoning.is_empty() => self.add_text(text),
                 // A later attempt of the iteration replaces the reasoning of the one before: only the last one led to an answer.
-                Thought { reasoning, .. } => self.thoughts = reasoning,
+                Thought { reasoning, .. } => self.pending_reasoning = reasoning,
             },
             ItemKind::Call => self.own_call(serde_json::from_slice(bytes).ok()?),
             ItemKind::Result => self.own_result(&serde_json::from_slice(bytes).ok()?),
             ItemKind::Deliverable => match serde_json::from_slice(bytes).ok()? {
                 Deliverable::Text(text) if text.is_empty() => {}
-                Deliverable::Text(text) => self.say(text),
+                Deliverable::Text(text) => self.add_text(text),
                 Deliverable::Summary(summary) => self.sum_up(summary),
-                Deliverable::Fields(_) => self.say(String::from_utf8_lossy(bytes).into_owned()),
+                Deliverable::Fields(_) => self.add_text(String::from_utf8_lossy(bytes).into_owned()),
             },
         }
         Some(())
@@ -138,13 +138,13 @@ impl<'a> Prompt<'a> {
                 let wrapped = text("input").map(|input| json!({ "input": input }).to_string());
                 let arguments = text("arguments").or(wrapped.as_deref()).unwrap_or_default();
                 let (id, requested) = (id.to_owned(), requested(id, tool, arguments));
-                let place = self.call(requested);
-                self.named.insert(id, place);
+                let position = self.call(requested);
+                self.named.insert(id, position);
             }
             Some("function_call_output" | "custom_tool_call_output") => {
-                let place = text("call_id").and_then(|id| self.answered(id));
-                match (place, item.get("output")) {
-                    (Some(place), Some(output)) => self.answer(place, wire_text(output)),
+                let position = text("call_id").and_then(|id| self.answered(id));
+                match (position, item.get("output")) {
+                    (Some(position), Some(output)) => self.answer(position, wire_text(output)),
                     _ => self.other(ModelMessage::UserItem(item)),
                 }
             }
@@ -154,9 +154,9 @@ impl<'a> Prompt<'a> {
                 // The iteration of the call is unknown: adjacent calls are taken to belong to the same one.
                 self.served = self.served_call(&item, &tool, None, served);
             }
-            Some("reasoning") => self.thoughts.extend(reasoning_of(&item)),
+            Some("reasoning") => self.pending_reasoning.extend(reasoning_of(&item)),
             Some("message") | None => match assistant_text(&item) {
-                Some(words) => self.say(words),
+                Some(text) => self.add_text(text),
                 None => self.other(ModelMessage::UserItem(item)),
             },
             Some(_) => self.other(ModelMessage::UserItem(item)),
@@ -164,25 +164,25 @@ impl<'a> Prompt<'a> {
     }
 
     /// Adds a call that an earlier run made to the turn of its iteration, whatever items are between them.
-    fn made(&mut self, item: &Value, tool: &str, lap: String, told: Option<String>) {
-        let beside = self.laps.get(&lap).copied();
-        if let Some(turn) = self.served_call(item, tool, told, beside) {
-            self.laps.insert(lap, turn);
+    fn add_earlier_call(&mut self, item: &Value, tool: &str, iteration: String, output: Option<String>) {
+        let beside = self.turn_of_iteration.get(&iteration).copied();
+        if let Some(turn) = self.served_call(item, tool, output, beside) {
+            self.turn_of_iteration.insert(iteration, turn);
         }
     }
 
     /// Adds a call and its result at once, to the turn `beside` if it is given. Returns the turn.
-    fn served_call(&mut self, item: &Value, tool: &str, told: Option<String>, beside: Option<usize>) -> Option<usize> {
+    fn served_call(&mut self, item: &Value, tool: &str, known_output: Option<String>, beside: Option<usize>) -> Option<usize> {
         let text = |key: &str| item.get(key).and_then(Value::as_str);
-        let said = || text("error").map(|error| format!("error: {error}")).or_else(|| text("output").map(str::to_owned));
-        let output = told.or_else(said).unwrap_or_else(|| NO_OUTPUT.to_owned());
+        let item_output = || text("error").map(|error| format!("error: {error}")).or_else(|| text("output").map(str::to_owned));
+        let output = known_output.or_else(item_output).unwrap_or_else(|| NO_OUTPUT.to_owned());
         let requested = requested(text("id")?, tool, text("arguments").unwrap_or_default());
-        let place = match beside {
+        let position = match beside {
             Some(turn) => self.call_in(turn, requested),
             None => self.call(requested),
         };
-        self.answer(place, output);
-        Some(place.turn)
+        self.answer(position, output);
+        Some(position.turn)
     }
 
     /// The name by which the run's model knows a server's tool.
@@ -197,7 +197,7 @@ impl<'a> Prompt<'a> {
     }
 
     fn turn(&mut self, turn: Turn) {
-        self.thoughts.clear();
+        self.pending_reasoning.clear();
         self.turns.push(turn);
     }
 
@@ -221,57 +221,57 @@ impl<'a> Prompt<'a> {
         self.turns = kept;
         self.numbered.clear();
         self.named.clear();
-        self.laps.clear();
+        self.turn_of_iteration.clear();
         self.turn(Turn::Summary(summary));
     }
 
-    fn say(&mut self, text: String) {
-        let reasoning = std::mem::take(&mut self.thoughts);
+    fn add_text(&mut self, text: String) {
+        let reasoning = std::mem::take(&mut self.pending_reasoning);
         self.turns.push(Turn::Assistant { reasoning, text, calls: Vec::new(), outputs: Vec::new() });
     }
 
     /// Adds a call of the run itself. An inherited call is present already, in the turn of the run that made it.
     fn own_call(&mut self, call: Call) {
         let taken = call.takes.and_then(|number| self.numbered.get(&number).copied());
-        let place = match taken {
-            Some(place) => place,
+        let position = match taken {
+            Some(position) => position,
             None => self.call(RequestedCall { provider_id: call.provider_id, tool: call.tool, arguments: call.arguments }),
         };
-        self.numbered.insert(call.call, place);
+        self.numbered.insert(call.call, position);
     }
 
     /// Adds a call to the last turn if that has no results yet, because parallel calls belong to one turn, with the text before them.
-    fn call(&mut self, requested: RequestedCall) -> Place {
+    fn call(&mut self, requested: RequestedCall) -> CallPosition {
         let is_open = |turn: &Turn| matches!(turn, Turn::Assistant { outputs, .. } if outputs.iter().all(Option::is_none));
-        if !self.thoughts.is_empty() || !self.turns.last().is_some_and(is_open) {
-            self.say(String::new());
+        if !self.pending_reasoning.is_empty() || !self.turns.last().is_some_and(is_open) {
+            self.add_text(String::new());
         }
         self.call_in(self.turns.len() - 1, requested)
     }
 
-    fn call_in(&mut self, turn: usize, requested: RequestedCall) -> Place {
-        let Some(Turn::Assistant { calls, outputs, .. }) = self.turns.get_mut(turn) else { return Place { turn, call: 0 } };
+    fn call_in(&mut self, turn: usize, requested: RequestedCall) -> CallPosition {
+        let Some(Turn::Assistant { calls, outputs, .. }) = self.turns.get_mut(turn) else { return CallPosition { turn, call: 0 } };
         calls.push(requested);
         outputs.push(None);
-        Place { turn, call: calls.len() - 1 }
+        CallPosition { turn, call: calls.len() - 1 }
     }
 
     fn own_result(&mut self, result: &CallResult<'_>) {
         let output = result.told();
         match self.numbered.get(&result.call).copied() {
-            Some(place) => self.answer(place, output),
+            Some(position) => self.answer(position, output),
             None => self.other(ModelMessage::User(output)),
         }
     }
 
     /// The call that a client's output belongs to: one that the client repeated, or one of ours by the id that we gave it.
-    fn answered(&self, id: &str) -> Option<Place> {
+    fn answered(&self, id: &str) -> Option<CallPosition> {
         self.named.get(id).or_else(|| self.numbered.get(&id.parse::<CallKey>().ok()?.call)).copied()
     }
 
-    fn answer(&mut self, place: Place, output: String) {
-        if let Some(Turn::Assistant { outputs, .. }) = self.turns.get_mut(place.turn)
-            && let Some(slot) = outputs.get_mut(place.call)
+    fn answer(&mut self, position: CallPosition, output: String) {
+        if let Some(Turn::Assistant { outputs, .. }) = self.turns.get_mut(position.turn)
+            && let Some(slot) = outputs.get_mut(position.call)
         {
             *slot = Some(output);
         }

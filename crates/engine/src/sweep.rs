@@ -12,10 +12,10 @@ use crate::{engine::Inner, worker_message::WorkerMessage, repeats, retention::Re
 /// Runs the sweep until the engine drains.
 pub(crate) async fn run(inner: Arc<Inner>) {
     // The two loops run concurrently: runs of lost owners may wait long for a worker, and deadlines must be handled meanwhile.
-    tokio::join!(adopt_until_draining(&inner), look_around(&inner));
+    tokio::join!(adopt_until_draining(&inner), run_passes(&inner));
 }
 
-async fn look_around(inner: &Arc<Inner>) {
+async fn run_passes(inner: &Arc<Inner>) {
     let mut draining = inner.draining.subscribe();
     let pause = Duration::from_millis(inner.settings.sweep_ms);
     let mut round = BTreeSet::new();
@@ -31,11 +31,11 @@ async fn look_around(inner: &Arc<Inner>) {
             () = tokio::time::sleep(pause) => {}
         }
         let now = tokio::time::Instant::now();
-        let looks_at_all = now >= all_at;
-        if looks_at_all {
+        let is_full_pass = now >= all_at;
+        if is_full_pass {
             all_at = now + pause;
         }
-        match pass(inner, &mut round, looks_at_all).await {
+        match pass(inner, &mut round, is_full_pass).await {
             Ok(()) => inner.meter.record(Fact::Swept),
             Err(error) => tracing::warn!(%error, "a pass of the sweep failed; the next one tries again"),
         }
@@ -48,13 +48,13 @@ async fn look_around(inner: &Arc<Inner>) {
             tracing::warn!(%error, "runs that are not kept could not be listed; the next pass tries again");
         }
         // A worker that ends can wake the sweep early. These passes must not read the store more often because of that.
-        if looks_at_all && let Err(error) = retention.pass(inner).await {
+        if is_full_pass && let Err(error) = retention.pass(inner).await {
             tracing::warn!(%error, "runs that are older than `retention` could not be listed; the next round tries again");
         }
-        if looks_at_all && let Err(error) = bytes.count(inner).await {
+        if is_full_pass && let Err(error) = bytes.count(inner).await {
             tracing::warn!(%error, "stored bytes could not be counted; the next pass tries again");
         }
-        if looks_at_all && let Err(error) = inner.store.empty_log(inner.clock.now()).await {
+        if is_full_pass && let Err(error) = inner.store.empty_log(inner.clock.now()).await {
             tracing::warn!(%error, "the log of the store could not be emptied of what was erased; the next pass tries again");
         }
     }
@@ -66,7 +66,7 @@ async fn look_around(inner: &Arc<Inner>) {
 ///
 /// A tenant that uses up its share of the workers does not block other tenants. Finding the due agents of the others means reading all
 /// that the tenant has waiting, so it happens once per sweep interval and not whenever a worker ends.
-async fn pass(inner: &Arc<Inner>, round: &mut BTreeSet<AgentKey>, looks_at_all: bool) -> Result<(), StoreError> {
+async fn pass(inner: &Arc<Inner>, round: &mut BTreeSet<AgentKey>, is_full_pass: bool) -> Result<(), StoreError> {
     let now = inner.clock.now();
     let mut page = inner.settings.sweep_page.max(1);
     let mut full: BTreeSet<Tenant> = BTreeSet::new();
@@ -80,7 +80,7 @@ async fn pass(inner: &Arc<Inner>, round: &mut BTreeSet<AgentKey>, looks_at_all: 
             // Without room the rest stays due, and the next worker that ends wakes the sweep.
             match inner.wake_worker(&agent) {
                 true => drop(round.insert(agent)),
-                false if looks_at_all && inner.workers.count() < inner.settings.workers_max => drop(full.insert(agent.tenant)),
+                false if is_full_pass && inner.workers.count() < inner.settings.workers_max => drop(full.insert(agent.tenant)),
                 false => return Ok(()),
             }
         }
@@ -153,9 +153,9 @@ async fn adopt_lost(inner: &Arc<Inner>) {
             if news.changed().await.is_err() {
                 return;
             }
-            let told = news.borrow_and_update().clone();
-            if !told.is_empty() {
-                break told;
+            let lost_now = news.borrow_and_update().clone();
+            if !lost_now.is_empty() {
+                break lost_now;
             }
         };
         if let Err(error) = repeats::load(inner).await {

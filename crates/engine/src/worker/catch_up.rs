@@ -75,7 +75,7 @@ impl Worker {
                 Some(_) | None => refused.push(message.id),
             }
         }
-        // The deadline comes before the lease: a call past its deadline is closed for good, whoever holds it.
+        // The deadline comes before the lease: a call past its deadline is closed for good, whichever service holds it.
         for call in draft.run.expired(now) {
             self.time_out(draft, run, call, now);
         }
