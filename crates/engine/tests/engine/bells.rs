@@ -1,4 +1,4 @@
-//! Processes that ring each other: what one does, another hears of at once. The sweep is so slow here that it finds nothing.
+//! Doorbells between processes: each notifies the others at once. The sweep is so slow in these tests that it finds nothing.
 
 use std::time::Duration;
 
@@ -99,7 +99,7 @@ async fn a_process_that_leaves_passes_the_next_turn_on() {
     assert!(!there.is_draining());
 }
 
-/// Nobody is asked for help with what this process does itself.
+/// A process does not ask others for help with its own work.
 #[tokio::test(start_paused = true)]
 async fn others_do_not_come_for_a_run_that_is_being_worked_on() {
     let stage = stage(|_| say("done"));

@@ -1,4 +1,4 @@
-//! A server that is told to stop: nothing new, what runs may finish, the next one does the rest.
+//! Draining a server: it starts nothing new and waits for work in flight, and the next server does the rest.
 
 use windlass_engine::{Engine, EngineError};
 use windlass_kernel::HeadStatus;

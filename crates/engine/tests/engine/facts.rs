@@ -1,4 +1,4 @@
-//! What is kept of a model call for cost reports and traces.
+//! The facts of a model call that are stored for cost reports and traces.
 
 use windlass_kernel::{CallerSpan, Event, ReplyFacts, SpanId, Usage};
 use windlass_ports::Lineage;

@@ -1,4 +1,4 @@
-//! Calls of one lap: side by side, applied in the order of the calls, as few commits as can be.
+//! The calls of one iteration run concurrently and are applied in the order of the calls, in as few commits as possible.
 
 use futures_util::future::join_all;
 use windlass_kernel::{AfterExecution, HeadStatus, ItemKind, Phase, TaskStatus, content::CallResult};
@@ -10,7 +10,7 @@ const A: &str = r#"{"q":"a"}"#;
 const B: &str = r#"{"q":"b"}"#;
 const C: &str = r#"{"q":"c"}"#;
 
-/// Lap one calls `look` three times, lap two says what came back.
+/// The first iteration calls `look` three times, and the second one says the results.
 fn three_looks(request: &windlass_ports::ModelRequest) -> Turn {
     match request.iteration {
         1 => Turn::Call(vec![(LOOK, A), (LOOK, B), (LOOK, C)]),
@@ -171,8 +171,8 @@ async fn a_call_of_this_process_that_takes_too_long_is_called_off() {
     assert_eq!(inbox.iter().filter(|row| row.kind == MessageKind::Timeout).count(), 1);
 }
 
-/// Three laps with a call each: the enqueue is entered at once, every lap suspends and resumes, the last reply ends. A claim is a durable
-/// write of its own, and nothing else is.
+/// Three iterations with one call each: the run is entered with its enqueue, every iteration suspends and resumes, and the last reply
+/// ends the run. A claim is one more durable write, and there are no others.
 #[tokio::test(start_paused = true)]
 async fn a_run_of_three_laps_takes_eight_writes_and_eleven_by_claim() {
     for (tool, is_claimed) in [(LOOK, false), (LOOKUP, true)] {

@@ -1,5 +1,4 @@
-//! Several processes on one store: one that lives keeps its runs, one that is lost does not, one that only seems to live starts
-//! nothing.
+//! Several processes on one store: a live process keeps its runs, a lost one does not, and one without a lease starts nothing.
 
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -58,7 +57,7 @@ async fn a_lost_process_is_followed_when_its_lease_has_run_out_and_not_before() 
     assert_eq!(stage.run(&a, run).await.state.takeovers, 1, "the new owner keeps it");
 }
 
-/// The store does not hear from the owner any more, but the owner still works.
+/// The store gets no heartbeats from the owner any more, but the owner still works.
 #[tokio::test(start_paused = true)]
 async fn without_a_lease_nothing_is_started() {
     let hold = Latch::shut();
@@ -80,7 +79,7 @@ async fn without_a_lease_nothing_is_started() {
     assert_eq!(stage.tools.starts_of(WRITE), 1, "nobody had it");
 }
 
-/// The lease is lost while a model call waits for its place at the provider.
+/// The lease is lost while a model call waits for a permit of its provider.
 #[tokio::test(start_paused = true)]
 async fn an_effect_that_had_to_wait_is_not_started_without_a_lease_either() {
     let hold = Latch::shut();

@@ -1,4 +1,4 @@
-//! Anything that can grow has a limit, and reaching it is an ordinary end.
+//! Everything that can grow has a limit, and a run that reaches one ends in the ordinary way.
 
 use windlass_engine::EngineError;
 use windlass_kernel::{BudgetKind, Budgets, EndReason, Phase, TaskStatus};

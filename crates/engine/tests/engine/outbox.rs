@@ -1,4 +1,4 @@
-//! What the world hears: at least once, in order, with ids that never change, and never before it is on record.
+//! The outbox: messages are published at least once, in order, with stable ids, and never before their commit.
 
 use std::{
     collections::BTreeMap,
@@ -25,7 +25,7 @@ fn speaker(stage: &Stage) -> Arc<Speaker> {
     stage.speaker.clone().unwrap()
 }
 
-/// Lets a run go through all its laps.
+/// Lets a run go through all its iterations.
 async fn whole_run(stage: &Stage, engine: &windlass_engine::Engine, agent: &AgentKey) -> RunId {
     let run = engine.begin(agent, "go").await.run;
     settle().await;
@@ -35,7 +35,7 @@ async fn whole_run(stage: &Stage, engine: &windlass_engine::Engine, agent: &Agen
     run
 }
 
-/// What the outbox would have published.
+/// The messages that the outbox would have published.
 async fn waiting(stage: &Stage) -> Vec<Published> {
     let mut messages = Vec::new();
     for row in stage.data.outbox(1000).await.unwrap() {
@@ -74,7 +74,7 @@ async fn c_080_a_wakeup_says_which_agent_and_nothing_that_matters() {
     assert!(body.keys().all(|key| ["agent_id", "inbox_id", "metadata", "reason"].contains(&key.as_str())), "{body:?}");
 }
 
-/// A response runs under a head of its own, and its messages go out under the name of its agent.
+/// A response has a head of its own, and its messages are published under the name of its agent.
 #[tokio::test(start_paused = true)]
 async fn messages_of_a_response_name_its_agent() {
     let stage = Stage::publishing(|_| say("done"));
@@ -132,7 +132,7 @@ async fn c_040_a_call_is_stored_before_its_command_goes_out() {
     let look = move |message: &Published| {
         if let Subject::Tool(_) = message.subject {
             let key: CallKey = message.body["tool_call_id"].as_str().unwrap().parse().unwrap();
-            // The memory store never waits, so its answers are there at once.
+            // The memory store never waits, so its answers are ready at once.
             let calls = views.calls(&"acme".into(), key.run, key.call, 1).now_or_never().unwrap().unwrap();
             let item = views.item(&"acme".into(), calls[0].item).now_or_never().unwrap().unwrap();
             log.lock().unwrap().push((calls[0].call, item.unwrap().kind));

@@ -1,4 +1,4 @@
-//! A panic parks its run with the evidence. Nobody else notices.
+//! A panic parks its run with the evidence. Other runs are not affected.
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 

@@ -1,4 +1,4 @@
-//! A provider's places, its refusals and its slowness.
+//! The concurrency limit of a provider, its refusals and its delays.
 
 use std::sync::Arc;
 
@@ -86,7 +86,7 @@ async fn a_run_that_waits_out_a_refusal_holds_no_worker_and_is_tried_again() {
     assert_eq!(stage.run(&a, limited).await.state.iteration, 1, "another try is no new lap");
 }
 
-/// The pause is a row: the process that took it down may be gone when it is over.
+/// The pause is stored: it holds for the next owner if the process that recorded it dies.
 #[test]
 fn a_pause_outlives_the_process() {
     let stage = Stage::new(|request| if request.attempt == 1 { after_ms("rate_limited", 30_000) } else { say("done") });
@@ -152,7 +152,7 @@ async fn a_model_that_takes_too_long_is_called_off_and_tried_again() {
     assert_eq!(stage.model.gauge.called_off(), 1);
 }
 
-/// Standing in line is not the model's slowness: it uses up no tries. Those of other tenants come later and go first.
+/// Waiting for a permit uses up no attempts. Calls of other tenants come later and are served first.
 #[tokio::test(start_paused = true)]
 async fn waiting_for_a_place_does_not_count_as_a_try() {
     let model = Script::new(1, |request| if request.task() == "slow" { Turn::Hang } else { say("done") });
@@ -174,8 +174,8 @@ async fn waiting_for_a_place_does_not_count_as_a_try() {
     assert!(!story.contains(&"attempt_failed"), "{story:?}");
 }
 
-/// A tenant's crowd that waits for its provider holds no worker that another tenant needs: places for workers and places at the
-/// provider are both shared.
+/// Many runs of one tenant that wait for their provider take no worker that another tenant needs. Both workers and permits are shared
+/// between tenants.
 #[tokio::test(start_paused = true)]
 async fn a_crowd_that_waits_for_its_provider_shuts_nobody_out() {
     let (first, rest) = (Latch::shut(), Latch::shut());
@@ -196,7 +196,7 @@ async fn a_crowd_that_waits_for_its_provider_shuts_nobody_out() {
     settle().await;
     let (other, third) = (of_tenant("other", "b"), of_tenant("third", "c"));
     let second_run = engine.begin(&other, "quick").await.run;
-    // The last place for a worker is the other tenant's; this one waits in the store, behind the whole crowd.
+    // The last free worker is for a tenant without one. This tenant's run waits in the store, behind all the others.
     let third_run = engine.begin(&third, "quick").await.run;
     pass_ms(500).await;
     assert_eq!(stage.model.asked().len(), 2, "both places at the provider are the crowd's");
@@ -214,7 +214,7 @@ async fn a_crowd_that_waits_for_its_provider_shuts_nobody_out() {
     }
 }
 
-/// Two names of one provider are one provider.
+/// Two model names with one concurrency key share its permits.
 #[tokio::test(start_paused = true)]
 async fn models_of_one_line_share_its_places() {
     let hold = Latch::shut();
@@ -231,13 +231,13 @@ async fn models_of_one_line_share_its_places() {
     assert_eq!((stage.ended(&a, first).await, stage.ended(&b, second).await), ("done".into(), "done".into()));
 }
 
-/// Tokens that count against a run's budget, and those of them that a provider told.
+/// The tokens that count against a run's budget, and those of them that a provider reported.
 async fn tokens(stage: &Stage, agent: &windlass_kernel::AgentKey, run: windlass_kernel::RunId) -> (u64, u64) {
     let state = stage.run(agent, run).await.state;
     (state.tokens(), state.usage.total())
 }
 
-/// A provider that breaks off in the middle is paid all the same: the run ends by its budget, however many tries it has left.
+/// A call whose stream breaks off still costs tokens. The run ends by its budget, whatever attempts it has left.
 #[tokio::test(start_paused = true)]
 async fn tries_that_break_off_use_up_the_tokens_of_the_run() {
     let budgets = Budgets { iterations: 10, calls: None, tokens: Some(1000), wall_ms: None };
@@ -262,7 +262,7 @@ async fn tries_that_break_off_use_up_the_tokens_of_the_run() {
     }
 }
 
-/// A refusal is free: nothing was read.
+/// A refusal costs nothing, because nothing was read.
 #[tokio::test(start_paused = true)]
 async fn a_request_that_was_not_taken_counts_for_nothing() {
     let stage = Stage::new(|request| if request.attempt < 4 { Turn::Fail("overloaded", Retry::Backoff) } else { say("done") });
@@ -273,7 +273,7 @@ async fn a_request_that_was_not_taken_counts_for_nothing() {
     assert_eq!(tokens(&stage, &a, run).await, (0, 0));
 }
 
-/// A model that takes too long has read what it was given.
+/// A model call that timed out has read its prompt.
 #[tokio::test(start_paused = true)]
 async fn a_call_that_is_called_off_counts() {
     let stage = Stage::new(|request| if request.attempt == 1 { Turn::Stall } else { say("done") });
@@ -285,7 +285,7 @@ async fn a_call_that_is_called_off_counts() {
     assert!(counted >= 1000 && told == 0, "{counted}, {told}");
 }
 
-/// Nobody knows whether a lost owner's call was made, so it counts, and the next owner does not ask for ever.
+/// It is unknown whether a lost owner's call was made, so it counts, and the next owners do not repeat it forever.
 #[test]
 fn tokens_lost_with_an_owner_count() {
     let budgets = Budgets { iterations: 10, calls: None, tokens: Some(3000), wall_ms: None };

@@ -11,7 +11,7 @@ use crate::support::*;
 
 const HASH: RequestHash = RequestHash([1; 32]);
 
-/// A create request, whose client reads.
+/// Sends a create request whose client reads.
 async fn create(engine: &Engine, hash: RequestHash) -> (AgentKey, RunId, ReaderGuard) {
     let budgets = Budgets { iterations: 5, calls: None, tokens: None, wall_ms: None };
     let mut manifest = Manifest::plain("script", budgets);
@@ -122,7 +122,7 @@ fn a_client_that_a_stopping_server_cut_off_joins_at_the_next_one() {
     assert_eq!(second.does(joins(&second.engine, RetryMark::Unmarked)), Some(run));
 }
 
-/// A run that was lost in its model call is called again; one that fails then has started nothing, unless it made a call before.
+/// A model call that was lost with its server is made again. A run that then fails has started nothing, unless it made a call before.
 #[test]
 fn a_failed_run_is_joined_only_if_it_started_a_call() {
     for has_called in [false, true] {
@@ -166,7 +166,7 @@ fn the_window_counts_from_the_start_and_then_the_request_is_forgotten() {
     });
 }
 
-/// What lost servers left open is read before the first request is served, however long the store takes.
+/// The open requests of lost servers are read before the first request is served, however long the store takes.
 #[tokio::test(start_paused = true)]
 async fn a_request_waits_until_lost_requests_are_known() {
     let stage = hanging();
@@ -185,7 +185,7 @@ async fn a_request_waits_until_lost_requests_are_known() {
     assert!(engine.is_ready());
 }
 
-/// Another server takes the word of a marked retry that the earlier reader is gone. Without a mark the lost server's lease decides.
+/// For a marked retry another server accepts that the earlier reader is gone. Without a mark the lease of the lost server decides.
 #[tokio::test(start_paused = true)]
 async fn at_another_server_an_unmarked_repetition_joins_once_the_lease_has_ended() {
     let stage = hanging().with_settings(|settings| settings.lease_ms = 2_000);

@@ -1,4 +1,4 @@
-//! The same request twice is one run, whenever the second one comes.
+//! A repeated request gets the run of the first one, whenever it comes.
 
 use std::collections::BTreeSet;
 

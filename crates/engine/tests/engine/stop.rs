@@ -1,4 +1,4 @@
-//! Ending a run from outside, wherever it is.
+//! Stopping a run in every state.
 
 use windlass_engine::{Engine, EngineError, Stop, Stopped};
 use windlass_kernel::{AgentKey, EndReason, Epoch, HeadStatus, Phase, RunId, TaskStatus};

@@ -1,4 +1,4 @@
-//! A store that fails: what was paid for is not lost, whoever asked is told, and what cannot be read is in nobody's way.
+//! A failing store: paid results are not lost, clients get an error, and an unreadable agent does not block others.
 
 use std::{path::Path, sync::Arc};
 
@@ -46,7 +46,7 @@ async fn a_tools_result_that_cannot_be_committed_is_kept_until_it_can() {
     assert_eq!(stage.tools.starts_of(WRITE), 1);
 }
 
-/// The worst case of a failing disk: it was written, and nobody was told.
+/// The worst case of a failing disk: the commit was written, and the store did not confirm it.
 #[tokio::test(start_paused = true)]
 async fn a_commit_whose_answer_was_lost_is_not_made_twice() {
     for task in ["say", "look"] {
@@ -64,7 +64,7 @@ async fn a_commit_whose_answer_was_lost_is_not_made_twice() {
     }
 }
 
-/// A read and a write run side by side, and the answer to what the read brought is lost.
+/// A read and a write run concurrently, and the store's answer to the read's commit is lost.
 #[tokio::test(start_paused = true)]
 async fn a_lost_answer_disturbs_nothing_that_is_under_way() {
     let hold = Latch::shut();
@@ -139,8 +139,8 @@ async fn a_store_that_is_down_at_the_start_is_waited_for() {
     assert_eq!(stage.ended(&a, run).await, "done");
 }
 
-/// Nobody heard that the run was entered. Its worker keeps its place until it knows, though others want it: what it does not know
-/// of would be taken for lost.
+/// The store did not confirm that the run was entered. Its worker stays until that is known, although others need the room. Otherwise the
+/// run's effects would be taken for lost.
 #[tokio::test(start_paused = true)]
 async fn a_run_that_was_entered_unheard_is_gone_on_with_by_the_worker_that_entered_it() {
     let stage = Stage::new(|request| say(request.task())).with_settings(|settings| settings.workers_max = 1);
@@ -166,7 +166,7 @@ async fn wait_for(engine: &Engine, agent: &AgentKey, mut is_so: impl AsyncFnMut(
     }
 }
 
-/// Over a real file, whose bytes are spoilt between two processes. Time is real here.
+/// Over a real file, whose bytes are damaged between two processes. Time is real here.
 #[test]
 fn an_agent_whose_state_cannot_be_read_is_taken_out_of_the_way() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Owners that are lost, and owners that only seem to be: the run goes on once, and what the old one does is worth nothing.
+//! Lost owners, and owners that only seem lost: the run continues once, and commits of the old owner are fenced.
 
 use std::{
     path::Path,
@@ -93,7 +93,7 @@ fn c_002_a_commit_of_an_old_owner_is_fenced() {
     let a = agent("a");
     let first = Process::start(&stage, 1);
     let run = begin(&first, &a);
-    // What the old owner would commit next, had it not been taken for dead.
+    // The commit that the old owner would send next if it had not been taken for lost.
     let old = first.does(stage.data.load(&a)).unwrap().unwrap();
     first.kill();
     let second = Process::start(&stage, 2);
@@ -129,7 +129,7 @@ fn c_002_a_commit_of_an_old_owner_is_fenced() {
     });
 }
 
-/// The first process is not dead, only slow: its model answers after another process has taken over.
+/// The first process is not lost, only slow: its model answers after another process has taken over.
 #[tokio::test(start_paused = true)]
 async fn c_084_a_zombie_drops_its_work_and_starts_nothing() {
     let late = Latch::shut();
@@ -159,7 +159,7 @@ async fn c_084_a_zombie_drops_its_work_and_starts_nothing() {
     assert_eq!(stage.run(&a, run).await.state.takeovers, 1);
 }
 
-/// A process has run a write, and is told to look at the agent in the same breath.
+/// A process has run a write, and a doorbell for the agent arrives at the same time.
 #[tokio::test(start_paused = true)]
 async fn a_result_that_has_just_come_is_not_a_lost_one() {
     let hold = Latch::shut();
@@ -170,7 +170,7 @@ async fn a_result_that_has_just_come_is_not_a_lost_one() {
     let engine = stage.engine(1);
     let run = engine.begin(&a, "go").await.run;
     settle().await;
-    // The look comes first, and the store takes its time with it: both are in the worker's hand when it reads the run.
+    // The doorbell comes first, and the store answers slowly: both messages are in the batch when the worker loads the run.
     stage.store.fault(|faults| faults.refuse_loads = 1);
     engine.look(&a);
     settle().await;
@@ -209,7 +209,7 @@ fn five_owners_lost_without_progress_park_the_run() {
     });
 }
 
-/// Nothing of such a run is lost with its owner, however often the server is restarted in the meantime.
+/// Such a run loses nothing with its owner, however often the server is restarted meanwhile.
 #[test]
 fn restarts_while_a_run_waits_for_the_outside_are_no_lost_owners() {
     let stage = Stage::new(|request| if request.iteration == 1 { call(&[LOOKUP]) } else { say(&request.results().join(",")) });
@@ -219,7 +219,7 @@ fn restarts_while_a_run_waits_for_the_outside_are_no_lost_owners() {
     for node in 2..=8 {
         process.kill();
         process = Process::start(&stage, node);
-        // Something makes every one of them look at the agent.
+        // A report to another agent makes each of the processes check this one.
         begin(&process, &a);
     }
     process.does(async {
@@ -229,7 +229,7 @@ fn restarts_while_a_run_waits_for_the_outside_are_no_lost_owners() {
     });
 }
 
-/// The new process has fewer workers than there are lost runs, and all that it takes over first hang.
+/// The new process has fewer workers than there are lost runs, and the first ones it takes over hang.
 #[test]
 fn deadlines_pass_also_while_lost_runs_wait_for_a_worker() {
     let stage = Stage::new(|request| match request.iteration {

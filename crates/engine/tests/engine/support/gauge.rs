@@ -1,4 +1,4 @@
-//! How many are inside, how many were called off, and a gate that opens once.
+//! A gauge of concurrent effects, and a latch that opens once.
 
 use std::sync::{
     Arc,
@@ -7,7 +7,7 @@ use std::sync::{
 
 use tokio::sync::watch;
 
-/// Counts what runs at the same time, and what was dropped before its end.
+/// Counts the effects in flight and those that were cancelled.
 #[derive(Default)]
 pub struct Gauge {
     inside: AtomicUsize,
@@ -35,7 +35,7 @@ impl Gauge {
     }
 }
 
-/// Somebody's place inside.
+/// One effect in flight.
 pub struct Inside {
     gauge: Arc<Gauge>,
     is_done: bool,
@@ -56,7 +56,7 @@ impl Drop for Inside {
     }
 }
 
-/// A gate that opens once, for everybody.
+/// A latch that opens once, for all waiters.
 #[derive(Clone)]
 pub struct Latch(Arc<watch::Sender<bool>>);
 

@@ -1,4 +1,4 @@
-//! A model that does what the test says.
+//! A model that follows the script of a test.
 
 use std::sync::{Arc, Mutex};
 
@@ -8,32 +8,32 @@ use windlass_ports::{Model, ModelError, ModelEvent, ModelMessage, ModelRequest, 
 
 use super::gauge::{Gauge, Latch};
 
-/// What the model does with a request.
+/// The model's reaction to a request.
 pub enum Turn {
     Say(String),
     /// Calls of these tools with these arguments.
     Call(Vec<(&'static str, &'static str)>),
     Fail(&'static str, Retry),
-    /// Says something, and tells what it has used so far if it does, then fails.
+    /// Streams text, after reporting usage if it is given, and fails.
     BreakOff {
         told: Option<Usage>,
         text: String,
     },
-    /// Says something, with what a provider says about its reply.
+    /// Answers with text, and reports its model name and usage.
     SayAs {
         upstream: &'static str,
         usage: Usage,
         text: String,
     },
     Hang,
-    /// Takes the request, and says nothing.
+    /// Accepts the request and sends nothing.
     Stall,
     Panic,
-    /// Waits first.
+    /// Waits for the latch first.
     After(Latch, Box<Turn>),
 }
 
-/// Words that end the run.
+/// Text that ends the run.
 pub fn say(text: &str) -> Turn {
     Turn::Say(text.to_owned())
 }
@@ -45,7 +45,7 @@ pub fn call(tools: &[&'static str]) -> Turn {
 
 type Play = Box<dyn Fn(&ModelRequest) -> Turn + Send + Sync>;
 
-/// The only model there is.
+/// The only configured model.
 pub struct Script {
     play: Play,
     concurrency: usize,
@@ -63,17 +63,17 @@ impl Script {
         self.asked.lock().unwrap().clone()
     }
 
-    /// How often the model was asked by runs that were asked this.
+    /// How often runs of this task called the model.
     pub fn count(&self, task: &str) -> usize {
         self.asked().iter().filter(|request| request.task() == task).count()
     }
 }
 
-/// What tests ask of a request.
+/// Accessors of a request for tests.
 pub trait Asked {
-    /// What the run was asked.
+    /// The task of the run.
     fn task(&self) -> &str;
-    /// What its tools brought back, oldest first.
+    /// The results of its tool calls, oldest first.
     fn results(&self) -> Vec<String>;
 }
 
