@@ -18,7 +18,7 @@ async fn is_told(watch: &mut Watch) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_follows_an_agent_elsewhere_is_woken_by_a_ring() {
+async fn a_doorbell_wakes_followers_in_other_processes() {
     let stage = stage(|request| if request.iteration == 1 { call(&[LOOKUP]) } else { say("done") });
     let line = Line::default();
     let (here, there) = (stage.wired(1, &line), stage.wired(2, &line));
@@ -39,7 +39,7 @@ async fn whoever_follows_an_agent_elsewhere_is_woken_by_a_ring() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_is_given_back_here_wakes_those_who_wait_for_it_there() {
+async fn a_call_released_at_one_process_wakes_services_at_another() {
     let stage = stage(|_| call(&[LOOKUP]));
     let line = Line::default();
     let (here, there) = (stage.wired(1, &line), stage.wired(2, &line));
@@ -64,7 +64,7 @@ async fn a_call_that_is_given_back_here_wakes_those_who_wait_for_it_there() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_process_without_room_is_helped_at_once() {
+async fn a_process_without_room_gets_help_at_once() {
     let front = stage(|request| if request.iteration == 1 { call(&[LOOKUP]) } else { say("done") });
     let front = front.with_settings(|settings| settings.workers_max = 0);
     let line = Line::default();
@@ -81,7 +81,7 @@ async fn a_process_without_room_is_helped_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_process_that_leaves_passes_the_next_turn_on() {
+async fn a_draining_process_passes_the_next_turn_on() {
     let hold = Latch::shut();
     let shut = hold.clone();
     let stage = stage(move |_| Turn::After(shut.clone(), Box::new(say("done"))));
@@ -101,7 +101,7 @@ async fn a_process_that_leaves_passes_the_next_turn_on() {
 
 /// A process does not ask others for help with its own work.
 #[tokio::test(start_paused = true)]
-async fn others_do_not_come_for_a_run_that_is_being_worked_on() {
+async fn other_processes_are_not_asked_for_help_with_a_run_in_progress() {
     let stage = stage(|_| say("done"));
     let line = Line::default();
     let here = stage.wired(1, &line);

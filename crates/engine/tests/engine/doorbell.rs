@@ -23,7 +23,7 @@ fn agents(count: usize) -> Vec<AgentKey> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c_005_with_every_ring_lost_all_work_is_done() {
+async fn c_005_with_every_doorbell_lost_all_work_is_done() {
     for bell in [None, Some(Arc::new(DeafBell::default()))] {
         let stage = Stage { bell: bell.clone(), ..Stage::new(ask_a_service).with_settings(|settings| settings.workers_max = 2) };
         let engine = stage.engine(1);
@@ -45,7 +45,7 @@ async fn c_005_with_every_ring_lost_all_work_is_done() {
 
 /// The first node accepts requests and has no room for workers.
 #[tokio::test(start_paused = true)]
-async fn c_005_what_one_node_takes_another_finds_without_a_ring() {
+async fn c_005_a_node_finds_what_another_one_accepted_without_a_doorbell() {
     let stage = Stage::new(ask_a_service).with_settings(|settings| settings.workers_max = 0);
     let front = stage.engine(1);
     let back = Stage { settings: windlass_engine::Settings { workers_max: 8, ..stage.settings.clone() }, ..stage };
@@ -83,7 +83,7 @@ async fn c_013_dispatched_is_leased_and_not_entered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn f_001_a_hundred_agents_at_once_on_four_workers_do_not_wedge() {
+async fn f_001_a_hundred_agents_at_once_on_four_workers_do_not_deadlock() {
     let stage = Stage::new(|request| match request.iteration {
         1 => call(&[LOOK, LOOK]),
         2 => call(&[LOOKUP]),
@@ -112,7 +112,7 @@ async fn f_001_a_hundred_agents_at_once_on_four_workers_do_not_wedge() {
 
 /// One agent gets more messages at once than its worker's mailbox holds, half of them reports from its tool service.
 #[tokio::test(start_paused = true)]
-async fn a_flood_of_notes_for_one_agent_does_not_wedge_it() {
+async fn more_messages_than_the_mailbox_holds_do_not_block_an_agent() {
     let stage = Stage::new(ask_a_service);
     let engine = stage.engine(1);
     let a = agent("a");
@@ -135,7 +135,7 @@ async fn a_flood_of_notes_for_one_agent_does_not_wedge_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_that_waits_for_the_outside_holds_no_worker() {
+async fn a_run_that_waits_for_a_service_holds_no_worker() {
     let stage = Stage::new(ask_a_service).with_settings(|settings| settings.workers_max = 1);
     let engine = stage.engine(1);
     let agents = agents(50);
@@ -173,7 +173,7 @@ async fn agents_that_stay_due_do_not_hide_others_from_the_sweep() {
 
 /// A result of a call that its run has not made keeps an agent due. The agent must not occupy the only worker.
 #[tokio::test(start_paused = true)]
-async fn an_agent_that_stays_due_hides_nobody() {
+async fn an_agent_that_stays_due_does_not_occupy_the_only_worker() {
     let stage = Stage::new(|request| match (request.task(), request.iteration) {
         ("park", 1) => call(&[CHARGE]),
         (_, 1) => call(&[LOOKUP]),

@@ -6,7 +6,7 @@ use windlass_kernel::HeadStatus;
 use crate::support::*;
 
 #[tokio::test(start_paused = true)]
-async fn a_draining_engine_starts_nothing_and_lets_what_runs_finish() {
+async fn a_draining_engine_starts_nothing_and_waits_for_effects_in_flight() {
     let hold = Latch::shut();
     let shut = hold.clone();
     let stage = Stage::new(move |request| match request.iteration {
@@ -37,7 +37,7 @@ async fn a_draining_engine_starts_nothing_and_lets_what_runs_finish() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn draining_is_patient_only_so_long() {
+async fn the_time_of_draining_is_limited() {
     let stage = Stage::new(|_| Turn::Hang).with_settings(|settings| settings.drain_ms = 3000);
     let engine = stage.engine(1);
     engine.begin(&agent("a"), "go").await;
@@ -59,7 +59,7 @@ async fn draining_an_idle_engine_takes_no_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_result_that_comes_while_draining_is_kept_for_the_next() {
+async fn a_result_reported_while_draining_is_kept_for_the_next_process() {
     let stage = Stage::new(|request| if request.iteration == 1 { call(&[LOOKUP]) } else { say(&request.results().join(",")) });
     let engine = stage.engine(1);
     let a = agent("a");

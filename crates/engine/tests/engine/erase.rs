@@ -32,7 +32,7 @@ async fn unkept(engine: &Engine, task: &str) -> (AgentKey, RunId) {
 /// The oldest runs cannot be erased, and there are more of them than a pass lists at once. The runs behind them are erased all the same,
 /// and the oldest ones as soon as that is possible.
 #[tokio::test(start_paused = true)]
-async fn a_run_that_cannot_be_erased_keeps_nobody_elses_content() {
+async fn a_run_that_cannot_be_erased_does_not_block_other_erasures() {
     let stage = Stage::new(|_| say("done")).with_settings(|settings| settings.sweep_page = 2);
     let engine = stage.engine(1);
     let mut runs = Vec::new();
@@ -56,7 +56,7 @@ async fn a_run_that_cannot_be_erased_keeps_nobody_elses_content() {
 
 /// The store decides by the time of its last erasure whether to empty its log.
 #[tokio::test(start_paused = true)]
-async fn the_sweep_has_the_log_emptied_after_what_it_erased() {
+async fn the_sweep_empties_the_log_after_an_erasure() {
     let stage = Stage::new(|_| say("done"));
     let engine = stage.engine(1);
     let (agent, run) = unkept(&engine, "task").await;

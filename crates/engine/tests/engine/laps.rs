@@ -19,7 +19,7 @@ fn three_looks(request: &windlass_ports::ModelRequest) -> Turn {
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_of_one_lap_run_at_the_same_time_and_are_applied_in_their_order() {
+async fn calls_of_one_iteration_run_at_the_same_time_and_are_applied_in_their_order() {
     let latches = [Latch::shut(), Latch::shut(), Latch::shut()];
     let shut = latches.clone();
     let stage = Stage::new(three_looks).with_tools(move |call| {
@@ -87,7 +87,7 @@ async fn reports_from_outside_that_come_together_are_one_commit_with_a_row_each(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lap_may_mix_calls_of_this_process_and_of_services() {
+async fn an_iteration_may_mix_calls_of_this_process_and_of_services() {
     for is_local_first in [true, false] {
         let local = Latch::shut();
         let shut = local.clone();
@@ -154,7 +154,7 @@ async fn a_tools_failure_is_data_for_the_model() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_of_this_process_that_takes_too_long_is_called_off() {
+async fn a_call_of_this_process_is_cancelled_at_its_deadline() {
     let stage = Stage::new(|request| if request.iteration == 1 { call(&[LOOK]) } else { say(&request.results().join(",")) })
         .with_tools(|_| Act::Hang)
         .with_settings(|settings| settings.call_deadline_ms = 5000);
@@ -174,7 +174,7 @@ async fn a_call_of_this_process_that_takes_too_long_is_called_off() {
 /// Three iterations with one call each: the run is entered with its enqueue, every iteration suspends and resumes, and the last reply
 /// ends the run. A claim is one more durable write, and there are no others.
 #[tokio::test(start_paused = true)]
-async fn a_run_of_three_laps_takes_eight_writes_and_eleven_by_claim() {
+async fn a_run_of_three_iterations_takes_eight_writes_and_eleven_with_claims() {
     for (tool, is_claimed) in [(LOOK, false), (LOOKUP, true)] {
         let stage = Stage::new(move |request| if request.iteration <= 3 { call(&[tool]) } else { say("done") });
         let engine = stage.engine(1);

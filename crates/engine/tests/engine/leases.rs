@@ -41,7 +41,7 @@ async fn a_run_is_its_owners_as_long_as_that_one_lives() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_process_is_followed_when_its_lease_has_run_out_and_not_before() {
+async fn the_runs_of_a_lost_process_are_taken_over_when_its_lease_ends_and_not_before() {
     let stage = stage(|_| Turn::Hang);
     let a = agent("a");
     let life = CancellationToken::new();
@@ -81,7 +81,7 @@ async fn without_a_lease_nothing_is_started() {
 
 /// The lease is lost while a model call waits for a permit of its provider.
 #[tokio::test(start_paused = true)]
-async fn an_effect_that_had_to_wait_is_not_started_without_a_lease_either() {
+async fn an_effect_that_waited_is_not_started_without_a_lease_either() {
     let hold = Latch::shut();
     let shut = hold.clone();
     let stage = stage(|_| Turn::Hang);
@@ -125,7 +125,7 @@ async fn results_and_stops_reach_a_run_through_any_process() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_drained_process_is_followed_at_once() {
+async fn the_runs_of_a_drained_process_are_taken_over_at_once() {
     let stage = stage(|_| Turn::Hang).with_settings(|settings| settings.drain_ms = 100);
     let a = agent("a");
     let first = stage.engine(1);

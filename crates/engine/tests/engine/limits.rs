@@ -20,7 +20,7 @@ async fn ending(stage: &Stage, task: &str) -> (TaskStatus, EndReason) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_may_be_only_so_large() {
+async fn the_size_of_an_answer_is_limited() {
     let stage =
         Stage::new(|request| say(&"x".repeat(request.task().parse().unwrap()))).with_settings(|settings| settings.reply_bytes_max = 100);
     assert_eq!(ending(&stage, "100").await, (TaskStatus::Success, EndReason::Answered));
@@ -29,7 +29,7 @@ async fn an_answer_may_be_only_so_large() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lap_may_have_only_so_many_calls() {
+async fn the_calls_of_one_iteration_are_limited() {
     let stage = Stage::new(|request| match request.iteration {
         1 => call(&vec![LOOK; request.task().parse().unwrap()]),
         _ => say("done"),
@@ -42,7 +42,7 @@ async fn a_lap_may_have_only_so_many_calls() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_may_last_only_so_long() {
+async fn the_wall_time_of_a_run_is_limited() {
     let budgets = Budgets { wall_ms: Some(20_000), ..NO_BUDGETS };
     let stage = Stage::new(|_| Turn::Hang).with_budgets("a", budgets);
     let before = stage.engine(1).now();
@@ -60,7 +60,7 @@ async fn a_call_may_last_only_as_long_as_its_run() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_may_make_only_so_many_laps_and_calls() {
+async fn the_iterations_and_calls_of_a_run_are_limited() {
     let stage = Stage::new(|_| call(&[LOOK])).with_budgets("a", Budgets { iterations: 3, ..NO_BUDGETS });
     assert_eq!(ending(&stage, "go").await, (TaskStatus::Partial, EndReason::Budget(BudgetKind::Iterations)));
     assert_eq!((stage.model.count("go"), stage.tools.starts().len()), (3, 3));
@@ -109,7 +109,7 @@ fn tm_04_a_prompt_that_is_read_from_the_store_has_the_same_limit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_result_may_be_only_so_large_whoever_gives_it() {
+async fn the_size_of_a_result_is_limited_for_executors_and_services() {
     let stage = Stage::new(|request| match (request.task(), request.iteration) {
         ("here", 1) => call(&[LOOK]),
         ("there", 1) => call(&[LOOKUP]),
@@ -129,7 +129,7 @@ async fn a_result_may_be_only_so_large_whoever_gives_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn f_018_a_queue_may_be_only_so_long() {
+async fn f_018_the_length_of_a_queue_is_limited() {
     let stage = Stage::new(|_| Turn::Hang)
         .with_settings(|settings| settings.admission = Admission { queued_per_agent_max: 3, open_per_tenant_max: 6 });
     let engine = stage.engine(1);

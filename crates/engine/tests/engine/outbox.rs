@@ -60,7 +60,7 @@ async fn c_024_an_enqueue_leaves_a_wakeup_in_the_outbox() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c_080_a_wakeup_says_which_agent_and_nothing_that_matters() {
+async fn c_080_a_wakeup_names_the_agent_and_carries_no_content() {
     let stage = Stage::publishing(|_| say("done"));
     let engine = stage.engine(1);
     let a = agent("a");
@@ -110,7 +110,7 @@ async fn messages_of_a_response_name_its_agent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c_041_a_call_for_a_service_goes_out_as_its_command() {
+async fn c_041_a_call_for_a_service_is_published_as_its_command() {
     let stage = Stage::publishing(one_of_each);
     let engine = stage.engine(1);
     let a = agent("a");
@@ -125,7 +125,7 @@ async fn c_041_a_call_for_a_service_goes_out_as_its_command() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c_040_a_call_is_stored_before_its_command_goes_out() {
+async fn c_040_a_call_is_stored_before_its_command_is_published() {
     let data = Arc::new(MemoryStore::new(StoreOptions { publish: true, usage: false }));
     let (views, found) = (data.clone(), Arc::new(Mutex::new(Vec::new())));
     let log = found.clone();
@@ -217,7 +217,7 @@ async fn c_019_a_state_event_names_the_tool_and_counts_the_waiting() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn f_008_a_publisher_that_is_down_for_a_while_loses_nothing_and_no_order() {
+async fn f_008_after_an_outage_the_publisher_gets_everything_in_order() {
     let stage = Stage::publishing(one_of_each);
     let speaker = speaker(&stage);
     speaker.is_down.store(true, SeqCst);
@@ -242,7 +242,7 @@ async fn f_008_a_publisher_that_is_down_for_a_while_loses_nothing_and_no_order()
 }
 
 #[test]
-fn f_009_a_message_cut_on_its_way_out_is_sent_by_the_next_process() {
+fn f_009_a_message_whose_publishing_was_cut_is_published_by_the_next_process() {
     let stage = Stage::publishing(one_of_each);
     let speaker = speaker(&stage);
     speaker.hangs.store(true, SeqCst);
@@ -276,7 +276,7 @@ fn f_009_a_result_that_was_acknowledged_survives_the_process() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_publisher_nothing_piles_up() {
+async fn without_a_publisher_the_outbox_stays_empty() {
     let stage = Stage::new(one_of_each);
     let engine = stage.engine(1);
     whole_run(&stage, &engine, &agent("a")).await;

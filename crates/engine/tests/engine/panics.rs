@@ -25,7 +25,7 @@ async fn others_go_on(stage: &Stage, engine: &Engine) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_in_a_model_parks_its_run_alone_until_a_person_lets_it_go_on() {
+async fn a_panic_in_a_model_parks_only_its_run_until_a_person_resumes_it() {
     static PANICS: AtomicBool = AtomicBool::new(true);
     let stage = Stage::new(|request| if request.task() == "bad" && PANICS.load(SeqCst) { Turn::Panic } else { say("done") });
     let engine = stage.engine(1);
@@ -42,7 +42,7 @@ async fn a_panic_in_a_model_parks_its_run_alone_until_a_person_lets_it_go_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_in_a_tool_parks_its_run_alone_until_a_person_lets_it_go_on() {
+async fn a_panic_in_a_tool_parks_only_its_run_until_a_person_resumes_it() {
     static PANICS: AtomicBool = AtomicBool::new(true);
     let stage = Stage::new(|request| match (request.task(), request.iteration) {
         ("bad", 1) => call(&[LOOK]),
@@ -89,7 +89,7 @@ async fn a_write_cut_by_a_panic_waits_for_a_person_and_is_not_started_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_parked_write_runs_again_only_when_a_person_says_so() {
+async fn a_parked_write_runs_again_only_when_a_person_releases_it() {
     static PANICS: AtomicBool = AtomicBool::new(true);
     let stage = Stage::new(|request| if request.iteration == 1 { call(&[WRITE]) } else { say(&request.results().join(",")) })
         .with_tools(|_| if PANICS.swap(false, SeqCst) { Act::Panic } else { give("\"written\"") });
@@ -107,7 +107,7 @@ async fn a_parked_write_runs_again_only_when_a_person_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_of_the_worker_itself_parks_its_run_alone() {
+async fn a_panic_of_the_worker_itself_parks_only_its_run() {
     let hold = Latch::shut();
     let shut = hold.clone();
     let stage = Stage::new(move |request| match request.task() {

@@ -39,7 +39,7 @@ async fn tenants_take_turns_at_a_provider_whatever_one_has_queued() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stopped_run_gives_its_place_in_the_line_back() {
+async fn a_stopped_run_leaves_the_queue_for_a_permit() {
     let hold = Latch::shut();
     let shut = hold.clone();
     let model = Script::new(1, move |_| Turn::After(shut.clone(), Box::new(say("done"))));
@@ -63,7 +63,7 @@ async fn a_stopped_run_gives_its_place_in_the_line_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_that_waits_out_a_refusal_holds_no_worker_and_is_tried_again() {
+async fn a_run_in_a_retry_pause_holds_no_worker_and_is_retried() {
     let stage = Stage::new(|request| match (request.task(), request.attempt) {
         ("limited", 1) => after_ms("rate_limited", 30_000),
         _ => say("done"),
@@ -108,7 +108,7 @@ fn a_pause_outlives_the_process() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn tries_are_counted_and_their_pauses_grow_up_to_a_limit() {
+async fn attempts_are_counted_and_their_pauses_grow_up_to_a_limit() {
     let stage = Stage::new(|_| Turn::Fail("overloaded", Retry::Backoff)).with_settings(|settings| {
         settings.attempts_max = 4;
         settings.backoff_ms_max = 1500;
@@ -130,7 +130,7 @@ async fn tries_are_counted_and_their_pauses_grow_up_to_a_limit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_for_good_is_not_tried_again() {
+async fn a_permanent_refusal_is_not_retried() {
     let stage = Stage::new(|_| Turn::Fail("refused", Retry::Never));
     let engine = stage.engine(1);
     let a = agent("a");
@@ -140,7 +140,7 @@ async fn a_refusal_for_good_is_not_tried_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_model_that_takes_too_long_is_called_off_and_tried_again() {
+async fn a_model_call_that_times_out_is_cancelled_and_retried() {
     let stage = Stage::new(|request| if request.attempt == 1 { Turn::Hang } else { say("done") })
         .with_settings(|settings| settings.model_deadline_ms = 10_000);
     let engine = stage.engine(1);
@@ -154,7 +154,7 @@ async fn a_model_that_takes_too_long_is_called_off_and_tried_again() {
 
 /// Waiting for a permit uses up no attempts. Calls of other tenants come later and are served first.
 #[tokio::test(start_paused = true)]
-async fn waiting_for_a_place_does_not_count_as_a_try() {
+async fn waiting_for_a_permit_does_not_count_as_an_attempt() {
     let model = Script::new(1, |request| if request.task() == "slow" { Turn::Hang } else { say("done") });
     let stage =
         Stage { model: Arc::new(model), ..Stage::new(|_| Turn::Hang) }.with_settings(|settings| settings.model_deadline_ms = 10_000);
@@ -177,7 +177,7 @@ async fn waiting_for_a_place_does_not_count_as_a_try() {
 /// Many runs of one tenant that wait for their provider take no worker that another tenant needs. Both workers and permits are shared
 /// between tenants.
 #[tokio::test(start_paused = true)]
-async fn a_crowd_that_waits_for_its_provider_shuts_nobody_out() {
+async fn runs_of_one_tenant_that_wait_for_their_provider_do_not_block_other_tenants() {
     let (first, rest) = (Latch::shut(), Latch::shut());
     let (one, others) = (first.clone(), rest.clone());
     let model = Script::new(2, move |request| match request.task() {
@@ -216,7 +216,7 @@ async fn a_crowd_that_waits_for_its_provider_shuts_nobody_out() {
 
 /// Two model names with one concurrency key share its permits.
 #[tokio::test(start_paused = true)]
-async fn models_of_one_line_share_its_places() {
+async fn models_with_one_concurrency_key_share_its_permits() {
     let hold = Latch::shut();
     let shut = hold.clone();
     let model = Script::new(1, move |_| Turn::After(shut.clone(), Box::new(say("done"))));
@@ -239,7 +239,7 @@ async fn tokens(stage: &Stage, agent: &windlass_kernel::AgentKey, run: windlass_
 
 /// A call whose stream breaks off still costs tokens. The run ends by its budget, whatever attempts it has left.
 #[tokio::test(start_paused = true)]
-async fn tries_that_break_off_use_up_the_tokens_of_the_run() {
+async fn attempts_that_break_off_use_up_the_tokens_of_the_run() {
     let budgets = Budgets { iterations: 10, calls: None, tokens: Some(1000), wall_ms: None };
     let told = Usage { tokens_in: 300, tokens_out: 1, ..Usage::default() };
     for (told, tries, usage) in [(None, 7, 0), (Some(told), 3, 903)] {
@@ -264,7 +264,7 @@ async fn tries_that_break_off_use_up_the_tokens_of_the_run() {
 
 /// A refusal costs nothing, because nothing was read.
 #[tokio::test(start_paused = true)]
-async fn a_request_that_was_not_taken_counts_for_nothing() {
+async fn a_request_that_was_not_accepted_costs_no_tokens() {
     let stage = Stage::new(|request| if request.attempt < 4 { Turn::Fail("overloaded", Retry::Backoff) } else { say("done") });
     let engine = stage.engine(1);
     let a = agent("a");
@@ -275,7 +275,7 @@ async fn a_request_that_was_not_taken_counts_for_nothing() {
 
 /// A model call that timed out has read its prompt.
 #[tokio::test(start_paused = true)]
-async fn a_call_that_is_called_off_counts() {
+async fn a_model_call_that_times_out_counts() {
     let stage = Stage::new(|request| if request.attempt == 1 { Turn::Stall } else { say("done") });
     let engine = stage.engine(1);
     let a = agent("a");

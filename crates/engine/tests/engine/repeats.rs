@@ -87,7 +87,7 @@ async fn while_its_server_lives_only_a_marked_repetition_joins() {
 }
 
 #[test]
-fn a_client_that_left_or_was_answered_starts_anew_also_after_a_crash() {
+fn after_a_client_left_or_was_answered_a_repetition_starts_a_new_run_also_after_a_crash() {
     for is_answered in [false, true] {
         let stage = hanging();
         let first = Process::start(&stage, 1);

@@ -67,7 +67,7 @@ async fn a_stop_of_a_queued_run_delivers_and_leaves_the_others_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stop_of_a_run_that_waits_for_a_service_makes_its_result_late() {
+async fn a_result_after_a_stop_is_recorded_as_late() {
     let stage = Stage::new(|_| call(&[LOOKUP]));
     let engine = stage.engine(1);
     let a = agent("a");

@@ -14,7 +14,7 @@ fn is_unavailable<T>(outcome: Result<T, EngineError>) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_cannot_be_committed_is_kept_until_it_can() {
+async fn an_answer_is_kept_until_it_can_be_committed() {
     let hold = Latch::shut();
     let shut = hold.clone();
     let stage = Stage::new(move |_| Turn::After(shut.clone(), Box::new(say("dear"))));
@@ -29,7 +29,7 @@ async fn an_answer_that_cannot_be_committed_is_kept_until_it_can() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tools_result_that_cannot_be_committed_is_kept_until_it_can() {
+async fn a_tools_result_is_kept_until_it_can_be_committed() {
     let hold = Latch::shut();
     let shut = hold.clone();
     let stage = Stage::new(|request| if request.iteration == 1 { call(&[WRITE]) } else { say(&request.results().join(",")) })
@@ -66,7 +66,7 @@ async fn a_commit_whose_answer_was_lost_is_not_made_twice() {
 
 /// A read and a write run concurrently, and the store's answer to the read's commit is lost.
 #[tokio::test(start_paused = true)]
-async fn a_lost_answer_disturbs_nothing_that_is_under_way() {
+async fn a_lost_answer_does_not_disturb_effects_in_flight() {
     let hold = Latch::shut();
     let shut = hold.clone();
     let stage = Stage::new(|request| match request.iteration {
@@ -90,7 +90,7 @@ async fn a_lost_answer_disturbs_nothing_that_is_under_way() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_enqueue_whose_answer_was_lost_runs_all_the_same_and_once() {
+async fn an_enqueue_whose_answer_was_lost_runs_exactly_once() {
     let stage = Stage::new(|_| say("done"));
     let engine = stage.engine(1);
     let a = agent("a");
@@ -105,7 +105,7 @@ async fn an_enqueue_whose_answer_was_lost_runs_all_the_same_and_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_asks_while_the_store_is_down_is_told_so() {
+async fn requests_while_the_store_is_down_get_an_error() {
     let stage = Stage::new(|request| if request.iteration == 1 { call(&[LOOKUP]) } else { say(&request.results().join(",")) });
     let engine = stage.engine(1);
     let a = agent("a");
@@ -123,7 +123,7 @@ async fn whoever_asks_while_the_store_is_down_is_told_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_is_down_at_the_start_is_waited_for() {
+async fn an_engine_waits_for_a_store_that_is_down_at_its_start() {
     let stage = Stage::new(|_| say("done"));
     let a = agent("a");
     let run = {
@@ -142,7 +142,7 @@ async fn a_store_that_is_down_at_the_start_is_waited_for() {
 /// The store did not confirm that the run was entered. Its worker stays until that is known, although others need the room. Otherwise the
 /// run's effects would be taken for lost.
 #[tokio::test(start_paused = true)]
-async fn a_run_that_was_entered_unheard_is_gone_on_with_by_the_worker_that_entered_it() {
+async fn a_run_whose_enqueue_was_not_confirmed_is_continued_by_the_worker_that_entered_it() {
     let stage = Stage::new(|request| say(request.task())).with_settings(|settings| settings.workers_max = 1);
     let (a, b) = (agent("a"), agent("b"));
     let engine = stage.engine(1);
@@ -168,7 +168,7 @@ async fn wait_for(engine: &Engine, agent: &AgentKey, mut is_so: impl AsyncFnMut(
 
 /// Over a real file, whose bytes are damaged between two processes. Time is real here.
 #[test]
-fn an_agent_whose_state_cannot_be_read_is_taken_out_of_the_way() {
+fn an_agent_with_unreadable_state_is_quarantined() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("windlass.db");
     let on_disk = |path: &Path| {

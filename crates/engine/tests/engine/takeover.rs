@@ -161,7 +161,7 @@ async fn c_084_a_zombie_drops_its_work_and_starts_nothing() {
 
 /// A process has run a write, and a doorbell for the agent arrives at the same time.
 #[tokio::test(start_paused = true)]
-async fn a_result_that_has_just_come_is_not_a_lost_one() {
+async fn a_call_that_has_just_ended_is_not_taken_for_a_lost_one() {
     let hold = Latch::shut();
     let shut = hold.clone();
     let stage = Stage::new(|request| if request.iteration == 1 { call(&[WRITE]) } else { say(&request.results().join(",")) })
@@ -211,7 +211,7 @@ fn five_owners_lost_without_progress_park_the_run() {
 
 /// Such a run loses nothing with its owner, however often the server is restarted meanwhile.
 #[test]
-fn restarts_while_a_run_waits_for_the_outside_are_no_lost_owners() {
+fn restarts_while_a_run_waits_for_a_service_do_not_count_as_lost_owners() {
     let stage = Stage::new(|request| if request.iteration == 1 { call(&[LOOKUP]) } else { say(&request.results().join(",")) });
     let a = agent("a");
     let mut process = Process::start(&stage, 1);
@@ -231,7 +231,7 @@ fn restarts_while_a_run_waits_for_the_outside_are_no_lost_owners() {
 
 /// The new process has fewer workers than there are lost runs, and the first ones it takes over hang.
 #[test]
-fn deadlines_pass_also_while_lost_runs_wait_for_a_worker() {
+fn deadlines_are_handled_while_lost_runs_wait_for_a_worker() {
     let stage = Stage::new(|request| match request.iteration {
         1 => call(&[LOOK]),
         _ => say("done"),
@@ -261,7 +261,7 @@ async fn sqlite_ended(engine: &Engine, agent: &AgentKey, run: RunId) {
 
 /// The same over a real file. Time is real here: a paused clock would run ahead of the disk.
 #[test]
-fn what_was_committed_on_disk_goes_on_in_the_next_process() {
+fn the_next_process_continues_what_was_committed_on_disk() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("windlass.db");
     let a = agent("a");
