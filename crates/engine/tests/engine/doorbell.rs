@@ -24,7 +24,7 @@ fn agents(count: usize) -> Vec<AgentKey> {
 
 #[tokio::test(start_paused = true)]
 async fn c_005_with_every_doorbell_lost_all_work_is_done() {
-    for bell in [None, Some(Arc::new(DeafBell::default()))] {
+    for bell in [None, Some(Arc::new(LostBell::default()))] {
         let stage = Stage { bell: bell.clone(), ..Stage::new(ask_a_service).with_settings(|settings| settings.workers_max = 2) };
         let engine = stage.engine(1);
         let agents = agents(10);
@@ -39,7 +39,7 @@ async fn c_005_with_every_doorbell_lost_all_work_is_done() {
         for (index, enqueued) in asked.iter().enumerate() {
             assert_eq!(stage.ended(&agents[index / 2], enqueued.run).await, "5");
         }
-        assert!(bell.is_none_or(|bell| bell.rings.load(SeqCst) > 0), "it was rung for others");
+        assert!(bell.is_none_or(|bell| bell.rings.load(SeqCst) > 0), "other processes were notified");
     }
 }
 
@@ -60,7 +60,7 @@ async fn c_005_a_node_finds_what_another_one_accepted_without_a_doorbell() {
         front.answer(&a, enqueued.run, 1, "3").await;
         assert_eq!(back.ended(&a, enqueued.run).await, "3");
     }
-    assert!(back.store.commits().iter().all(|seen| seen.node.0 == 2), "the one without room did no work");
+    assert!(back.store.commits().iter().all(|seen| seen.node.0 == 2), "the node without workers did no work");
 }
 
 #[tokio::test(start_paused = true)]
@@ -107,7 +107,7 @@ async fn f_001_a_hundred_agents_at_once_on_four_workers_do_not_deadlock() {
         assert_eq!(stage.ended(agent, enqueued.run).await, "done");
     }
     assert!(seen.contains(&HeadStatus::Dispatched), "{seen:?}");
-    assert!(stage.tools.gauge.most() <= 8, "two calls of each of four agents, and no more: {}", stage.tools.gauge.most());
+    assert!(stage.tools.gauge.peak() <= 8, "at most two calls of each of four agents: {}", stage.tools.gauge.peak());
 }
 
 /// One agent gets more messages at once than its worker's mailbox holds, half of them reports from its tool service.

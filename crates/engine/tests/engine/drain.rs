@@ -26,8 +26,8 @@ async fn a_draining_engine_starts_nothing_and_waits_for_effects_in_flight() {
     pass_ms(2000).await;
     running.open();
     drained.await.unwrap();
-    assert_eq!(stage.story(&a, first).await.last(), Some(&"replied"), "the answer in flight is on record");
-    assert!(stage.tools.starts().is_empty(), "and what it asks for is not started");
+    assert_eq!(stage.story(&a, first).await.last(), Some(&"replied"), "the answer in flight is committed");
+    assert!(stage.tools.starts().is_empty(), "and the call in it is not started");
     pass_ms(10_000).await;
     assert!(stage.tools.starts().is_empty());
     let next = stage.engine(2);
@@ -55,7 +55,7 @@ async fn draining_an_idle_engine_takes_no_time() {
     settle().await;
     let before = engine.now();
     engine.drain().await;
-    assert_eq!(engine.now(), before, "a run that waits for the outside is nothing to wait for");
+    assert_eq!(engine.now(), before, "draining does not wait for a run that waits for a service");
 }
 
 #[tokio::test(start_paused = true)]

@@ -69,14 +69,14 @@ async fn without_a_lease_nothing_is_started() {
     let a = agent("a");
     let owner = stage.engine(1);
     let run = begin(&owner, &a).await;
-    stage.store.fault(|faults| faults.lose_beats = true);
+    stage.store.fault(|faults| faults.lose_heartbeats = true);
     pass_ms(LEASE_MS + 1).await;
     hold.open();
     pass_ms(LEASE_MS).await;
-    assert_eq!(stage.tools.starts_of(WRITE), 0, "somebody else may have the run by now");
-    stage.store.fault(|faults| faults.lose_beats = false);
+    assert_eq!(stage.tools.starts_of(WRITE), 0, "another process may own the run by now");
+    stage.store.fault(|faults| faults.lose_heartbeats = false);
     assert_eq!(stage.ended(&a, run).await, "done");
-    assert_eq!(stage.tools.starts_of(WRITE), 1, "nobody had it");
+    assert_eq!(stage.tools.starts_of(WRITE), 1, "no other process had taken it over");
 }
 
 /// The lease is lost while a model call waits for a permit of its provider.
@@ -94,14 +94,14 @@ async fn an_effect_that_waited_is_not_started_without_a_lease_either() {
     let owner = stage.engine(1);
     owner.begin(&a, "first").await;
     let run = begin(&owner, &b).await;
-    stage.store.fault(|faults| faults.lose_beats = true);
+    stage.store.fault(|faults| faults.lose_heartbeats = true);
     pass_ms(LEASE_MS + 1).await;
     hold.open();
     pass_ms(LEASE_MS).await;
-    assert_eq!(stage.model.count("go"), 0, "somebody else may have the run by now");
-    stage.store.fault(|faults| faults.lose_beats = false);
+    assert_eq!(stage.model.count("go"), 0, "another process may own the run by now");
+    stage.store.fault(|faults| faults.lose_heartbeats = false);
     assert_eq!(stage.ended(&b, run).await, "done");
-    assert_eq!((stage.model.count("go"), stage.run(&b, run).await.state.takeovers), (1, 0), "nobody had it");
+    assert_eq!((stage.model.count("go"), stage.run(&b, run).await.state.takeovers), (1, 0), "no other process had taken it over");
 }
 
 #[tokio::test(start_paused = true)]
@@ -117,7 +117,7 @@ async fn results_and_stops_reach_a_run_through_any_process() {
     let other = stage.engine(2);
     other.answer(&a, run, 1, "4").await;
     pass_ms(1000).await;
-    assert_eq!(stage.run(&a, run).await.state.takeovers, 0, "its own tool call is still the owner's");
+    assert_eq!(stage.run(&a, run).await.state.takeovers, 0, "the tool call is still the owner's");
     assert_eq!(stage.tools.starts_of(LOOK), 1);
     let stop = Stop { agent: a.clone(), run, reason: "enough".into(), epoch: None, source: None, key: None };
     assert!(matches!(other.stop(stop).await, Ok(Stopped::Now)));

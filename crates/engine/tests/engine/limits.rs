@@ -25,7 +25,7 @@ async fn the_size_of_an_answer_is_limited() {
         Stage::new(|request| say(&"x".repeat(request.task().parse().unwrap()))).with_settings(|settings| settings.reply_bytes_max = 100);
     assert_eq!(ending(&stage, "100").await, (TaskStatus::Success, EndReason::Answered));
     assert_eq!(ending(&stage, "101").await, (TaskStatus::Failed, EndReason::ModelFailed("answer_too_large".into())));
-    assert_eq!(stage.model.count("101"), 1, "it would be as large again");
+    assert_eq!(stage.model.count("101"), 1, "it is not retried: the next answer would be as large");
 }
 
 #[tokio::test(start_paused = true)]
@@ -38,7 +38,7 @@ async fn the_calls_of_one_iteration_are_limited() {
     assert_eq!(ending(&stage, "8").await, (TaskStatus::Success, EndReason::Answered));
     assert_eq!(stage.tools.starts().len(), 8);
     assert_eq!(ending(&stage, "9").await, (TaskStatus::Failed, EndReason::ModelFailed("answer_too_large".into())));
-    assert_eq!(stage.tools.starts().len(), 8, "nothing of it was started");
+    assert_eq!(stage.tools.starts().len(), 8, "none of the calls was started");
 }
 
 #[tokio::test(start_paused = true)]
@@ -47,8 +47,8 @@ async fn the_wall_time_of_a_run_is_limited() {
     let stage = Stage::new(|_| Turn::Hang).with_budgets("a", budgets);
     let before = stage.engine(1).now();
     assert_eq!(ending(&stage, "go").await, (TaskStatus::Partial, EndReason::Budget(BudgetKind::WallMs)));
-    assert!((20_000..21_000).contains(&(stage.engine(1).now().0 - before.0)), "its model call is called off in time");
-    assert_eq!(stage.model.gauge.called_off(), 1);
+    assert!((20_000..21_000).contains(&(stage.engine(1).now().0 - before.0)), "its model call is cancelled in time");
+    assert_eq!(stage.model.gauge.cancelled(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -56,7 +56,7 @@ async fn a_call_may_last_only_as_long_as_its_run() {
     let budgets = Budgets { wall_ms: Some(20_000), ..NO_BUDGETS };
     let stage = Stage::new(|_| call(&[LOOK])).with_tools(|_| Act::Hang).with_budgets("a", budgets);
     assert_eq!(ending(&stage, "go").await, (TaskStatus::Partial, EndReason::Budget(BudgetKind::WallMs)));
-    assert_eq!(stage.tools.gauge.called_off(), 1);
+    assert_eq!(stage.tools.gauge.cancelled(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -66,7 +66,7 @@ async fn the_iterations_and_calls_of_a_run_are_limited() {
     assert_eq!((stage.model.count("go"), stage.tools.starts().len()), (3, 3));
     let stage = Stage::new(|_| call(&[LOOK, LOOK])).with_budgets("a", Budgets { calls: Some(3), ..NO_BUDGETS });
     assert_eq!(ending(&stage, "go").await, (TaskStatus::Partial, EndReason::Budget(BudgetKind::Calls)));
-    assert_eq!(stage.tools.starts().len(), 2, "half of a lap is not started");
+    assert_eq!(stage.tools.starts().len(), 2, "a part of an iteration is not started");
 }
 
 const SHORT_PROMPT: u64 = 6_000;
@@ -82,7 +82,7 @@ async fn tm_04_a_run_that_grows_over_the_limit_of_a_prompt_fails() {
         .with_tools(|_| give(&format!("\"{}\"", "x".repeat(2_000))))
         .with_settings(|settings| settings.prompt_bytes_max = SHORT_PROMPT);
     assert_eq!(ending(&stage, "go").await, prompt_too_large());
-    assert_eq!(stage.model.count("go"), 3, "two results fit, and nothing is tried again");
+    assert_eq!(stage.model.count("go"), 3, "two results fit, and there is no retry");
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn tm_04_a_prompt_that_is_read_from_the_store_has_the_same_limit() {
         let view = stage.run(&a, run).await;
         let Phase::Ended { status, reason } = view.state.phase else { panic!("it has ended") };
         assert_eq!((status, reason), prompt_too_large());
-        assert_eq!((stage.model.asked().len(), view.state.lost), (1, 0), "the lost call is not estimated from what may not be read");
+        assert_eq!((stage.model.requests().len(), view.state.lost), (1, 0), "the lost call is not estimated, because its prompt may not be read");
     });
 }
 
@@ -120,8 +120,8 @@ async fn the_size_of_a_result_is_limited_for_executors_and_services() {
     let engine = stage.engine(1);
     let (a, b) = (agent("a"), agent("b"));
     let here = engine.begin(&a, "here").await.run;
-    let words = stage.ended(&a, here).await;
-    assert!(words.contains("result_too_large"), "{} bytes went to the model", words.len());
+    let text = stage.ended(&a, here).await;
+    assert!(text.contains("result_too_large"), "{} bytes went to the model", text.len());
     let there = engine.begin(&b, "there").await.run;
     settle().await;
     let refused = engine.report(result_of(&b, there, 1, &format!("\"{}\"", "x".repeat(2000)))).await;

@@ -9,7 +9,7 @@ mod drain;
 mod erase;
 mod facts;
 mod known;
-mod laps;
+mod iterations;
 mod leases;
 mod limits;
 mod outbox;

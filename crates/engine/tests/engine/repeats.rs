@@ -61,16 +61,16 @@ fn an_unmarked_repetition_joins_the_run_of_a_lost_server_once() {
     let second = Process::start(&stage, 2);
     second.does(async {
         let engine = &second.engine;
-        assert!(engine.join_repeated(&"other".into(), HASH, RetryMark::Marked).await.unwrap().is_none(), "of another tenant");
+        assert!(engine.join_repeated(&"other".into(), HASH, RetryMark::Marked).await.unwrap().is_none(), "another tenant's request");
         assert!(engine.join_repeated(&"acme".into(), RequestHash([2; 32]), RetryMark::Marked).await.unwrap().is_none(), "another request");
         let (joined, guard) = repeat(engine, RetryMark::Unmarked).await.expect("it joins");
         assert_eq!(joined, run);
-        assert_eq!(joins(engine, RetryMark::Unmarked).await, None, "another one is on its way to its reader");
+        assert_eq!(joins(engine, RetryMark::Unmarked).await, None, "another repetition is about to get a reader");
         let reader = engine.attend(&agent, run, Unread::GoesOn, Some(HASH));
         drop(guard);
-        assert_eq!(joins(engine, RetryMark::Marked).await, None, "it is read");
+        assert_eq!(joins(engine, RetryMark::Marked).await, None, "the run has a reader");
         drop(reader);
-        assert_eq!(joins(engine, RetryMark::Unmarked).await, None, "its reader left by itself");
+        assert_eq!(joins(engine, RetryMark::Unmarked).await, None, "its client chose to leave");
         assert_eq!(joins(engine, RetryMark::Marked).await, Some(run));
     });
 }
@@ -80,7 +80,7 @@ async fn while_its_server_lives_only_a_marked_repetition_joins() {
     let stage = hanging();
     let engine = stage.engine(1);
     let (_, run, reader) = create(&engine, HASH).await;
-    assert_eq!(joins(&engine, RetryMark::Marked).await, None, "its client reads");
+    assert_eq!(joins(&engine, RetryMark::Marked).await, None, "its client is still reading");
     drop(reader);
     assert_eq!(joins(&engine, RetryMark::Unmarked).await, None);
     assert_eq!(joins(&engine, RetryMark::Marked).await, Some(run));
@@ -195,7 +195,7 @@ async fn at_another_server_an_unmarked_repetition_joins_once_the_lease_has_ended
     let (_, run, reader) = create(&first, HASH).await;
     std::mem::forget(reader);
     pass_ms(5_000).await;
-    assert_eq!(joins(&second, RetryMark::Unmarked).await, None, "its server lives");
+    assert_eq!(joins(&second, RetryMark::Unmarked).await, None, "its server is alive");
     life.cancel();
     pass_ms(1_000).await;
     assert_eq!(joins(&second, RetryMark::Unmarked).await, None, "its lease holds");
@@ -203,6 +203,6 @@ async fn at_another_server_an_unmarked_repetition_joins_once_the_lease_has_ended
     assert_eq!(joins(&second, RetryMark::Unmarked).await, Some(run));
     let third = stage.engine(3);
     settle().await;
-    assert_eq!(joins(&third, RetryMark::Unmarked).await, None, "the second server has it");
+    assert_eq!(joins(&third, RetryMark::Unmarked).await, None, "the second server has adopted it");
     assert_eq!(joins(&third, RetryMark::Marked).await, Some(run));
 }

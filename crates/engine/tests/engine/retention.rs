@@ -37,7 +37,7 @@ async fn tm_13_the_sweep_erases_runs_that_are_too_old() {
     pass_ms(HOUR_MS - 120_000).await;
     let young = ended(&stage, &engine, &agent("young")).await;
     for (tenant, run) in &runs {
-        assert!(!is_erased(&stage, tenant, *run).await, "it is too young");
+        assert!(!is_erased(&stage, tenant, *run).await, "it is not old enough");
     }
     pass_ms(240_000).await;
     for (tenant, run) in &runs {
@@ -98,5 +98,5 @@ async fn tm_13_a_tenant_over_its_bytes_stores_nothing_until_some_are_erased() {
     pass_ms(62_000).await;
     ended(&stage, &engine, &agent("b")).await;
     pass_ms(1_000).await;
-    assert_eq!(refusal(other.enqueue(request(&agent("c"), "go")).await), refused, "what came after the erasure counts");
+    assert_eq!(refusal(other.enqueue(request(&agent("c"), "go")).await), refused, "content added after the erasure counts");
 }

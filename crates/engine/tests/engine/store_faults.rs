@@ -25,7 +25,7 @@ async fn an_answer_is_kept_until_it_can_be_committed() {
     stage.store.fault(|faults| faults.refuse_commits = 10);
     hold.open();
     assert_eq!(stage.ended(&a, run).await, "dear");
-    assert_eq!(stage.model.count("go"), 1, "the model was not asked again");
+    assert_eq!(stage.model.count("go"), 1, "the model was not called again");
 }
 
 #[tokio::test(start_paused = true)]
@@ -84,9 +84,9 @@ async fn a_lost_answer_does_not_disturb_effects_in_flight() {
     pass_ms(10_000).await;
     hold.open();
     assert_eq!(stage.ended(&a, run).await, "1,2");
-    assert_eq!((stage.tools.starts_of(WRITE), stage.tools.gauge.called_off()), (1, 0), "the write went on undisturbed");
+    assert_eq!((stage.tools.starts_of(WRITE), stage.tools.gauge.cancelled()), (1, 0), "the write was not disturbed");
     let story = stage.story(&a, run).await;
-    assert!(!story.contains(&"taken_over"), "nobody was lost: {story:?}");
+    assert!(!story.contains(&"taken_over"), "no owner was lost: {story:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -98,7 +98,7 @@ async fn an_enqueue_whose_answer_was_lost_runs_exactly_once() {
     let keyed = windlass_engine::Enqueue { key: Some(windlass_ports::RequestKey { key: "k".into(), asked: [0; 16] }), ..request(&a, "go") };
     assert!(is_unavailable(engine.enqueue(keyed.clone()).await));
     pass_ms(10_000).await;
-    assert_eq!(stage.model.count("go"), 1, "nobody has to ask again for it to run");
+    assert_eq!(stage.model.count("go"), 1, "it runs without a second request");
     let run = engine.enqueue(keyed).await.unwrap().run;
     assert_eq!(stage.ended(&a, run).await, "done");
     assert_eq!((stage.model.count("go"), stage.head(&a).await.runs), (1, 1));
@@ -153,7 +153,7 @@ async fn a_run_whose_enqueue_was_not_confirmed_is_continued_by_the_worker_that_e
     assert_eq!(stage.story(&b, run).await, ["accepted", "leased", "lap_started"]);
     let other = engine.begin(&a, "wait").await.run;
     settle().await;
-    assert_eq!((stage.model.count("go"), stage.model.count("wait")), (0, 0), "there is no room");
+    assert_eq!((stage.model.count("go"), stage.model.count("wait")), (0, 0), "there is no worker for it");
     assert_eq!(stage.ended(&b, run).await, "go");
     assert_eq!(stage.run(&b, run).await.state.takeovers, 0, "{:?}", stage.story(&b, run).await);
     assert_eq!(stage.ended(&a, other).await, "wait");
@@ -202,7 +202,7 @@ fn an_agent_with_unreadable_state_is_quarantined() {
         wait_for(&engine, &bad, async || stage.head(&bad).await.quarantined.is_some()).await;
         let reason = stage.head(&bad).await.quarantined.unwrap();
         assert!(reason.contains("cannot be read"), "{reason}");
-        assert!(stage.data.due(engine.now().plus_ms(1_000_000), 10).await.unwrap().is_empty(), "the sweep does not come back to it");
+        assert!(stage.data.due(engine.now().plus_ms(1_000_000), 10).await.unwrap().is_empty(), "the sweep does not return it again");
         let other = engine.begin(&good, "again").await.run;
         wait_for(&engine, &good, async || stage.run(&good, other).await.state.has_ended()).await;
     });

@@ -46,7 +46,7 @@ fn c_085_a_lost_owners_model_call_is_made_again_under_a_new_epoch() {
     second.does(async {
         assert!(stage.head(&a).await.epoch > before.epoch, "the epoch is raised");
         assert_eq!(stage.story(&a, run).await, ["accepted", "leased", "lap_started", "taken_over", "replied", "ended"]);
-        assert_eq!(stage.run(&a, run).await.state.iteration, 1, "the lap is the same");
+        assert_eq!(stage.run(&a, run).await.state.iteration, 1, "the iteration is the same");
     });
     assert_eq!(stage.model.count("go"), 2);
 }
@@ -70,7 +70,7 @@ fn a_read_cut_by_a_crash_starts_again_with_the_same_key_and_a_write_waits_for_a_
         assert_eq!(stage.call_statuses(&a, run).await, [CallStatus::Received, CallStatus::Parked]);
         assert_eq!(stage.tools.starts_of(WRITE), 1);
         let attempts: Vec<u32> = stage.calls(&a, run).await.iter().map(|call| call.attempt).collect();
-        assert_eq!(attempts, [2, 1], "a call counts how often it was started");
+        assert_eq!(attempts, [2, 1], "the number of starts of each call");
         let looks: Vec<_> = stage.tools.starts().into_iter().filter(|(_, tool)| tool == LOOK).collect();
         assert_eq!(looks.len(), 2);
         assert_eq!(looks[0], looks[1], "the same idempotency key");
@@ -152,9 +152,9 @@ async fn c_084_a_zombie_drops_its_work_and_starts_nothing() {
     pass_ms(5000).await;
     let commits = stage.store.commits();
     assert!(commits.iter().any(|seen| seen.node == NodeId(1) && seen.is_fenced), "its answer was fenced");
-    assert!(commits.iter().all(|seen| seen.node != NodeId(1) || seen.done.is_none()), "it committed nothing: {commits:#?}");
+    assert!(commits.iter().all(|seen| seen.node != NodeId(1) || seen.done.is_none()), "the old owner committed nothing: {commits:#?}");
     assert!(stage.tools.starts().is_empty(), "it started nothing");
-    assert_eq!(stage.model.count("go"), 2, "it asked nothing");
+    assert_eq!(stage.model.count("go"), 2, "it made no model call");
     assert_eq!(stage.head(&a).await, taken, "the owner is undisturbed");
     assert_eq!(stage.run(&a, run).await.state.takeovers, 1);
 }
@@ -196,7 +196,7 @@ fn five_owners_lost_without_progress_park_the_run() {
     process.does(async {
         assert_eq!(stage.run(&a, run).await.state.parked, Some(ParkReason::OwnersLost));
         assert_eq!(stage.head(&a).await.status, HeadStatus::Suspended);
-        assert_eq!(stage.model.count("go"), 5, "the sixth owner does not even try");
+        assert_eq!(stage.model.count("go"), 5, "the sixth owner makes no call");
     });
     process.kill();
     let seventh = Process::start(&stage, 7);
@@ -205,7 +205,7 @@ fn five_owners_lost_without_progress_park_the_run() {
         assert_eq!(stage.model.count("go"), 5);
         seventh.engine.reconcile(Reconcile { agent: a.clone(), run, verdict: Verdict::Unpark, source: None, key: None }).await.unwrap();
         settle().await;
-        assert_eq!(stage.model.count("go"), 6, "a person lets it try again");
+        assert_eq!(stage.model.count("go"), 6, "a person resumed the run");
     });
 }
 
@@ -299,11 +299,11 @@ fn the_next_process_continues_what_was_committed_on_disk() {
         while stage.call_statuses(&a, run).await != [CallStatus::Received, CallStatus::Parked] {
             watch.changed().await;
         }
-        assert_eq!(stage.tools.starts(), [starts[0].clone()], "the read alone, with its old key");
+        assert_eq!(stage.tools.starts(), [starts[0].clone()], "only the read, with its old key");
         let call = stage.calls(&a, run).await[1].call;
         engine.reconcile(Reconcile { agent: a.clone(), run, verdict: Verdict::Release { call }, source: None, key: None }).await.unwrap();
         sqlite_ended(&engine, &a, run).await;
         assert_eq!(stage.ended(&a, run).await, "1,1");
-        assert_eq!(attempts(&stage, &a, run).await, [2, 2], "a person let the write run again");
+        assert_eq!(attempts(&stage, &a, run).await, [2, 2], "a person released the write");
     });
 }

@@ -19,8 +19,8 @@ use windlass_ports::{
 use windlass_store::{MemoryStore, StoreOptions, conformance::Full};
 
 pub use gauge::Latch;
-pub use model::{Asked, Script, Turn, call, say};
-pub use outside::{Counter, DeafBell, Line, Speaker, TestClock};
+pub use model::{RequestExt, Script, Turn, call, say};
+pub use outside::{Counter, LostBell, Line, TestPublisher, TestClock};
 pub use store::Faulty;
 pub use tools::{Act, CHARGE, LOOK, LOOKUP, SERVICE_MS, TOUCH, Tools, WRITE, give};
 
@@ -53,8 +53,8 @@ pub struct Stage {
     pub ids: Arc<Counter>,
     pub settings: Settings,
     pub agents: BTreeMap<AgentName, AgentSpec>,
-    pub bell: Option<Arc<DeafBell>>,
-    pub speaker: Option<Arc<Speaker>>,
+    pub bell: Option<Arc<LostBell>>,
+    pub publisher: Option<Arc<TestPublisher>>,
     pub meter: Arc<dyn Meter>,
 }
 
@@ -67,7 +67,7 @@ impl Stage {
     /// The same, with an outbox and a publisher.
     pub fn publishing(play: impl Fn(&ModelRequest) -> Turn + Send + Sync + 'static) -> Self {
         let stage = Self::on(Arc::new(MemoryStore::new(StoreOptions { publish: true, usage: false })), play);
-        Stage { speaker: Some(Arc::default()), ..stage }
+        Stage { publisher: Some(Arc::default()), ..stage }
     }
 
     /// A stage on another store.
@@ -82,7 +82,7 @@ impl Stage {
             settings: Settings { sweep_ms: 100, backoff_ms: 500, ..Settings::default() },
             agents: BTreeMap::new(),
             bell: None,
-            speaker: None,
+            publisher: None,
             meter: Arc::new(NoMeter),
         }
     }
@@ -143,7 +143,7 @@ impl Stage {
             servers: None,
             doorbell: self.bell.clone().map(|bell| bell as Arc<dyn Doorbell>),
             bells: None,
-            publisher: self.speaker.clone().map(|speaker| speaker as Arc<dyn Publisher>),
+            publisher: self.publisher.clone().map(|publisher| publisher as Arc<dyn Publisher>),
             clock: self.clock.clone() as Arc<dyn Clock>,
             ids: self.ids.clone(),
             crash: CrashPoints::default(),

@@ -16,21 +16,21 @@ type Hook = Box<dyn Fn(&Published) + Send + Sync>;
 
 /// A publisher that keeps all messages.
 #[derive(Default)]
-pub struct Speaker {
+pub struct TestPublisher {
     taken: Mutex<Vec<Published>>,
     /// While down it refuses all messages.
     pub is_down: AtomicBool,
     /// While it hangs it neither accepts nor refuses.
     pub hangs: AtomicBool,
     /// It accepts each message and reports a failure the first time.
-    pub is_forgetful: AtomicBool,
+    pub loses_answers: AtomicBool,
     hook: Option<Hook>,
 }
 
-impl Speaker {
+impl TestPublisher {
     /// A publisher that calls `hook` for each message before accepting it.
     pub fn looking(hook: impl Fn(&Published) + Send + Sync + 'static) -> Self {
-        Speaker { hook: Some(Box::new(hook)), ..Speaker::default() }
+        TestPublisher { hook: Some(Box::new(hook)), ..TestPublisher::default() }
     }
 
     /// Everything accepted, in order, repeats included.
@@ -39,25 +39,25 @@ impl Speaker {
     }
 
     /// Everything accepted, each message once, in the order of first arrival.
-    pub fn heard(&self) -> Vec<Published> {
-        let mut heard: Vec<Published> = Vec::new();
+    pub fn distinct(&self) -> Vec<Published> {
+        let mut distinct: Vec<Published> = Vec::new();
         for message in self.taken() {
-            match heard.iter().find(|earlier| earlier.id == message.id) {
-                None => heard.push(message),
+            match distinct.iter().find(|earlier| earlier.id == message.id) {
+                None => distinct.push(message),
                 Some(earlier) => assert_eq!(*earlier, message, "the same id, the same message"),
             }
         }
-        heard
+        distinct
     }
 
     /// The messages accepted on a subject.
     pub fn on(&self, subject: &str) -> Vec<Published> {
-        self.heard().into_iter().filter(|message| message.subject.to_string() == subject).collect()
+        self.distinct().into_iter().filter(|message| message.subject.to_string() == subject).collect()
     }
 }
 
 #[async_trait]
-impl Publisher for Speaker {
+impl Publisher for TestPublisher {
     async fn publish(&self, messages: &[Published]) -> Result<(), String> {
         if self.hangs.load(SeqCst) {
             std::future::pending::<()>().await;
@@ -71,7 +71,7 @@ impl Publisher for Speaker {
         let mut taken = self.taken.lock().unwrap();
         let is_new = messages.iter().any(|message| taken.iter().all(|earlier| earlier.id != message.id));
         taken.extend(messages.iter().cloned());
-        if is_new && self.is_forgetful.load(SeqCst) {
+        if is_new && self.loses_answers.load(SeqCst) {
             return Err("taken, but nobody is told".into());
         }
         Ok(())
@@ -80,11 +80,11 @@ impl Publisher for Speaker {
 
 /// A doorbell whose rings are all lost.
 #[derive(Default)]
-pub struct DeafBell {
+pub struct LostBell {
     pub rings: AtomicUsize,
 }
 
-impl Doorbell for DeafBell {
+impl Doorbell for LostBell {
     fn ring(&self, _ring: Ring) {
         self.rings.fetch_add(1, SeqCst);
     }

@@ -32,7 +32,7 @@ pub struct Faults {
     /// All reads and writes fail.
     pub is_down: bool,
     /// All heartbeats fail.
-    pub lose_beats: bool,
+    pub lose_heartbeats: bool,
     /// The next commit of this agent panics.
     pub panic_at: Option<AgentKey>,
 }
@@ -158,10 +158,10 @@ impl Store for Faulty {
         if done.is_ok() && self.take(|faults| &mut faults.lose_answers) { Err(unavailable()) } else { done }
     }
 
-    async fn announce(&self, words: Announcement) -> Result<(), StoreError> {
+    async fn announce(&self, batch: Announcement) -> Result<(), StoreError> {
         self.up()?;
         self.wrote("announce");
-        self.inner.announce(words).await
+        self.inner.announce(batch).await
     }
 
     async fn abandon(&self, agent: AgentKey, given_up: GivenUp) -> Result<Abandoned, StoreError> {
@@ -218,7 +218,7 @@ impl Store for Faulty {
 
     async fn beat(&self, node: NodeId, lease_ms: u64) -> Result<Vec<NodeId>, StoreError> {
         self.up()?;
-        if self.faults.lock().unwrap().lose_beats {
+        if self.faults.lock().unwrap().lose_heartbeats {
             return Err(unavailable());
         }
         // Unless a test is about leases, a process that has ended is known to be lost at once.

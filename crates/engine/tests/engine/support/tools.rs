@@ -83,7 +83,7 @@ impl Executor for Tools {
     async fn run(&self, call: ToolCall) -> ToolReport {
         let mut act = (self.play)(&call);
         self.starts.lock().unwrap().push(call);
-        let place = self.gauge.enter();
+        let in_flight = self.gauge.enter();
         while let Act::After(latch, then) = act {
             latch.passed().await;
             act = *then;
@@ -95,7 +95,7 @@ impl Executor for Tools {
             Act::Hang => std::future::pending().await,
             Act::Panic | Act::After(..) => panic!("the tool panics because the test says so"),
         };
-        place.leave();
+        in_flight.finish();
         report
     }
 }

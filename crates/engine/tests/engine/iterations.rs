@@ -30,7 +30,7 @@ async fn calls_of_one_iteration_run_at_the_same_time_and_are_applied_in_their_or
     let a = agent("a");
     let run = engine.begin(&a, "go").await.run;
     settle().await;
-    assert_eq!(stage.tools.gauge.inside(), 3, "all three at once");
+    assert_eq!(stage.tools.gauge.in_flight(), 3, "all three run at once");
     for (latch, left) in latches.iter().rev().zip([2, 1, 0]) {
         latch.open();
         settle().await;
@@ -107,7 +107,7 @@ async fn an_iteration_may_mix_calls_of_this_process_and_of_services() {
             assert_eq!(engine.serve(LOOKUP, "\"there\"").await, 1);
         }
         settle().await;
-        assert_eq!(stage.head(&a).await.waiting, 1, "one of two is in");
+        assert_eq!(stage.head(&a).await.waiting, 1, "one of two results has arrived");
         assert_eq!(stage.run(&a, run).await.state.iteration, 1);
         if is_local_first {
             assert_eq!(engine.serve(LOOKUP, "\"there\"").await, 1);
@@ -123,13 +123,13 @@ async fn an_iteration_may_mix_calls_of_this_process_and_of_services() {
 async fn c_047_a_tool_of_this_process_may_end_the_run() {
     let own_wish = || give(r#"{"__cg_control":{"after_execution":"terminate"}}"#);
     let reported_wish = || Act::GiveAnd("{}".into(), AfterExecution::Terminate);
-    for (act, laps) in [(Box::new(own_wish) as Box<dyn Fn() -> Act + Send + Sync>, 1), (Box::new(reported_wish), 1), (invalid_wish(), 2)] {
+    for (act, iterations) in [(Box::new(own_wish) as Box<dyn Fn() -> Act + Send + Sync>, 1), (Box::new(reported_wish), 1), (invalid_wish(), 2)] {
         let stage = Stage::new(|request| if request.iteration == 1 { call(&[LOOK]) } else { say("went on") }).with_tools(move |_| act());
         let engine = stage.engine(1);
         let a = agent("a");
         let run = engine.begin(&a, "go").await.run;
         stage.ended(&a, run).await;
-        assert_eq!(stage.model.count("go"), laps);
+        assert_eq!(stage.model.count("go"), iterations);
     }
 }
 
@@ -147,8 +147,8 @@ async fn a_tools_failure_is_data_for_the_model() {
         let engine = stage.engine(1);
         let a = agent("a");
         let run = engine.begin(&a, "go").await.run;
-        let words = stage.ended(&a, run).await;
-        assert!(words.contains(expected), "{words}");
+        let text = stage.ended(&a, run).await;
+        assert!(text.contains(expected), "{text}");
         assert!(matches!(stage.run(&a, run).await.state.phase, Phase::Ended { status: TaskStatus::Success, .. }));
     }
 }
@@ -162,10 +162,10 @@ async fn a_call_of_this_process_is_cancelled_at_its_deadline() {
     let a = agent("a");
     let run = engine.begin(&a, "go").await.run;
     settle().await;
-    assert_eq!(stage.tools.gauge.inside(), 1);
-    let words = stage.ended(&a, run).await;
-    assert!(words.contains("timeout"), "{words}");
-    assert_eq!(stage.tools.gauge.called_off(), 1, "its future is dropped");
+    assert_eq!(stage.tools.gauge.in_flight(), 1);
+    let text = stage.ended(&a, run).await;
+    assert!(text.contains("timeout"), "{text}");
+    assert_eq!(stage.tools.gauge.cancelled(), 1, "its future is dropped");
     assert_eq!(stage.call_statuses(&a, run).await, [CallStatus::Expired]);
     let inbox = stage.data.inbox(&a, windlass_ports::Page { after: 0, limit: 10 }).await.unwrap();
     assert_eq!(inbox.iter().filter(|row| row.kind == MessageKind::Timeout).count(), 1);
@@ -187,8 +187,8 @@ async fn a_run_of_three_iterations_takes_eight_writes_and_eleven_with_claims() {
         }
         assert_eq!(stage.ended(&a, run).await, "done");
         let writes = stage.store.writes();
-        let lap: &[&str] = if is_claimed { &["commit", "claim_calls", "commit"] } else { &["commit", "commit"] };
-        let expected: Vec<&str> = [&["enqueue"][..], lap, lap, lap, &["commit"]].concat();
+        let iteration: &[&str] = if is_claimed { &["commit", "claim_calls", "commit"] } else { &["commit", "commit"] };
+        let expected: Vec<&str> = [&["enqueue"][..], iteration, iteration, iteration, &["commit"]].concat();
         assert_eq!(writes, expected);
         assert_eq!(writes.len(), if is_claimed { 11 } else { 8 });
     }
