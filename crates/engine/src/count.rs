@@ -106,7 +106,8 @@ mod tests {
 
     #[test]
     fn text_counts_by_its_length_and_images_do_not() {
-        let message_tokens = |content: &str| message(&ModelMessage::UserItem(json!({ "type": "message", "role": "user", "content": content })));
+        let message_tokens =
+            |content: &str| message(&ModelMessage::UserItem(json!({ "type": "message", "role": "user", "content": content })));
         assert_eq!(message_tokens("12345678"), OVERHEAD + 2);
         assert!(message_tokens(&"x".repeat(400)) >= 100);
         let image = |data: &str| value(&json!({ "type": "message", "content": [{ "type": "input_image", "image_url": data }] }));

@@ -15,13 +15,13 @@ use crate::{
     compaction::{self, PromptPlan, SUMMARY_BYTES_MAX},
     engine::Inner,
     failover::ModelChoice,
-    gather::{self, Streamer, Replay, Limits, ReplyError},
-    stream_buffer::StreamBuffer,
-    worker_message::{EffectError, WorkerMessage, ModelDone, ToolDone},
+    gather::{self, Limits, Replay, ReplyError, Streamer},
     prompt,
     prompt_size::{PROMPT_TOO_LARGE, PromptTooLarge},
+    stream_buffer::StreamBuffer,
     token_meter::TokenMeter,
     watched::{self, Attempt},
+    worker_message::{EffectError, ModelDone, ToolDone, WorkerMessage},
 };
 
 /// A model call that is about to be made.
@@ -89,7 +89,12 @@ struct CallObservation {
     meter: TokenMeter,
 }
 
-async fn ask(inner: &Arc<Inner>, call: ModelCall, observed: &mut CallObservation, mailbox: &mpsc::Sender<WorkerMessage>) -> Result<Reply, EffectError<ModelError>> {
+async fn ask(
+    inner: &Arc<Inner>,
+    call: ModelCall,
+    observed: &mut CallObservation,
+    mailbox: &mpsc::Sender<WorkerMessage>,
+) -> Result<Reply, EffectError<ModelError>> {
     let items = match call.context {
         Some(items) => match inner.prompt_excess(&items) {
             Some(excess) => return Err(EffectError::Failed(too_large(excess))),

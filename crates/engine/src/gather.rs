@@ -10,8 +10,8 @@ use windlass_ports::{Announcement, Clock, CommitKind, ModelError, ModelEvent, Mo
 use crate::{
     engine::Inner,
     stream_buffer::StreamBuffer,
-    worker_message::{WorkerMessage, Reasoned},
     token_meter::TokenMeter,
+    worker_message::{Reasoned, WorkerMessage},
 };
 
 /// The pause before a delta batch that the store could not take is sent again.
@@ -57,7 +57,12 @@ pub(crate) struct Streamer {
 type BatchWrite<'a> = Pin<Box<dyn Future<Output = Result<(), ReplyError>> + Send + 'a>>;
 
 /// Collects an answer without streaming it.
-pub(crate) async fn gather(mut stream: ModelStream, limits: Limits, clock: &dyn Clock, meter: &mut TokenMeter) -> Result<Reply, ReplyError> {
+pub(crate) async fn gather(
+    mut stream: ModelStream,
+    limits: Limits,
+    clock: &dyn Clock,
+    meter: &mut TokenMeter,
+) -> Result<Reply, ReplyError> {
     let mut answer = AnswerBuilder::new(limits);
     while let Some(event) = stream.next().await {
         let event = event.map_err(ReplyError::Failed)?;

@@ -8,8 +8,8 @@ use windlass_ports::{CommitKind, MessageKind, NewMessage, NewReport, StoreError,
 use crate::{
     api::{EngineError, Reported, ToolResult},
     engine::Inner,
-    worker_message::WorkerMessage,
     worker,
+    worker_message::WorkerMessage,
     workers::Slot,
 };
 

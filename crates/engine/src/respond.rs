@@ -15,9 +15,9 @@ use windlass_ports::{
 use crate::{
     api::EngineError,
     engine::Engine,
+    journal_cache::Tail,
     retention::{self, AgedErasure},
     submit::{NewTurn, enqueued},
-    journal_cache::Tail,
     watch::Watch,
 };
 

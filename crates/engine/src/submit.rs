@@ -15,8 +15,8 @@ use crate::{
     draft::Draft,
     engine::Engine,
     messages,
-    worker_message::WorkerMessage,
     roster::RunOptions,
+    worker_message::WorkerMessage,
 };
 
 /// A run to be recorded.

@@ -7,7 +7,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use windlass_kernel::{AgentKey, Tenant};
 use windlass_ports::{CommitKind, Fact, StoreError};
 
-use crate::{engine::Inner, worker_message::WorkerMessage, repeats, retention::RetentionSweep, stored::BytesCounter, usage::UsageCounter};
+use crate::{engine::Inner, repeats, retention::RetentionSweep, stored::BytesCounter, usage::UsageCounter, worker_message::WorkerMessage};
 
 /// Runs the sweep until the engine drains.
 pub(crate) async fn run(inner: Arc<Inner>) {

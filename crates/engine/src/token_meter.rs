@@ -129,7 +129,10 @@ mod tests {
         assert_eq!(meter_of(&[text_event()]).spent(|| 100), Spent { usage: Usage::default(), lost: 110 });
         assert_eq!(meter_of(&[ModelEvent::Usage(REPORTED), text_event()]).spent(|| 100), Spent { usage: REPORTED, lost: 9 });
         let whole = Usage { tokens_out: 12, ..REPORTED };
-        assert_eq!(meter_of(&[ModelEvent::Usage(REPORTED), text_event(), ModelEvent::Usage(whole)]).spent(|| 100), Spent { usage: whole, lost: 0 });
+        assert_eq!(
+            meter_of(&[ModelEvent::Usage(REPORTED), text_event(), ModelEvent::Usage(whole)]).spent(|| 100),
+            Spent { usage: whole, lost: 0 }
+        );
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use windlass_kernel::{AgentKey, Epoch, Reply, RunId, Spent, Tenant};
 use windlass_ports::{Fact, Model, ModelCalled, ModelError};
 
-use crate::{engine::Inner, fair_semaphore::Permit, worker_message::EffectError, token_meter::TokenMeter};
+use crate::{engine::Inner, fair_semaphore::Permit, token_meter::TokenMeter, worker_message::EffectError};
 
 /// An attempt at a model call.
 pub(crate) struct Attempt {
@@ -22,7 +22,9 @@ impl Attempt {
             Err(EffectError::NotStarted) => return,
             Err(EffectError::Failed(error)) => (Some((error.code.as_str(), error.message.as_str())), spent.usage),
             Err(EffectError::Panicked) => (Some(("panicked", "the code that calls the model panicked")), spent.usage),
-            Err(EffectError::ReplayMismatch) => (Some(("diverged", "the reply does not begin with the text that was streamed before")), spent.usage),
+            Err(EffectError::ReplayMismatch) => {
+                (Some(("diverged", "the reply does not begin with the text that was streamed before")), spent.usage)
+            }
         };
         let ms = meter.started().map(|started| inner.clock.now().0.saturating_sub(started.0).max(0).unsigned_abs());
         let (agent, code, first_token_ms) = (&self.agent.agent, failure.map(|(code, _)| code), meter.first_token_ms());

@@ -4,8 +4,8 @@
 //! wait, passes them to the kernel, commits the result as one transition, and only then answers, starts effects and rings the doorbell.
 //! If the guard fails, the worker drops everything in memory and loads the agent again.
 
-mod catch_up;
 mod active_run;
+mod catch_up;
 mod observe;
 mod pending_message;
 
@@ -20,11 +20,11 @@ use crate::{
     api::EngineError,
     draft::{Draft, settles_text},
     engine::Inner,
-    worker_message::{Answer, WorkerMessage},
     journal_cache::Tail,
+    worker_message::{Answer, WorkerMessage},
 };
 use active_run::ActiveRun;
-use pending_message::{Reply, PendingMessage};
+use pending_message::{PendingMessage, Reply};
 
 /// The number of messages that one commit may include.
 const BATCH_MAX: usize = 64;
@@ -37,8 +37,15 @@ const STORE_PAUSE_MS_MAX: u64 = 5000;
 pub(crate) fn start(inner: Arc<Inner>, agent: AgentKey, mailbox: mpsc::Sender<WorkerMessage>, messages: mpsc::Receiver<WorkerMessage>) {
     // Effects hold a strong sender of the mailbox. The worker holds a weak one, because otherwise it could never see that all other
     // senders are gone.
-    let worker =
-        Worker { inner, agent, mailbox: mailbox.downgrade(), messages, active: ActiveRun::default(), in_doubt_commit: None, maybe_entered: BTreeSet::new() };
+    let worker = Worker {
+        inner,
+        agent,
+        mailbox: mailbox.downgrade(),
+        messages,
+        active: ActiveRun::default(),
+        in_doubt_commit: None,
+        maybe_entered: BTreeSet::new(),
+    };
     worker.inner.clone().tasks.spawn(worker.work());
 }
 

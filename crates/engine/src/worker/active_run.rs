@@ -14,9 +14,9 @@ use crate::{
     compaction::PromptPlan,
     effects::{self, ModelCall, ToolStart},
     engine::Inner,
+    prompt,
     stream_buffer::StreamBuffer,
     worker_message::WorkerMessage,
-    prompt,
 };
 
 #[derive(Default)]
@@ -353,7 +353,14 @@ fn open_buffer(inner: &Inner, run: &CommittedRun, stream: &mut Option<(RunId, Ar
     Some(buffer)
 }
 
-fn model_call(inner: &Inner, agent: &AgentKey, run: &CommittedRun, buffer: Option<Arc<StreamBuffer>>, iteration: u32, attempt: u32) -> ModelCall {
+fn model_call(
+    inner: &Inner,
+    agent: &AgentKey,
+    run: &CommittedRun,
+    buffer: Option<Arc<StreamBuffer>>,
+    iteration: u32,
+    attempt: u32,
+) -> ModelCall {
     let wall = run.manifest.budgets.wall_ms.zip(run.state.started_at);
     let left = wall.map(|(ms, start)| left_ms(start.plus_ms(ms), inner.clock.now()));
     ModelCall {

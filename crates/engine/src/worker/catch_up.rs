@@ -9,7 +9,7 @@ use windlass_kernel::{
 use windlass_ports::{CommitKind, Head, Item, LoadedRun, Message, MessageKind, NewMessage, StoreError};
 
 use super::Worker;
-use crate::{compaction::PromptPlan, count, draft::Draft, stream_buffer::StreamBuffer, prompt};
+use crate::{compaction::PromptPlan, count, draft::Draft, prompt, stream_buffer::StreamBuffer};
 
 impl Worker {
     /// Loads the agent. Returns a draft with everything that its active run must catch up with. Returns `None` if no run is active, or if

@@ -9,11 +9,11 @@ use windlass_ports::{KeptAnswer, MessageId, MessageKind, ModelError, NewMessage,
 use super::{Advanced, Worker, active_run::ActiveRun, observe::Observed};
 use crate::{
     api::{EngineError, Reconcile, Reported, Stop, Stopped, ToolResult, Verdict},
-    mailbox::result_content,
     draft::Draft,
     engine::Inner,
     failover::ModelChoice,
-    worker_message::{EffectError, WorkerMessage, Reasoned, ModelDone, ToolDone},
+    mailbox::result_content,
+    worker_message::{EffectError, ModelDone, Reasoned, ToolDone, WorkerMessage},
 };
 
 /// A message that waits to be part of a commit, and its progress.
@@ -44,14 +44,19 @@ impl PendingMessage {
 
     /// Whether the message comes from this process itself, so that no request waits for an answer.
     pub fn is_local(&self) -> bool {
-        matches!(self.message, Some(WorkerMessage::Reasoned(_) | WorkerMessage::ModelDone(_) | WorkerMessage::ToolDone(_) | WorkerMessage::Heartbeat(..)))
+        matches!(
+            self.message,
+            Some(WorkerMessage::Reasoned(_) | WorkerMessage::ModelDone(_) | WorkerMessage::ToolDone(_) | WorkerMessage::Heartbeat(..))
+        )
     }
 
     /// Whether the message may settle streamed text: the run may end, or continue in another message item.
     pub fn may_settle_text(&self) -> bool {
         match &self.message {
             Some(WorkerMessage::Stop(..)) => true,
-            Some(WorkerMessage::ModelDone(model_done)) => matches!(model_done.outcome, Err(EffectError::Failed(_) | EffectError::ReplayMismatch)),
+            Some(WorkerMessage::ModelDone(model_done)) => {
+                matches!(model_done.outcome, Err(EffectError::Failed(_) | EffectError::ReplayMismatch))
+            }
             Some(
                 WorkerMessage::CheckStore
                 | WorkerMessage::Enqueue(..)
@@ -94,7 +99,12 @@ impl PendingMessage {
             WorkerMessage::Report(result, _) => result.key.as_ref(),
             WorkerMessage::Stop(stop, _) => stop.key.as_ref(),
             WorkerMessage::Reconcile(reconcile, _) => reconcile.key.as_ref(),
-            WorkerMessage::CheckStore | WorkerMessage::Enqueue(..) | WorkerMessage::Heartbeat(..) | WorkerMessage::Reasoned(_) | WorkerMessage::ModelDone(_) | WorkerMessage::ToolDone(_) => None,
+            WorkerMessage::CheckStore
+            | WorkerMessage::Enqueue(..)
+            | WorkerMessage::Heartbeat(..)
+            | WorkerMessage::Reasoned(_)
+            | WorkerMessage::ModelDone(_)
+            | WorkerMessage::ToolDone(_) => None,
         }
     }
 
@@ -169,7 +179,14 @@ impl PendingMessage {
                 });
             }
             Some(WorkerMessage::Reasoned(reasoned)) => drop(reasoned.done.send(())),
-            Some(WorkerMessage::CheckStore | WorkerMessage::Enqueue(..) | WorkerMessage::Heartbeat(..) | WorkerMessage::ModelDone(_) | WorkerMessage::ToolDone(_)) | None => {}
+            Some(
+                WorkerMessage::CheckStore
+                | WorkerMessage::Enqueue(..)
+                | WorkerMessage::Heartbeat(..)
+                | WorkerMessage::ModelDone(_)
+                | WorkerMessage::ToolDone(_),
+            )
+            | None => {}
         }
     }
 }
@@ -227,7 +244,8 @@ impl Drafting<'_> {
 
     /// Records a heartbeat, unless the journal has grown since it was requested.
     fn heartbeat(&mut self, run: RunId, events: u64) -> bool {
-        let is_unchanged = run == self.run && self.draft.run.next_number == events && !matches!(self.draft.run.phase, Phase::Thinking { .. });
+        let is_unchanged =
+            run == self.run && self.draft.run.next_number == events && !matches!(self.draft.run.phase, Phase::Thinking { .. });
         is_unchanged && !self.draft.run.has_ended() && self.step(Input::Heartbeat)
     }
 
@@ -432,9 +450,15 @@ impl Worker {
                     }
                 },
                 Some(WorkerMessage::Reconcile(..)) => Reply::Refused(EngineError::NotParked),
-                Some(WorkerMessage::CheckStore | WorkerMessage::Enqueue(..) | WorkerMessage::Heartbeat(..) | WorkerMessage::Reasoned(_) | WorkerMessage::ModelDone(_) | WorkerMessage::ToolDone(_)) | None => {
-                    Reply::Committed(None)
-                }
+                Some(
+                    WorkerMessage::CheckStore
+                    | WorkerMessage::Enqueue(..)
+                    | WorkerMessage::Heartbeat(..)
+                    | WorkerMessage::Reasoned(_)
+                    | WorkerMessage::ModelDone(_)
+                    | WorkerMessage::ToolDone(_),
+                )
+                | None => Reply::Committed(None),
             };
             message.resolve(reply);
         }

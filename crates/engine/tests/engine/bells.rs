@@ -35,7 +35,10 @@ async fn a_doorbell_wakes_followers_in_other_processes() {
     here.answer(&a, run, 1, "5").await;
     stage.ended(&a, run).await;
     assert!(is_notified(&mut end).await, "the run is over");
-    assert!(!is_notified(&mut other).await && !is_notified(&mut unconnected_news).await, "other agents are not concerned, and a process without a doorbell gets no notification");
+    assert!(
+        !is_notified(&mut other).await && !is_notified(&mut unconnected_news).await,
+        "other agents are not concerned, and a process without a doorbell gets no notification"
+    );
 }
 
 #[tokio::test(start_paused = true)]

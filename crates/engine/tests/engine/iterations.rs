@@ -123,7 +123,9 @@ async fn an_iteration_may_mix_calls_of_this_process_and_of_services() {
 async fn c_047_a_tool_of_this_process_may_end_the_run() {
     let own_wish = || give(r#"{"__cg_control":{"after_execution":"terminate"}}"#);
     let reported_wish = || Act::GiveAnd("{}".into(), AfterExecution::Terminate);
-    for (act, iterations) in [(Box::new(own_wish) as Box<dyn Fn() -> Act + Send + Sync>, 1), (Box::new(reported_wish), 1), (invalid_wish(), 2)] {
+    for (act, iterations) in
+        [(Box::new(own_wish) as Box<dyn Fn() -> Act + Send + Sync>, 1), (Box::new(reported_wish), 1), (invalid_wish(), 2)]
+    {
         let stage = Stage::new(|request| if request.iteration == 1 { call(&[LOOK]) } else { say("went on") }).with_tools(move |_| act());
         let engine = stage.engine(1);
         let a = agent("a");

@@ -104,7 +104,11 @@ fn tm_04_a_prompt_that_is_read_from_the_store_has_the_same_limit() {
         let view = stage.run(&a, run).await;
         let Phase::Ended { status, reason } = view.state.phase else { panic!("it has ended") };
         assert_eq!((status, reason), prompt_too_large());
-        assert_eq!((stage.model.requests().len(), view.state.lost), (1, 0), "the lost call is not estimated, because its prompt may not be read");
+        assert_eq!(
+            (stage.model.requests().len(), view.state.lost),
+            (1, 0),
+            "the lost call is not estimated, because its prompt may not be read"
+        );
     });
 }
 

@@ -20,7 +20,7 @@ use windlass_store::{MemoryStore, StoreOptions, conformance::Full};
 
 pub use gauge::Latch;
 pub use model::{RequestExt, Script, Turn, call, say};
-pub use outside::{Counter, LostBell, Line, TestPublisher, TestClock};
+pub use outside::{Counter, Line, LostBell, TestClock, TestPublisher};
 pub use store::Faulty;
 pub use tools::{Act, CHARGE, LOOK, LOOKUP, SERVICE_MS, TOUCH, Tools, WRITE, give};
 
