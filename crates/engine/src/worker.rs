@@ -138,7 +138,7 @@ impl Worker {
                 Err(StoreError::Fenced) => {
                     // Another writer changed the agent, so the state in memory is stale.
                     self.active.abandon();
-                    pending.retain(|pending| !pending.is_local());
+                    pending.retain(|message| !message.is_local());
                     if pending.is_empty() && self.has_other_owner().await {
                         return;
                     }
