@@ -124,7 +124,7 @@ mod tests {
     #[tokio::test]
     async fn tenants_take_turns_whatever_one_has_queued() {
         let semaphore = FairSemaphores::default().of("p", 1);
-        let held = semaphore.acquire(&"a".into()).await;
+        let first = semaphore.acquire(&"a".into()).await;
         let order = Arc::new(Mutex::new(Vec::new()));
         let mut tasks = Vec::new();
         for (tenant, n) in [("a", 1), ("a", 2), ("a", 3), ("b", 1)] {
@@ -135,7 +135,7 @@ mod tests {
             }));
             tokio::task::yield_now().await;
         }
-        drop(held);
+        drop(first);
         for task in tasks {
             task.await.unwrap();
         }
@@ -163,13 +163,13 @@ mod tests {
     #[tokio::test]
     async fn a_permit_is_not_lost_on_a_cancelled_waiter() {
         let semaphore = FairSemaphores::default().of("p", 1);
-        let held = semaphore.acquire(&"a".into()).await;
+        let first = semaphore.acquire(&"a".into()).await;
         let waiting = semaphore.clone();
         let gone = tokio::spawn(async move { drop(waiting.acquire(&"a".into()).await) });
         tokio::task::yield_now().await;
         gone.abort();
         assert!(gone.await.is_err());
-        drop(held);
+        drop(first);
         let _permit = semaphore.acquire(&"b".into()).await;
         assert_eq!(semaphore.state.lock().unwrap().in_use, 1);
     }

@@ -15,7 +15,7 @@ const ROWS_AT_ONCE: usize = 200;
 /// Ids are made by a server's clock, and stored times come from the store's clock. The two may differ by this much.
 const CLOCK_SKEW_MS: u64 = 60_000;
 /// The number of last journal entries that are searched for the beginning of a wait.
-const TAIL_ENTRIES: u64 = 32;
+const LAST_ENTRIES: u64 = 32;
 /// The number of tools that the description of a wait names.
 const TOOLS_NAMED_MAX: usize = 3;
 
@@ -258,9 +258,9 @@ impl Engine {
             return Ok(Some(Wait { kind: WaitKind::Queued, what, since: Some(view.created_at), until: None }));
         }
         let Some(wait) = wait_of(view, self.now()) else { return Ok(None) };
-        let from = view.state.next_number.saturating_sub(TAIL_ENTRIES);
-        let tail = self.views().journal(tenant, view.id, from, TAIL_ENTRIES as usize).await?;
-        Ok(Some(Wait { since: began(wait.kind, &tail), ..wait }))
+        let from = view.state.next_number.saturating_sub(LAST_ENTRIES);
+        let entries = self.views().journal(tenant, view.id, from, LAST_ENTRIES as usize).await?;
+        Ok(Some(Wait { since: began(wait.kind, &entries), ..wait }))
     }
 }
 
@@ -325,7 +325,7 @@ fn tools<'a>(calls: impl Iterator<Item = &'a OpenCall>) -> Option<String> {
 }
 
 /// When a wait of that kind began, according to the last entries of the journal.
-fn began(kind: WaitKind, tail: &[JournalEntry]) -> Option<Timestamp> {
+fn began(kind: WaitKind, entries: &[JournalEntry]) -> Option<Timestamp> {
     let begins = |event: &Event| match kind {
         WaitKind::ModelRetry => matches!(event, Event::AttemptFailed { .. }),
         WaitKind::ToolCall | WaitKind::ExternalCall => {
@@ -335,7 +335,7 @@ fn began(kind: WaitKind, tail: &[JournalEntry]) -> Option<Timestamp> {
         WaitKind::OwnersLost | WaitKind::Panicked => matches!(event, Event::Parked { .. }),
         WaitKind::Queued | WaitKind::Unreadable => false,
     };
-    tail.iter().rev().find(|entry| begins(&entry.event)).map(|entry| entry.at)
+    entries.iter().rev().find(|entry| begins(&entry.event)).map(|entry| entry.at)
 }
 
 /// How a run ended, if it has.

@@ -62,30 +62,30 @@ pub(crate) enum Slot {
 impl Workers {
     /// The agent's mailbox, created if it has none. `limit` holds for new workers only.
     pub fn mailbox(&self, agent: &AgentKey, limit: usize) -> Slot {
-        let mut live = self.lock();
-        if let Some(taken) = live.mailboxes.get(agent) {
+        let mut workers = self.lock();
+        if let Some(taken) = workers.mailboxes.get(agent) {
             return Slot::Existing(taken.clone());
         }
-        if !live.has_room(&agent.tenant, limit) {
+        if !workers.has_room(&agent.tenant, limit) {
             self.turned_away.store(true, Ordering::Relaxed);
             return Slot::NoRoom;
         }
         let (sender, messages) = mpsc::channel(MAILBOX_CAPACITY);
-        live.mailboxes.insert(agent.clone(), sender.clone());
-        *live.tenants.entry(agent.tenant.clone()).or_default() += 1;
+        workers.mailboxes.insert(agent.clone(), sender.clone());
+        *workers.tenants.entry(agent.tenant.clone()).or_default() += 1;
         Slot::Created(sender, messages)
     }
 
     /// Closes the mailbox and forgets the worker, unless a message has arrived. Returns false in that case. A message sent before the
     /// close is still in the mailbox, and the ending worker passes it on.
     pub fn close(&self, agent: &AgentKey, messages: &mut mpsc::Receiver<WorkerMessage>) -> bool {
-        let mut live = self.lock();
+        let mut workers = self.lock();
         if !messages.is_empty() {
             return false;
         }
         messages.close();
-        if live.mailboxes.remove(agent).is_some()
-            && let Entry::Occupied(mut own) = live.tenants.entry(agent.tenant.clone())
+        if workers.mailboxes.remove(agent).is_some()
+            && let Entry::Occupied(mut own) = workers.tenants.entry(agent.tenant.clone())
         {
             *own.get_mut() -= 1;
             if *own.get() == 0 {

@@ -23,8 +23,8 @@ struct Window {
 impl Lines {
     /// The number of lines suppressed since the last one, if a line may be logged now. `None` suppresses this one.
     pub fn admit(&self, now: Timestamp) -> Option<u64> {
-        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let window = held.get_or_insert(Window { began: now, logged: 0, suppressed: 0 });
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let window = state.get_or_insert(Window { began: now, logged: 0, suppressed: 0 });
         // A clock that was set back begins a window, too.
         if !(0..WINDOW_MS).contains(&now.0.saturating_sub(window.began.0)) {
             (window.began, window.logged) = (now, 0);

@@ -262,11 +262,11 @@ impl ActiveRun {
     /// Notes the end of an effect, if the message is one. The prompt of a model call is kept for the next iteration.
     pub fn record_end(&mut self, message: &mut WorkerMessage) {
         match message {
-            WorkerMessage::ModelDone(model_done) => {
-                let is_its_call = |effect: &Effect| matches!(effect, Effect::CallModel { iteration, attempt, .. } if (*iteration, *attempt) == (model_done.iteration, model_done.attempt));
-                self.in_flight.retain(|(run, effect), _| *run != model_done.run || !is_its_call(effect));
-                if let Some(run) = self.run.as_mut().filter(|run| run.id == model_done.run && run.context.is_none()) {
-                    run.context = model_done.context.take();
+            WorkerMessage::ModelDone(done) => {
+                let is_its = |effect: &Effect| matches!(effect, Effect::CallModel { iteration, attempt, .. } if (*iteration, *attempt) == (done.iteration, done.attempt));
+                self.in_flight.retain(|(run, effect), _| *run != done.run || !is_its(effect));
+                if let Some(run) = self.run.as_mut().filter(|run| run.id == done.run && run.context.is_none()) {
+                    run.context = done.context.take();
                 }
             }
             WorkerMessage::ToolDone(done) => {

@@ -54,7 +54,7 @@ async fn a_run_that_cannot_be_erased_does_not_block_other_erasures() {
     assert_eq!(left().await, []);
 }
 
-/// The store decides by the time of its last erasure whether to empty its log.
+/// The sweep asks in every pass. The store itself knows whether anything was erased since it last emptied its log.
 #[tokio::test(start_paused = true)]
 async fn the_sweep_empties_the_log_after_an_erasure() {
     let stage = Stage::new(|_| say("done"));
