@@ -139,7 +139,7 @@ async fn ask(
         prefill: None,
     };
     let bytes = if plan.is_summary { SUMMARY_BYTES_MAX } else { usize::MAX };
-    let limits = Limits { bytes: inner.settings.reply_bytes_max.min(bytes), calls: inner.settings.calls_per_lap_max };
+    let limits = Limits { bytes: inner.settings.reply_bytes_max.min(bytes), calls: inner.settings.calls_per_iteration_max };
     let streamer = call.buffer.map(|buffer| Streamer {
         inner: inner.clone(),
         agent: call.agent,

@@ -32,7 +32,7 @@ pub struct Settings {
     /// The largest answer of a model, in bytes.
     pub reply_bytes_max: usize,
     /// The largest number of calls in one iteration.
-    pub calls_per_lap_max: usize,
+    pub calls_per_iteration_max: usize,
     /// The largest item, in bytes.
     pub item_bytes_max: usize,
     /// The largest number of items in one request.
@@ -73,7 +73,7 @@ impl Default for Settings {
             backoff_ms: 500,
             backoff_ms_max: 60_000,
             reply_bytes_max: 4 << 20,
-            calls_per_lap_max: 64,
+            calls_per_iteration_max: 64,
             item_bytes_max: 4 << 20,
             input_items_max: 1000,
             context_max: ContextSize { items: 20_000, bytes: 32 << 20 },

@@ -34,7 +34,7 @@ async fn the_calls_of_one_iteration_are_limited() {
         1 => call(&vec![LOOK; request.task().parse().unwrap()]),
         _ => say("done"),
     })
-    .with_settings(|settings| settings.calls_per_lap_max = 8);
+    .with_settings(|settings| settings.calls_per_iteration_max = 8);
     assert_eq!(ending(&stage, "8").await, (TaskStatus::Success, EndReason::Answered));
     assert_eq!(stage.tools.starts().len(), 8);
     assert_eq!(ending(&stage, "9").await, (TaskStatus::Failed, EndReason::ModelFailed("answer_too_large".into())));
