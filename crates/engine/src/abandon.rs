@@ -1,4 +1,4 @@
-//! Giving up a run that cannot be read. No worker can do it: a worker would have to read it.
+//! Abandons an unreadable run. A worker cannot do it, because it would have to load the run.
 
 use windlass_kernel::{ItemKind, content};
 use windlass_ports::{Abandoned, CommitKind, GivenUp, MessageKind, NewMessage};
@@ -10,7 +10,7 @@ use crate::{
 };
 
 impl Engine {
-    /// Ends the run that its agent was quarantined for, and lets the next one begin.
+    /// Ends the run for which its agent was quarantined, and starts the next one.
     pub async fn abandon(&self, abandon: Abandon) -> Result<(), EngineError> {
         let inner = self.inner();
         let (agent, run) = (abandon.agent, abandon.run);
@@ -18,11 +18,11 @@ impl Engine {
         if inner.answered(&agent.tenant, key.as_ref()).await?.is_some() {
             return Ok(());
         }
-        let words = "what was stored of this turn could not be read, and it was given up";
+        let text = "what was stored of this turn could not be read, and it was given up";
         let given_up = GivenUp {
             run,
             node: inner.node,
-            deliverable: self.item(ItemKind::Deliverable, content::deliverable_text(words.into()))?,
+            deliverable: self.item(ItemKind::Deliverable, content::deliverable_text(text.into()))?,
             message: NewMessage {
                 kind: MessageKind::Answer,
                 call: None,
@@ -38,15 +38,15 @@ impl Engine {
         inner.crash.before_commit(CommitKind::Abandon);
         let outcome = inner.store.abandon(agent.clone(), given_up).await?;
         let Abandoned::Done { next_leased } = outcome else {
-            // The same decision may have come twice at once.
+            // The same decision may have arrived twice at once.
             return inner.answered(&agent.tenant, key.as_ref()).await?.map(drop).ok_or(EngineError::NotQuarantined);
         };
         inner.crash.after_commit(CommitKind::Abandon);
         let (tenant, node) = (&agent.tenant, inner.node.0);
         tracing::warn!(%tenant, agent = %agent.agent, %run, node, "the run was abandoned: its stored state cannot be read");
-        inner.live.forget(run);
-        inner.tell_watchers(&agent, true);
-        if next_leased && !inner.look(&agent) {
+        inner.stream_buffers.remove(run);
+        inner.notify_watchers(&agent, true);
+        if next_leased && !inner.wake_worker(&agent) {
             inner.ring(&agent);
         }
         Ok(())

@@ -1,33 +1,34 @@
-//! Runs that this process has from one that is gone. Whoever read them there read them at that one: a door may have to know.
+//! Runs taken over from a lost process. Their readers were connected to that process and may reconnect here, which a door may have to
+//! know.
 
 use std::sync::{Mutex, PoisonError};
 
 use tokio::sync::mpsc;
 use windlass_kernel::{AgentKey, RunId};
 
-/// Runs that may wait to be told of. Beyond that they go on as if nobody had to know.
+/// The capacity of the channel. When it is full, further runs continue without notice to the door.
 const WAITING_MAX: usize = 4_096;
 
-/// Tells of runs as they are adopted, from the engine's start on.
+/// Notifies one listener of each run that this process takes over, from the engine's start.
 pub(crate) struct Adopted {
-    told: mpsc::Sender<(AgentKey, RunId)>,
+    sender: mpsc::Sender<(AgentKey, RunId)>,
     listener: Mutex<Option<mpsc::Receiver<(AgentKey, RunId)>>>,
 }
 
 impl Default for Adopted {
     fn default() -> Self {
-        let (told, listener) = mpsc::channel(WAITING_MAX);
-        Adopted { told, listener: Mutex::new(Some(listener)) }
+        let (sender, listener) = mpsc::channel(WAITING_MAX);
+        Adopted { sender, listener: Mutex::new(Some(listener)) }
     }
 }
 
 impl Adopted {
-    pub fn tell(&self, agent: &AgentKey, run: RunId) {
-        // Without room, or with nobody who listens, nobody hears of it.
-        let _ = self.told.try_send((agent.clone(), run));
+    pub fn notify(&self, agent: &AgentKey, run: RunId) {
+        // If the channel is full or has no listener, the notice is dropped.
+        let _ = self.sender.try_send((agent.clone(), run));
     }
 
-    /// What is told, for the first who asks.
+    /// The receiver of the notices. Only the first caller gets it.
     pub fn listen(&self) -> Option<mpsc::Receiver<(AgentKey, RunId)>> {
         self.listener.lock().unwrap_or_else(PoisonError::into_inner).take()
     }

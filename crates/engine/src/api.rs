@@ -1,4 +1,4 @@
-//! What doors ask of the engine, and what it answers.
+//! The requests of doors to the engine, and its answers.
 
 use bytes::Bytes;
 use windlass_kernel::{AfterExecution, AgentKey, AgentName, BoxId, CallNumber, Epoch, ItemKind, ResultField, RunId, TaskStatus, ToolName};
@@ -9,276 +9,276 @@ use crate::{prompt_size::PromptTooLarge, quota::OverQuota};
 /// A request for a run.
 #[derive(Clone, Debug)]
 pub struct Enqueue {
-    /// Of which agent.
+    /// The agent that gets the request.
     pub agent: AgentKey,
-    /// What it is asked: content of its context box, in order.
+    /// The content of the run's context box, in order.
     pub input: Vec<(ItemKind, Bytes)>,
-    /// Another model than the agent's.
+    /// A model to use instead of the agent's.
     pub model: Option<String>,
-    /// Other instructions than the agent's.
+    /// Instructions to use instead of the agent's.
     pub instructions: Option<String>,
-    /// Other tools than the agent's.
+    /// Tools to use instead of the agent's.
     pub tools: Option<Vec<ToolName>>,
-    /// What stands before the input.
+    /// The box that the input is put after.
     pub context_box: Option<BoxId>,
-    /// What the deliverable should contain.
+    /// The fields that the deliverable should contain.
     pub result_fields: Vec<ResultField>,
-    /// The same request with the same key is the same run.
+    /// The same request under the same key gets the same run.
     pub key: Option<RequestKey>,
-    /// Where it comes from.
+    /// Where the request comes from: its caller, trace and parent step.
     pub lineage: Lineage,
 }
 
 /// A person's action: one call of one tool.
 #[derive(Clone, Debug)]
 pub struct Action {
-    /// Of which agent.
+    /// The agent that the action is for.
     pub agent: AgentKey,
-    /// The same action is the same run.
+    /// The idempotency key: the same action id gets the same run.
     pub action_id: String,
-    /// What is called.
+    /// The tool that is called.
     pub tool: ToolName,
-    /// Its arguments: valid JSON.
+    /// The call's arguments: valid JSON.
     pub arguments: String,
-    /// Where it comes from.
+    /// Where the action comes from: its caller, trace and parent step.
     pub lineage: Lineage,
 }
 
-/// A request that was taken.
+/// An accepted request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Enqueued {
-    /// The run.
+    /// The run of the request.
     pub run: RunId,
-    /// Its inbox row.
+    /// The id of the run's inbox row.
     pub message: MessageId,
-    /// Whether it waits behind another run.
+    /// Whether the run waits behind another one.
     pub is_queued: bool,
-    /// The fence, once it has one.
+    /// The run's epoch. `None` while it is queued.
     pub epoch: Option<Epoch>,
 }
 
-/// A call's result from outside.
+/// The result of an external call.
 #[derive(Clone, Debug)]
 pub struct ToolResult {
-    /// Of which agent.
+    /// The agent of the run, by its name or the key of its head.
     pub agent: AgentKey,
-    /// Which run.
+    /// The run that made the call.
     pub run: RunId,
-    /// Which call.
+    /// The number of the call.
     pub call: CallNumber,
-    /// How it ended.
+    /// How the call ended.
     pub status: TaskStatus,
-    /// What came back: valid JSON, kept byte for byte.
+    /// The result: valid JSON, stored byte for byte.
     pub result: Bytes,
-    /// What should follow, if the report says.
+    /// What the run does after the result, if the report asks for something.
     pub after: Option<AfterExecution>,
-    /// Who says so.
+    /// Who sent the report, for the record.
     pub source: Option<String>,
-    /// The same report with the same key is answered as before.
+    /// The same report under the same key gets the same answer.
     pub key: Option<RequestKey>,
 }
 
-/// A result that was taken.
+/// An accepted result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reported {
-    /// Its inbox row.
+    /// The id of the result's inbox row.
     pub message: MessageId,
-    /// Whether it was there already.
+    /// Whether the call had a result already.
     pub is_duplicate: bool,
 }
 
-/// A wish to end a run.
+/// A request to end a run.
 #[derive(Clone, Debug)]
 pub struct Stop {
-    /// Of which agent.
+    /// The agent of the run, by its name or the key of its head.
     pub agent: AgentKey,
-    /// Which run.
+    /// The run to end.
     pub run: RunId,
-    /// Why.
+    /// The reason, for the record.
     pub reason: String,
-    /// The epoch the asker knows of; an older one of the same run is fine.
+    /// The epoch that the client knows, if any. An older epoch of the same run is accepted.
     pub epoch: Option<Epoch>,
-    /// Who asks.
+    /// Who sent the request, for the record.
     pub source: Option<String>,
-    /// The same wish with the same key is answered as before.
+    /// The same request under the same key gets the same answer.
     pub key: Option<RequestKey>,
 }
 
-/// What a stop found.
+/// The effect of a stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stopped {
-    /// The run is over now.
+    /// The stop ended the run.
     Now,
-    /// It was over before.
+    /// The run had ended before.
     Before,
 }
 
-/// A person's word on something parked.
+/// A person's decision about a parked run or call.
 #[derive(Clone, Debug)]
 pub struct Reconcile {
-    /// Of which agent.
+    /// The agent of the run, by its name or the key of its head.
     pub agent: AgentKey,
-    /// Which run.
+    /// The parked run, or the run of the parked call.
     pub run: RunId,
-    /// What is decided.
+    /// The decision.
     pub verdict: Verdict,
-    /// Who decides.
+    /// Who decided, for the record.
     pub source: Option<String>,
-    /// The same decision with the same key is applied once.
+    /// The same decision under the same key is applied once.
     pub key: Option<RequestKey>,
 }
 
-/// What a person decides.
+/// A decision about a parked run or call.
 #[derive(Clone, Debug)]
 pub enum Verdict {
-    /// The call ran; this is its result.
+    /// The call took effect, and this is its result.
     Record {
-        /// Which call.
+        /// The number of the call.
         call: CallNumber,
-        /// How it ended.
+        /// How the call ended.
         status: TaskStatus,
-        /// Its result: valid JSON.
+        /// The call's result: valid JSON.
         result: Bytes,
     },
     /// The call may run again.
     Release {
-        /// Which call.
+        /// The number of the call.
         call: CallNumber,
     },
-    /// The model is told that nobody knows.
+    /// The model is given the information that the outcome is unknown.
     Tell {
-        /// Which call.
+        /// The number of the call.
         call: CallNumber,
     },
-    /// The whole run may go on.
+    /// The whole run may continue.
     Unpark,
 }
 
-/// A person's word that a run which cannot be read is given up.
+/// A person's decision to give up an unreadable run.
 #[derive(Clone, Debug)]
 pub struct Abandon {
-    /// Of which agent.
+    /// The quarantined agent.
     pub agent: AgentKey,
-    /// Which run.
+    /// The unreadable run.
     pub run: RunId,
-    /// Who decides.
+    /// Who decided, for the record.
     pub source: Option<String>,
-    /// The same decision with the same key is applied once.
+    /// The same decision under the same key is applied once.
     pub key: Option<RequestKey>,
 }
 
-/// Why the engine does not do what it was asked. Nothing has changed.
+/// Why the engine refused a request. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
-    /// No such model.
+    /// The model does not exist.
     #[error("there is no model {0:?}")]
     UnknownModel(String),
-    /// No model is named, and none is the default.
+    /// The request names no model, and there is no default.
     #[error("no model is named, and there is no default: the only configured model is \"*\", which passes the name of a request on")]
     NoDefaultModel,
-    /// No such agent, and only configured ones can be used.
+    /// The agent does not exist, and only configured ones can be used.
     #[error("there is no agent {:?}", .agent.as_str())]
     UnknownAgent {
-        /// The name that was asked for.
+        /// The name in the request.
         agent: AgentName,
-        /// The configured agent whose name is the most like it.
+        /// The configured agent with the most similar name.
         nearest: Option<AgentName>,
     },
-    /// No such tool.
+    /// The tool does not exist.
     #[error("there is no tool {0:?}")]
     UnknownTool(ToolName),
-    /// No such box.
+    /// The box does not exist.
     #[error("there is no such box")]
     UnknownBox,
-    /// No such run of this agent.
+    /// The agent has no such run.
     #[error("this agent has no such turn")]
     UnknownRun,
     /// The run never made such a call.
     #[error("the turn has made no such call")]
     UnknownCall,
-    /// The call is this server's own to run.
+    /// The server runs the call itself.
     #[error("the server runs this call itself; its result is not to be reported")]
     NotExternal,
-    /// Another run took over the calls.
+    /// Another run has inherited the calls.
     #[error("the calls this would go on with were taken over by another turn")]
     TakenBefore(RunId),
-    /// A tool server does not offer its tools.
+    /// A tool server did not list its tools.
     #[error(transparent)]
     ToolServer(ServerError),
-    /// Too many runs asked for one another.
+    /// The run would be nested too deep.
     #[error("this turn would be {depth} deep; {limit} is the limit")]
     TooDeep {
-        /// How deep it would be.
+        /// The depth that the run would have.
         depth: u32,
-        /// How deep a run may be.
+        /// The largest depth.
         limit: u32,
     },
-    /// The key was used for something else.
+    /// The key was used for another request.
     #[error("this Idempotency-Key or action_id was used for another request; use a fresh one for a new request")]
     KeyReused,
     /// An action found the agent busy.
     #[error("the agent is busy with another turn")]
     Busy,
-    /// No such conversation.
+    /// The conversation does not exist.
     #[error("there is no such conversation")]
     UnknownConversation,
-    /// The agent is a conversation's own.
+    /// The agent is the head of a conversation.
     #[error("an agent of this name belongs to a conversation; send responses with that `conversation`")]
     ConversationsAgent,
-    /// A run of the conversation is going on.
+    /// A run of the conversation is in progress.
     #[error("another response is being made in this conversation; try again when it is over")]
     ConversationBusy,
-    /// The conversation is not as it was when the request was put together.
+    /// The conversation has changed since the request was built.
     #[error("the conversation moved on while this was tried; try again")]
     ConversationMoved,
-    /// The conversation has no room for more.
+    /// The conversation would have too many items.
     #[error("the conversation has no room for so many more items; begin another one")]
     ConversationFull,
-    /// Too many runs wait for this agent.
+    /// Too many runs are queued for this agent.
     #[error("too many turns are queued for this agent")]
     AgentFull,
     /// Too many runs of this tenant are open.
     #[error("too many turns of this tenant are open")]
     TenantFull,
-    /// The tenant would use more than its quota.
+    /// The tenant would exceed its quota.
     #[error("{0}")]
     OverQuota(OverQuota),
-    /// There is no memory left for runs that are not to be stored.
+    /// The memory for runs that are not stored is full.
     #[error("no memory is left for what is not to be stored; send it again later, or let it be stored")]
     MemoryFull,
-    /// There is nothing to decide.
+    /// The run has nothing that is parked.
     #[error("nothing of this turn waits for a decision")]
     NotParked,
-    /// There is nothing to give up.
+    /// The agent is not quarantined for this run.
     #[error("the agent is not quarantined for this turn; a turn that can be read is stopped")]
     NotQuarantined,
-    /// The epoch is one the run never had.
+    /// The run never had that epoch.
     #[error("the turn has no such epoch yet")]
     EpochAhead,
     /// An item is too large.
     #[error("an item has {bytes} bytes, {limit} are allowed")]
     ItemTooLarge {
-        /// What it has.
+        /// The size of the item.
         bytes: usize,
-        /// What is allowed.
+        /// The largest size.
         limit: usize,
     },
-    /// A box would hold too much.
+    /// The box would be too large.
     #[error("the box would hold more than {} items or {} bytes, which is the limit", .limit.items, .limit.bytes)]
     BoxTooLarge {
-        /// What is allowed.
+        /// The largest size.
         limit: ContextSize,
     },
-    /// A prompt would read more content than one prompt may.
+    /// The prompt would be too large.
     #[error("{0}")]
     PromptTooLarge(PromptTooLarge),
-    /// The server takes no new work.
+    /// The server is draining and takes no new work.
     #[error("the server is about to stop and takes no new work")]
     Draining,
-    /// The store does not answer.
+    /// The store failed or is unavailable.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Something of ours broke; the run is parked with the evidence.
+    /// A defect of the engine; the run is parked with the evidence.
     #[error("internal error; the turn is parked")]
     Internal,
 }

@@ -1,4 +1,4 @@
-//! What processes that share a store tell each other. Hints only: whoever hears nothing looks by itself, a little later.
+//! Doorbells between processes that share a store. They are hints: a process that misses one finds the work by itself, a little later.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use windlass_ports::Ring;
 
 use crate::engine::Inner;
 
-/// Listens to what others ring, until the engine is told to stop.
+/// Handles the doorbells of other processes until the engine drains.
 pub(crate) async fn listen(inner: Arc<Inner>, mut bells: mpsc::Receiver<Ring>) {
     let mut draining = inner.draining.subscribe();
     loop {
@@ -16,7 +16,7 @@ pub(crate) async fn listen(inner: Arc<Inner>, mut bells: mpsc::Receiver<Ring>) {
             biased;
             _ = draining.wait_for(|draining| *draining) => return,
             ring = bells.recv() => match ring {
-                Some(ring) => inner.heard(&ring),
+                Some(ring) => inner.handle_ring(&ring),
                 None => return,
             },
         }
@@ -24,55 +24,56 @@ pub(crate) async fn listen(inner: Arc<Inner>, mut bells: mpsc::Receiver<Ring>) {
 }
 
 impl Inner {
-    fn heard(self: &Arc<Self>, ring: &Ring) {
+    fn handle_ring(self: &Arc<Self>, ring: &Ring) {
         match ring {
             Ring::Agent(agent) => {
-                self.agent_news.tell(agent);
-                self.rests.tell(agent);
-                // It may have left something in the outbox, which may be this process's to send.
+                self.agent_news.notify(agent);
+                self.rests.notify(agent);
+                // The commit may have left rows in the outbox that this process publishes.
                 self.committed.notify_one();
-                // Somebody else committed for an agent that is worked on here: what this process knows of it may be old.
+                // Another process has committed for an agent that has a worker here, so the state in that worker's memory may be stale.
                 if self.workers.has(agent) {
-                    self.look(agent);
+                    self.wake_worker(agent);
                 }
             }
             Ring::Work(agent) => {
-                self.look(agent);
+                self.wake_worker(agent);
             }
-            Ring::Tool(tenant, tool) => self.tool_news.tell(&(tenant.clone(), tool.clone())),
+            Ring::Tool(tenant, tool) => self.tool_news.notify(&(tenant.clone(), tool.clone())),
             Ring::Quiet(agent, run, events) => {
-                // Whoever rang has looked itself whether it is anybody's.
+                // The process that rang has handled runs without an owner itself.
                 if self.workers.has(agent) {
                     let (inner, agent, run, events) = (self.clone(), agent.clone(), *run, *events);
-                    self.tasks.spawn(async move { inner.quiet(&agent, run, events).await });
+                    self.tasks.spawn(async move { inner.request_heartbeat(&agent, run, events).await });
                 }
             }
         }
     }
 
-    /// Something was committed for an agent: whoever follows it reads on, here and elsewhere.
-    pub fn tell_watchers(&self, agent: &AgentKey, has_come_to_rest: bool) {
-        self.agent_news.tell(agent);
+    /// Wakes the followers of an agent, here and in other processes, after a commit.
+    pub fn notify_watchers(&self, agent: &AgentKey, has_come_to_rest: bool) {
+        self.agent_news.notify(agent);
         if has_come_to_rest {
-            self.rests.tell(agent);
+            self.rests.notify(agent);
         }
         self.committed.notify_one();
         self.ring_elsewhere(|| Ring::Agent(agent.clone()));
     }
 
-    /// Words were announced: whoever reads along reads on. Nothing was left in the outbox.
-    pub fn tell_readers(&self, agent: &AgentKey) {
-        self.agent_news.tell(agent);
+    /// Wakes the followers of an agent after streamed text was stored. The outbox has nothing new.
+    pub fn notify_readers(&self, agent: &AgentKey) {
+        self.agent_news.notify(agent);
         self.ring_elsewhere(|| Ring::Agent(agent.clone()));
     }
 
-    /// A call of the tool may have become claimable.
-    pub fn tell_services(&self, tenant: &Tenant, tool: &ToolName) {
-        self.tool_news.tell(&(tenant.clone(), tool.clone()));
+    /// Wakes the services that wait for calls of the tool.
+    pub fn notify_services(&self, tenant: &Tenant, tool: &ToolName) {
+        self.tool_news.notify(&(tenant.clone(), tool.clone()));
         self.ring_elsewhere(|| Ring::Tool(tenant.clone(), tool.clone()));
     }
 
-    /// A run was leased to this process. Others hear of it only if nobody here will enter it: they would all come for it.
+    /// Handles a run that was leased to this process. Other processes are notified only if this one drains and will not enter the run:
+    /// otherwise all of them would try to.
     pub fn pass_on(&self, agent: &AgentKey) {
         self.crash.before_effect("ring");
         if *self.draining.borrow() {
@@ -81,15 +82,15 @@ impl Inner {
         self.crash.after_effect("ring");
     }
 
-    /// There is something to do for an agent which another process may have, or may have room for.
+    /// Notifies other processes of work for an agent that one of them may own, or may have room for.
     pub fn ring(&self, agent: &AgentKey) {
         self.crash.before_effect("ring");
         self.ring_elsewhere(|| Ring::Work(agent.clone()));
         self.crash.after_effect("ring");
     }
 
-    /// A run that may be worked on elsewhere should give a sign of life.
-    pub fn ask_elsewhere(&self, agent: &AgentKey, run: RunId, events: u64) {
+    /// Requests a heartbeat from a run that another process may own.
+    pub fn request_heartbeat_elsewhere(&self, agent: &AgentKey, run: RunId, events: u64) {
         self.ring_elsewhere(|| Ring::Quiet(agent.clone(), run, events));
     }
 

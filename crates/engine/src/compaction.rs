@@ -1,4 +1,4 @@
-//! What a model is asked for when a conversation is summed up, and how much it reads for that.
+//! The prompt of the model call that summarises a conversation, and its size.
 
 use serde_json::Value;
 use windlass_kernel::{Compaction, Manifest, Run};
@@ -9,13 +9,13 @@ use crate::{
     prompt,
 };
 
-/// How much of what people said stays beside a summary, at the most.
+/// The most bytes of users' messages that are kept beside a summary.
 pub const KEPT_BYTES_MAX: usize = 64 << 10;
 
-/// Bytes of one summary.
+/// The largest summary, in bytes.
 pub(crate) const SUMMARY_BYTES_MAX: usize = 256 << 10;
 
-/// What an image or a file is counted as: how much it is to a model has little to do with its bytes.
+/// The size at which an image or a file counts: its cost to a model has little to do with its bytes.
 const DATA_BYTES: usize = 4 << 10;
 
 const WANTED: &str = "Stop here and sum up this conversation for whoever goes on with it without having read it. Say what is asked for and \
@@ -26,58 +26,58 @@ const GIVEN: &str = "What was said up to here has been summed up to save room. G
 
 const LEFT_OUT: &str = "\n[… left out …]\n";
 
-/// What a model has to read, and how.
+/// What the next model call is for, and how large its prompt may be.
 #[derive(Clone, Copy)]
-pub(crate) struct Reading {
-    /// Whether it is asked for a summary.
+pub(crate) struct PromptPlan {
+    /// Whether the model is asked for a summary.
     pub is_summary: bool,
-    /// How often it could not read all of what it was to sum up.
-    tries: u32,
-    /// Whether it may be too much: then it is summed up before anybody is asked.
-    may_be_too_much: bool,
-    /// How many tokens fit, if the configuration says.
+    /// How many attempts failed because the text to summarise was too long.
+    attempts: u32,
+    /// Whether the prompt may be too long. If it is, the run asks for a summary first.
+    may_exceed_context: bool,
+    /// The context size of the model in tokens, if it is configured.
     context: Option<u64>,
 }
 
-impl Reading {
-    /// What the next call of a run's model is for.
+impl PromptPlan {
+    /// The plan for the next model call of a run.
     pub fn of(run: &Run, manifest: &Manifest, context: Option<u64>) -> Self {
         let is_summary = run.compacting > 0 || manifest.compaction == Compaction::Only;
-        let may_be_too_much = manifest.compaction == Compaction::Auto && !is_summary && run.compacted_in != run.iteration;
-        Reading { is_summary, tries: run.compacting, may_be_too_much, context }
+        let may_exceed_context = manifest.compaction == Compaction::Auto && !is_summary && run.compacted_in != run.iteration;
+        PromptPlan { is_summary, attempts: run.compacting, may_exceed_context, context }
     }
 
-    /// How much of what people said stays beside a summary: no more than a quarter of what can be read.
+    /// How many bytes of users' messages are kept beside a summary: at most a quarter of the context.
     pub fn kept_bytes_max(&self) -> usize {
         let quarter = self.context.map_or(u64::MAX, |tokens| tokens.saturating_mul(BYTES_PER_TOKEN) / 4);
         KEPT_BYTES_MAX.min(usize::try_from(quarter).unwrap_or(usize::MAX))
     }
 
-    /// Tokens of all that is read, about.
+    /// An estimate of the tokens of the prompt.
     pub fn tokens(&self, manifest: &Manifest, items: &[Item], tools: &[ModelTool]) -> u64 {
         let messages = prompt::messages(items, manifest, self.kept_bytes_max());
         match self.is_summary {
-            true => count::tokens(manifest, &self.to_sum_up(messages), &[]),
+            true => count::tokens(manifest, &self.summary_prompt(messages), &[]),
             false => count::tokens(manifest, &messages, tools),
         }
     }
 
-    /// By how many tokens it is too much, if it is to be summed up first: what there is, and what fits.
-    pub fn too_much(&self, manifest: &Manifest, messages: &[ModelMessage], tools: &[ModelTool]) -> Option<(u64, u64)> {
-        let context = self.context.filter(|_| self.may_be_too_much)?;
+    /// The tokens of the prompt and of the context, if the prompt is too long and must be summarised first.
+    pub fn excess_tokens(&self, manifest: &Manifest, messages: &[ModelMessage], tools: &[ModelTool]) -> Option<(u64, u64)> {
+        let context = self.context.filter(|_| self.may_exceed_context)?;
         let tokens = count::tokens(manifest, messages, tools);
         (tokens > context).then_some((tokens, context))
     }
 
-    /// What is read for a summary: what fits, the newest first, and the question at the end.
-    pub fn to_sum_up(self, mut messages: Vec<ModelMessage>) -> Vec<ModelMessage> {
+    /// The prompt of a summary: the newest messages that fit, and the request for the summary at the end.
+    pub fn summary_prompt(self, mut messages: Vec<ModelMessage>) -> Vec<ModelMessage> {
         let whole: usize = messages.iter().map(bytes).sum();
-        let share = match self.tries {
+        let share = match self.attempts {
             0 => whole,
             1 => whole / 4 * 3,
-            tries => whole >> (tries - 1).min(16),
+            attempts => whole >> (attempts - 1).min(16),
         };
-        // The summary needs a place too.
+        // A quarter of the context is left for the summary itself.
         let fits = self.context.map_or(u64::MAX, |tokens| tokens.saturating_mul(BYTES_PER_TOKEN) / 4 * 3);
         let room = share.min(usize::try_from(fits).unwrap_or(usize::MAX));
         if whole > room {
@@ -88,7 +88,7 @@ impl Reading {
     }
 }
 
-/// How the model should answer that is asked for a summary: whatever the request says about the form of its answer is about another.
+/// The parameters of a call for a summary. Those for the form of the answer are left out, because they are meant for another answer.
 pub(crate) fn parameters(parameters: Option<&Value>) -> Option<Value> {
     let mut parameters = parameters?.clone();
     if let Some(given) = parameters.as_object_mut() {
@@ -97,31 +97,31 @@ pub(crate) fn parameters(parameters: Option<&Value>) -> Option<Value> {
     Some(parameters)
 }
 
-/// A summary as a model is told it.
-pub(crate) fn told(summary: &str) -> ModelMessage {
+/// The message by which a model is given a summary.
+pub(crate) fn summary_message(summary: &str) -> ModelMessage {
     ModelMessage::User(format!("{GIVEN}\n\n{summary}"))
 }
 
-/// Whether a message is above what people say: then it holds for as long as the conversation lasts.
-pub(crate) fn is_rule(message: &ModelMessage) -> bool {
+/// Whether a message is from the system or the developer. Such a message stays valid for the whole conversation.
+pub(crate) fn is_system_message(message: &ModelMessage) -> bool {
     let ModelMessage::UserItem(item) = message else { return false };
     matches!(item.get("role").and_then(Value::as_str), Some("system" | "developer"))
 }
 
-/// How much there is to read in a message.
+/// The size of a message in bytes.
 pub(crate) fn bytes(message: &ModelMessage) -> usize {
     match message {
         ModelMessage::User(text) => text.len(),
         ModelMessage::UserItem(item) => json_bytes(item),
         ModelMessage::Assistant { reasoning, text, calls } => {
-            let thoughts: usize = reasoning.iter().map(windlass_kernel::content::Reasoning::bytes).sum();
-            thoughts + text.len() + calls.iter().map(|call| call.tool.len() + call.arguments.len()).sum::<usize>()
+            let reasoning_bytes: usize = reasoning.iter().map(windlass_kernel::content::Reasoning::bytes).sum();
+            reasoning_bytes + text.len() + calls.iter().map(|call| call.tool.len() + call.arguments.len()).sum::<usize>()
         }
         ModelMessage::ToolResult { output, .. } => output.len(),
     }
 }
 
-/// The bytes of a value, where data counts as little as it does to a model.
+/// The bytes of a value, where embedded data counts less than its length.
 fn json_bytes(value: &Value) -> usize {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => 4,
@@ -138,9 +138,9 @@ fn json_bytes(value: &Value) -> usize {
     }
 }
 
-/// The newest messages that there is room for. What is longest in them is cut in the middle, and no result stands without its call.
+/// The newest messages that fit into `room`. The longest of them are cut in the middle, and no result is kept without its call.
 fn newest(messages: Vec<ModelMessage>, room: usize) -> Vec<ModelMessage> {
-    // A few long results should not take the place of everything else.
+    // A few long results must not displace everything else.
     let each = room / 4;
     let mut left = room;
     let mut kept: Vec<ModelMessage> = Vec::new();
@@ -157,7 +157,7 @@ fn newest(messages: Vec<ModelMessage>, room: usize) -> Vec<ModelMessage> {
     kept
 }
 
-/// The message with no more than so many bytes of text, its beginning and its end.
+/// The message with at most `bytes_max` bytes of text, from its beginning and its end.
 fn cut(message: ModelMessage, bytes_max: usize) -> ModelMessage {
     match message {
         ModelMessage::User(text) => ModelMessage::User(cut_text(text, bytes_max)),
@@ -167,7 +167,7 @@ fn cut(message: ModelMessage, bytes_max: usize) -> ModelMessage {
         ModelMessage::Assistant { reasoning, text, calls } if bytes_max < text.len() => {
             ModelMessage::Assistant { reasoning, text: cut_text(text, bytes_max), calls }
         }
-        ModelMessage::UserItem(item) if bytes_max < json_bytes(&item) => ModelMessage::User(cut_text(words(&item), bytes_max)),
+        ModelMessage::UserItem(item) if bytes_max < json_bytes(&item) => ModelMessage::User(cut_text(item_text(&item), bytes_max)),
         whole @ (ModelMessage::Assistant { .. } | ModelMessage::UserItem(_)) => whole,
     }
 }
@@ -181,8 +181,8 @@ fn cut_text(text: String, bytes_max: usize) -> String {
     format!("{}{LEFT_OUT}{}", &text[..end], &text[start..])
 }
 
-/// The words of an item that is too long to be told as it is.
-fn words(item: &Value) -> String {
+/// The text of an item that is too long to be passed on unchanged.
+fn item_text(item: &Value) -> String {
     match item.get("content") {
         Some(Value::String(text)) => text.clone(),
         Some(Value::Array(parts)) => {
@@ -203,32 +203,32 @@ mod tests {
         ModelMessage::User(text.to_owned())
     }
 
-    fn lap(output: &str) -> [ModelMessage; 2] {
+    fn iteration_messages(output: &str) -> [ModelMessage; 2] {
         let call = RequestedCall { provider_id: "c".into(), tool: "look".into(), arguments: "{}".into() };
         let result = ModelMessage::ToolResult { provider_id: "c".into(), tool: "look".into(), output: output.into() };
         [ModelMessage::Assistant { reasoning: Vec::new(), text: String::new(), calls: vec![call] }, result]
     }
 
-    fn reading(tries: u32, context: Option<u64>) -> Reading {
-        Reading { is_summary: true, tries, may_be_too_much: false, context }
+    fn plan(attempts: u32, context: Option<u64>) -> PromptPlan {
+        PromptPlan { is_summary: true, attempts, may_exceed_context: false, context }
     }
 
     #[test]
-    fn what_is_summed_up_gets_less_with_every_try_and_ends_with_the_question() {
+    fn the_summary_prompt_shrinks_with_every_attempt_and_ends_with_the_request() {
         let messages: Vec<ModelMessage> = (0..100).map(|n| user(&format!("{n:0>10}"))).collect();
-        let counts: Vec<usize> = (0..5).map(|tries| reading(tries, None).to_sum_up(messages.clone()).len() - 1).collect();
+        let counts: Vec<usize> = (0..5).map(|attempts| plan(attempts, None).summary_prompt(messages.clone()).len() - 1).collect();
         assert_eq!(counts, [100, 75, 50, 25, 12]);
-        let read = reading(2, None).to_sum_up(messages.clone());
+        let read = plan(2, None).summary_prompt(messages.clone());
         assert_eq!((&read[0], &read[50]), (&messages[50], &user(WANTED)), "the newest stay");
-        assert_eq!(reading(0, Some(100)).to_sum_up(messages).len() - 1, 30, "three quarters of what fits");
+        assert_eq!(plan(0, Some(100)).summary_prompt(messages).len() - 1, 30, "three quarters of what fits");
     }
 
     #[test]
-    fn no_result_stands_without_its_call_and_long_ones_are_cut() {
-        let mut messages: Vec<ModelMessage> = lap("old").into_iter().chain(lap("late")).collect();
+    fn no_result_is_kept_without_its_call_and_long_ones_are_cut() {
+        let mut messages: Vec<ModelMessage> = iteration_messages("old").into_iter().chain(iteration_messages("late")).collect();
         messages.push(user("now"));
         assert_eq!(newest(messages.clone(), 19), messages[2..], "the older result would fit without its call");
-        let long: Vec<ModelMessage> = lap(&"b".repeat(400)).into_iter().chain([user("now")]).collect();
+        let long: Vec<ModelMessage> = iteration_messages(&"b".repeat(400)).into_iter().chain([user("now")]).collect();
         let read = newest(long, 200);
         let [_, ModelMessage::ToolResult { output, .. }, _] = read.as_slice() else { panic!("{read:?}") };
         assert!(output.len() <= 50 && output.contains("left out"), "{output}");
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn data_counts_little_and_the_wanted_form_is_not_the_summarys() {
+    fn data_counts_little_and_the_summary_has_no_answer_format() {
         let image = json!({ "role": "user", "content": [{ "type": "input_image", "image_url": format!("data:{}", "x".repeat(1 << 20)) }] });
         assert!(bytes(&ModelMessage::UserItem(image)) < 2 * DATA_BYTES);
         let given = json!({ "text": { "format": { "type": "json_object" } }, "max_output_tokens": 16, "temperature": 0.5 });

@@ -1,4 +1,4 @@
-//! Conversations that doors begin, change and end. What runs say in them is the store's affair.
+//! Conversations that doors create, change and delete. The store adds what the runs of a conversation produce.
 
 use bytes::Bytes;
 use windlass_kernel::{BoxId, ConversationId, ItemId, ItemKind, Tenant};
@@ -7,7 +7,7 @@ use windlass_ports::{CommitKind, ConversationChange, ConversationView, Conversed
 use crate::{api::EngineError, engine::Engine};
 
 impl Engine {
-    /// Begins a conversation with what was said before it.
+    /// Creates a conversation with the items of its history.
     pub async fn begin_conversation(
         &self,
         tenant: &Tenant,
@@ -23,7 +23,7 @@ impl Engine {
         self.converse(tenant, id, ConversationChange::Begin { metadata, id: self.fresh_box(), items }).await
     }
 
-    /// Notes something else about a conversation.
+    /// Replaces the metadata of a conversation.
     pub async fn describe_conversation(
         &self,
         tenant: &Tenant,
@@ -33,7 +33,7 @@ impl Engine {
         self.converse(tenant, id, ConversationChange::Describe { metadata }).await
     }
 
-    /// Puts something into a conversation, which may have so many items then.
+    /// Adds items to a conversation, which may have `items_max` items afterwards.
     pub async fn add_to_conversation(
         &self,
         tenant: &Tenant,
@@ -46,7 +46,7 @@ impl Engine {
         self.converse(tenant, id, ConversationChange::Add { id: self.fresh_box(), items, items_max }).await
     }
 
-    /// Takes items out of a conversation.
+    /// Removes items from a conversation.
     pub async fn remove_from_conversation(
         &self,
         tenant: &Tenant,
@@ -56,7 +56,7 @@ impl Engine {
         self.converse(tenant, id, ConversationChange::Remove { id: self.fresh_box(), items }).await
     }
 
-    /// Forgets a conversation, and none of its runs.
+    /// Deletes a conversation and keeps its runs.
     pub async fn end_conversation(&self, tenant: &Tenant, id: ConversationId) -> Result<(), EngineError> {
         self.converse(tenant, id, ConversationChange::End).await.map(drop)
     }

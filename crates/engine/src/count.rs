@@ -1,4 +1,5 @@
-//! How much a model would have to read. Nobody is asked: providers count in different ways, and some not at all.
+//! Estimates how many tokens a model would read. The estimate is local, because providers count in different ways, and some offer no
+//! count.
 
 use serde_json::Value;
 use windlass_kernel::{Manifest, RequestedCall};
@@ -6,17 +7,17 @@ use windlass_ports::{Item, ModelEvent, ModelMessage, ModelTool};
 
 use crate::{api::EngineError, compaction::KEPT_BYTES_MAX, engine::Engine, prompt, respond::Respond};
 
-/// Bytes of text that are taken for one token.
+/// The number of bytes of text that count as one token.
 pub(crate) const BYTES_PER_TOKEN: u64 = 4;
 
-/// What every message and every tool costs besides its words.
+/// The tokens of every message and every tool besides its text.
 const OVERHEAD: u64 = 4;
 
-/// What an image is taken for, whatever its size: providers scale them down.
+/// The tokens of an image, whatever its size, because providers scale images down.
 const IMAGE: u64 = 1_024;
 
 impl Engine {
-    /// Tokens that the first lap of a request would give to its model, about.
+    /// An estimate of the tokens that the first iteration of a request would give to its model.
     pub async fn estimate(&self, request: &Respond) -> Result<u64, EngineError> {
         let input = request.input.iter().map(|(kind, content)| self.item(*kind, content.clone())).collect::<Result<Vec<_>, _>>()?;
         self.check_prompt(&request.tenant, request.parent, &input).await?;
@@ -29,21 +30,21 @@ impl Engine {
     }
 }
 
-/// Tokens of all that a model is given to read, about.
+/// An estimate of the tokens of the whole prompt.
 pub(crate) fn tokens(manifest: &Manifest, messages: &[ModelMessage], tools: &[ModelTool]) -> u64 {
     let messages: u64 = messages.iter().map(message).sum();
     let tools = tools.iter().map(|tool| OVERHEAD + text(&tool.name) + text(&tool.description) + text(&tool.parameters.to_string()));
-    let instructions = manifest.instructions.as_ref().map_or(0, |words| OVERHEAD + text(words));
+    let instructions = manifest.instructions.as_ref().map_or(0, |content| OVERHEAD + text(content));
     let format = manifest.parameters.as_ref().map_or(0, |given| text(&schema(given)));
     messages + tools.sum::<u64>() + instructions + format
 }
 
-/// Tokens of words, about.
-pub(crate) fn text(words: &str) -> u64 {
-    (words.len() as u64).div_ceil(BYTES_PER_TOKEN)
+/// An estimate of the tokens of a text.
+pub(crate) fn text(content: &str) -> u64 {
+    (content.len() as u64).div_ceil(BYTES_PER_TOKEN)
 }
 
-/// A schema that the answer must have is read by the model too.
+/// The JSON schema of a structured answer, which the model reads too.
 fn schema(parameters: &Value) -> String {
     let schema = &parameters["text"]["format"]["schema"];
     if schema.is_object() { schema.to_string() } else { String::new() }
@@ -52,20 +53,20 @@ fn schema(parameters: &Value) -> String {
 fn message(message: &ModelMessage) -> u64 {
     OVERHEAD
         + match message {
-            ModelMessage::User(words) => text(words),
+            ModelMessage::User(content) => text(content),
             ModelMessage::UserItem(item) => value(item),
-            ModelMessage::Assistant { reasoning, text: words, calls } => {
-                let thoughts: u64 = reasoning.iter().map(|thought| (thought.bytes() as u64).div_ceil(BYTES_PER_TOKEN)).sum();
-                thoughts + text(words) + calls.iter().map(call).sum::<u64>()
+            ModelMessage::Assistant { reasoning, text: content, calls } => {
+                let reasoning_tokens: u64 = reasoning.iter().map(|item| (item.bytes() as u64).div_ceil(BYTES_PER_TOKEN)).sum();
+                reasoning_tokens + text(content) + calls.iter().map(call).sum::<u64>()
             }
             ModelMessage::ToolResult { output, .. } => text(output),
         }
 }
 
-/// Bytes that a model wrote.
+/// The bytes of model output in an event.
 pub(crate) fn bytes(event: &ModelEvent) -> u64 {
     let bytes = match event {
-        ModelEvent::Reasoning(thought) => thought.bytes(),
+        ModelEvent::Reasoning(item) => item.bytes(),
         ModelEvent::Text(text) => text.len(),
         ModelEvent::Call(call) => call.tool.len() + call.arguments.len(),
         ModelEvent::Taken | ModelEvent::Model(_) | ModelEvent::Usage(_) | ModelEvent::Finish(_) => 0,
@@ -77,7 +78,7 @@ fn call(call: &RequestedCall) -> u64 {
     OVERHEAD + text(&call.tool) + text(&call.arguments)
 }
 
-/// The words of an item of the caller's shape. Bytes of images and files are no words.
+/// An estimate of the tokens of an item in the shape of the client's API. Encoded images and files do not count as text.
 fn value(item: &Value) -> u64 {
     match item {
         Value::Object(members) if members.get("type").and_then(Value::as_str) == Some("input_image") => IMAGE,
@@ -86,13 +87,13 @@ fn value(item: &Value) -> u64 {
                 .iter()
                 .filter(|(name, _)| !matches!(name.as_str(), "type" | "role" | "id" | "status"))
                 .map(|(name, member)| {
-                    // Four characters of such data stand for three bytes.
+                    // Four characters of base64 encode three bytes.
                     if name == "file_data" { value(member) * 3 / 4 } else { value(member) }
                 })
                 .sum()
         }
         Value::Array(members) => members.iter().map(value).sum(),
-        Value::String(words) => text(words),
+        Value::String(content) => text(content),
         Value::Null | Value::Bool(_) | Value::Number(_) => 1,
     }
 }
@@ -104,10 +105,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_count_by_their_length_and_images_do_not() {
-        let says = |words: &str| message(&ModelMessage::UserItem(json!({ "type": "message", "role": "user", "content": words })));
-        assert_eq!(says("12345678"), OVERHEAD + 2);
-        assert!(says(&"x".repeat(400)) >= 100);
+    fn text_counts_by_its_length_and_images_do_not() {
+        let message_tokens =
+            |content: &str| message(&ModelMessage::UserItem(json!({ "type": "message", "role": "user", "content": content })));
+        assert_eq!(message_tokens("12345678"), OVERHEAD + 2);
+        assert!(message_tokens(&"x".repeat(400)) >= 100);
         let image = |data: &str| value(&json!({ "type": "message", "content": [{ "type": "input_image", "image_url": data }] }));
         assert_eq!(image("data:,x"), image(&"x".repeat(1 << 20)));
         assert_eq!(value(&json!({ "type": "input_file", "file_data": "x".repeat(4_000) })), 750);

@@ -1,4 +1,4 @@
-//! Points at which a test can have the process killed. In normal life they cost one comparison.
+//! Crash points: places at which a test can have the process killed. In production they cost one comparison.
 
 use std::sync::{
     Arc,
@@ -10,7 +10,7 @@ use windlass_ports::CommitKind;
 /// The kinds of effects that have a point before and after them.
 const EFFECTS: [&str; 4] = ["model_call", "tool_start", "publish", "ring"];
 
-/// Told of every point that is reached, as `commit` or `effect`, its kind, `before` or `after`.
+/// Called at every point with `commit` or `effect`, the kind, and `before` or `after`.
 type Watcher = dyn Fn(&str, &str, &str) + Send + Sync;
 
 /// Kills this process when a chosen point is reached for the n-th time. Cheap to clone.
@@ -38,13 +38,13 @@ impl Chosen {
     }
 }
 
-/// A crash point was named that does not exist.
+/// The name of a crash point that does not exist.
 #[derive(Debug, thiserror::Error)]
 #[error("there is no crash point {0:?}; `windlass crash-points` lists them; the form is NAME or NAME:N with N from 1")]
 pub struct UnknownPoint(String);
 
 impl CrashPoints {
-    /// Every point there is.
+    /// The names of all points.
     pub fn names() -> Vec<String> {
         let commits = CommitKind::ALL.iter().map(|kind| format!("commit.{}", kind.as_str()));
         let effects = EFFECTS.iter().map(|effect| format!("effect.{effect}"));
@@ -66,7 +66,7 @@ impl CrashPoints {
         }
     }
 
-    /// Tells a simulation of every point, which may then end the process as it sees it.
+    /// Calls a simulation's watcher at every point. The watcher may end the simulated process.
     pub fn watched(watcher: impl Fn(&str, &str, &str) + Send + Sync + 'static) -> Self {
         CrashPoints { watcher: Some(Arc::new(watcher)) }
     }

@@ -1,4 +1,4 @@
-//! Consecutive transitions of one run, gathered into one commit.
+//! Consecutive transitions of one run, collected into one commit.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use windlass_kernel::{
 };
 use windlass_ports::{CallChange, CallStatus, Commit, CommitKind, Ids, MessageId, NewCall, NewMessage, NodeId};
 
-/// What a run becomes, and everything that has to be written for it.
+/// The new state of a run, and everything that has to be written with it.
 pub(crate) struct Draft {
     pub run: Run,
     pub events: Vec<Event>,
@@ -18,7 +18,7 @@ pub(crate) struct Draft {
     pub messages: Vec<NewMessage>,
     pub consumed: Vec<MessageId>,
     pub raise_epoch: bool,
-    /// Whether words that were announced stand in an item now, or need not.
+    /// Whether streamed text is in an item now, or was discarded.
     pub settles: bool,
     kind: Option<CommitKind>,
 }
@@ -45,11 +45,11 @@ impl Draft {
         self.events.is_empty() && self.consumed.is_empty() && self.messages.is_empty()
     }
 
-    /// Lets an input happen. What it does is part of the draft afterwards.
+    /// Applies an input and adds its transition to the draft.
     pub fn step(&mut self, manifest: &Manifest, input: Input, now: Timestamp, ids: &dyn Ids) {
         let mut fresh = || ItemId(ids.fresh());
         let transition = step(&self.run, manifest, input, &mut Moment { now, fresh: &mut fresh });
-        self.settles |= manifest.announced && transition.events.iter().any(settles_words);
+        self.settles |= manifest.announced && transition.events.iter().any(settles_text);
         self.add(transition);
     }
 
@@ -65,7 +65,7 @@ impl Draft {
         self.run = transition.run;
     }
 
-    /// One row per call and commit: a later change is folded into an earlier one.
+    /// A commit has one row change per call: a later change is merged into an earlier one.
     fn change_call(&mut self, call: CallNumber, change: CallChange) {
         let earlier = self.calls.iter_mut().find(|(number, _)| *number == call);
         match (earlier, change) {
@@ -83,7 +83,7 @@ impl Draft {
         }
     }
 
-    /// The commit of everything gathered, for a run that goes on from another or not.
+    /// The commit of everything collected. `follows` is the run that this one continues, if it continues one.
     pub fn into_commit(self, id: RunId, follows: Option<RunId>, node: NodeId, now: Timestamp) -> Commit {
         Commit {
             kind: self.kind.unwrap_or(CommitKind::Note),
@@ -104,15 +104,15 @@ impl Draft {
     }
 }
 
-/// Whether words that were announced before this event are not open any more.
-pub(crate) fn settles_words(event: &Event) -> bool {
+/// Whether text that was streamed before this event is settled by it: it is in an item, or discarded.
+pub(crate) fn settles_text(event: &Event) -> bool {
     matches!(event, Event::Reasoned { .. } | Event::Compacted { .. } | Event::Replied { .. } | Event::Cut { .. } | Event::Ended { .. })
 }
 
-/// What a transition does to the rows of calls.
+/// The changes that a transition makes to the rows of calls.
 fn call_changes(before: &Run, transition: &Transition) -> Vec<(CallNumber, CallChange)> {
     let mut changes = Vec::new();
-    // Events are looked at in order; `open` follows the calls of the lap, `iteration` the lap.
+    // The events are visited in order; `open` follows the calls of the iteration.
     let mut open: Vec<OpenCall> = before.calls().to_vec();
     let contents = call_contents(transition);
     let is_parked = transition.run.parked.is_some();
@@ -164,14 +164,14 @@ fn call_changes(before: &Run, transition: &Transition) -> Vec<(CallNumber, CallC
     changes
 }
 
-/// Calls that a server starts again: those that were started and have no result. A write is parked by an event of its own.
+/// Calls that a server starts again: they were started and have no result. A write is parked by an event of its own.
 fn restarted(open: &[OpenCall]) -> impl Iterator<Item = (CallNumber, CallChange)> {
     let is_restarted =
         |call: &&OpenCall| call.route == Route::InProcess && call.progress == Progress::Open && call.effect != EffectClass::Write;
     open.iter().filter(is_restarted).map(|call| moved(call.call, CallStatus::Started, None))
 }
 
-/// The content of each call the transition makes, by number.
+/// The content item of each call that the transition makes, by number.
 fn call_contents(transition: &Transition) -> BTreeMap<CallNumber, ItemId> {
     let calls = transition.items.iter().filter(|item| item.kind == ItemKind::Call);
     let made = transition.events.iter().flat_map(|event| {
@@ -201,7 +201,7 @@ fn made(call: &OpenCall, iteration: u32, contents: &BTreeMap<CallNumber, ItemId>
     (call.call, CallChange::Made(new))
 }
 
-/// Where a call stands that has just been made.
+/// The status of a call that was just made.
 fn fresh_status(route: Route) -> CallStatus {
     match route {
         Route::InProcess => CallStatus::Started,
@@ -222,7 +222,7 @@ fn moved(call: CallNumber, status: CallStatus, result: Option<ItemId>) -> (CallN
     (call, CallChange::Moved { status, result, deadline: None })
 }
 
-/// What a transition is called by, for crash points: its most telling event.
+/// The kind of a transition, for crash points: that of its most significant event.
 fn kind_of(events: &[Event]) -> CommitKind {
     events.iter().fold(CommitKind::Note, |kind, event| {
         let own = match event {
@@ -250,7 +250,7 @@ fn kind_of(events: &[Event]) -> CommitKind {
     })
 }
 
-/// Of two names for one commit, the one that says more.
+/// The more significant of two kinds of one commit.
 fn strongest(a: Option<CommitKind>, b: CommitKind) -> Option<CommitKind> {
     let weight = |kind: CommitKind| match kind {
         CommitKind::Stop => 10,

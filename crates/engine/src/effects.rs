@@ -1,4 +1,4 @@
-//! Model calls and tool calls of this process. Each runs beside its worker and tells it the end by a note.
+//! Model calls and tool calls of this process. Each runs in a task of its own and sends its outcome to its worker's mailbox.
 
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
@@ -12,22 +12,22 @@ use windlass_kernel::{
 use windlass_ports::{Executor, Item, Model, ModelError, ModelRequest, ModelTool, Retry, StoreError, ToolCall, ToolReport, ToolServers};
 
 use crate::{
-    compaction::{self, Reading, SUMMARY_BYTES_MAX},
+    compaction::{self, PromptPlan, SUMMARY_BYTES_MAX},
     engine::Inner,
-    failover::Turn,
-    gather::{self, Announcer, Begins, Limits, NoReply},
-    live::Words,
-    note::{Broken, Note, Thought, ToolDone},
+    failover::ModelChoice,
+    gather::{self, Limits, Replay, ReplyError, Streamer},
     prompt,
     prompt_size::{PROMPT_TOO_LARGE, PromptTooLarge},
-    tally::Tally,
+    stream_buffer::StreamBuffer,
+    token_meter::TokenMeter,
     watched::{self, Attempt},
+    worker_message::{EffectError, ModelDone, ToolDone, WorkerMessage},
 };
 
-/// A model call about to be made.
+/// A model call that is about to be made.
 pub(crate) struct ModelCall {
     pub agent: AgentKey,
-    /// What operators call the agent.
+    /// The agent as operators know it.
     pub agent_id: AgentKey,
     pub epoch: Epoch,
     pub run: RunId,
@@ -36,87 +36,92 @@ pub(crate) struct ModelCall {
     pub manifest: Arc<Manifest>,
     pub tools: Arc<[ModelTool]>,
     pub output: BoxRange,
-    /// What the model reads, and what for.
-    pub reading: Reading,
-    /// Where its words are announced, if they are.
-    pub words: Option<Arc<Words>>,
-    /// What the model reads, if it is in memory.
+    /// What kind of call it is, and how its prompt is measured.
+    pub plan: PromptPlan,
+    /// The buffer for its streamed text, if the run streams.
+    pub buffer: Option<Arc<StreamBuffer>>,
+    /// The items of its prompt, if they are in memory.
     pub context: Option<Vec<Item>>,
-    /// How long the model may take, once there is a place for the call.
+    /// How long the call may take once it has a permit.
     pub deadline: Duration,
-    /// How long the run may last, waiting for a place included.
+    /// How long the call may take in all, waiting for a permit included: the rest of the run's wall time budget.
     pub patience: Duration,
 }
 
-/// Asks the model; the worker hears of it by a note.
-pub(crate) fn start_model(inner: Arc<Inner>, call: ModelCall, notes: mpsc::Sender<Note>) -> AbortHandle {
+/// Starts a model call, whose outcome is sent to the worker.
+pub(crate) fn start_model(inner: Arc<Inner>, call: ModelCall, mailbox: mpsc::Sender<WorkerMessage>) -> AbortHandle {
     let engine = inner.clone();
     let task = async move {
         let (run, iteration, attempt, patience) = (call.run, call.iteration, call.attempt, call.patience);
         let attempted = Attempt { agent: call.agent_id.clone(), run, epoch: call.epoch, iteration, attempt };
-        let (manifest, tools, reading) = (call.manifest.clone(), call.tools.clone(), call.reading);
-        let mut heard = Heard::default();
-        let asked = AssertUnwindSafe(ask(&inner, call, &mut heard, &notes)).catch_unwind();
+        let (manifest, tools, plan) = (call.manifest.clone(), call.tools.clone(), call.plan);
+        let mut observed = CallObservation::default();
+        let asked = AssertUnwindSafe(ask(&inner, call, &mut observed, &mailbox)).catch_unwind();
         let mut outcome = match tokio::time::timeout(patience, asked).await {
             Ok(Ok(result)) => result,
-            Ok(Err(_)) => Err(Broken::Panicked),
-            Err(_) => Err(Broken::Failed(too_slow())),
+            Ok(Err(_)) => Err(EffectError::Panicked),
+            Err(_) => Err(EffectError::Failed(too_slow())),
         };
-        let Heard { context, tally } = heard;
-        let prompt = || context.as_ref().map_or(0, |items| reading.tokens(&manifest, items, &tools));
+        let CallObservation { context, meter } = observed;
+        let prompt = || context.as_ref().map_or(0, |items| plan.tokens(&manifest, items, &tools));
         let spent = match &mut outcome {
             Ok(reply) => {
-                let earlier = tally.spent_earlier(prompt);
+                let earlier = meter.spent_earlier(prompt);
                 reply.usage.add(earlier.usage);
                 reply.lost = earlier.lost;
-                // A model in this process answers at once, which is not worth a field in every journal.
-                reply.model.first_token_ms = tally.first_token_ms().filter(|ms| *ms > 0);
+                // A model in this process answers at once. That is not worth a field in every journal.
+                reply.model.first_token_ms = meter.first_token_ms().filter(|ms| *ms > 0);
                 Spent::default()
             }
-            Err(_) => tally.spent(prompt),
+            Err(_) => meter.spent(prompt),
         };
-        attempted.observe(&inner, &manifest.model, &outcome, &spent, &tally);
-        let _ = notes.send(Note::Thought(Box::new(Thought { run, iteration, attempt, context, spent, outcome }))).await;
+        attempted.observe(&inner, &manifest.model, &outcome, &spent, &meter);
+        let _ = mailbox.send(WorkerMessage::ModelDone(Box::new(ModelDone { run, iteration, attempt, context, spent, outcome }))).await;
     };
     engine.tasks.spawn(task)
 }
 
-/// What is known of a model call, whatever becomes of it.
+/// What is observed of a model call, also when it fails or panics.
 #[derive(Default)]
-struct Heard {
-    /// What the model reads.
+struct CallObservation {
+    /// The items of the prompt.
     context: Option<Vec<Item>>,
-    tally: Tally,
+    meter: TokenMeter,
 }
 
-async fn ask(inner: &Arc<Inner>, call: ModelCall, heard: &mut Heard, notes: &mpsc::Sender<Note>) -> Result<Reply, Broken<ModelError>> {
+async fn ask(
+    inner: &Arc<Inner>,
+    call: ModelCall,
+    observed: &mut CallObservation,
+    mailbox: &mpsc::Sender<WorkerMessage>,
+) -> Result<Reply, EffectError<ModelError>> {
     let items = match call.context {
         Some(items) => match inner.prompt_excess(&items) {
-            Some(excess) => return Err(Broken::Failed(too_large(excess))),
+            Some(excess) => return Err(EffectError::Failed(too_large(excess))),
             None => items,
         },
-        None => read_prompt(inner, &call.agent.tenant, call.output).await.map_err(Broken::Failed)?,
+        None => read_prompt(inner, &call.agent.tenant, call.output).await.map_err(EffectError::Failed)?,
     };
-    let reading = call.reading;
-    let mut messages = prompt::messages(&items, &call.manifest, reading.kept_bytes_max());
-    heard.context = Some(items);
-    let tally = &mut heard.tally;
+    let plan = call.plan;
+    let mut messages = prompt::messages(&items, &call.manifest, plan.kept_bytes_max());
+    observed.context = Some(items);
+    let meter = &mut observed.meter;
     let model = model_of(inner, &call.agent.tenant, &call.manifest.model, call.attempt)?;
-    if let Some((tokens, context)) = reading.too_much(&call.manifest, &messages, &call.tools) {
+    if let Some((tokens, context)) = plan.excess_tokens(&call.manifest, &messages, &call.tools) {
         let message = format!("there are about {tokens} tokens to read, and {context} fit");
-        return Err(Broken::Failed(failure("context_length_exceeded", FailureCause::TooLong, &message, Retry::Never)));
+        return Err(EffectError::Failed(failure("context_length_exceeded", FailureCause::TooLong, &message, Retry::Never)));
     }
-    if reading.is_summary {
-        messages = reading.to_sum_up(messages);
+    if plan.is_summary {
+        messages = plan.summary_prompt(messages);
     }
-    let _place = watched::permit(inner, model.as_ref(), &call.manifest.model, &call.agent.tenant).await;
-    // Reading and waiting for a place may have taken long.
+    let _permit = watched::permit(inner, model.as_ref(), &call.manifest.model, &call.agent.tenant).await;
+    // Reading the prompt and waiting for a permit may have taken longer than the lease.
     if !inner.lease.holds() {
-        return Err(Broken::NotStarted);
+        return Err(EffectError::NotStarted);
     }
     inner.crash.before_effect("model_call");
-    tally.start(inner.clock.now());
-    let parameters = match reading.is_summary {
+    meter.start(inner.clock.now());
+    let parameters = match plan.is_summary {
         true => compaction::parameters(call.manifest.parameters.as_ref()),
         false => call.manifest.parameters.clone(),
     };
@@ -127,41 +132,41 @@ async fn ask(inner: &Arc<Inner>, call: ModelCall, heard: &mut Heard, notes: &mps
         attempt: call.attempt,
         instructions: call.manifest.instructions.clone(),
         messages,
-        tools: if reading.is_summary { Arc::new([]) } else { call.tools },
-        choice: if reading.is_summary { ToolChoice::Auto } else { call.manifest.choice.clone() },
+        tools: if plan.is_summary { Arc::new([]) } else { call.tools },
+        choice: if plan.is_summary { ToolChoice::Auto } else { call.manifest.choice.clone() },
         one_call: call.manifest.one_call,
         parameters: parameters.map(Arc::new),
         prefill: None,
     };
-    let bytes = if reading.is_summary { SUMMARY_BYTES_MAX } else { usize::MAX };
-    let limits = Limits { bytes: inner.settings.reply_bytes_max.min(bytes), calls: inner.settings.calls_per_lap_max };
-    let announcer = call.words.map(|words| Announcer {
+    let bytes = if plan.is_summary { SUMMARY_BYTES_MAX } else { usize::MAX };
+    let limits = Limits { bytes: inner.settings.reply_bytes_max.min(bytes), calls: inner.settings.calls_per_iteration_max };
+    let streamer = call.buffer.map(|buffer| Streamer {
         inner: inner.clone(),
         agent: call.agent,
         run: call.run,
         epoch: call.epoch,
         iteration: call.iteration,
         attempt: call.attempt,
-        words,
-        is_mute: reading.is_summary,
-        notes: notes.clone(),
+        buffer,
+        heartbeats_only: plan.is_summary,
+        mailbox: mailbox.clone(),
     });
     let reply = async {
-        match announcer {
-            Some(announcer) => announce(model.as_ref(), request, limits, announcer, tally).await,
-            None => gather::gather(model.call(request), limits, inner.clock.as_ref(), tally).await,
+        match streamer {
+            Some(streamer) => stream_answer(model.as_ref(), request, limits, streamer, meter).await,
+            None => gather::gather(model.call(request), limits, inner.clock.as_ref(), meter).await,
         }
     };
     let reply = tokio::time::timeout(call.deadline, reply).await;
     inner.crash.after_effect("model_call");
-    reply.unwrap_or_else(|_| Err(NoReply::Failed(too_slow()))).map_err(|why| match why {
-        NoReply::Failed(error) => Broken::Failed(error),
-        NoReply::Diverged => Broken::Diverged,
-        NoReply::Closed => Broken::NotStarted,
+    reply.unwrap_or_else(|_| Err(ReplyError::Failed(too_slow()))).map_err(|why| match why {
+        ReplyError::Failed(error) => EffectError::Failed(error),
+        ReplyError::ReplayMismatch => EffectError::ReplayMismatch,
+        ReplyError::Closed => EffectError::NotStarted,
     })
 }
 
-/// Reads the items of a prompt from the store, unless they are over the limit of one prompt: then nothing of them is read.
+/// Reads the items of a prompt from the store, unless they are over the limit of one prompt. In that case no content is read.
 async fn read_prompt(inner: &Inner, tenant: &Tenant, prompt: BoxRange) -> Result<Vec<Item>, ModelError> {
     match inner.stored_prompt_excess(tenant, prompt).await {
         Ok(None) => inner.views.range_items(tenant, prompt).await.map_err(|error| unreadable(&error)),
@@ -170,79 +175,80 @@ async fn read_prompt(inner: &Inner, tenant: &Tenant, prompt: BoxRange) -> Result
     }
 }
 
-/// The model that makes this attempt. It may have left the configuration since the run was started.
-fn model_of(inner: &Inner, tenant: &Tenant, name: &str, attempt: u32) -> Result<Arc<dyn Model>, Broken<ModelError>> {
-    let turn = Turn::of(inner.models.as_ref(), tenant, name, attempt, inner.settings.attempts_max);
-    let gone = || Broken::Failed(failure("unknown_model", FailureCause::Other, "the model is no longer configured", Retry::Never));
-    turn.map(|turn| turn.model).ok_or_else(gone)
+/// The model that makes this attempt. It may have been removed from the configuration since the run started.
+fn model_of(inner: &Inner, tenant: &Tenant, name: &str, attempt: u32) -> Result<Arc<dyn Model>, EffectError<ModelError>> {
+    let choice = ModelChoice::of(inner.models.as_ref(), tenant, name, attempt, inner.settings.attempts_max);
+    let gone = || EffectError::Failed(failure("unknown_model", FailureCause::Other, "the model is no longer configured", Retry::Never));
+    choice.map(|choice| choice.model).ok_or_else(gone)
 }
 
-/// Has an answer announced. A model that does not repeat what it said is given its words to go on from, if it takes such.
-async fn announce(
+/// Streams an answer. A model that does not repeat the text streamed before is called again with that text as a prefill, if it accepts
+/// one.
+async fn stream_answer(
     model: &dyn Model,
     request: ModelRequest,
     limits: Limits,
-    announcer: Announcer,
-    tally: &mut Tally,
-) -> Result<Reply, NoReply> {
-    let words = announcer.words.said().text;
-    if words.is_empty() || !model.takes_prefill(&words) {
-        return gather::announce(model.call(request), Begins::Anew, limits, announcer, tally).await;
+    streamer: Streamer,
+    meter: &mut TokenMeter,
+) -> Result<Reply, ReplyError> {
+    let streamed = streamer.buffer.streamed_text().text;
+    if streamed.is_empty() || !model.takes_prefill(&streamed) {
+        return gather::stream_answer(model.call(request), Replay::FromStart, limits, streamer, meter).await;
     }
-    match gather::announce(model.call(request.clone()), Begins::Anew, limits, announcer.clone(), tally).await {
-        Err(NoReply::Diverged) => {}
+    match gather::stream_answer(model.call(request.clone()), Replay::FromStart, limits, streamer.clone(), meter).await {
+        Err(ReplyError::ReplayMismatch) => {}
         reply => return reply,
     }
-    tally.begin_again();
-    tally.start(announcer.inner.clock.now());
-    let request = ModelRequest { prefill: Some(words), ..request };
-    gather::announce(model.call(request), Begins::Behind, limits, announcer, tally).await.map_err(|why| match why {
-        // One that refuses to be told its words has gone on otherwise.
-        NoReply::Failed(ModelError { retry: Retry::Never, .. }) => NoReply::Diverged,
-        NoReply::Failed(_) | NoReply::Diverged | NoReply::Closed => why,
+    meter.next_call();
+    meter.start(streamer.inner.clock.now());
+    let request = ModelRequest { prefill: Some(streamed), ..request };
+    gather::stream_answer(model.call(request), Replay::AfterPrefix, limits, streamer, meter).await.map_err(|why| match why {
+        // A model that refuses the prefill cannot continue the text.
+        ReplyError::Failed(ModelError { retry: Retry::Never, .. }) => ReplyError::ReplayMismatch,
+        ReplyError::Failed(_) | ReplyError::ReplayMismatch | ReplyError::Closed => why,
     })
 }
 
-/// A tool call about to be started, from its committed row.
+/// A tool call that is about to be started, from its committed row.
 pub(crate) struct ToolStart {
     pub tenant: Tenant,
     pub key: CallKey,
     pub tool: ToolName,
-    /// Where the tool is found, if a server offers it.
+    /// The server that offers the tool, if one does.
     pub remote: Option<(ToolServer, Remote)>,
     pub deadline: Timestamp,
-    /// The call's content, if it is in memory.
+    /// The content of the call, if it is in memory.
     pub content: Option<Bytes>,
 }
 
-/// Runs a tool of this process; the worker hears of it by a note.
-pub(crate) fn start_tool(inner: Arc<Inner>, start: ToolStart, notes: mpsc::Sender<Note>) -> AbortHandle {
+/// Starts a tool of this process, whose outcome is sent to the worker.
+pub(crate) fn start_tool(inner: Arc<Inner>, start: ToolStart, mailbox: mpsc::Sender<WorkerMessage>) -> AbortHandle {
     let engine = inner.clone();
     let task = async move {
         let CallKey { run, call } = start.key;
         let outcome = match AssertUnwindSafe(run_tool(&inner, start)).catch_unwind().await {
             Ok(result) => result,
-            Err(_) => Err(Broken::Panicked),
+            Err(_) => Err(EffectError::Panicked),
         };
-        let _ = notes.send(Note::Tool(Box::new(ToolDone { run, call, outcome }))).await;
+        let _ = mailbox.send(WorkerMessage::ToolDone(Box::new(ToolDone { run, call, outcome }))).await;
     };
     engine.tasks.spawn(task)
 }
 
-async fn run_tool(inner: &Inner, start: ToolStart) -> Result<ToolReport, Broken<String>> {
+async fn run_tool(inner: &Inner, start: ToolStart) -> Result<ToolReport, EffectError<String>> {
     let content = match start.content {
         Some(content) => content,
-        None => read_call(inner, &start.tenant, start.key).await.map_err(Broken::Failed)?,
+        None => read_call(inner, &start.tenant, start.key).await.map_err(EffectError::Failed)?,
     };
-    let call: Call = serde_json::from_slice(&content).map_err(|error| Broken::Failed(error.to_string()))?;
-    let gone = || Broken::Failed(format!("nobody runs the tool {} any more", start.tool));
+    let call: Call = serde_json::from_slice(&content).map_err(|error| EffectError::Failed(error.to_string()))?;
+    let gone = || EffectError::Failed(format!("nobody runs the tool {} any more", start.tool));
     let runner = match start.remote {
         Some((server, remote)) => Runner::Server(inner.servers.as_ref().ok_or_else(gone)?, server, remote),
         None => Runner::Executor(inner.roster.executor(&start.tool).ok_or_else(gone)?),
     };
-    // Reading may have taken long.
+    // Reading the call may have taken longer than the lease.
     if !inner.lease.holds() {
-        return Err(Broken::NotStarted);
+        return Err(EffectError::NotStarted);
     }
     inner.crash.before_effect("tool_start");
     let ToolStart { tenant, key, tool, deadline, .. } = start;
@@ -255,7 +261,7 @@ async fn run_tool(inner: &Inner, start: ToolStart) -> Result<ToolReport, Broken<
     Ok(report)
 }
 
-/// Who runs a call in this process.
+/// What runs a call in this process.
 enum Runner<'a> {
     Server(&'a Arc<dyn ToolServers>, ToolServer, Remote),
     Executor(&'a Arc<dyn Executor>),

@@ -1,4 +1,4 @@
-//! The engine as doors see it.
+//! The engine's interface to the doors.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,60 +18,60 @@ use crate::{
     api::{Action, EngineError, Enqueue, Enqueued, Reconcile, Reported, Stop, Stopped, ToolResult},
     bells,
     crash::CrashPoints,
-    gate::Gates,
+    fair_semaphore::FairSemaphores,
+    journal_cache::{JournalCaches, Tail},
     keys,
     lease::{self, Lease},
-    live::Live,
-    note::{Answer, Note},
     publish,
     quota::Ledger,
     readers::Readers,
     repeats,
-    roster::{Roster, Wishes},
+    roster::{Roster, RunOptions},
     settings::Settings,
+    stream_buffer::StreamBuffers,
     submit::{NewTurn, enqueued},
     sweep,
-    tail::{Tail, Tails},
     tasks::Tasks,
     watch::{Watch, Watchers},
+    worker_message::{Answer, WorkerMessage},
     workers::Workers,
 };
 
-/// What an engine is made of.
+/// The components that an engine is started with.
 pub struct Parts {
-    /// The durable truth.
+    /// The store, for writing.
     pub store: Arc<dyn Store>,
-    /// The same, for reading.
+    /// The same store, for reading.
     pub views: Arc<dyn Views>,
-    /// This process, as the store knows it.
+    /// The id of this process in the store.
     pub node: NodeId,
-    /// The models.
+    /// The configured models.
     pub models: Arc<dyn Models>,
-    /// The agents and tools.
+    /// The configured agents and tools.
     pub roster: Roster,
-    /// Servers that offer tools.
+    /// The client of tool servers (MCP), if there can be any.
     pub servers: Option<Arc<dyn ToolServers>>,
-    /// Whoever should hear what happens here, besides this process.
+    /// Notifies other processes of what happens here.
     pub doorbell: Option<Arc<dyn Doorbell>>,
-    /// What other processes ring.
+    /// Notifications from other processes.
     pub bells: Option<mpsc::Receiver<Ring>>,
-    /// Whoever should get the outbox.
+    /// Where the messages of the outbox are published.
     pub publisher: Option<Arc<dyn Publisher>>,
-    /// The time.
+    /// The clock by which deadlines are judged.
     pub clock: Arc<dyn Clock>,
-    /// Fresh ids.
+    /// Gives ids that are not in use.
     pub ids: Arc<dyn Ids>,
-    /// Points at which to die.
+    /// Crash points, at which a test ends the process.
     pub crash: CrashPoints,
-    /// The limits.
+    /// The limits and times of the engine.
     pub settings: Settings,
-    /// What counts facts for metrics.
+    /// Counts facts for metrics.
     pub meter: Arc<dyn Meter>,
-    /// Ends everything at once when it is cancelled, as if the process had died. For simulations; a server has none.
+    /// Ends all tasks at once when it is cancelled, as if the process had died. For simulations; a server has none.
     pub life: Option<CancellationToken>,
 }
 
-/// What workers and doors share.
+/// The state that workers and doors share.
 pub(crate) struct Inner {
     pub store: Arc<dyn Store>,
     pub views: Arc<dyn Views>,
@@ -79,24 +79,24 @@ pub(crate) struct Inner {
     pub models: Arc<dyn Models>,
     pub roster: Roster,
     pub servers: Option<Arc<dyn ToolServers>>,
-    pub live: Live,
-    pub tails: Tails,
+    pub stream_buffers: StreamBuffers,
+    pub journal_caches: JournalCaches,
     pub doorbell: Option<Arc<dyn Doorbell>>,
     pub clock: Arc<dyn Clock>,
     pub ids: Arc<dyn Ids>,
     pub crash: CrashPoints,
     pub settings: Settings,
     pub meter: Arc<dyn Meter>,
-    pub gates: Gates,
+    pub semaphores: FairSemaphores,
     pub workers: Workers,
     pub tasks: Tasks,
     pub lease: Lease,
     pub adopted: Adopted,
     pub ledger: Ledger,
     pub readers: Readers,
-    /// Rings when there is room for a worker again and somebody was turned away.
+    /// Notified when a worker ends after another agent was refused one.
     pub room: Notify,
-    /// Rings after commits, for the publisher.
+    /// Notified after commits, for the publisher of the outbox.
     pub committed: Notify,
     pub agent_news: Watchers<AgentKey>,
     pub rests: Watchers<AgentKey>,
@@ -111,7 +111,7 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Starts the engine: from here on everything the store is owed gets done.
+    /// Starts the engine, which from now on finds and does all work that is due in the store.
     pub fn start(parts: Parts) -> Self {
         let inner = Arc::new(Inner {
             store: parts.store,
@@ -120,8 +120,8 @@ impl Engine {
             models: parts.models,
             roster: parts.roster,
             servers: parts.servers,
-            live: Live::default(),
-            tails: Tails::default(),
+            stream_buffers: StreamBuffers::default(),
+            journal_caches: JournalCaches::default(),
             doorbell: parts.doorbell,
             clock: parts.clock,
             ids: parts.ids,
@@ -133,7 +133,7 @@ impl Engine {
             adopted: Adopted::default(),
             ledger: Ledger::default(),
             readers: Readers::default(),
-            gates: Gates::default(),
+            semaphores: FairSemaphores::default(),
             workers: Workers::default(),
             room: Notify::new(),
             committed: Notify::new(),
@@ -154,11 +154,11 @@ impl Engine {
         Engine { inner }
     }
 
-    /// Records a run. It is on disk when this returns, and begins at once if the agent is idle.
+    /// Records a run. When this returns, the run is on disk; it starts at once if the agent is idle.
     pub async fn enqueue(&self, request: Enqueue) -> Result<Enqueued, EngineError> {
         let key = keys::scoped("turn", &request.agent.agent, request.key);
         let tenant = request.agent.tenant.clone();
-        // Before anything else: what a first try needed may not be there any more, and is not needed again.
+        // This comes before every other check: what the first attempt needed may be gone, and is not needed again.
         if let Some(first) = self.first_run(&tenant, key.as_ref()).await? {
             return Ok(first);
         }
@@ -169,8 +169,8 @@ impl Engine {
         let result_fields = if request.result_fields.is_empty() { inherited } else { request.result_fields };
         let names = request.tools.as_deref().unwrap_or_else(|| self.inner.roster.tool_names(&request.agent));
         let offers = self.offers(&request.agent.tenant, names).await?;
-        let wishes = Wishes { model: request.model, instructions: request.instructions, tools: request.tools, offers, result_fields };
-        let manifest = self.pin(&request.agent, wishes)?;
+        let options = RunOptions { model: request.model, instructions: request.instructions, tools: request.tools, offers, result_fields };
+        let manifest = self.pin(&request.agent, options)?;
         let new = NewTurn {
             agent_name: Some(request.agent.agent.clone()),
             agent: request.agent,
@@ -210,8 +210,8 @@ impl Engine {
             arguments: action.arguments,
         };
         let input = vec![self.item(ItemKind::Call, content::call(CallNumber(1), &requested))?];
-        let wishes = Wishes { tools: Some(vec![action.tool]), ..Wishes::default() };
-        let manifest = self.pin(&action.agent, wishes)?;
+        let options = RunOptions { tools: Some(vec![action.tool]), ..RunOptions::default() };
+        let manifest = self.pin(&action.agent, options)?;
         let new = NewTurn {
             agent_name: Some(action.agent.agent.clone()),
             agent: action.agent,
@@ -237,7 +237,7 @@ impl Engine {
         }
     }
 
-    /// Takes a call's result. It is on disk when this returns; a repeated one is only acknowledged.
+    /// Records the result of a call. When this returns, the result is on disk. A repeated report is only acknowledged.
     pub async fn report(&self, mut result: ToolResult) -> Result<Reported, EngineError> {
         self.inner.crash.after_effect("tool_start");
         result.key = keys::scoped("report", &result.agent.agent, result.key);
@@ -250,7 +250,7 @@ impl Engine {
         if result.call.0 == 0 || result.call.0 > run.state.calls_used {
             return Err(EngineError::UnknownCall);
         }
-        // Who runs a call knows its result. If that got lost, a person decides, and not whoever has a token.
+        // The server that runs an in-process call knows its result. If that got lost, a person decides, and not a client with a token.
         if run.state.call(result.call).is_some_and(|open| open.route != Route::External) {
             return Err(EngineError::NotExternal);
         }
@@ -259,15 +259,15 @@ impl Engine {
         }
         let agent = result.agent.clone();
         let (answer, answered) = oneshot::channel();
-        match self.inner.desk(&agent, self.inner.settings.workers_max) {
-            Some(desk) => desk.leave(Note::Report(Box::new(result), answer)).await,
-            // No room: the result waits in the store, where the sweep finds it.
+        match self.inner.mailbox(&agent, self.inner.settings.workers_max) {
+            Some(mailbox) => mailbox.send(WorkerMessage::Report(Box::new(result), answer)).await,
+            // There is no room for a worker. The result waits in the store, where the sweep finds it.
             None => return self.inner.record(result).await,
         }
         answered.await.map_err(|_| EngineError::Internal)?
     }
 
-    /// Ends a run, wherever it is. A model call in flight is called off.
+    /// Ends a run, in whatever state it is. A model call in flight is cancelled.
     pub async fn stop(&self, mut stop: Stop) -> Result<Stopped, EngineError> {
         stop.key = keys::scoped("stop", &stop.agent.agent, stop.key);
         if self.inner.answered(&stop.agent.tenant, stop.key.as_ref()).await?.is_some() {
@@ -279,10 +279,10 @@ impl Engine {
             return Err(EngineError::EpochAhead);
         }
         let agent = stop.agent.clone();
-        self.ask(&agent, |answer| Note::Stop(Box::new(stop), answer)).await
+        self.ask(&agent, |answer| WorkerMessage::Stop(Box::new(stop), answer)).await
     }
 
-    /// Applies a person's decision about something parked. One that has a key is applied once, however often it is told.
+    /// Applies a person's decision about a parked run or call. A decision with a key is applied once, however often it is sent.
     pub async fn reconcile(&self, mut reconcile: Reconcile) -> Result<(), EngineError> {
         reconcile.key = keys::scoped("reconcile", &reconcile.agent.agent, reconcile.key);
         if self.inner.answered(&reconcile.agent.tenant, reconcile.key.as_ref()).await?.is_some() {
@@ -290,10 +290,10 @@ impl Engine {
         }
         reconcile.agent = self.run_of(&reconcile.agent, reconcile.run).await?.agent;
         let agent = reconcile.agent.clone();
-        self.ask(&agent, |answer| Note::Reconcile(Box::new(reconcile), answer)).await
+        self.ask(&agent, |answer| WorkerMessage::Reconcile(Box::new(reconcile), answer)).await
     }
 
-    /// Makes a box out of whole boxes and of new items. The same request under the same key gives the same box.
+    /// Makes a box of whole boxes and new items. The same request under the same key gives the same box.
     pub async fn pack(
         &self,
         tenant: &Tenant,
@@ -301,7 +301,7 @@ impl Engine {
         input: Vec<(ItemKind, bytes::Bytes)>,
         key: Option<RequestKey>,
     ) -> Result<BoxRange, EngineError> {
-        // A store takes a box's id as its key, so a key that is given becomes the id.
+        // A store identifies a box by its id, so a given key becomes the id.
         let id = BoxId(match &key {
             Some(request) => Uuid::from_bytes(codec::content_hash(format!("{tenant}/{}", request.key).as_bytes())),
             None => self.inner.ids.fresh(),
@@ -332,22 +332,22 @@ impl Engine {
         }
     }
 
-    /// Wakes when something was committed for the agent.
+    /// A watch that wakes when something is committed for the agent.
     pub fn watch_agent(&self, agent: &AgentKey) -> Watch {
         self.inner.agent_news.watch(agent)
     }
 
-    /// Wakes when a run of the agent has come to rest, and that is on disk: it has ended, or a person has to decide.
+    /// A watch that wakes when a run of the agent needs no more work and that is on disk: it has ended, or a person must decide.
     pub fn watch_rests(&self, agent: &AgentKey) -> Watch {
         self.inner.rests.watch(agent)
     }
 
-    /// Follows a run: what is committed of it here from now on need not be read.
+    /// Follows a run: commits of this process from now on are read from memory.
     pub fn follow(&self, run: RunId) -> Tail {
-        self.inner.tails.follow(run)
+        self.inner.journal_caches.follow(run)
     }
 
-    /// What can be read.
+    /// The read operations of the store.
     pub fn views(&self) -> &Arc<dyn Views> {
         &self.inner.views
     }
@@ -367,12 +367,12 @@ impl Engine {
         self.inner.clock.now()
     }
 
-    /// A doorbell rang for an agent: somebody else committed something for it.
+    /// Handles a doorbell for an agent: another process committed something for it.
     pub fn look(&self, agent: &AgentKey) {
-        self.inner.look(agent);
+        self.inner.wake_worker(agent);
     }
 
-    /// Takes no new work, lets calls in flight finish for a while, and leaves the rest to the next owner.
+    /// Stops taking new work, waits a while for calls in flight, and leaves the rest to the next owner.
     pub async fn drain(&self) {
         self.inner.draining.send_replace(true);
         self.wait_for_workers().await;
@@ -394,29 +394,30 @@ impl Engine {
         }
     }
 
-    /// Runs as this process takes them from one that is gone, some of them more than once. For one listener, from the engine's start.
+    /// Runs that this process takes over from a lost one, some of them more than once. Only the first caller gets the receiver, which
+    /// covers the time since the engine's start.
     pub fn adopted(&self) -> Option<mpsc::Receiver<(AgentKey, RunId)>> {
         self.inner.adopted.listen()
     }
 
-    /// Whether the engine takes no new work any more.
+    /// Whether the engine has stopped taking new work.
     pub fn is_draining(&self) -> bool {
         *self.inner.draining.borrow()
     }
 
-    /// Waits until the engine takes no new work any more.
+    /// Waits until the engine stops taking new work.
     pub async fn draining(&self) {
         let mut draining = self.inner.draining.subscribe();
         // The sender lives as long as this engine does.
         let _ = draining.wait_for(|draining| *draining).await;
     }
 
-    /// How many agents this process works on.
+    /// How many agents have a worker in this process.
     pub fn working(&self) -> usize {
         self.inner.workers.count()
     }
 
-    /// An id that no run has.
+    /// An id that no run has yet.
     pub fn fresh_run(&self) -> RunId {
         RunId(self.inner.ids.fresh())
     }
@@ -425,7 +426,7 @@ impl Engine {
         &self.inner
     }
 
-    /// What a request's own items stand on, and the fields that are asked for there.
+    /// The context box that a request's items are put after, and the result fields that it asks for.
     async fn context(&self, tenant: &Tenant, id: Option<BoxId>) -> Result<(Option<BoxRange>, Vec<ResultField>), EngineError> {
         let Some(id) = id else { return Ok((None, Vec::new())) };
         let view = self.inner.views.open_box(tenant, id).await?.ok_or(EngineError::UnknownBox)?;
@@ -444,11 +445,11 @@ impl Engine {
         view.filter(is_its).ok_or(EngineError::UnknownRun)
     }
 
-    /// Leaves a note that must be answered even when there are too many workers: a person waits.
-    async fn ask<T>(&self, agent: &AgentKey, note: impl FnOnce(Answer<T>) -> Note) -> Result<T, EngineError> {
+    /// Sends a message that must be answered even if all workers are in use, because a person waits.
+    async fn ask<T>(&self, agent: &AgentKey, message: impl FnOnce(Answer<T>) -> WorkerMessage) -> Result<T, EngineError> {
         let (answer, answered) = oneshot::channel();
-        if let Some(desk) = self.inner.desk(agent, usize::MAX) {
-            desk.leave(note(answer)).await;
+        if let Some(mailbox) = self.inner.mailbox(agent, usize::MAX) {
+            mailbox.send(message(answer)).await;
         }
         answered.await.map_err(|_| EngineError::Internal)?
     }

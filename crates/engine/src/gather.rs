@@ -1,4 +1,4 @@
-//! Puts a model's answer together, within its limits, and announces its words on the way if the run wants that.
+//! Collects a model's answer, within its limits, and streams its text as deltas if the run asks for that.
 
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
@@ -9,241 +9,249 @@ use windlass_ports::{Announcement, Clock, CommitKind, ModelError, ModelEvent, Mo
 
 use crate::{
     engine::Inner,
-    live::Words,
-    note::{Note, Reasoned},
-    tally::Tally,
+    stream_buffer::StreamBuffer,
+    token_meter::TokenMeter,
+    worker_message::{Reasoned, WorkerMessage},
 };
 
-/// The pause before words are offered to the store again that could not take them.
+/// The pause before a delta batch that the store could not take is sent again.
 const STORE_PAUSE: Duration = Duration::from_millis(100);
 
-/// Thoughts of one answer.
-const THOUGHTS_MAX: usize = 256;
+/// The largest number of reasoning items in one answer.
+const REASONING_MAX: usize = 256;
 
-/// Why there is no answer.
-pub(crate) enum NoReply {
+/// Why a model call gives no reply.
+pub(crate) enum ReplyError {
     /// The model failed.
     Failed(ModelError),
-    /// It does not repeat the words that were announced of an earlier try.
-    Diverged,
-    /// Nothing may be announced any more: the run has moved on.
+    /// The answer does not begin with the text that an earlier attempt streamed.
+    ReplayMismatch,
+    /// The stream buffer is closed: the run has moved on.
     Closed,
 }
 
-/// The largest answer that is taken.
+/// The largest answer that is accepted.
 #[derive(Clone, Copy)]
 pub(crate) struct Limits {
     pub bytes: usize,
     pub calls: usize,
 }
 
-/// Where words are announced.
+/// Streams the text of one model call.
 #[derive(Clone)]
-pub(crate) struct Announcer {
+pub(crate) struct Streamer {
     pub inner: Arc<Inner>,
     pub agent: AgentKey,
     pub run: RunId,
     pub epoch: Epoch,
     pub iteration: u32,
     pub attempt: u32,
-    pub words: Arc<Words>,
-    /// Whether nothing but signs of life is announced: what the model says is for the run alone.
-    pub is_mute: bool,
-    /// Who has thoughts put on record.
-    pub notes: mpsc::Sender<Note>,
+    pub buffer: Arc<StreamBuffer>,
+    /// Whether only heartbeats are streamed: the text of a summary is for the run alone.
+    pub heartbeats_only: bool,
+    /// The worker's mailbox, by which reasoning is committed before the text that follows it.
+    pub mailbox: mpsc::Sender<WorkerMessage>,
 }
 
-/// Words on their way to the store.
-type Keeping<'a> = Pin<Box<dyn Future<Output = Result<(), NoReply>> + Send + 'a>>;
+/// A delta batch on its way to the store.
+type BatchWrite<'a> = Pin<Box<dyn Future<Output = Result<(), ReplyError>> + Send + 'a>>;
 
-/// Puts an answer together. Nobody hears of it before it is whole.
-pub(crate) async fn gather(mut stream: ModelStream, limits: Limits, clock: &dyn Clock, tally: &mut Tally) -> Result<Reply, NoReply> {
-    let mut answer = Answer::new(limits);
+/// Collects an answer without streaming it.
+pub(crate) async fn gather(
+    mut stream: ModelStream,
+    limits: Limits,
+    clock: &dyn Clock,
+    meter: &mut TokenMeter,
+) -> Result<Reply, ReplyError> {
+    let mut answer = AnswerBuilder::new(limits);
     while let Some(event) = stream.next().await {
-        let event = event.map_err(NoReply::Failed)?;
-        tally.hear(&event, clock);
-        answer.take(event)?;
+        let event = event.map_err(ReplyError::Failed)?;
+        meter.observe(&event, clock);
+        answer.add(event)?;
     }
     Ok(answer.reply)
 }
 
-/// How an answer stands to the words that were announced of an earlier try.
+/// How an answer relates to the text that an earlier attempt streamed.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Begins {
-    /// It begins with them again.
-    Anew,
-    /// It goes on after them.
-    Behind,
+pub(crate) enum Replay {
+    /// The answer repeats that text from its start.
+    FromStart,
+    /// The answer continues after that text, which the model was given as a prefill.
+    AfterPrefix,
 }
 
-/// Puts an answer together and announces its words as they come, in the pieces they come in.
-pub(crate) async fn announce(
+/// Collects an answer and streams its text as it arrives, in the chunks in which it arrives.
+pub(crate) async fn stream_answer(
     mut stream: ModelStream,
-    begins: Begins,
+    replay: Replay,
     limits: Limits,
-    announcer: Announcer,
-    tally: &mut Tally,
-) -> Result<Reply, NoReply> {
-    let announced = announcer.words.said().text;
-    let mut answer = Answer::new(limits);
-    if begins == Begins::Behind {
-        answer.take(ModelEvent::Text(announced.clone()))?;
+    streamer: Streamer,
+    meter: &mut TokenMeter,
+) -> Result<Reply, ReplyError> {
+    let streamed = streamer.buffer.streamed_text().text;
+    let mut answer = AnswerBuilder::new(limits);
+    if replay == Replay::AfterPrefix {
+        answer.add(ModelEvent::Text(streamed.clone()))?;
     }
-    let (has_spoken, begun) = (!announced.is_empty(), answer.reply.text.len());
-    let mut repeated = Repeated { announced, seen: begun };
-    let mut waiting = StreamedText::default();
-    let mut keeping: Option<Keeping<'_>> = None;
+    let (has_streamed, prefix_length) = (!streamed.is_empty(), answer.reply.text.len());
+    let mut replay_check = ReplayCheck { streamed, seen: prefix_length };
+    let mut unsent = StreamedText::default();
+    let mut writing: Option<BatchWrite<'_>> = None;
     loop {
-        // What has come already goes into one batch, and an answer that is there at once is never announced in parts.
+        // Events that have arrived already go into one batch. An answer that is complete at once is never streamed in parts.
         let event = match stream.next().now_or_never() {
             Some(event) => event,
             None => {
-                if keeping.is_none() && !waiting.chunks.is_empty() {
-                    // Words stand behind the thoughts they came from, and nothing is put before what was announced.
-                    if !waiting.text.is_empty() && !answer.reply.reasoning.is_empty() {
-                        announcer.reason(std::mem::take(&mut answer.reply.reasoning)).await?;
+                if writing.is_none() && !unsent.chunks.is_empty() {
+                    // Text is stored after the reasoning that led to it, and no reasoning is stored before text that was streamed
+                    // already.
+                    if !unsent.text.is_empty() && !answer.reply.reasoning.is_empty() {
+                        streamer.commit_reasoning(std::mem::take(&mut answer.reply.reasoning)).await?;
                     }
-                    keeping = Some(Box::pin(announcer.keep(std::mem::take(&mut waiting))));
+                    writing = Some(Box::pin(streamer.write_batch(std::mem::take(&mut unsent))));
                 }
                 tokio::select! {
-                    kept = async { keeping.as_mut().expect("polled only if there is one").await }, if keeping.is_some() => {
-                        keeping = None;
-                        kept?;
+                    written = async { writing.as_mut().expect("polled only if there is one").await }, if writing.is_some() => {
+                        writing = None;
+                        written?;
                         continue;
                     }
                     event = stream.next() => event,
-                    () = announcer.words.quiet.notified(), if keeping.is_none() => {
-                        waiting.chunks.0.push(0);
+                    () = streamer.buffer.heartbeat_requested.notified(), if writing.is_none() => {
+                        unsent.chunks.0.push(0);
                         continue;
                     }
                 }
             }
         };
         let Some(event) = event else { break };
-        let event = event.map_err(NoReply::Failed)?;
-        tally.hear(&event, announcer.inner.clock.as_ref());
+        let event = event.map_err(ReplyError::Failed)?;
+        meter.observe(&event, streamer.inner.clock.as_ref());
         match event {
-            ModelEvent::Text(text) if announcer.is_mute => answer.take(ModelEvent::Text(text))?,
+            ModelEvent::Text(text) if streamer.heartbeats_only => answer.add(ModelEvent::Text(text))?,
             ModelEvent::Text(text) => {
-                let fresh = repeated.swallow(&text)?.to_owned();
-                if !fresh.is_empty() {
-                    waiting.text.push_str(&fresh);
-                    waiting.chunks.0.push(fresh.len() as u32);
+                let new_part = replay_check.take_new_part(&text)?.to_owned();
+                if !new_part.is_empty() {
+                    unsent.text.push_str(&new_part);
+                    unsent.chunks.0.push(new_part.len() as u32);
                 }
-                answer.take(ModelEvent::Text(text))?;
+                answer.add(ModelEvent::Text(text))?;
             }
-            // The words that another try announced have its thoughts before them.
-            ModelEvent::Reasoning(_) if has_spoken && answer.reply.text.len() == begun => {}
+            // The reasoning of the attempt that streamed the text is stored before it. This attempt's reasoning for the same text is
+            // dropped.
+            ModelEvent::Reasoning(_) if has_streamed && answer.reply.text.len() == prefix_length => {}
             event @ (ModelEvent::Taken
             | ModelEvent::Model(_)
             | ModelEvent::Reasoning(_)
             | ModelEvent::Call(_)
             | ModelEvent::Usage(_)
-            | ModelEvent::Finish(_)) => answer.take(event)?,
+            | ModelEvent::Finish(_)) => answer.add(event)?,
         }
     }
-    if let Some(keeping) = keeping {
-        keeping.await?;
+    if let Some(writing) = writing {
+        writing.await?;
     }
-    repeated.is_whole()?;
-    // What is not announced yet is, with the reply: its commit comes next.
-    let mut chunks = announcer.words.said().chunks;
-    chunks.0.append(&mut waiting.chunks.0);
+    replay_check.check_complete()?;
+    // Text that is not streamed yet is published with the reply, whose commit comes next.
+    let mut chunks = streamer.buffer.streamed_text().chunks;
+    chunks.0.append(&mut unsent.chunks.0);
     Ok(Reply { chunks, ..answer.reply })
 }
 
-impl Announcer {
-    /// Has thoughts put on record, and shown, before the first words of a message.
-    async fn reason(&self, reasoning: Vec<Reasoning>) -> Result<(), NoReply> {
-        let (done, taken) = oneshot::channel();
-        let (run, iteration, attempt, place) = (self.run, self.iteration, self.attempt, self.words.place());
-        let note = Note::Reasoned(Box::new(Reasoned { run, iteration, attempt, place, reasoning, done }));
-        self.notes.send(note).await.map_err(|_| NoReply::Closed)?;
-        taken.await.map_err(|_| NoReply::Closed)
+impl Streamer {
+    /// Has the worker commit the reasoning before the first text of a message, and waits for that.
+    async fn commit_reasoning(&self, reasoning: Vec<Reasoning>) -> Result<(), ReplyError> {
+        let (done, committed) = oneshot::channel();
+        let (run, iteration, attempt, position) = (self.run, self.iteration, self.attempt, self.buffer.position());
+        let message = WorkerMessage::Reasoned(Box::new(Reasoned { run, iteration, attempt, position, reasoning, done }));
+        self.mailbox.send(message).await.map_err(|_| ReplyError::Closed)?;
+        committed.await.map_err(|_| ReplyError::Closed)
     }
 
-    /// Has words kept and shown, whatever becomes of the model call meanwhile: whoever waits for the turn knows that they are.
-    async fn keep(&self, more: StreamedText) -> Result<(), NoReply> {
-        let turn = self.words.turn.clone().lock_owned().await;
-        if !turn.0 {
-            return Err(NoReply::Closed);
+    /// Stores and publishes a delta batch in a task of its own, which continues if the model call is cancelled. The task holds the write
+    /// lock, so that a caller who gets the lock knows that no batch is being written.
+    async fn write_batch(&self, more: StreamedText) -> Result<(), ReplyError> {
+        let is_open = self.buffer.write_lock.clone().lock_owned().await;
+        if !is_open.0 {
+            return Err(ReplyError::Closed);
         }
-        let (done, kept) = oneshot::channel();
-        let announcer = self.clone();
+        let (done, written) = oneshot::channel();
+        let streamer = self.clone();
         self.inner.tasks.spawn(async move {
-            let outcome = announcer.store(more).await;
-            drop(turn);
+            let outcome = streamer.store_batch(more).await;
+            drop(is_open);
             let _ = done.send(outcome);
         });
-        kept.await.unwrap_or(Err(NoReply::Closed))
+        written.await.unwrap_or(Err(ReplyError::Closed))
     }
 
-    /// A store that does not answer is asked again: it may have the words.
-    async fn store(&self, more: StreamedText) -> Result<(), NoReply> {
-        let first = self.words.count() as u32;
+    /// Stores a delta batch. If the store is unavailable, the same batch is sent again, because the store may have it already.
+    async fn store_batch(&self, more: StreamedText) -> Result<(), ReplyError> {
+        let first = self.buffer.chunk_count() as u32;
         let (agent, run, epoch) = (self.agent.clone(), self.run, self.epoch);
-        let words = Announcement { agent, run, epoch, first, text: more.text.clone(), pieces: more.chunks.clone() };
+        let batch = Announcement { agent, run, epoch, first, text: more.text.clone(), pieces: more.chunks.clone() };
         loop {
-            // A node without a lease may not be the owner any more.
+            // A process without a lease may not be the owner any more.
             if !self.inner.lease.holds() {
-                return Err(NoReply::Closed);
+                return Err(ReplyError::Closed);
             }
             self.inner.crash.before_commit(CommitKind::Announce);
-            match self.inner.store.announce(words.clone()).await {
+            match self.inner.store.announce(batch.clone()).await {
                 Ok(()) => break,
                 Err(StoreError::Unavailable(_)) => tokio::time::sleep(STORE_PAUSE).await,
-                Err(StoreError::Fenced | StoreError::Corrupt(_)) => return Err(NoReply::Closed),
+                Err(StoreError::Fenced | StoreError::Corrupt(_)) => return Err(ReplyError::Closed),
             }
         }
         self.inner.crash.after_commit(CommitKind::Announce);
-        self.words.show(&more);
-        self.inner.tell_readers(&self.agent);
+        self.buffer.append(&more);
+        self.inner.notify_readers(&self.agent);
         Ok(())
     }
 }
 
-/// What an earlier try announced: this one must begin with it.
-struct Repeated {
-    announced: String,
+/// The text that an earlier attempt streamed, with which this attempt must begin.
+struct ReplayCheck {
+    streamed: String,
     seen: usize,
 }
 
-impl Repeated {
-    /// Swallows what repeats what was announced; returns what is new.
-    fn swallow<'a>(&mut self, text: &'a str) -> Result<&'a str, NoReply> {
-        let left = &self.announced.as_bytes()[self.seen..];
+impl ReplayCheck {
+    /// Consumes the part of `text` that repeats the streamed text. Returns the rest, which is new.
+    fn take_new_part<'a>(&mut self, text: &'a str) -> Result<&'a str, ReplyError> {
+        let left = &self.streamed.as_bytes()[self.seen..];
         let same = left.len().min(text.len());
         if left[..same] != text.as_bytes()[..same] {
-            return Err(NoReply::Diverged);
+            return Err(ReplyError::ReplayMismatch);
         }
         self.seen += same;
-        // A boundary inside of a character would have been one of the announced text too.
-        text.get(same..).ok_or(NoReply::Diverged)
+        // A chunk boundary inside a character would also have been one in the streamed text.
+        text.get(same..).ok_or(ReplyError::ReplayMismatch)
     }
 
-    fn is_whole(&self) -> Result<(), NoReply> {
-        if self.seen == self.announced.len() { Ok(()) } else { Err(NoReply::Diverged) }
+    fn check_complete(&self) -> Result<(), ReplyError> {
+        if self.seen == self.streamed.len() { Ok(()) } else { Err(ReplyError::ReplayMismatch) }
     }
 }
 
-/// An answer in the making.
-struct Answer {
+/// An answer that is being collected.
+struct AnswerBuilder {
     reply: Reply,
     bytes: usize,
     limits: Limits,
 }
 
-impl Answer {
+impl AnswerBuilder {
     fn new(limits: Limits) -> Self {
-        Answer { reply: Reply { chunks: ChunkLengths::default(), ..Reply::default() }, bytes: 0, limits }
+        AnswerBuilder { reply: Reply { chunks: ChunkLengths::default(), ..Reply::default() }, bytes: 0, limits }
     }
 
-    fn take(&mut self, event: ModelEvent) -> Result<(), NoReply> {
+    fn add(&mut self, event: ModelEvent) -> Result<(), ReplyError> {
         match event {
-            ModelEvent::Reasoning(thought) => {
-                self.bytes += thought.bytes();
-                let place = if self.reply.text.is_empty() { &mut self.reply.reasoning } else { &mut self.reply.afterthoughts };
-                place.push(thought);
+            ModelEvent::Reasoning(reasoning) => {
+                self.bytes += reasoning.bytes();
+                let target = if self.reply.text.is_empty() { &mut self.reply.reasoning } else { &mut self.reply.afterthoughts };
+                target.push(reasoning);
             }
             ModelEvent::Text(text) => {
                 self.bytes += text.len();
@@ -258,10 +266,10 @@ impl Answer {
             ModelEvent::Usage(usage) => self.reply.usage = usage,
             ModelEvent::Finish(finish) => self.reply.finish = finish,
         }
-        let thoughts = self.reply.reasoning.len() + self.reply.afterthoughts.len();
-        if self.bytes > self.limits.bytes || self.reply.calls.len() > self.limits.calls || thoughts > THOUGHTS_MAX {
+        let reasoning_count = self.reply.reasoning.len() + self.reply.afterthoughts.len();
+        if self.bytes > self.limits.bytes || self.reply.calls.len() > self.limits.calls || reasoning_count > REASONING_MAX {
             let message = "the model's answer is larger than allowed".to_owned();
-            return Err(NoReply::Failed(ModelError {
+            return Err(ReplyError::Failed(ModelError {
                 code: "answer_too_large".into(),
                 cause: FailureCause::BadAnswer,
                 message,

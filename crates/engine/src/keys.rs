@@ -1,4 +1,4 @@
-//! Requests that may be made again: under the same key they are answered as before, and nothing is done.
+//! Idempotency keys: a request that is repeated under its key gets the first answer, and nothing is done again.
 
 use windlass_kernel::{AgentKey, AgentName, Tenant, ToolName};
 use windlass_ports::{KeptAnswer, RequestKey, RunStatus, StoreError};
@@ -8,18 +8,18 @@ use crate::{
     engine::{Engine, Inner},
 };
 
-/// A key is the agent's and the verb's own: the same one elsewhere is another request.
+/// The stored form of a key. It contains the verb and the agent, because the same key for another verb or agent is another request.
 pub(crate) fn scoped(verb: &str, agent: &AgentName, request: Option<RequestKey>) -> Option<RequestKey> {
     request.map(|request| RequestKey { key: format!("{verb}:{agent}/{}", request.key), asked: request.asked })
 }
 
-/// The same for a worker of a tool's service.
+/// The stored form of a key of a tool service's worker.
 pub(crate) fn scoped_to_worker(verb: &str, tool: &ToolName, worker: &str, request: Option<RequestKey>) -> Option<RequestKey> {
     request.map(|request| RequestKey { key: format!("{verb}:{tool}/{worker}/{}", request.key), asked: request.asked })
 }
 
 impl Engine {
-    /// The run of the first try, if there was one.
+    /// The run of the first request under the key, if there was one.
     pub(crate) async fn first_run(&self, tenant: &Tenant, request: Option<&RequestKey>) -> Result<Option<Enqueued>, EngineError> {
         match request {
             Some(request) => self.run_under(tenant, &request.key, request.asked).await,
@@ -27,7 +27,7 @@ impl Engine {
         }
     }
 
-    /// The run that has a key, wherever it is by now. A run that cannot be read is left to the store, which need not read it.
+    /// The run that has a key. `None` if there is none, or if it is unreadable: then the store finds the duplicate without reading it.
     pub(crate) async fn run_under(&self, tenant: &Tenant, key: &str, asked: [u8; 16]) -> Result<Option<Enqueued>, EngineError> {
         let Some(run) = self.views().run_by_key(tenant, key).await? else { return Ok(None) };
         let view = match self.views().run(tenant, run).await {
@@ -43,7 +43,7 @@ impl Engine {
 }
 
 impl Inner {
-    /// What a request was told that came before, if it has.
+    /// The stored answer to an earlier request under the key, if there was one.
     pub async fn answered(&self, tenant: &Tenant, request: Option<&RequestKey>) -> Result<Option<KeptAnswer>, EngineError> {
         let Some(request) = request else { return Ok(None) };
         match self.views.answered(tenant, &request.key).await? {
@@ -52,7 +52,7 @@ impl Inner {
         }
     }
 
-    /// The same of a report.
+    /// The stored answer to an earlier report under the key, if there was one.
     pub async fn reported(&self, agent: &AgentKey, request: Option<&RequestKey>) -> Result<Option<Reported>, EngineError> {
         let kept = self.answered(&agent.tenant, request).await?;
         Ok(kept.and_then(|kept| kept.message).map(|message| Reported { message, is_duplicate: false }))

@@ -1,7 +1,8 @@
-//! This process's own lease: as long as it holds, no other process takes over what this one works on.
+//! The lease of this process. While it holds, no other process takes over the runs that this one works on.
 //!
-//! The store's clock decides for the others; for this process it is its own monotonic clock, counted from before the store was
-//! asked, so that it always gives up first. A process that was paused for too long finds out here, before it starts anything.
+//! Other processes judge the lease by the store's clock. This process judges it by its own monotonic clock, counted from before the
+//! request to the store, so that it always considers its lease lost first. A process that was suspended for too long sees that here,
+//! before it starts an effect.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -13,30 +14,30 @@ use windlass_ports::NodeId;
 
 use crate::engine::Inner;
 
-/// Stores give a process that opens them a first lease of at least so long, whatever it is going to ask for afterwards.
+/// The least time for which a store leases a process that opens it, whatever lease time the process asks for afterwards.
 const FIRST_MS: u64 = 10_000;
 
-/// How far this process is trusted to be alive.
+/// The state of this process's lease.
 pub(crate) struct Lease {
     until: Mutex<Instant>,
-    /// Whether it was given up. Locked while the store is asked, so that no beat comes after the last one.
+    /// Whether the lease was given up. Locked during each request to the store, so that no heartbeat follows the last one.
     given_up: tokio::sync::Mutex<bool>,
     lost: watch::Sender<Vec<NodeId>>,
 }
 
 impl Lease {
-    /// The first lease: whoever opened the store for this process has taken it.
+    /// The first lease, which the store granted when it was opened for this process.
     pub fn new(lease_ms: u64) -> Self {
         let until = Mutex::new(Instant::now() + Duration::from_millis(lease_ms.min(FIRST_MS)));
         Lease { until, given_up: tokio::sync::Mutex::new(false), lost: watch::Sender::default() }
     }
 
-    /// Whether nobody can have taken this process for dead.
+    /// Whether no other process can have taken over this one's runs yet.
     pub fn holds(&self) -> bool {
         *self.until.lock().unwrap_or_else(PoisonError::into_inner) > Instant::now()
     }
 
-    /// Nodes that were lost, told with every beat until they are buried.
+    /// The lost nodes, as every heartbeat returns them until the store has deleted them.
     pub fn lost(&self) -> watch::Receiver<Vec<NodeId>> {
         self.lost.subscribe()
     }
@@ -46,7 +47,7 @@ impl Lease {
     }
 }
 
-/// Prolongs the lease until it is given up.
+/// Renews the lease until it is given up.
 pub(crate) async fn keep(inner: Arc<Inner>) {
     loop {
         let given_up = inner.lease.given_up.lock().await;
@@ -70,7 +71,7 @@ async fn beat(inner: &Inner) {
     }
 }
 
-/// Gives the lease up, so that nobody has to wait for its end.
+/// Gives the lease up, so that other processes can take over without waiting for it to expire.
 pub(crate) async fn give_up(inner: &Inner) {
     *inner.lease.given_up.lock().await = true;
     inner.lease.prolong(Instant::now());
@@ -80,7 +81,7 @@ pub(crate) async fn give_up(inner: &Inner) {
 }
 
 impl Inner {
-    /// The pause between two beats: some may be lost before the lease is.
+    /// The pause between two heartbeats. A few may fail before the lease expires.
     pub fn beat_pause(&self) -> Duration {
         Duration::from_millis((self.settings.lease_ms / 4).max(1))
     }

@@ -1,7 +1,7 @@
 //! Drives the kernel through the ports: workers, leases, effects, sweep, outbox.
 //!
-//! The engine never decides what a run does, that is the kernel's; it sees to it that what the kernel decided is committed,
-//! that effects start only from committed rows, and that nothing committed is ever left lying.
+//! The kernel decides what a run does; the engine never does. The engine commits what the kernel decided, starts effects only from
+//! committed rows, and finds every committed effect that is still owed.
 
 mod abandon;
 mod adopted;
@@ -11,20 +11,19 @@ mod compaction;
 mod converse;
 mod count;
 mod crash;
-mod desk;
 mod draft;
 mod effects;
 mod engine;
 mod failover;
+mod fair_semaphore;
 mod follow;
-mod gate;
 mod gather;
+mod journal_cache;
 mod keys;
 mod lease;
 mod list;
-mod live;
+mod mailbox;
 pub mod messages;
-mod note;
 mod offers;
 mod prompt;
 mod prompt_size;
@@ -37,17 +36,18 @@ mod retention;
 mod roster;
 mod settings;
 mod stored;
+mod stream_buffer;
 mod submit;
 mod sweep;
-mod tail;
-mod tally;
 mod tasks;
 mod title;
+mod token_meter;
 mod tools;
 mod usage;
 mod watch;
 mod watched;
 mod worker;
+mod worker_message;
 mod workers;
 
 pub use api::{Abandon, Action, EngineError, Enqueue, Enqueued, Reconcile, Reported, Stop, Stopped, ToolResult, Verdict};
@@ -55,6 +55,7 @@ pub use compaction::KEPT_BYTES_MAX;
 pub use crash::{CrashPoints, UnknownPoint};
 pub use engine::{Engine, Parts};
 pub use follow::OpenWords;
+pub use journal_cache::Tail;
 pub use list::{RunEntry, RunFilter, RunList, RunState, Wait, WaitKind};
 pub use prompt_size::{PROMPT_TOO_LARGE, PromptTooLarge};
 pub use quota::{OverQuota, Quota, Quotas, Rate};
@@ -64,6 +65,5 @@ pub use respond::{Begun, LeftCalls, Respond, Responded};
 pub use retention::{AgedErasure, Retention, erase_aged};
 pub use roster::{AgentSpec, Roster, Widening};
 pub use settings::Settings;
-pub use tail::Tail;
 pub use tools::ClaimRequest;
 pub use watch::Watch;

@@ -8,37 +8,37 @@ use windlass_ports::{JournalEntry, ListedRun, RunScan, RunSet, RunStatus, RunVie
 
 use crate::engine::Engine;
 
-/// Rows that one request reads at the most. A filter that few runs match gives short pages, with a cursor to go on from.
+/// The largest number of rows that one request reads. A filter that few runs match gives short pages, with a cursor for the rest.
 const ROWS_READ_MAX: usize = 2_000;
-/// Rows that are read at once.
+/// Rows that are read with one query.
 const ROWS_AT_ONCE: usize = 200;
-/// Ids are made by a server's clock and times are told by the store's: the two may differ by this much.
+/// Ids are made by a server's clock, and stored times come from the store's clock. The two may differ by this much.
 const CLOCK_SKEW_MS: u64 = 60_000;
-/// Journal entries that are searched for when a wait began.
-const TAIL_ENTRIES: u64 = 32;
-/// Tools that are named by what a run waits for.
+/// The number of last journal entries that are searched for the beginning of a wait.
+const LAST_ENTRIES: u64 = 32;
+/// The number of tools that the description of a wait names.
 const TOOLS_NAMED_MAX: usize = 3;
 
 /// What a run is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunState {
-    /// It waits for its turn behind another run of its head.
+    /// It waits for the runs before it on its head.
     Queued,
-    /// The model is asked, or will be after a pause.
+    /// A model call is in progress, or will be made after a pause.
     Thinking,
-    /// Tool calls are being run.
+    /// Tool calls are in progress.
     Waiting,
-    /// A person has to decide something.
+    /// A person must decide something.
     Parked,
-    /// It is over.
+    /// The run has ended.
     Ended,
 }
 
 impl RunState {
-    /// All of them.
+    /// All states.
     pub const ALL: [RunState; 5] = [RunState::Queued, RunState::Thinking, RunState::Waiting, RunState::Parked, RunState::Ended];
 
-    /// The state as APIs spell it.
+    /// The state as the APIs spell it.
     pub fn as_str(self) -> &'static str {
         match self {
             RunState::Queued => "queued",
@@ -65,7 +65,7 @@ impl RunState {
         }
     }
 
-    /// The state of a run on a list. One that cannot be read is a person's to decide on.
+    /// The state of a listed run. An unreadable run counts as parked, because a person must decide about it.
     pub fn of_listed(run: &ListedRun) -> Self {
         match (&run.view, run.status) {
             (Some(view), status) => Self::of(status, &view.state),
@@ -81,7 +81,7 @@ impl RunState {
 pub enum WaitKind {
     /// For the runs before it.
     Queued,
-    /// For the pause before the next try of a model call.
+    /// For the pause before the next attempt of a model call.
     ModelRetry,
     /// For calls that the server runs.
     ToolCall,
@@ -93,12 +93,12 @@ pub enum WaitKind {
     OwnersLost,
     /// For a person: a step of the run panicked.
     Panicked,
-    /// For a person: what is stored of the run cannot be read.
+    /// For a person: the stored state of the run is unreadable.
     Unreadable,
 }
 
 impl WaitKind {
-    /// The kind as APIs spell it.
+    /// The kind as the APIs spell it.
     pub fn as_str(self) -> &'static str {
         match self {
             WaitKind::Queued => "queued",
@@ -113,50 +113,50 @@ impl WaitKind {
     }
 }
 
-/// What a run waits for.
+/// What a run waits for, and how long.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wait {
-    /// Why.
+    /// The reason for the wait.
     pub kind: WaitKind,
     /// The tools, the model or the run that it waits for.
     pub what: Option<String>,
-    /// Since when, if the record says.
+    /// When the wait began, if the journal shows it.
     pub since: Option<Timestamp>,
     /// When the wait ends by itself.
     pub until: Option<Timestamp>,
 }
 
-/// Which runs a list has.
+/// The conditions that the runs of a list must meet. A field that is not set excludes no run.
 #[derive(Clone, Debug, Default)]
 pub struct RunFilter {
-    /// In this state.
+    /// The run is in this state.
     pub state: Option<RunState>,
-    /// Of the agent of this name.
+    /// The run's agent has this name.
     pub agent: Option<AgentName>,
-    /// Ended like this.
+    /// The run has ended with this status.
     pub outcome: Option<TaskStatus>,
-    /// Accepted at this time or later.
+    /// The run was accepted at this time or later.
     pub since: Option<Timestamp>,
-    /// Accepted before this time.
+    /// The run was accepted before this time.
     pub until: Option<Timestamp>,
-    /// Whose id, agent or instruction contains this text, in any case.
+    /// The run's id, agent or instruction contains this text, ignoring case.
     pub text: Option<String>,
-    /// Older than this run.
+    /// The run is older than this one.
     pub after: Option<RunId>,
-    /// At most this many.
+    /// The largest number of runs on the list.
     pub limit: usize,
 }
 
-/// A run on a list, with what it waits for and the beginning of what it was asked.
+/// A run on a list, with what it waits for and its title.
 #[derive(Clone, Debug)]
 pub struct RunEntry {
     /// The run.
     pub run: ListedRun,
-    /// Its state.
+    /// The state of the run.
     pub state: RunState,
-    /// Why it waits, if it does.
+    /// What the run waits for, if it waits.
     pub wait: Option<Wait>,
-    /// The first line of its newest instruction.
+    /// The first line of the run's newest instruction.
     pub title: Option<String>,
 }
 
@@ -165,7 +165,7 @@ pub struct RunEntry {
 pub struct RunList {
     /// The runs, newest first.
     pub runs: Vec<RunEntry>,
-    /// Where the next page begins, if there may be one.
+    /// The cursor of the next page, if there may be one.
     pub next: Option<RunId>,
 }
 
@@ -193,7 +193,7 @@ impl Engine {
                 }
                 candidates.extend(Some(run).filter(|run| filter.fits(run)));
             }
-            // What is asked about each of them is asked at once.
+            // The queries about each of the candidates run concurrently.
             for entry in join_all(candidates.into_iter().map(|run| self.entry(tenant, run, filter))).await {
                 found.extend(entry?);
                 if found.len() == filter.limit {
@@ -212,7 +212,7 @@ impl Engine {
         }
     }
 
-    /// One run as a list shows it.
+    /// The list entry of one run.
     pub async fn run_entry(&self, tenant: &Tenant, view: RunView) -> Result<RunEntry, StoreError> {
         let title = self.title(tenant, &view).await?;
         let run = ListedRun {
@@ -228,7 +228,7 @@ impl Engine {
         Ok(RunEntry { state: RunState::of_listed(&run), run, wait, title })
     }
 
-    /// The entry of a run that fits a filter, if the text that is searched for is in it.
+    /// The entry of a run that fits the filter. `None` if it does not contain the text that is searched for.
     async fn entry(&self, tenant: &Tenant, run: ListedRun, filter: &RunFilter) -> Result<Option<RunEntry>, StoreError> {
         let title = match &run.view {
             Some(view) => self.title(tenant, view).await?,
@@ -258,14 +258,14 @@ impl Engine {
             return Ok(Some(Wait { kind: WaitKind::Queued, what, since: Some(view.created_at), until: None }));
         }
         let Some(wait) = wait_of(view, self.now()) else { return Ok(None) };
-        let from = view.state.next_number.saturating_sub(TAIL_ENTRIES);
-        let tail = self.views().journal(tenant, view.id, from, TAIL_ENTRIES as usize).await?;
-        Ok(Some(Wait { since: began(wait.kind, &tail), ..wait }))
+        let from = view.state.next_number.saturating_sub(LAST_ENTRIES);
+        let entries = self.views().journal(tenant, view.id, from, LAST_ENTRIES as usize).await?;
+        Ok(Some(Wait { since: began(wait.kind, &entries), ..wait }))
     }
 }
 
 impl RunFilter {
-    /// Whether a run is wanted, as far as the run itself says: the text is looked for later, because that costs a question.
+    /// Whether a run fits, judged by its row alone. The text is compared later, because that needs another query.
     fn fits(&self, run: &ListedRun) -> bool {
         let outcome = run.view.as_ref().and_then(|view| outcome(&view.state));
         self.state.is_none_or(|wanted| wanted == RunState::of_listed(run))
@@ -274,13 +274,13 @@ impl RunFilter {
             && self.until.is_none_or(|until| run.created_at < until)
     }
 
-    /// Whether runs of the set that is read may not match.
+    /// Whether the filter may exclude runs of the set that is read.
     fn is_narrow(&self) -> bool {
         self.state.is_some() || self.outcome.is_some() || self.text.is_some() || self.since.is_some() || self.until.is_some()
     }
 }
 
-/// What an active run waits for, as its state says.
+/// What an active run waits for, according to its state.
 fn wait_of(view: &RunView, now: Timestamp) -> Option<Wait> {
     let wait = |kind, what, until| Some(Wait { kind, what, since: None, until });
     match view.state.parked {
@@ -310,7 +310,7 @@ fn wait_of(view: &RunView, now: Timestamp) -> Option<Wait> {
     }
 }
 
-/// The names of the called tools, a few of them. `None` if there is no call.
+/// The names of the called tools, shortened to a few. `None` if there is no call.
 fn tools<'a>(calls: impl Iterator<Item = &'a OpenCall>) -> Option<String> {
     let mut names: Vec<&str> = calls.map(|call| call.tool.as_str()).collect();
     names.dedup();
@@ -324,8 +324,8 @@ fn tools<'a>(calls: impl Iterator<Item = &'a OpenCall>) -> Option<String> {
     }
 }
 
-/// When a wait of that kind began, as the last entries of the journal say.
-fn began(kind: WaitKind, tail: &[JournalEntry]) -> Option<Timestamp> {
+/// When a wait of that kind began, according to the last entries of the journal.
+fn began(kind: WaitKind, entries: &[JournalEntry]) -> Option<Timestamp> {
     let begins = |event: &Event| match kind {
         WaitKind::ModelRetry => matches!(event, Event::AttemptFailed { .. }),
         WaitKind::ToolCall | WaitKind::ExternalCall => {
@@ -335,7 +335,7 @@ fn began(kind: WaitKind, tail: &[JournalEntry]) -> Option<Timestamp> {
         WaitKind::OwnersLost | WaitKind::Panicked => matches!(event, Event::Parked { .. }),
         WaitKind::Queued | WaitKind::Unreadable => false,
     };
-    tail.iter().rev().find(|entry| begins(&entry.event)).map(|entry| entry.at)
+    entries.iter().rev().find(|entry| begins(&entry.event)).map(|entry| entry.at)
 }
 
 /// How a run ended, if it has.
@@ -352,12 +352,12 @@ fn contains(run: &ListedRun, title: Option<&str>, text: &str) -> bool {
     run.id.to_string().contains(&text) || run.agent_name.as_ref().is_some_and(|name| is_in(name.as_str())) || title.is_some_and(is_in)
 }
 
-/// Whether the run, and with it every older one, came before the time from which on runs are wanted.
+/// Whether the run, and with it every older one, was accepted before `filter.since`.
 fn is_too_old(run: &ListedRun, filter: &RunFilter) -> bool {
     filter.since.is_some_and(|since| run.created_at.plus_ms(CLOCK_SKEW_MS) < since)
 }
 
-/// The lowest id that can be given at a time: ids begin with the milliseconds at which they were made.
+/// The lowest id that can be given at a time: ids begin with the millisecond at which they were made.
 fn first_id_at(at: Timestamp) -> RunId {
     let ms = u64::try_from(at.0).unwrap_or(0).min((1 << 48) - 1);
     RunId(uuid::Uuid::from_u128(u128::from(ms) << 80))

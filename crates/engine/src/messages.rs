@@ -1,26 +1,26 @@
-//! The turn machine's commands and events, as a projection of the journal.
+//! The commands and events of the agents API, as a projection of the journal.
 //!
-//! Nothing is stored twice: what a reader of `…/events` sees and what is published from the outbox are both made here from
-//! journal entries, with ids that are the same however often they are made.
+//! Nothing is stored twice: the events that a reader of `…/events` gets and the messages published from the outbox are both made here
+//! from journal entries. Their ids are the same however often they are made.
 
 use serde_json::{Value, json};
 use uuid::Uuid;
 use windlass_kernel::{AgentName, CallKey, Event, HeadStatus, OpenCall, Route, RunId, TaskStatus};
 use windlass_ports::{JournalEntry, Published, RunView, Subject};
 
-/// The id of a lap, as the turn machine names it.
+/// The id of an iteration, in the format of the agents API.
 pub fn step_id(run: RunId, iteration: u32) -> String {
     format!("step_{}_{iteration}", run.0.simple())
 }
 
-/// The run whose lap that is, if it is one of ours.
+/// The run whose iteration has that id. `None` if the id is not in our format.
 pub fn run_of_step(step: &str) -> Option<RunId> {
     let (run, iteration) = step.strip_prefix("step_")?.split_once('_')?;
-    let is_lap = iteration.parse::<u32>().is_ok() && run.len() == 32;
-    Uuid::try_parse(run).ok().filter(|_| is_lap).map(RunId)
+    let is_iteration = iteration.parse::<u32>().is_ok() && run.len() == 32;
+    Uuid::try_parse(run).ok().filter(|_| is_iteration).map(RunId)
 }
 
-/// What one journal entry tells the world: doorbells and tool commands first, then step, task and state events.
+/// The messages that one journal entry causes: doorbells and tool commands first, then step, task and state events.
 pub fn project(run: &RunView, entry: &JournalEntry) -> Vec<Published> {
     let mut made = Projection { run, entry, messages: Vec::new() };
     made.event();
@@ -81,12 +81,12 @@ impl Projection<'_> {
     }
 
     fn calls(&mut self, iteration: u32, calls: &[OpenCall]) {
-        // A tool that only the model has heard of was refused already, and its name may be anything.
+        // The kernel has already refused a call of a tool that is not in the manifest, and the name of such a tool may be anything.
         let known = |call: &&OpenCall| self.run.manifest.tool(call.tool.as_str()).is_some();
         let commands: Vec<&OpenCall> = calls.iter().filter(known).filter(|call| call.route == Route::External).collect();
         let current = calls.iter().find(known).map(|call| call.tool.clone());
         for call in commands {
-            // Pointers only: whoever runs the call claims it, and reads the arguments from its item.
+            // The command has pointers only: the service claims the call and reads its arguments from the item.
             let body = json!({
                 "tool_name": call.tool,
                 "tool_call_id": CallKey { run: self.run.id, call: call.call }.to_string(),
@@ -106,7 +106,7 @@ impl Projection<'_> {
     }
 
     fn ended(&mut self, status: TaskStatus) {
-        // No summary and no fields: readers read the deliverable itself.
+        // The event has no summary and no fields: readers read the deliverable itself.
         let body = json!({
             "agent_turn_id": self.run.id,
             "status": status,

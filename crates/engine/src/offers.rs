@@ -1,4 +1,4 @@
-//! What tool servers offer, pinned for a run.
+//! The tools that tool servers offer, pinned for a run.
 
 use std::collections::BTreeSet;
 
@@ -8,8 +8,8 @@ use windlass_ports::{OfferedTool, ServerError};
 use crate::{api::EngineError, engine::Engine};
 
 impl Engine {
-    /// The tools of a server that are wanted, as a run may call them. One whose name is taken gets the server's label before it: the
-    /// model has to tell them apart.
+    /// The tools of a server that `is_wanted` selects, with the names by which a run calls them. A tool whose name is taken gets the
+    /// server's label as a prefix, so that the model can distinguish the two.
     pub async fn offered(
         &self,
         tenant: &Tenant,
@@ -41,14 +41,14 @@ impl Engine {
         Ok(offered.map(spec).collect())
     }
 
-    /// The tenant's configured server of that label, if no tool has its name.
+    /// The tenant's configured server of that label. `None` if a tool has that name.
     pub fn configured_server(&self, tenant: &Tenant, label: &ToolName) -> Option<ToolServer> {
         let is_configured = self.servers().is_some_and(|servers| servers.is_configured(tenant, label.as_str()));
         let is_server = is_configured && self.tool(tenant, label).is_none();
         is_server.then(|| ToolServer { label: label.to_string(), source: ServerSource::Configured })
     }
 
-    /// Asks the servers among these names what they offer.
+    /// Asks the servers among these names for the tools that they offer.
     pub(crate) async fn offers(&self, tenant: &Tenant, names: &[ToolName]) -> Result<Vec<(ToolServer, Vec<ToolSpec>)>, EngineError> {
         let mut taken: BTreeSet<String> = names.iter().map(ToString::to_string).collect();
         let mut offers = Vec::new();

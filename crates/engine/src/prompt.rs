@@ -1,4 +1,4 @@
-//! From stored items to what a model reads: the whole conversation, in order.
+//! The prompt: the messages that a model reads, made from the items of the whole conversation in order.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -12,9 +12,8 @@ use windlass_ports::{Item, ModelMessage, ModelTool};
 
 use crate::compaction;
 
-/// The messages that the items of a context amount to. An item that cannot be read is passed on as text rather than lost. Where it
-/// was summed up, the newest words of its people stay beside the summary, up to so many bytes. Tools have the names that the manifest
-/// gives them.
+/// The messages of a context's items. An item that cannot be read is passed on as text rather than lost. After a compaction, the newest
+/// messages of users are kept beside the summary, up to `kept_bytes_max` bytes. Tools have the names that the manifest gives them.
 pub(crate) fn messages(items: &[Item], manifest: &Manifest, kept_bytes_max: usize) -> Vec<ModelMessage> {
     let mut prompt = Prompt::new(manifest, kept_bytes_max);
     for item in items {
@@ -23,7 +22,7 @@ pub(crate) fn messages(items: &[Item], manifest: &Manifest, kept_bytes_max: usiz
     prompt.finish()
 }
 
-/// The tools a run's model sees.
+/// The tools that a run's model can call.
 pub(crate) fn tools(manifest: &Manifest) -> Arc<[ModelTool]> {
     let declared = manifest.tools.iter().map(|tool| ModelTool {
         name: tool.name.to_string(),
@@ -40,36 +39,37 @@ pub(crate) fn tools(manifest: &Manifest) -> Arc<[ModelTool]> {
     declared.chain(built_in).collect()
 }
 
-/// What a call is told that nobody answered.
+/// The output given to the model for a call without a result.
 const NO_OUTPUT: &str = "error: no output given for this call";
 
 struct Prompt<'a> {
     manifest: &'a Manifest,
     turns: Vec<Turn>,
-    /// Thoughts of the turn that is about to come. Those that nothing came of are not told: providers refuse them.
-    thoughts: Vec<Reasoning>,
-    /// Where the calls of a run are, by number: numbers are a run's own, so a later run's call takes the place of an earlier one's.
-    numbered: BTreeMap<CallNumber, Place>,
-    /// Where calls are that a client repeats, by the id it knows.
-    named: BTreeMap<String, Place>,
-    /// The turns of laps whose calls a client repeats, by what the calls of one lap have in common.
-    laps: BTreeMap<String, usize>,
-    /// The turn of a server's call that nobody knows the lap of, if such a one was the last item.
+    /// The reasoning of the turn that comes next. Reasoning that no text or call follows is left out, because providers refuse it.
+    pending_reasoning: Vec<Reasoning>,
+    /// The position of each call of a run, by its number. Numbers are unique within one run, so a later run's call replaces an earlier
+    /// one's.
+    numbered: BTreeMap<CallNumber, CallPosition>,
+    /// The positions of calls that a client repeats in its input, by the ids that the client uses.
+    named: BTreeMap<String, CallPosition>,
+    /// The turns of iterations whose calls a client repeats, by the key that the calls of one iteration have in common.
+    turn_of_iteration: BTreeMap<String, usize>,
+    /// The turn of the last item, if that is a server's call whose iteration is unknown.
     served: Option<usize>,
-    /// How much of what people said stays beside a summary.
+    /// How many bytes of users' messages are kept beside a summary.
     kept_bytes_max: usize,
 }
 
-/// One turn of the conversation. Results are kept beside the calls they answer, wherever they came: providers want them there.
+/// One turn of the conversation. Results are kept beside the calls they answer, wherever they came, because providers require them there.
 enum Turn {
     Other(ModelMessage),
     Summary(String),
     Assistant { reasoning: Vec<Reasoning>, text: String, calls: Vec<RequestedCall>, outputs: Vec<Option<String>> },
 }
 
-/// A call: which turn, and which of its calls.
+/// The position of a call: its turn, and its index among the turn's calls.
 #[derive(Clone, Copy)]
-struct Place {
+struct CallPosition {
     turn: usize,
     call: usize,
 }
@@ -79,10 +79,10 @@ impl<'a> Prompt<'a> {
         Prompt {
             manifest,
             turns: Vec::new(),
-            thoughts: Vec::new(),
+            pending_reasoning: Vec::new(),
             numbered: BTreeMap::new(),
             named: BTreeMap::new(),
-            laps: BTreeMap::new(),
+            turn_of_iteration: BTreeMap::new(),
             served: None,
             kept_bytes_max,
         }
@@ -95,7 +95,7 @@ impl<'a> Prompt<'a> {
         }
     }
 
-    /// `None` if the content is not of the shape its kind says.
+    /// Adds an item. `None` if the content does not have the shape of its kind.
     fn add_known(&mut self, item: &Item, served: Option<usize>) -> Option<()> {
         let bytes = &item.content;
         match item.kind {
@@ -103,89 +103,89 @@ impl<'a> Prompt<'a> {
                 Instruction::Text(text) => self.other(ModelMessage::User(text)),
                 Instruction::Item(raw) => self.wire_item(serde_json::from_str(raw.get()).ok()?, served),
                 Instruction::Made { item, tool, lap, told } => {
-                    self.made(&serde_json::from_str(item.get()).ok()?, &tool, lap, told);
+                    self.add_earlier_call(&serde_json::from_str(item.get()).ok()?, &tool, lap, told);
                 }
                 Instruction::Aside(_) => {}
                 Instruction::Compaction { summary, .. } => self.turn(Turn::Summary(summary)),
                 Instruction::Summary(summary) => self.sum_up(summary),
             },
-            // The model sees the wanted fields as the parameters of `submit_result`.
+            // The model sees the requested fields as the parameters of `submit_result`.
             ItemKind::ResultFields => {}
             ItemKind::Thought => match serde_json::from_slice(bytes).ok()? {
-                Thought { text, reasoning } if reasoning.is_empty() => self.say(text),
-                // A later try of the lap had other thoughts: only the last one's led to anything.
-                Thought { reasoning, .. } => self.thoughts = reasoning,
+                Thought { text, reasoning } if reasoning.is_empty() => self.add_text(text),
+                // A later attempt of the iteration replaces the reasoning of the one before: only the last one led to an answer.
+                Thought { reasoning, .. } => self.pending_reasoning = reasoning,
             },
             ItemKind::Call => self.own_call(serde_json::from_slice(bytes).ok()?),
             ItemKind::Result => self.own_result(&serde_json::from_slice(bytes).ok()?),
             ItemKind::Deliverable => match serde_json::from_slice(bytes).ok()? {
                 Deliverable::Text(text) if text.is_empty() => {}
-                Deliverable::Text(text) => self.say(text),
+                Deliverable::Text(text) => self.add_text(text),
                 Deliverable::Summary(summary) => self.sum_up(summary),
-                Deliverable::Fields(_) => self.say(String::from_utf8_lossy(bytes).into_owned()),
+                Deliverable::Fields(_) => self.add_text(String::from_utf8_lossy(bytes).into_owned()),
             },
         }
         Some(())
     }
 
-    /// An item of the caller's own. What speaks of calls is put where calls are.
+    /// An item in the shape of the client's API. Calls and their outputs become calls and results of the prompt.
     fn wire_item(&mut self, item: Value, served: Option<usize>) {
         let text = |key: &str| item.get(key).and_then(Value::as_str);
         match text("type") {
             Some("function_call" | "custom_tool_call") => {
                 let (Some(id), Some(tool)) = (text("call_id"), text("name")) else { return self.other(ModelMessage::UserItem(item)) };
-                // What a client takes as a text is the one argument of what models have.
+                // A tool with free-text input is offered to models with that text as its one argument.
                 let wrapped = text("input").map(|input| json!({ "input": input }).to_string());
                 let arguments = text("arguments").or(wrapped.as_deref()).unwrap_or_default();
                 let (id, requested) = (id.to_owned(), requested(id, tool, arguments));
-                let place = self.call(requested);
-                self.named.insert(id, place);
+                let position = self.call(requested);
+                self.named.insert(id, position);
             }
             Some("function_call_output" | "custom_tool_call_output") => {
-                let place = text("call_id").and_then(|id| self.answered(id));
-                match (place, item.get("output")) {
-                    (Some(place), Some(output)) => self.answer(place, wire_text(output)),
+                let position = text("call_id").and_then(|id| self.answered(id));
+                match (position, item.get("output")) {
+                    (Some(position), Some(output)) => self.answer(position, wire_text(output)),
                     _ => self.other(ModelMessage::UserItem(item)),
                 }
             }
             Some("mcp_call") => {
                 let Some(name) = text("name") else { return };
                 let tool = self.known_as(text("server_label").unwrap_or_default(), name);
-                // Nobody knows its lap: calls that stand together were made together.
+                // The iteration of the call is unknown: adjacent calls are taken to belong to the same one.
                 self.served = self.served_call(&item, &tool, None, served);
             }
-            Some("reasoning") => self.thoughts.extend(reasoning_of(&item)),
+            Some("reasoning") => self.pending_reasoning.extend(reasoning_of(&item)),
             Some("message") | None => match assistant_text(&item) {
-                Some(words) => self.say(words),
+                Some(text) => self.add_text(text),
                 None => self.other(ModelMessage::UserItem(item)),
             },
             Some(_) => self.other(ModelMessage::UserItem(item)),
         }
     }
 
-    /// A call that an earlier run made: beside the others of its lap, whatever stands between.
-    fn made(&mut self, item: &Value, tool: &str, lap: String, told: Option<String>) {
-        let beside = self.laps.get(&lap).copied();
-        if let Some(turn) = self.served_call(item, tool, told, beside) {
-            self.laps.insert(lap, turn);
+    /// Adds a call that an earlier run made to the turn of its iteration, whatever items are between them.
+    fn add_earlier_call(&mut self, item: &Value, tool: &str, iteration: String, output: Option<String>) {
+        let beside = self.turn_of_iteration.get(&iteration).copied();
+        if let Some(turn) = self.served_call(item, tool, output, beside) {
+            self.turn_of_iteration.insert(iteration, turn);
         }
     }
 
-    /// A call and its result in one, in a turn of others if it belongs there. Returns the turn.
-    fn served_call(&mut self, item: &Value, tool: &str, told: Option<String>, beside: Option<usize>) -> Option<usize> {
+    /// Adds a call and its result at once, to the turn `beside` if it is given. Returns the turn.
+    fn served_call(&mut self, item: &Value, tool: &str, known_output: Option<String>, beside: Option<usize>) -> Option<usize> {
         let text = |key: &str| item.get(key).and_then(Value::as_str);
-        let said = || text("error").map(|error| format!("error: {error}")).or_else(|| text("output").map(str::to_owned));
-        let output = told.or_else(said).unwrap_or_else(|| NO_OUTPUT.to_owned());
+        let item_output = || text("error").map(|error| format!("error: {error}")).or_else(|| text("output").map(str::to_owned));
+        let output = known_output.or_else(item_output).unwrap_or_else(|| NO_OUTPUT.to_owned());
         let requested = requested(text("id")?, tool, text("arguments").unwrap_or_default());
-        let place = match beside {
+        let position = match beside {
             Some(turn) => self.call_in(turn, requested),
             None => self.call(requested),
         };
-        self.answer(place, output);
-        Some(place.turn)
+        self.answer(position, output);
+        Some(position.turn)
     }
 
-    /// The name that the run's model knows a server's tool by.
+    /// The name by which the run's model knows a server's tool.
     fn known_as(&self, label: &str, name: &str) -> String {
         let is_it = |remote: &Remote| remote.server == label && remote.name == name;
         let tool = self.manifest.tools.iter().find(|tool| tool.remote.as_ref().is_some_and(is_it));
@@ -197,18 +197,18 @@ impl<'a> Prompt<'a> {
     }
 
     fn turn(&mut self, turn: Turn) {
-        self.thoughts.clear();
+        self.pending_reasoning.clear();
         self.turns.push(turn);
     }
 
-    /// A summary stands for all that was said, but for the newest words of people, and for what was said to the model above them.
+    /// Replaces the turns so far by a summary. The newest messages of users, and all system and developer messages, are kept.
     fn sum_up(&mut self, summary: String) {
         let mut room = self.kept_bytes_max;
         let mut kept: Vec<Turn> = Vec::new();
         for turn in std::mem::take(&mut self.turns).into_iter().rev() {
             let Turn::Other(message) = &turn else { continue };
-            if !compaction::is_rule(message) {
-                // What does not fit ends it: without it, what is older would be misleading.
+            if !compaction::is_system_message(message) {
+                // The first message that does not fit ends the list: older ones would be misleading without it.
                 let Some(left) = room.checked_sub(compaction::bytes(message)) else {
                     room = 0;
                     continue;
@@ -221,57 +221,57 @@ impl<'a> Prompt<'a> {
         self.turns = kept;
         self.numbered.clear();
         self.named.clear();
-        self.laps.clear();
+        self.turn_of_iteration.clear();
         self.turn(Turn::Summary(summary));
     }
 
-    fn say(&mut self, text: String) {
-        let reasoning = std::mem::take(&mut self.thoughts);
+    fn add_text(&mut self, text: String) {
+        let reasoning = std::mem::take(&mut self.pending_reasoning);
         self.turns.push(Turn::Assistant { reasoning, text, calls: Vec::new(), outputs: Vec::new() });
     }
 
-    /// A call of a run's own. One that it took over stands already, in the turn of the run that left it behind.
+    /// Adds a call of the run itself. An inherited call is present already, in the turn of the run that made it.
     fn own_call(&mut self, call: Call) {
         let taken = call.takes.and_then(|number| self.numbered.get(&number).copied());
-        let place = match taken {
-            Some(place) => place,
+        let position = match taken {
+            Some(position) => position,
             None => self.call(RequestedCall { provider_id: call.provider_id, tool: call.tool, arguments: call.arguments }),
         };
-        self.numbered.insert(call.call, place);
+        self.numbered.insert(call.call, position);
     }
 
-    /// Calls made in one breath stand in one turn, with the words before them.
-    fn call(&mut self, requested: RequestedCall) -> Place {
+    /// Adds a call to the last turn if that has no results yet, because parallel calls belong to one turn, with the text before them.
+    fn call(&mut self, requested: RequestedCall) -> CallPosition {
         let is_open = |turn: &Turn| matches!(turn, Turn::Assistant { outputs, .. } if outputs.iter().all(Option::is_none));
-        if !self.thoughts.is_empty() || !self.turns.last().is_some_and(is_open) {
-            self.say(String::new());
+        if !self.pending_reasoning.is_empty() || !self.turns.last().is_some_and(is_open) {
+            self.add_text(String::new());
         }
         self.call_in(self.turns.len() - 1, requested)
     }
 
-    fn call_in(&mut self, turn: usize, requested: RequestedCall) -> Place {
-        let Some(Turn::Assistant { calls, outputs, .. }) = self.turns.get_mut(turn) else { return Place { turn, call: 0 } };
+    fn call_in(&mut self, turn: usize, requested: RequestedCall) -> CallPosition {
+        let Some(Turn::Assistant { calls, outputs, .. }) = self.turns.get_mut(turn) else { return CallPosition { turn, call: 0 } };
         calls.push(requested);
         outputs.push(None);
-        Place { turn, call: calls.len() - 1 }
+        CallPosition { turn, call: calls.len() - 1 }
     }
 
     fn own_result(&mut self, result: &CallResult<'_>) {
         let output = result.told();
         match self.numbered.get(&result.call).copied() {
-            Some(place) => self.answer(place, output),
+            Some(position) => self.answer(position, output),
             None => self.other(ModelMessage::User(output)),
         }
     }
 
-    /// The call a client's output is about: one it repeated, or one of ours by the id we gave it.
-    fn answered(&self, id: &str) -> Option<Place> {
+    /// The call that a client's output belongs to: one that the client repeated, or one of ours by the id that we gave it.
+    fn answered(&self, id: &str) -> Option<CallPosition> {
         self.named.get(id).or_else(|| self.numbered.get(&id.parse::<CallKey>().ok()?.call)).copied()
     }
 
-    fn answer(&mut self, place: Place, output: String) {
-        if let Some(Turn::Assistant { outputs, .. }) = self.turns.get_mut(place.turn)
-            && let Some(slot) = outputs.get_mut(place.call)
+    fn answer(&mut self, position: CallPosition, output: String) {
+        if let Some(Turn::Assistant { outputs, .. }) = self.turns.get_mut(position.turn)
+            && let Some(slot) = outputs.get_mut(position.call)
         {
             *slot = Some(output);
         }
@@ -282,7 +282,7 @@ impl<'a> Prompt<'a> {
         for turn in self.turns {
             match turn {
                 Turn::Other(message) => messages.push(message),
-                Turn::Summary(summary) => messages.push(compaction::told(&summary)),
+                Turn::Summary(summary) => messages.push(compaction::summary_message(&summary)),
                 Turn::Assistant { reasoning, text, calls, outputs } => {
                     let results: Vec<ModelMessage> = calls.iter().zip(outputs).map(|(call, output)| result(call, output)).collect();
                     messages.push(ModelMessage::Assistant { reasoning, text, calls });
@@ -294,7 +294,7 @@ impl<'a> Prompt<'a> {
     }
 }
 
-/// A thought that a client sends back: whose it is stands before what is sealed.
+/// A reasoning item that a client sends back. The provider's name is the prefix of the encrypted content.
 fn reasoning_of(item: &Value) -> Option<Reasoning> {
     let (provider, sealed) = item.get("encrypted_content")?.as_str()?.split_once(':')?;
     let parts = item.get("summary").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
@@ -311,7 +311,7 @@ fn result(call: &RequestedCall, output: Option<String>) -> ModelMessage {
     ModelMessage::ToolResult { provider_id: call.provider_id.clone(), tool: call.tool.clone(), output }
 }
 
-/// The words of an assistant's message that is words all through.
+/// The text of an assistant's message that consists of text only.
 fn assistant_text(item: &Value) -> Option<String> {
     if item.get("role")?.as_str()? != "assistant" {
         return None;
@@ -327,7 +327,7 @@ fn part_text(part: &Value) -> Option<&str> {
     part.get("text").or_else(|| part.get("refusal"))?.as_str()
 }
 
-/// What a client says a call brought: a text, or parts, whose texts count if there is nothing else.
+/// The output of a call as a client sends it: a text, or parts, whose texts are joined if there are only texts.
 fn wire_text(output: &Value) -> String {
     match output {
         Value::String(text) => text.clone(),

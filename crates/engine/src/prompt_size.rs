@@ -1,7 +1,7 @@
 //! The limit on the content that one prompt reads, also along `previous_response_id`, conversations and context boxes.
 //!
-//! The store adds up the sizes of a range of boxes without reading their content, so that a prompt over the limit is found before any of it
-//! is in memory. A range never grows or changes, so that its size stays what it was when it is read afterwards.
+//! The store adds up the sizes of a range of boxes without reading their content, so a prompt over the limit is found before any of it is
+//! in memory. A range never grows or changes, so its size is still the same when it is read afterwards.
 
 use std::fmt;
 
@@ -37,7 +37,7 @@ impl fmt::Display for PromptTooLarge {
 }
 
 impl Engine {
-    /// Refuses a request whose stored history is over the limit by itself. What reads the whole history of a request calls this first.
+    /// Refuses a request whose stored history alone is over the limit. Whatever reads the whole history of a request calls this first.
     pub async fn check_history(&self, tenant: &Tenant, history: BoxRange) -> Result<(), EngineError> {
         self.check_prompt(tenant, Some(history), &[]).await
     }

@@ -1,4 +1,4 @@
-//! Sends the outbox out: at least once, in order, with ids that never change. NATS or whoever listens is never the record.
+//! Publishes the outbox: at least once, in order, with stable ids. NATS, or another publisher, is never the source of truth.
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,12 +6,12 @@ use windlass_ports::{OutboxRow, Published, Publisher, StoreError};
 
 use crate::{engine::Inner, messages};
 
-/// Rows taken at once.
+/// Rows published at once.
 const PAGE: usize = 256;
-/// The longest pause before a page that nobody took is tried again.
+/// The longest pause before a failed page is sent again.
 const TRY_PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// Publishes until the engine is told to stop.
+/// Publishes until the engine drains.
 pub(crate) async fn run(inner: Arc<Inner>, publisher: Arc<dyn Publisher>) {
     let mut draining = inner.draining.subscribe();
     let pause = Duration::from_millis(inner.settings.sweep_ms);
@@ -27,7 +27,7 @@ pub(crate) async fn run(inner: Arc<Inner>, publisher: Arc<dyn Publisher>) {
                 }
             }
             Err(error) => {
-                // Said once: the other side may be gone for long.
+                // Logged once, because the publisher may be unreachable for a long time.
                 if !std::mem::replace(&mut is_stuck, true) {
                     tracing::warn!(%error, "publishing stopped; what is left stays in the outbox and is sent again");
                 }
@@ -36,14 +36,14 @@ pub(crate) async fn run(inner: Arc<Inner>, publisher: Arc<dyn Publisher>) {
         tokio::select! {
             biased;
             _ = draining.wait_for(|draining| *draining) => return,
-            // While nobody takes anything, a commit is no reason to try.
+            // While publishing fails, only time triggers a retry, not a new commit.
             () = inner.committed.notified(), if !is_stuck => {}
             () = tokio::time::sleep(if is_stuck { pause.min(TRY_PAUSE_MAX) } else { pause }) => {}
         }
     }
 }
 
-/// Sends one page of the outbox and forgets it. A page that was cut short is sent again, whole.
+/// Publishes one page of the outbox and deletes its rows. A page that was published in part is published again as a whole.
 async fn page(inner: &Inner, publisher: &dyn Publisher) -> Result<usize, PublishError> {
     let rows = inner.store.outbox(PAGE).await?;
     if rows.is_empty() {
@@ -64,7 +64,7 @@ async fn page(inner: &Inner, publisher: &dyn Publisher) -> Result<usize, Publish
 
 async fn messages_of(inner: &Inner, row: &OutboxRow) -> Result<Vec<Published>, StoreError> {
     match read(inner, row).await {
-        // What cannot be read now can never be sent, and must not stand in the way of everybody else.
+        // An unreadable event can never be published, and must not block the events behind it.
         Err(StoreError::Corrupt(why)) => {
             tracing::error!(agent = %row.agent.agent, run = %row.run, why, "events are left out: what is stored of their run cannot be read");
             Ok(Vec::new())

@@ -1,8 +1,8 @@
-//! Quotas: what each tenant may use, and what happens when a request would use more.
+//! Quotas: the limits of each tenant, and the refusal of requests that would exceed them.
 //!
-//! Requests are counted here, in the memory of this process. Open runs are counted by the store, with the commit that records a run.
-//! Tokens are those of the sums that the sweep adds up, which this process reads again after a while. Stored bytes are those that the sweep
-//! has counted.
+//! Requests are counted in the memory of this process. Open runs are counted by the store, in the commit that records a run. Tokens come
+//! from the sums that the sweep adds up and that this process reads again every two seconds. Stored bytes come from the count of the
+//! sweep.
 
 mod bucket;
 mod lines;
@@ -24,36 +24,36 @@ use bucket::Bucket;
 use lines::Lines;
 use used::Used;
 
-/// Seconds after which a tenant with too many runs may find one ended.
+/// The retry time given to a tenant with too many open runs.
 const RUNS_RETRY_S: u32 = 5;
 
-/// Seconds after which a tenant with too much content may find some of it counted out.
+/// The retry time given to a tenant with too much stored content, by which a new count may be lower.
 const BYTES_RETRY_S: u32 = 60;
 
-/// What one tenant may use. What is not set has no limit.
+/// The limits of one tenant. A field that is not set has no limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Quota {
-    /// Requests, whatever they ask for, to this process.
+    /// The rate of requests of any kind to this process.
     pub requests: Option<Rate>,
-    /// Runs that were accepted and have not ended.
+    /// The number of runs that were accepted and have not ended.
     pub runs_queued: Option<u32>,
-    /// Tokens of runs that ended on one day of UTC.
+    /// The tokens of runs that ended on one day, in UTC.
     pub tokens_per_day: Option<u64>,
-    /// Bytes of stored content: of all items of the tenant.
+    /// The bytes of all stored items of the tenant.
     pub bytes_stored: Option<u64>,
 }
 
 /// The quotas of all tenants.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Quotas {
-    /// For tenants that have none of their own.
+    /// The quota of tenants that have none of their own.
     pub default: Quota,
     /// The quotas of single tenants.
     pub tenants: BTreeMap<Tenant, Quota>,
 }
 
 impl Quotas {
-    /// What a tenant may use.
+    /// The quota of a tenant.
     pub fn of(&self, tenant: &Tenant) -> &Quota {
         self.tenants.get(tenant).unwrap_or(&self.default)
     }
@@ -73,14 +73,14 @@ impl Quotas {
     }
 }
 
-/// A request that would use more than its tenant may.
+/// The refusal of a request that would exceed a quota of its tenant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OverQuota {
-    /// Which quota.
+    /// The quota that would be exceeded.
     pub kind: QuotaKind,
-    /// How much the tenant may use.
+    /// The limit of that quota.
     pub limit: u64,
-    /// Seconds after which another try may be accepted.
+    /// Seconds after which another attempt may be accepted.
     pub retry_after_s: u32,
 }
 
@@ -105,14 +105,14 @@ impl fmt::Display for OverQuota {
     }
 }
 
-/// What this process knows about the use of quotas.
+/// The use of quotas, as this process knows it.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
-    /// Only tenants with a quota are in it, and those are bounded by the tokens of the configuration.
+    /// The map is bounded: only tenants with a quota are in it, and tenants come from the tokens of the configuration.
     buckets: Mutex<BTreeMap<Tenant, Bucket>>,
-    /// Tokens that tenants used today.
+    /// The tokens that tenants used today.
     pub(crate) tokens: Used,
-    /// Bytes of content that tenants have stored.
+    /// The bytes of content that tenants have stored.
     pub(crate) stored: StoredBytes,
     lines: Lines,
 }
@@ -134,14 +134,15 @@ impl Ledger {
 }
 
 impl Engine {
-    /// Counts a request of a tenant, unless the tenant sends more than it may.
+    /// Counts a request of a tenant. Refuses it if the tenant is over its rate.
     pub fn admit_request(&self, tenant: &Tenant) -> Result<(), EngineError> {
         let inner = self.inner();
         let Some(rate) = inner.settings.quotas.of(tenant).requests else { return Ok(()) };
         inner.ledger.take_request(tenant, rate, inner.clock.now()).map_err(|over| self.over_quota(tenant, over))
     }
 
-    /// Refuses a new run of a tenant that has used up a quota. A request whose key has a run already starts none, and is let through.
+    /// Refuses a new run of a tenant that has used up a quota. A request under a key that has a run already starts no new one, and is
+    /// admitted.
     pub async fn admit_run(&self, tenant: &Tenant, key: Option<&str>) -> Result<(), EngineError> {
         let Some(over) = self.used_up(tenant).await? else { return Ok(()) };
         if let Some(key) = key
@@ -152,7 +153,7 @@ impl Engine {
         Err(self.over_quota(tenant, over))
     }
 
-    /// Refuses new content of a tenant that has stored as much as it may.
+    /// Refuses new content of a tenant that has used up its quota of stored bytes.
     pub(crate) fn admit_content(&self, tenant: &Tenant) -> Result<(), EngineError> {
         self.stored_too_much(tenant).map_or(Ok(()), |over| Err(self.over_quota(tenant, over)))
     }
@@ -183,14 +184,14 @@ impl Engine {
         Ok(Some(OverQuota { kind: QuotaKind::Tokens, limit, retry_after_s }))
     }
 
-    /// How many runs may be open when one more of this tenant is recorded.
+    /// The limits on open runs under which the store records one more run of this tenant.
     pub(crate) fn admission(&self, tenant: &Tenant) -> Admission {
         let settings = self.settings();
         let quota = settings.quotas.of(tenant).runs_queued.unwrap_or(u32::MAX);
         Admission { open_per_tenant_max: settings.admission.open_per_tenant_max.min(quota), ..settings.admission }
     }
 
-    /// Why a tenant with too many open runs is refused: by its quota, or by the limit of all tenants.
+    /// The error for a tenant with too many open runs: its own quota, or the limit of all tenants.
     pub(crate) fn tenant_full(&self, tenant: &Tenant) -> EngineError {
         let settings = self.settings();
         match settings.quotas.of(tenant).runs_queued {

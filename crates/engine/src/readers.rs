@@ -46,7 +46,7 @@ struct ReaderCount {
 /// What happens to a run whose last reader leaves before its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unread {
-    /// It goes on: the response is stored, and can be read later.
+    /// It continues: the response is stored, and can be read later.
     GoesOn,
     /// It is stopped when no reader comes back within the join window.
     Stops,
@@ -64,7 +64,7 @@ impl Drop for JoinGuard {
     }
 }
 
-/// One reader of a run. Dropping it says that the client is gone, or was served before.
+/// One reader of a run. Dropping it records whether the client left or had its answer.
 pub struct ReaderGuard {
     engine: Engine,
     agent: AgentKey,
@@ -82,10 +82,11 @@ impl Engine {
         ReaderGuard { engine: self.clone(), agent: agent.clone(), run, unread, request, is_served: false }
     }
 
-    /// Waits the join window for the reader of a run that is not stored and that was read at a lost process, then stops the run.
+    /// Waits for the reader of a run that is not stored and that was read at a lost process. Stops the run if none comes within the join
+    /// window.
     pub fn expect_reader(&self, agent: &AgentKey, run: RunId) {
         match lock(&self.inner().readers.by_run).entry(run) {
-            // A reader is here, or is waited for already.
+            // A reader is here, or is expected already.
             Entry::Occupied(_) => return,
             Entry::Vacant(unread) => drop(unread.insert(ReaderCount { departures: 1, ..ReaderCount::default() })),
         }
@@ -99,7 +100,7 @@ impl Engine {
         is_first.then(|| JoinGuard { engine: self.clone(), key })
     }
 
-    /// Waits until no reader of the run is here. False if one stays.
+    /// Waits until the run has no reader. False if one stays.
     pub async fn wait_until_unread(&self, run: RunId) -> bool {
         let unread = async {
             while lock(&self.inner().readers.by_run).get(&run).is_some_and(|count| count.readers > 0) {
@@ -109,7 +110,7 @@ impl Engine {
         tokio::time::timeout(GRACE, unread).await.is_ok()
     }
 
-    /// Stops a run after the join window, unless a reader has come since its last one left for the `departures`-th time.
+    /// Stops a run after the join window, unless a reader has come since the last one left for the `departures`-th time.
     fn stop_unread_later(&self, agent: &AgentKey, run: RunId, departures: u64) {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let (engine, agent) = (self.clone(), agent.clone());
@@ -128,7 +129,7 @@ impl Engine {
 }
 
 impl Readers {
-    /// Forgets a run that no reader has come to since the last one left. False if one has.
+    /// Forgets a run without a reader. False if one has come since the last one left.
     fn forget_unread(&self, run: RunId, departures: u64) -> bool {
         let mut by_run = lock(&self.by_run);
         let is_unread = by_run.get(&run).is_some_and(|count| count.readers == 0 && count.departures == departures);
@@ -138,7 +139,7 @@ impl Readers {
         is_unread
     }
 
-    /// A request's client closed its connection: until `until` a repetition that is marked as a retry may join.
+    /// Records that a request's client closed its connection: until `until` a repetition that is marked as a retry may join.
     pub fn keep_left(&self, request: OpenRequest, until: Instant) {
         lock(&self.left).push_back((until, request));
     }
@@ -148,13 +149,13 @@ impl Readers {
         lock(&self.left).iter().any(|(_, left)| left.run == request.run)
     }
 
-    /// A request has a reader again: it is neither lost nor left any more.
+    /// Records that a request has a reader again: it is neither lost nor left any more.
     pub fn forget(&self, request: &OpenRequest) {
         lock(&self.left).retain(|(_, left)| left.run != request.run);
         lock(&self.lost).remove(request);
     }
 
-    /// Requests whose join window is over. They are not known here any more.
+    /// Removes and returns the requests whose join window is over.
     pub fn expired(&self, now: Instant) -> Vec<OpenRequest> {
         let mut left = lock(&self.left);
         let mut expired = Vec::new();
@@ -168,7 +169,7 @@ impl Readers {
 }
 
 impl ReaderGuard {
-    /// The client has its whole answer.
+    /// Records that the client has its whole answer.
     pub fn served(&mut self) {
         self.is_served = true;
         if let Some(count) = lock(&self.engine.inner().readers.by_run).get_mut(&self.run) {
@@ -176,8 +177,8 @@ impl ReaderGuard {
         }
     }
 
-    /// Records what became of the client. A connection that this server cuts because it stops leaves the request open: the client
-    /// did not choose to leave, and its next request joins the run at the next server.
+    /// Records the outcome for the client. A connection that this server cuts because it stops leaves the request open: the client did
+    /// not choose to leave, and its next request joins the run at the next server.
     fn record(&mut self) {
         let Some(hash) = self.request.take() else { return };
         let inner = self.engine.inner();

@@ -2,8 +2,8 @@
 //!
 //! A repetition has the same token and an equal canonical body. It joins when it is marked as a retry and the earlier reader is gone
 //! without an answer, or when the server of the first request was lost or stopped while the request was open. A client that closed its
-//! connection itself chose to leave, so its next unmarked request starts a new run. Idempotency keys and Codex's turn ids are the
-//! doors' own; requests that have one never come here.
+//! connection itself chose to leave, so its next unmarked request starts a new run. Doors handle requests with idempotency keys and with
+//! Codex's turn ids themselves; such requests never come here.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -20,10 +20,10 @@ use crate::{
 /// Open requests of lost servers that are read at once. A server has fewer connections than that.
 const LOST_MAX: usize = 16_384;
 
-/// Whether a client says that it sends a request again.
+/// Whether a client marks a request as a retry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RetryMark {
-    /// The request says nothing about it.
+    /// The request has no retry mark.
     Unmarked,
     /// The request is marked as a retry (`x-stainless-retry-count` of OpenAI's clients).
     Marked,
@@ -64,12 +64,12 @@ impl LostRequests {
         found.filter(|lost| lost.until > now).map(|lost| lost.request.clone()).collect()
     }
 
-    /// Forgets a request.
+    /// Removes a request.
     pub fn remove(&mut self, request: &OpenRequest) {
         self.retain(|lost| lost.request.request.run != request.run);
     }
 
-    /// Takes the requests out whose window is over.
+    /// Removes and returns the requests whose window is over.
     pub fn expired(&mut self, now: Instant) -> Vec<OpenRequest> {
         let all = self.by_hash.values().flatten();
         let expired = all.filter(|lost| lost.until <= now).map(|lost| lost.request.request.clone()).collect();
@@ -130,11 +130,11 @@ impl Engine {
         if !view.is_some_and(|view| is_joinable(&view, rule, inner.settings.join_ms)) || !self.wait_until_unread(request.run).await {
             return Ok(None);
         }
-        // What is recorded of the earlier reader is about that one alone, and must not be written after this.
+        // What is recorded of the earlier reader applies to that reader alone, and must not be written after this request has joined.
         if request.node == inner.node {
             inner.store.flush_readers().await?;
         }
-        // Another server may have been asked the same at the same time.
+        // Another server may be handling a repetition of the same request at this moment.
         if !inner.store.adopt_request(request.clone(), inner.node).await? {
             inner.readers.forget(&request);
             return Ok(None);
@@ -145,8 +145,8 @@ impl Engine {
     }
 }
 
-/// Whether a run has something for a client that asks again. A run that failed before it started any call is worth another try; one
-/// that started a call is not repeated, because the call may have been a write.
+/// Whether a run has a result for a client that repeats its request. A run that failed before it started any call is worth a new attempt.
+/// A run that started a call is not repeated, because the call may have been a write.
 fn is_joinable(view: &RunView, rule: JoinRule, join_ms: u64) -> bool {
     let Phase::Ended { reason, .. } = &view.state.phase else { return view.note.is_some() };
     let has_failed = matches!(reason, EndReason::ModelFailed(_) | EndReason::Stopped | EndReason::Abandoned);
@@ -187,7 +187,7 @@ pub(crate) async fn load(inner: &Inner) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Forgets requests whose join window is over.
+/// Removes requests whose join window is over, and records that.
 pub(crate) fn expire(inner: &Inner) {
     for request in inner.readers.expired(Instant::now()) {
         inner.store.record_reader(ReaderRecord { request, outcome: ReaderOutcome::Closed });

@@ -1,4 +1,4 @@
-//! Runs whose door has made up their manifest: the loop behind the Responses protocol.
+//! Starting runs whose manifest comes with the request: the engine's side of the Responses API.
 
 use std::sync::Arc;
 
@@ -15,83 +15,83 @@ use windlass_ports::{
 use crate::{
     api::EngineError,
     engine::Engine,
+    journal_cache::Tail,
     retention::{self, AgedErasure},
     submit::{NewTurn, enqueued},
-    tail::Tail,
     watch::Watch,
 };
 
-/// Rows of a table that a batch of the erasure of a tenant looks at: other commits wait for it.
+/// Rows that one batch of a tenant's erasure looks at in one transaction. Other commits wait meanwhile, so the batch is small.
 const TENANT_BATCH: usize = 500;
 
-/// A request with a manifest of its own.
+/// A request for a run with a manifest of its own.
 #[derive(Clone, Debug)]
 pub struct Respond {
-    /// Whose it is.
+    /// The tenant that owns the run.
     pub tenant: Tenant,
-    /// The agent whose settings its manifest has, if it has a named one. The run keeps the name and has a head of its own.
+    /// The named agent whose settings the manifest has, if it has one. The run records the name and has a head of its own.
     pub agent: Option<AgentName>,
-    /// Whether it runs under the agent's own head instead: then responses of the agent run one after the other.
+    /// Whether the run has the agent's own head instead. Responses of such an agent run one after the other.
     pub serial: bool,
-    /// What it may do.
+    /// What the run may do.
     pub manifest: Manifest,
-    /// What it is asked, beyond what stands before.
+    /// The new items of the request, put after `parent`.
     pub input: Vec<(ItemKind, Bytes)>,
-    /// What stands before.
+    /// The history before the new items.
     pub parent: Option<BoxRange>,
-    /// The conversation it is said in, whose agent it has then.
+    /// The conversation of the response. The run then has the conversation's head.
     pub conversation: Option<InConversation>,
-    /// The earlier run that this one goes on from, with the calls that it left behind: this one makes them first.
+    /// The earlier run that this one continues, with the calls that it deferred to this one. This run makes them first.
     pub left: Option<LeftCalls>,
-    /// What the door wants to know again.
+    /// Data that the door stores with the run and reads back with it.
     pub note: Bytes,
-    /// How long after its end it is erased; kept if there is no time.
+    /// Milliseconds after its end at which the run is erased. `None` keeps it.
     pub erase_ms: Option<u64>,
-    /// The same key is the same run.
+    /// A request with the same key gets the same run.
     pub dedupe: Option<String>,
     /// Identifies the create request, if a repetition of it may join the run.
     pub request: Option<RequestHash>,
-    /// Where it comes from.
+    /// Where the request comes from: its caller, trace and parent step.
     pub lineage: Lineage,
 }
 
-/// Calls that a run left behind, if any, when it waited for its client.
+/// Calls that a run deferred to the run after it, because it had to wait for its client first.
 #[derive(Clone, Debug)]
 pub struct LeftCalls {
-    /// Which run.
+    /// The run that deferred them.
     pub run: RunId,
-    /// The calls, by the numbers they have there.
+    /// The calls, with the numbers they have in that run.
     pub calls: Vec<(CallNumber, RequestedCall)>,
-    /// Whether they stand in the input already, as calls that are taken over under their own numbers.
+    /// Whether the input contains the calls already, as inherited calls under their own numbers.
     pub is_placed: bool,
 }
 
-/// A request that was taken.
+/// An accepted request.
 #[derive(Clone, Debug)]
 pub struct Responded {
-    /// The run: another's, if the key was used before.
+    /// The run. Under a key that was used before, it is the run of the first request.
     pub run: RunId,
-    /// Its agent.
+    /// The agent of the run.
     pub agent: AgentKey,
-    /// What a run has that was begun just now; nothing if the key was used before.
+    /// Facts about a run that was started just now. `None` if the key was used before.
     pub begun: Option<Begun>,
 }
 
-/// What whoever asked for a run need not read again.
+/// Facts about a new run, so that the caller need not read them from the store.
 #[derive(Clone, Debug)]
 pub struct Begun {
-    /// What it may do.
+    /// What the run may do.
     pub manifest: Arc<Manifest>,
-    /// When it was accepted.
+    /// When the run was accepted.
     pub at: Timestamp,
-    /// Wakes when it has come to rest, however soon that was.
+    /// Wakes when the run needs no more work, even if that was before the call returned.
     pub rests: Watch,
-    /// Everything that happened in it so far.
+    /// The journal cache of the run, complete from its first event.
     pub tail: Tail,
 }
 
 impl Engine {
-    /// Records a run. It is on disk when this returns, and begins at once if its agent is idle.
+    /// Records a run. When this returns, the run is on disk; it starts at once if its agent is idle.
     pub async fn respond(&self, request: Respond) -> Result<Responded, EngineError> {
         let inner = self.inner();
         if inner.models.resolve(&request.tenant, &request.manifest.model).is_none() {
@@ -104,7 +104,7 @@ impl Engine {
         if let Some(left) = request.left {
             follows = Some(left.run);
             takes = follows.filter(|_| !left.calls.is_empty());
-            // The calls stand in the context too: whoever enters the run later finds them there.
+            // The calls are also put into the context box, where a worker that enters the run later finds them.
             for (number, call) in left.calls.iter().filter(|_| !left.is_placed) {
                 input.push(self.item(ItemKind::Call, content::taken_call(*number, call, Some(*number)))?);
             }
@@ -137,7 +137,7 @@ impl Engine {
             at: inner.clock.now(),
         };
         let agent = new.agent.clone();
-        // Watched from before there is anything to miss.
+        // The watch and the cache exist before the commit, so that they miss nothing.
         let begun = Begun { manifest: new.manifest.manifest.clone(), at: new.at, rests: self.watch_rests(&agent), tail: self.follow(id) };
         let outcome = self.submit(id, new, request.lineage, opening).await?;
         if let StoreEnqueued::Duplicate { run, agent, .. } = &outcome
@@ -151,7 +151,7 @@ impl Engine {
         enqueued(id, outcome).map(|taken| Responded { run: taken.run, agent, begun: Some(begun) })
     }
 
-    /// Erases a run that has ended: what it was given, and what it said.
+    /// Erases the content of a run that has ended: its input and its output.
     pub async fn erase(&self, tenant: &Tenant, run: RunId) -> Result<(), EngineError> {
         let inner = self.inner();
         inner.crash.before_commit(CommitKind::Erase);
@@ -160,19 +160,19 @@ impl Engine {
         Ok(())
     }
 
-    /// Erases a batch of everything that a tenant has. The next one goes on from what this one returns.
+    /// Erases a batch of everything that a tenant has. The next batch continues from the returned cursor.
     pub async fn erase_tenant(&self, tenant: &Tenant, from: TenantCursor) -> Result<TenantErasure, EngineError> {
         Ok(self.inner().store.erase_tenant(tenant.clone(), from, TENANT_BATCH).await?)
     }
 
-    /// Erases a batch of a tenant's ended runs that are older than `retention` says. The next one goes on from what this one returns.
+    /// Erases a batch of a tenant's ended runs that are older than `retention` allows. The next batch continues from the returned `next`.
     pub async fn erase_aged(&self, tenant: &Tenant, after: Option<RunId>) -> Result<AgedErasure, EngineError> {
         let inner = self.inner();
         let now = inner.clock.now();
         Ok(retention::erase_batch(&*inner.store, &inner.crash, inner.settings.retention, tenant, after, now).await?)
     }
 
-    /// The configured tool of that name, whoever runs it, if the tenant may use it.
+    /// The configured tool of that name, in process or external, if the tenant may use it.
     pub fn tool(&self, tenant: &Tenant, name: &ToolName) -> Option<ToolSpec> {
         self.inner().roster.tool(tenant, name, &self.inner().settings)
     }
@@ -182,7 +182,7 @@ impl Engine {
         self.inner().models.names(tenant)
     }
 
-    /// Servers that offer tools, if there can be any.
+    /// The client of tool servers (MCP), if there can be any.
     pub fn servers(&self) -> Option<&Arc<dyn ToolServers>> {
         self.inner().servers.as_ref()
     }
@@ -192,7 +192,7 @@ impl Engine {
         self.inner().models.resolve(tenant, name).is_some()
     }
 
-    /// The model a request gets that names none, if there is one.
+    /// The model of a request that names none, if there is one.
     pub fn default_model(&self, tenant: &Tenant) -> Option<&str> {
         self.inner().models.default_name(tenant)
     }

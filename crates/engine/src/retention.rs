@@ -1,6 +1,6 @@
-//! Erasing ended runs by their age: a batch with each pass of the sweep, a round over all tenants at most once a minute.
+//! Retention: erasing ended runs by their age, a batch in each pass of the sweep, a round over all tenants at most once a minute.
 //!
-//! Runs are erased by the same verb as by a client's deletion. An erasure that another server was faster with changes nothing, so that
+//! Runs are erased by the same verb as by a client's deletion. Erasing a run that another server has erased already changes nothing, so
 //! servers of one database need not agree on who does it.
 
 use std::{collections::VecDeque, sync::Arc};
@@ -10,21 +10,21 @@ use windlass_ports::{AgedScan, CommitKind, Cutoffs, Store, StoreError};
 
 use crate::{crash::CrashPoints, engine::Inner};
 
-/// Runs that one batch erases at the most.
+/// The largest number of runs that one batch erases.
 const BATCH: usize = 64;
-/// Runs that one batch looks at for them at the most.
+/// The largest number of runs that one batch looks at.
 const LOOKS: usize = 1_024;
-/// Batches of one pass of the sweep: most tenants have nothing to erase, and a pass goes past them.
+/// The largest number of batches in one pass of the sweep. Most tenants have nothing to erase, so a pass continues with the next tenant.
 const BATCHES_MAX: usize = 16;
 /// The shortest time between the beginnings of two rounds.
 const ROUND_MS: i64 = 60_000;
 
-/// How long after its end a run keeps its content. A run of a kind without a time keeps it until it is deleted.
+/// How long after its end a run keeps its content. A kind of run without a time here keeps it until it is deleted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Retention {
-    /// Milliseconds, for runs of the Responses API.
+    /// The time for runs of the Responses API, in milliseconds.
     pub responses_ms: Option<u64>,
-    /// Milliseconds, for runs of the agents API.
+    /// The time for runs of the agents API, in milliseconds.
     pub runs_ms: Option<u64>,
 }
 
@@ -34,25 +34,25 @@ impl Retention {
         self.responses_ms.is_some() || self.runs_ms.is_some()
     }
 
-    /// The times at which the youngest runs ended that are erased now.
+    /// The cutoffs of both kinds: runs that ended before them are erased now.
     fn cutoffs(&self, now: Timestamp) -> Cutoffs {
         let before = |ms: u64| Timestamp(now.0.saturating_sub(i64::try_from(ms).unwrap_or(i64::MAX)));
         Cutoffs { responses: self.responses_ms.map(before), runs: self.runs_ms.map(before) }
     }
 }
 
-/// What a batch did.
+/// The result of one batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AgedErasure {
-    /// Runs that were erased.
+    /// The number of runs that were erased.
     pub erased: u64,
-    /// Runs that could not be erased. They are passed over and tried again by the next round.
+    /// The number of runs that could not be erased. They are skipped, and the next round tries them again.
     pub failed: u64,
-    /// The last run that was looked at. `None` if the tenant has no other run that is old enough.
+    /// The last run that was looked at, from which the next batch continues. `None` if the tenant has no further run that is old enough.
     pub next: Option<RunId>,
 }
 
-/// Erases a batch of a tenant's ended runs that are older than the retention says.
+/// Erases a batch of a tenant's ended runs that are older than the retention allows.
 pub async fn erase_aged(
     store: &dyn Store,
     retention: Retention,
@@ -96,7 +96,7 @@ pub(crate) async fn erase_batch(
 /// The part of the sweep that applies `retention`.
 #[derive(Debug, Default)]
 pub(crate) struct RetentionSweep {
-    /// The round that goes on.
+    /// The round in progress.
     round: Option<Round>,
     /// When the last round began.
     began_at: Option<Timestamp>,
@@ -104,15 +104,15 @@ pub(crate) struct RetentionSweep {
 
 #[derive(Debug)]
 struct Round {
-    /// The tenants that are not done yet.
+    /// The tenants that are not finished yet.
     tenants: VecDeque<Tenant>,
-    /// The last run of the first of them that was looked at.
+    /// The cursor within the first of these tenants: the last run that was looked at.
     after: Option<RunId>,
     erased: u64,
 }
 
 impl RetentionSweep {
-    /// Goes on with the round, or begins one if it is time. At most one batch erases anything.
+    /// Continues the round, or begins one if it is time. A pass ends after the first batch that erases anything.
     pub async fn pass(&mut self, inner: &Arc<Inner>) -> Result<(), StoreError> {
         let (retention, now) = (inner.settings.retention, inner.clock.now());
         if !retention.is_set() {
@@ -135,7 +135,7 @@ impl RetentionSweep {
                 }
                 return Ok(());
             };
-            // If this fails, the round is over, and the next one begins anew.
+            // If this fails, the round ends, and the next one starts from the beginning.
             let done = erase_batch(&*inner.store, &inner.crash, retention, tenant, round.after, now).await?;
             round.erased += done.erased;
             round.after = done.next;

@@ -1,4 +1,4 @@
-//! The configured agents and tools, and the manifest each request pins from them.
+//! The configured agents and tools, and the manifest that each request pins from them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,21 +12,21 @@ use windlass_ports::{Executor, Models, PinnedManifest, Tenants, codec};
 
 use crate::{api::EngineError, settings::Settings};
 
-/// Manifests kept ready, one per agent; beyond it they are made anew.
+/// Manifests that are cached, one per agent. Beyond it a manifest is made for every request.
 const READY_MAX: usize = 1024;
 
-/// What the configuration says about an agent.
+/// The configuration of an agent.
 #[derive(Clone, Debug)]
 pub struct AgentSpec {
-    /// Which policy decides its laps.
+    /// The policy that decides its iterations.
     pub policy: PolicyName,
-    /// Its model; the default one if none is named.
+    /// Its model. `None` means the default model.
     pub model: Option<String>,
-    /// What its model is told first.
+    /// The instructions that its model reads first.
     pub instructions: Option<String>,
     /// The tools it may use.
     pub tools: Vec<ToolName>,
-    /// What a run of it may use up.
+    /// The budgets of each of its runs.
     pub budgets: Budgets,
     /// Whether its responses run one after the other, under its own head.
     pub serial: bool,
@@ -34,23 +34,23 @@ pub struct AgentSpec {
     pub tenants: Tenants,
 }
 
-/// The agents and tools of the configuration. Unless it is closed, an agent that is not in it can be enqueued to: it has the defaults.
-/// An agent or tool that a tenant may not use does not exist for that tenant.
+/// The agents and tools of the configuration. Unless the catalog is closed, a request may also name an agent that is not in it; such an
+/// agent has the defaults. An agent or tool that a tenant may not use does not exist for that tenant.
 #[derive(Default)]
 pub struct Roster {
     agents: BTreeMap<AgentName, AgentSpec>,
     /// External tools by name.
     tools: BTreeMap<ToolName, ToolSpec>,
-    /// The tenants that may use a tool; a tool that is not here is everybody's.
+    /// The tenants that may use a tool. A tool without an entry is available to all.
     tool_tenants: BTreeMap<ToolName, Tenants>,
-    /// Tools that run in this process.
+    /// Executors of the tools that run in this process.
     executors: Vec<Arc<dyn Executor>>,
-    /// Whether only the agents above can be enqueued to.
+    /// Whether requests may name only the agents above.
     is_closed: bool,
     ready: Mutex<BTreeMap<AgentKey, Arc<PinnedManifest>>>,
 }
 
-/// What a request asks of an agent beyond what the configuration gives the agent.
+/// A property of a request that exceeds what the configuration gives its agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Widening {
     /// Another model.
@@ -61,29 +61,29 @@ pub enum Widening {
     Tool(ToolName),
 }
 
-/// What a request says about its manifest.
+/// The choices that a request makes for its manifest.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Wishes {
+pub(crate) struct RunOptions {
     pub model: Option<String>,
     pub instructions: Option<String>,
     pub tools: Option<Vec<ToolName>>,
-    /// What the servers among the tools offer.
+    /// The tools that the servers among `tools` offer.
     pub offers: Vec<(ToolServer, Vec<ToolSpec>)>,
     pub result_fields: Vec<ResultField>,
 }
 
 impl Roster {
-    /// A roster of these agents, tools and executors.
+    /// A catalog of these agents, tools and executors.
     pub fn new(agents: BTreeMap<AgentName, AgentSpec>, tools: BTreeMap<ToolName, ToolSpec>, executors: Vec<Arc<dyn Executor>>) -> Self {
         Roster { agents, tools, tool_tenants: BTreeMap::new(), executors, is_closed: false, ready: Mutex::default() }
     }
 
-    /// The same roster, with these tenants for its external tools.
+    /// The same catalog, with these tenants for its external tools.
     pub fn with_tool_tenants(self, tool_tenants: BTreeMap<ToolName, Tenants>) -> Self {
         Roster { tool_tenants, ..self }
     }
 
-    /// The same roster, for its own agents alone.
+    /// The same catalog, closed: requests may name only its agents.
     pub fn closed(self) -> Self {
         Roster { is_closed: true, ..self }
     }
@@ -108,8 +108,8 @@ impl Roster {
         self.tools.keys().filter_map(|name| self.external_tool(tenant, name))
     }
 
-    /// What a request with this model, these instructions and these tools asks of a configured agent beyond what the agent has. An agent
-    /// that is not configured has nothing of its own that could be widened.
+    /// The first of the model, instructions and tools of a request that exceeds what its configured agent has. An agent that is not
+    /// configured has nothing that could be exceeded.
     pub fn widening(
         &self,
         agent: &AgentKey,
@@ -127,14 +127,14 @@ impl Roster {
         tools.unwrap_or_default().iter().find(|tool| !spec.tools.contains(tool)).map(|tool| Widening::Tool(tool.clone()))
     }
 
-    /// Refuses an agent that cannot be enqueued to.
+    /// Refuses an agent that requests may not name.
     pub(crate) fn check_agent(&self, key: &AgentKey) -> Result<(), EngineError> {
         let (tenant, agent) = (&key.tenant, &key.agent);
-        // The name of another tenant's agent is free where agents need not be configured: what the tenant does under it is its own.
+        // Where agents need not be configured, a tenant may use the name of another tenant's agent: the two have nothing in common.
         if !self.is_closed || self.agent(tenant, agent).is_some() {
             return Ok(());
         }
-        // A comparison takes time that grows with the product of both lengths.
+        // The time of a comparison grows with the product of both lengths.
         const SUGGESTED_CHARS_MAX: usize = 64;
         if agent.as_str().chars().nth(SUGGESTED_CHARS_MAX).is_some() {
             return Err(EngineError::UnknownAgent { agent: agent.clone(), nearest: None });
@@ -151,23 +151,23 @@ impl Roster {
         self.agent(&agent.tenant, &agent.agent).map_or(&[], |spec| &spec.tools)
     }
 
-    /// The manifest a request to this agent pins. A tool or model that does not exist is refused here, before anything is stored.
+    /// The manifest that a request to this agent pins. A tool or model that does not exist is refused here, before anything is stored.
     pub(crate) fn pin(
         &self,
         agent: &AgentKey,
-        wishes: Wishes,
+        options: RunOptions,
         models: &dyn Models,
         settings: &Settings,
     ) -> Result<Arc<PinnedManifest>, EngineError> {
-        let is_plain = wishes.model.is_none()
-            && wishes.instructions.is_none()
-            && wishes.tools.is_none()
-            && wishes.offers.is_empty()
-            && wishes.result_fields.is_empty();
+        let is_plain = options.model.is_none()
+            && options.instructions.is_none()
+            && options.tools.is_none()
+            && options.offers.is_empty()
+            && options.result_fields.is_empty();
         if is_plain && let Some(ready) = self.lock().get(agent) {
             return Ok(ready.clone());
         }
-        let manifest = Arc::new(codec::pin_manifest(self.manifest(agent, wishes, models, settings)?));
+        let manifest = Arc::new(codec::pin_manifest(self.manifest(agent, options, models, settings)?));
         let mut ready = self.lock();
         if is_plain && ready.len() < READY_MAX {
             ready.insert(agent.clone(), manifest.clone());
@@ -175,7 +175,7 @@ impl Roster {
         Ok(manifest)
     }
 
-    /// The tool of that name, whoever runs it, if the tenant may use it.
+    /// The tool of that name, in process or external, if the tenant may use it.
     pub(crate) fn tool(&self, tenant: &Tenant, name: &ToolName, settings: &Settings) -> Option<ToolSpec> {
         if self.tools.contains_key(name) {
             return self.external_tool(tenant, name).cloned();
@@ -194,38 +194,38 @@ impl Roster {
         })
     }
 
-    /// Who runs a tool in this process.
+    /// The executor that runs a tool in this process.
     pub(crate) fn executor(&self, name: &ToolName) -> Option<&Arc<dyn Executor>> {
         self.executors.iter().find(|executor| executor.accepts(name))
     }
 
-    fn manifest(&self, agent: &AgentKey, wishes: Wishes, models: &dyn Models, settings: &Settings) -> Result<Manifest, EngineError> {
+    fn manifest(&self, agent: &AgentKey, options: RunOptions, models: &dyn Models, settings: &Settings) -> Result<Manifest, EngineError> {
         let tenant = &agent.tenant;
         let spec = self.agent(tenant, &agent.agent);
-        let named = wishes.model.or_else(|| spec.and_then(|spec| spec.model.clone()));
+        let named = options.model.or_else(|| spec.and_then(|spec| spec.model.clone()));
         let model = named.or_else(|| models.default_name(tenant).map(str::to_owned)).ok_or(EngineError::NoDefaultModel)?;
         if models.resolve(tenant, &model).is_none() {
             return Err(EngineError::UnknownModel(model));
         }
-        let names = wishes.tools.or_else(|| spec.map(|spec| spec.tools.clone())).unwrap_or_default();
+        let names = options.tools.or_else(|| spec.map(|spec| spec.tools.clone())).unwrap_or_default();
         let find = |name: &ToolName| self.tool(tenant, name, settings).ok_or_else(|| EngineError::UnknownTool(name.clone()));
-        let is_server = |name: &&ToolName| wishes.offers.iter().any(|(server, _)| server.label == name.as_str());
+        let is_server = |name: &&ToolName| options.offers.iter().any(|(server, _)| server.label == name.as_str());
         let once: BTreeSet<&ToolName> = names.iter().filter(|name| !is_server(name)).collect();
         let mut tools: Vec<ToolSpec> = once.into_iter().map(find).collect::<Result<_, _>>()?;
-        let mut servers = Vec::with_capacity(wishes.offers.len());
-        for (server, offered) in wishes.offers {
+        let mut servers = Vec::with_capacity(options.offers.len());
+        for (server, offered) in options.offers {
             tools.extend(offered);
             servers.push(server);
         }
         let default_budgets = Budgets { iterations: settings.iterations_max, calls: None, tokens: None, wall_ms: None };
-        // An agent has no wish about it: where the operator says what fits, it goes on from a summary.
+        // An agent has no setting for compaction. It is on where the operator has configured the context size of the model.
         let compaction = if models.context(tenant, &model).is_some() { Compaction::Auto } else { Compaction::Off };
         Ok(Manifest {
             policy: spec.map_or(PolicyName::Respond, |spec| spec.policy),
-            instructions: wishes.instructions.or_else(|| spec.and_then(|spec| spec.instructions.clone())),
+            instructions: options.instructions.or_else(|| spec.and_then(|spec| spec.instructions.clone())),
             tools,
             servers,
-            result_fields: wishes.result_fields,
+            result_fields: options.result_fields,
             compaction,
             ..Manifest::plain(model, spec.map_or(default_budgets, |spec| spec.budgets))
         })

@@ -1,4 +1,4 @@
-//! Every limit of the engine, named. Anything that can grow has one.
+//! The settings of the engine. Everything that can grow has a limit here.
 
 use windlass_ports::{Admission, ContextSize};
 
@@ -7,54 +7,54 @@ use crate::{quota::Quotas, retention::Retention};
 /// The engine's limits and times.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Agents worked on at the same time; what comes beyond waits in the store. The last places are for tenants that have none.
+    /// The largest number of workers; further agents wait in the store. The last workers are for tenants that have none.
     pub workers_max: usize,
-    /// How often the sweep looks for due deadlines and stranded work.
+    /// The pause between two passes of the sweep, which finds passed deadlines and stranded work.
     pub sweep_ms: u64,
-    /// How long other processes wait for a sign of life before they take over this one's runs.
+    /// How long other processes wait for a heartbeat before they take over this one's runs.
     pub lease_ms: u64,
-    /// How many agents one pass of the sweep looks at.
+    /// How many agents the sweep reads at once.
     pub sweep_page: usize,
-    /// Iterations of a run whose request and agent say nothing.
+    /// The iterations of a run whose request and agent set no limit.
     pub iterations_max: u32,
-    /// Iterations that a request without an agent can ask for. More are cut to it.
+    /// The largest number of iterations that a request without an agent can ask for. Higher requests are reduced to it.
     pub iterations_ceiling: u32,
-    /// How long a call's result may take.
+    /// How long a call may take until its result arrives.
     pub call_deadline_ms: u64,
-    /// How long one try of a model call may take.
+    /// How long one attempt of a model call may take.
     pub model_deadline_ms: u64,
-    /// Tries of one lap's model call.
+    /// The number of attempts of one iteration's model call.
     pub attempts_max: u32,
-    /// The first pause between tries; it doubles.
+    /// The first pause between attempts. It doubles with every attempt.
     pub backoff_ms: u64,
-    /// The longest pause between tries, whatever a provider asks for.
+    /// The longest pause between attempts, whatever a provider asks for.
     pub backoff_ms_max: u64,
-    /// Bytes of one answer of a model.
+    /// The largest answer of a model, in bytes.
     pub reply_bytes_max: usize,
-    /// Calls in one lap.
-    pub calls_per_lap_max: usize,
-    /// Bytes of one item.
+    /// The largest number of calls in one iteration.
+    pub calls_per_iteration_max: usize,
+    /// The largest item, in bytes.
     pub item_bytes_max: usize,
-    /// Items of one request.
+    /// The largest number of items in one request.
     pub input_items_max: usize,
-    /// What a packed box may hold.
+    /// The largest box that can be packed.
     pub context_max: ContextSize,
-    /// Bytes that one prompt may read, counted as `windlass_ports::ContextSize::prompt_bytes` does.
+    /// The largest content that one prompt may read, counted as `windlass_ports::ContextSize::prompt_bytes` does.
     pub prompt_bytes_max: u64,
-    /// How deep runs may ask for one another.
+    /// How deep runs that request one another may be nested.
     pub depth_max: u32,
     /// How long a repeated request can join the run of the first one after its client left, or after this server learned that the
     /// first one's server was lost. A run that is not stored waits this long for its reader.
     pub join_ms: u64,
-    /// How long running calls may take to finish once the server is told to stop.
+    /// How long calls in flight may take to finish once the server is stopping.
     pub drain_ms: u64,
-    /// How much may wait.
+    /// How many runs may wait or be open.
     pub admission: Admission,
-    /// What each tenant may use.
+    /// The quota of each tenant.
     pub quotas: Quotas,
-    /// Whether the sweep adds up what ended runs used, and for how many days the sums are kept.
+    /// For how many days the usage of ended runs is kept. `None` counts no usage.
     pub usage_days: Option<u32>,
-    /// After what time ended runs are erased.
+    /// How long ended runs keep their content.
     pub retention: Retention,
 }
 
@@ -73,7 +73,7 @@ impl Default for Settings {
             backoff_ms: 500,
             backoff_ms_max: 60_000,
             reply_bytes_max: 4 << 20,
-            calls_per_lap_max: 64,
+            calls_per_iteration_max: 64,
             item_bytes_max: 4 << 20,
             input_items_max: 1000,
             context_max: ContextSize { items: 20_000, bytes: 32 << 20 },

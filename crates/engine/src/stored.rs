@@ -1,8 +1,8 @@
-//! How many bytes of content each tenant has stored: what the quota `bytes_stored` is decided by.
+//! How many bytes of content each tenant has stored, for the quota `bytes_stored`.
 //!
-//! No sum is stored, because every commit would have to change it. Each pass of the sweep reads the lengths of the items that came since the
-//! pass before. Erasures, and items that were committed behind the end of a pass, are noticed by counting everything anew, a bounded
-//! stretch with each pass. All of it is in memory: a server counts everything once after its start.
+//! No sum is stored, because every commit would have to change it. Each pass of the sweep reads the lengths of the items that are new
+//! since the pass before. Erasures, and items that were committed behind the end of a pass, are found by a recount of everything, a
+//! bounded part of it with each pass. All of it is in memory: a server counts everything once after its start.
 
 use std::{
     collections::BTreeMap,
@@ -14,21 +14,21 @@ use windlass_ports::{ItemBytes, ItemScan, StoreError};
 
 use crate::engine::Inner;
 
-/// Items that one question reads the lengths of.
+/// Items whose lengths one query reads.
 const STRETCH: usize = 8_192;
-/// Questions of one pass about items that are not counted yet.
+/// Queries of one pass for items that are not counted yet.
 const NEW_STRETCHES_MAX: usize = 16;
-/// The pause between two counts of everything.
+/// The pause between two recounts.
 const RECOUNT_PAUSE_MS: i64 = 60_000;
 
-/// The sums that requests are decided by.
+/// The sums by which requests are admitted.
 #[derive(Debug, Default)]
 pub(crate) struct StoredBytes(Mutex<Sums>);
 
 type Sums = BTreeMap<Tenant, u64>;
 
 impl StoredBytes {
-    /// What a tenant has stored, as far as the sweep has counted.
+    /// The bytes that a tenant has stored, as far as the sweep has counted.
     pub fn of(&self, tenant: &Tenant) -> u64 {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(tenant).copied().unwrap_or(0)
     }
@@ -38,7 +38,7 @@ impl StoredBytes {
     }
 }
 
-/// Counts in every pass of the sweep.
+/// The state of the count between passes of the sweep.
 #[derive(Debug, Default)]
 pub(crate) struct BytesCounter {
     sums: Sums,
@@ -48,15 +48,15 @@ pub(crate) struct BytesCounter {
     recounted_at: Option<Timestamp>,
 }
 
-/// A count of everything that is under way.
+/// A recount in progress.
 #[derive(Debug)]
 struct Recount {
-    /// Of the items up to `after`.
+    /// The sums of the items up to `after`.
     sums: Sums,
     after: Option<ItemId>,
-    /// Where it ends: what comes later is counted as new.
+    /// The last item of the recount. Later ones are counted as new.
     up_to: Option<ItemId>,
-    /// Of the items that came since it began.
+    /// The sums of the items that are new since the recount began.
     newer: Sums,
 }
 
@@ -68,7 +68,7 @@ fn add(sums: &mut Sums, found: &ItemBytes) {
 }
 
 impl BytesCounter {
-    /// Counts what is new, and a stretch of everything. Nothing happens where no tenant has a quota of bytes.
+    /// Counts the new items, and a part of the recount. Does nothing if no tenant has a quota of bytes.
     pub async fn count(&mut self, inner: &Arc<Inner>) -> Result<(), StoreError> {
         if !inner.settings.quotas.need_bytes() {
             return Ok(());
@@ -81,7 +81,7 @@ impl BytesCounter {
         Ok(())
     }
 
-    /// True if nothing is left that is not counted.
+    /// Counts new items. Returns true if none is left.
     async fn count_new(&mut self, inner: &Inner) -> Result<bool, StoreError> {
         for _ in 0..NEW_STRETCHES_MAX {
             let found = inner.views.item_bytes(&ItemScan { after: self.last, up_to: None, limit: STRETCH }).await?;
@@ -102,7 +102,7 @@ impl BytesCounter {
         let is_early = |at: Timestamp| (0..RECOUNT_PAUSE_MS).contains(&now.0.saturating_sub(at.0));
         let mut recount = match self.recount.take() {
             Some(recount) => recount,
-            // What was counted as new after the start is a count of everything.
+            // The first count of new items after the start was a count of everything.
             None if self.recounted_at.is_none() => {
                 self.recounted_at = Some(now);
                 return Ok(());
@@ -110,7 +110,7 @@ impl BytesCounter {
             None if self.recounted_at.is_some_and(is_early) => return Ok(()),
             None => Recount { sums: Sums::new(), after: None, up_to: self.last, newer: Sums::new() },
         };
-        // If this fails, the count is dropped, and the next pass begins anew.
+        // If this fails, the recount is dropped, and the next pass starts a new one.
         let found = inner.views.item_bytes(&ItemScan { after: recount.after, up_to: recount.up_to, limit: STRETCH }).await?;
         add(&mut recount.sums, &found);
         recount.after = found.last.or(recount.after);

@@ -1,4 +1,4 @@
-//! How a request becomes a run: everything that is written for it, and the way to the worker that writes it.
+//! How a request becomes a run: all that is written for it, and the way to the worker that writes it.
 
 use std::sync::Arc;
 
@@ -15,50 +15,50 @@ use crate::{
     draft::Draft,
     engine::Engine,
     messages,
-    note::Note,
-    roster::Wishes,
+    roster::RunOptions,
+    worker_message::WorkerMessage,
 };
 
-/// A run to be asked for.
+/// A run to be recorded.
 pub(crate) struct NewTurn {
-    /// The head it runs under.
+    /// The head of the run.
     pub agent: AgentKey,
-    /// The agent whose settings it has.
+    /// The agent whose settings the run has.
     pub agent_name: Option<AgentName>,
     pub kind: MessageKind,
     pub manifest: Arc<PinnedManifest>,
     pub dedupe: Option<String>,
     pub input: Vec<NewItem>,
     pub parent: Option<BoxRange>,
-    /// What its door wants to know again.
+    /// Data that the door stores with the run and reads back with it.
     pub note: Option<bytes::Bytes>,
-    /// How long after its end it is erased.
+    /// Milliseconds after its end at which the run is erased.
     pub erase_ms: Option<u64>,
-    /// The run whose calls it takes over.
+    /// The run whose calls it inherits.
     pub takes: Option<RunId>,
-    /// The run that it goes on from, if that one waited for it.
+    /// The run that it continues, if that one waited for its client.
     pub follows: Option<RunId>,
-    /// The conversation it is said in.
+    /// The conversation of the run.
     pub conversation: Option<InConversation>,
     /// The create request that starts it, if a repetition of that request may join it.
     pub request: Option<RequestHash>,
-    /// When it was asked for.
+    /// When the request was received.
     pub at: Timestamp,
 }
 
 impl Engine {
-    /// The manifest a request to an agent pins.
-    pub(crate) fn pin(&self, agent: &AgentKey, wishes: Wishes) -> Result<Arc<PinnedManifest>, EngineError> {
+    /// The manifest that a request to an agent pins.
+    pub(crate) fn pin(&self, agent: &AgentKey, options: RunOptions) -> Result<Arc<PinnedManifest>, EngineError> {
         let inner = self.inner();
-        inner.roster.pin(agent, wishes, inner.models.as_ref(), &inner.settings)
+        inner.roster.pin(agent, options, inner.models.as_ref(), &inner.settings)
     }
 
-    /// Records a run, and begins it at once if its agent is idle and there is room.
+    /// Records a run, and starts it at once if its agent is idle and there is room for a worker.
     pub(crate) async fn submit(&self, id: RunId, new: NewTurn, lineage: Lineage, opening: Opening) -> Result<StoreEnqueued, EngineError> {
         if self.is_draining() {
             return Err(EngineError::Draining);
         }
-        // What its agent says is said in the conversation, and a turn that knows nothing of it would begin it anew.
+        // The head of a conversation is only for runs of the conversation: a run outside of it would not have its history.
         if new.conversation.is_none() && new.agent.agent.as_str().parse::<ConversationId>().is_ok() {
             return Err(EngineError::ConversationsAgent);
         }
@@ -74,9 +74,9 @@ impl Engine {
     async fn record(&self, agent: &AgentKey, run: NewRun) -> Result<StoreEnqueued, EngineError> {
         let inner = self.inner();
         let (answer, answered) = oneshot::channel();
-        match inner.desk(agent, inner.settings.workers_max) {
-            Some(desk) => {
-                desk.leave(Note::Enqueue(Box::new(run), answer)).await;
+        match inner.mailbox(agent, inner.settings.workers_max) {
+            Some(mailbox) => {
+                mailbox.send(WorkerMessage::Enqueue(Box::new(run), answer)).await;
                 answered.await.map_err(|_| EngineError::Internal)?
             }
             None => {
@@ -93,7 +93,7 @@ impl Engine {
         }
     }
 
-    /// How deep a run is that a lap of another asks for. A lap that is nobody's here says nothing.
+    /// The depth of a run that an iteration of another run requested. A parent step that names no run of this tenant counts as none.
     async fn depth(&self, tenant: &Tenant, lineage: &Lineage) -> Result<u32, EngineError> {
         let Some(parent) = lineage.parent_step.as_deref().and_then(messages::run_of_step) else { return Ok(0) };
         let Some(parent) = self.views().run(tenant, parent).await? else { return Ok(0) };
@@ -142,7 +142,7 @@ impl Engine {
     }
 }
 
-/// What became of a request, for whoever asked.
+/// The answer to a request, or the error, from the outcome of the store.
 pub(crate) fn enqueued(run: RunId, outcome: StoreEnqueued) -> Result<Enqueued, EngineError> {
     match outcome {
         StoreEnqueued::Entered { message, epoch, .. } | StoreEnqueued::Dispatched { message, epoch } => {

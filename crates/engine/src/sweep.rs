@@ -1,21 +1,21 @@
-//! The pass that makes doorbells a matter of speed alone: it finds what is due, stranded or owned by nobody, and has it looked at.
+//! The sweep: the periodic pass that finds work that is due, stranded or without an owner. With it, a lost doorbell costs time only.
 //!
-//! One bad row never stops a pass: each agent is looked at by a worker of its own, and a run that cannot be erased is passed over.
+//! One bad row never stops a pass: each agent is loaded by a worker of its own, and a run that cannot be erased is skipped.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use windlass_kernel::{AgentKey, Tenant};
 use windlass_ports::{CommitKind, Fact, StoreError};
 
-use crate::{engine::Inner, note::Note, repeats, retention::RetentionSweep, stored::BytesCounter, usage::UsageCounter};
+use crate::{engine::Inner, repeats, retention::RetentionSweep, stored::BytesCounter, usage::UsageCounter, worker_message::WorkerMessage};
 
-/// Looks around until the engine is told to stop.
+/// Runs the sweep until the engine drains.
 pub(crate) async fn run(inner: Arc<Inner>) {
-    // Side by side: lost runs may wait long for a worker, and deadlines must pass meanwhile.
-    tokio::join!(adopt_until_draining(&inner), look_around(&inner));
+    // The two loops run concurrently: runs of lost owners may wait long for a worker, and deadlines must be handled meanwhile.
+    tokio::join!(adopt_until_draining(&inner), run_passes(&inner));
 }
 
-async fn look_around(inner: &Arc<Inner>) {
+async fn run_passes(inner: &Arc<Inner>) {
     let mut draining = inner.draining.subscribe();
     let pause = Duration::from_millis(inner.settings.sweep_ms);
     let mut round = BTreeSet::new();
@@ -23,7 +23,7 @@ async fn look_around(inner: &Arc<Inner>) {
     let (mut retention, mut bytes) = (RetentionSweep::default(), BytesCounter::default());
     let mut all_at = tokio::time::Instant::now();
     loop {
-        // In this order whenever several are ready: a simulation of the engine is the same every time.
+        // The branches are polled in this order, so that a simulation of the engine is reproducible.
         tokio::select! {
             biased;
             _ = draining.wait_for(|draining| *draining) => return,
@@ -31,42 +31,42 @@ async fn look_around(inner: &Arc<Inner>) {
             () = tokio::time::sleep(pause) => {}
         }
         let now = tokio::time::Instant::now();
-        let looks_at_all = now >= all_at;
-        if looks_at_all {
+        let is_full_pass = now >= all_at;
+        if is_full_pass {
             all_at = now + pause;
         }
-        match pass(inner, &mut round, looks_at_all).await {
+        match pass(inner, &mut round, is_full_pass).await {
             Ok(()) => inner.meter.record(Fact::Swept),
             Err(error) => tracing::warn!(%error, "a pass of the sweep failed; the next one tries again"),
         }
         repeats::expire(inner);
-        // Before anything is erased: a run that was in memory alone is gone then.
+        // Usage is counted before anything is erased, because a run that was only in memory is gone after that.
         if let Err(error) = usage.count(inner).await {
             tracing::warn!(%error, "the usage of ended runs could not be added up; the next pass tries again");
         }
         if let Err(error) = erase(inner).await {
             tracing::warn!(%error, "runs that are not kept could not be listed; the next pass tries again");
         }
-        // Workers that leave bring the sweep back early, and these two must not read more often for it.
-        if looks_at_all && let Err(error) = retention.pass(inner).await {
+        // A worker that ends can wake the sweep early. These passes must not read the store more often because of that.
+        if is_full_pass && let Err(error) = retention.pass(inner).await {
             tracing::warn!(%error, "runs that are older than `retention` could not be listed; the next round tries again");
         }
-        if looks_at_all && let Err(error) = bytes.count(inner).await {
+        if is_full_pass && let Err(error) = bytes.count(inner).await {
             tracing::warn!(%error, "stored bytes could not be counted; the next pass tries again");
         }
-        if looks_at_all && let Err(error) = inner.store.empty_log(inner.clock.now()).await {
+        if is_full_pass && let Err(error) = inner.store.empty_log(inner.clock.now()).await {
             tracing::warn!(%error, "the log of the store could not be emptied of what was erased; the next pass tries again");
         }
     }
 }
 
-/// Has everything looked at that is due. Some agents stay due, such as one whose retried model call takes its time; a pass
-/// looks past them, so that they hide nobody. A round takes several passes if there is no room for all: the next one goes on with
-/// those who were turned away.
+/// Has a worker check every agent that is due. Some agents stay due, such as one whose retried model call takes its time, so `round`
+/// holds the agents that were checked already and a pass skips them. If there is no room for all, a round takes several passes, and the
+/// next pass continues with the agents that were refused.
 ///
-/// A tenant that has as many workers as it may have hides no other tenant. To look past it costs a look at everything it has
-/// waiting, so that is done with every pause of the sweep, and not whenever a worker leaves.
-async fn pass(inner: &Arc<Inner>, round: &mut BTreeSet<AgentKey>, looks_at_all: bool) -> Result<(), StoreError> {
+/// A tenant that uses up its share of the workers does not block other tenants. Finding the due agents of the others means reading all
+/// that the tenant has waiting, so it happens once per sweep interval and not whenever a worker ends.
+async fn pass(inner: &Arc<Inner>, round: &mut BTreeSet<AgentKey>, is_full_pass: bool) -> Result<(), StoreError> {
     let now = inner.clock.now();
     let mut page = inner.settings.sweep_page.max(1);
     let mut full: BTreeSet<Tenant> = BTreeSet::new();
@@ -77,15 +77,15 @@ async fn pass(inner: &Arc<Inner>, round: &mut BTreeSet<AgentKey>, looks_at_all: 
             if round.contains(&agent) || full.contains(&agent.tenant) {
                 continue;
             }
-            // Without room the rest stays due, and the next worker to leave brings the sweep back.
-            match inner.look(&agent) {
+            // Without room the rest stays due, and the next worker that ends wakes the sweep.
+            match inner.wake_worker(&agent) {
                 true => drop(round.insert(agent)),
-                false if looks_at_all && inner.workers.count() < inner.settings.workers_max => drop(full.insert(agent.tenant)),
+                false if is_full_pass && inner.workers.count() < inner.settings.workers_max => drop(full.insert(agent.tenant)),
                 false => return Ok(()),
             }
         }
         if is_last {
-            // Who has been turned away goes on with its round; the others begin anew.
+            // Agents of a refused tenant stay in the round. For all others a new round begins.
             round.retain(|agent| full.contains(&agent.tenant));
             return Ok(());
         }
@@ -93,8 +93,8 @@ async fn pass(inner: &Arc<Inner>, round: &mut BTreeSet<AgentKey>, looks_at_all: 
     }
 }
 
-/// Erases what was not to be kept, a page of it. Runs that cannot be erased stay the oldest there are: a pass looks past them, so
-/// that they keep nobody else's content.
+/// Erases one page of the runs that are not to be kept. Runs that cannot be erased stay the oldest, so a pass skips them; otherwise they
+/// would block the erasure of all others.
 async fn erase(inner: &Arc<Inner>) -> Result<(), StoreError> {
     let now = inner.clock.now();
     let mut page = inner.settings.sweep_page.max(1);
@@ -131,8 +131,8 @@ async fn adopt_until_draining(inner: &Arc<Inner>) {
     }
 }
 
-/// Takes over what lost owners left, at start and whenever one is lost. Who has left nothing is buried, so that nobody looks for
-/// it again; not before a whole pass has found nothing, for what is only told to a worker may fail to be done.
+/// Takes over the runs of lost owners, at start and whenever a node is lost. Lost nodes are deleted once a whole pass has found nothing
+/// that they own. A node is not deleted in the pass that finds its runs, because a worker that was sent one may fail to take it over.
 async fn adopt_lost(inner: &Arc<Inner>) {
     let mut news = inner.lease.lost();
     let mut lost = Vec::new();
@@ -153,9 +153,9 @@ async fn adopt_lost(inner: &Arc<Inner>) {
             if news.changed().await.is_err() {
                 return;
             }
-            let told = news.borrow_and_update().clone();
-            if !told.is_empty() {
-                break told;
+            let lost_now = news.borrow_and_update().clone();
+            if !lost_now.is_empty() {
+                break lost_now;
             }
         };
         if let Err(error) = repeats::load(inner).await {
@@ -164,7 +164,7 @@ async fn adopt_lost(inner: &Arc<Inner>) {
     }
 }
 
-/// One pass over what lost owners left. Returns how many agents there were.
+/// One pass over the runs of lost owners. Returns the number of agents found.
 async fn adopt(inner: &Arc<Inner>) -> usize {
     let mut after: Option<AgentKey> = None;
     let mut found = 0;
@@ -181,8 +181,8 @@ async fn adopt(inner: &Arc<Inner>) -> usize {
         after = Some(last.clone());
         found += page.len();
         for agent in page {
-            // A run that was in the middle of something waits for nobody: room is waited for.
-            inner.tell_when_room(&agent, Note::Look).await;
+            // The run was interrupted in the middle of its work, so this waits for room for a worker.
+            inner.send_when_room(&agent, WorkerMessage::CheckStore).await;
         }
     }
 }

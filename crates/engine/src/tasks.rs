@@ -1,9 +1,9 @@
-//! Where the engine's tasks run, and how they all end at once.
+//! The spawning of the engine's tasks, and how all of them end at once.
 
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
-/// Starts tasks. With a token they all end the moment it is cancelled, as if the process had died: that is for simulations.
+/// Spawns tasks. With a token, all of them end the moment it is cancelled, as if the process had died; that is for simulations.
 pub(crate) struct Tasks {
     life: Option<CancellationToken>,
 }
@@ -14,7 +14,7 @@ impl Tasks {
     }
 
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
-        // Tasks have kilobytes of state, which the runtime would move about several times.
+        // The future of a task has kilobytes of state. Boxed, it is not moved several times by the runtime.
         let task = Box::pin(task);
         match self.life.clone() {
             None => tokio::spawn(task).abort_handle(),

@@ -1,12 +1,12 @@
-//! A run's title: the first line of what it was asked, found in the first bytes of its instruction.
+//! The title of a run: the first line of its instruction, found in the instruction's first bytes.
 
-/// Characters of a title.
+/// The length of a title, in characters.
 const CHARS_MAX: usize = 80;
 
-/// Members of an instruction, or of an item in it, whose value is what was asked.
+/// The JSON members of an instruction, or of an item in it, that contain the text of the request.
 const MEMBERS: [&str; 4] = ["\"text\"", "\"content\"", "\"summary\"", "\"output\""];
 
-/// The title in an instruction, which may be cut off anywhere. `None` if no text is in it.
+/// The title in an instruction, which may be truncated anywhere. `None` if it contains no text.
 pub(crate) fn title(content: &[u8]) -> Option<String> {
     let content = String::from_utf8_lossy(content);
     let texts = MEMBERS.iter().flat_map(|member| content.match_indices(member).map(|(at, _)| at + member.len()));
@@ -15,7 +15,7 @@ pub(crate) fn title(content: &[u8]) -> Option<String> {
     found.iter().find_map(|(_, text)| first_line(text))
 }
 
-/// The string that is a member's value, as far as it goes.
+/// The string that is a member's value, up to its end or the truncation.
 fn string_after(rest: &str) -> Option<String> {
     let quoted = rest.trim_start().strip_prefix(':')?.trim_start().strip_prefix('"')?;
     let mut is_escaped = false;
@@ -25,7 +25,7 @@ fn string_after(rest: &str) -> Option<String> {
         is_end
     });
     let text = &quoted[..end.unwrap_or(quoted.len())];
-    // A text that was cut in the middle of an escape is read up to there.
+    // A text that was truncated in the middle of an escape sequence is read up to that.
     (0..=12).find_map(|cut| {
         let kept = text.len().checked_sub(cut).filter(|at| text.is_char_boundary(*at)).map(|at| &text[..at])?;
         serde_json::from_str(&format!("\"{kept}\"")).ok()

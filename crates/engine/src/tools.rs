@@ -1,35 +1,36 @@
-//! Calls that services outside run: claimed, prolonged, given back. The result comes as a report.
+//! Calls that external tool services run: claim, renew, release. The result comes as a report.
 
 use windlass_kernel::{CallNumber, RunId, Tenant, ToolName};
 use windlass_ports::{CallClaim, ClaimedCall, CommitKind, RequestKey};
 
 use crate::{api::EngineError, engine::Engine, keys, watch::Watch};
 
-/// A service's wish for calls.
+/// A tool service's request to claim, renew or release calls.
 #[derive(Clone, Debug)]
 pub struct ClaimRequest {
-    /// Whose calls.
+    /// The tenant whose calls are claimed.
     pub tenant: Tenant,
-    /// Of which tool.
+    /// The tool whose calls are claimed.
     pub tool: ToolName,
-    /// Which worker of the service.
+    /// The name of the service's worker, which holds the claim.
     pub worker: String,
-    /// How many at the most.
+    /// The largest number of calls to claim.
     pub max: usize,
-    /// For how long.
+    /// The length of the lease in milliseconds.
     pub lease_ms: u64,
-    /// The same key gives the same calls.
+    /// A claim repeated under the same key gets the same calls.
     pub key: Option<String>,
-    /// What is asked under the key: another request under the same key is refused, and a release is answered as before.
+    /// The key with the hash of the request. Another request under the same key is refused, and a repeated release gets its first answer.
     pub request: Option<RequestKey>,
 }
 
 impl Engine {
-    /// Gives calls to a service. They are its own until the lease ends; a write it does not report on by then is parked.
+    /// Claims calls for a service. They belong to it until the lease ends; a write without a report by then is parked.
     pub async fn claim(&self, mut request: ClaimRequest) -> Result<Vec<ClaimedCall>, EngineError> {
         self.known_tool(&request.tenant, &request.tool)?;
         request.request = keys::scoped_to_worker("claim", &request.tool, &request.worker, request.request);
-        // The answer to a claim is its calls, which the store finds by their key. Only another request under the key is found here.
+        // The answer to a repeated claim is its calls, which the store finds by their key. Here only another request under the same key
+        // is found, and refused.
         self.inner().answered(&request.tenant, request.request.as_ref()).await?;
         let claim = self.hold(request);
         self.inner().crash.before_commit(CommitKind::Claim);
@@ -41,7 +42,7 @@ impl Engine {
         Ok(calls)
     }
 
-    /// Prolongs a hold; returns what is no longer held.
+    /// Renews the lease of claimed calls. Returns the calls that the service does not hold any more.
     pub async fn renew(&self, request: ClaimRequest, calls: Vec<(RunId, CallNumber)>) -> Result<Vec<(RunId, CallNumber)>, EngineError> {
         self.known_tool(&request.tenant, &request.tool)?;
         let claim = self.hold(request);
@@ -51,7 +52,7 @@ impl Engine {
         Ok(lost)
     }
 
-    /// Gives calls back unstarted; returns what was no longer held.
+    /// Releases claimed calls that were not started. Returns the calls that the service did not hold any more.
     pub async fn release(
         &self,
         mut request: ClaimRequest,
@@ -67,11 +68,11 @@ impl Engine {
         self.inner().crash.before_commit(CommitKind::Release);
         let lost = self.inner().store.release_calls(claim, calls).await?;
         self.inner().crash.after_commit(CommitKind::Release);
-        self.inner().tell_services(&tenant, &tool);
+        self.inner().notify_services(&tenant, &tool);
         Ok(lost)
     }
 
-    /// Wakes when a call of the tool may have become claimable.
+    /// A watch that wakes when a call of the tool may be claimable.
     pub fn watch_tool(&self, tenant: &Tenant, tool: &ToolName) -> Watch {
         self.inner().tool_news.watch(&(tenant.clone(), tool.clone()))
     }

@@ -1,7 +1,7 @@
-//! Adds up what ended runs used: the part of the sweep that quotas of tokens and `GET /v1/windlass/usage` depend on.
+//! Adds up the usage of ended runs, for the quotas of tokens and for `GET /v1/windlass/usage`. This is a part of the sweep.
 //!
-//! The commit that ends a run leaves a row on a list. A pass reads a batch of the list, sums it, and has the store add the sums and delete
-//! the rows in one transaction, so that each run is counted once, whichever server reads it and wherever a server ends.
+//! The commit that ends a run puts a row on a list. A pass reads a batch of the list, sums it, and has the store add the sums and delete
+//! the rows in one transaction. So each run is counted once, whichever server reads it and wherever a server ends.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -14,7 +14,7 @@ const BATCH: usize = 256;
 /// Batches of one pass of the sweep.
 const BATCHES_MAX: usize = 16;
 
-/// Counts in every pass of the sweep.
+/// The state of the count between passes of the sweep.
 #[derive(Debug, Default)]
 pub(crate) struct UsageCounter {
     /// The last day on which old sums were deleted.
@@ -22,13 +22,13 @@ pub(crate) struct UsageCounter {
 }
 
 impl UsageCounter {
-    /// Adds up runs that ended, as many as one pass may, and deletes old sums once a day. Nothing happens where usage is not counted.
+    /// Adds up ended runs, as many as one pass may, and deletes old sums once a day. Does nothing if usage is not counted.
     pub async fn count(&mut self, inner: &Arc<Inner>) -> Result<(), StoreError> {
         let Some(days) = inner.settings.usage_days else { return Ok(()) };
         for _ in 0..BATCHES_MAX {
             let counted = inner.store.uncounted_usage(BATCH).await?;
             let is_last = counted.len() < BATCH;
-            // Another server may count the same runs just now. The rest is left to the next pass, so that two do not race each other.
+            // Another server may be counting the same runs. The rest is left to the next pass, so that the two do not race.
             if !counted.is_empty() && !add(inner, counted).await? || is_last {
                 break;
             }

@@ -1,4 +1,4 @@
-//! Wakes readers in this process when something was committed. A hint like any other: a reader also looks by itself.
+//! Wakes readers in this process when something was committed. It is a hint like the doorbell: a reader also polls.
 
 use std::{
     collections::BTreeMap,
@@ -7,7 +7,7 @@ use std::{
 
 use tokio::sync::watch;
 
-/// Who waits for news of what.
+/// The watches of one kind, by subject.
 #[derive(Debug)]
 pub(crate) struct Watchers<K> {
     watched: Mutex<Watched<K>>,
@@ -16,31 +16,31 @@ pub(crate) struct Watchers<K> {
 #[derive(Debug)]
 struct Watched<K> {
     subjects: BTreeMap<K, watch::Sender<()>>,
-    /// At this size subjects that nobody watches any more are let go. It follows what is left of them, so that looking through all
-    /// of them costs each watcher little.
+    /// When the map has this size, subjects without a watch are removed. The size follows the number that remain, so the amortised cost
+    /// for each new watch is small.
     sweep_at: usize,
 }
 
-/// So many subjects may stay unwatched at least.
+/// The number of subjects below which the map is not swept.
 const SWEEP_MIN: usize = 64;
 
-/// A reader's place: news that come from its making on are never missed.
+/// A watch of one subject. It misses no change after its creation.
 #[derive(Debug, Clone)]
 pub struct Watch {
     news: watch::Receiver<()>,
 }
 
 impl Watch {
-    /// Whatever was before counts as news too.
+    /// Makes the watch wake at once, as if there was a change already.
     #[must_use]
     pub fn from_before(mut self) -> Self {
         self.news.mark_changed();
         self
     }
 
-    /// Waits for news. News that came since the last wait count.
+    /// Waits for a change. Changes since the last wait count.
     pub async fn changed(&mut self) {
-        // The sender stays as long as somebody watches; without it there is nothing to wait for.
+        // The sender exists as long as the subject has a watch. Without a sender there is nothing to wait for.
         let _ = self.news.changed().await;
     }
 }
@@ -52,7 +52,7 @@ impl<K> Default for Watchers<K> {
 }
 
 impl<K: Ord + Clone> Watchers<K> {
-    /// Begins to watch a subject.
+    /// A new watch of a subject.
     pub fn watch(&self, subject: &K) -> Watch {
         let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
         if watched.subjects.len() >= watched.sweep_at {
@@ -63,8 +63,8 @@ impl<K: Ord + Clone> Watchers<K> {
         Watch { news: news.subscribe() }
     }
 
-    /// Tells everybody who watches.
-    pub fn tell(&self, subject: &K) {
+    /// Wakes all watches of a subject.
+    pub fn notify(&self, subject: &K) {
         let watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(news) = watched.subjects.get(subject) {
             news.send_replace(());

@@ -1,9 +1,9 @@
-//! Model calls as operators see them: log lines about failed attempts, and metrics.
+//! Log lines and metrics of model calls, for operators.
 
 use windlass_kernel::{AgentKey, Epoch, Reply, RunId, Spent, Tenant};
 use windlass_ports::{Fact, Model, ModelCalled, ModelError};
 
-use crate::{engine::Inner, gate::Place, note::Broken, tally::Tally};
+use crate::{engine::Inner, fair_semaphore::Permit, token_meter::TokenMeter, worker_message::EffectError};
 
 /// An attempt at a model call.
 pub(crate) struct Attempt {
@@ -16,16 +16,18 @@ pub(crate) struct Attempt {
 
 impl Attempt {
     /// Counts the attempt, and logs it if it failed.
-    pub fn observe(&self, inner: &Inner, model: &str, outcome: &Result<Reply, Broken<ModelError>>, spent: &Spent, tally: &Tally) {
+    pub fn observe(&self, inner: &Inner, model: &str, outcome: &Result<Reply, EffectError<ModelError>>, spent: &Spent, meter: &TokenMeter) {
         let (failure, usage) = match outcome {
             Ok(reply) => (None, reply.usage),
-            Err(Broken::NotStarted) => return,
-            Err(Broken::Failed(error)) => (Some((error.code.as_str(), error.message.as_str())), spent.usage),
-            Err(Broken::Panicked) => (Some(("panicked", "the code that calls the model panicked")), spent.usage),
-            Err(Broken::Diverged) => (Some(("diverged", "the reply does not begin with the text that was streamed before")), spent.usage),
+            Err(EffectError::NotStarted) => return,
+            Err(EffectError::Failed(error)) => (Some((error.code.as_str(), error.message.as_str())), spent.usage),
+            Err(EffectError::Panicked) => (Some(("panicked", "the code that calls the model panicked")), spent.usage),
+            Err(EffectError::ReplayMismatch) => {
+                (Some(("diverged", "the reply does not begin with the text that was streamed before")), spent.usage)
+            }
         };
-        let ms = tally.started().map(|started| inner.clock.now().0.saturating_sub(started.0).max(0).unsigned_abs());
-        let (agent, code, first_token_ms) = (&self.agent.agent, failure.map(|(code, _)| code), tally.first_token_ms());
+        let ms = meter.started().map(|started| inner.clock.now().0.saturating_sub(started.0).max(0).unsigned_abs());
+        let (agent, code, first_token_ms) = (&self.agent.agent, failure.map(|(code, _)| code), meter.first_token_ms());
         inner.meter.record(Fact::ModelCalled(ModelCalled { model, agent, code, ms, first_token_ms, usage }));
         if let Some((code, reason)) = failure {
             let Attempt { agent: AgentKey { tenant, agent }, run, epoch, iteration, attempt } = self;
@@ -36,12 +38,12 @@ impl Attempt {
 }
 
 /// Waits for a permit to call a model of this name, and counts the call as waiting meanwhile.
-pub(crate) async fn permit(inner: &Inner, model: &dyn Model, name: &str, tenant: &Tenant) -> Place {
+pub(crate) async fn permit(inner: &Inner, model: &dyn Model, name: &str, tenant: &Tenant) -> Permit {
     let _queued = Queued::new(inner, name);
-    inner.gates.of(model.line(), model.concurrency()).enter(tenant).await
+    inner.semaphores.of(model.line(), model.concurrency()).acquire(tenant).await
 }
 
-/// A model call that waits for a permit of its provider, for as long as this lives.
+/// Counts a model call as waiting for a permit for as long as this value lives.
 struct Queued<'a> {
     inner: &'a Inner,
     model: &'a str,

@@ -1,13 +1,13 @@
-//! One agent at work: notes in, one commit, effects out.
+//! The worker of one agent: messages in, one commit, effects out.
 //!
-//! A worker owns its agent's active run in memory only while something of it is in flight here. It takes whatever notes wait,
-//! lets the kernel say what they do, commits that as one transition, and only then answers, starts effects and rings. If the
-//! guard fails, everything local is dropped and the truth is read again.
+//! A worker keeps its agent's active run in memory only while something of it is in flight in this process. It takes the messages that
+//! wait, passes them to the kernel, commits the result as one transition, and only then answers, starts effects and rings the doorbell.
+//! If the guard fails, the worker drops everything in memory and loads the agent again.
 
+mod active_run;
 mod catch_up;
-mod held;
 mod observe;
-mod told;
+mod pending_message;
 
 use std::{collections::BTreeSet, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
@@ -18,39 +18,48 @@ use windlass_ports::{Commit, CommitKind, Committed, Enqueued, Guard, HeadView, N
 
 use crate::{
     api::EngineError,
-    draft::{Draft, settles_words},
+    draft::{Draft, settles_text},
     engine::Inner,
-    note::{Answer, Note},
-    tail::Tail,
+    journal_cache::Tail,
+    worker_message::{Answer, WorkerMessage},
 };
-use held::Held;
-use told::{Settled, Told};
+use active_run::ActiveRun;
+use pending_message::{PendingMessage, Reply};
 
-/// Notes taken into one commit.
+/// The number of messages that one commit may include.
 const BATCH_MAX: usize = 64;
-/// How often a batch is tried again after another writer got in between.
+/// How often a batch is retried after another writer has changed the agent.
 const FENCED_MAX: u32 = 8;
-/// The longest pause while the store takes no writes.
+/// The longest pause between retries while the store is unavailable.
 const STORE_PAUSE_MS_MAX: u64 = 5000;
 
-/// Starts a worker on its notes.
-pub(crate) fn start(inner: Arc<Inner>, agent: AgentKey, desk: mpsc::Sender<Note>, notes: mpsc::Receiver<Note>) {
-    // Effects hold the desk too; the worker itself must not, or it could never tell that nobody else does.
-    let worker =
-        Worker { inner, agent, desk: desk.downgrade(), notes, held: Held::default(), unanswered: None, entered_unheard: BTreeSet::new() };
+/// Starts the worker that receives from this mailbox.
+pub(crate) fn start(inner: Arc<Inner>, agent: AgentKey, mailbox: mpsc::Sender<WorkerMessage>, messages: mpsc::Receiver<WorkerMessage>) {
+    // Effects hold a strong sender of the mailbox. The worker holds a weak one, because otherwise it could never see that all other
+    // senders are gone.
+    let worker = Worker {
+        inner,
+        agent,
+        mailbox: mailbox.downgrade(),
+        messages,
+        active: ActiveRun::default(),
+        in_doubt_commit: None,
+        maybe_entered: BTreeSet::new(),
+    };
     worker.inner.clone().tasks.spawn(worker.work());
 }
 
 struct Worker {
     inner: Arc<Inner>,
     agent: AgentKey,
-    desk: mpsc::WeakSender<Note>,
-    notes: mpsc::Receiver<Note>,
-    held: Held,
-    /// A commit that may be on disk: it is asked for again as it was, for drafted anew it would be another.
-    unanswered: Option<Box<(Guard, Commit)>>,
-    /// Runs that may have been entered, though the store did not say so: nothing of them was started.
-    entered_unheard: BTreeSet<RunId>,
+    mailbox: mpsc::WeakSender<WorkerMessage>,
+    messages: mpsc::Receiver<WorkerMessage>,
+    active: ActiveRun,
+    /// A commit whose outcome is unknown. It is sent again unchanged: a new draft would have new ids, and the store would not recognise
+    /// it.
+    in_doubt_commit: Option<Box<(Guard, Commit)>>,
+    /// Runs whose enqueue may have entered them, although the store did not confirm it. None of their effects was started.
+    maybe_entered: BTreeSet<RunId>,
 }
 
 impl Worker {
@@ -63,10 +72,10 @@ impl Worker {
                 self.park_after_panic().await;
             }
         }
-        // What slipped in while the desk was closing belongs to the next worker.
-        while let Some(note) = self.notes.recv().await {
-            if let Some(desk) = self.inner.desk(&self.agent, usize::MAX) {
-                desk.leave(note).await;
+        // Messages that arrived while the mailbox was closing go to the next worker.
+        while let Some(message) = self.messages.recv().await {
+            if let Some(mailbox) = self.inner.mailbox(&self.agent, usize::MAX) {
+                mailbox.send(message).await;
             }
         }
         if self.inner.workers.take_turned_away() {
@@ -74,80 +83,80 @@ impl Worker {
         }
     }
 
-    /// Whatever waits, or `None` once there is nothing in flight and nobody at the desk.
-    async fn next_batch(&mut self) -> Option<Vec<Note>> {
+    /// The next batch of messages. `None` if nothing is in flight and the mailbox is closed.
+    async fn next_batch(&mut self) -> Option<Vec<WorkerMessage>> {
         let first = loop {
-            match self.notes.try_recv() {
-                Ok(note) => break note,
-                Err(_) if self.held.nothing_in_flight() && self.unanswered.is_none() && self.entered_unheard.is_empty() => {
-                    if self.inner.workers.leave(&self.agent, &mut self.notes) {
+            match self.messages.try_recv() {
+                Ok(message) => break message,
+                Err(_) if self.active.nothing_in_flight() && self.in_doubt_commit.is_none() && self.maybe_entered.is_empty() => {
+                    if self.inner.workers.close(&self.agent, &mut self.messages) {
                         return None;
                     }
                 }
-                Err(_) => break self.notes.recv().await?,
+                Err(_) => break self.messages.recv().await?,
             }
         };
         let mut batch = vec![first];
         while batch.len() < BATCH_MAX
-            && let Ok(note) = self.notes.try_recv()
+            && let Ok(message) = self.messages.try_recv()
         {
-            batch.push(note);
+            batch.push(message);
         }
         Some(batch)
     }
 
-    async fn handle(&mut self, batch: Vec<Note>) {
-        let mut told = Vec::new();
-        let mut looks = false;
-        self.held.put_results_by();
-        for mut note in batch {
-            self.held.finished(&mut note);
-            match note {
-                Note::Enqueue(run, answer) => self.enqueue(*run, answer).await,
-                Note::Look => looks = true,
-                told_later @ (Note::Report(..)
-                | Note::Stop(..)
-                | Note::Reconcile(..)
-                | Note::Quiet(..)
-                | Note::Reasoned(_)
-                | Note::Thought(_)
-                | Note::Tool(_)) => {
-                    told.push(Told::new(told_later));
+    async fn handle(&mut self, batch: Vec<WorkerMessage>) {
+        let mut pending = Vec::new();
+        let mut must_reload = false;
+        self.active.clear_completed();
+        for mut message in batch {
+            self.active.record_end(&mut message);
+            match message {
+                WorkerMessage::Enqueue(run, answer) => self.enqueue(*run, answer).await,
+                WorkerMessage::CheckStore => must_reload = true,
+                other @ (WorkerMessage::Report(..)
+                | WorkerMessage::Stop(..)
+                | WorkerMessage::Reconcile(..)
+                | WorkerMessage::Heartbeat(..)
+                | WorkerMessage::Reasoned(_)
+                | WorkerMessage::ModelDone(_)
+                | WorkerMessage::ToolDone(_)) => {
+                    pending.push(PendingMessage::new(other));
                 }
             }
         }
-        if told.iter().any(Told::is_unstarted) {
-            self.look_again_without_lease();
+        if pending.iter().any(PendingMessage::is_unstarted) {
+            self.reload_without_lease();
         }
         let mut pause_ms = 50;
         let mut fenced = 0;
         loop {
-            let advanced = self.catch_up_and_advance(&mut told, &mut looks).await;
+            let advanced = self.catch_up_and_advance(&mut pending, &mut must_reload).await;
             match advanced.inspect_err(|error| self.observe_error(error)) {
                 Ok(Advanced::Done) => return,
                 Ok(Advanced::MoreToDo) => {}
                 Err(StoreError::Fenced) => {
-                    // Somebody else moved the agent on: what this process knew of it is worth nothing.
-                    self.held.abandon();
-                    told.retain(|told| !told.is_local());
-                    if told.is_empty() && self.has_other_owner().await {
+                    // Another writer changed the agent, so the state in memory is stale.
+                    self.active.abandon();
+                    pending.retain(|message| !message.is_local());
+                    if pending.is_empty() && self.has_other_owner().await {
                         return;
                     }
                     fenced += 1;
                     if fenced >= FENCED_MAX {
-                        return fail(told, || EngineError::Store(StoreError::Fenced));
+                        return fail(pending, || EngineError::Store(StoreError::Fenced));
                     }
                 }
                 Err(StoreError::Unavailable(why)) => {
-                    let (local, asked) = told.into_iter().partition(Told::is_local);
+                    let (local, asked) = pending.into_iter().partition(PendingMessage::is_local);
                     fail(asked, || EngineError::Store(StoreError::Unavailable(why.clone())));
-                    told = local;
-                    if told.is_empty() && (self.held.nothing_in_flight() || self.unanswered.is_some()) {
-                        // A held run that waits for an answer is what that answer will be about.
-                        if self.unanswered.is_none() {
-                            self.held.forget_run();
+                    pending = local;
+                    if pending.is_empty() && (self.active.nothing_in_flight() || self.in_doubt_commit.is_some()) {
+                        // The run in memory belongs to the in-doubt commit and is needed when that one's outcome is known.
+                        if self.in_doubt_commit.is_none() {
+                            self.active.forget_run();
                         }
-                        return self.inner.look_later(self.agent.clone(), Duration::from_millis(STORE_PAUSE_MS_MAX));
+                        return self.inner.wake_worker_later(self.agent.clone(), Duration::from_millis(STORE_PAUSE_MS_MAX));
                     }
                     tokio::time::sleep(Duration::from_millis(pause_ms)).await;
                     pause_ms = (pause_ms * 2).min(STORE_PAUSE_MS_MAX);
@@ -155,19 +164,19 @@ impl Worker {
                 Err(StoreError::Corrupt(why)) => {
                     if let Some(run) = self.unreadable_run().await {
                         self.quarantine(run, &why).await;
-                        return fail(told, || EngineError::Store(StoreError::Corrupt(why.clone())));
+                        return fail(pending, || EngineError::Store(StoreError::Corrupt(why.clone())));
                     }
                     fenced += 1;
                     if fenced >= FENCED_MAX {
-                        return fail(told, || EngineError::Store(StoreError::Fenced));
+                        return fail(pending, || EngineError::Store(StoreError::Fenced));
                     }
                 }
             }
         }
     }
 
-    /// Whether another process has the agent: then it is that one's to go on with. A store that does not say so is asked again
-    /// by whatever comes next.
+    /// Whether another process owns the agent and must continue its run. If the store does not answer, the next message causes another
+    /// check.
     async fn has_other_owner(&self) -> bool {
         let loaded = self.inner.store.load(&self.agent).await;
         matches!(loaded, Ok(Some(loaded)) if loaded.head.owner != Some(self.inner.node))
@@ -175,77 +184,77 @@ impl Worker {
 
     /// Records a new run, and enters it if the agent is idle.
     async fn enqueue(&mut self, mut new: NewRun, answer: Answer<Enqueued>) {
-        if self.held.has_run() || *self.inner.draining.borrow() {
+        if self.active.has_run() || *self.inner.draining.borrow() {
             new.enter = None;
         }
         if let Some(enter) = &mut new.enter {
-            // It may have waited at the desk while the run before it ended, and does not begin before that.
+            // It may have waited in the mailbox while the run before it ended, and must not start before that end.
             enter.now = enter.now.max(self.inner.clock.now());
         }
         let id = new.run;
         let rests = new.enter.as_ref().is_some_and(comes_to_rest);
-        let begun = self.inner.tails.find(id).and_then(|tail| Some((tail.beginning(&new)?, tail)));
+        let begun = self.inner.journal_caches.find(id).and_then(|cache| Some((cache.records_of_new(&new)?, cache)));
         let entered = new.enter.clone();
-        let entering = new.enter.clone().map(|enter| Held::entering(&new, enter));
+        let entering = new.enter.clone().map(|enter| ActiveRun::entering(&new, enter));
         self.inner.crash.before_commit(CommitKind::Enqueue);
         let outcome = self.inner.store.enqueue(new).await;
         self.inner.crash.after_commit(CommitKind::Enqueue);
         match (&outcome, entering) {
-            (Ok(Enqueued::Entered { epoch, seq, .. }), Some((mut held, claimable))) => {
-                held.leased(*epoch, *seq);
-                if let Some((passages, tail)) = begun {
-                    tail.show(passages, *epoch);
+            (Ok(Enqueued::Entered { epoch, seq, .. }), Some((mut active, claimable))) => {
+                active.set_lease(*epoch, *seq);
+                if let Some((records, cache)) = begun {
+                    cache.publish(records, *epoch);
                 }
-                self.held.replace(held);
+                self.active.replace(active);
                 if let Some(enter) = &entered {
                     self.observe(enter, *epoch);
                 }
-                self.tell_services(claimable);
-                self.tell_watchers(rests);
+                self.notify_services(claimable);
+                self.notify_watchers(rests);
                 self.start_effects();
             }
             (Ok(Enqueued::Dispatched { .. }), _) => {
                 self.inner.pass_on(&self.agent);
-                self.held.forget_run();
+                self.active.forget_run();
             }
-            (Err(_), Some(_)) => drop(self.entered_unheard.insert(id)),
+            (Err(_), Some(_)) => drop(self.maybe_entered.insert(id)),
             (Ok(_), _) | (Err(_), None) => self.inner.committed.notify_one(),
         }
-        // The answer goes out after the run has been set going: whoever asked may come back with a stop at once.
+        // The answer is sent after the effects were started: the client may send a stop immediately afterwards.
         let _ = answer.send(outcome.map_err(EngineError::from));
     }
 
-    /// Gets the last commit answered first: until then nobody knows what there is to go on from.
-    async fn catch_up_and_advance(&mut self, told: &mut Vec<Told>, looks: &mut bool) -> Result<Advanced, StoreError> {
-        if let Some(unanswered) = self.unanswered.take() {
-            let (guard, commit) = *unanswered;
+    /// Resolves the in-doubt commit first: until its outcome is known, the state to build on is unknown. Then applies the messages.
+    async fn catch_up_and_advance(&mut self, pending: &mut Vec<PendingMessage>, must_reload: &mut bool) -> Result<Advanced, StoreError> {
+        if let Some(in_doubt_commit) = self.in_doubt_commit.take() {
+            let (guard, commit) = *in_doubt_commit;
             self.send(guard, commit).await?;
             self.start_effects();
         }
-        if std::mem::take(looks) {
-            self.held.forget_run();
+        if std::mem::take(must_reload) {
+            self.active.forget_run();
         }
-        self.advance(told).await
+        self.advance(pending).await
     }
 
-    /// Lets everything happen that waits, in one commit.
-    async fn advance(&mut self, told: &mut Vec<Told>) -> Result<Advanced, StoreError> {
+    /// Applies everything that waits, in one commit.
+    async fn advance(&mut self, pending: &mut Vec<PendingMessage>) -> Result<Advanced, StoreError> {
         let now = self.inner.clock.now();
-        let mut draft = match self.held.run() {
+        let mut draft = match self.active.run() {
             Some(run) => Draft::new(&run.state),
-            // A run that another process works on is taken from it only by a person's wish.
-            None => match self.load(now, told.iter().any(Told::is_wish)).await? {
+            // Only a person's stop or decision takes a run from another live process.
+            None => match self.load(now, pending.iter().any(PendingMessage::is_person_request)).await? {
                 Some(draft) => draft,
-                None => return self.settle_apart(told).await,
+                None => return self.resolve_outside_commit(pending).await,
             },
         };
-        self.settle_answered(told).await?;
-        if told.iter().any(Told::may_settle_words) {
-            self.held.close_words().await;
+        self.resolve_answered(pending).await?;
+        if pending.iter().any(PendingMessage::may_settle_text) {
+            self.active.close_buffer().await;
         }
         let caught_up = draft.messages.len();
-        for note in told.iter_mut() {
-            note.draft(&mut draft, &self.held, &self.agent.tenant, &self.inner, now);
+        for message in pending.iter_mut() {
+            message.draft(&mut draft, &self.active, &self.agent.tenant, &self.inner, now);
         }
         let makes_calls = draft
             .events
@@ -255,27 +264,27 @@ impl Worker {
         if !draft.is_empty() {
             let committed = self.commit(draft, now).await?;
             let mut rows = committed.messages.iter().skip(caught_up).copied();
-            for note in told.iter_mut().filter(|note| note.is_drafted()) {
-                let row = if note.has_message() { rows.next() } else { None };
-                note.settle(Settled::Committed(row));
+            for message in pending.iter_mut().filter(|message| message.is_drafted()) {
+                let row = if message.has_message() { rows.next() } else { None };
+                message.resolve(Reply::Committed(row));
             }
-            // A result that came before the suspend waits in the inbox; the next run waits for its worker.
+            // A result that arrived before the run was suspended waits in the inbox, and the next run waits for its worker.
             again = committed.next_leased || (committed.pending > 0 && makes_calls);
         }
-        told.retain(|note| !note.is_settled());
-        self.held.put_results_by();
+        pending.retain(|message| !message.is_resolved());
+        self.active.clear_completed();
         self.start_effects();
-        if told.is_empty() && !again {
+        if pending.is_empty() && !again {
             return Ok(Advanced::Done);
         }
         if again {
-            self.held.forget_run();
+            self.active.forget_run();
         }
-        self.settle_apart(told).await.map(|apart| if again { Advanced::MoreToDo } else { apart })
+        self.resolve_outside_commit(pending).await.map(|resolved| if again { Advanced::MoreToDo } else { resolved })
     }
 
     async fn commit(&mut self, draft: Draft, now: Timestamp) -> Result<Committed, StoreError> {
-        let run = self.held.run().expect("a draft is made from a held run");
+        let run = self.active.run().expect("a draft is made from a held run");
         let guard = run.guard(&self.agent);
         let commit = draft.into_commit(run.id, run.follows, self.inner.node, now);
         self.send(guard, commit).await
@@ -287,7 +296,7 @@ impl Worker {
         let committed = match self.inner.store.commit(guard.clone(), commit.clone()).await {
             Ok(committed) => committed,
             Err(StoreError::Unavailable(why)) => {
-                self.unanswered = Some(Box::new((guard, commit)));
+                self.in_doubt_commit = Some(Box::new((guard, commit)));
                 return Err(StoreError::Unavailable(why));
             }
             Err(error @ (StoreError::Fenced | StoreError::Corrupt(_))) => return Err(error),
@@ -295,71 +304,73 @@ impl Worker {
         self.inner.crash.after_commit(kind);
         let rests = comes_to_rest(&commit);
         self.observe(&commit, committed.epoch);
-        let shown = self.to_show(&commit);
+        let publication = self.records_for_followers(&commit);
         match commit.settles {
-            true if words_go_on(&commit) => self.held.begin_words_again(commit.run, commit.state.output.length),
-            true => self.inner.live.forget(commit.run),
+            true if text_continues(&commit) => self.active.restart_buffer(commit.run, commit.state.output.length),
+            true => self.inner.stream_buffers.remove(commit.run),
             false => {}
         }
-        let claimable = self.held.committed(commit, &committed);
-        // Not before the words of the last lap are put away, or a follower would take them for those of the next.
-        match shown {
-            Some((tail, Some(passages))) => tail.show(passages, committed.epoch),
-            Some((tail, None)) => tail.forget(),
+        let claimable = self.active.apply_commit(commit, &committed);
+        // The journal is published only after the stream buffer was cleared. Otherwise a follower would take the old text for that of the
+        // next iteration.
+        match publication {
+            Some((cache, Some(records))) => cache.publish(records, committed.epoch),
+            Some((cache, None)) => cache.invalidate(),
             None => {}
         }
-        self.tell_services(claimable);
-        self.tell_watchers(rests);
+        self.notify_services(claimable);
+        self.notify_watchers(rests);
         if committed.next_leased {
             self.inner.pass_on(&self.agent);
         }
         Ok(committed)
     }
 
-    /// What followers in this process need not read of a commit, if there are any, and if it can be shown.
-    fn to_show(&self, commit: &Commit) -> Option<(Tail, Option<Vec<Passage>>)> {
-        let tail = self.inner.tails.find(commit.run)?;
-        let run = self.held.run().filter(|run| run.id == commit.run);
-        let passages = run.and_then(|run| tail.passages(&run.state, commit));
-        Some((tail, passages))
+    /// The journal cache of the run, if it is followed in this process, with the commit's records. The records are `None` if the cache
+    /// cannot represent the commit.
+    fn records_for_followers(&self, commit: &Commit) -> Option<(Tail, Option<Vec<Passage>>)> {
+        let cache = self.inner.journal_caches.find(commit.run)?;
+        let run = self.active.run().filter(|run| run.id == commit.run);
+        let records = run.and_then(|run| cache.records(&run.state, commit));
+        Some((cache, records))
     }
 
-    /// An effect found the lease lost just before it would have started. It is owed still, but not before the run was read anew:
-    /// another process may have it.
-    fn look_again_without_lease(&mut self) {
-        if let Some(desk) = self.desk.upgrade() {
-            self.held.hold_back(&self.inner, &desk);
+    /// Handles an effect that found the lease lost just before it would have started. The effect is still owed, but the run is loaded
+    /// again first, because another process may own it.
+    fn reload_without_lease(&mut self) {
+        if let Some(mailbox) = self.mailbox.upgrade() {
+            self.active.defer_effects(&self.inner, &mailbox);
         }
-        self.held.forget_run();
+        self.active.forget_run();
     }
 
     fn start_effects(&mut self) {
         if *self.inner.draining.borrow() {
             return;
         }
-        let Some(desk) = self.desk.upgrade() else { return };
+        let Some(mailbox) = self.mailbox.upgrade() else { return };
         if !self.inner.lease.holds() {
-            return self.held.hold_back(&self.inner, &desk);
+            return self.active.defer_effects(&self.inner, &mailbox);
         }
-        if let Some(pause) = self.held.start_effects(&self.inner, &self.agent, &desk) {
-            self.inner.look_later(self.agent.clone(), pause);
+        if let Some(pause) = self.active.start_effects(&self.inner, &self.agent, &mailbox) {
+            self.inner.wake_worker_later(self.agent.clone(), pause);
         }
     }
 
-    /// Services may claim calls of these tools now.
-    fn tell_services(&self, tools: Vec<ToolName>) {
+    /// Notifies tool services that calls of these tools can be claimed.
+    fn notify_services(&self, tools: Vec<ToolName>) {
         for tool in tools {
-            self.inner.tell_services(&self.agent.tenant, &tool);
+            self.inner.notify_services(&self.agent.tenant, &tool);
         }
     }
 
-    fn tell_watchers(&self, has_come_to_rest: bool) {
-        self.inner.tell_watchers(&self.agent, has_come_to_rest);
+    fn notify_watchers(&self, has_come_to_rest: bool) {
+        self.inner.notify_watchers(&self.agent, has_come_to_rest);
     }
 
-    /// The run that something is wrong with, if that is so still: a person may have given it up while it was read.
+    /// The run whose stored state is unreadable, if that is still the case: a person may have abandoned it while it was read.
     async fn unreadable_run(&self) -> Option<RunId> {
-        if let Some(run) = self.held.run() {
+        if let Some(run) = self.active.run() {
             return Some(run.id);
         }
         let run = self.inner.views.head(&self.agent).await.ok()??.run?;
@@ -368,28 +379,28 @@ impl Worker {
     }
 
     async fn quarantine(&mut self, run: RunId, why: &str) {
-        self.held.abandon();
+        self.active.abandon();
         let AgentKey { tenant, agent } = &self.agent;
         tracing::error!(%tenant, %agent, %run, node = self.inner.node.0, why, "the stored state of the run cannot be read; its agent is quarantined");
         self.inner.crash.before_commit(CommitKind::Quarantine);
         match self.inner.store.quarantine(self.agent.clone(), run, why.to_owned()).await {
             Ok(()) => {
                 self.inner.crash.after_commit(CommitKind::Quarantine);
-                self.tell_watchers(true);
+                self.notify_watchers(true);
             }
             Err(error) => tracing::error!(agent = %self.agent.agent, %run, %error, "the agent could not be quarantined"),
         }
     }
 
-    /// A panic parks this run, not the process. Should even that panic, the agent is taken out of the way.
+    /// Parks the run whose step panicked, so that the process continues. If parking panics too, the agent is quarantined.
     async fn park_after_panic(&mut self) {
-        self.held.abandon();
-        self.unanswered = None;
-        self.entered_unheard.clear();
+        self.active.abandon();
+        self.in_doubt_commit = None;
+        self.maybe_entered.clear();
         let parked = AssertUnwindSafe(async {
             let now = self.inner.clock.now();
             if let Some(mut draft) = self.load(now, true).await? {
-                let manifest = self.held.run().expect("`load` made a draft of it").manifest.clone();
+                let manifest = self.active.run().expect("`load` made a draft of it").manifest.clone();
                 draft.step(&manifest, Input::Panicked, now, self.inner.ids.as_ref());
                 self.commit(draft, now).await?;
             }
@@ -410,24 +421,24 @@ impl Worker {
 }
 
 enum Advanced {
-    /// Nothing is left.
+    /// No message is left.
     Done,
-    /// The store has more for this agent.
+    /// The store has more work for this agent.
     MoreToDo,
 }
 
-/// Whether after this commit nothing happens any more, or not before a person has decided.
+/// Whether the run needs no more work after this commit, or none before a person decides.
 fn comes_to_rest(commit: &Commit) -> bool {
     commit.state.has_ended() || commit.state.has_parked()
 }
 
-/// Whether the model call that announces words goes on after this commit: only its thoughts are on record.
-fn words_go_on(commit: &Commit) -> bool {
-    matches!(commit.events.iter().rev().find(|event| settles_words(event)), Some(Event::Reasoned { .. }))
+/// Whether the model call that streams text continues after this commit: the commit only records its reasoning.
+fn text_continues(commit: &Commit) -> bool {
+    matches!(commit.events.iter().rev().find(|event| settles_text(event)), Some(Event::Reasoned { .. }))
 }
 
-fn fail(told: Vec<Told>, error: impl Fn() -> EngineError) {
-    for mut note in told {
-        note.settle(Settled::Refused(error()));
+fn fail(pending: Vec<PendingMessage>, error: impl Fn() -> EngineError) {
+    for mut message in pending {
+        message.resolve(Reply::Refused(error()));
     }
 }

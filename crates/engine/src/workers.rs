@@ -1,5 +1,5 @@
-//! Who is being worked on. An agent has at most one worker in this process, and only while there is something to do:
-//! a run that waits for the outside costs no memory.
+//! The workers of this process. An agent has at most one, and only while it has something in progress: a run that waits for results from
+//! outside uses no memory.
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
@@ -12,80 +12,80 @@ use std::{
 use tokio::sync::mpsc;
 use windlass_kernel::{AgentKey, Tenant};
 
-use crate::note::Note;
+use crate::worker_message::WorkerMessage;
 
-/// Notes a worker may have waiting; whoever has more waits. A worker never writes into its own queue.
-const NOTES_MAX: usize = 64;
+/// The capacity of a mailbox. A sender waits when it is full. A worker never sends to its own mailbox.
+const MAILBOX_CAPACITY: usize = 64;
 
-/// A tenant may have so many workers for each place that it leaves free, beyond one: however many of its runs wait for their
-/// provider, there is room for others.
+/// A tenant may have this many workers for each worker that is still free, beyond one. However many of its runs wait for their provider,
+/// other tenants find room.
 const SHARE: usize = 8;
 
 /// The live workers.
 #[derive(Default)]
 pub(crate) struct Workers {
-    live: Mutex<Live>,
-    /// Set when somebody was turned away; the next worker to leave has the sweep look at once.
+    live: Mutex<LiveWorkers>,
+    /// Whether an agent was refused a worker. The next worker that ends then wakes the sweep.
     turned_away: AtomicBool,
 }
 
 #[derive(Default)]
-struct Live {
-    desks: BTreeMap<AgentKey, mpsc::Sender<Note>>,
-    /// How many workers each tenant has, if any.
+struct LiveWorkers {
+    mailboxes: BTreeMap<AgentKey, mpsc::Sender<WorkerMessage>>,
+    /// The number of workers of each tenant that has any.
     tenants: BTreeMap<Tenant, usize>,
 }
 
-impl Live {
-    /// Whether a tenant may have one more worker. The last places are for tenants that have none.
+impl LiveWorkers {
+    /// Whether a tenant may have one more worker. The last free ones are for tenants that have none.
     fn has_room(&self, tenant: &Tenant, limit: usize) -> bool {
-        let free = limit.saturating_sub(self.desks.len());
+        let free = limit.saturating_sub(self.mailboxes.len());
         match self.tenants.get(tenant) {
             None => free > 0,
-            // Beyond every limit somebody waits for an answer.
+            // Without a limit, because a person waits for the answer.
             Some(_) if limit == usize::MAX => true,
             Some(own) => *own < free.saturating_sub(1).saturating_mul(SHARE),
         }
     }
 }
 
-/// Where to leave a note for an agent.
-pub(crate) enum Desk {
+/// The mailbox of an agent, as the list of workers gives it.
+pub(crate) enum Slot {
     /// It has a worker.
-    Taken(mpsc::Sender<Note>),
-    /// A worker has to be started on these notes.
-    Fresh(mpsc::Sender<Note>, mpsc::Receiver<Note>),
-    /// There are too many workers already.
+    Existing(mpsc::Sender<WorkerMessage>),
+    /// It was created now. The caller starts a worker that receives from it.
+    Created(mpsc::Sender<WorkerMessage>, mpsc::Receiver<WorkerMessage>),
+    /// There are too many workers.
     NoRoom,
 }
 
 impl Workers {
-    /// The agent's desk. `limit` holds for new workers only.
-    pub fn desk(&self, agent: &AgentKey, limit: usize) -> Desk {
-        let mut live = self.lock();
-        if let Some(taken) = live.desks.get(agent) {
-            return Desk::Taken(taken.clone());
+    /// The agent's mailbox, created if it has none. `limit` holds for new workers only.
+    pub fn mailbox(&self, agent: &AgentKey, limit: usize) -> Slot {
+        let mut workers = self.lock();
+        if let Some(taken) = workers.mailboxes.get(agent) {
+            return Slot::Existing(taken.clone());
         }
-        if !live.has_room(&agent.tenant, limit) {
+        if !workers.has_room(&agent.tenant, limit) {
             self.turned_away.store(true, Ordering::Relaxed);
-            return Desk::NoRoom;
+            return Slot::NoRoom;
         }
-        let (sender, notes) = mpsc::channel(NOTES_MAX);
-        live.desks.insert(agent.clone(), sender.clone());
-        *live.tenants.entry(agent.tenant.clone()).or_default() += 1;
-        Desk::Fresh(sender, notes)
+        let (sender, messages) = mpsc::channel(MAILBOX_CAPACITY);
+        workers.mailboxes.insert(agent.clone(), sender.clone());
+        *workers.tenants.entry(agent.tenant.clone()).or_default() += 1;
+        Slot::Created(sender, messages)
     }
 
-    /// Leaves, unless a note came in the meantime. Afterwards the queue takes nothing more; what slipped in before it closed
-    /// is still in it, and is the leaving worker's to pass on.
-    pub fn leave(&self, agent: &AgentKey, notes: &mut mpsc::Receiver<Note>) -> bool {
-        let mut live = self.lock();
-        if !notes.is_empty() {
+    /// Closes the mailbox and forgets the worker, unless a message has arrived. Returns false in that case. A message sent before the
+    /// close is still in the mailbox, and the ending worker passes it on.
+    pub fn close(&self, agent: &AgentKey, messages: &mut mpsc::Receiver<WorkerMessage>) -> bool {
+        let mut workers = self.lock();
+        if !messages.is_empty() {
             return false;
         }
-        notes.close();
-        if live.desks.remove(agent).is_some()
-            && let Entry::Occupied(mut own) = live.tenants.entry(agent.tenant.clone())
+        messages.close();
+        if workers.mailboxes.remove(agent).is_some()
+            && let Entry::Occupied(mut own) = workers.tenants.entry(agent.tenant.clone())
         {
             *own.get_mut() -= 1;
             if *own.get() == 0 {
@@ -95,21 +95,21 @@ impl Workers {
         true
     }
 
-    /// Whether the agent is being worked on.
+    /// Whether the agent has a worker in this process.
     pub fn has(&self, agent: &AgentKey) -> bool {
-        self.lock().desks.contains_key(agent)
+        self.lock().mailboxes.contains_key(agent)
     }
 
-    /// How many agents are being worked on.
+    /// The number of workers.
     pub fn count(&self) -> usize {
-        self.lock().desks.len()
+        self.lock().mailboxes.len()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Live> {
+    fn lock(&self) -> MutexGuard<'_, LiveWorkers> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether somebody was turned away since this was last asked.
+    /// Whether an agent was refused a worker since the last call. Resets it.
     pub fn take_turned_away(&self) -> bool {
         self.turned_away.load(Ordering::Relaxed) && self.turned_away.swap(false, Ordering::Relaxed)
     }

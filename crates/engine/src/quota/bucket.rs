@@ -1,11 +1,11 @@
-//! A token bucket: so many requests at once, and so many more with time.
+//! A token bucket: a burst of requests at once, and more at a constant rate.
 
 use windlass_kernel::Timestamp;
 
-/// What one request takes out of a bucket. A bucket is counted in millionths, so that slow rates fill it evenly.
+/// The cost of one request. A bucket is counted in millionths of a request, so that slow rates fill it evenly.
 const REQUEST: u64 = 1_000_000;
 
-/// How many requests may come.
+/// The rate at which requests are admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
     /// Requests in a thousand seconds, above zero.
@@ -14,7 +14,7 @@ pub struct Rate {
     pub burst: u32,
 }
 
-/// What is left of a tenant's rate.
+/// The rest of a tenant's rate.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bucket {
     left: u64,
@@ -26,9 +26,9 @@ impl Bucket {
         Bucket { left: capacity(rate), at: now }
     }
 
-    /// Takes one request out, or says after how many seconds there is one.
+    /// Takes one request out. If the bucket is empty, returns the seconds until there is one.
     pub fn take(&mut self, rate: Rate, now: Timestamp) -> Result<(), u32> {
-        // A clock that is set back fills nothing.
+        // A clock that was set back fills nothing.
         let passed_ms = u64::try_from(now.0.saturating_sub(self.at.0)).unwrap_or(0);
         self.left = self.left.saturating_add(passed_ms.saturating_mul(rate.per_1000_s)).min(capacity(rate));
         self.at = now;

@@ -1,4 +1,4 @@
-//! Few enough log lines about refusals that a flood of requests does not flood the log.
+//! Limits the log lines about refusals, so that a flood of requests does not flood the log.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -6,10 +6,10 @@ use windlass_kernel::Timestamp;
 
 /// Lines in one window.
 const LINES_MAX: u32 = 10;
-/// How long a window is.
+/// The length of a window.
 const WINDOW_MS: i64 = 60_000;
 
-/// Limits the lines.
+/// The limit, and the window in progress.
 #[derive(Debug, Default)]
 pub(super) struct Lines(Mutex<Option<Window>>);
 
@@ -21,11 +21,11 @@ struct Window {
 }
 
 impl Lines {
-    /// Whether a line may be logged now, and how many were suppressed since the last one.
+    /// The number of lines suppressed since the last one, if a line may be logged now. `None` suppresses this one.
     pub fn admit(&self, now: Timestamp) -> Option<u64> {
-        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let window = held.get_or_insert(Window { began: now, logged: 0, suppressed: 0 });
-        // A clock that is set back begins a window, too.
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let window = state.get_or_insert(Window { began: now, logged: 0, suppressed: 0 });
+        // A clock that was set back begins a window, too.
         if !(0..WINDOW_MS).contains(&now.0.saturating_sub(window.began.0)) {
             (window.began, window.logged) = (now, 0);
         }

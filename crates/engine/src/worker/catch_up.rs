@@ -1,4 +1,4 @@
-//! Reading an agent from the store, and bringing it up to date: a lost owner, messages that wait, deadlines that passed.
+//! Loads an agent from the store and brings its run up to date: a lost owner, inbox messages that wait, deadlines that have passed.
 
 use std::sync::Arc;
 
@@ -9,43 +9,44 @@ use windlass_kernel::{
 use windlass_ports::{CommitKind, Head, Item, LoadedRun, Message, MessageKind, NewMessage, StoreError};
 
 use super::Worker;
-use crate::{compaction::Reading, count, draft::Draft, live::Words, prompt};
+use crate::{compaction::PromptPlan, count, draft::Draft, prompt, stream_buffer::StreamBuffer};
 
 impl Worker {
-    /// Reads the agent. Returns a draft of what its active run has to catch up with; `None` if no run is active, or if another
-    /// process works on it and it is not to be `taken` from that one.
-    pub(super) async fn load(&mut self, now: Timestamp, taken: bool) -> Result<Option<Draft>, StoreError> {
+    /// Loads the agent. Returns a draft with everything that its active run must catch up with. Returns `None` if no run is active, or if
+    /// another live process works on the run and `take_from_owner` is false.
+    pub(super) async fn load(&mut self, now: Timestamp, take_from_owner: bool) -> Result<Option<Draft>, StoreError> {
         let loaded = self.inner.store.load(&self.agent).await?;
-        let entered_unheard = std::mem::take(&mut self.entered_unheard);
+        let maybe_entered = std::mem::take(&mut self.maybe_entered);
         let Some(loaded) = loaded else { return Ok(None) };
         let Some(run) = loaded.run else {
-            self.held.abandon();
+            self.active.abandon();
             return Ok(None);
         };
-        if !taken && self.belongs_elsewhere(&loaded.head, &run) {
-            self.held.abandon();
+        if !take_from_owner && self.belongs_elsewhere(&loaded.head, &run) {
+            self.active.abandon();
             return Ok(None);
         }
         if loaded.head.owner != Some(self.inner.node) && !loaded.head.owner_lives {
-            self.inner.adopted.tell(&self.agent, run.id);
+            self.inner.adopted.notify(&self.agent, run.id);
         }
         let opening = self.opening(&run).await?;
-        self.held.follow_words(self.open_words(&run).await?);
+        self.active.set_buffer(self.open_buffer(&run).await?);
         if loaded.pending.iter().any(|message| message.kind == MessageKind::Stop) {
-            self.held.close_words().await;
+            self.active.close_buffer().await;
         }
         let mut draft = Draft::new(&run.state);
         let mut context = None;
-        let never_started = entered_unheard.contains(&run.id) && loaded.head.owner == Some(self.inner.node);
+        let never_started = maybe_entered.contains(&run.id) && loaded.head.owner == Some(self.inner.node);
         if !never_started && self.has_lost_work(&loaded.head, &run) {
             let (left, read) = self.left_behind(&loaded.head, &run, now).await?;
             context = read;
             draft.step(&run.manifest, Input::OwnerChanged(left), now, self.inner.ids.as_ref());
         }
         let refused = self.catch_up(&mut draft, &loaded.head, &run, &loaded.pending, opening, now);
-        self.held.hold(&loaded.head, run, context);
+        self.active.set_run(&loaded.head, run, context);
         for message in refused {
-            // A row that names no turn cannot have come from us; it must not stop what waits behind it.
+            // A row that names no run of this agent cannot come from this engine. It is refused, so that it does not block the rows
+            // behind it.
             self.inner.crash.before_commit(CommitKind::Refuse);
             self.inner.store.refuse(self.agent.clone(), message, "the row names no turn of this agent".into()).await?;
             self.inner.crash.after_commit(CommitKind::Refuse);
@@ -74,7 +75,7 @@ impl Worker {
                 Some(_) | None => refused.push(message.id),
             }
         }
-        // The deadline comes first: it gives up on a call for good, whoever holds it.
+        // The deadline comes before the lease: a call past its deadline is closed for good, whichever service holds it.
         for call in draft.run.expired(now) {
             self.time_out(draft, run, call, now);
         }
@@ -87,27 +88,27 @@ impl Worker {
         refused
     }
 
-    /// Whether another process that lives is in the middle of something for the run. One that nobody has entered, or that waits
-    /// for the outside, is anybody's.
+    /// Whether another live process is working on the run. A run that no worker has entered, or that waits for results from outside, may
+    /// be loaded by any process.
     fn belongs_elsewhere(&self, head: &Head, run: &LoadedRun) -> bool {
         let is_others = head.owner_lives && head.owner != Some(self.inner.node);
         is_others && head.status != HeadStatus::Dispatched && !outstanding(&run.state).is_empty()
     }
 
-    /// Whether somebody was lost in the middle of something. A run that owes nothing to anybody here, because it waits for the
-    /// outside or for a person, loses nothing with its owner.
+    /// Whether the run lost work together with its owner. A run without outstanding effects, because it waits for results from outside or
+    /// for a person, loses nothing with its owner.
     fn has_lost_work(&self, head: &Head, run: &LoadedRun) -> bool {
         if head.status == HeadStatus::Dispatched {
             return false;
         }
         match head.owner == Some(self.inner.node) {
-            true => self.held.has_lost_calls(run.id, &run.state) && !self.held.held_back(run.id, head.seq),
+            true => self.active.has_lost_calls(run.id, &run.state) && !self.active.has_deferred(run.id, head.seq),
             false => !outstanding(&run.state).is_empty(),
         }
     }
 
-    /// What a lost owner left of a model call, and what the model reads. Whether the call was made nobody knows, and a budget is
-    /// kept only by counting it.
+    /// What a lost owner's model call leaves behind, and the prompt if it was read for the estimate. It is unknown whether the call was
+    /// made, so it is counted: otherwise a takeover could exceed the token budget.
     async fn left_behind(&self, head: &Head, run: &LoadedRun, now: Timestamp) -> Result<(LostModelCall, Option<Vec<Item>>), StoreError> {
         let is_due = matches!(run.state.phase, Phase::Thinking { not_before, .. } if not_before.is_none_or(|at| at <= now));
         if !is_due || head.owner == Some(self.inner.node) {
@@ -121,17 +122,17 @@ impl Worker {
         };
         let items = match items {
             Ok(Some(items)) => items,
-            // The call that is made again finds out, and fails as it would have without a takeover.
+            // The repeated call finds the same error and fails as it would have without a takeover.
             Ok(None) | Err(StoreError::Corrupt(_)) => return Ok((LostModelCall::default(), None)),
             Err(error @ (StoreError::Fenced | StoreError::Unavailable(_))) => return Err(error),
         };
-        let said = self.held.said();
-        let reading = Reading::of(&run.state, &run.manifest, self.inner.models.context(&self.agent.tenant, &run.manifest.model));
-        let lost = reading.tokens(&run.manifest, &items, &prompt::tools(&run.manifest)) + count::text(&said.text);
-        Ok((LostModelCall { streamed: said, lost }, Some(items)))
+        let text = self.active.streamed_text();
+        let plan = PromptPlan::of(&run.state, &run.manifest, self.inner.models.context(&self.agent.tenant, &run.manifest.model));
+        let lost = plan.tokens(&run.manifest, &items, &prompt::tools(&run.manifest)) + count::text(&text.text);
+        Ok((LostModelCall { streamed: text, lost }, Some(items)))
     }
 
-    /// Takes a waiting message. A result for a call that is not made yet stays where it is.
+    /// Applies a pending message. A result for a call that the run has not made yet stays in the inbox.
     fn take_message(&self, draft: &mut Draft, run: &LoadedRun, message: &Message, now: Timestamp) {
         let input = match (message.kind, message.call, message.item) {
             (MessageKind::ToolResult | MessageKind::Timeout, Some(call), Some(item)) => {
@@ -143,9 +144,10 @@ impl Worker {
             }
             (MessageKind::Stop, _, _) => {
                 draft.raise_epoch = true;
-                Input::Stopped { reason: message.reason.clone().unwrap_or_default(), streamed: self.held.said() }
+                Input::Stopped { reason: message.reason.clone().unwrap_or_default(), streamed: self.active.streamed_text() }
             }
-            // Turns are leased, not taken; the rest is recorded and consumed at once and never waits.
+            // Turn messages are leased to a run, not applied to one. The other kinds are consumed in the commit that records them, so
+            // they never wait.
             (MessageKind::Turn | MessageKind::UiAction | MessageKind::Answer | MessageKind::ToolResult | MessageKind::Timeout, _, _) => {
                 return;
             }
@@ -154,14 +156,14 @@ impl Worker {
         draft.step(&run.manifest, input, now, self.inner.ids.as_ref());
     }
 
-    /// A deadline is a report like any other: a message in the inbox, content for the model, and the normal way on.
+    /// Treats a passed deadline like any other report: an inbox message, content for the model, and the usual transition.
     fn time_out(&self, draft: &mut Draft, run: &LoadedRun, call: CallNumber, now: Timestamp) {
         let item = ItemId(self.inner.ids.fresh());
-        let words = "no result came before the deadline; whether the call took effect is not known";
+        let reason = "no result came before the deadline; whether the call took effect is not known";
         draft.items.push(NewItem {
             id: item,
             kind: ItemKind::Result,
-            content: content::refusal(call, TaskStatus::Timeout, "timeout", words),
+            content: content::refusal(call, TaskStatus::Timeout, "timeout", reason),
         });
         draft.messages.push(NewMessage {
             kind: MessageKind::Timeout,
@@ -177,7 +179,7 @@ impl Worker {
         draft.step(&run.manifest, Input::Reported(report), now, self.inner.ids.as_ref());
     }
 
-    /// What an unentered run begins with: its calls, if it begins with any, stand in its context box.
+    /// The opening of a run that no worker has entered. Its calls, if it starts with any, are in its context box.
     async fn opening(&self, run: &LoadedRun) -> Result<Opening, StoreError> {
         if run.state.phase != Phase::Accepted {
             return Ok(Opening::Ask);
@@ -189,25 +191,25 @@ impl Worker {
         let requested = |call: content::Call| RequestedCall { provider_id: call.provider_id, tool: call.tool, arguments: call.arguments };
         Ok(match run.state.origin {
             Origin::Action => calls.map(requested).next().map_or(Opening::Ask, Opening::Act),
-            // Others that stand there were made before, and have their results.
+            // Other calls in the context were made by earlier runs and have their results.
             Origin::Turn => Opening::InheritCalls(calls.filter_map(|call| Some((call.takes?, requested(call)))).collect()),
         })
     }
 
-    /// The words of the lap that were announced, by this process or by the one that was lost.
-    async fn open_words(&self, run: &LoadedRun) -> Result<Option<(RunId, Arc<Words>)>, StoreError> {
+    /// The stream buffer of the current iteration: the one in memory, or one rebuilt from the deltas that this or a lost process stored.
+    async fn open_buffer(&self, run: &LoadedRun) -> Result<Option<(RunId, Arc<StreamBuffer>)>, StoreError> {
         if !run.manifest.announced || !matches!(run.state.phase, Phase::Thinking { .. }) {
             return Ok(None);
         }
-        let words = match self.inner.live.find(run.id).filter(|_| self.held.follows(run.id)) {
-            Some(words) => words,
+        let buffer = match self.inner.stream_buffers.find(run.id).filter(|_| self.active.is_streaming(run.id)) {
+            Some(buffer) => buffer,
             None => {
-                let said = self.inner.views.announced(&self.agent.tenant, run.id).await?;
-                let words = Arc::new(Words::resumed(run.state.output.length, said));
-                self.inner.live.hold(run.id, &words);
-                words
+                let text = self.inner.views.announced(&self.agent.tenant, run.id).await?;
+                let buffer = Arc::new(StreamBuffer::resumed(run.state.output.length, text));
+                self.inner.stream_buffers.insert(run.id, &buffer);
+                buffer
             }
         };
-        Ok(Some((run.id, words)))
+        Ok(Some((run.id, buffer)))
     }
 }

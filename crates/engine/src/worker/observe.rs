@@ -1,4 +1,4 @@
-//! What a commit means to operators: log lines and metrics. Names, numbers and codes; never content.
+//! Log lines and metrics of commits, for operators: names, numbers and codes, never content.
 
 use windlass_kernel::{
     AgentKey, CallKey, CallNumber, EndReason, Epoch, Event, OpenCall, ParkReason, Phase, Run, RunId, TaskStatus, Timestamp,
@@ -8,18 +8,18 @@ use windlass_ports::{CallChange, Commit, EndedRun, Fact, StoreError, StoreFailur
 use super::Worker;
 use crate::engine::Inner;
 
-/// What a person does about a parked call.
+/// The request by which a person decides about a parked call.
 const DECIDE: &str = "POST /v1/windlass/reconcile with action record, release or tell";
 
-/// What a person does about a parked run.
+/// The request by which a person resumes a parked run.
 const RESUME: &str = "POST /v1/windlass/reconcile with action resume";
 
 impl Worker {
-    /// Logs and counts what a commit of the active run recorded. Called before the worker takes the new state over: the calls that
-    /// were open before the commit are still known.
+    /// Logs and counts what a commit of the active run recorded. It must run before the worker takes over the new state, because it needs
+    /// the calls that were open before the commit.
     pub(super) fn observe(&self, commit: &Commit, epoch: Epoch) {
-        let held = self.held.run().filter(|run| run.id == commit.run);
-        let agent = &held.map_or_else(|| self.agent.clone(), |run| run.agent_id(&self.agent));
+        let active = self.active.run().filter(|run| run.id == commit.run);
+        let agent = &active.map_or_else(|| self.agent.clone(), |run| run.agent_id(&self.agent));
         let observed = Observed { inner: &self.inner, agent, run: commit.run, epoch };
         for event in &commit.events {
             match event {
@@ -51,7 +51,7 @@ impl Worker {
         }
     }
 
-    /// Counts a transition that the store did not commit, and logs it if the store is the reason.
+    /// Counts a transition that the store did not commit, and logs it if the store failed.
     pub(super) fn observe_error(&self, error: &StoreError) {
         let (meter, AgentKey { tenant, agent }) = (&self.inner.meter, &self.agent);
         match error {
@@ -64,7 +64,7 @@ impl Worker {
         }
     }
 
-    /// A call of the commit, made by it or open before it.
+    /// A call that the commit made or that was open before it.
     fn call<'a>(&'a self, commit: &'a Commit, number: CallNumber) -> Option<&'a OpenCall> {
         let made = commit.events.iter().filter_map(|event| {
             if let Event::Replied { calls, .. } | Event::CallsInherited { calls, .. } = event {
@@ -72,7 +72,7 @@ impl Worker {
             }
             if let Event::ActionStarted { call, .. } = event { Some(std::slice::from_ref(call)) } else { None }
         });
-        let before = self.held.run().filter(|run| run.id == commit.run).map_or(&[][..], |run| run.state.calls());
+        let before = self.active.run().filter(|run| run.id == commit.run).map_or(&[][..], |run| run.state.calls());
         made.flatten().chain(before).find(|open| open.call == number)
     }
 
@@ -81,27 +81,28 @@ impl Worker {
         let ms = self.made_at(commit, call).map(|made| passed_ms(made, commit.now));
         observed.inner.meter.record(Fact::CallEnded { tool: call.tool.as_str(), effect: call.effect, status, ms });
         if status != TaskStatus::Success {
-            let run = self.held.run().filter(|run| run.id == commit.run);
+            let run = self.active.run().filter(|run| run.id == commit.run);
             let remote = run.and_then(|run| run.manifest.tool(call.tool.as_str())?.remote.as_ref());
             let refused = refusal(commit, number);
             let failure = CallFailure {
                 server: remote.map(|remote| remote.server.as_str()),
-                class: self.held.failure(commit.run, number).or(refused.as_deref()).unwrap_or("tool_error"),
+                class: self.active.failure_class(commit.run, number).or(refused.as_deref()).unwrap_or("tool_error"),
                 bytes: result_of(commit, number).map_or(0, |result| result.len()),
             };
             observed.call_failed(call, status, &failure);
         }
     }
 
-    /// When a call was made. Its deadline says so, unless the run's wall budget cut that short.
+    /// The time at which a call was made, computed from its deadline. `None` if the run has a wall time budget, which may have shortened
+    /// the deadline.
     fn made_at(&self, commit: &Commit, call: &OpenCall) -> Option<Timestamp> {
-        let run = self.held.run().filter(|run| run.id == commit.run && run.manifest.budgets.wall_ms.is_none())?;
+        let run = self.active.run().filter(|run| run.id == commit.run && run.manifest.budgets.wall_ms.is_none())?;
         let deadline_ms = run.manifest.tool(call.tool.as_str())?.deadline_ms;
         Some(Timestamp(call.deadline.0.saturating_sub(i64::try_from(deadline_ms).ok()?)))
     }
 }
 
-/// A run that something happened to.
+/// A run and the context of its log lines.
 pub(crate) struct Observed<'a> {
     pub inner: &'a Inner,
     pub agent: &'a AgentKey,
@@ -153,7 +154,7 @@ impl Observed<'_> {
         log_run!(warn, self, call = %key, tool, server, status, class, bytes, "a tool call failed");
     }
 
-    /// One line per run.
+    /// Logs the one line that every ended run gets.
     pub fn ended(&self, state: &Run, now: Timestamp) {
         let Phase::Ended { status, reason } = &state.phase else { return };
         let (status, ms) = (*status, state.started_at.map_or(0, |started| passed_ms(started, now)));
@@ -166,12 +167,12 @@ impl Observed<'_> {
     }
 }
 
-/// What is logged of a failed call: nothing of what its tool or its server said, which may be content.
+/// The logged facts about a failed call. No text of the tool or its server, which may be content.
 struct CallFailure<'a> {
     /// The label of the tool's server, if it has one.
     server: Option<&'a str>,
     class: &'a str,
-    /// The length of the result as it is stored.
+    /// The length of the stored result.
     bytes: usize,
 }
 
@@ -182,14 +183,14 @@ fn result_of(commit: &Commit, number: CallNumber) -> Option<&[u8]> {
     Some(&commit.items.iter().find(|new| new.id == item)?.content)
 }
 
-/// The code of a call that the kernel refused, which it does in the commit that makes the call. Any other result is content.
+/// The code of a call that the kernel refused in the commit that made it. Any other result is content and is not logged.
 fn refusal(commit: &Commit, number: CallNumber) -> Option<String> {
     let is_made = commit.calls.iter().any(|(call, change)| *call == number && matches!(change, CallChange::Made(_)));
     let refused: serde_json::Value = serde_json::from_slice(result_of(commit, number).filter(|_| is_made)?).ok()?;
     Some(refused["result"]["error"]["code"].as_str()?.to_owned())
 }
 
-/// The reason with its details, which are codes.
+/// The end reason with its details, which are codes.
 fn described(reason: &EndReason) -> String {
     match reason {
         EndReason::ModelFailed(code) => format!("{}: {code}", reason.kind()),
@@ -207,7 +208,7 @@ fn passed_ms(from: Timestamp, to: Timestamp) -> u64 {
     to.0.saturating_sub(from.0).max(0).unsigned_abs()
 }
 
-/// When a run was made, if its id says so.
+/// The time at which a run's id was made, if the id contains one.
 fn made_at(run: RunId) -> Option<Timestamp> {
     let (seconds, nanos) = run.0.get_timestamp()?.to_unix();
     Some(Timestamp(i64::try_from(seconds).ok()?.checked_mul(1_000)?.checked_add(i64::from(nanos / 1_000_000))?))

@@ -1,4 +1,4 @@
-//! Processes that ring each other: what one does, another hears of at once. The sweep is so slow here that it finds nothing.
+//! Doorbells between processes: each notifies the others at once. The sweep is so slow in these tests that it finds nothing.
 
 use std::time::Duration;
 
@@ -13,33 +13,36 @@ fn stage(play: impl Fn(&windlass_ports::ModelRequest) -> Turn + Send + Sync + 's
     Stage::new(play).with_settings(|settings| settings.sweep_ms = HOUR_MS)
 }
 
-async fn is_told(watch: &mut Watch) -> bool {
+async fn is_notified(watch: &mut Watch) -> bool {
     tokio::time::timeout(Duration::from_millis(1), watch.changed()).await.is_ok()
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_follows_an_agent_elsewhere_is_woken_by_a_ring() {
+async fn a_doorbell_wakes_followers_in_other_processes() {
     let stage = stage(|request| if request.iteration == 1 { call(&[LOOKUP]) } else { say("done") });
     let line = Line::default();
     let (here, there) = (stage.wired(1, &line), stage.wired(2, &line));
-    let deaf = stage.engine(3);
+    let unconnected = stage.engine(3);
     let a = agent("a");
     let (mut news, mut end, mut tool) = (there.watch_agent(&a), there.watch_rests(&a), there.watch_tool(&a.tenant, &LOOKUP.into()));
-    let mut unheard = deaf.watch_agent(&a);
+    let mut unconnected_news = unconnected.watch_agent(&a);
     let mut other = there.watch_agent(&agent("b"));
     let run = here.begin(&a, "go").await.run;
     settle().await;
-    assert!(is_told(&mut news).await, "something was committed");
-    assert!(is_told(&mut tool).await, "a call can be claimed");
-    while is_told(&mut end).await {}
+    assert!(is_notified(&mut news).await, "something was committed");
+    assert!(is_notified(&mut tool).await, "a call can be claimed");
+    while is_notified(&mut end).await {}
     here.answer(&a, run, 1, "5").await;
     stage.ended(&a, run).await;
-    assert!(is_told(&mut end).await, "the run is over");
-    assert!(!is_told(&mut other).await && !is_told(&mut unheard).await, "nobody else was meant, and who has no bell hears none");
+    assert!(is_notified(&mut end).await, "the run is over");
+    assert!(
+        !is_notified(&mut other).await && !is_notified(&mut unconnected_news).await,
+        "other agents are not concerned, and a process without a doorbell gets no notification"
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_is_given_back_here_wakes_those_who_wait_for_it_there() {
+async fn a_call_released_at_one_process_wakes_services_at_another() {
     let stage = stage(|_| call(&[LOOKUP]));
     let line = Line::default();
     let (here, there) = (stage.wired(1, &line), stage.wired(2, &line));
@@ -60,11 +63,11 @@ async fn a_call_that_is_given_back_here_wakes_those_who_wait_for_it_there() {
     let mut tool = there.watch_tool(&a.tenant, &LOOKUP.into());
     here.release(request, vec![(claimed[0].run, claimed[0].call)]).await.unwrap();
     settle().await;
-    assert!(is_told(&mut tool).await);
+    assert!(is_notified(&mut tool).await);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_process_without_room_is_helped_at_once() {
+async fn a_process_without_room_gets_help_at_once() {
     let front = stage(|request| if request.iteration == 1 { call(&[LOOKUP]) } else { say("done") });
     let front = front.with_settings(|settings| settings.workers_max = 0);
     let line = Line::default();
@@ -74,14 +77,14 @@ async fn a_process_without_room_is_helped_at_once() {
     let a = agent("a");
     let run = here.begin(&a, "go").await.run;
     settle().await;
-    assert_eq!(back.head(&a).await.status, HeadStatus::Suspended, "the other one entered it");
+    assert_eq!(back.head(&a).await.status, HeadStatus::Suspended, "the other process entered it");
     here.answer(&a, run, 1, "5").await;
     settle().await;
-    assert!(back.run(&a, run).await.state.has_ended(), "and took the result that waited in the inbox");
+    assert!(back.run(&a, run).await.state.has_ended(), "and applied the result in the inbox");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_process_that_leaves_passes_the_next_turn_on() {
+async fn a_draining_process_passes_the_next_turn_on() {
     let hold = Latch::shut();
     let shut = hold.clone();
     let stage = stage(move |_| Turn::After(shut.clone(), Box::new(say("done"))));
@@ -99,13 +102,13 @@ async fn a_process_that_leaves_passes_the_next_turn_on() {
     assert!(!there.is_draining());
 }
 
-/// Nobody is asked for help with what this process does itself.
+/// A process does not ask others for help with its own work.
 #[tokio::test(start_paused = true)]
-async fn others_do_not_come_for_a_run_that_is_being_worked_on() {
+async fn other_processes_are_not_asked_for_help_with_a_run_in_progress() {
     let stage = stage(|_| say("done"));
     let line = Line::default();
     let here = stage.wired(1, &line);
-    let (_bell, mut heard) = line.hang(2);
+    let (_bell, mut rings_received) = line.hang(2);
     let a = agent("a");
     let mut last = None;
     for _ in 0..5 {
@@ -114,7 +117,7 @@ async fn others_do_not_come_for_a_run_that_is_being_worked_on() {
     stage.ended(&a, last.unwrap()).await;
     settle().await;
     let mut rings = 0;
-    while let Ok(ring) = heard.try_recv() {
+    while let Ok(ring) = rings_received.try_recv() {
         assert_eq!(ring, windlass_ports::Ring::Agent(a.clone()));
         rings += 1;
     }

@@ -1,4 +1,4 @@
-//! Doorbells are a matter of speed: the sweep finds everything. Few workers serve many agents.
+//! Without doorbells the sweep finds all work, only later. Few workers serve many agents.
 
 use std::{
     collections::BTreeSet,
@@ -23,12 +23,12 @@ fn agents(count: usize) -> Vec<AgentKey> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c_005_with_every_ring_lost_all_work_is_done() {
-    for bell in [None, Some(Arc::new(DeafBell::default()))] {
+async fn c_005_with_every_doorbell_lost_all_work_is_done() {
+    for bell in [None, Some(Arc::new(LostBell::default()))] {
         let stage = Stage { bell: bell.clone(), ..Stage::new(ask_a_service).with_settings(|settings| settings.workers_max = 2) };
         let engine = stage.engine(1);
         let agents = agents(10);
-        // Two turns each, so that every second one has to be dispatched by the end of the first.
+        // Each agent gets two turns, so that the second one is dispatched by the end of the first.
         let asked = join_all(agents.iter().flat_map(|agent| [engine.begin(agent, "go"), engine.begin(agent, "go")])).await;
         let mut served = 0;
         for _ in 0..1000 {
@@ -39,13 +39,13 @@ async fn c_005_with_every_ring_lost_all_work_is_done() {
         for (index, enqueued) in asked.iter().enumerate() {
             assert_eq!(stage.ended(&agents[index / 2], enqueued.run).await, "5");
         }
-        assert!(bell.is_none_or(|bell| bell.rings.load(SeqCst) > 0), "it was rung for others");
+        assert!(bell.is_none_or(|bell| bell.rings.load(SeqCst) > 0), "other processes were notified");
     }
 }
 
-/// A node that takes requests and has no room to work on them.
+/// The first node accepts requests and has no room for workers.
 #[tokio::test(start_paused = true)]
-async fn c_005_what_one_node_takes_another_finds_without_a_ring() {
+async fn c_005_a_node_finds_what_another_one_accepted_without_a_doorbell() {
     let stage = Stage::new(ask_a_service).with_settings(|settings| settings.workers_max = 0);
     let front = stage.engine(1);
     let back = Stage { settings: windlass_engine::Settings { workers_max: 8, ..stage.settings.clone() }, ..stage };
@@ -60,7 +60,7 @@ async fn c_005_what_one_node_takes_another_finds_without_a_ring() {
         front.answer(&a, enqueued.run, 1, "3").await;
         assert_eq!(back.ended(&a, enqueued.run).await, "3");
     }
-    assert!(back.store.commits().iter().all(|seen| seen.node.0 == 2), "the one without room did no work");
+    assert!(back.store.commits().iter().all(|seen| seen.node.0 == 2), "the node without workers did no work");
 }
 
 #[tokio::test(start_paused = true)]
@@ -83,7 +83,7 @@ async fn c_013_dispatched_is_leased_and_not_entered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn f_001_a_hundred_agents_at_once_on_four_workers_do_not_wedge() {
+async fn f_001_a_hundred_agents_at_once_on_four_workers_do_not_deadlock() {
     let stage = Stage::new(|request| match request.iteration {
         1 => call(&[LOOK, LOOK]),
         2 => call(&[LOOKUP]),
@@ -107,12 +107,12 @@ async fn f_001_a_hundred_agents_at_once_on_four_workers_do_not_wedge() {
         assert_eq!(stage.ended(agent, enqueued.run).await, "done");
     }
     assert!(seen.contains(&HeadStatus::Dispatched), "{seen:?}");
-    assert!(stage.tools.gauge.most() <= 8, "two calls of each of four agents, and no more: {}", stage.tools.gauge.most());
+    assert!(stage.tools.gauge.peak() <= 8, "at most two calls of each of four agents: {}", stage.tools.gauge.peak());
 }
 
-/// More notes at once than the queue of a worker takes, all for one agent, from its own service.
+/// One agent gets more messages at once than its worker's mailbox holds, half of them reports from its tool service.
 #[tokio::test(start_paused = true)]
-async fn a_flood_of_notes_for_one_agent_does_not_wedge_it() {
+async fn more_messages_than_the_mailbox_holds_do_not_block_an_agent() {
     let stage = Stage::new(ask_a_service);
     let engine = stage.engine(1);
     let a = agent("a");
@@ -135,7 +135,7 @@ async fn a_flood_of_notes_for_one_agent_does_not_wedge_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_that_waits_for_the_outside_holds_no_worker() {
+async fn a_run_that_waits_for_a_service_holds_no_worker() {
     let stage = Stage::new(ask_a_service).with_settings(|settings| settings.workers_max = 1);
     let engine = stage.engine(1);
     let agents = agents(50);
@@ -150,7 +150,7 @@ async fn a_run_that_waits_for_the_outside_holds_no_worker() {
     }
 }
 
-/// Agents whose retried model call hangs stay due; they must not take the place of those behind them.
+/// Agents whose retried model call hangs stay due. They must not hide the agents behind them.
 #[tokio::test(start_paused = true)]
 async fn agents_that_stay_due_do_not_hide_others_from_the_sweep() {
     let stage = Stage::new(|request| match (request.task(), request.attempt) {
@@ -166,14 +166,14 @@ async fn agents_that_stay_due_do_not_hide_others_from_the_sweep() {
     let z = agent("z");
     let run = engine.begin(&z, "go").await.run;
     settle().await;
-    // Nobody answers: only the sweep can time the call out.
+    // The service sends no result, and only the sweep can time the call out.
     pass_ms(SERVICE_MS + 1000).await;
     assert!(stage.run(&z, run).await.state.has_ended(), "{:?}", stage.head(&z).await);
 }
 
-/// A result of a call that its run has not made keeps an agent due, and the only worker there is must not be all its own.
+/// A result of a call that its run has not made keeps an agent due. The agent must not occupy the only worker.
 #[tokio::test(start_paused = true)]
-async fn an_agent_that_stays_due_hides_nobody() {
+async fn an_agent_that_stays_due_does_not_occupy_the_only_worker() {
     let stage = Stage::new(|request| match (request.task(), request.iteration) {
         ("park", 1) => call(&[CHARGE]),
         (_, 1) => call(&[LOOKUP]),

@@ -1,4 +1,4 @@
-//! A server that is told to stop: nothing new, what runs may finish, the next one does the rest.
+//! Draining a server: it starts nothing new and waits for work in flight, and the next server does the rest.
 
 use windlass_engine::{Engine, EngineError};
 use windlass_kernel::HeadStatus;
@@ -6,7 +6,7 @@ use windlass_kernel::HeadStatus;
 use crate::support::*;
 
 #[tokio::test(start_paused = true)]
-async fn a_draining_engine_starts_nothing_and_lets_what_runs_finish() {
+async fn a_draining_engine_starts_nothing_and_waits_for_effects_in_flight() {
     let hold = Latch::shut();
     let shut = hold.clone();
     let stage = Stage::new(move |request| match request.iteration {
@@ -26,8 +26,8 @@ async fn a_draining_engine_starts_nothing_and_lets_what_runs_finish() {
     pass_ms(2000).await;
     running.open();
     drained.await.unwrap();
-    assert_eq!(stage.story(&a, first).await.last(), Some(&"replied"), "the answer in flight is on record");
-    assert!(stage.tools.starts().is_empty(), "and what it asks for is not started");
+    assert_eq!(stage.story(&a, first).await.last(), Some(&"replied"), "the answer in flight is committed");
+    assert!(stage.tools.starts().is_empty(), "and the call in it is not started");
     pass_ms(10_000).await;
     assert!(stage.tools.starts().is_empty());
     let next = stage.engine(2);
@@ -37,7 +37,7 @@ async fn a_draining_engine_starts_nothing_and_lets_what_runs_finish() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn draining_is_patient_only_so_long() {
+async fn the_time_of_draining_is_limited() {
     let stage = Stage::new(|_| Turn::Hang).with_settings(|settings| settings.drain_ms = 3000);
     let engine = stage.engine(1);
     engine.begin(&agent("a"), "go").await;
@@ -55,11 +55,11 @@ async fn draining_an_idle_engine_takes_no_time() {
     settle().await;
     let before = engine.now();
     engine.drain().await;
-    assert_eq!(engine.now(), before, "a run that waits for the outside is nothing to wait for");
+    assert_eq!(engine.now(), before, "draining does not wait for a run that waits for a service");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_result_that_comes_while_draining_is_kept_for_the_next() {
+async fn a_result_reported_while_draining_is_kept_for_the_next_process() {
     let stage = Stage::new(|request| if request.iteration == 1 { call(&[LOOKUP]) } else { say(&request.results().join(",")) });
     let engine = stage.engine(1);
     let a = agent("a");

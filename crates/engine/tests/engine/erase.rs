@@ -1,4 +1,4 @@
-//! What is not to be kept goes away when its time has come, whatever stands in the way of others.
+//! Runs that are not to be kept are erased when it is time, even if others cannot be erased.
 
 use windlass_engine::{Engine, Respond};
 use windlass_kernel::{AgentKey, Budgets, ItemKind, Manifest, RunId, Timestamp, content};
@@ -6,7 +6,7 @@ use windlass_ports::Lineage;
 
 use crate::support::*;
 
-/// A run that is erased as soon as it is over.
+/// A run that is erased soon after its end.
 async fn unkept(engine: &Engine, task: &str) -> (AgentKey, RunId) {
     let manifest = Manifest::plain("script", Budgets { iterations: 1, calls: None, tokens: None, wall_ms: None });
     let text = content::encode(&content::Instruction::Text(task.to_owned()));
@@ -29,10 +29,10 @@ async fn unkept(engine: &Engine, task: &str) -> (AgentKey, RunId) {
     (responded.agent, responded.run)
 }
 
-/// The oldest cannot be erased, more of them than a pass lists at once: those behind them are erased all the same, and the others
-/// as soon as they can be.
+/// The oldest runs cannot be erased, and there are more of them than a pass lists at once. The runs behind them are erased all the same,
+/// and the oldest ones as soon as that is possible.
 #[tokio::test(start_paused = true)]
-async fn a_run_that_cannot_be_erased_keeps_nobody_elses_content() {
+async fn a_run_that_cannot_be_erased_does_not_block_other_erasures() {
     let stage = Stage::new(|_| say("done")).with_settings(|settings| settings.sweep_page = 2);
     let engine = stage.engine(1);
     let mut runs = Vec::new();
@@ -54,9 +54,9 @@ async fn a_run_that_cannot_be_erased_keeps_nobody_elses_content() {
     assert_eq!(left().await, []);
 }
 
-/// The store knows whether anything was erased, and how long ago it emptied its log.
+/// The sweep asks in every pass. The store itself knows whether anything was erased since it last emptied its log.
 #[tokio::test(start_paused = true)]
-async fn the_sweep_has_the_log_emptied_after_what_it_erased() {
+async fn the_sweep_empties_the_log_after_an_erasure() {
     let stage = Stage::new(|_| say("done"));
     let engine = stage.engine(1);
     let (agent, run) = unkept(&engine, "task").await;

@@ -1,4 +1,4 @@
-//! What is kept of a model call for cost reports and traces.
+//! The facts of a model call that are stored for cost reports and traces.
 
 use windlass_kernel::{CallerSpan, Event, ReplyFacts, SpanId, Usage};
 use windlass_ports::Lineage;
@@ -36,7 +36,7 @@ async fn the_providers_model_and_the_time_to_the_first_token_are_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reply_that_comes_at_once_and_names_no_model_takes_no_bytes() {
+async fn an_immediate_reply_without_a_model_name_stores_no_facts() {
     let stage = Stage::new(|_| say("done"));
     let engine = stage.engine(1);
     let a = agent("a");

@@ -1,4 +1,5 @@
-//! What a live process knows counts, and only for what it is about: each of these is a story that the model check tells.
+//! What a worker knows in memory takes precedence over what it loads, for the run and iteration it belongs to. The model checker found
+//! each of these cases.
 
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
@@ -14,7 +15,7 @@ fn write_then_say(request: &windlass_ports::ModelRequest) -> Turn {
     }
 }
 
-/// Writes that end when the latch is opened.
+/// Writes that end when the latch opens.
 fn slow_writes() -> (Stage, Latch) {
     let hold = Latch::shut();
     let shut = hold.clone();
@@ -22,7 +23,8 @@ fn slow_writes() -> (Stage, Latch) {
     (stage, hold)
 }
 
-/// A look and the end of a write reach the worker together: the look makes it read the run anew, and the result is at hand.
+/// A doorbell and the end of a write reach the worker in one batch. The doorbell makes the worker reload the run, and the write counts as
+/// completed.
 #[tokio::test(start_paused = true)]
 async fn a_result_that_comes_with_a_look_is_taken() {
     let (stage, hold) = slow_writes();
@@ -38,7 +40,7 @@ async fn a_result_that_comes_with_a_look_is_taken() {
     assert_eq!(stage.ended(&a, run).await, "written,found");
 }
 
-/// The commit that made a write owed is applied and its answer lost. Nothing was started, so nobody has to be asked.
+/// The commit that makes a write owed is applied, and the store's answer is lost. The write was not started, so no person has to decide.
 #[tokio::test(start_paused = true)]
 async fn a_write_whose_commit_was_not_answered_is_started_once() {
     let stage = Stage::new(write_then_say).with_tools(|_| give("\"written\""));
@@ -53,7 +55,7 @@ async fn a_write_whose_commit_was_not_answered_is_started_once() {
     assert_eq!(stage.ended(&a, run).await, "written,found");
 }
 
-/// The answer to a report's commit is lost while a write is in flight: the write goes on, and its result counts.
+/// The store's answer to a report's commit is lost while a write is in flight. The write continues, and its result counts.
 #[tokio::test(start_paused = true)]
 async fn a_write_in_flight_outlives_a_lost_answer() {
     let (stage, hold) = slow_writes();
@@ -69,7 +71,7 @@ async fn a_write_in_flight_outlives_a_lost_answer() {
     assert_eq!(stage.tools.starts_of(WRITE), 1);
 }
 
-/// The same, but the write ends before the commit is asked for again: what is at hand is not started anew. A simulated world told it.
+/// The same, but the write ends before the commit is sent again. A completed call is not started again. The simulation found this case.
 #[tokio::test(start_paused = true)]
 async fn a_write_that_ended_before_a_lost_answer_came_is_not_started_again() {
     let (stage, hold) = slow_writes();
@@ -79,14 +81,14 @@ async fn a_write_that_ended_before_a_lost_answer_came_is_not_started_again() {
     settle().await;
     stage.store.fault(|faults| faults.lose_answers = 1);
     let _ = engine.report(result_of(&a, run, 2, "\"found\"")).await;
-    // The commit asked for again is answered, the next one is not: meanwhile whatever was started gets to run.
+    // The commit that is sent again is answered, and the next one is not: an effect that was started has time to run meanwhile.
     stage.store.fault(|faults| faults.refuse_after = Some(1));
     hold.open();
     assert_eq!(stage.ended(&a, run).await, "written,found");
     assert_eq!(stage.tools.starts_of(WRITE), 1);
 }
 
-/// A stop whose answer was lost has stopped the run all the same, and once.
+/// A stop whose answer was lost has stopped the run once.
 #[tokio::test(start_paused = true)]
 async fn a_stop_whose_answer_was_lost_has_stopped_the_run() {
     let stage = Stage::new(|_| Turn::Hang);
@@ -101,7 +103,7 @@ async fn a_stop_whose_answer_was_lost_has_stopped_the_run() {
     assert_eq!(stage.story(&a, run).await.iter().filter(|kind| **kind == "ended").count(), 1);
 }
 
-/// A process that was taken for dead comes back with a look and a reply of a lap that is long over: the run is in another lap.
+/// A process that was taken for lost comes back with a doorbell and a reply to an earlier iteration of the run.
 #[tokio::test(start_paused = true)]
 async fn a_late_reply_does_not_count_for_another_lap() {
     let late = Latch::shut();

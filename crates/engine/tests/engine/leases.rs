@@ -1,5 +1,4 @@
-//! Several processes on one store: one that lives keeps its runs, one that is lost does not, one that only seems to live starts
-//! nothing.
+//! Several processes on one store: a live process keeps its runs, a lost one does not, and one without a lease starts nothing.
 
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -42,7 +41,7 @@ async fn a_run_is_its_owners_as_long_as_that_one_lives() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_process_is_followed_when_its_lease_has_run_out_and_not_before() {
+async fn the_runs_of_a_lost_process_are_taken_over_when_its_lease_ends_and_not_before() {
     let stage = stage(|_| Turn::Hang);
     let a = agent("a");
     let life = CancellationToken::new();
@@ -58,7 +57,7 @@ async fn a_lost_process_is_followed_when_its_lease_has_run_out_and_not_before() 
     assert_eq!(stage.run(&a, run).await.state.takeovers, 1, "the new owner keeps it");
 }
 
-/// The store does not hear from the owner any more, but the owner still works.
+/// The store gets no heartbeats from the owner any more, but the owner still works.
 #[tokio::test(start_paused = true)]
 async fn without_a_lease_nothing_is_started() {
     let hold = Latch::shut();
@@ -70,19 +69,19 @@ async fn without_a_lease_nothing_is_started() {
     let a = agent("a");
     let owner = stage.engine(1);
     let run = begin(&owner, &a).await;
-    stage.store.fault(|faults| faults.lose_beats = true);
+    stage.store.fault(|faults| faults.lose_heartbeats = true);
     pass_ms(LEASE_MS + 1).await;
     hold.open();
     pass_ms(LEASE_MS).await;
-    assert_eq!(stage.tools.starts_of(WRITE), 0, "somebody else may have the run by now");
-    stage.store.fault(|faults| faults.lose_beats = false);
+    assert_eq!(stage.tools.starts_of(WRITE), 0, "another process may own the run by now");
+    stage.store.fault(|faults| faults.lose_heartbeats = false);
     assert_eq!(stage.ended(&a, run).await, "done");
-    assert_eq!(stage.tools.starts_of(WRITE), 1, "nobody had it");
+    assert_eq!(stage.tools.starts_of(WRITE), 1, "no other process had taken it over");
 }
 
-/// The lease is lost while a model call waits for its place at the provider.
+/// The lease is lost while a model call waits for a permit of its provider.
 #[tokio::test(start_paused = true)]
-async fn an_effect_that_had_to_wait_is_not_started_without_a_lease_either() {
+async fn an_effect_that_waited_is_not_started_without_a_lease_either() {
     let hold = Latch::shut();
     let shut = hold.clone();
     let stage = stage(|_| Turn::Hang);
@@ -95,14 +94,14 @@ async fn an_effect_that_had_to_wait_is_not_started_without_a_lease_either() {
     let owner = stage.engine(1);
     owner.begin(&a, "first").await;
     let run = begin(&owner, &b).await;
-    stage.store.fault(|faults| faults.lose_beats = true);
+    stage.store.fault(|faults| faults.lose_heartbeats = true);
     pass_ms(LEASE_MS + 1).await;
     hold.open();
     pass_ms(LEASE_MS).await;
-    assert_eq!(stage.model.count("go"), 0, "somebody else may have the run by now");
-    stage.store.fault(|faults| faults.lose_beats = false);
+    assert_eq!(stage.model.count("go"), 0, "another process may own the run by now");
+    stage.store.fault(|faults| faults.lose_heartbeats = false);
     assert_eq!(stage.ended(&b, run).await, "done");
-    assert_eq!((stage.model.count("go"), stage.run(&b, run).await.state.takeovers), (1, 0), "nobody had it");
+    assert_eq!((stage.model.count("go"), stage.run(&b, run).await.state.takeovers), (1, 0), "no other process had taken it over");
 }
 
 #[tokio::test(start_paused = true)]
@@ -118,7 +117,7 @@ async fn results_and_stops_reach_a_run_through_any_process() {
     let other = stage.engine(2);
     other.answer(&a, run, 1, "4").await;
     pass_ms(1000).await;
-    assert_eq!(stage.run(&a, run).await.state.takeovers, 0, "its own tool call is still the owner's");
+    assert_eq!(stage.run(&a, run).await.state.takeovers, 0, "the tool call is still the owner's");
     assert_eq!(stage.tools.starts_of(LOOK), 1);
     let stop = Stop { agent: a.clone(), run, reason: "enough".into(), epoch: None, source: None, key: None };
     assert!(matches!(other.stop(stop).await, Ok(Stopped::Now)));
@@ -126,7 +125,7 @@ async fn results_and_stops_reach_a_run_through_any_process() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_drained_process_is_followed_at_once() {
+async fn the_runs_of_a_drained_process_are_taken_over_at_once() {
     let stage = stage(|_| Turn::Hang).with_settings(|settings| settings.drain_ms = 100);
     let a = agent("a");
     let first = stage.engine(1);

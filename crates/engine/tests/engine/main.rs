@@ -1,6 +1,6 @@
-//! The engine over real stores, with models, tools, publishers and faults of the tests' own.
+//! The engine over real stores, with models, tools, publishers and faults that each test scripts.
 //!
-//! Time is tokio's, and paused: it moves on only when nothing else can, so `settle` waits for everything that can happen.
+//! Time is tokio's, and paused: it advances only when no task can run, so `settle` waits for everything that can happen.
 #![expect(clippy::unwrap_used, reason = "these are tests: a panic is how they fail")]
 
 mod bells;
@@ -8,8 +8,8 @@ mod doorbell;
 mod drain;
 mod erase;
 mod facts;
+mod iterations;
 mod known;
-mod laps;
 mod leases;
 mod limits;
 mod outbox;

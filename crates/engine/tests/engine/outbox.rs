@@ -1,4 +1,4 @@
-//! What the world hears: at least once, in order, with ids that never change, and never before it is on record.
+//! The outbox: messages are published at least once, in order, with stable ids, and never before their commit.
 
 use std::{
     collections::BTreeMap,
@@ -21,11 +21,11 @@ fn one_of_each(request: &ModelRequest) -> Turn {
     }
 }
 
-fn speaker(stage: &Stage) -> Arc<Speaker> {
-    stage.speaker.clone().unwrap()
+fn publisher(stage: &Stage) -> Arc<TestPublisher> {
+    stage.publisher.clone().unwrap()
 }
 
-/// Lets a run go through all its laps.
+/// Lets a run go through all its iterations.
 async fn whole_run(stage: &Stage, engine: &windlass_engine::Engine, agent: &AgentKey) -> RunId {
     let run = engine.begin(agent, "go").await.run;
     settle().await;
@@ -35,7 +35,7 @@ async fn whole_run(stage: &Stage, engine: &windlass_engine::Engine, agent: &Agen
     run
 }
 
-/// What the outbox would have published.
+/// The messages that the outbox would have published.
 async fn waiting(stage: &Stage) -> Vec<Published> {
     let mut messages = Vec::new();
     for row in stage.data.outbox(1000).await.unwrap() {
@@ -49,7 +49,7 @@ async fn waiting(stage: &Stage) -> Vec<Published> {
 
 #[tokio::test(start_paused = true)]
 async fn c_024_an_enqueue_leaves_a_wakeup_in_the_outbox() {
-    let stage = Stage { speaker: None, ..Stage::publishing(|_| Turn::Hang) };
+    let stage = Stage { publisher: None, ..Stage::publishing(|_| Turn::Hang) };
     let engine = stage.engine(1);
     let a = agent("a");
     engine.begin(&a, "entered").await;
@@ -60,21 +60,21 @@ async fn c_024_an_enqueue_leaves_a_wakeup_in_the_outbox() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c_080_a_wakeup_says_which_agent_and_nothing_that_matters() {
+async fn c_080_a_wakeup_names_the_agent_and_carries_no_content() {
     let stage = Stage::publishing(|_| say("done"));
     let engine = stage.engine(1);
     let a = agent("a");
     let run = engine.begin(&a, "go").await.run;
     stage.ended(&a, run).await;
     settle().await;
-    let wakeups = speaker(&stage).on("cmd.agent.a.wakeup");
+    let wakeups = publisher(&stage).on("cmd.agent.a.wakeup");
     let [wakeup] = wakeups.as_slice() else { panic!("{wakeups:?}") };
     let body = wakeup.body.as_object().unwrap();
     assert_eq!(body["agent_id"], "a");
     assert!(body.keys().all(|key| ["agent_id", "inbox_id", "metadata", "reason"].contains(&key.as_str())), "{body:?}");
 }
 
-/// A response runs under a head of its own, and its messages go out under the name of its agent.
+/// A response has a head of its own, and its messages are published under the name of its agent.
 #[tokio::test(start_paused = true)]
 async fn messages_of_a_response_name_its_agent() {
     let stage = Stage::publishing(|_| say("done"));
@@ -99,46 +99,46 @@ async fn messages_of_a_response_name_its_agent() {
         let responded = engine.respond(respond(agent.clone())).await.unwrap();
         stage.ended(&responded.agent, responded.run).await;
         settle().await;
-        assert_eq!(responded.agent.agent.as_str(), responded.run.to_string(), "the head is the run's own");
+        assert_eq!(responded.agent.agent.as_str(), responded.run.to_string(), "the run has a head of its own");
         let name = agent.as_ref().unwrap_or(&responded.agent.agent);
         for subject in ["cmd.agent.*.wakeup", "evt.agent.*.step", "evt.agent.*.task"] {
-            assert!(!speaker(&stage).on(&subject.replace('*', name.as_str())).is_empty(), "{subject} of {name}");
+            assert!(!publisher(&stage).on(&subject.replace('*', name.as_str())).is_empty(), "{subject} of {name}");
         }
-        let states = speaker(&stage).on(&format!("evt.agent.{name}.state"));
+        let states = publisher(&stage).on(&format!("evt.agent.{name}.state"));
         assert!(!states.is_empty() && states.iter().all(|message| message.body["agent_id"] == name.as_str()), "{states:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn c_041_a_call_for_a_service_goes_out_as_its_command() {
+async fn c_041_a_call_for_a_service_is_published_as_its_command() {
     let stage = Stage::publishing(one_of_each);
     let engine = stage.engine(1);
     let a = agent("a");
     let run = whole_run(&stage, &engine, &a).await;
     settle().await;
-    let commands = speaker(&stage).on("cmd.tool.lookup");
+    let commands = publisher(&stage).on("cmd.tool.lookup");
     let ids: Vec<String> = commands.iter().map(|command| command.body["tool_call_id"].as_str().unwrap().to_owned()).collect();
     let key = |call| CallKey { run, call: windlass_kernel::CallNumber(call) }.to_string();
     assert_eq!(ids, [key(2), key(3)]);
     assert!(commands.iter().all(|command| command.body.get("arguments").is_none() && command.body.get("args").is_none()), "pointers only");
-    assert!(speaker(&stage).on("cmd.tool.look").is_empty(), "a call of this process is nobody else's to run");
+    assert!(publisher(&stage).on("cmd.tool.look").is_empty(), "a call of this process is not for services");
 }
 
 #[tokio::test(start_paused = true)]
-async fn c_040_a_call_is_stored_before_its_command_goes_out() {
+async fn c_040_a_call_is_stored_before_its_command_is_published() {
     let data = Arc::new(MemoryStore::new(StoreOptions { publish: true, usage: false }));
     let (views, found) = (data.clone(), Arc::new(Mutex::new(Vec::new())));
     let log = found.clone();
     let look = move |message: &Published| {
         if let Subject::Tool(_) = message.subject {
             let key: CallKey = message.body["tool_call_id"].as_str().unwrap().parse().unwrap();
-            // The memory store never waits, so its answers are there at once.
+            // The memory store never waits, so its answers are ready at once.
             let calls = views.calls(&"acme".into(), key.run, key.call, 1).now_or_never().unwrap().unwrap();
             let item = views.item(&"acme".into(), calls[0].item).now_or_never().unwrap().unwrap();
             log.lock().unwrap().push((calls[0].call, item.unwrap().kind));
         }
     };
-    let stage = Stage { speaker: Some(Arc::new(Speaker::looking(look))), ..Stage::on(data, one_of_each) };
+    let stage = Stage { publisher: Some(Arc::new(TestPublisher::looking(look))), ..Stage::on(data, one_of_each) };
     let engine = stage.engine(1);
     whole_run(&stage, &engine, &agent("a")).await;
     settle().await;
@@ -153,7 +153,7 @@ async fn c_055_the_end_of_a_turn_is_published_with_its_deliverable() {
     let a = agent("a");
     let run = whole_run(&stage, &engine, &a).await;
     settle().await;
-    let tasks = speaker(&stage).on("evt.agent.a.task");
+    let tasks = publisher(&stage).on("evt.agent.a.task");
     let [task] = tasks.as_slice() else { panic!("{tasks:?}") };
     let view = stage.run(&a, run).await;
     assert_eq!(task.body["agent_turn_id"], run.to_string());
@@ -165,19 +165,19 @@ async fn c_055_the_end_of_a_turn_is_published_with_its_deliverable() {
 #[tokio::test(start_paused = true)]
 async fn c_008_one_task_event_per_turn_however_often_publishing_is_cut() {
     let stage = Stage::publishing(one_of_each);
-    speaker(&stage).is_forgetful.store(true, SeqCst);
+    publisher(&stage).loses_answers.store(true, SeqCst);
     let engine = stage.engine(1);
     let agents: Vec<AgentKey> = (0..5).map(|n| agent(&format!("a{n}"))).collect();
     for agent in &agents {
         whole_run(&stage, &engine, agent).await;
     }
     pass_ms(10_000).await;
-    let speaker = speaker(&stage);
-    assert!(speaker.taken().len() >= 2 * speaker.heard().len(), "every one was sent again");
+    let publisher = publisher(&stage);
+    assert!(publisher.taken().len() >= 2 * publisher.distinct().len(), "every message was published twice");
     for agent in &agents {
-        assert_eq!(speaker.on(&format!("evt.agent.{}.task", agent.agent)).len(), 1, "one id, so one event");
+        assert_eq!(publisher.on(&format!("evt.agent.{}.task", agent.agent)).len(), 1, "one id, so one event");
     }
-    assert!(stage.data.outbox(10).await.unwrap().is_empty(), "what was published is forgotten");
+    assert!(stage.data.outbox(10).await.unwrap().is_empty(), "published rows are deleted");
 }
 
 #[tokio::test(start_paused = true)]
@@ -186,7 +186,7 @@ async fn c_018_a_state_event_says_what_the_agent_is_doing() {
     let engine = stage.engine(1);
     whole_run(&stage, &engine, &agent("a")).await;
     settle().await;
-    let states = speaker(&stage).on("evt.agent.a.state");
+    let states = publisher(&stage).on("evt.agent.a.state");
     let activities: Vec<&str> = states.iter().filter_map(|state| state.body["metadata"]["activity"].as_str()).collect();
     assert_eq!(
         activities,
@@ -210,29 +210,29 @@ async fn c_019_a_state_event_names_the_tool_and_counts_the_waiting() {
     let engine = stage.engine(1);
     whole_run(&stage, &engine, &agent("a")).await;
     settle().await;
-    let states = speaker(&stage).on("evt.agent.a.state");
+    let states = publisher(&stage).on("evt.agent.a.state");
     let suspended = states.iter().find(|state| state.body["metadata"]["current_tool"] == "lookup").unwrap();
     assert_eq!(suspended.body["metadata"]["waiting_tool_count"], 2);
     assert_eq!(suspended.body["status"], "suspended");
 }
 
 #[tokio::test(start_paused = true)]
-async fn f_008_a_publisher_that_is_down_for_a_while_loses_nothing_and_no_order() {
+async fn f_008_after_an_outage_the_publisher_gets_everything_in_order() {
     let stage = Stage::publishing(one_of_each);
-    let speaker = speaker(&stage);
-    speaker.is_down.store(true, SeqCst);
+    let publisher = publisher(&stage);
+    publisher.is_down.store(true, SeqCst);
     let engine = stage.engine(1);
     let agents: Vec<AgentKey> = (0..20).map(|n| agent(&format!("a{n:02}"))).collect();
     let runs = join_all(agents.iter().map(|agent| whole_run(&stage, &engine, agent))).await;
     pass_ms(60_000).await;
-    assert!(speaker.taken().is_empty());
+    assert!(publisher.taken().is_empty());
     let expected = waiting(&stage).await;
-    speaker.is_down.store(false, SeqCst);
+    publisher.is_down.store(false, SeqCst);
     pass_ms(5000).await;
-    assert_eq!(speaker.taken(), expected, "all of it, each once, as it stood in the outbox");
+    assert_eq!(publisher.taken(), expected, "everything once, in the order of the outbox");
     assert!(stage.data.outbox(10).await.unwrap().is_empty());
     let mut last: BTreeMap<String, u64> = BTreeMap::new();
-    for message in speaker.taken() {
+    for message in publisher.taken() {
         let mut parts = message.id.split('.');
         let (run, number) = (parts.next().unwrap().to_owned(), parts.next().unwrap().parse().unwrap());
         let before = last.insert(run, number);
@@ -242,21 +242,21 @@ async fn f_008_a_publisher_that_is_down_for_a_while_loses_nothing_and_no_order()
 }
 
 #[test]
-fn f_009_a_message_cut_on_its_way_out_is_sent_by_the_next_process() {
+fn f_009_a_message_whose_publishing_was_cut_is_published_by_the_next_process() {
     let stage = Stage::publishing(one_of_each);
-    let speaker = speaker(&stage);
-    speaker.hangs.store(true, SeqCst);
+    let publisher = publisher(&stage);
+    publisher.hangs.store(true, SeqCst);
     let a = agent("a");
     let first = Process::start(&stage, 1);
     let run = first.does(whole_run(&stage, &first.engine, &a));
     first.kill();
-    assert!(speaker.taken().is_empty());
-    speaker.hangs.store(false, SeqCst);
+    assert!(publisher.taken().is_empty());
+    publisher.hangs.store(false, SeqCst);
     let second = Process::start(&stage, 2);
     second.does(pass_ms(1000));
     let (view, journal) = second.does(async { (stage.run(&a, run).await, stage.journal(&a, run).await) });
     let expected: Vec<Published> = journal.iter().flat_map(|entry| messages::project(&view, entry)).collect();
-    assert_eq!(speaker.heard(), expected, "all of it, from the wakeup to the task event");
+    assert_eq!(publisher.distinct(), expected, "all of it, from the wakeup to the task event");
 }
 
 #[test]
@@ -276,7 +276,7 @@ fn f_009_a_result_that_was_acknowledged_survives_the_process() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_publisher_nothing_piles_up() {
+async fn without_a_publisher_the_outbox_stays_empty() {
     let stage = Stage::new(one_of_each);
     let engine = stage.engine(1);
     whole_run(&stage, &engine, &agent("a")).await;

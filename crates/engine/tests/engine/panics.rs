@@ -1,4 +1,4 @@
-//! A panic parks its run with the evidence. Nobody else notices.
+//! A panic parks its run with the evidence. Other runs are not affected.
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
@@ -12,27 +12,27 @@ async fn decide(engine: &Engine, agent: &AgentKey, run: RunId, verdict: Verdict)
     engine.reconcile(Reconcile { agent: agent.clone(), run, verdict, source: Some("ann".into()), key: None }).await
 }
 
-async fn is_parked(stage: &Stage, agent: &AgentKey, run: RunId) {
+async fn assert_parked(stage: &Stage, agent: &AgentKey, run: RunId) {
     settle().await;
     assert_eq!(stage.run(agent, run).await.state.parked, Some(ParkReason::Panicked), "{:?}", stage.story(agent, run).await);
     assert_eq!(stage.head(agent).await.status, HeadStatus::Suspended);
 }
 
-async fn others_go_on(stage: &Stage, engine: &Engine) {
+async fn others_continue(stage: &Stage, engine: &Engine) {
     let other = agent("other");
     let run = engine.begin(&other, "fine").await.run;
     assert_eq!(stage.ended(&other, run).await, "done");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_in_a_model_parks_its_run_alone_until_a_person_lets_it_go_on() {
+async fn a_panic_in_a_model_parks_only_its_run_until_a_person_resumes_it() {
     static PANICS: AtomicBool = AtomicBool::new(true);
     let stage = Stage::new(|request| if request.task() == "bad" && PANICS.load(SeqCst) { Turn::Panic } else { say("done") });
     let engine = stage.engine(1);
     let a = agent("a");
     let run = engine.begin(&a, "bad").await.run;
-    is_parked(&stage, &a, run).await;
-    others_go_on(&stage, &engine).await;
+    assert_parked(&stage, &a, run).await;
+    others_continue(&stage, &engine).await;
     pass_ms(600_000).await;
     assert_eq!(stage.model.count("bad"), 1, "a parked run does nothing by itself");
     PANICS.store(false, SeqCst);
@@ -42,7 +42,7 @@ async fn a_panic_in_a_model_parks_its_run_alone_until_a_person_lets_it_go_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_in_a_tool_parks_its_run_alone_until_a_person_lets_it_go_on() {
+async fn a_panic_in_a_tool_parks_only_its_run_until_a_person_resumes_it() {
     static PANICS: AtomicBool = AtomicBool::new(true);
     let stage = Stage::new(|request| match (request.task(), request.iteration) {
         ("bad", 1) => call(&[LOOK]),
@@ -52,8 +52,8 @@ async fn a_panic_in_a_tool_parks_its_run_alone_until_a_person_lets_it_go_on() {
     let engine = stage.engine(1);
     let a = agent("a");
     let run = engine.begin(&a, "bad").await.run;
-    is_parked(&stage, &a, run).await;
-    others_go_on(&stage, &engine).await;
+    assert_parked(&stage, &a, run).await;
+    others_continue(&stage, &engine).await;
     PANICS.store(false, SeqCst);
     decide(&engine, &a, run, Verdict::Unpark).await.unwrap();
     assert_eq!(stage.ended(&a, run).await, "done");
@@ -72,42 +72,42 @@ async fn a_write_cut_by_a_panic_waits_for_a_person_and_is_not_started_again() {
     let engine = stage.engine(1);
     let a = agent("a");
     let run = engine.begin(&a, "bad").await.run;
-    is_parked(&stage, &a, run).await;
+    assert_parked(&stage, &a, run).await;
     assert_eq!(stage.call_statuses(&a, run).await, [CallStatus::Started, CallStatus::Parked]);
-    assert_eq!(stage.tools.gauge.called_off(), 2, "the other call of the lap is called off, too");
-    others_go_on(&stage, &engine).await;
+    assert_eq!(stage.tools.gauge.cancelled(), 2, "the other call of the iteration is cancelled too");
+    others_continue(&stage, &engine).await;
     decide(&engine, &a, run, Verdict::Unpark).await.unwrap();
     pass_ms(1000).await;
-    assert_eq!(stage.tools.starts_of(WRITE), 1, "letting the run go on does not let the write go again");
+    assert_eq!(stage.tools.starts_of(WRITE), 1, "resuming the run does not release the write");
     assert_eq!(stage.tools.starts_of(LOOK), 2, "the read does start again");
     let write = stage.calls(&a, run).await[1].call;
     assert!(matches!(decide(&engine, &a, run, Verdict::Unpark).await, Err(EngineError::NotParked)));
     decide(&engine, &a, run, Verdict::Tell { call: write }).await.unwrap();
     settle().await;
-    assert_eq!(stage.head(&a).await.waiting, 1, "only the read is awaited");
+    assert_eq!(stage.head(&a).await.waiting, 1, "the run waits only for the read");
     assert_eq!(stage.tools.starts_of(WRITE), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_parked_write_runs_again_only_when_a_person_says_so() {
+async fn a_parked_write_runs_again_only_when_a_person_releases_it() {
     static PANICS: AtomicBool = AtomicBool::new(true);
     let stage = Stage::new(|request| if request.iteration == 1 { call(&[WRITE]) } else { say(&request.results().join(",")) })
         .with_tools(|_| if PANICS.swap(false, SeqCst) { Act::Panic } else { give("\"written\"") });
     let engine = stage.engine(1);
     let a = agent("a");
     let run = engine.begin(&a, "go").await.run;
-    is_parked(&stage, &a, run).await;
+    assert_parked(&stage, &a, run).await;
     let write = stage.calls(&a, run).await[0].call;
     decide(&engine, &a, run, Verdict::Release { call: write }).await.unwrap();
     pass_ms(1000).await;
-    assert_eq!(stage.tools.starts_of(WRITE), 1, "the run itself is parked still");
+    assert_eq!(stage.tools.starts_of(WRITE), 1, "the run itself is still parked");
     decide(&engine, &a, run, Verdict::Unpark).await.unwrap();
     assert_eq!(stage.ended(&a, run).await, "written");
     assert_eq!(stage.tools.starts_of(WRITE), 2);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_of_the_worker_itself_parks_its_run_alone() {
+async fn a_panic_of_the_worker_itself_parks_only_its_run() {
     let hold = Latch::shut();
     let shut = hold.clone();
     let stage = Stage::new(move |request| match request.task() {
@@ -120,8 +120,8 @@ async fn a_panic_of_the_worker_itself_parks_its_run_alone() {
     settle().await;
     stage.store.fault(|faults| faults.panic_at = Some(agent("a")));
     hold.open();
-    is_parked(&stage, &a, run).await;
-    others_go_on(&stage, &engine).await;
+    assert_parked(&stage, &a, run).await;
+    others_continue(&stage, &engine).await;
     decide(&engine, &a, run, Verdict::Unpark).await.unwrap();
     assert_eq!(stage.ended(&a, run).await, "late");
 }

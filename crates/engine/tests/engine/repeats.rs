@@ -11,7 +11,7 @@ use crate::support::*;
 
 const HASH: RequestHash = RequestHash([1; 32]);
 
-/// A create request, whose client reads.
+/// Sends a create request whose client reads.
 async fn create(engine: &Engine, hash: RequestHash) -> (AgentKey, RunId, ReaderGuard) {
     let budgets = Budgets { iterations: 5, calls: None, tokens: None, wall_ms: None };
     let mut manifest = Manifest::plain("script", budgets);
@@ -61,16 +61,16 @@ fn an_unmarked_repetition_joins_the_run_of_a_lost_server_once() {
     let second = Process::start(&stage, 2);
     second.does(async {
         let engine = &second.engine;
-        assert!(engine.join_repeated(&"other".into(), HASH, RetryMark::Marked).await.unwrap().is_none(), "of another tenant");
+        assert!(engine.join_repeated(&"other".into(), HASH, RetryMark::Marked).await.unwrap().is_none(), "another tenant's request");
         assert!(engine.join_repeated(&"acme".into(), RequestHash([2; 32]), RetryMark::Marked).await.unwrap().is_none(), "another request");
         let (joined, guard) = repeat(engine, RetryMark::Unmarked).await.expect("it joins");
         assert_eq!(joined, run);
-        assert_eq!(joins(engine, RetryMark::Unmarked).await, None, "another one is on its way to its reader");
+        assert_eq!(joins(engine, RetryMark::Unmarked).await, None, "another repetition is about to get a reader");
         let reader = engine.attend(&agent, run, Unread::GoesOn, Some(HASH));
         drop(guard);
-        assert_eq!(joins(engine, RetryMark::Marked).await, None, "it is read");
+        assert_eq!(joins(engine, RetryMark::Marked).await, None, "the run has a reader");
         drop(reader);
-        assert_eq!(joins(engine, RetryMark::Unmarked).await, None, "its reader left by itself");
+        assert_eq!(joins(engine, RetryMark::Unmarked).await, None, "its client chose to leave");
         assert_eq!(joins(engine, RetryMark::Marked).await, Some(run));
     });
 }
@@ -80,14 +80,14 @@ async fn while_its_server_lives_only_a_marked_repetition_joins() {
     let stage = hanging();
     let engine = stage.engine(1);
     let (_, run, reader) = create(&engine, HASH).await;
-    assert_eq!(joins(&engine, RetryMark::Marked).await, None, "its client reads");
+    assert_eq!(joins(&engine, RetryMark::Marked).await, None, "its client is still reading");
     drop(reader);
     assert_eq!(joins(&engine, RetryMark::Unmarked).await, None);
     assert_eq!(joins(&engine, RetryMark::Marked).await, Some(run));
 }
 
 #[test]
-fn a_client_that_left_or_was_answered_starts_anew_also_after_a_crash() {
+fn after_a_client_left_or_was_answered_a_repetition_starts_a_new_run_also_after_a_crash() {
     for is_answered in [false, true] {
         let stage = hanging();
         let first = Process::start(&stage, 1);
@@ -122,7 +122,7 @@ fn a_client_that_a_stopping_server_cut_off_joins_at_the_next_one() {
     assert_eq!(second.does(joins(&second.engine, RetryMark::Unmarked)), Some(run));
 }
 
-/// A run that was lost in its model call is called again; one that fails then has started nothing, unless it made a call before.
+/// A model call that was lost with its server is made again. A run that then fails has started nothing, unless it made a call before.
 #[test]
 fn a_failed_run_is_joined_only_if_it_started_a_call() {
     for has_called in [false, true] {
@@ -166,7 +166,7 @@ fn the_window_counts_from_the_start_and_then_the_request_is_forgotten() {
     });
 }
 
-/// What lost servers left open is read before the first request is served, however long the store takes.
+/// The open requests of lost servers are read before the first request is served, however long the store takes.
 #[tokio::test(start_paused = true)]
 async fn a_request_waits_until_lost_requests_are_known() {
     let stage = hanging();
@@ -185,7 +185,7 @@ async fn a_request_waits_until_lost_requests_are_known() {
     assert!(engine.is_ready());
 }
 
-/// Another server takes the word of a marked retry that the earlier reader is gone. Without a mark the lost server's lease decides.
+/// For a marked retry another server accepts that the earlier reader is gone. Without a mark the lease of the lost server decides.
 #[tokio::test(start_paused = true)]
 async fn at_another_server_an_unmarked_repetition_joins_once_the_lease_has_ended() {
     let stage = hanging().with_settings(|settings| settings.lease_ms = 2_000);
@@ -195,7 +195,7 @@ async fn at_another_server_an_unmarked_repetition_joins_once_the_lease_has_ended
     let (_, run, reader) = create(&first, HASH).await;
     std::mem::forget(reader);
     pass_ms(5_000).await;
-    assert_eq!(joins(&second, RetryMark::Unmarked).await, None, "its server lives");
+    assert_eq!(joins(&second, RetryMark::Unmarked).await, None, "its server is alive");
     life.cancel();
     pass_ms(1_000).await;
     assert_eq!(joins(&second, RetryMark::Unmarked).await, None, "its lease holds");
@@ -203,6 +203,6 @@ async fn at_another_server_an_unmarked_repetition_joins_once_the_lease_has_ended
     assert_eq!(joins(&second, RetryMark::Unmarked).await, Some(run));
     let third = stage.engine(3);
     settle().await;
-    assert_eq!(joins(&third, RetryMark::Unmarked).await, None, "the second server has it");
+    assert_eq!(joins(&third, RetryMark::Unmarked).await, None, "the second server has adopted it");
     assert_eq!(joins(&third, RetryMark::Marked).await, Some(run));
 }

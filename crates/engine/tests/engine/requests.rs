@@ -1,4 +1,4 @@
-//! The same request twice is one run, whenever the second one comes.
+//! A repeated request gets the run of the first one, whenever it comes.
 
 use std::collections::BTreeSet;
 
@@ -70,7 +70,7 @@ async fn turns_of_one_agent_run_one_after_the_other_in_their_order() {
     for enqueued in &asked {
         assert_eq!(stage.ended(&a, enqueued.run).await, "done");
     }
-    let order: Vec<String> = stage.model.asked().iter().map(|request| request.task().to_owned()).collect();
+    let order: Vec<String> = stage.model.requests().iter().map(|request| request.task().to_owned()).collect();
     assert_eq!(order, ["1", "1", "2", "2", "3", "3", "4", "4", "5", "5"]);
     let epochs: BTreeSet<_> =
         join_all(asked.iter().map(|enqueued| stage.run(&a, enqueued.run))).await.iter().map(|run| run.epoch).collect();
@@ -96,5 +96,5 @@ async fn c_027_an_action_needs_an_idle_agent_and_delivers_its_result() {
     assert_eq!(engine.act(action("one")).await.unwrap().run, done.run, "the same action is the same run");
     engine.begin(&a, "go").await;
     assert!(matches!(engine.act(action("two")).await, Err(EngineError::Busy)));
-    assert!(stage.model.asked().iter().all(|request| request.task() == "go"), "an action asks no model");
+    assert!(stage.model.requests().iter().all(|request| request.task() == "go"), "an action calls no model");
 }

@@ -22,7 +22,7 @@ fn keeping_runs(ms: u64) -> Retention {
     Retention { responses_ms: None, runs_ms: Some(ms) }
 }
 
-/// One round a minute finds them, over all tenants; a run that cannot be erased is passed over, and tried again by the next round.
+/// The sweep makes one round per minute over all tenants. A run that cannot be erased is skipped, and the next round tries it again.
 #[tokio::test(start_paused = true)]
 async fn tm_13_the_sweep_erases_runs_that_are_too_old() {
     let stage = Stage::new(|_| say("done")).with_settings(|settings| settings.retention = keeping_runs(HOUR_MS));
@@ -37,7 +37,7 @@ async fn tm_13_the_sweep_erases_runs_that_are_too_old() {
     pass_ms(HOUR_MS - 120_000).await;
     let young = ended(&stage, &engine, &agent("young")).await;
     for (tenant, run) in &runs {
-        assert!(!is_erased(&stage, tenant, *run).await, "it is too young");
+        assert!(!is_erased(&stage, tenant, *run).await, "it is not old enough");
     }
     pass_ms(240_000).await;
     for (tenant, run) in &runs {
@@ -71,7 +71,7 @@ fn refusal<T: std::fmt::Debug>(outcome: Result<T, EngineError>) -> (QuotaKind, u
     (over.kind, over.limit, over.retry_after_s)
 }
 
-/// With a quota of what one run stores: the second is refused after the next sweep, and accepted a minute after the first was erased.
+/// The quota is the size of one run. The second run is refused after the next sweep, and accepted a minute after the first was erased.
 #[tokio::test(start_paused = true)]
 async fn tm_13_a_tenant_over_its_bytes_stores_nothing_until_some_are_erased() {
     let probe = Stage::new(|_| say("done"));
@@ -89,7 +89,7 @@ async fn tm_13_a_tenant_over_its_bytes_stores_nothing_until_some_are_erased() {
     assert_eq!(refusal(engine.pack(&tenant, &[], text(), None).await), refused);
     assert_eq!(refusal(engine.begin_conversation(&tenant, "{}".into(), text()).await), refused);
     ended(&stage, &engine, &of_tenant("other", "b")).await;
-    // A server that has only just started counts what is there.
+    // A server that has just started counts what is stored.
     let other = stage.engine(2);
     pass_ms(1_000).await;
     assert_eq!(refusal(other.enqueue(request(&agent("b"), "go")).await), refused);
@@ -98,5 +98,5 @@ async fn tm_13_a_tenant_over_its_bytes_stores_nothing_until_some_are_erased() {
     pass_ms(62_000).await;
     ended(&stage, &engine, &agent("b")).await;
     pass_ms(1_000).await;
-    assert_eq!(refusal(other.enqueue(request(&agent("c"), "go")).await), refused, "what came after the erasure counts");
+    assert_eq!(refusal(other.enqueue(request(&agent("c"), "go")).await), refused, "content added after the erasure counts");
 }

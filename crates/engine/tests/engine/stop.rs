@@ -1,4 +1,4 @@
-//! Ending a run from outside, wherever it is.
+//! Stopping a run in every state.
 
 use windlass_engine::{Engine, EngineError, Stop, Stopped};
 use windlass_kernel::{AgentKey, EndReason, Epoch, HeadStatus, Phase, RunId, TaskStatus};
@@ -10,10 +10,10 @@ async fn stop(engine: &Engine, agent: &AgentKey, run: RunId) -> Stopped {
     engine.stop(Stop { agent: agent.clone(), run, reason: "enough".into(), epoch: None, source: None, key: None }).await.unwrap()
 }
 
-async fn was_stopped(stage: &Stage, agent: &AgentKey, run: RunId) {
+async fn assert_stopped(stage: &Stage, agent: &AgentKey, run: RunId) {
     let view = stage.run(agent, run).await;
     assert_eq!(view.state.phase, Phase::Ended { status: TaskStatus::Canceled, reason: EndReason::Stopped });
-    assert_eq!(stage.ended(agent, run).await, "stopped: enough", "it delivers");
+    assert_eq!(stage.ended(agent, run).await, "stopped: enough", "it has a deliverable");
 }
 
 #[tokio::test(start_paused = true)]
@@ -23,11 +23,11 @@ async fn f_019_a_stop_interrupts_a_model_call() {
     let a = agent("a");
     let enqueued = engine.begin(&a, "go").await;
     settle().await;
-    assert_eq!(stage.model.gauge.inside(), 1);
+    assert_eq!(stage.model.gauge.in_flight(), 1);
     assert_eq!(stop(&engine, &a, enqueued.run).await, Stopped::Now);
-    was_stopped(&stage, &a, enqueued.run).await;
+    assert_stopped(&stage, &a, enqueued.run).await;
     settle().await;
-    assert_eq!((stage.model.gauge.inside(), stage.model.gauge.called_off()), (0, 1), "the request is dropped");
+    assert_eq!((stage.model.gauge.in_flight(), stage.model.gauge.cancelled()), (0, 1), "the request is dropped");
     let head = stage.head(&a).await;
     assert_eq!((head.status, head.run), (HeadStatus::Idle, None));
     assert!(Some(head.epoch) > enqueued.epoch, "a stop raises the epoch");
@@ -41,11 +41,11 @@ async fn a_stop_interrupts_a_tool_of_this_process() {
     let a = agent("a");
     let run = engine.begin(&a, "go").await.run;
     settle().await;
-    assert_eq!(stage.tools.gauge.inside(), 2);
+    assert_eq!(stage.tools.gauge.in_flight(), 2);
     assert_eq!(stop(&engine, &a, run).await, Stopped::Now);
-    was_stopped(&stage, &a, run).await;
+    assert_stopped(&stage, &a, run).await;
     settle().await;
-    assert_eq!((stage.tools.gauge.inside(), stage.tools.gauge.called_off()), (0, 2));
+    assert_eq!((stage.tools.gauge.in_flight(), stage.tools.gauge.cancelled()), (0, 2));
     assert_eq!(stage.call_statuses(&a, run).await, [CallStatus::Dropped; 2]);
 }
 
@@ -58,16 +58,16 @@ async fn a_stop_of_a_queued_run_delivers_and_leaves_the_others_alone() {
     let a = agent("a");
     let [first, second, third] = [engine.begin(&a, "1").await.run, engine.begin(&a, "2").await.run, engine.begin(&a, "3").await.run];
     assert_eq!(stop(&engine, &a, second).await, Stopped::Now);
-    was_stopped(&stage, &a, second).await;
+    assert_stopped(&stage, &a, second).await;
     assert_eq!(stage.head(&a).await.queued, 1);
     hold.open();
     assert_eq!(stage.ended(&a, first).await, "done");
     assert_eq!(stage.ended(&a, third).await, "done");
-    assert_eq!(stage.model.count("2"), 0, "it never ran");
+    assert_eq!(stage.model.count("2"), 0, "it never started");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stop_of_a_run_that_waits_for_a_service_makes_its_result_late() {
+async fn a_result_after_a_stop_is_recorded_as_late() {
     let stage = Stage::new(|_| call(&[LOOKUP]));
     let engine = stage.engine(1);
     let a = agent("a");
@@ -78,7 +78,7 @@ async fn a_stop_of_a_run_that_waits_for_a_service_makes_its_result_late() {
     assert_eq!(stop(&engine, &a, run).await, Stopped::Now);
     engine.answer(&a, run, 1, "1").await;
     settle().await;
-    was_stopped(&stage, &a, run).await;
+    assert_stopped(&stage, &a, run).await;
     assert_eq!(stage.model.count("go"), 1);
 }
 
@@ -90,7 +90,7 @@ async fn a_stop_reaches_a_run_whose_agent_has_no_worker_for_lack_of_room() {
     let a = agent("a");
     let run = engine.begin(&a, "go").await.run;
     assert_eq!(stop(&engine, &a, run).await, Stopped::Now);
-    was_stopped(&stage, &a, run).await;
+    assert_stopped(&stage, &a, run).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -99,11 +99,11 @@ async fn a_stop_with_an_epoch_of_the_future_or_of_an_unknown_run_is_refused() {
     let engine = stage.engine(1);
     let a = agent("a");
     let enqueued = engine.begin(&a, "go").await;
-    let wish = |agent: &AgentKey, run, epoch| Stop { agent: agent.clone(), run, reason: String::new(), epoch, source: None, key: None };
+    let stop_of = |agent: &AgentKey, run, epoch| Stop { agent: agent.clone(), run, reason: String::new(), epoch, source: None, key: None };
     let ahead = Epoch(enqueued.epoch.unwrap().0 + 1);
-    assert!(matches!(engine.stop(wish(&a, enqueued.run, Some(ahead))).await, Err(EngineError::EpochAhead)));
-    assert!(matches!(engine.stop(wish(&agent("b"), enqueued.run, None)).await, Err(EngineError::UnknownRun)));
+    assert!(matches!(engine.stop(stop_of(&a, enqueued.run, Some(ahead))).await, Err(EngineError::EpochAhead)));
+    assert!(matches!(engine.stop(stop_of(&agent("b"), enqueued.run, None)).await, Err(EngineError::UnknownRun)));
     let foreign = of_tenant("other", "a");
-    assert!(matches!(engine.stop(wish(&foreign, enqueued.run, None)).await, Err(EngineError::UnknownRun)));
-    assert_eq!(engine.stop(wish(&a, enqueued.run, enqueued.epoch)).await.unwrap(), Stopped::Now);
+    assert!(matches!(engine.stop(stop_of(&foreign, enqueued.run, None)).await, Err(EngineError::UnknownRun)));
+    assert_eq!(engine.stop(stop_of(&a, enqueued.run, enqueued.epoch)).await.unwrap(), Stopped::Now);
 }

@@ -1,4 +1,4 @@
-//! A store that fails: what was paid for is not lost, whoever asked is told, and what cannot be read is in nobody's way.
+//! A failing store: paid results are not lost, clients get an error, and an unreadable agent does not block others.
 
 use std::{path::Path, sync::Arc};
 
@@ -14,7 +14,7 @@ fn is_unavailable<T>(outcome: Result<T, EngineError>) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_cannot_be_committed_is_kept_until_it_can() {
+async fn an_answer_is_kept_until_it_can_be_committed() {
     let hold = Latch::shut();
     let shut = hold.clone();
     let stage = Stage::new(move |_| Turn::After(shut.clone(), Box::new(say("dear"))));
@@ -25,11 +25,11 @@ async fn an_answer_that_cannot_be_committed_is_kept_until_it_can() {
     stage.store.fault(|faults| faults.refuse_commits = 10);
     hold.open();
     assert_eq!(stage.ended(&a, run).await, "dear");
-    assert_eq!(stage.model.count("go"), 1, "the model was not asked again");
+    assert_eq!(stage.model.count("go"), 1, "the model was not called again");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tools_result_that_cannot_be_committed_is_kept_until_it_can() {
+async fn a_tools_result_is_kept_until_it_can_be_committed() {
     let hold = Latch::shut();
     let shut = hold.clone();
     let stage = Stage::new(|request| if request.iteration == 1 { call(&[WRITE]) } else { say(&request.results().join(",")) })
@@ -46,7 +46,7 @@ async fn a_tools_result_that_cannot_be_committed_is_kept_until_it_can() {
     assert_eq!(stage.tools.starts_of(WRITE), 1);
 }
 
-/// The worst case of a failing disk: it was written, and nobody was told.
+/// The worst case of a failing disk: the commit was written, and the store did not confirm it.
 #[tokio::test(start_paused = true)]
 async fn a_commit_whose_answer_was_lost_is_not_made_twice() {
     for task in ["say", "look"] {
@@ -64,9 +64,9 @@ async fn a_commit_whose_answer_was_lost_is_not_made_twice() {
     }
 }
 
-/// A read and a write run side by side, and the answer to what the read brought is lost.
+/// A read and a write run concurrently, and the store's answer to the read's commit is lost.
 #[tokio::test(start_paused = true)]
-async fn a_lost_answer_disturbs_nothing_that_is_under_way() {
+async fn a_lost_answer_does_not_disturb_effects_in_flight() {
     let hold = Latch::shut();
     let shut = hold.clone();
     let stage = Stage::new(|request| match request.iteration {
@@ -84,13 +84,13 @@ async fn a_lost_answer_disturbs_nothing_that_is_under_way() {
     pass_ms(10_000).await;
     hold.open();
     assert_eq!(stage.ended(&a, run).await, "1,2");
-    assert_eq!((stage.tools.starts_of(WRITE), stage.tools.gauge.called_off()), (1, 0), "the write went on undisturbed");
+    assert_eq!((stage.tools.starts_of(WRITE), stage.tools.gauge.cancelled()), (1, 0), "the write was not disturbed");
     let story = stage.story(&a, run).await;
-    assert!(!story.contains(&"taken_over"), "nobody was lost: {story:?}");
+    assert!(!story.contains(&"taken_over"), "no owner was lost: {story:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_enqueue_whose_answer_was_lost_runs_all_the_same_and_once() {
+async fn an_enqueue_whose_answer_was_lost_runs_exactly_once() {
     let stage = Stage::new(|_| say("done"));
     let engine = stage.engine(1);
     let a = agent("a");
@@ -98,14 +98,14 @@ async fn an_enqueue_whose_answer_was_lost_runs_all_the_same_and_once() {
     let keyed = windlass_engine::Enqueue { key: Some(windlass_ports::RequestKey { key: "k".into(), asked: [0; 16] }), ..request(&a, "go") };
     assert!(is_unavailable(engine.enqueue(keyed.clone()).await));
     pass_ms(10_000).await;
-    assert_eq!(stage.model.count("go"), 1, "nobody has to ask again for it to run");
+    assert_eq!(stage.model.count("go"), 1, "it runs without a second request");
     let run = engine.enqueue(keyed).await.unwrap().run;
     assert_eq!(stage.ended(&a, run).await, "done");
     assert_eq!((stage.model.count("go"), stage.head(&a).await.runs), (1, 1));
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_asks_while_the_store_is_down_is_told_so() {
+async fn requests_while_the_store_is_down_get_an_error() {
     let stage = Stage::new(|request| if request.iteration == 1 { call(&[LOOKUP]) } else { say(&request.results().join(",")) });
     let engine = stage.engine(1);
     let a = agent("a");
@@ -123,7 +123,7 @@ async fn whoever_asks_while_the_store_is_down_is_told_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_is_down_at_the_start_is_waited_for() {
+async fn an_engine_waits_for_a_store_that_is_down_at_its_start() {
     let stage = Stage::new(|_| say("done"));
     let a = agent("a");
     let run = {
@@ -139,10 +139,10 @@ async fn a_store_that_is_down_at_the_start_is_waited_for() {
     assert_eq!(stage.ended(&a, run).await, "done");
 }
 
-/// Nobody heard that the run was entered. Its worker keeps its place until it knows, though others want it: what it does not know
-/// of would be taken for lost.
+/// The store did not confirm that the run was entered. Its worker stays until that is known, although others need the room. Otherwise the
+/// run's effects would be taken for lost.
 #[tokio::test(start_paused = true)]
-async fn a_run_that_was_entered_unheard_is_gone_on_with_by_the_worker_that_entered_it() {
+async fn a_run_whose_enqueue_was_not_confirmed_is_continued_by_the_worker_that_entered_it() {
     let stage = Stage::new(|request| say(request.task())).with_settings(|settings| settings.workers_max = 1);
     let (a, b) = (agent("a"), agent("b"));
     let engine = stage.engine(1);
@@ -153,7 +153,7 @@ async fn a_run_that_was_entered_unheard_is_gone_on_with_by_the_worker_that_enter
     assert_eq!(stage.story(&b, run).await, ["accepted", "leased", "lap_started"]);
     let other = engine.begin(&a, "wait").await.run;
     settle().await;
-    assert_eq!((stage.model.count("go"), stage.model.count("wait")), (0, 0), "there is no room");
+    assert_eq!((stage.model.count("go"), stage.model.count("wait")), (0, 0), "there is no worker for it");
     assert_eq!(stage.ended(&b, run).await, "go");
     assert_eq!(stage.run(&b, run).await.state.takeovers, 0, "{:?}", stage.story(&b, run).await);
     assert_eq!(stage.ended(&a, other).await, "wait");
@@ -166,9 +166,9 @@ async fn wait_for(engine: &Engine, agent: &AgentKey, mut is_so: impl AsyncFnMut(
     }
 }
 
-/// Over a real file, whose bytes are spoilt between two processes. Time is real here.
+/// Over a real file, whose bytes are damaged between two processes. Time is real here.
 #[test]
-fn an_agent_whose_state_cannot_be_read_is_taken_out_of_the_way() {
+fn an_agent_with_unreadable_state_is_quarantined() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("windlass.db");
     let on_disk = |path: &Path| {
@@ -202,7 +202,7 @@ fn an_agent_whose_state_cannot_be_read_is_taken_out_of_the_way() {
         wait_for(&engine, &bad, async || stage.head(&bad).await.quarantined.is_some()).await;
         let reason = stage.head(&bad).await.quarantined.unwrap();
         assert!(reason.contains("cannot be read"), "{reason}");
-        assert!(stage.data.due(engine.now().plus_ms(1_000_000), 10).await.unwrap().is_empty(), "the sweep does not come back to it");
+        assert!(stage.data.due(engine.now().plus_ms(1_000_000), 10).await.unwrap().is_empty(), "the sweep does not return it again");
         let other = engine.begin(&good, "again").await.run;
         wait_for(&engine, &good, async || stage.run(&good, other).await.state.has_ended()).await;
     });

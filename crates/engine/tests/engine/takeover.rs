@@ -1,4 +1,4 @@
-//! Owners that are lost, and owners that only seem to be: the run goes on once, and what the old one does is worth nothing.
+//! Lost owners, and owners that only seem lost: the run continues once, and commits of the old owner are fenced.
 
 use std::{
     path::Path,
@@ -46,7 +46,7 @@ fn c_085_a_lost_owners_model_call_is_made_again_under_a_new_epoch() {
     second.does(async {
         assert!(stage.head(&a).await.epoch > before.epoch, "the epoch is raised");
         assert_eq!(stage.story(&a, run).await, ["accepted", "leased", "lap_started", "taken_over", "replied", "ended"]);
-        assert_eq!(stage.run(&a, run).await.state.iteration, 1, "the lap is the same");
+        assert_eq!(stage.run(&a, run).await.state.iteration, 1, "the iteration is the same");
     });
     assert_eq!(stage.model.count("go"), 2);
 }
@@ -70,7 +70,7 @@ fn a_read_cut_by_a_crash_starts_again_with_the_same_key_and_a_write_waits_for_a_
         assert_eq!(stage.call_statuses(&a, run).await, [CallStatus::Received, CallStatus::Parked]);
         assert_eq!(stage.tools.starts_of(WRITE), 1);
         let attempts: Vec<u32> = stage.calls(&a, run).await.iter().map(|call| call.attempt).collect();
-        assert_eq!(attempts, [2, 1], "a call counts how often it was started");
+        assert_eq!(attempts, [2, 1], "the number of starts of each call");
         let looks: Vec<_> = stage.tools.starts().into_iter().filter(|(_, tool)| tool == LOOK).collect();
         assert_eq!(looks.len(), 2);
         assert_eq!(looks[0], looks[1], "the same idempotency key");
@@ -93,7 +93,7 @@ fn c_002_a_commit_of_an_old_owner_is_fenced() {
     let a = agent("a");
     let first = Process::start(&stage, 1);
     let run = begin(&first, &a);
-    // What the old owner would commit next, had it not been taken for dead.
+    // The commit that the old owner would send next if it had not been taken for lost.
     let old = first.does(stage.data.load(&a)).unwrap().unwrap();
     first.kill();
     let second = Process::start(&stage, 2);
@@ -129,7 +129,7 @@ fn c_002_a_commit_of_an_old_owner_is_fenced() {
     });
 }
 
-/// The first process is not dead, only slow: its model answers after another process has taken over.
+/// The first process is not lost, only slow: its model answers after another process has taken over.
 #[tokio::test(start_paused = true)]
 async fn c_084_a_zombie_drops_its_work_and_starts_nothing() {
     let late = Latch::shut();
@@ -152,16 +152,16 @@ async fn c_084_a_zombie_drops_its_work_and_starts_nothing() {
     pass_ms(5000).await;
     let commits = stage.store.commits();
     assert!(commits.iter().any(|seen| seen.node == NodeId(1) && seen.is_fenced), "its answer was fenced");
-    assert!(commits.iter().all(|seen| seen.node != NodeId(1) || seen.done.is_none()), "it committed nothing: {commits:#?}");
+    assert!(commits.iter().all(|seen| seen.node != NodeId(1) || seen.done.is_none()), "the old owner committed nothing: {commits:#?}");
     assert!(stage.tools.starts().is_empty(), "it started nothing");
-    assert_eq!(stage.model.count("go"), 2, "it asked nothing");
+    assert_eq!(stage.model.count("go"), 2, "it made no model call");
     assert_eq!(stage.head(&a).await, taken, "the owner is undisturbed");
     assert_eq!(stage.run(&a, run).await.state.takeovers, 1);
 }
 
-/// A process has run a write, and is told to look at the agent in the same breath.
+/// A process has run a write, and a doorbell for the agent arrives at the same time.
 #[tokio::test(start_paused = true)]
-async fn a_result_that_has_just_come_is_not_a_lost_one() {
+async fn a_call_that_has_just_ended_is_not_taken_for_a_lost_one() {
     let hold = Latch::shut();
     let shut = hold.clone();
     let stage = Stage::new(|request| if request.iteration == 1 { call(&[WRITE]) } else { say(&request.results().join(",")) })
@@ -170,7 +170,7 @@ async fn a_result_that_has_just_come_is_not_a_lost_one() {
     let engine = stage.engine(1);
     let run = engine.begin(&a, "go").await.run;
     settle().await;
-    // The look comes first, and the store takes its time with it: both are in the worker's hand when it reads the run.
+    // The doorbell comes first, and the store answers slowly: both messages are in the batch when the worker loads the run.
     stage.store.fault(|faults| faults.refuse_loads = 1);
     engine.look(&a);
     settle().await;
@@ -196,7 +196,7 @@ fn five_owners_lost_without_progress_park_the_run() {
     process.does(async {
         assert_eq!(stage.run(&a, run).await.state.parked, Some(ParkReason::OwnersLost));
         assert_eq!(stage.head(&a).await.status, HeadStatus::Suspended);
-        assert_eq!(stage.model.count("go"), 5, "the sixth owner does not even try");
+        assert_eq!(stage.model.count("go"), 5, "the sixth owner makes no call");
     });
     process.kill();
     let seventh = Process::start(&stage, 7);
@@ -205,13 +205,13 @@ fn five_owners_lost_without_progress_park_the_run() {
         assert_eq!(stage.model.count("go"), 5);
         seventh.engine.reconcile(Reconcile { agent: a.clone(), run, verdict: Verdict::Unpark, source: None, key: None }).await.unwrap();
         settle().await;
-        assert_eq!(stage.model.count("go"), 6, "a person lets it try again");
+        assert_eq!(stage.model.count("go"), 6, "a person resumed the run");
     });
 }
 
-/// Nothing of such a run is lost with its owner, however often the server is restarted in the meantime.
+/// Such a run loses nothing with its owner, however often the server is restarted meanwhile.
 #[test]
-fn restarts_while_a_run_waits_for_the_outside_are_no_lost_owners() {
+fn restarts_while_a_run_waits_for_a_service_do_not_count_as_lost_owners() {
     let stage = Stage::new(|request| if request.iteration == 1 { call(&[LOOKUP]) } else { say(&request.results().join(",")) });
     let a = agent("a");
     let mut process = Process::start(&stage, 1);
@@ -219,7 +219,7 @@ fn restarts_while_a_run_waits_for_the_outside_are_no_lost_owners() {
     for node in 2..=8 {
         process.kill();
         process = Process::start(&stage, node);
-        // Something makes every one of them look at the agent.
+        // A report to another agent makes each of the processes check this one.
         begin(&process, &a);
     }
     process.does(async {
@@ -229,9 +229,9 @@ fn restarts_while_a_run_waits_for_the_outside_are_no_lost_owners() {
     });
 }
 
-/// The new process has fewer workers than there are lost runs, and all that it takes over first hang.
+/// The new process has fewer workers than there are lost runs, and the first ones it takes over hang.
 #[test]
-fn deadlines_pass_also_while_lost_runs_wait_for_a_worker() {
+fn deadlines_are_handled_while_lost_runs_wait_for_a_worker() {
     let stage = Stage::new(|request| match request.iteration {
         1 => call(&[LOOK]),
         _ => say("done"),
@@ -261,7 +261,7 @@ async fn sqlite_ended(engine: &Engine, agent: &AgentKey, run: RunId) {
 
 /// The same over a real file. Time is real here: a paused clock would run ahead of the disk.
 #[test]
-fn what_was_committed_on_disk_goes_on_in_the_next_process() {
+fn the_next_process_continues_what_was_committed_on_disk() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("windlass.db");
     let a = agent("a");
@@ -299,11 +299,11 @@ fn what_was_committed_on_disk_goes_on_in_the_next_process() {
         while stage.call_statuses(&a, run).await != [CallStatus::Received, CallStatus::Parked] {
             watch.changed().await;
         }
-        assert_eq!(stage.tools.starts(), [starts[0].clone()], "the read alone, with its old key");
+        assert_eq!(stage.tools.starts(), [starts[0].clone()], "only the read, with its old key");
         let call = stage.calls(&a, run).await[1].call;
         engine.reconcile(Reconcile { agent: a.clone(), run, verdict: Verdict::Release { call }, source: None, key: None }).await.unwrap();
         sqlite_ended(&engine, &a, run).await;
         assert_eq!(stage.ended(&a, run).await, "1,1");
-        assert_eq!(attempts(&stage, &a, run).await, [2, 2], "a person let the write run again");
+        assert_eq!(attempts(&stage, &a, run).await, [2, 2], "a person released the write");
     });
 }

@@ -1,4 +1,4 @@
-//! What ended runs used is added up by the sweep, once, and quotas of tokens are decided by it.
+//! The sweep adds up the usage of each ended run once, and quotas of tokens are decided by the sums.
 
 use std::sync::Arc;
 

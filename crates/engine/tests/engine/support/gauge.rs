@@ -1,4 +1,4 @@
-//! How many are inside, how many were called off, and a gate that opens once.
+//! A gauge of concurrent effects, and a latch that opens once.
 
 use std::sync::{
     Arc,
@@ -7,56 +7,56 @@ use std::sync::{
 
 use tokio::sync::watch;
 
-/// Counts what runs at the same time, and what was dropped before its end.
+/// Counts the effects in flight and those that were cancelled.
 #[derive(Default)]
 pub struct Gauge {
-    inside: AtomicUsize,
-    most: AtomicUsize,
-    called_off: AtomicUsize,
+    in_flight: AtomicUsize,
+    peak: AtomicUsize,
+    cancelled: AtomicUsize,
 }
 
 impl Gauge {
-    pub fn enter(self: &Arc<Self>) -> Inside {
-        let inside = self.inside.fetch_add(1, SeqCst) + 1;
-        self.most.fetch_max(inside, SeqCst);
-        Inside { gauge: self.clone(), is_done: false }
+    pub fn enter(self: &Arc<Self>) -> InFlight {
+        let in_flight = self.in_flight.fetch_add(1, SeqCst) + 1;
+        self.peak.fetch_max(in_flight, SeqCst);
+        InFlight { gauge: self.clone(), is_done: false }
     }
 
-    pub fn inside(&self) -> usize {
-        self.inside.load(SeqCst)
+    pub fn in_flight(&self) -> usize {
+        self.in_flight.load(SeqCst)
     }
 
-    pub fn most(&self) -> usize {
-        self.most.load(SeqCst)
+    pub fn peak(&self) -> usize {
+        self.peak.load(SeqCst)
     }
 
-    pub fn called_off(&self) -> usize {
-        self.called_off.load(SeqCst)
+    pub fn cancelled(&self) -> usize {
+        self.cancelled.load(SeqCst)
     }
 }
 
-/// Somebody's place inside.
-pub struct Inside {
+/// One effect in flight.
+pub struct InFlight {
     gauge: Arc<Gauge>,
     is_done: bool,
 }
 
-impl Inside {
-    pub fn leave(mut self) {
+impl InFlight {
+    pub fn finish(mut self) {
         self.is_done = true;
     }
 }
 
-impl Drop for Inside {
+impl Drop for InFlight {
     fn drop(&mut self) {
-        self.gauge.inside.fetch_sub(1, SeqCst);
+        self.gauge.in_flight.fetch_sub(1, SeqCst);
         if !self.is_done {
-            self.gauge.called_off.fetch_add(1, SeqCst);
+            self.gauge.cancelled.fetch_add(1, SeqCst);
         }
     }
 }
 
-/// A gate that opens once, for everybody.
+/// A latch that opens once, for all waiters.
 #[derive(Clone)]
 pub struct Latch(Arc<watch::Sender<bool>>);
 

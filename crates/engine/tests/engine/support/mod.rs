@@ -1,4 +1,4 @@
-//! A stage: one store, one model, some tools; and processes that come and go on it.
+//! A stage: one store, one model and some tools, on which processes start and end.
 
 pub mod gauge;
 pub mod model;
@@ -19,12 +19,12 @@ use windlass_ports::{
 use windlass_store::{MemoryStore, StoreOptions, conformance::Full};
 
 pub use gauge::Latch;
-pub use model::{Asked, Script, Turn, call, say};
-pub use outside::{Counter, DeafBell, Line, Speaker, TestClock};
+pub use model::{RequestExt, Script, Turn, call, say};
+pub use outside::{Counter, Line, LostBell, TestClock, TestPublisher};
 pub use store::Faulty;
 pub use tools::{Act, CHARGE, LOOK, LOOKUP, SERVICE_MS, TOUCH, Tools, WRITE, give};
 
-/// An agent of the tenant most tests use.
+/// An agent of the tenant that most tests use.
 pub fn agent(name: &str) -> AgentKey {
     of_tenant("acme", name)
 }
@@ -33,12 +33,12 @@ pub fn of_tenant(tenant: &str, name: &str) -> AgentKey {
     AgentKey { tenant: tenant.into(), agent: name.into() }
 }
 
-/// Waits until nothing can happen any more before time moves on.
+/// Waits until no task can run before time advances.
 pub async fn settle() {
     tokio::time::sleep(Duration::from_millis(1)).await;
 }
 
-/// Lets so much time pass.
+/// Lets `ms` milliseconds pass.
 pub async fn pass_ms(ms: u64) {
     tokio::time::sleep(Duration::from_millis(ms)).await;
 }
@@ -53,8 +53,8 @@ pub struct Stage {
     pub ids: Arc<Counter>,
     pub settings: Settings,
     pub agents: BTreeMap<AgentName, AgentSpec>,
-    pub bell: Option<Arc<DeafBell>>,
-    pub speaker: Option<Arc<Speaker>>,
+    pub bell: Option<Arc<LostBell>>,
+    pub publisher: Option<Arc<TestPublisher>>,
     pub meter: Arc<dyn Meter>,
 }
 
@@ -64,10 +64,10 @@ impl Stage {
         Self::on(Arc::new(MemoryStore::new(StoreOptions::default())), play)
     }
 
-    /// The same, with an outbox and somebody who listens.
+    /// The same, with an outbox and a publisher.
     pub fn publishing(play: impl Fn(&ModelRequest) -> Turn + Send + Sync + 'static) -> Self {
         let stage = Self::on(Arc::new(MemoryStore::new(StoreOptions { publish: true, usage: false })), play);
-        Stage { speaker: Some(Arc::default()), ..stage }
+        Stage { publisher: Some(Arc::default()), ..stage }
     }
 
     /// A stage on another store.
@@ -82,12 +82,12 @@ impl Stage {
             settings: Settings { sweep_ms: 100, backoff_ms: 500, ..Settings::default() },
             agents: BTreeMap::new(),
             bell: None,
-            speaker: None,
+            publisher: None,
             meter: Arc::new(NoMeter),
         }
     }
 
-    /// The next process's stage: its ids come after those of the last one, as they do in life.
+    /// The stage of the next process. Its ids come after those of the last one, as they do in production.
     pub fn after(self, ids: Arc<Counter>) -> Self {
         Stage { ids, ..self }
     }
@@ -121,12 +121,12 @@ impl Stage {
         self.mortal(node, None)
     }
 
-    /// The same, dead as soon as the token is cancelled.
+    /// The same, ended at once when the token is cancelled.
     pub fn mortal(&self, node: u64, life: Option<CancellationToken>) -> Engine {
         Engine::start(Parts { life, ..self.parts(node) })
     }
 
-    /// A process that rings, and hears what others ring.
+    /// A process that is connected to the doorbells of the others.
     pub fn wired(&self, node: u64, line: &Line) -> Engine {
         let (doorbell, bells) = line.hang(node);
         Engine::start(Parts { doorbell: Some(doorbell), bells: Some(bells), ..self.parts(node) })
@@ -143,7 +143,7 @@ impl Stage {
             servers: None,
             doorbell: self.bell.clone().map(|bell| bell as Arc<dyn Doorbell>),
             bells: None,
-            publisher: self.speaker.clone().map(|speaker| speaker as Arc<dyn Publisher>),
+            publisher: self.publisher.clone().map(|publisher| publisher as Arc<dyn Publisher>),
             clock: self.clock.clone() as Arc<dyn Clock>,
             ids: self.ids.clone(),
             crash: CrashPoints::default(),
@@ -183,7 +183,7 @@ impl Stage {
         self.data.box_items(&agent.tenant, view.state.output.id, 0, 10_000).await.unwrap()
     }
 
-    /// Waits for a run's end, checks that it left exactly what an end leaves, and gives its words.
+    /// Waits for the end of a run, checks that exactly one end and one deliverable are stored, and returns the deliverable's text.
     pub async fn ended(&self, agent: &AgentKey, run: RunId) -> String {
         for _ in 0..200_000 {
             let view = self.run(agent, run).await;
@@ -213,7 +213,7 @@ impl Stage {
     }
 }
 
-/// A process in a runtime of its own, so that it can be killed: what it had in memory is gone.
+/// A process in a runtime of its own. Killing it loses everything it had in memory.
 pub struct Process {
     pub engine: Engine,
     runtime: Runtime,
@@ -226,7 +226,7 @@ impl Process {
         Process { engine, runtime }
     }
 
-    /// The process does its work while the test waits for this.
+    /// Runs the process until `what` is done.
     pub fn does<T>(&self, what: impl Future<Output = T>) -> T {
         self.runtime.block_on(what)
     }
@@ -236,13 +236,14 @@ impl Process {
     }
 }
 
-/// A process on a real disk, which is gone when this returns. Time is real: a paused clock would run ahead of the disk.
+/// Runs `what` with real time, for tests on a real disk: a paused clock would run ahead of the disk. The process has ended when this
+/// returns.
 pub fn in_real_time<T>(what: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     runtime.block_on(async { tokio::time::timeout(Duration::from_secs(60), what).await.expect("it does not hang") })
 }
 
-/// What doors do.
+/// The requests that doors send.
 pub trait Doors {
     async fn begin(&self, agent: &AgentKey, task: &str) -> Enqueued;
     async fn answer(&self, agent: &AgentKey, run: RunId, call: u32, result: &str);
@@ -250,7 +251,7 @@ pub trait Doors {
 }
 
 impl Doors for Engine {
-    /// Enqueues a turn with every tool there is.
+    /// Enqueues a turn with all tools.
     async fn begin(&self, agent: &AgentKey, task: &str) -> Enqueued {
         self.enqueue(request(agent, task)).await.unwrap()
     }
@@ -261,7 +262,7 @@ impl Doors for Engine {
         assert!(!reported.is_duplicate);
     }
 
-    /// Claims whatever waits for a service of this tool and answers it.
+    /// Claims all calls that wait for a service of this tool, and reports a result for each.
     async fn serve(&self, tool: &str, result: &str) -> usize {
         let calls = self.claim(claim(tool)).await.unwrap();
         for call in &calls {

@@ -1,4 +1,4 @@
-//! A model that does what the test says.
+//! A model that follows the script of a test.
 
 use std::sync::{Arc, Mutex};
 
@@ -8,32 +8,32 @@ use windlass_ports::{Model, ModelError, ModelEvent, ModelMessage, ModelRequest, 
 
 use super::gauge::{Gauge, Latch};
 
-/// What the model does with a request.
+/// The model's reaction to a request.
 pub enum Turn {
     Say(String),
     /// Calls of these tools with these arguments.
     Call(Vec<(&'static str, &'static str)>),
     Fail(&'static str, Retry),
-    /// Says something, and tells what it has used so far if it does, then fails.
+    /// Streams text, after reporting usage if it is given, and fails.
     BreakOff {
-        told: Option<Usage>,
+        reported: Option<Usage>,
         text: String,
     },
-    /// Says something, with what a provider says about its reply.
+    /// Answers with text, and reports its model name and usage.
     SayAs {
         upstream: &'static str,
         usage: Usage,
         text: String,
     },
     Hang,
-    /// Takes the request, and says nothing.
+    /// Accepts the request and sends nothing.
     Stall,
     Panic,
-    /// Waits first.
+    /// Waits for the latch first.
     After(Latch, Box<Turn>),
 }
 
-/// Words that end the run.
+/// Text that ends the run.
 pub fn say(text: &str) -> Turn {
     Turn::Say(text.to_owned())
 }
@@ -45,39 +45,39 @@ pub fn call(tools: &[&'static str]) -> Turn {
 
 type Play = Box<dyn Fn(&ModelRequest) -> Turn + Send + Sync>;
 
-/// The only model there is.
+/// The only configured model.
 pub struct Script {
     play: Play,
     concurrency: usize,
-    asked: Mutex<Vec<ModelRequest>>,
+    requests: Mutex<Vec<ModelRequest>>,
     pub gauge: Arc<Gauge>,
 }
 
 impl Script {
     pub fn new(concurrency: usize, play: impl Fn(&ModelRequest) -> Turn + Send + Sync + 'static) -> Self {
-        Script { play: Box::new(play), concurrency, asked: Mutex::default(), gauge: Arc::default() }
+        Script { play: Box::new(play), concurrency, requests: Mutex::default(), gauge: Arc::default() }
     }
 
     /// Every request so far.
-    pub fn asked(&self) -> Vec<ModelRequest> {
-        self.asked.lock().unwrap().clone()
+    pub fn requests(&self) -> Vec<ModelRequest> {
+        self.requests.lock().unwrap().clone()
     }
 
-    /// How often the model was asked by runs that were asked this.
+    /// How often runs of this task called the model.
     pub fn count(&self, task: &str) -> usize {
-        self.asked().iter().filter(|request| request.task() == task).count()
+        self.requests().iter().filter(|request| request.task() == task).count()
     }
 }
 
-/// What tests ask of a request.
-pub trait Asked {
-    /// What the run was asked.
+/// Accessors of a request for tests.
+pub trait RequestExt {
+    /// The task of the run.
     fn task(&self) -> &str;
-    /// What its tools brought back, oldest first.
+    /// The results of its tool calls, oldest first.
     fn results(&self) -> Vec<String>;
 }
 
-impl Asked for ModelRequest {
+impl RequestExt for ModelRequest {
     fn task(&self) -> &str {
         match self.messages.first() {
             Some(ModelMessage::User(text)) => text,
@@ -97,13 +97,13 @@ impl Asked for ModelRequest {
 impl Model for Script {
     fn call(&self, request: ModelRequest) -> ModelStream {
         let turn = (self.play)(&request);
-        self.asked.lock().unwrap().push(request);
-        let place = self.gauge.enter();
+        self.requests.lock().unwrap().push(request);
+        let in_flight = self.gauge.enter();
         let taken = matches!(turn, Turn::Stall).then_some(Ok(ModelEvent::Taken));
         let answer = async move {
-            let pieces = perform(turn).await;
-            place.leave();
-            stream::iter(pieces)
+            let events = perform(turn).await;
+            in_flight.finish();
+            stream::iter(events)
         };
         Box::pin(stream::iter(taken).chain(stream::once(answer).flatten()))
     }
@@ -128,19 +128,19 @@ async fn perform(mut turn: Turn) -> Vec<Result<ModelEvent, ModelError>> {
         Turn::Fail(code, retry) => {
             vec![Err(ModelError { code: code.into(), cause: FailureCause::Other, message: "it did not work".into(), retry })]
         }
-        Turn::BreakOff { told, text } => {
-            let told = told.map(|usage| Ok(ModelEvent::Usage(usage)));
+        Turn::BreakOff { reported, text } => {
+            let reported = reported.map(|usage| Ok(ModelEvent::Usage(usage)));
             let error = ModelError {
                 code: "stream_cut".into(),
                 cause: FailureCause::BadAnswer,
                 message: "it broke off".into(),
                 retry: Retry::Backoff,
             };
-            told.into_iter().chain([Ok(ModelEvent::Text(text)), Err(error)]).collect()
+            reported.into_iter().chain([Ok(ModelEvent::Text(text)), Err(error)]).collect()
         }
         Turn::SayAs { upstream, usage, text } => {
-            let told = [ModelEvent::Model(upstream.to_owned()), ModelEvent::Usage(usage), ModelEvent::Text(text)];
-            told.into_iter().map(Ok).collect()
+            let reported = [ModelEvent::Model(upstream.to_owned()), ModelEvent::Usage(usage), ModelEvent::Text(text)];
+            reported.into_iter().map(Ok).collect()
         }
         Turn::Hang | Turn::Stall => std::future::pending().await,
         Turn::Panic | Turn::After(..) => panic!("the model panics because the test says so"),

@@ -1,4 +1,5 @@
-//! Whoever listens: a publisher that can be down or forget its answers, a bell nobody hears, a wire between processes, a clock that is tokio's.
+//! The outside of the engine: a publisher that can be down or lose its answers, doorbells that are lost, a line between processes, and a
+//! clock on tokio's time.
 
 use std::sync::{
     Arc, Mutex,
@@ -13,50 +14,50 @@ use windlass_ports::{Clock, Doorbell, Ids, Published, Publisher, Ring};
 
 type Hook = Box<dyn Fn(&Published) + Send + Sync>;
 
-/// Keeps what it is given.
+/// A publisher that keeps all messages.
 #[derive(Default)]
-pub struct Speaker {
+pub struct TestPublisher {
     taken: Mutex<Vec<Published>>,
-    /// While down it takes nothing.
+    /// While down it refuses all messages.
     pub is_down: AtomicBool,
-    /// While it hangs it neither takes nor refuses.
+    /// While it hangs it neither accepts nor refuses.
     pub hangs: AtomicBool,
-    /// It takes each message, but does not say so the first time.
-    pub is_forgetful: AtomicBool,
+    /// It accepts each message and reports a failure the first time.
+    pub loses_answers: AtomicBool,
     hook: Option<Hook>,
 }
 
-impl Speaker {
-    /// One that has a look at each message before it takes it.
+impl TestPublisher {
+    /// A publisher that calls `hook` for each message before accepting it.
     pub fn looking(hook: impl Fn(&Published) + Send + Sync + 'static) -> Self {
-        Speaker { hook: Some(Box::new(hook)), ..Speaker::default() }
+        TestPublisher { hook: Some(Box::new(hook)), ..TestPublisher::default() }
     }
 
-    /// Everything taken, in order, repeats included.
+    /// Everything accepted, in order, repeats included.
     pub fn taken(&self) -> Vec<Published> {
         self.taken.lock().unwrap().clone()
     }
 
-    /// Everything taken, each message once, in the order of first arrival.
-    pub fn heard(&self) -> Vec<Published> {
-        let mut heard: Vec<Published> = Vec::new();
+    /// Everything accepted, each message once, in the order of first arrival.
+    pub fn distinct(&self) -> Vec<Published> {
+        let mut distinct: Vec<Published> = Vec::new();
         for message in self.taken() {
-            match heard.iter().find(|earlier| earlier.id == message.id) {
-                None => heard.push(message),
+            match distinct.iter().find(|earlier| earlier.id == message.id) {
+                None => distinct.push(message),
                 Some(earlier) => assert_eq!(*earlier, message, "the same id, the same message"),
             }
         }
-        heard
+        distinct
     }
 
-    /// The messages heard on a subject.
+    /// The messages accepted on a subject.
     pub fn on(&self, subject: &str) -> Vec<Published> {
-        self.heard().into_iter().filter(|message| message.subject.to_string() == subject).collect()
+        self.distinct().into_iter().filter(|message| message.subject.to_string() == subject).collect()
     }
 }
 
 #[async_trait]
-impl Publisher for Speaker {
+impl Publisher for TestPublisher {
     async fn publish(&self, messages: &[Published]) -> Result<(), String> {
         if self.hangs.load(SeqCst) {
             std::future::pending::<()>().await;
@@ -70,26 +71,26 @@ impl Publisher for Speaker {
         let mut taken = self.taken.lock().unwrap();
         let is_new = messages.iter().any(|message| taken.iter().all(|earlier| earlier.id != message.id));
         taken.extend(messages.iter().cloned());
-        if is_new && self.is_forgetful.load(SeqCst) {
+        if is_new && self.loses_answers.load(SeqCst) {
             return Err("taken, but nobody is told".into());
         }
         Ok(())
     }
 }
 
-/// A bell whose every ring is lost.
+/// A doorbell whose rings are all lost.
 #[derive(Default)]
-pub struct DeafBell {
+pub struct LostBell {
     pub rings: AtomicUsize,
 }
 
-impl Doorbell for DeafBell {
+impl Doorbell for LostBell {
     fn ring(&self, _ring: Ring) {
         self.rings.fetch_add(1, SeqCst);
     }
 }
 
-/// A wire between processes on which nothing is lost.
+/// A line between processes on which nothing is lost.
 #[derive(Clone, Default)]
 pub struct Line {
     ends: Arc<Mutex<Ends>>,
@@ -103,7 +104,7 @@ struct End {
 }
 
 impl Line {
-    /// A bell of this node, and what the others ring.
+    /// The doorbell of this node, and the rings of the others.
     pub fn hang(&self, node: u64) -> (Arc<dyn Doorbell>, mpsc::Receiver<Ring>) {
         let (sender, bells) = mpsc::channel(1000);
         self.ends.lock().unwrap().push((node, sender));
@@ -121,7 +122,7 @@ impl Doorbell for End {
     }
 }
 
-/// Tokio's time, so that pausing it pauses everything. It goes on from where it was when a process is started anew.
+/// Tokio's time, so that pausing it pauses everything. It continues from where it was when a process is started again.
 pub struct TestClock {
     began: Mutex<(Timestamp, Instant)>,
     last: AtomicI64,
@@ -133,7 +134,7 @@ impl TestClock {
         TestClock { began: Mutex::new((start, Instant::now())), last: AtomicI64::new(start.0) }
     }
 
-    /// Counts by the runtime of the caller from here on.
+    /// Counts by the caller's runtime from now on.
     pub fn rebase(&self) {
         *self.began.lock().unwrap() = (Timestamp(self.last.load(SeqCst)), Instant::now());
     }
@@ -148,7 +149,7 @@ impl Clock for TestClock {
     }
 }
 
-/// Ids in order.
+/// Ids in increasing order.
 #[derive(Default)]
 pub struct Counter {
     last: AtomicU64,

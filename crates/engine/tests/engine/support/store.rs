@@ -1,4 +1,4 @@
-//! A store that fails when the test says so, and remembers who committed what.
+//! A store with the faults that a test sets. It records all commits and who sent them.
 
 use std::sync::{
     Arc, Mutex,
@@ -14,30 +14,30 @@ use windlass_ports::{
 };
 use windlass_store::conformance::Full;
 
-/// What goes wrong next.
+/// The next faults.
 #[derive(Default)]
 pub struct Faults {
-    /// So many commits are refused.
+    /// This many commits are refused.
     pub refuse_commits: usize,
-    /// One commit is refused, after so many more.
+    /// One commit is refused, after this many others.
     pub refuse_after: Option<usize>,
-    /// So many commits happen, but the answer is lost.
+    /// This many commits are applied, but the answer is lost.
     pub lose_answers: usize,
-    /// So many enqueues happen, but the answer is lost.
+    /// This many enqueues are applied, but the answer is lost.
     pub lose_enqueues: usize,
-    /// So many times an agent is not read.
+    /// This many loads of an agent fail.
     pub refuse_loads: usize,
     /// These runs cannot be erased.
     pub keep: Vec<RunId>,
-    /// Nothing is read or written.
+    /// All reads and writes fail.
     pub is_down: bool,
-    /// No sign of life gets through.
-    pub lose_beats: bool,
+    /// All heartbeats fail.
+    pub lose_heartbeats: bool,
     /// The next commit of this agent panics.
     pub panic_at: Option<AgentKey>,
 }
 
-/// A commit that was asked for.
+/// A commit that reached the store.
 #[derive(Clone, Debug)]
 pub struct Seen {
     pub agent: AgentKey,
@@ -49,16 +49,16 @@ pub struct Seen {
     pub is_fenced: bool,
 }
 
-/// The store behind, and its faults.
+/// A real store with faults in front of it.
 pub struct Faulty {
     inner: Arc<dyn Full>,
     pub faults: Mutex<Faults>,
-    /// Whether beats reach the store.
+    /// Whether heartbeats reach the real store.
     pub keeps_leases: AtomicBool,
     seen: Mutex<Vec<Seen>>,
-    /// What was written, in order: each is a durable write of its own.
+    /// The durable writes so far, in order.
     writes: Mutex<Vec<&'static str>>,
-    /// For which time the log was last to be emptied.
+    /// The time of the last request to empty the log.
     pub emptied_at: Mutex<Option<Timestamp>>,
 }
 
@@ -74,7 +74,7 @@ impl Faulty {
         }
     }
 
-    /// Every durable write so far, signs of life aside. A claim that finds nothing writes nothing.
+    /// The durable writes so far, without heartbeats. A claim that finds nothing writes nothing.
     pub fn writes(&self) -> Vec<&'static str> {
         self.writes.lock().unwrap().clone()
     }
@@ -83,12 +83,12 @@ impl Faulty {
         self.writes.lock().unwrap().push(what);
     }
 
-    /// Every commit asked for so far.
+    /// Every commit that reached the store so far.
     pub fn commits(&self) -> Vec<Seen> {
         self.seen.lock().unwrap().clone()
     }
 
-    /// What an agent's commits did, in order.
+    /// The kinds of an agent's applied commits, in order.
     pub fn kinds(&self, agent: &AgentKey) -> Vec<CommitKind> {
         self.commits().iter().filter(|seen| seen.agent == *agent && seen.done.is_some()).map(|seen| seen.kind).collect()
     }
@@ -158,10 +158,10 @@ impl Store for Faulty {
         if done.is_ok() && self.take(|faults| &mut faults.lose_answers) { Err(unavailable()) } else { done }
     }
 
-    async fn announce(&self, words: Announcement) -> Result<(), StoreError> {
+    async fn announce(&self, batch: Announcement) -> Result<(), StoreError> {
         self.up()?;
         self.wrote("announce");
-        self.inner.announce(words).await
+        self.inner.announce(batch).await
     }
 
     async fn abandon(&self, agent: AgentKey, given_up: GivenUp) -> Result<Abandoned, StoreError> {
@@ -218,10 +218,10 @@ impl Store for Faulty {
 
     async fn beat(&self, node: NodeId, lease_ms: u64) -> Result<Vec<NodeId>, StoreError> {
         self.up()?;
-        if self.faults.lock().unwrap().lose_beats {
+        if self.faults.lock().unwrap().lose_heartbeats {
             return Err(unavailable());
         }
-        // Unless a test is about leases, a process that is gone is known to be gone at once.
+        // Unless a test is about leases, a process that has ended is known to be lost at once.
         if self.keeps_leases.load(SeqCst) { self.inner.beat(node, lease_ms).await } else { Ok(Vec::new()) }
     }
 

@@ -1,4 +1,4 @@
-//! Tools of this process that do what the test says, and services outside.
+//! In-process tools that follow the script of a test, and external tool services.
 
 use std::{
     collections::BTreeMap,
@@ -11,32 +11,32 @@ use windlass_ports::{Executor, ToolCall, ToolReport};
 
 use super::gauge::{Gauge, Latch};
 
-/// A tool of this process that may run twice.
+/// An in-process tool that may run twice.
 pub const LOOK: &str = "look";
-/// One whose second start changes nothing.
+/// An in-process tool whose second start changes nothing.
 pub const TOUCH: &str = "touch";
-/// One that must not run twice.
+/// An in-process tool that must not run twice.
 pub const WRITE: &str = "write";
-/// A service's tool that may run twice.
+/// An external tool that may run twice.
 pub const LOOKUP: &str = "lookup";
-/// A service's tool that must not run twice.
+/// An external tool that must not run twice.
 pub const CHARGE: &str = "charge";
 
-/// How long a service may take.
+/// The deadline of an external call.
 pub const SERVICE_MS: u64 = 60_000;
 
-/// What a tool does with a call.
+/// A tool's reaction to a call.
 pub enum Act {
     Give(String),
     GiveAnd(String, AfterExecution),
     Fail(String),
     Hang,
     Panic,
-    /// Waits first.
+    /// Waits for the latch first.
     After(Latch, Box<Act>),
 }
 
-/// A result.
+/// A successful result.
 pub fn give(json: &str) -> Act {
     Act::Give(json.to_owned())
 }
@@ -55,12 +55,12 @@ impl Tools {
         Tools { play: Box::new(play), starts: Mutex::default(), gauge: Arc::default() }
     }
 
-    /// Every start so far: the call's key as the outside spells it, and its tool.
+    /// Every start so far: the call's key as APIs spell it, and its tool.
     pub fn starts(&self) -> Vec<(String, String)> {
         self.starts.lock().unwrap().iter().map(|call| (call.key.to_string(), call.tool.to_string())).collect()
     }
 
-    /// Starts of one tool.
+    /// The number of starts of one tool.
     pub fn starts_of(&self, tool: &str) -> usize {
         self.starts().iter().filter(|(_, started)| started == tool).count()
     }
@@ -83,7 +83,7 @@ impl Executor for Tools {
     async fn run(&self, call: ToolCall) -> ToolReport {
         let mut act = (self.play)(&call);
         self.starts.lock().unwrap().push(call);
-        let place = self.gauge.enter();
+        let in_flight = self.gauge.enter();
         while let Act::After(latch, then) = act {
             latch.passed().await;
             act = *then;
@@ -95,12 +95,12 @@ impl Executor for Tools {
             Act::Hang => std::future::pending().await,
             Act::Panic | Act::After(..) => panic!("the tool panics because the test says so"),
         };
-        place.leave();
+        in_flight.finish();
         report
     }
 }
 
-/// The tools that services run.
+/// The external tools.
 pub fn services() -> BTreeMap<ToolName, ToolSpec> {
     let tool = |name: &str, effect| ToolSpec {
         name: name.into(),

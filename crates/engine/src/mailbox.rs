@@ -1,4 +1,4 @@
-//! How notes reach workers, and what waits in the store when there is no room for one.
+//! How messages reach workers, and how reports are stored if no worker has room.
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,26 +8,26 @@ use windlass_ports::{CommitKind, MessageKind, NewMessage, NewReport, StoreError,
 use crate::{
     api::{EngineError, Reported, ToolResult},
     engine::Inner,
-    note::Note,
     worker,
-    workers::Desk,
+    worker_message::WorkerMessage,
+    workers::Slot,
 };
 
-/// A worker's desk, with the means to start the worker again should it leave at the wrong moment.
-pub(crate) struct OpenDesk {
+/// The mailbox of a worker. It can start the worker again if that ends before a message is sent.
+pub(crate) struct Mailbox {
     inner: Arc<Inner>,
     agent: AgentKey,
-    sender: tokio::sync::mpsc::Sender<Note>,
+    sender: tokio::sync::mpsc::Sender<WorkerMessage>,
 }
 
-impl OpenDesk {
-    /// Leaves a note. Whoever works there, or will, gets it.
-    pub async fn leave(self, mut note: Note) {
+impl Mailbox {
+    /// Sends a message. If the worker has ended, a new one is started to receive it.
+    pub async fn send(self, mut message: WorkerMessage) {
         let mut sender = self.sender;
-        while let Err(refused) = sender.send(note).await {
-            note = refused.0;
-            match self.inner.desk(&self.agent, usize::MAX) {
-                Some(desk) => sender = desk.sender,
+        while let Err(refused) = sender.send(message).await {
+            message = refused.0;
+            match self.inner.mailbox(&self.agent, usize::MAX) {
+                Some(mailbox) => sender = mailbox.sender,
                 None => return,
             }
         }
@@ -35,52 +35,53 @@ impl OpenDesk {
 }
 
 impl Inner {
-    /// The agent's desk, with a worker at it. `None` if there is no room for one more.
-    pub fn desk(self: &Arc<Self>, agent: &AgentKey, limit: usize) -> Option<OpenDesk> {
-        let sender = match self.workers.desk(agent, limit) {
-            Desk::Taken(sender) => sender,
-            Desk::Fresh(sender, notes) => {
-                worker::start(self.clone(), agent.clone(), sender.clone(), notes);
+    /// The agent's mailbox. Starts a worker if the agent has none. `None` if there is no room for one more.
+    pub fn mailbox(self: &Arc<Self>, agent: &AgentKey, limit: usize) -> Option<Mailbox> {
+        let sender = match self.workers.mailbox(agent, limit) {
+            Slot::Existing(sender) => sender,
+            Slot::Created(sender, messages) => {
+                worker::start(self.clone(), agent.clone(), sender.clone(), messages);
                 sender
             }
-            Desk::NoRoom => return None,
+            Slot::NoRoom => return None,
         };
-        Some(OpenDesk { inner: self.clone(), agent: agent.clone(), sender })
+        Some(Mailbox { inner: self.clone(), agent: agent.clone(), sender })
     }
 
-    /// Has an agent looked at. Says whether there was room; a worker with a full queue looks anyway.
-    pub fn look(self: &Arc<Self>, agent: &AgentKey) -> bool {
-        match self.desk(agent, self.settings.workers_max) {
-            Some(desk) => {
-                let _ = desk.sender.try_send(Note::Look);
+    /// Has a worker check the agent. Returns false if there is no room for one. If the mailbox is full, the worker checks anyway.
+    pub fn wake_worker(self: &Arc<Self>, agent: &AgentKey) -> bool {
+        match self.mailbox(agent, self.settings.workers_max) {
+            Some(mailbox) => {
+                let _ = mailbox.sender.try_send(WorkerMessage::CheckStore);
                 true
             }
             None => false,
         }
     }
 
-    /// Has an agent looked at after a pause, and as soon then as there is room: nobody else may know that there is something to do.
-    pub fn look_later(self: &Arc<Self>, agent: AgentKey, pause: Duration) {
+    /// Has a worker check the agent after a pause, or as soon afterwards as there is room. It retries until then, because no other
+    /// process may know of the work.
+    pub fn wake_worker_later(self: &Arc<Self>, agent: AgentKey, pause: Duration) {
         let inner = self.clone();
         self.tasks.spawn(async move {
             tokio::time::sleep(pause).await;
-            while !inner.look(&agent) {
+            while !inner.wake_worker(&agent) {
                 tokio::time::sleep(pause.max(Duration::from_millis(inner.settings.sweep_ms))).await;
             }
         });
     }
 
-    /// Leaves a note as soon as there is room for a worker.
-    pub async fn tell_when_room(self: &Arc<Self>, agent: &AgentKey, note: Note) {
+    /// Sends a message as soon as there is room for a worker.
+    pub async fn send_when_room(self: &Arc<Self>, agent: &AgentKey, message: WorkerMessage) {
         loop {
-            if let Some(desk) = self.desk(agent, self.settings.workers_max) {
-                return desk.leave(note).await;
+            if let Some(mailbox) = self.mailbox(agent, self.settings.workers_max) {
+                return mailbox.send(message).await;
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
 
-    /// Puts a report into the inbox, for the owner to take.
+    /// Stores a report in the inbox, where the owner of the run finds it.
     pub async fn record(&self, result: ToolResult) -> Result<Reported, EngineError> {
         let agent = result.agent.clone();
         let report = self.new_report(result)?;
@@ -88,7 +89,7 @@ impl Inner {
         let taken = self.store.report(report).await?;
         self.crash.after_commit(CommitKind::Report);
         if matches!(taken, Taken::Recorded(_)) {
-            // Its owner may be another process.
+            // The owner may be another process.
             self.ring(&agent);
         }
         match taken {
@@ -119,7 +120,7 @@ impl Inner {
     }
 }
 
-/// A result's content, with the bytes of the result as they came.
+/// The content of a result item, with the bytes of the result unchanged.
 pub(crate) fn result_content(result: &ToolResult) -> Result<bytes::Bytes, StoreError> {
     let key = CallKey { run: result.run, call: result.call };
     let raw = serde_json::from_slice(&result.result)

@@ -1,4 +1,4 @@
-//! Calls of one lap: side by side, applied in the order of the calls, as few commits as can be.
+//! The calls of one iteration run concurrently and are applied in the order of the calls, in as few commits as possible.
 
 use futures_util::future::join_all;
 use windlass_kernel::{AfterExecution, HeadStatus, ItemKind, Phase, TaskStatus, content::CallResult};
@@ -10,7 +10,7 @@ const A: &str = r#"{"q":"a"}"#;
 const B: &str = r#"{"q":"b"}"#;
 const C: &str = r#"{"q":"c"}"#;
 
-/// Lap one calls `look` three times, lap two says what came back.
+/// The first iteration calls `look` three times, and the second one says the results.
 fn three_looks(request: &windlass_ports::ModelRequest) -> Turn {
     match request.iteration {
         1 => Turn::Call(vec![(LOOK, A), (LOOK, B), (LOOK, C)]),
@@ -19,7 +19,7 @@ fn three_looks(request: &windlass_ports::ModelRequest) -> Turn {
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_of_one_lap_run_at_the_same_time_and_are_applied_in_their_order() {
+async fn calls_of_one_iteration_run_at_the_same_time_and_are_applied_in_their_order() {
     let latches = [Latch::shut(), Latch::shut(), Latch::shut()];
     let shut = latches.clone();
     let stage = Stage::new(three_looks).with_tools(move |call| {
@@ -30,7 +30,7 @@ async fn calls_of_one_lap_run_at_the_same_time_and_are_applied_in_their_order() 
     let a = agent("a");
     let run = engine.begin(&a, "go").await.run;
     settle().await;
-    assert_eq!(stage.tools.gauge.inside(), 3, "all three at once");
+    assert_eq!(stage.tools.gauge.in_flight(), 3, "all three run at once");
     for (latch, left) in latches.iter().rev().zip([2, 1, 0]) {
         latch.open();
         settle().await;
@@ -87,7 +87,7 @@ async fn reports_from_outside_that_come_together_are_one_commit_with_a_row_each(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lap_may_mix_calls_of_this_process_and_of_services() {
+async fn an_iteration_may_mix_calls_of_this_process_and_of_services() {
     for is_local_first in [true, false] {
         let local = Latch::shut();
         let shut = local.clone();
@@ -107,7 +107,7 @@ async fn a_lap_may_mix_calls_of_this_process_and_of_services() {
             assert_eq!(engine.serve(LOOKUP, "\"there\"").await, 1);
         }
         settle().await;
-        assert_eq!(stage.head(&a).await.waiting, 1, "one of two is in");
+        assert_eq!(stage.head(&a).await.waiting, 1, "one of two results has arrived");
         assert_eq!(stage.run(&a, run).await.state.iteration, 1);
         if is_local_first {
             assert_eq!(engine.serve(LOOKUP, "\"there\"").await, 1);
@@ -123,13 +123,15 @@ async fn a_lap_may_mix_calls_of_this_process_and_of_services() {
 async fn c_047_a_tool_of_this_process_may_end_the_run() {
     let own_wish = || give(r#"{"__cg_control":{"after_execution":"terminate"}}"#);
     let reported_wish = || Act::GiveAnd("{}".into(), AfterExecution::Terminate);
-    for (act, laps) in [(Box::new(own_wish) as Box<dyn Fn() -> Act + Send + Sync>, 1), (Box::new(reported_wish), 1), (invalid_wish(), 2)] {
+    for (act, iterations) in
+        [(Box::new(own_wish) as Box<dyn Fn() -> Act + Send + Sync>, 1), (Box::new(reported_wish), 1), (invalid_wish(), 2)]
+    {
         let stage = Stage::new(|request| if request.iteration == 1 { call(&[LOOK]) } else { say("went on") }).with_tools(move |_| act());
         let engine = stage.engine(1);
         let a = agent("a");
         let run = engine.begin(&a, "go").await.run;
         stage.ended(&a, run).await;
-        assert_eq!(stage.model.count("go"), laps);
+        assert_eq!(stage.model.count("go"), iterations);
     }
 }
 
@@ -147,14 +149,14 @@ async fn a_tools_failure_is_data_for_the_model() {
         let engine = stage.engine(1);
         let a = agent("a");
         let run = engine.begin(&a, "go").await.run;
-        let words = stage.ended(&a, run).await;
-        assert!(words.contains(expected), "{words}");
+        let text = stage.ended(&a, run).await;
+        assert!(text.contains(expected), "{text}");
         assert!(matches!(stage.run(&a, run).await.state.phase, Phase::Ended { status: TaskStatus::Success, .. }));
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_of_this_process_that_takes_too_long_is_called_off() {
+async fn a_call_of_this_process_is_cancelled_at_its_deadline() {
     let stage = Stage::new(|request| if request.iteration == 1 { call(&[LOOK]) } else { say(&request.results().join(",")) })
         .with_tools(|_| Act::Hang)
         .with_settings(|settings| settings.call_deadline_ms = 5000);
@@ -162,19 +164,19 @@ async fn a_call_of_this_process_that_takes_too_long_is_called_off() {
     let a = agent("a");
     let run = engine.begin(&a, "go").await.run;
     settle().await;
-    assert_eq!(stage.tools.gauge.inside(), 1);
-    let words = stage.ended(&a, run).await;
-    assert!(words.contains("timeout"), "{words}");
-    assert_eq!(stage.tools.gauge.called_off(), 1, "its future is dropped");
+    assert_eq!(stage.tools.gauge.in_flight(), 1);
+    let text = stage.ended(&a, run).await;
+    assert!(text.contains("timeout"), "{text}");
+    assert_eq!(stage.tools.gauge.cancelled(), 1, "its future is dropped");
     assert_eq!(stage.call_statuses(&a, run).await, [CallStatus::Expired]);
     let inbox = stage.data.inbox(&a, windlass_ports::Page { after: 0, limit: 10 }).await.unwrap();
     assert_eq!(inbox.iter().filter(|row| row.kind == MessageKind::Timeout).count(), 1);
 }
 
-/// Three laps with a call each: the enqueue is entered at once, every lap suspends and resumes, the last reply ends. A claim is a durable
-/// write of its own, and nothing else is.
+/// Three iterations with one call each: the run is entered with its enqueue, every iteration suspends and resumes, and the last reply
+/// ends the run. A claim is one more durable write, and there are no others.
 #[tokio::test(start_paused = true)]
-async fn a_run_of_three_laps_takes_eight_writes_and_eleven_by_claim() {
+async fn a_run_of_three_iterations_takes_eight_writes_and_eleven_with_claims() {
     for (tool, is_claimed) in [(LOOK, false), (LOOKUP, true)] {
         let stage = Stage::new(move |request| if request.iteration <= 3 { call(&[tool]) } else { say("done") });
         let engine = stage.engine(1);
@@ -187,8 +189,8 @@ async fn a_run_of_three_laps_takes_eight_writes_and_eleven_by_claim() {
         }
         assert_eq!(stage.ended(&a, run).await, "done");
         let writes = stage.store.writes();
-        let lap: &[&str] = if is_claimed { &["commit", "claim_calls", "commit"] } else { &["commit", "commit"] };
-        let expected: Vec<&str> = [&["enqueue"][..], lap, lap, lap, &["commit"]].concat();
+        let iteration: &[&str] = if is_claimed { &["commit", "claim_calls", "commit"] } else { &["commit", "commit"] };
+        let expected: Vec<&str> = [&["enqueue"][..], iteration, iteration, iteration, &["commit"]].concat();
         assert_eq!(writes, expected);
         assert_eq!(writes.len(), if is_claimed { 11 } else { 8 });
     }

@@ -1,0 +1,512 @@
+//! Messages on their way through a worker: drafted into a commit, or resolved outside of one.
+
+use windlass_kernel::{
+    Decision, Epoch, Failure, FailureCause, Input, ItemId, ItemKind, NewItem, Phase, Progress, Report, ReportCause, RunId, Spent,
+    StreamedText, TaskStatus, Tenant, Timestamp,
+};
+use windlass_ports::{KeptAnswer, MessageId, MessageKind, ModelError, NewMessage, RequestKey, Retry, RunStatus, StoreError, Withdrawn};
+
+use super::{Advanced, Worker, active_run::ActiveRun, observe::Observed};
+use crate::{
+    api::{EngineError, Reconcile, Reported, Stop, Stopped, ToolResult, Verdict},
+    draft::Draft,
+    engine::Inner,
+    failover::ModelChoice,
+    mailbox::result_content,
+    worker_message::{EffectError, ModelDone, Reasoned, ToolDone, WorkerMessage},
+};
+
+/// A message that waits to be part of a commit, and its progress.
+pub(super) struct PendingMessage {
+    message: Option<WorkerMessage>,
+    is_drafted: bool,
+    has_message: bool,
+}
+
+/// The outcome of a message, from which its sender's answer is made.
+pub(super) enum Reply {
+    /// It is part of a commit. The id is that of its inbox row, if it has one.
+    Committed(Option<MessageId>),
+    /// The report was recorded outside the active run's commit, now or before.
+    Reported(Reported),
+    /// The same request was answered before, under its key.
+    Answered(KeptAnswer),
+    /// The run had ended before, or was ended while it was queued.
+    Stopped(Stopped),
+    /// It was refused.
+    Refused(EngineError),
+}
+
+impl PendingMessage {
+    pub fn new(message: WorkerMessage) -> Self {
+        PendingMessage { message: Some(message), is_drafted: false, has_message: false }
+    }
+
+    /// Whether the message comes from this process itself, so that no request waits for an answer.
+    pub fn is_local(&self) -> bool {
+        matches!(
+            self.message,
+            Some(WorkerMessage::Reasoned(_) | WorkerMessage::ModelDone(_) | WorkerMessage::ToolDone(_) | WorkerMessage::Heartbeat(..))
+        )
+    }
+
+    /// Whether the message may settle streamed text: the run may end, or continue in another message item.
+    pub fn may_settle_text(&self) -> bool {
+        match &self.message {
+            Some(WorkerMessage::Stop(..)) => true,
+            Some(WorkerMessage::ModelDone(model_done)) => {
+                matches!(model_done.outcome, Err(EffectError::Failed(_) | EffectError::ReplayMismatch))
+            }
+            Some(
+                WorkerMessage::CheckStore
+                | WorkerMessage::Enqueue(..)
+                | WorkerMessage::Report(..)
+                | WorkerMessage::Reconcile(..)
+                | WorkerMessage::Heartbeat(..)
+                | WorkerMessage::Reasoned(_)
+                | WorkerMessage::ToolDone(_),
+            )
+            | None => false,
+        }
+    }
+
+    /// Whether an effect was never started because this process had no lease.
+    pub fn is_unstarted(&self) -> bool {
+        match &self.message {
+            Some(WorkerMessage::ModelDone(model_done)) => matches!(model_done.outcome, Err(EffectError::NotStarted)),
+            Some(WorkerMessage::ToolDone(done)) => matches!(done.outcome, Err(EffectError::NotStarted)),
+            Some(
+                WorkerMessage::CheckStore
+                | WorkerMessage::Enqueue(..)
+                | WorkerMessage::Report(..)
+                | WorkerMessage::Stop(..)
+                | WorkerMessage::Reconcile(..)
+                | WorkerMessage::Heartbeat(..)
+                | WorkerMessage::Reasoned(_),
+            )
+            | None => false,
+        }
+    }
+
+    /// Whether the message is a stop or a decision. Only these take a run from another process.
+    pub fn is_person_request(&self) -> bool {
+        matches!(self.message, Some(WorkerMessage::Stop(..) | WorkerMessage::Reconcile(..)))
+    }
+
+    /// The idempotency key of the request, if it has one.
+    fn key(&self) -> Option<&RequestKey> {
+        match self.message.as_ref()? {
+            WorkerMessage::Report(result, _) => result.key.as_ref(),
+            WorkerMessage::Stop(stop, _) => stop.key.as_ref(),
+            WorkerMessage::Reconcile(reconcile, _) => reconcile.key.as_ref(),
+            WorkerMessage::CheckStore
+            | WorkerMessage::Enqueue(..)
+            | WorkerMessage::Heartbeat(..)
+            | WorkerMessage::Reasoned(_)
+            | WorkerMessage::ModelDone(_)
+            | WorkerMessage::ToolDone(_) => None,
+        }
+    }
+
+    pub fn is_resolved(&self) -> bool {
+        self.message.is_none()
+    }
+
+    /// Whether the message is part of the current draft.
+    pub fn is_drafted(&self) -> bool {
+        self.is_drafted
+    }
+
+    /// Whether the message put an inbox row into the commit.
+    pub fn has_message(&self) -> bool {
+        self.has_message
+    }
+
+    /// Applies the message to the draft, if it is about the active run and fits the run's state.
+    pub fn draft(&mut self, draft: &mut Draft, active: &ActiveRun, tenant: &Tenant, inner: &Inner, now: Timestamp) {
+        let (Some(run), Some(message)) = (active.run(), &self.message) else { return };
+        // The same request arrived twice in one batch. The second one is answered with the result of the first after that is committed.
+        let is_taken =
+            |key: &RequestKey| draft.messages.iter().any(|message| message.key.as_ref().is_some_and(|other| other.key == key.key));
+        if self.key().is_some_and(is_taken) {
+            self.is_drafted = false;
+            return;
+        }
+        // An earlier message of the same draft may have settled the streamed text.
+        let streamed = if draft.settles { StreamedText::default() } else { active.streamed_text() };
+        let mut drafting = Drafting { draft, inner, tenant, run: run.id, manifest: &run.manifest, streamed, now, messages: 0 };
+        let is_drafted = match message {
+            WorkerMessage::Reasoned(reasoned) => drafting.reasoned(reasoned),
+            WorkerMessage::ModelDone(model_done) => drafting.model_done(model_done),
+            WorkerMessage::ToolDone(done) => drafting.tool(done),
+            WorkerMessage::Report(result, _) => drafting.report(result),
+            WorkerMessage::Stop(stop, _) => drafting.stop(stop),
+            WorkerMessage::Reconcile(reconcile, _) => drafting.reconcile(reconcile),
+            WorkerMessage::Heartbeat(run, events) => drafting.heartbeat(*run, *events),
+            WorkerMessage::CheckStore | WorkerMessage::Enqueue(..) => false,
+        };
+        self.has_message = drafting.messages > 0;
+        self.is_drafted = is_drafted;
+    }
+
+    /// Sends the answer, if a request waits for one. Later calls do nothing.
+    pub fn resolve(&mut self, reply: Reply) {
+        match self.message.take() {
+            Some(WorkerMessage::Report(_, answer)) => {
+                let _ = answer.send(match reply {
+                    Reply::Committed(Some(message)) => Ok(Reported { message, is_duplicate: false }),
+                    Reply::Reported(reported) => Ok(reported),
+                    Reply::Answered(kept) => {
+                        kept.message.map(|message| Reported { message, is_duplicate: false }).ok_or(EngineError::Internal)
+                    }
+                    Reply::Refused(error) => Err(error),
+                    Reply::Committed(None) | Reply::Stopped(_) => Err(EngineError::Internal),
+                });
+            }
+            Some(WorkerMessage::Stop(_, answer)) => {
+                let _ = answer.send(match reply {
+                    Reply::Committed(_) | Reply::Answered(_) => Ok(Stopped::Now),
+                    Reply::Stopped(stopped) => Ok(stopped),
+                    Reply::Refused(error) => Err(error),
+                    Reply::Reported(_) => Err(EngineError::Internal),
+                });
+            }
+            Some(WorkerMessage::Reconcile(_, answer)) => {
+                let _ = answer.send(match reply {
+                    Reply::Committed(_) | Reply::Answered(_) => Ok(()),
+                    Reply::Refused(error) => Err(error),
+                    Reply::Reported(_) | Reply::Stopped(_) => Err(EngineError::Internal),
+                });
+            }
+            Some(WorkerMessage::Reasoned(reasoned)) => drop(reasoned.done.send(())),
+            Some(
+                WorkerMessage::CheckStore
+                | WorkerMessage::Enqueue(..)
+                | WorkerMessage::Heartbeat(..)
+                | WorkerMessage::ModelDone(_)
+                | WorkerMessage::ToolDone(_),
+            )
+            | None => {}
+        }
+    }
+}
+
+/// One message being applied to a draft.
+struct Drafting<'a> {
+    draft: &'a mut Draft,
+    inner: &'a Inner,
+    tenant: &'a Tenant,
+    run: RunId,
+    manifest: &'a windlass_kernel::Manifest,
+    /// The streamed text that no item contains yet.
+    streamed: StreamedText,
+    now: Timestamp,
+    messages: usize,
+}
+
+impl Drafting<'_> {
+    fn step(&mut self, input: Input) -> bool {
+        self.draft.step(self.manifest, input, self.now, self.inner.ids.as_ref());
+        true
+    }
+
+    /// Records reasoning of the current attempt, unless it is recorded already.
+    fn reasoned(&mut self, reasoned: &Reasoned) -> bool {
+        let Phase::Thinking { attempt, .. } = self.draft.run.phase else { return false };
+        let run = &self.draft.run;
+        let now = (self.run, run.iteration, attempt, run.output.length);
+        let is_its = now == (reasoned.run, reasoned.iteration, reasoned.attempt, reasoned.position) && self.streamed.text.is_empty();
+        is_its && self.step(Input::Reasoned { reasoning: reasoned.reasoning.clone(), chunks: self.streamed.chunks.clone() })
+    }
+
+    fn model_done(&mut self, model_done: &ModelDone) -> bool {
+        let Phase::Thinking { attempt, .. } = self.draft.run.phase else { return false };
+        if model_done.run != self.run || model_done.iteration != self.draft.run.iteration || model_done.attempt != attempt {
+            return false;
+        }
+        let input = match &model_done.outcome {
+            Ok(reply) => Input::Replied(reply.clone()),
+            Err(EffectError::Failed(error)) => Input::AttemptFailed(self.failure(error, attempt, model_done.spent)),
+            Err(EffectError::ReplayMismatch) if is_structured(self.manifest) => Input::AttemptFailed(self.unfinished(model_done.spent)),
+            Err(EffectError::ReplayMismatch) => Input::Cut { streamed: self.streamed.clone(), spent: model_done.spent },
+            Err(EffectError::Panicked) => Input::Panicked,
+            Err(EffectError::NotStarted) => return false,
+        };
+        self.step(input)
+    }
+
+    /// The failure of a structured answer whose stream was cut: half a JSON object cannot be continued in another message item.
+    fn unfinished(&self, spent: Spent) -> Failure {
+        let message = "the answer was cut off in the middle, and the model did not say the same again".to_owned();
+        let (code, cause) = ("stream_cut".to_owned(), FailureCause::BadAnswer);
+        Failure { code, cause, message, retry_after_ms: None, retry_at: None, fallback: None, spent, streamed: self.streamed.clone() }
+    }
+
+    /// Records a heartbeat, unless the journal has grown since it was requested.
+    fn heartbeat(&mut self, run: RunId, events: u64) -> bool {
+        let is_unchanged =
+            run == self.run && self.draft.run.next_number == events && !matches!(self.draft.run.phase, Phase::Thinking { .. });
+        is_unchanged && !self.draft.run.has_ended() && self.step(Input::Heartbeat)
+    }
+
+    fn failure(&self, error: &ModelError, attempt: u32, spent: Spent) -> Failure {
+        let settings = &self.inner.settings;
+        let choice = ModelChoice::of(self.inner.models.as_ref(), self.tenant, &self.manifest.model, attempt, settings.attempts_max);
+        let (own_attempt, next) = choice.map_or((attempt, None), |choice| (choice.own_attempt, choice.next));
+        let pause_ms = match error.retry {
+            Retry::Never => None,
+            Retry::Backoff => Some(settings.backoff_ms.saturating_mul(1 << (own_attempt - 1).min(20))),
+            Retry::AfterMs(ms) => Some(ms),
+        };
+        // A fallback model would not continue text that this model has begun, so it is asked only if nothing was streamed. It needs no
+        // pause.
+        let is_worn_out = pause_ms.is_some() && own_attempt >= settings.attempts_max;
+        let next = next.filter(|_| is_worn_out && self.streamed.text.is_empty());
+        let retry_at = match &next {
+            Some(_) => Some(self.now),
+            None => pause_ms.filter(|_| !is_worn_out).map(|ms| self.now.plus_ms(ms.min(settings.backoff_ms_max))),
+        };
+        let fallback = next.map(|next| next.provider().to_owned());
+        let retry_after_ms = match error.retry {
+            Retry::AfterMs(ms) => Some(ms),
+            Retry::Never | Retry::Backoff => None,
+        };
+        // Clients read the message of the last failure.
+        let message = match (retry_at, attempt) {
+            (Some(_), _) => error.message.clone(),
+            (None, 1) => format!("{} (1 attempt)", error.message),
+            (None, attempts) => format!("{} ({attempts} attempts)", error.message),
+        };
+        let (code, cause) = (error.code.clone(), error.cause);
+        Failure { code, cause, message, retry_after_ms, retry_at, fallback, spent, streamed: self.streamed.clone() }
+    }
+
+    fn tool(&mut self, done: &ToolDone) -> bool {
+        let is_open = self.draft.run.call(done.call).is_some_and(|call| call.progress == Progress::Open);
+        if done.run != self.run || !is_open {
+            return false;
+        }
+        match &done.outcome {
+            Err(EffectError::Panicked) => self.step(Input::Panicked),
+            Err(EffectError::NotStarted | EffectError::ReplayMismatch) => false,
+            Err(EffectError::Failed(why)) => {
+                let content = windlass_kernel::content::refusal(done.call, TaskStatus::Failed, "tool_failed", why);
+                self.take_result(done.call, TaskStatus::Failed, content, None, None)
+            }
+            Ok(report) if report.result.len() > self.inner.settings.item_bytes_max => {
+                let reason = format!("the result has {} bytes, {} are allowed", report.result.len(), self.inner.settings.item_bytes_max);
+                let content = windlass_kernel::content::refusal(done.call, TaskStatus::Failed, "result_too_large", &reason);
+                self.take_result(done.call, TaskStatus::Failed, content, None, None)
+            }
+            Ok(report) => match serde_json::from_slice(&report.result) {
+                Ok(raw) => {
+                    let content = windlass_kernel::content::result(done.call, report.status, raw);
+                    let after = windlass_kernel::content::wished_after(raw).or(report.after);
+                    self.take_result(done.call, report.status, content, after, None)
+                }
+                Err(_) => {
+                    let content =
+                        windlass_kernel::content::refusal(done.call, TaskStatus::Failed, "bad_result", "the tool's result was not JSON");
+                    self.take_result(done.call, TaskStatus::Failed, content, None, None)
+                }
+            },
+        }
+    }
+
+    fn report(&mut self, result: &ToolResult) -> bool {
+        let is_awaited = self.draft.run.call(result.call).is_some_and(|call| !call.is_received());
+        if result.run != self.run || !is_awaited {
+            return false;
+        }
+        match result_content(result) {
+            Ok(content) => {
+                let taken = self.take_result(result.call, result.status, content, result.after, result.source.clone());
+                if let Some(message) = self.draft.messages.last_mut() {
+                    message.key = result.key.clone();
+                }
+                taken
+            }
+            Err(_) => false,
+        }
+    }
+
+    /// Stores a result as an inbox row and an item, and applies it in the same commit.
+    fn take_result(
+        &mut self,
+        call: windlass_kernel::CallNumber,
+        status: TaskStatus,
+        content: bytes::Bytes,
+        after: Option<windlass_kernel::AfterExecution>,
+        source: Option<String>,
+    ) -> bool {
+        let item = ItemId(self.inner.ids.fresh());
+        self.draft.items.push(NewItem { id: item, kind: ItemKind::Result, content });
+        self.message(NewMessage {
+            kind: MessageKind::ToolResult,
+            call: Some(call),
+            item: Some(item),
+            outcome: Some(status),
+            after,
+            source,
+            reason: None,
+            key: None,
+        });
+        self.step(Input::Reported(Report { call, cause: ReportCause::Tool, status, item, after }))
+    }
+
+    fn stop(&mut self, stop: &Stop) -> bool {
+        if stop.run != self.run || self.draft.run.has_ended() {
+            return false;
+        }
+        self.draft.raise_epoch = true;
+        self.message(stop_message(stop));
+        self.step(Input::Stopped { reason: stop.reason.clone(), streamed: self.streamed.clone() })
+    }
+
+    fn reconcile(&mut self, reconcile: &Reconcile) -> bool {
+        if reconcile.run != self.run {
+            return false;
+        }
+        let is_parked = |call| self.draft.run.call(call).is_some_and(|call| call.progress == Progress::Parked);
+        let can_be_decided = match &reconcile.verdict {
+            Verdict::Record { call, .. } | Verdict::Release { call } | Verdict::Tell { call } => is_parked(*call),
+            Verdict::Unpark => self.draft.run.parked.is_some(),
+        };
+        if !can_be_decided {
+            return false;
+        }
+        let mut item = None;
+        let decision = match &reconcile.verdict {
+            Verdict::Record { call, status, result } => {
+                let Ok(raw) = serde_json::from_slice(result) else { return false };
+                let id = ItemId(self.inner.ids.fresh());
+                item = Some(id);
+                self.draft.items.push(NewItem {
+                    id,
+                    kind: ItemKind::Result,
+                    content: windlass_kernel::content::result(*call, *status, raw),
+                });
+                Decision::Record { call: *call, status: *status, item: id }
+            }
+            Verdict::Release { call } => Decision::Release { call: *call },
+            Verdict::Tell { call } => Decision::Tell { call: *call },
+            Verdict::Unpark => Decision::Unpark,
+        };
+        // A call may get several decisions, so the row of a decision does not carry the call as the row of a report does.
+        let (source, key) = (reconcile.source.clone(), reconcile.key.clone());
+        self.message(NewMessage { kind: MessageKind::Answer, call: None, item, outcome: None, after: None, source, reason: None, key });
+        self.step(Input::Answered(decision))
+    }
+
+    fn message(&mut self, message: NewMessage) {
+        self.messages += 1;
+        self.draft.messages.push(message);
+    }
+}
+
+/// Whether the answer must be JSON.
+fn is_structured(manifest: &windlass_kernel::Manifest) -> bool {
+    let format = manifest.parameters.as_ref().and_then(|parameters| parameters.get("text")?.get("format")?.get("type")?.as_str());
+    matches!(format, Some("json_schema" | "json_object"))
+}
+
+fn stop_message(stop: &Stop) -> NewMessage {
+    NewMessage {
+        kind: MessageKind::Stop,
+        call: None,
+        item: None,
+        outcome: None,
+        after: None,
+        source: stop.source.clone(),
+        reason: Some(stop.reason.clone()),
+        key: stop.key.clone(),
+    }
+}
+
+impl Worker {
+    /// Resolves messages that are not about the active run or no longer fit its state. Each gets its answer here, without a commit of the
+    /// active run.
+    pub(super) async fn resolve_outside_commit(&mut self, pending: &mut Vec<PendingMessage>) -> Result<Advanced, StoreError> {
+        self.resolve_answered(pending).await?;
+        let mut more = Advanced::Done;
+        for message in pending.iter_mut() {
+            let reply = match &message.message {
+                Some(WorkerMessage::Report(result, _)) => match self.inner.record((**result).clone()).await {
+                    Ok(reported) => {
+                        // The result may wait in the inbox now. The next load applies it, or records it as ignored.
+                        self.active.forget_run();
+                        more = Advanced::MoreToDo;
+                        Reply::Reported(reported)
+                    }
+                    Err(EngineError::Store(error)) => return Err(error),
+                    Err(error) => Reply::Refused(error),
+                },
+                Some(WorkerMessage::Stop(stop, _)) => match self.stop_queued(stop).await? {
+                    Some(stopped) => Reply::Stopped(stopped),
+                    None => {
+                        self.active.forget_run();
+                        more = Advanced::MoreToDo;
+                        continue;
+                    }
+                },
+                Some(WorkerMessage::Reconcile(..)) => Reply::Refused(EngineError::NotParked),
+                Some(
+                    WorkerMessage::CheckStore
+                    | WorkerMessage::Enqueue(..)
+                    | WorkerMessage::Heartbeat(..)
+                    | WorkerMessage::Reasoned(_)
+                    | WorkerMessage::ModelDone(_)
+                    | WorkerMessage::ToolDone(_),
+                )
+                | None => Reply::Committed(None),
+            };
+            message.resolve(reply);
+        }
+        pending.retain(|message| !message.is_resolved());
+        Ok(more)
+    }
+
+    /// Resolves messages whose request this or another process answered since they were received.
+    pub(super) async fn resolve_answered(&self, pending: &mut Vec<PendingMessage>) -> Result<(), StoreError> {
+        for message in pending.iter_mut() {
+            let Some(key) = message.key().cloned() else { continue };
+            match self.inner.answered(&self.agent.tenant, Some(&key)).await {
+                Ok(None) => {}
+                Ok(Some(kept)) => message.resolve(Reply::Answered(kept)),
+                Err(EngineError::Store(error)) => return Err(error),
+                Err(error) => message.resolve(Reply::Refused(error)),
+            }
+        }
+        pending.retain(|message| !message.is_resolved());
+        Ok(())
+    }
+
+    /// Ends a run that is queued. Returns `None` if the run is active by now.
+    async fn stop_queued(&self, stop: &Stop) -> Result<Option<Stopped>, StoreError> {
+        let Some(view) = self.inner.views.run(&self.agent.tenant, stop.run).await? else {
+            return Ok(Some(Stopped::Before));
+        };
+        match view.status {
+            RunStatus::Ended => Ok(Some(Stopped::Before)),
+            RunStatus::Active => Ok(None),
+            RunStatus::Queued => {
+                let now = self.inner.clock.now();
+                let mut draft = Draft::new(&view.state);
+                draft.messages.push(stop_message(stop));
+                let stopped = Input::Stopped { reason: stop.reason.clone(), streamed: StreamedText::default() };
+                draft.step(&view.manifest, stopped, now, self.inner.ids.as_ref());
+                let commit = draft.into_commit(stop.run, None, self.inner.node, now);
+                self.inner.crash.before_commit(commit.kind);
+                let (kind, state) = (commit.kind, commit.state.clone());
+                let outcome = self.inner.store.withdraw(self.agent.clone(), commit).await?;
+                self.inner.crash.after_commit(kind);
+                if outcome == Withdrawn::Done {
+                    let epoch = view.epoch.unwrap_or(Epoch(0));
+                    Observed { inner: &self.inner, agent: &self.agent, run: stop.run, epoch }.ended(&state, now);
+                }
+                self.notify_watchers(true);
+                Ok((outcome == Withdrawn::Done).then_some(Stopped::Now))
+            }
+        }
+    }
+}

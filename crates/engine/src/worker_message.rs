@@ -1,0 +1,87 @@
+//! The messages that workers receive from doors, from their own effects and from the sweep.
+
+use tokio::sync::oneshot;
+use windlass_kernel::{CallNumber, Reply, RunId, Spent, content::Reasoning};
+use windlass_ports::{Enqueued, Item, ModelError, NewRun, ToolReport};
+
+use crate::api::{EngineError, Reconcile, Reported, Stop, Stopped, ToolResult};
+
+/// The channel for the answer to a message.
+pub(crate) type Answer<T> = oneshot::Sender<Result<T, EngineError>>;
+
+/// One message for a worker.
+pub(crate) enum WorkerMessage {
+    /// The agent's stored state must be checked: something may be due or waiting there.
+    CheckStore,
+    /// Record a run, and enter it if the agent is idle.
+    Enqueue(Box<NewRun>, Answer<Enqueued>),
+    /// Record the result of an external call.
+    Report(Box<ToolResult>, Answer<Reported>),
+    /// End a run.
+    Stop(Box<Stop>, Answer<Stopped>),
+    /// Apply a person's decision.
+    Reconcile(Box<Reconcile>, Answer<()>),
+    /// Record a heartbeat for a reader of this run, unless its journal has grown beyond this many events.
+    Heartbeat(RunId, u64),
+    /// Commit the reasoning of a model call of this process, before the text that the call is about to stream.
+    Reasoned(Box<Reasoned>),
+    /// A model call of this process has ended.
+    ModelDone(Box<ModelDone>),
+    /// A tool call of this process has ended.
+    ToolDone(Box<ToolDone>),
+}
+
+/// Reasoning of a model call that continues.
+pub(crate) struct Reasoned {
+    pub run: RunId,
+    pub iteration: u32,
+    pub attempt: u32,
+    /// The length of the run's output at the start of the call. If the output is longer now, the reasoning is recorded already.
+    pub position: u32,
+    pub reasoning: Vec<Reasoning>,
+    /// Resolved once the reasoning is committed. If the sender is dropped, the model call must stop.
+    pub done: oneshot::Sender<()>,
+}
+
+/// The outcome of a model call.
+pub(crate) struct ModelDone {
+    pub run: RunId,
+    pub iteration: u32,
+    pub attempt: u32,
+    /// The items of the prompt, so that they need not be read from the store again.
+    pub context: Option<Vec<Item>>,
+    /// The tokens used by the attempt, if there is no reply.
+    pub spent: Spent,
+    pub outcome: Result<Reply, EffectError<ModelError>>,
+}
+
+/// The outcome of a tool call.
+pub(crate) struct ToolDone {
+    pub run: RunId,
+    pub call: CallNumber,
+    pub outcome: Result<ToolReport, EffectError<String>>,
+}
+
+impl ToolDone {
+    /// The class of the failure, for the log. `None` if the call succeeded, or if the failure is an answer of the tool itself.
+    pub fn failure(&self) -> Option<&'static str> {
+        match &self.outcome {
+            Ok(report) => report.failure,
+            Err(EffectError::Failed(_)) => Some("not_run"),
+            Err(EffectError::Panicked) => Some("panicked"),
+            Err(EffectError::ReplayMismatch | EffectError::NotStarted) => None,
+        }
+    }
+}
+
+/// Why an effect has no result.
+pub(crate) enum EffectError<E> {
+    /// The model, or the start of the tool, failed.
+    Failed(E),
+    /// The code of the effect panicked.
+    Panicked,
+    /// The model's answer does not begin with the text that an earlier attempt streamed.
+    ReplayMismatch,
+    /// The effect was never started, because this process had lost its lease.
+    NotStarted,
+}
