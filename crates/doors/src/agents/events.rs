@@ -1,7 +1,7 @@
-//! An agent's events as a stream that can be taken up again where it broke off.
+//! An agent's events as a stream of server-sent events. A client can resume it after the last event it received.
 //!
-//! Nothing is kept for a reader: the journal is the stream. A slow reader holds one page of it, and its connection's own
-//! back-pressure decides when the next page is read.
+//! The door keeps no state for a reader between pages: it reads the journal. A slow client costs the memory of one page, because the
+//! back-pressure of its connection decides when the next page is read.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -49,7 +49,7 @@ pub(super) async fn events(
     Ok((headers, body).into_response())
 }
 
-/// Where a reader is: before this message of this journal entry of this run.
+/// The position of a reader in the agent's journal. It points to the next message of an entry to send; one entry can project to several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Place {
     ordinal: u64,
@@ -62,7 +62,7 @@ impl Place {
         Place { ordinal, number: 0, message: 0 }
     }
 
-    /// The place after the event of this id.
+    /// The position after the event with this id. `None` if the id is malformed.
     fn after(id: &str) -> Option<Self> {
         let mut parts = id.split('.').map(number);
         let place = Place { ordinal: parts.next()??, number: parts.next()??, message: parts.next()?? + 1 };
@@ -70,7 +70,8 @@ impl Place {
     }
 }
 
-/// Where the stream begins: after the event the reader names, at the very start, or with what is not over yet.
+/// The first position of the stream: after the event that the client names, at the agent's first run for `from=start`, else at the active
+/// run.
 async fn start(state: &DoorState, agent: &AgentKey, headers: &HeaderMap, query: &Query) -> Result<Place, ApiError> {
     let head = state.engine.views().head(agent).await?;
     let runs = head.as_ref().map_or(0, |head| head.runs);
@@ -96,13 +97,13 @@ struct Reader {
     agent: AgentKey,
     watch: Watch,
     at: Place,
-    /// Events of the page at hand that are not sent yet.
+    /// Events of the current page that have not been sent yet.
     ready: VecDeque<Bytes>,
     quiet_since: Instant,
 }
 
 impl Reader {
-    /// The next chunk: one event, or a sign of life. The stream ends when the server is about to stop.
+    /// The next chunk: one event or a heartbeat. The stream ends when the server drains.
     async fn next(mut self) -> Option<(Result<Bytes, StoreError>, Self)> {
         let heartbeat = Duration::from_millis(HEARTBEAT_MS);
         loop {
@@ -132,7 +133,7 @@ impl Reader {
         }
     }
 
-    /// Reads on from the place at hand.
+    /// Reads the next page from the current position and advances the position past it.
     async fn read_page(&mut self) -> Result<Page, StoreError> {
         let views = self.state.engine.views().clone();
         let Some(mut run) = views.run_from(&self.agent, self.at.ordinal).await? else {
@@ -148,7 +149,8 @@ impl Reader {
         let entries = views.journal(&self.agent.tenant, run.id, self.at.number, EVENTS_PAGE).await?;
         let has_ended = |entry: &JournalEntry| matches!(entry.event, Event::Ended { .. });
         if entries.iter().any(has_ended) {
-            // The run was read before its journal, and may have ended in between: its last event names the deliverable.
+            // The run was read before its journal and may have ended in between. The event of its end names the deliverable, so the run is
+            // read again.
             match views.run(&self.agent.tenant, run.id).await? {
                 Some(ended) => run = ended,
                 None => return Ok(Page::End),
@@ -158,7 +160,7 @@ impl Reader {
             self.take(&run, entry);
         }
         match entries.is_empty() {
-            // Nothing comes after the end, so a reader that has seen it goes on with the next run.
+            // Nothing follows the end of a run, so the reader continues with the agent's next run.
             true if run.state.has_ended() && self.at.number >= run.state.next_number => self.at = Place::run(run.ordinal + 1),
             true => return Ok(Page::End),
             false => {}
@@ -167,7 +169,7 @@ impl Reader {
     }
 
     fn take(&mut self, run: &RunView, entry: &JournalEntry) {
-        // The place's message counts only in the entry it is about.
+        // `message` of the position counts only in the entry that the position names.
         let first = if entry.number == self.at.number { self.at.message } else { 0 };
         for (message, published) in (0_u64..).zip(messages::project(run, entry)) {
             if message >= first && published.subject.is_event() {
@@ -181,9 +183,9 @@ impl Reader {
 }
 
 enum Page {
-    /// There may be more at once.
+    /// The next page may be there already.
     More,
-    /// There is nothing more by now.
+    /// The reader has read all that is committed.
     End,
 }
 

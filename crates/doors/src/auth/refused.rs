@@ -1,4 +1,4 @@
-//! Refused logins in the log, few enough that a flood of them floods nothing else.
+//! Logs refused logins, with a limit: a flood of them must not flood the log.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -7,13 +7,13 @@ use std::{
 
 use crate::peers::PeerKey;
 
-/// Lines about refused logins in one window.
+/// Lines about refused logins per window.
 const LINES_MAX: u32 = 10;
 
-/// How long a window is.
+/// The length of a window.
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// Limits the lines about refused logins.
+/// The rate limit of these log lines.
 #[derive(Debug, Default)]
 pub(crate) struct RefusedLogins {
     window: Mutex<Option<Window>>,
