@@ -1,4 +1,4 @@
-//! The turn machine's own verbs: enqueue, report, stop, act, and what can be read of an agent.
+//! The agents API: enqueue, report, stop, act, and what can be read of an agent.
 
 use axum::body::Body;
 use serde_json::{Value, json};

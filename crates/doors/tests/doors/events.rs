@@ -1,4 +1,4 @@
-//! The event stream: what it says, and how it is taken up again.
+//! The event stream: what it contains, and how a client resumes it.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ async fn next(body: &mut Body) -> Option<Seen> {
     Some(parse(std::str::from_utf8(&bytes).unwrap()))
 }
 
-/// Reads up to the end of so many turns.
+/// Reads up to the end of `count` turns.
 async fn turns(body: &mut Body, count: usize) -> Vec<Seen> {
     let mut seen = Vec::new();
     let mut ended = 0;
@@ -95,7 +95,7 @@ async fn a_stream_goes_on_after_any_event() {
     let whole = turns(&mut open(&world, &format!("{path}?from=start"), None).await, 2).await;
     for (index, event) in whole.iter().enumerate().take(whole.len() - 1) {
         let left = whole[index + 1..].iter().filter(|event| event.data["status"] == "idle").count();
-        // The header rules over the query, as it must when a browser takes a stream up again.
+        // The header takes precedence over the query: a browser that resumes a stream sends both.
         let by_header = turns(&mut open(&world, &format!("{path}?from=start"), Some(&event.id)).await, left).await;
         assert_eq!(by_header, whole[index + 1..], "after {}", event.id);
         let by_query = turns(&mut open(&world, &format!("{path}?after={}", event.id), None).await, left).await;
@@ -116,7 +116,7 @@ async fn a_reader_without_a_cursor_sees_what_is_not_over() {
     assert!(seen.iter().all(|event| event.data["agent_turn_id"] == active), "{seen:?}");
     assert_eq!(seen[0].data["phase"], "started");
 
-    // Nothing is active now: the next reader sees only what comes.
+    // No run is active now, so a new reader gets only later events.
     let mut fresh = open(&world, "/v1/agents/alice/events", None).await;
     let new = world.enqueue("alice", "new").await;
     for stream in [&mut live, &mut fresh] {

@@ -86,7 +86,7 @@ async fn filters_narrow_a_list() {
     }
 }
 
-/// Every page that a filter leaves short says where to go on.
+/// A page that a filter leaves short still has a cursor.
 #[tokio::test]
 async fn a_filter_that_few_runs_match_is_read_in_bounded_steps() {
     let world = World::start();
@@ -134,7 +134,7 @@ async fn a_row_says_why_its_run_waits() {
     assert_eq!(waits(&world, &active).await, (json!("ended"), Value::Null));
 }
 
-/// The offline model fails when it is told to; the pause before the next try is longer than the test.
+/// The offline model fails as the input asks; the backoff before the next attempt is longer than the test.
 #[tokio::test]
 async fn a_model_that_is_tried_again_is_a_reason_to_wait() {
     let world = World::with(Settings { sweep_ms: 20, backoff_ms: 600_000, ..Settings::default() });

@@ -1,4 +1,4 @@
-//! Who may do what.
+//! The scopes that operations need.
 
 use axum::{body::Body, http::Request};
 use serde_json::json;
