@@ -1,40 +1,35 @@
-//! The caller's own items, in the shape of the Responses protocol: what they are, and the words in them.
+//! Reads the client's items, which have the shape of the Responses protocol.
 
 use serde_json::Value;
 use windlass_ports::ModelMessage;
 
-/// An item whose shape is known.
+/// An item, by its kind.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Item<'a> {
-    /// Somebody's words.
+    /// A message.
     Message {
-        /// Who speaks, as the item spells it.
+        /// The role, as the item spells it.
         role: &'a str,
-        /// A text, or a list of parts.
         content: &'a Value,
     },
-    /// A call that an earlier answer made.
+    /// A call that an earlier answer of the model made.
     Call {
-        /// Its id.
         id: &'a str,
-        /// The tool.
         tool: &'a str,
-        /// The arguments as text.
         arguments: &'a str,
     },
-    /// What a call brought back.
+    /// The result of a call.
     Output {
         /// The call's id.
         id: &'a str,
-        /// A text, or a list of parts.
         output: &'a Value,
     },
-    /// Anything else.
+    /// An item of an unknown kind.
     Other,
 }
 
 impl<'a> Item<'a> {
-    /// Reads an item. Nothing is refused: what is not understood is `Other`.
+    /// Reads an item. It never fails: an item of an unknown kind is `Other`.
     pub(crate) fn read(value: &'a Value) -> Self {
         let text = |key: &str| value.get(key).and_then(Value::as_str);
         let known = match text("type") {
@@ -56,7 +51,7 @@ impl<'a> Item<'a> {
     }
 }
 
-/// The text of a content that is text all through.
+/// The text of a content, or `None` if it has parts other than text.
 pub(crate) fn text_of(content: &Value) -> Option<String> {
     match content {
         Value::String(text) => Some(text.clone()),
@@ -68,7 +63,7 @@ pub(crate) fn text_of(content: &Value) -> Option<String> {
     }
 }
 
-/// The text of one part, if it is a text part.
+/// The text of a part, or `None` if it is not a text part.
 pub(crate) fn part_text(part: &Value) -> Option<&str> {
     match part.get("type")?.as_str()? {
         "input_text" | "output_text" | "text" => part.get("text")?.as_str(),
@@ -76,12 +71,12 @@ pub(crate) fn part_text(part: &Value) -> Option<&str> {
     }
 }
 
-/// The end of a conversation, as the offline model looks at it.
+/// The end of a conversation, as the offline model reads it.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Talk {
-    /// The last words of a user.
+    /// The text of the last user message.
     pub(crate) input: Option<String>,
-    /// What calls have brought back since then, each with its tool.
+    /// The results of calls since that message: the name of the tool and its output.
     pub(crate) results: Vec<(String, String)>,
 }
 

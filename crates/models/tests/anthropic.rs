@@ -1,4 +1,4 @@
-//! A server of the Messages protocol that behaves, in the many ways servers do.
+//! The Messages protocol: servers that work, with the variations between them.
 
 #![expect(clippy::unwrap_used, reason = "a helper that panics fails the test, which is what it is for")]
 
@@ -9,7 +9,7 @@ use support::{Ending, Play, Protocol, call, collect, config, request, serve, tex
 use windlass_kernel::{Finish, Usage};
 use windlass_ports::{ModelError, ModelEvent, Retry};
 
-/// A stream as the wire has it: the kind of an event stands before it, too.
+/// A stream as it is on the wire, where the type of an event also precedes it.
 fn stream(events: &[Value]) -> Play {
     let spelled = |event: &Value| format!("event: {}\ndata: {event}\n\n", event["type"].as_str().unwrap_or_default());
     Play::pieces(events.iter().map(spelled))

@@ -1,4 +1,4 @@
-//! Servers of every protocol that break off, talk nonsense, or never end: a call always ends, and says whether to try again.
+//! Servers of every protocol that break off, send garbage, or never end: a call always ends, and its error says whether to retry.
 
 #![expect(clippy::unwrap_used, reason = "a helper that panics fails the test, which is what it is for")]
 
@@ -14,7 +14,7 @@ use windlass_ports::{ModelError, ModelEvent, Retry};
 
 const PROTOCOLS: [Protocol; 3] = [Protocol::Chat, Protocol::Responses, Protocol::Messages];
 
-/// A whole answer with a thought, words and a call, event by event. The last ones, of the given number, may be missing.
+/// A whole answer with reasoning, text and a call, event by event. The last ones, of the returned number, may be missing.
 fn answer(protocol: Protocol) -> (Vec<Value>, usize) {
     match protocol {
         Protocol::Chat => {
@@ -100,7 +100,7 @@ async fn a_stream_that_is_cut_at_any_event_is_no_answer() {
     }
 }
 
-/// Every value in every event, replaced by something else.
+/// The event with each of its values replaced by each of `others`.
 fn twisted(event: &Value, others: &[Value]) -> Vec<Value> {
     fn places(value: &Value, at: &str, all: &mut Vec<String>) {
         all.push(at.to_owned());
@@ -162,7 +162,7 @@ async fn nonsense_may_be_tried_again() {
     }
 }
 
-/// Events that say so many letters: as words, as a thought, as arguments.
+/// Events with a large amount of content: as text, as reasoning, as arguments.
 fn endless(protocol: Protocol, letters: &str) -> Vec<Vec<Value>> {
     match protocol {
         Protocol::Chat => {
@@ -244,7 +244,7 @@ async fn a_404_and_an_address_without_a_server_name_the_base_url() {
         let error = collect(&*protocol.model(config.clone()), request("hi")).await.1.unwrap();
         let advice = "check models[2].base_url, which usually ends in /v1, and the name of the model";
         assert_eq!(error.message, format!("test at {} answered 404: {{}}; {advice}", posted_to(&server)), "{protocol:?}");
-        // A listener that is gone: nothing answers at its address.
+        // A listener that was closed: nothing answers at its address.
         let gone = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
         config.base_url = format!("http://user:password@{gone}/v1?key=secret");
         let error = collect(&*protocol.model(config), request("hi")).await.1.unwrap();
@@ -260,7 +260,7 @@ async fn the_limit_before_the_first_byte_is_not_the_idle_limit() {
     for protocol in PROTOCOLS {
         let (events, _) = answer(protocol);
         let in_one_piece: String = spelled(&events).iter().map(|event| format!("data: {event}\n\n")).collect();
-        // The idle limit is over long before the answer begins.
+        // The idle limit is shorter than the time until the answer begins.
         let server = serve(Play::pieces([in_one_piece]).late(Duration::from_millis(300))).await;
         let mut config = config(&server);
         config.idle_timeout_ms = 100;

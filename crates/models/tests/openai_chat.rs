@@ -1,4 +1,4 @@
-//! A Chat Completions server that behaves, in the many ways servers do.
+//! The Chat Completions protocol: servers that work, with the variations between them.
 
 #![expect(clippy::unwrap_used, reason = "a helper that panics fails the test, which is what it is for")]
 
@@ -139,7 +139,7 @@ async fn servers_that_misuse_the_index_are_understood() {
         let events = [whole(index.clone(), "a"), whole(index.clone(), "b"), finish("tool_calls")];
         assert_eq!(outcome(Play::events(&events)).await, (expected.clone(), None), "index {index}");
     }
-    // The same id and name with every piece, or another id each time, are still one call.
+    // The same id and name in every chunk, or another id each time, is still one call.
     let part =
         |id: &str, name: Value, arguments: &str| piece(json!({"index": 0, "id": id, "function": {"name": name, "arguments": arguments}}));
     let repeated = [part("a", json!("f"), "{"), part("a", json!("f"), "}"), part("z", Value::Null, ""), finish("tool_calls")];
@@ -222,7 +222,7 @@ async fn text_goes_on_before_the_answer_ends() {
 
 #[tokio::test]
 async fn dropping_the_stream_calls_the_request_off() {
-    // The server only learns that its peer is gone by sending, so that it keeps sending.
+    // The server notices only by sending that its peer is gone, so it keeps sending.
     let mut server = serve(Play::events(&[said("x")]).ending(Ending::Endless)).await;
     let mut stream = OpenAiChat::new(config(&server)).unwrap().call(request("hi"));
     assert_eq!(stream.next().await, Some(Ok(text("x"))));

@@ -1,4 +1,4 @@
-//! A Chat Completions server that fails, lies or floods: every case ends with one clear error.
+//! Chat Completions servers that fail or flood: every case ends with one clear error.
 
 #![expect(clippy::unwrap_used, reason = "a helper that panics fails the test, which is what it is for")]
 
@@ -61,7 +61,7 @@ async fn a_silent_server_is_given_up() {
     let before = ("model_timeout", "test sent nothing for 90 ms; limits.first_byte is the limit");
     for (play, (code, message)) in [(Play::events(&[said("a")]), in_the_middle), (Play::pieces([""; 0]), before), (comments, before)] {
         let server = serve(play.ending(Ending::Silent)).await;
-        // Far less than what a loaded machine needs for an answer that has to come.
+        // Less than what a loaded machine needs, in the case where no answer is expected.
         let first_byte_timeout_ms = if code == "model_timeout" { 90 } else { 30_000 };
         let config = RemoteConfig { idle_timeout_ms: 100, first_byte_timeout_ms, ..config(&server) };
         let error = collect(&OpenAiChat::new(config).unwrap(), request("hi")).await.1.unwrap();

@@ -62,7 +62,7 @@ rules:
     let result = ModelMessage::ToolResult { provider_id: "c".into(), tool: "look".into(), output: "it is sunny here".into() };
     with_result.messages.push(result);
     assert_eq!(words(&model, with_result.clone()).await, "It is sunny.");
-    // An earlier turn's results are not this one's.
+    // The results of an earlier turn do not count in this one.
     with_result.messages.push(ModelMessage::User("more weather".into()));
     assert_eq!(words(&model, with_result).await, "I will look.");
 }
@@ -126,7 +126,7 @@ async fn a_failure_strikes_the_first_tries_only() {
         assert_eq!(collect(&model, at("x", 1, attempt)).await, (Vec::new(), Some(error)));
     }
     assert_eq!(words(&model, at("x", 1, 3)).await, "ok");
-    // Without `times` no try ever works.
+    // Without `times` no attempt succeeds.
     let error =
         ModelError { code: "refused".into(), cause: FailureCause::Status(400), message: "the script says so".into(), retry: Retry::Never };
     assert_eq!(failure(&model, at("x", 2, 99)).await, Some(error));
@@ -144,7 +144,7 @@ async fn a_cut_strikes_in_the_middle_and_no_call_comes_after_it() {
     let once = cut("{ chunks: 1, times: 1 }");
     assert_eq!(collect(&once, at("x", 1, 1)).await.0, [text("ab")]);
     assert_eq!(words(&once, at("x", 1, 2)).await, "abcdef");
-    // Fails first, is cut next, and answers in the end.
+    // The first attempt fails, the next is cut, and the last answers.
     let both = scripted("laps: [{ text: abc, chunk: 1, fail: { code: 500, times: 1 }, cut_after: { chunks: 2, times: 2 } }]");
     let codes = [failure(&both, at("x", 1, 1)).await, failure(&both, at("x", 1, 2)).await].map(|error| error.unwrap().code);
     assert_eq!(codes, ["upstream_error", "stream_cut"]);
@@ -174,7 +174,7 @@ rules:
     for (iteration, attempt) in [(1, 1), (1, 2), (2, 1)] {
         let request = ModelRequest { tools: [tool.clone()].into(), ..at("call f {\"x\": 1} and call f", iteration, attempt) };
         let mut answers = Vec::new();
-        // Neither an earlier answer nor another instance makes a difference.
+        // The answer depends neither on earlier answers nor on the instance.
         let (one, other) = (scripted(yaml), scripted(yaml));
         for model in [&one, &other, &one, &one] {
             answers.push(collect(model, request.clone()).await);

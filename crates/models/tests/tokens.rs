@@ -1,4 +1,4 @@
-//! What a call is told to have used is known before its end, so that an answer that is broken off is paid for.
+//! The usage of a call is known before its end, so that an answer that breaks off is still billed.
 #![expect(clippy::unwrap_used, reason = "these are tests: a panic is how they fail")]
 
 mod support;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use support::{Play, Protocol, collect_all, config, request, serve, text, usage};
 use windlass_ports::ModelEvent;
 
-/// Everything that is told of a stream which is cut after these events.
+/// All model events of a stream that is cut after these events.
 async fn told(protocol: Protocol, events: &[Value]) -> Vec<ModelEvent> {
     let server = serve(Play::events(&events.iter().map(Value::to_string).collect::<Vec<_>>())).await;
     let (events, error) = collect_all(&*protocol.model(config(&server)), request("hi")).await;
@@ -34,7 +34,7 @@ async fn what_a_failed_response_has_used_is_told_before_its_error() {
     assert_eq!(told(Protocol::Responses, std::slice::from_ref(&failed)).await, [usage(12, 3)]);
 }
 
-/// An upstream that takes a request has read it, whatever else it says; one that refuses it has not.
+/// A provider that accepts a request has read it, whatever it answers; one that refuses it has not.
 #[tokio::test]
 async fn a_request_that_was_taken_is_told_from_one_that_was_not() {
     let created = json!({"type": "response.created", "response": {"id": "resp_1"}});

@@ -1,4 +1,4 @@
-//! Puts an answer together from its blocks: text goes on at once, a thought once it is whole, calls at the end.
+//! Assembles an answer from its blocks: text is passed on at once, a block of reasoning once it is complete, and calls at the end.
 
 use std::collections::BTreeMap;
 
@@ -15,11 +15,11 @@ use crate::{
     room::{Room, check_calls},
 };
 
-/// An answer in the making.
+/// An answer that is being received.
 #[derive(Debug, Default)]
 pub struct Answer {
     iteration: u32,
-    /// Blocks that are not text, by their place.
+    /// Blocks other than text, by their index.
     blocks: BTreeMap<u64, Block>,
     room: Room,
     tokens: Tokens,
@@ -28,19 +28,19 @@ pub struct Answer {
     progress: Progress,
 }
 
-/// A block in the making.
+/// A block that is being received.
 #[derive(Debug)]
 enum Block {
-    /// A call of a tool. What the block began with counts if no pieces came.
+    /// A call of a tool. `whole` is the input that the block started with; it counts if no deltas follow.
     Tool { id: String, name: String, arguments: String, whole: Option<Value> },
-    /// A thought.
+    /// Reasoning with its text.
     Thinking { text: String, signature: String },
-    /// A thought that is sealed all through.
+    /// Reasoning that the provider has encrypted.
     Redacted { data: String },
 }
 
 impl Answer {
-    /// An empty answer of this lap.
+    /// An empty answer of this iteration.
     pub(crate) fn new(iteration: u32) -> Self {
         Answer { iteration, ..Answer::default() }
     }
@@ -75,14 +75,14 @@ impl Answer {
             (Some("text_delta" | "input_json_delta" | "thinking_delta" | "signature_delta"), Some(_)) => {
                 return Err(not_of_the_protocol("a piece does not fit its block"));
             }
-            // ChunkLengths of blocks that nobody here has heard of.
+            // Deltas of unknown block types are ignored.
             (Some(_), _) => {}
             (None, _) => return Err(not_of_the_protocol("a piece has no type")),
         }
         Ok(Vec::new())
     }
 
-    /// A block is over. A call waits for the end, a thought need not.
+    /// Handles the end of a block. Reasoning is passed on now; calls wait for the end of the answer.
     fn stop(&mut self, index: u64) -> Vec<ModelEvent> {
         if matches!(self.blocks.get(&index), None | Some(Block::Tool { .. })) {
             return Vec::new();
@@ -107,7 +107,7 @@ impl Answer {
         }
     }
 
-    /// Later numbers stand for earlier ones: they are of the whole answer so far.
+    /// Updates the token counts. Each count is for the whole answer so far, so a later one replaces an earlier one.
     fn count(&mut self, tokens: Option<Tokens>) {
         let Some(Tokens { input_tokens, output_tokens, cache_creation_input_tokens, cache_read_input_tokens }) = tokens else { return };
         self.is_counted = true;
@@ -132,7 +132,7 @@ impl exchange::Answer for Answer {
             Some("message_start") => {
                 let (name, usage) = event.message.map_or((None, None), |message| (message.model, message.usage));
                 self.count(usage);
-                // What was read is known from the beginning, and paid for whatever becomes of the answer.
+                // The tokens read are known from the start, and are billed even if the answer breaks off.
                 let used = self.is_counted.then(|| ModelEvent::Usage(self.tokens.usage()));
                 self.name.report(name.as_ref().and_then(Value::as_str)).into_iter().chain(used).collect()
             }
@@ -228,7 +228,7 @@ struct Message {
     error: Option<Value>,
 }
 
-/// A block, or a piece of one, or what is said of the whole message: which fields are there depends on the type.
+/// A block, a delta of one, or a change to the whole message. Which fields are present depends on `type`.
 #[derive(Deserialize)]
 struct Piece {
     #[serde(rename = "type")]
@@ -253,7 +253,7 @@ impl Piece {
     }
 }
 
-/// Tokens as the protocol counts them: what was written to the cache or read from it stands beside the input, not in it.
+/// Tokens as the protocol counts them: those written to the cache or read from it are not part of `input_tokens`.
 #[derive(Debug, Default, Deserialize)]
 struct Tokens {
     input_tokens: Option<u64>,

@@ -1,10 +1,10 @@
-//! Parts of messages in the words of the protocol: texts, images, documents.
+//! Parts of messages in the form of this protocol: texts, images, documents.
 
 use serde_json::{Value, json};
 
 use crate::item::part_text;
 
-/// Content as blocks. Empty texts are left out: servers refuse them.
+/// Converts content to blocks. Empty texts are left out, because servers refuse them.
 pub(super) fn blocks(content: &Value) -> Vec<Value> {
     match content {
         Value::String(text) => text_block(text).into_iter().collect(),
@@ -13,12 +13,12 @@ pub(super) fn blocks(content: &Value) -> Vec<Value> {
     }
 }
 
-/// A text, unless there is nothing in it.
+/// A text block, or `None` for an empty text.
 pub(super) fn text_block(text: &str) -> Option<Value> {
     (!text.trim().is_empty()).then(|| json!({ "type": "text", "text": text }))
 }
 
-/// What the protocol has no word for is told as text, so that the model at least knows of it.
+/// Converts a part. A part of a kind that the protocol lacks becomes a text that names it, so that the model at least knows of it.
 fn block(part: &Value) -> Option<Value> {
     if let Some(text) = part_text(part) {
         return text_block(text);
@@ -60,7 +60,7 @@ fn by_url(url: &str) -> Option<Value> {
     is_web.then(|| json!({ "type": "url", "url": url }))
 }
 
-/// What a data URL carries.
+/// The content of a data URL.
 struct Data<'a> {
     kind: &'a str,
     base64: &'a str,

@@ -1,4 +1,4 @@
-//! The body of a request: the whole conversation, in order, as turns of user and assistant.
+//! The body of a request: the whole conversation in order, as turns of user and assistant.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{arguments, item::Item};
 
-/// What is posted for this request, to the model the server knows by that name.
+/// The body to post for this request. `model` is the provider's name of the model.
 pub(super) fn body(request: &ModelRequest, model: &str) -> Value {
     let Talk { mut system, mut messages } = Talk::of(request);
     let allowance = thinking::allowance(request, model, &messages);
@@ -39,7 +39,7 @@ pub(super) fn body(request: &ModelRequest, model: &str) -> Value {
 
 fn set_tools(body: &mut Value, request: &ModelRequest, messages: &[Value]) {
     if request.tools.is_empty() {
-        // A conversation with calls in it is refused without tools, be they of no use any more.
+        // Servers refuse a conversation that contains calls unless the request has tools, even if none of them may be called any more.
         let called: BTreeSet<&str> = messages.iter().flat_map(blocks_of).filter_map(called_tool).collect();
         if !called.is_empty() {
             body["tools"] = called.into_iter().map(|name| json!({ "name": name, "input_schema": { "type": "object" } })).collect();
@@ -77,10 +77,10 @@ fn tool(tool: &ModelTool) -> Value {
     json!({ "name": tool.name, "description": tool.description, "input_schema": schema })
 }
 
-/// How the model should answer, from the words of the Responses protocol to those of this one.
+/// Translates the parameters of the answer from the Responses protocol to this one.
 fn set_parameters(body: &mut Value, system: &mut Vec<String>, request: &ModelRequest) {
     let given = |key: &str| request.parameters.as_deref()?.get(key).filter(|value| !value.is_null());
-    // A model that thinks takes neither, and newer ones take only one of them.
+    // With thinking, neither is allowed; without it, newer models accept only one of the two.
     let sampling = ["temperature", "top_p"].into_iter().find_map(|key| Some((key, given(key)?)));
     if let Some((key, value)) = sampling.filter(|_| body.get("thinking").is_none()) {
         body[key] = value.clone();
@@ -98,7 +98,8 @@ fn set_parameters(body: &mut Value, system: &mut Vec<String>, request: &ModelReq
         (Some("json_schema"), Some(true)) => {
             body["output_config"]["format"] = json!({ "type": "json_schema", "schema": format["schema"] });
         }
-        // The protocol holds a model only to schemas that leave nothing open; others it is asked to keep to.
+        // The protocol enforces only schemas that allow no further properties. For other schemas the system prompt asks the model to follow
+        // them.
         (Some("json_schema"), _) => {
             system.push(format!("Answer with one JSON object and nothing else. It must fit this JSON Schema: {}", format["schema"]));
         }
@@ -107,7 +108,7 @@ fn set_parameters(body: &mut Value, system: &mut Vec<String>, request: &ModelReq
     }
 }
 
-/// A conversation as the protocol wants it.
+/// A conversation in the form of this protocol.
 #[derive(Default)]
 struct Talk {
     system: Vec<String>,
@@ -134,15 +135,15 @@ impl Talk {
         talk
     }
 
-    /// Adds blocks to the last turn if it is of the same role: the protocol wants the results of calls in one turn, and right
-    /// after them.
+    /// Appends blocks, to the last turn if it has the same role: the protocol wants the results of calls in one turn, directly after the
+    /// calls.
     fn add(&mut self, role: &str, blocks: impl IntoIterator<Item = Value>) {
         let mut blocks = blocks.into_iter().peekable();
         if blocks.peek().is_none() {
             return;
         }
         if self.messages.is_empty() && role == "assistant" {
-            // A conversation begins with a user.
+            // The protocol demands that a conversation begins with the user.
             self.messages.push(json!({ "role": "user", "content": [{ "type": "text", "text": "(the conversation goes on)" }] }));
         }
         let is_same = self.messages.last().is_some_and(|last| last["role"] == role);
@@ -163,7 +164,7 @@ impl Talk {
 
     fn item(&mut self, value: &Value) {
         match Item::read(value) {
-            // What is said before everything else is told apart; later it stands where it was said.
+            // System messages before all others become the system prompt; later ones stay at their position.
             Item::Message { role: "system" | "developer", content } if self.messages.is_empty() => {
                 let texts = parts::blocks(content);
                 self.system.extend(texts.iter().filter_map(|block| block["text"].as_str().map(str::to_owned)));
@@ -177,7 +178,7 @@ impl Talk {
     }
 }
 
-/// An id that the protocol takes: other providers have signs in theirs that it refuses.
+/// The id of a call with only characters that the protocol allows. Ids of other providers can contain others.
 fn call_id(id: &str) -> String {
     id.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' }).collect()
 }

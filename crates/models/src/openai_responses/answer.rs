@@ -1,4 +1,4 @@
-//! Puts an answer together from its events: text goes on at once, an item once it is done.
+//! Assembles an answer from its events: text is passed on at once, an item once it is done.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,25 +15,25 @@ use crate::{
     room::{Room, check_calls},
 };
 
-/// An answer in the making.
+/// An answer that is being received.
 #[derive(Debug, Default)]
 pub struct Answer {
     iteration: u32,
-    /// The calls by their place in the output.
+    /// The calls, by their position in the output.
     calls: BTreeMap<u64, RequestedCall>,
-    /// Messages whose words came piece by piece.
+    /// The positions of messages whose text arrived as deltas.
     spoken: BTreeSet<u64>,
-    /// Items that are done.
+    /// The positions of items that are done.
     done: BTreeSet<u64>,
     room: Room,
     name: UpstreamName,
     progress: Progress,
-    /// What an answer that failed has used.
+    /// The tokens of an answer that failed.
     used: Option<Usage>,
 }
 
 impl Answer {
-    /// An empty answer of this lap.
+    /// An empty answer of this iteration.
     pub(crate) fn new(iteration: u32) -> Self {
         Answer { iteration, ..Answer::default() }
     }
@@ -59,7 +59,7 @@ impl Answer {
         }
     }
 
-    /// A message that came in no pieces.
+    /// The text of a message that arrived without deltas.
     fn message(&mut self, item: &Value) -> Result<Vec<ModelEvent>, ModelError> {
         let parts = item.get("content").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
         let text: String = parts.iter().filter_map(|part| part.get("text").or_else(|| part.get("refusal"))?.as_str()).collect();
@@ -89,7 +89,7 @@ impl Answer {
         Ok(if thought.is_empty() { Vec::new() } else { vec![ModelEvent::Reasoning(thought)] })
     }
 
-    /// The last event repeats the whole response: what was not told before is in it.
+    /// Reads the last event. It repeats the whole response, so items that were not passed on before are taken from it.
     fn whole(&mut self, response: &Value) -> Result<Vec<ModelEvent>, ModelError> {
         let mut events = Vec::from_iter(self.name.report(response.get("model").and_then(Value::as_str)));
         let output = response.get("output").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
@@ -138,7 +138,7 @@ impl exchange::Answer for Answer {
             }
             Some("error") | None if field("error").is_some() => return Err(Refused::Theirs(event["error"].clone())),
             Some("error") => {
-                // The kind of the event is no kind of error.
+                // The `type` of the event must not be read as the type of the error.
                 let mut error = event.clone();
                 error["type"] = Value::Null;
                 return Err(Refused::Theirs(error));

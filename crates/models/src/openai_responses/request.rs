@@ -1,4 +1,4 @@
-//! The body of a request: the whole conversation as items, in order.
+//! The body of a request: the whole conversation in order, as items.
 
 use serde_json::{Value, json};
 use windlass_kernel::{RequestedCall, ToolChoice, content::Reasoning};
@@ -10,7 +10,7 @@ use crate::{
     item::{Item, part_text},
 };
 
-/// What says how to answer, in the protocol's own words: it is sent on as it came.
+/// The parameters of the answer that are sent on unchanged, since the client uses the same protocol.
 const PARAMETERS: [&str; 13] = [
     "temperature",
     "top_p",
@@ -27,7 +27,7 @@ const PARAMETERS: [&str; 13] = [
     "metadata",
 ];
 
-/// What is posted for this request, to the model the server knows by that name.
+/// The body to post for this request. `model` is the provider's name of the model.
 pub(super) fn body(request: &ModelRequest, model: &str) -> Value {
     let mut body = json!({ "model": model, "input": input(request), "stream": true, "store": false });
     if let Some(instructions) = &request.instructions {
@@ -51,7 +51,7 @@ pub(super) fn body(request: &ModelRequest, model: &str) -> Value {
             body[key] = value.clone();
         }
     }
-    // Models that do not think refuse to be asked for it.
+    // Models without reasoning refuse a request for it.
     if given("reasoning").is_some() {
         body["include"] = json!(["reasoning.encrypted_content"]);
     }
@@ -60,7 +60,7 @@ pub(super) fn body(request: &ModelRequest, model: &str) -> Value {
 
 fn function(tool: &ModelTool) -> Value {
     let ModelTool { name, description, parameters, strict } = tool;
-    // The protocol holds a model to the schema unless it is told otherwise, and changes the schema for it.
+    // By default the protocol enforces the schema, and changes the schema for that.
     let strict = strict.unwrap_or(false);
     json!({ "type": "function", "name": name, "description": description, "parameters": parameters, "strict": strict })
 }
@@ -95,14 +95,14 @@ fn call(call: &RequestedCall) -> Value {
     json!({ "type": "function_call", "call_id": call.provider_id, "name": call.tool, "arguments": arguments })
 }
 
-/// A thought that this provider had, as it wants it back. Others' thoughts, and those that are not sealed, it cannot take.
+/// The item for earlier reasoning. `None` if it is another provider's or is not sealed, because the server cannot read that.
 fn thought(thought: &Reasoning) -> Option<Value> {
     let sealed = thought.sealed.as_deref().filter(|_| thought.provider == THOUGHTS)?;
     let summary: Vec<Value> = thought.summary.iter().map(|text| json!({ "type": "summary_text", "text": text })).collect();
     Some(json!({ "type": "reasoning", "summary": summary, "encrypted_content": sealed }))
 }
 
-/// A message goes on without its id, which is not the server's. Anything else is told as text.
+/// Converts an item. A message loses its id, which this server did not assign. An item of an unknown kind becomes text.
 fn item(value: &Value) -> Value {
     match Item::read(value) {
         Item::Message { role, content } => {

@@ -1,4 +1,4 @@
-//! Plays a reply: first as a list of steps, which is a pure function of reply and request, then as a stream.
+//! Plays a reply: computes its steps, a pure function of reply and request, and streams them.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use windlass_ports::{ModelError, ModelEvent, ModelMessage, ModelRequest, ModelSt
 use super::script::{Fail, Reply, strikes};
 use crate::{failure, limits::CHUNK_BYTES};
 
-/// One thing the stream does.
+/// One step of the stream.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Step {
     WaitMs(u64),
@@ -17,7 +17,7 @@ pub(super) enum Step {
     Fail(ModelError),
 }
 
-/// What this reply does for this try.
+/// The steps of this reply for the request's attempt.
 pub(super) fn steps(reply: &Reply, request: &ModelRequest) -> Vec<Step> {
     let mut steps = Vec::new();
     wait(&mut steps, reply.delay_ms);
@@ -67,7 +67,7 @@ fn wait(steps: &mut Vec<Step>, ms: u64) {
     }
 }
 
-/// Cuts a text into pieces of at most so many bytes, but of one character at least.
+/// Splits a text into chunks of at most `bytes` bytes, but at least one character.
 fn pieces(mut text: &str, bytes: usize) -> Vec<&str> {
     let mut pieces = Vec::new();
     while !text.is_empty() {
@@ -79,7 +79,7 @@ fn pieces(mut text: &str, bytes: usize) -> Vec<&str> {
     pieces
 }
 
-/// A thought with a summary and a seal, so that everything is there which other providers have.
+/// Reasoning with a summary and a seal, as the other providers have it.
 fn thought_of(thought: &str, iteration: u32) -> Reasoning {
     let sealed = Some(format!("sealed_{iteration}"));
     Reasoning { provider: "scripted".to_owned(), summary: vec![thought.to_owned()], text: String::new(), sealed }
@@ -94,7 +94,7 @@ fn calls(reply: &Reply, iteration: u32) -> Vec<RequestedCall> {
     reply.calls.iter().enumerate().map(requested).collect()
 }
 
-/// Four bytes to a token, which is near enough for a budget to have something to count.
+/// Estimates the tokens as a quarter of the bytes, which is close enough to test budgets.
 fn counted(text: &str, calls: &[RequestedCall], request: &ModelRequest) -> Usage {
     let call_bytes = |call: &RequestedCall| call.tool.len() + call.arguments.len();
     let message_bytes = |message: &ModelMessage| match message {

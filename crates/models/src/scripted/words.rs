@@ -1,4 +1,4 @@
-//! Answers by the words in the input. The language is described in the parent module.
+//! Answers by keywords in the input. The parent module documents them.
 
 use serde_json::{Map, Value, value::RawValue};
 use windlass_kernel::SUBMIT_RESULT;
@@ -10,7 +10,7 @@ use crate::{
     limits::{CALLS_MAX, ECHO_CHARS_MAX, WORD_WAIT_MS_MAX},
 };
 
-/// The answer to the talk so far.
+/// The reply to the conversation so far.
 pub(super) fn reply(talk: &Talk, tools: &[ModelTool]) -> Reply {
     let Some(input) = talk.input.as_deref() else {
         return said("Nobody has said anything yet.");
@@ -30,7 +30,7 @@ pub(super) fn reply(talk: &Talk, tools: &[ModelTool]) -> Reply {
 fn after_results(input: &str, results: &[(String, String)], tools: &[ModelTool]) -> Reply {
     let told: Vec<String> = results.iter().map(|(tool, output)| format!("{tool} gave {}", beginning(output))).collect();
     let told = told.join("; ");
-    // A submission that came back was refused; handing it in again would go on for ever.
+    // A submission with a result was refused. Submitting again would repeat that for ever.
     let was_refused = results.iter().any(|(tool, _)| tool == SUBMIT_RESULT);
     let submission = if was_refused { None } else { submission(input, tools, &told) };
     submission.unwrap_or_else(|| said(format!("The results are: {told}")))
@@ -51,19 +51,19 @@ fn mentioned(input: &str, tools: &[ModelTool]) -> Vec<Call> {
     while let Some(after) = after_word(rest, "call").filter(|_| calls.len() < CALLS_MAX) {
         rest = after;
         let name_end = after.find(|c: char| !is_name(c)).unwrap_or(after.len());
-        // The end of a sentence is not a part of the name.
+        // Punctuation at the end of a sentence is not part of the name.
         let name = after[..name_end].trim_end_matches(['.', ':']);
         if let Some(tool) = tools.iter().find(|tool| tool.name == name) {
             let (arguments, end) = object(&after[name_end..]).unwrap_or(("{}", 0));
             calls.push(Call::verbatim(&tool.name, arguments.to_owned()));
-            // What stands inside the arguments is not a mention.
+            // A tool's name inside the arguments is not a mention.
             rest = &after[name_end + end..];
         }
     }
     calls
 }
 
-/// The call that hands in a result, if the input wants that and the tool is offered.
+/// The call that submits a result, if the input asks for that and the tool is offered.
 fn submission(input: &str, tools: &[ModelTool], content: &str) -> Option<Reply> {
     let tool = tools.iter().find(|tool| tool.name == SUBMIT_RESULT)?;
     let after = after_word(input, "submit")?;
@@ -90,7 +90,7 @@ fn with_faults(input: &str, answer: Reply) -> Reply {
     }
 }
 
-/// What follows the first mention of a word that stands on its own, without the space between.
+/// The text after the first occurrence of `word` as a whole word, without the space between.
 fn after_word<'a>(text: &'a str, word: &str) -> Option<&'a str> {
     let mut before = None;
     for (start, c) in text.char_indices() {
@@ -110,7 +110,7 @@ fn is_name(c: char) -> bool {
     c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | ':' | '/')
 }
 
-/// The JSON object a text begins with, byte for byte, and where it ends.
+/// The JSON object at the beginning of the text, byte for byte, and the position after it.
 fn object(text: &str) -> Option<(&str, usize)> {
     let start = text.find(|c: char| !c.is_whitespace()).filter(|start| text[*start..].starts_with('{'))?;
     let mut values = serde_json::Deserializer::from_str(&text[start..]).into_iter::<&RawValue>();
