@@ -1,4 +1,4 @@
-//! Servers that send too much, too long, or nothing of use.
+//! Servers that send too much, send for too long, or send nothing useful.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use windlass_tools::{Limits, ServerConfig};
 
 use crate::{a_call, acme, configured, declare, read, run, servers, tools, within};
 
-/// What this process has taken of the machine's memory at most so far.
+/// The peak memory of this process so far.
 fn peak_bytes() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").expect("there is one");
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("it has a peak");
@@ -27,7 +27,7 @@ async fn an_answer_that_is_too_large_is_cut_off() {
         let (status, why) = run(&servers, &tools(), "big", json!({ "bytes": 5 << 20 })).await;
         assert_eq!(status, TaskStatus::Failed);
         assert!(why.as_str().is_some_and(|why| why.contains("larger than 4194304 bytes")), "{why}");
-        // The test's own server makes the text, several times over.
+        // The bound includes the test's own server, which builds the text several times.
         assert!(peak_bytes() - before < 200 << 20, "streams: {streams}");
         let (status, text) = run(&servers, &tools(), "big", json!({ "bytes": 3 << 20 })).await;
         assert_eq!((status, text.as_str().map(str::len)), (TaskStatus::Success, Some(3 << 20)));
@@ -86,7 +86,7 @@ async fn a_server_that_is_not_there_is_said_so() {
     assert_eq!((status, why), (TaskStatus::Failed, json!(words)));
 }
 
-/// A server that gives every request the same answer.
+/// A server that gives the same answer to every request.
 async fn same_to_all(status: u16, kind: &'static str, body: &'static [&'static str]) -> String {
     let answer = move || async move {
         let pieces = body.iter().map(|piece| if *piece == "CUT" { Err(std::io::Error::other("cut")) } else { Ok(*piece) });

@@ -1,4 +1,4 @@
-//! Listing and calling.
+//! Listing and calling tools.
 
 use std::{collections::BTreeMap, time::Duration};
 

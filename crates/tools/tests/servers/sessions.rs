@@ -1,4 +1,4 @@
-//! One session for many, opened anew when it is lost, closed when nobody wants it.
+//! Callers share one session; it is reopened when it is lost, and closed when it is unused.
 
 use std::time::Duration;
 
