@@ -1,7 +1,7 @@
-//! `windlass demo`: a server of its own, killed with SIGKILL in the middle of a streamed answer, and what became of it.
+//! `windlass demo`: starts a server of its own, kills it with SIGKILL in the middle of a streamed answer, and shows how the run continues.
 //!
-//! Nothing here is staged: the server is this same program in a process of its own, and the demo speaks to it over HTTP as any
-//! client and any tool service would. What it claims at the end it has counted; if something does not hold, it says so and fails.
+//! Nothing is staged: the server is this same program in a process of its own, and the demo talks to it over HTTP like any client and any
+//! tool service. It checks every claim that it makes at the end, and fails if one does not hold.
 
 mod api;
 mod scene;
@@ -23,15 +23,15 @@ use service::Service;
 use stream::{Follower, Heard, Stream};
 use tale::{Tale, seconds};
 
-/// When something must have gone wrong. The story takes a few seconds.
+/// The time after which something must have gone wrong. The demo takes a few seconds.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Tells the story once. Fails if anything in it does not hold, and leaves nothing behind either way.
+/// Runs the demo once. It is an error if anything does not hold; nothing is left behind in either case.
 pub(crate) async fn demo() -> anyhow::Result<()> {
-    // Without a process-wide choice, TLS would not know which of its implementations to use.
+    // rustls supports several crypto providers, and the process must choose one.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let (mut terminate, mut hangup) = (signal(SignalKind::terminate())?, signal(SignalKind::hangup())?);
-    // Whichever comes first: the others are dropped, and with them the server and the folder.
+    // The first branch to finish ends the demo. The others are dropped, and with them the server and the folder.
     tokio::select! {
         told = tokio::time::timeout(PATIENCE, story()) => told.unwrap_or_else(|_| bail!("the demo took too long and was given up")),
         _ = tokio::signal::ctrl_c() => bail!("interrupted; the demo's server and folder are removed"),
@@ -62,7 +62,7 @@ async fn story() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What happens while the tool service is there.
+/// The steps of the demo, while the tool service runs.
 async fn scenes(tale: &mut Tale, api: &Api, service: &Service<'_>, mut server: Server, folder: &TempDir) -> anyhow::Result<()> {
     let mut follower = Follower::default();
     ask(tale, api, &mut follower).await.map_err(|error| beside_log(&error, &server))?;
@@ -92,12 +92,12 @@ async fn scenes(tale: &mut Tale, api: &Api, service: &Service<'_>, mut server: S
     Ok(())
 }
 
-/// What went wrong, and what the server had to say about it.
+/// The error together with the end of the server's log.
 fn beside_log(error: &anyhow::Error, server: &Server) -> anyhow::Error {
     anyhow!("{error:#}\n{}", server.last_words())
 }
 
-/// The question, and the answer up to the middle of its text.
+/// Sends the question and reads the answer up to the middle of its text.
 async fn ask(tale: &mut Tale, api: &Api, follower: &mut Follower) -> anyhow::Result<()> {
     tale.title("2. A client asks, and follows the answer as a stream of numbered events")?;
     tale.line(&format!("POST /v1/responses   \"{}\"", scene::QUESTION))?;
@@ -113,11 +113,11 @@ async fn ask(tale: &mut Tale, api: &Api, follower: &mut Follower) -> anyhow::Res
     Ok(())
 }
 
-/// SIGKILL, and what had already been sent. Returns the last number that arrived.
+/// Kills the server and reads what it had already sent. Returns the number of the last event that arrived.
 async fn kill(tale: &mut Tale, server: &mut Server, follower: &mut Follower) -> anyhow::Result<u64> {
     let pid = server.pid();
     server.kill()?;
-    // What was sent before still arrives, then the connection breaks.
+    // Data that was sent before the kill still arrives, then the connection breaks.
     while let Ok(Some(event)) = follower.next().await {
         show(tale, &event)?;
     }
@@ -128,7 +128,7 @@ async fn kill(tale: &mut Tale, server: &mut Server, follower: &mut Follower) -> 
     Ok(last)
 }
 
-/// The rest of the stream. Returns the first number that came.
+/// Reads the rest of the stream. Returns the number of the first event that arrived.
 async fn go_on(tale: &mut Tale, api: &Api, follower: &mut Follower, after: u64) -> anyhow::Result<Option<u64>> {
     let path = format!("/v1/responses/{}?stream=true&starting_after={after}", follower.id()?);
     tale.line(&format!("GET {path}"))?;
@@ -148,7 +148,7 @@ async fn go_on(tale: &mut Tale, api: &Api, follower: &mut Follower, after: u64) 
     Ok(first)
 }
 
-/// Tools as they are done, and the text as it comes.
+/// Prints tool calls as they finish, and the text as it arrives.
 fn show(tale: &mut Tale, event: &Value) -> anyhow::Result<()> {
     let item = &event["item"];
     match event["type"].as_str() {
@@ -162,7 +162,7 @@ fn show(tale: &mut Tale, event: &Value) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Something that has to hold, said as if it did.
+/// A claim and whether it holds.
 struct Check {
     holds: bool,
     text: String,

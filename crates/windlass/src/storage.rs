@@ -1,4 +1,4 @@
-//! The database that the configuration names, opened.
+//! Opens the database that the configuration names.
 
 use std::sync::Arc;
 
@@ -8,26 +8,26 @@ use windlass_store::{PartedStore, PostgresStore, PostgresViews, SqliteStore, Sql
 
 use crate::{config::Place, world::SystemClock};
 
-/// An open store, with both its faces.
+/// An open store, as the port for writes and the port for reads.
 pub(crate) struct Storage {
     pub node: NodeId,
-    /// The secret by which ids that the API shows are computed.
+    /// The secret from which the ids that the API shows are computed.
     pub id_key: [u8; 32],
     pub store: Arc<dyn Store>,
     pub views: Arc<dyn Views>,
-    /// What its deadlines are measured by.
+    /// The clock of the store's deadlines.
     pub clock: Arc<dyn Clock>,
 }
 
 impl Storage {
-    /// The same, with runs that are not to be stored in memory: so many bytes of content at the most.
+    /// Keeps runs that are not stored in memory, with at most `bytes_max` bytes of content.
     pub fn parted(self, options: StoreOptions, bytes_max: u64) -> Self {
         let parted = Arc::new(PartedStore::new(self.store, self.views, options, bytes_max));
         Storage { store: parted.clone(), views: parted, ..self }
     }
 }
 
-/// Opens a database for a server, which reports its commits to the meter. A server that made its own token has that token's hash, and
+/// Opens a database for a server, which reports its commits to the meter. A server that created its own token passes that token's hash, and
 /// shares a PostgreSQL database only with servers of the same token. A database whose canary none of the seal keys opens is refused.
 pub(crate) async fn open(
     place: &Place<'_>,
@@ -53,13 +53,13 @@ pub(crate) async fn open(
     }
 }
 
-/// A database that a command opened, with both its faces.
+/// A database that a command has opened, as the port for writes and the port for reads.
 pub(crate) struct Alone {
     pub store: Arc<dyn Store>,
     pub views: Arc<dyn Views>,
 }
 
-/// Opens a database that is there for a command that writes to it. A file that a server has is refused.
+/// Opens an existing database for a command that writes to it. A SQLite file that a server has open is refused.
 pub(crate) async fn open_alone(place: &Place<'_>, options: StoreOptions) -> anyhow::Result<Alone> {
     Ok(match place {
         Place::File(file) => {
@@ -74,7 +74,7 @@ pub(crate) async fn open_alone(place: &Place<'_>, options: StoreOptions) -> anyh
     })
 }
 
-/// Opens a database that is there, for reading.
+/// Opens an existing database for reading.
 pub(crate) async fn look(place: &Place<'_>) -> anyhow::Result<Box<dyn Views>> {
     Ok(match place {
         Place::File(file) => Box::new(SqliteViews::open(file)?),

@@ -1,4 +1,4 @@
-//! What a configuration may say, and what is said about one that cannot be used.
+//! What a configuration may contain, and the errors of one that is invalid.
 
 use std::{os::unix::fs::PermissionsExt, time::Duration};
 
@@ -16,19 +16,19 @@ mod retention;
 mod servers;
 mod tenants;
 
-/// Reads the text as `windlass.yaml` with these variables.
+/// Reads the text as `windlass.yaml` with these environment variables.
 fn read(text: &str, variables: &[(&str, &str)]) -> Result<Config, ConfigError> {
     let origin = Origin::File { file: "windlass.yaml".into(), line: None };
     let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
     Config::read(Node::parse(text, &origin)?, variables)
 }
 
-/// Reads a configuration that is fine.
+/// Reads a valid configuration.
 fn good(text: &str, variables: &[(&str, &str)]) -> Config {
     read(text, variables).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// The error of a configuration that is not.
+/// The error of an invalid configuration.
 fn error(text: &str, variables: &[(&str, &str)]) -> String {
     match read(text, variables) {
         Ok(config) => panic!("accepted: {config:?}"),
@@ -252,13 +252,13 @@ fn a_postgres_address_is_shown_as_host_and_port() {
 #[test]
 fn every_key_is_written_down() {
     let page = include_str!("../../../../docs/configuration.md");
-    // As a word of its own, or as an end of a path.
+    // As a whole code span, or as the beginning or end of a path.
     let is_there = |key: &str| [format!("`{key}`"), format!("`{key}."), format!(".{key}`")].iter().any(|word| page.contains(word));
     let missing: Vec<&str> = sections::ALL.iter().flat_map(|keys| keys.known).copied().filter(|key| !is_there(key)).collect();
     assert_eq!(missing, Vec::<&str>::new());
 }
 
-/// Whose everything is that names no tenants, where there are several.
+/// The owner of everything without `tenants`, if there are several tenants.
 fn of_default() -> Tenants {
     Tenants::Only(["default".into()].into())
 }

@@ -1,23 +1,23 @@
-//! The demo's configuration and its script: who says what, and how slowly.
+//! The demo's configuration and the script of its model.
 
 use std::{fs, path::Path};
 
 use anyhow::Context;
 use serde_json::json;
 
-/// The model of the script.
+/// The name of the model.
 pub(super) const MODEL: &str = "offline";
-/// The tool that a second start does no harm to.
+/// The tool that may be started twice.
 pub(super) const READ: &str = "look_up";
 /// The tool that must not run twice.
 pub(super) const WRITE: &str = "send_note";
 /// What the client asks.
 pub(super) const QUESTION: &str = "Where is parcel 4711? Let Ada know, and tell me what you did.";
 
-/// After so many pieces of text the server is killed: past the beginning, and far from the end.
+/// The number of text deltas after which the server is killed: past the beginning and far from the end.
 pub(super) const PIECES_BEFORE_KILL: usize = 24;
 
-/// Slow enough to be killed in the middle on any machine: a slower one only makes it slower.
+/// Bytes per chunk. The answer is slow enough to be killed in the middle on any machine.
 const PIECE_BYTES: usize = 6;
 const PIECE_MS: u64 = 40;
 
@@ -28,7 +28,7 @@ const ANSWER: [&str; 4] = [
     "heard me out, and gave you the rest from the very letter at which you had lost me.",
 ];
 
-/// The whole text that the model writes.
+/// The whole text of the answer.
 pub(super) fn answer() -> String {
     ANSWER.concat()
 }
@@ -55,7 +55,7 @@ pub(super) fn set(folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a tool answers.
+/// The result of a tool.
 pub(super) fn result_of(tool: &str) -> &'static str {
     match tool {
         READ => "in Porto, at the harbour office",

@@ -1,8 +1,8 @@
-//! Configurations that cannot be used, with the exact words that are said about them.
+//! Invalid configurations, with the exact messages of their errors.
 
 use super::error;
 
-/// Each text is refused with exactly the message next to it.
+/// Checks that each text is refused with exactly the message next to it.
 fn check(table: &[(&str, &str)]) {
     for (text, expected) in table {
         assert_eq!(error(text, &[]), *expected, "for {text}");
