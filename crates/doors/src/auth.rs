@@ -186,7 +186,7 @@ impl Caller {
 
     /// Whether one of the token's scopes covers this one.
     pub fn may(&self, scope: &Scope) -> bool {
-        self.0.scopes.iter().any(|held| held.covers(scope))
+        self.0.scopes.iter().any(|own| own.covers(scope))
     }
 
     /// Whether the token may claim and report the calls of some tool.

@@ -58,7 +58,7 @@ pub(crate) const BOXES_MAX: usize = 100;
 /// Calls that one claim may take.
 pub(crate) const CLAIM_MAX: u64 = 100;
 /// Calls that one renewal or release may name.
-pub(crate) const HELD_CALLS_MAX: usize = 1000;
+pub(crate) const LEASED_CALLS_MAX: usize = 1000;
 /// The longest lease on a call, in seconds.
 pub(crate) const LEASE_S_MAX: u64 = 3600;
 /// The lease of a claim that asks for none in particular, in seconds.
@@ -86,7 +86,7 @@ pub(crate) const EVENTS_PAGE: usize = 64;
 /// How much of earlier responses one request may bring back, as a multiple of the largest body.
 pub(crate) const RECALLED_BODIES_MAX: usize = 4;
 /// Milliseconds after which a waiting reader checks the store without a notification: notifications do not cross processes reliably.
-pub(crate) const LOOK_MS: u64 = 1000;
+pub(crate) const POLL_MS: u64 = 1000;
 /// Milliseconds of silence after which an event stream sends a heartbeat.
 pub(crate) const HEARTBEAT_MS: u64 = 15_000;
 /// Sockets that may be open at once, over all tenants.

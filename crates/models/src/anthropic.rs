@@ -12,7 +12,7 @@ pub(crate) use self::answer::Answer;
 use crate::remote::{Key, Protocol};
 
 /// The provider whose reasoning is sent back to these servers.
-const THOUGHTS: &str = "anthropic";
+const REASONING_PROVIDER: &str = "anthropic";
 
 /// The prefix that marks a seal as redacted reasoning, of which the provider shows no text. It cannot be a signature: those contain no
 /// colon.
@@ -37,7 +37,7 @@ impl Protocol for Messages {
     }
 
     /// These servers refuse a prefill that ends in white space.
-    fn takes_prefill(words: &str) -> bool {
-        !words.ends_with(char::is_whitespace)
+    fn takes_prefill(text: &str) -> bool {
+        !text.ends_with(char::is_whitespace)
     }
 }

@@ -54,12 +54,12 @@ pub(crate) fn failure(code: &str, cause: FailureCause, message: impl Into<String
 }
 
 /// A provider's message, prepared for display: on one line, shortened, and without the `secrets` that it may repeat.
-pub(crate) fn presentable<'a>(words: &str, secrets: impl IntoIterator<Item = &'a str>) -> String {
-    let mut words = words.to_owned();
+pub(crate) fn presentable<'a>(text: &str, secrets: impl IntoIterator<Item = &'a str>) -> String {
+    let mut text = text.to_owned();
     for secret in secrets.into_iter().filter(|secret| !secret.is_empty()) {
-        words = words.replace(secret, "[hidden]");
+        text = text.replace(secret, "[hidden]");
     }
-    words.trim().chars().map(|c| if c.is_control() { ' ' } else { c }).take(MESSAGE_CHARS_MAX).collect()
+    text.trim().chars().map(|c| if c.is_control() { ' ' } else { c }).take(MESSAGE_CHARS_MAX).collect()
 }
 
 #[cfg(test)]
@@ -67,31 +67,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_status_says_whether_trying_again_may_help() {
-        let told = |status, after| {
+    fn a_status_says_whether_a_retry_may_help() {
+        let mapped = |status, after| {
             let error = from_status(status, String::new(), after);
             (error.code, error.retry)
         };
         let expected = |code: &str, retry| (code.to_owned(), retry);
-        assert_eq!(told(429, None), expected("rate_limited", Retry::Backoff));
-        assert_eq!(told(429, Some(7)), expected("rate_limited", Retry::AfterMs(7)));
-        assert_eq!(told(429, Some(u64::MAX)), expected("rate_limited", Retry::AfterMs(RETRY_AFTER_MS_MAX)));
+        assert_eq!(mapped(429, None), expected("rate_limited", Retry::Backoff));
+        assert_eq!(mapped(429, Some(7)), expected("rate_limited", Retry::AfterMs(7)));
+        assert_eq!(mapped(429, Some(u64::MAX)), expected("rate_limited", Retry::AfterMs(RETRY_AFTER_MS_MAX)));
         for status in [503, 529] {
-            assert_eq!(told(status, Some(7)), expected("overloaded", Retry::AfterMs(7)));
+            assert_eq!(mapped(status, Some(7)), expected("overloaded", Retry::AfterMs(7)));
         }
         for status in [408, 409, 500, 502, 504, 599] {
-            assert_eq!(told(status, None), expected("upstream_error", Retry::Backoff));
+            assert_eq!(mapped(status, None), expected("upstream_error", Retry::Backoff));
         }
         for status in [401, 403] {
-            assert_eq!(told(status, Some(7)), expected("upstream_unauthorized", Retry::Never));
+            assert_eq!(mapped(status, Some(7)), expected("upstream_unauthorized", Retry::Never));
         }
         for status in [302, 400, 404, 413, 422] {
-            assert_eq!(told(status, Some(7)), expected("refused", Retry::Never));
+            assert_eq!(mapped(status, Some(7)), expected("refused", Retry::Never));
         }
     }
 
     #[test]
-    fn an_upstreams_words_are_cut_and_carry_no_secrets() {
+    fn a_providers_message_is_shortened_and_has_no_secrets() {
         assert_eq!(presentable(" bad key\nsk-1 \u{7}here ", ["sk-1", ""]), "bad key [hidden]  here");
         assert_eq!(presentable(&"ä".repeat(600), []).chars().count(), MESSAGE_CHARS_MAX);
     }

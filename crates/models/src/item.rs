@@ -73,26 +73,26 @@ pub(crate) fn part_text(part: &Value) -> Option<&str> {
 
 /// The end of a conversation, as the offline model reads it.
 #[derive(Debug, Default, PartialEq)]
-pub(crate) struct Talk {
+pub(crate) struct ConversationEnd {
     /// The text of the last user message.
     pub(crate) input: Option<String>,
     /// The results of calls since that message: the name of the tool and its output.
     pub(crate) results: Vec<(String, String)>,
 }
 
-impl Talk {
+impl ConversationEnd {
     /// Reads the end of a conversation.
     pub(crate) fn read(messages: &[ModelMessage]) -> Self {
-        let mut talk = Talk::default();
+        let mut conversation = ConversationEnd::default();
         for message in messages {
             match message {
-                ModelMessage::User(text) => talk.turn_to(text.clone()),
-                ModelMessage::UserItem(value) => talk.read_item(value),
+                ModelMessage::User(text) => conversation.turn_to(text.clone()),
+                ModelMessage::UserItem(value) => conversation.read_item(value),
                 ModelMessage::Assistant { .. } => {}
-                ModelMessage::ToolResult { tool, output, .. } => talk.results.push((tool.clone(), output.clone())),
+                ModelMessage::ToolResult { tool, output, .. } => conversation.results.push((tool.clone(), output.clone())),
             }
         }
-        talk
+        conversation
     }
 
     fn read_item(&mut self, value: &Value) {
@@ -109,7 +109,7 @@ impl Talk {
     }
 
     fn turn_to(&mut self, input: String) {
-        *self = Talk { input: Some(input), results: Vec::new() };
+        *self = ConversationEnd { input: Some(input), results: Vec::new() };
     }
 }
 
@@ -135,12 +135,12 @@ mod tests {
     }
 
     #[test]
-    fn results_count_from_the_last_words_of_a_user() {
+    fn results_count_from_the_last_user_message() {
         let result = |output: &str| ModelMessage::ToolResult { provider_id: "c".into(), tool: "echo".into(), output: output.into() };
         let parts = json!({"role": "user", "content": [{"type": "input_text", "text": "a"}, {"type": "text", "text": "b"}]});
         let messages = [ModelMessage::User("one".into()), result("old"), ModelMessage::UserItem(parts), result("new")];
-        let expected = Talk { input: Some("a\nb".into()), results: vec![("echo".into(), "new".into())] };
-        assert_eq!(Talk::read(&messages), expected);
-        assert_eq!(Talk::read(&[]), Talk::default());
+        let expected = ConversationEnd { input: Some("a\nb".into()), results: vec![("echo".into(), "new".into())] };
+        assert_eq!(ConversationEnd::read(&messages), expected);
+        assert_eq!(ConversationEnd::read(&[]), ConversationEnd::default());
     }
 }

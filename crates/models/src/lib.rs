@@ -23,7 +23,7 @@ mod openai_responses;
 mod registry;
 mod remote;
 mod retry_after;
-mod room;
+mod content_budget;
 mod scripted;
 #[cfg(test)]
 mod testing;

@@ -37,7 +37,7 @@ pub const CHUNK_BYTES: usize = 24;
 pub const ECHO_CHARS_MAX: usize = 2_000;
 
 /// The longest pause, in milliseconds, that the text of an input can ask of the offline model.
-pub const WORD_WAIT_MS_MAX: u64 = 60_000;
+pub const KEYWORD_WAIT_MS_MAX: u64 = 60_000;
 
 /// The limit on an answer's tokens where a protocol requires one and the request has none.
 pub const ANSWER_TOKENS: u64 = 8_192;

@@ -13,7 +13,7 @@ pub(crate) use self::answer::Answer;
 use crate::remote::{Key, Protocol};
 
 /// The provider whose reasoning is sent back to these servers.
-const THOUGHTS: &str = "openai";
+const REASONING_PROVIDER: &str = "openai";
 
 /// The Responses protocol.
 pub enum Responses {}
@@ -33,7 +33,7 @@ impl Protocol for Responses {
     }
 
     /// The protocol has no prefill.
-    fn takes_prefill(_words: &str) -> bool {
+    fn takes_prefill(_text: &str) -> bool {
         false
     }
 }

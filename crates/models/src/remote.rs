@@ -132,7 +132,7 @@ pub trait Protocol: Send + Sync + 'static {
     fn answer(iteration: u32) -> Self::Answer;
 
     /// Whether the model can be asked to continue this text.
-    fn takes_prefill(_words: &str) -> bool {
+    fn takes_prefill(_text: &str) -> bool {
         true
     }
 }
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_without_tls_is_told_so() {
+    fn a_process_without_tls_gets_an_error() {
         let made = Remote::<Messages>::new(RemoteConfig::new("p", "http://h"));
         assert!(matches!(made, Err(ConfigError::NoTlsProvider)), "{made:?}");
     }

@@ -50,7 +50,7 @@
 
 mod play;
 mod script;
-mod words;
+mod keywords;
 
 use std::path::Path;
 
@@ -58,7 +58,7 @@ use windlass_ports::{Model, ModelRequest, ModelStream};
 
 use self::script::Script;
 pub use self::script::ScriptError;
-use crate::{item::Talk, limits::SCRIPTED_CONCURRENCY};
+use crate::{item::ConversationEnd, limits::SCRIPTED_CONCURRENCY};
 
 /// A model that needs no network.
 #[derive(Clone, Debug)]
@@ -71,14 +71,14 @@ pub struct Scripted {
 /// The source of the answers.
 #[derive(Clone, Debug)]
 enum Source {
-    Words,
+    Keywords,
     Script(Script),
 }
 
 impl Scripted {
     /// A model that answers by keywords in the input.
     pub fn by_words(name: impl Into<String>) -> Self {
-        Scripted { name: name.into(), concurrency: SCRIPTED_CONCURRENCY, source: Source::Words }
+        Scripted { name: name.into(), concurrency: SCRIPTED_CONCURRENCY, source: Source::Keywords }
     }
 
     /// A model that follows the script in this YAML.
@@ -100,10 +100,10 @@ impl Scripted {
 
 impl Model for Scripted {
     fn call(&self, request: ModelRequest) -> ModelStream {
-        let talk = Talk::read(&request.messages);
+        let conversation = ConversationEnd::read(&request.messages);
         let steps = match &self.source {
-            Source::Words => play::steps(&words::reply(&talk, &request.tools), &request),
-            Source::Script(script) => match script.reply(&talk, request.iteration) {
+            Source::Keywords => play::steps(&keywords::reply(&conversation, &request.tools), &request),
+            Source::Script(script) => match script.reply(&conversation, request.iteration) {
                 Ok(reply) => play::steps(reply, &request),
                 Err(error) => vec![play::Step::Fail(error)],
             },

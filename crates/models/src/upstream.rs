@@ -34,8 +34,8 @@ pub(crate) struct Body {
 }
 
 impl Upstream {
-    fn presentable(&self, words: &str) -> String {
-        failure::presentable(words, self.secrets.iter().map(String::as_str))
+    fn presentable(&self, text: &str) -> String {
+        failure::presentable(text, self.secrets.iter().map(String::as_str))
     }
 
     /// The full path of one of this provider's configuration keys.
@@ -104,40 +104,40 @@ impl Upstream {
         let body = timeout(self.idle, self.body(response, ERROR_BODY_BYTES_MAX, self.idle)).await;
         let body = body.ok().and_then(Result::ok).map_or_else(String::new, |body| body.text);
         let json = serde_json::from_str::<Value>(&body).unwrap_or_default();
-        let words = self.presentable(&words_of(&json).unwrap_or(body));
-        let separator = if words.is_empty() { "" } else { ": " };
-        let message = format!("{} answered {status}{separator}{words}{}", self.place(), self.advice(status));
+        let text = self.presentable(&message_of(&json).unwrap_or(body));
+        let separator = if text.is_empty() { "" } else { ": " };
+        let message = format!("{} answered {status}{separator}{text}{}", self.place(), self.advice(status));
         let error = failure::from_status(status, message, retry_after_ms);
-        named(error, json.get("error").unwrap_or(&json), &words)
+        named(error, json.get("error").unwrap_or(&json), &text)
     }
 
     /// An error object in the middle of an answer.
     pub(crate) fn error_object(&self, error: &Value) -> ModelError {
-        let words = self.presentable(&words_of(error).unwrap_or_else(|| error.to_string()));
-        let message = format!("{} broke off: {words}", self.place());
-        let told = match status_of(error) {
+        let text = self.presentable(&message_of(error).unwrap_or_else(|| error.to_string()));
+        let message = format!("{} broke off: {text}", self.place());
+        let mapped = match status_of(error) {
             Some(status) => failure::from_status(status, format!("{message}{}", self.advice(status)), None),
             None => failure::failure("upstream_error", FailureCause::BadAnswer, message, Retry::Backoff),
         };
-        named(told, error, &words)
+        named(mapped, error, &text)
     }
 
     /// Reads a body of at most `bytes_max` bytes, whose first byte may take `first`.
     pub(crate) async fn body(&self, response: Response, bytes_max: usize, first: Duration) -> Result<Body, ModelError> {
-        let mut pieces = response.bytes_stream().boxed();
+        let mut chunks = response.bytes_stream().boxed();
         let mut bytes = Vec::new();
         let mut patience = first;
         loop {
             let late = || if bytes.is_empty() { self.silent() } else { self.stalled() };
-            let Some(piece) = timeout(patience, pieces.next()).await.map_err(|_| late())? else { break };
+            let Some(chunk) = timeout(patience, chunks.next()).await.map_err(|_| late())? else { break };
             patience = self.idle;
-            let piece = piece.map_err(|error| self.cut(&self.presentable(&innermost(&error.without_url()))))?;
-            let room = bytes_max - bytes.len();
-            if piece.len() > room {
-                bytes.extend_from_slice(&piece[..room]);
+            let chunk = chunk.map_err(|error| self.cut(&self.presentable(&innermost(&error.without_url()))))?;
+            let left = bytes_max - bytes.len();
+            if chunk.len() > left {
+                bytes.extend_from_slice(&chunk[..left]);
                 return Ok(Body { text: String::from_utf8_lossy(&bytes).into_owned(), is_truncated: true });
             }
-            bytes.extend_from_slice(&piece);
+            bytes.extend_from_slice(&chunk);
         }
         Ok(Body { text: String::from_utf8_lossy(&bytes).into_owned(), is_truncated: false })
     }
@@ -163,25 +163,25 @@ fn status_of(error: &Value) -> Option<u16> {
 }
 
 /// Replaces the code by a more specific one that clients act upon, where the provider's message is unambiguous.
-fn named(told: ModelError, error: &Value, words: &str) -> ModelError {
+fn named(mapped: ModelError, error: &Value, text: &str) -> ModelError {
     let is_code = |code: &str| ["code", "type"].into_iter().any(|key| error.get(key).and_then(Value::as_str) == Some(code));
     let is_too_long = is_code("context_length_exceeded")
         || is_code("exceed_context_size_error")
-        || words.starts_with("prompt is too long")
-        || words.contains("maximum context length");
+        || text.starts_with("prompt is too long")
+        || text.contains("maximum context length");
     let code = match () {
-        () if told.retry == Retry::Never && is_too_long => "context_length_exceeded",
-        () if told.code == "rate_limited" && is_code("insufficient_quota") => "insufficient_quota",
-        () => return told,
+        () if mapped.retry == Retry::Never && is_too_long => "context_length_exceeded",
+        () if mapped.code == "rate_limited" && is_code("insufficient_quota") => "insufficient_quota",
+        () => return mapped,
     };
-    ModelError { code: code.to_owned(), ..told }
+    ModelError { code: code.to_owned(), ..mapped }
 }
 
 /// The message in an error's JSON, wherever this provider has it.
-fn words_of(json: &Value) -> Option<String> {
+fn message_of(json: &Value) -> Option<String> {
     match json {
         Value::String(text) => Some(text.clone()),
-        Value::Object(fields) => ["error", "message", "detail"].into_iter().find_map(|key| words_of(fields.get(key)?)),
+        Value::Object(fields) => ["error", "message", "detail"].into_iter().find_map(|key| message_of(fields.get(key)?)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => None,
     }
 }
@@ -201,7 +201,7 @@ mod tests {
 
     use super::*;
 
-    fn told(error: Value) -> (String, Retry) {
+    fn mapped(error: Value) -> (String, Retry) {
         let (name, url) = ("p".to_owned(), "http://h/v1".to_owned());
         let upstream = Upstream { name, url, setting: None, first_byte: Duration::ZERO, idle: Duration::ZERO, secrets: Vec::new() };
         let error = upstream.error_object(&error);
@@ -218,7 +218,7 @@ mod tests {
             (json!({"code": "insufficient_quota"}), "insufficient_quota"),
             (json!({"code": null, "message": "gone"}), "upstream_error"),
         ] {
-            assert_eq!(told(error.clone()), expected(code, Retry::Backoff), "{error}");
+            assert_eq!(mapped(error.clone()), expected(code, Retry::Backoff), "{error}");
         }
         for (error, code) in [
             (json!({"type": "invalid_request_error", "message": "prompt is too long: 9 tokens"}), "context_length_exceeded"),
@@ -228,7 +228,7 @@ mod tests {
             (json!({"type": "invalid_request_error", "code": null}), "refused"),
             (json!({"type": "authentication_error"}), "upstream_unauthorized"),
         ] {
-            assert_eq!(told(error.clone()), expected(code, Retry::Never), "{error}");
+            assert_eq!(mapped(error.clone()), expected(code, Retry::Never), "{error}");
         }
     }
 }

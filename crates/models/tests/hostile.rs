@@ -31,14 +31,14 @@ fn answer(protocol: Protocol) -> (Vec<Value>, usize) {
         }
         Protocol::Responses => {
             let usage = json!({"input_tokens": 1, "output_tokens": 2, "output_tokens_details": {"reasoning_tokens": 1}});
-            let thought = json!({"type": "reasoning", "summary": [{"type": "summary_text", "text": "hm"}], "encrypted_content": "s"});
+            let reasoning = json!({"type": "reasoning", "summary": [{"type": "summary_text", "text": "hm"}], "encrypted_content": "s"});
             let call = json!({"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"});
             let message = json!({"type": "message", "content": [{"type": "output_text", "text": "words"}]});
             let done = |place: u64, item: &Value| json!({"type": "response.output_item.done", "output_index": place, "item": item});
-            let response = json!({"status": "completed", "output": [thought, message, call], "usage": usage});
+            let response = json!({"status": "completed", "output": [reasoning, message, call], "usage": usage});
             let events = vec![
                 json!({"type": "response.created", "response": {"status": "in_progress", "output": []}}),
-                done(0, &thought),
+                done(0, &reasoning),
                 json!({"type": "response.output_text.delta", "output_index": 1, "delta": "words"}),
                 done(1, &message),
                 done(2, &call),
@@ -277,7 +277,7 @@ async fn the_limit_before_the_first_byte_is_not_the_idle_limit() {
 }
 
 #[tokio::test]
-async fn a_status_keeps_its_meaning_and_words_carry_no_secrets() {
+async fn a_status_keeps_its_meaning_and_messages_have_no_secrets() {
     for protocol in PROTOCOLS {
         for (status, code) in
             [(400, "refused"), (401, "upstream_unauthorized"), (429, "rate_limited"), (500, "upstream_error"), (503, "overloaded")]

@@ -5,7 +5,7 @@
 mod support;
 
 use serde_json::{Value, json};
-use support::{Ending, Play, Protocol, call, collect, config, request, serve, text, thought, without_address};
+use support::{Ending, Play, Protocol, call, collect, config, request, serve, text, reasoning_event, without_address};
 use windlass_kernel::{Finish, Usage};
 use windlass_ports::{ModelError, ModelEvent};
 
@@ -63,7 +63,7 @@ fn reasoning() -> Value {
 }
 
 #[tokio::test]
-async fn thought_text_and_calls_come_in_their_order() {
+async fn reasoning_text_and_calls_come_in_order() {
     let item = message("Hello");
     let calls = [function_call("call_a", "f", r#"{"x":1}"#), function_call("call_b", "g", "{broken")];
     let mut events = begun().to_vec();
@@ -87,7 +87,7 @@ async fn thought_text_and_calls_come_in_their_order() {
         ended(json!([reasoning(), item, calls[0], calls[1]])),
     ]);
     let expected = vec![
-        thought("openai", &["**Weighing**", "It is heavy."], "", Some("gAAAAAB")),
+        reasoning_event("openai", &["**Weighing**", "It is heavy."], "", Some("gAAAAAB")),
         text("Hel"),
         text("lo"),
         used(),
@@ -98,26 +98,26 @@ async fn thought_text_and_calls_come_in_their_order() {
 }
 
 #[tokio::test]
-async fn a_server_that_tells_everything_at_the_end_is_understood() {
+async fn a_server_that_sends_everything_at_the_end_is_understood() {
     let call_without_id = json!({"type": "function_call", "name": "f", "arguments": ""});
     let output = json!([reasoning(), message("Hello"), call_without_id]);
     let expected =
-        vec![thought("openai", &["**Weighing**", "It is heavy."], "", Some("gAAAAAB")), text("Hello"), used(), call("call_3_0", "f", "{}")];
+        vec![reasoning_event("openai", &["**Weighing**", "It is heavy."], "", Some("gAAAAAB")), text("Hello"), used(), call("call_3_0", "f", "{}")];
     assert_eq!(outcome(&[ended(output.clone())]).await, (expected.clone(), None));
     let whole = Play::json(200, ended(output)["response"].to_string());
     assert_eq!(Protocol::Responses.outcome(whole).await, (expected, None));
 }
 
 #[tokio::test]
-async fn raw_thought_is_kept_apart_from_its_summary() {
+async fn raw_reasoning_is_separate_from_its_summary() {
     let open = json!({"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "hm"}]});
     let nothing = json!({"type": "reasoning", "summary": [], "encrypted_content": null});
     let (events, _) = outcome(&[done(0, &open), done(1, &nothing), ended(json!([]))]).await;
-    assert_eq!(events, [thought("openai", &[], "hm", None), used()]);
+    assert_eq!(events, [reasoning_event("openai", &[], "hm", None), used()]);
 }
 
 #[tokio::test]
-async fn a_refusal_is_what_the_model_says() {
+async fn a_refusal_is_text() {
     let refused = json!({"type": "response.refusal.delta", "output_index": 0, "content_index": 0, "delta": "I will not."});
     let (events, error) = outcome(&[refused, ended(json!([]))]).await;
     assert_eq!((events, error), (vec![text("I will not."), used()], None));

@@ -9,7 +9,7 @@
 //! a server to us, such as sampling or a person's input.
 
 mod egress;
-mod flight;
+mod single_flight;
 #[doc(hidden)]
 pub mod fuzzing;
 mod headers;

@@ -14,7 +14,7 @@ use windlass_ports::{ServerError, ToolReport};
 use crate::http::HttpError;
 
 /// Characters of a server's error message that are passed on.
-const WORDS_LETTERS_MAX: usize = 500;
+const MESSAGE_CHARS_MAX: usize = 500;
 
 /// The effect class of a tool by the annotations of its server.
 pub(crate) fn effect(annotations: Option<&ToolAnnotations>) -> EffectClass {
@@ -118,7 +118,7 @@ fn transport_error(error: &DynamicTransportError) -> String {
 
 /// The text, shortened to the limit.
 pub(crate) fn short(text: &str) -> String {
-    let short: String = text.chars().take(WORDS_LETTERS_MAX).collect();
+    let short: String = text.chars().take(MESSAGE_CHARS_MAX).collect();
     if short.len() < text.len() { format!("{short}…") } else { short }
 }
 
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn the_effect_is_what_the_server_says_and_a_write_if_it_says_nothing() {
+    fn the_effect_class_is_the_servers_and_write_by_default() {
         let says = |read, idempotent| ToolAnnotations::from_raw(None, read, None, idempotent, None);
         for (annotations, class) in [
             (None, EffectClass::Write),
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_cut() {
+    fn messages_are_shortened() {
         assert_eq!(short("short"), "short");
         assert_eq!(short(&"ü".repeat(501)).chars().count(), 501);
     }

@@ -11,7 +11,7 @@ use std::{
 
 use windlass_kernel::Tenant;
 
-use crate::{Failure, flight::Flight, session::Session};
+use crate::{Failure, single_flight::SingleFlight, session::Session};
 
 /// The key by which sessions are shared. Tenants share none, because a server may remember in a session what a client sent.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -40,7 +40,7 @@ impl Key {
     }
 }
 
-type Slot = Arc<Flight<Arc<Session>>>;
+type Slot = Arc<SingleFlight<Arc<Session>>>;
 
 pub(crate) struct Pool {
     slots: Mutex<HashMap<Key, Slot>>,
@@ -107,7 +107,7 @@ impl Pool {
         if key.is_process() {
             admit(&mut slots, key, Key::is_process, processes_max, processes_max)?;
         }
-        let slot = Slot::new(Flight::new());
+        let slot = Slot::new(SingleFlight::new());
         slots.insert(key.clone(), slot.clone());
         Ok(slot)
     }
@@ -153,10 +153,10 @@ fn admit(slots: &mut HashMap<Key, Slot>, key: &Key, is_kind: fn(&Key) -> bool, m
 
 /// Whether no caller uses the session, opens it, or has just asked for it.
 fn is_idle(slot: &Slot) -> bool {
-    Arc::strong_count(slot) == 1 && slot.look(|session| session.is_none_or(|session| Arc::strong_count(session) == 1)).unwrap_or(false)
+    Arc::strong_count(slot) == 1 && slot.peek(|session| session.is_none_or(|session| Arc::strong_count(session) == 1)).unwrap_or(false)
 }
 
 /// When the session was last requested; `None` if there is none, which sorts first.
 fn last_use(slot: &Slot) -> Option<Instant> {
-    slot.look(|session| session.map(|session| session.used())).flatten()
+    slot.peek(|session| session.map(|session| session.used())).flatten()
 }

@@ -21,7 +21,7 @@ const GRACE: Duration = Duration::from_millis(500);
 const EXIT_WAIT: Duration = Duration::from_millis(500);
 
 /// How often a call checks whether its process still runs.
-const LOOK: Duration = Duration::from_millis(200);
+const EXIT_POLL: Duration = Duration::from_millis(200);
 
 /// The command that starts the process.
 #[derive(Clone)]
@@ -114,7 +114,7 @@ impl Process {
     /// Returns once the process has exited.
     pub(crate) async fn over(&self) {
         while self.lives() {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(EXIT_POLL).await;
         }
     }
 

@@ -19,7 +19,7 @@ use crate::{
     process::Command,
     seal::Seal,
     secrets::{Secrets, shown_url},
-    session::{Session, Way},
+    session::{Session, Transport},
 };
 
 /// A server of the configuration. Its address is not checked by the egress rules, since the operator chose it.
@@ -110,7 +110,7 @@ pub struct Servers {
 
 struct Configured {
     server: ServerKey,
-    way: Way,
+    transport: Transport,
     effects: BTreeMap<String, EffectClass>,
     shared: bool,
     tenants: Tenants,
@@ -119,7 +119,7 @@ struct Configured {
 impl Configured {
     fn target(&self, tenant: &Tenant) -> Target {
         let tenant = if self.shared { None } else { Some(tenant.clone()) };
-        Target { key: Key { tenant, server: self.server.clone() }, way: self.way.clone() }
+        Target { key: Key { tenant, server: self.server.clone() }, transport: self.transport.clone() }
     }
 }
 
@@ -127,7 +127,7 @@ impl Configured {
 #[derive(Clone)]
 struct Target {
     key: Key,
-    way: Way,
+    transport: Transport,
 }
 
 impl Servers {
@@ -203,19 +203,19 @@ impl Servers {
         }
         let key = Key { tenant: Some(tenant.clone()), server: ServerKey::Declared(digest_of(&[url], &headers)) };
         let http = Http { client: self.guarded.clone(), headers, answer_bytes_max: self.limits.answer_bytes_max, is_trusted: false };
-        Ok(Target { key, way: Way::Http { url: url.as_str().into(), http } })
+        Ok(Target { key, transport: Transport::Http { url: url.as_str().into(), http } })
     }
 
     async fn session(&self, target: &Target) -> Result<Arc<Session>, Failure> {
         let open = async {
-            if let Way::Http { url, http } = &target.way
+            if let Transport::Http { url, http } = &target.transport
                 && !http.is_trusted
             {
                 // The connector checks its addresses again; a refusal here gives the better message.
                 let url = self.egress.check_url(url).map_err(Failure::Refused)?;
                 self.egress.check_names(&url).await.map_err(Failure::Refused)?;
             }
-            Session::open(&target.way, &self.limits).await
+            Session::open(&target.transport, &self.limits).await
         };
         self.pool.session(&target.key, open).await
     }
@@ -229,7 +229,7 @@ impl Servers {
         };
         result.map(outcome::report).map_err(|failure| {
             let error = named(&server.label, failure);
-            CallFailure::of(&error, target.way.hide(&error.to_string()))
+            CallFailure::of(&error, target.transport.hide(&error.to_string()))
         })
     }
 }
@@ -278,7 +278,7 @@ impl ToolServers for Servers {
     async fn list(&self, tenant: &Tenant, server: &ToolServer) -> Result<Vec<OfferedTool>, ServerError> {
         let target = self.target(tenant, server)?;
         let fail = |failure| match named(&server.label, failure) {
-            ServerError::Failed { label, why } => ServerError::Failed { label, why: target.way.hide(&why) },
+            ServerError::Failed { label, why } => ServerError::Failed { label, why: target.transport.hide(&why) },
             other @ (ServerError::Refused(_) | ServerError::Unknown(_) | ServerError::Busy(_)) => other,
         };
         let mut session = self.session(&target).await.map_err(fail)?;
@@ -346,15 +346,15 @@ fn client(limits: &Limits) -> ClientBuilder {
 
 fn configure(config: &ServerConfig, limits: &Limits) -> Result<Configured, SetupError> {
     let fail = |why: String| SetupError::Server { label: config.label.clone(), why };
-    let configured = |way: Way| {
-        let server = ServerKey::Configured { label: config.label.clone(), is_process: matches!(way, Way::Process(_)) };
-        Configured { server, way, effects: config.effects.clone(), shared: config.shared, tenants: config.tenants.clone() }
+    let configured = |transport: Transport| {
+        let server = ServerKey::Configured { label: config.label.clone(), is_process: matches!(transport, Transport::Process(_)) };
+        Configured { server, transport, effects: config.effects.clone(), shared: config.shared, tenants: config.tenants.clone() }
     };
     if let Some((program, arguments)) = config.command.split_first() {
         let environment = config.environment.clone();
         let label = config.label.clone();
         let command = Command { label, program: program.clone(), arguments: arguments.to_vec(), environment };
-        return Ok(configured(Way::Process(Arc::new(command))));
+        return Ok(configured(Transport::Process(Arc::new(command))));
     }
     let url = Url::parse(&config.url).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
     let url = url.ok_or_else(|| fail("its url must begin with http:// or https://".to_owned()))?;
@@ -368,7 +368,7 @@ fn configure(config: &ServerConfig, limits: &Limits) -> Result<Configured, Setup
     let client = if is_near { client(limits).no_proxy() } else { client(limits) };
     let http =
         Http { client: client.build().map_err(SetupError::Client)?, headers, answer_bytes_max: limits.answer_bytes_max, is_trusted: true };
-    Ok(configured(Way::Http { url: url.as_str().into(), http }))
+    Ok(configured(Transport::Http { url: url.as_str().into(), http }))
 }
 
 /// The value of `Authorization`. A token without a scheme becomes `Bearer`.

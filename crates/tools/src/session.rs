@@ -25,7 +25,7 @@ use windlass_kernel::CallKey;
 
 use crate::{
     Failure,
-    flight::Flight,
+    single_flight::SingleFlight,
     http::Http,
     outcome,
     process::{Command, Process},
@@ -42,19 +42,19 @@ pub(crate) type Service = RunningService<RoleClient, Listener>;
 
 /// The transport to a server.
 #[derive(Clone)]
-pub(crate) enum Way {
+pub(crate) enum Transport {
     /// Over Streamable HTTP.
     Http { url: Arc<str>, http: Http },
     /// As a child process.
     Process(Arc<Command>),
 }
 
-impl Way {
+impl Transport {
     /// Removes secrets of the server's configuration from the text.
     pub(crate) fn hide(&self, text: &str) -> String {
         match self {
-            Way::Http { url, http } => hide_query(url, &http.headers.hide(text)),
-            Way::Process(command) => command.hide(text),
+            Transport::Http { url, http } => hide_query(url, &http.headers.hide(text)),
+            Transport::Process(command) => command.hide(text),
         }
     }
 }
@@ -63,14 +63,14 @@ impl Way {
 pub(crate) struct Session {
     service: Service,
     process: Option<Process>,
-    tools: Flight<Arc<Vec<Tool>>>,
+    tools: SingleFlight<Arc<Vec<Tool>>>,
     tools_changed: Arc<AtomicBool>,
     used: Mutex<Instant>,
 }
 
 impl Session {
-    pub(crate) async fn open(way: &Way, limits: &Limits) -> Result<Arc<Self>, Failure> {
-        let (service, process) = start(way, limits).await.map_err(|why| Failure::Failed(way.hide(&why)))?;
+    pub(crate) async fn open(transport: &Transport, limits: &Limits) -> Result<Arc<Self>, Failure> {
+        let (service, process) = start(transport, limits).await.map_err(|why| Failure::Failed(transport.hide(&why)))?;
         Ok(Arc::new(Self::of(service, process).await))
     }
 
@@ -78,7 +78,7 @@ impl Session {
         // The crate's own cache is off; [`Session::tools`] caches instead.
         service.set_response_cache_config(ClientCacheConfig::disabled()).await;
         let tools_changed = service.service().tools_changed.clone();
-        Session { service, process, tools: Flight::new(), tools_changed, used: Mutex::new(Instant::now()) }
+        Session { service, process, tools: SingleFlight::new(), tools_changed, used: Mutex::new(Instant::now()) }
     }
 
     pub(crate) fn is_open(&self) -> bool {
@@ -179,15 +179,15 @@ impl Session {
     }
 }
 
-async fn start(way: &Way, limits: &Limits) -> Result<(Service, Option<Process>), String> {
+async fn start(transport: &Transport, limits: &Limits) -> Result<(Service, Option<Process>), String> {
     let late = |_| format!("it did not open a session within {:?}", limits.connect);
-    match way {
-        Way::Http { url, http } => {
+    match transport {
+        Transport::Http { url, http } => {
             let opened = tokio::time::timeout(limits.connect, open_http(http, url)).await.map_err(late);
             let service = opened.and_then(|opened| opened.map_err(|error| outcome::opening_error(&error)));
             service.map(|service| (service, None)).map_err(|why| format!("{why}; its address is {}", address_of(url)))
         }
-        Way::Process(command) => {
+        Transport::Process(command) => {
             let started = command.start(limits.answer_bytes_max);
             let (pipes, process) =
                 started.map_err(|error| format!("its program {:?} cannot be started: {error}; check its `command`", command.program))?;

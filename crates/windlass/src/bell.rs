@@ -19,7 +19,7 @@ pub(crate) struct Bell {
 
 impl Bell {
     /// Connects NATS if it is configured, else uses what the database offers. Neither needs to be reachable yet.
-    pub async fn hang(doorbell: Option<&config::Doorbell>, place: &Place<'_>, node: NodeId) -> anyhow::Result<Self> {
+    pub async fn connect(doorbell: Option<&config::Doorbell>, place: &Place<'_>, node: NodeId) -> anyhow::Result<Self> {
         match (doorbell, place) {
             (Some(nats), place) => {
                 let (nats, bells) = Nats::connect(nats.url.expose(), &nats.prefix, node).await.context("doorbell.url")?;

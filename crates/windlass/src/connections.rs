@@ -4,7 +4,7 @@
 //! connections*: each may request `/healthz` or `/readyz` once, and gets 503 for everything else. There are few of them, and the newest one
 //! displaces the oldest, so that connections which send nothing cannot keep a health check out.
 
-mod places;
+mod permits;
 
 use std::{collections::VecDeque, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
 
@@ -25,7 +25,7 @@ use tokio_rustls::TlsAcceptor;
 use tower::Layer;
 use windlass_doors::{Peer, PeerRules, health_only};
 
-use places::Places;
+use permits::ConnectionPermits;
 
 /// Reserve connections that may be open at once.
 const RESERVE_MAX: usize = 64;
@@ -64,18 +64,18 @@ pub(crate) async fn serve(
     reserve_http.keep_alive(false);
     let reserved = Protocol { http: reserve_http, tls, handshake: reserve_head };
     let reserve_router = health_only(router.clone());
-    let places = Arc::new(Places::new(&limits));
+    let permits = Arc::new(ConnectionPermits::new(&limits));
     let mut reserve = VecDeque::with_capacity(RESERVE_MAX);
     let (stop, stopping) = watch::channel(());
     let accept = async {
         loop {
             let (stream, peer) = accept(&listener).await;
-            match places.take(peer.ip()) {
-                Some(place) => {
+            match permits.take(peer.ip()) {
+                Some(permit) => {
                     let connection = serve_accepted(regular.clone(), stream, peer, router.clone(), stopping.clone());
                     tokio::spawn(async move {
                         connection.await;
-                        drop(place);
+                        drop(permit);
                     });
                 }
                 None => {

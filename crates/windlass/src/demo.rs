@@ -20,7 +20,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use api::Api;
 use server::Server;
 use service::Service;
-use stream::{Follower, Heard, Stream};
+use stream::{Follower, Received, Stream};
 use tale::{Tale, seconds};
 
 /// The time after which something must have gone wrong. The demo takes a few seconds.
@@ -33,7 +33,7 @@ pub(crate) async fn demo() -> anyhow::Result<()> {
     let (mut terminate, mut hangup) = (signal(SignalKind::terminate())?, signal(SignalKind::hangup())?);
     // The first branch to finish ends the demo. The others are dropped, and with them the server and the folder.
     tokio::select! {
-        told = tokio::time::timeout(PATIENCE, story()) => told.unwrap_or_else(|_| bail!("the demo took too long and was given up")),
+        result = tokio::time::timeout(PATIENCE, story()) => result.unwrap_or_else(|_| bail!("the demo took too long and was given up")),
         _ = tokio::signal::ctrl_c() => bail!("interrupted; the demo's server and folder are removed"),
         _ = terminate.recv() => bail!("told to stop; the demo's server and folder are removed"),
         _ = hangup.recv() => bail!("the terminal is gone; the demo's server and folder are removed"),
@@ -73,14 +73,14 @@ async fn scenes(tale: &mut Tale, api: &Api, service: &Service<'_>, mut server: S
     api.move_to(&server);
     tale.title("4. A server starts again on the same data")?;
     tale.line(&format!("process {}, serving after {}", server.pid(), seconds(restarted.elapsed())))?;
-    let resumed = go_on(tale, api, &mut follower, broken_off).await.map_err(|error| beside_log(&error, &server))?;
+    let resumed = read_rest(tale, api, &mut follower, broken_off).await.map_err(|error| beside_log(&error, &server))?;
     let stored = api.get(&format!("/v1/responses/{}", follower.id()?)).await?;
     let open = service.open_calls().await?;
 
     tale.title("5. What came of it")?;
     let checks = [
-        check_numbers(&follower.heard.numbers, broken_off, resumed),
-        check_text(&follower.heard, &stored),
+        check_numbers(&follower.received.numbers, broken_off, resumed),
+        check_text(&follower.received, &stored),
         check_calls(service, &stored, &open),
     ];
     let mut failed = 0;
@@ -88,13 +88,13 @@ async fn scenes(tale: &mut Tale, api: &Api, service: &Service<'_>, mut server: S
         failed += usize::from(!check.holds);
         tale.line(&format!("{} {}", if check.holds { "ok    " } else { "FAILED" }, check.text))?;
     }
-    ensure!(failed == 0, "{failed} of the demo's promises did not hold\n{}", server.last_words());
+    ensure!(failed == 0, "{failed} of the demo's promises did not hold\n{}", server.log_end());
     Ok(())
 }
 
 /// The error together with the end of the server's log.
 fn beside_log(error: &anyhow::Error, server: &Server) -> anyhow::Error {
-    anyhow!("{error:#}\n{}", server.last_words())
+    anyhow!("{error:#}\n{}", server.log_end())
 }
 
 /// Sends the question and reads the answer up to the middle of its text.
@@ -106,7 +106,7 @@ async fn ask(tale: &mut Tale, api: &Api, follower: &mut Follower) -> anyhow::Res
         "model": scene::MODEL, "input": scene::QUESTION, "stream": true, "windlass": { "tools": [scene::READ, scene::WRITE] },
     });
     follower.stream = Some(Stream::open(api.post("/v1/responses", &body).await?));
-    while follower.heard.pieces < scene::PIECES_BEFORE_KILL {
+    while follower.received.pieces < scene::PIECES_BEFORE_KILL {
         let event = follower.next().await?.context("the answer was over before the server could be killed")?;
         show(tale, &event)?;
     }
@@ -121,15 +121,15 @@ async fn kill(tale: &mut Tale, server: &mut Server, follower: &mut Follower) -> 
     while let Ok(Some(event)) = follower.next().await {
         show(tale, &event)?;
     }
-    ensure!(!follower.heard.is_done, "the answer was over before the server could be killed");
-    let last = *follower.heard.numbers.last().context("no event came before the kill")?;
+    ensure!(!follower.received.is_done, "the answer was over before the server could be killed");
+    let last = *follower.received.numbers.last().context("no event came before the kill")?;
     tale.title("3. kill -9, in the middle of the text")?;
     tale.line(&format!("process {pid} is dead, the stream has broken off, the last event that arrived was number {last}"))?;
     Ok(last)
 }
 
 /// Reads the rest of the stream. Returns the number of the first event that arrived.
-async fn go_on(tale: &mut Tale, api: &Api, follower: &mut Follower, after: u64) -> anyhow::Result<Option<u64>> {
+async fn read_rest(tale: &mut Tale, api: &Api, follower: &mut Follower, after: u64) -> anyhow::Result<Option<u64>> {
     let path = format!("/v1/responses/{}?stream=true&starting_after={after}", follower.id()?);
     tale.line(&format!("GET {path}"))?;
     let asked = Instant::now();
@@ -180,10 +180,10 @@ fn check_numbers(numbers: &[u64], last: u64, resumed: Option<u64>) -> Vec<Check>
     ]
 }
 
-fn check_text(heard: &Heard, stored: &Value) -> Vec<Check> {
-    let completed = heard.last.as_deref() == Some("response.completed") && heard.is_done && stored["status"] == "completed";
-    let whole = heard.text == scene::answer() && stored_text(stored) == heard.text;
-    let text = format!("the text is whole: {} characters, the same as in the stored response", heard.text.chars().count());
+fn check_text(received: &Received, stored: &Value) -> Vec<Check> {
+    let completed = received.last.as_deref() == Some("response.completed") && received.is_done && stored["status"] == "completed";
+    let whole = received.text == scene::answer() && stored_text(stored) == received.text;
+    let text = format!("the text is whole: {} characters, the same as in the stored response", received.text.chars().count());
     vec![Check { holds: completed, text: "the response is completed".to_owned() }, Check { holds: whole, text }]
 }
 
@@ -235,11 +235,11 @@ mod tests {
             let message = json!({ "type": "message", "content": [{ "type": "output_text", "text": text }] });
             json!({ "status": status, "output": [message] })
         };
-        let whole = Heard { text: scene::answer(), last: Some("response.completed".into()), is_done: true, ..Heard::default() };
+        let whole = Received { text: scene::answer(), last: Some("response.completed".into()), is_done: true, ..Received::default() };
         assert_eq!(fails(&check_text(&whole, &stored(&whole.text, "completed"))), 0);
         assert_eq!(fails(&check_text(&whole, &stored("Parcel", "completed"))), 1);
         assert_eq!(fails(&check_text(&whole, &stored(&whole.text, "failed"))), 1);
-        let holed = Heard { text: scene::answer().replacen("Ada", "", 1), ..whole };
+        let holed = Received { text: scene::answer().replacen("Ada", "", 1), ..whole };
         assert_eq!(fails(&check_text(&holed, &stored(&holed.text, "completed"))), 1);
     }
 }

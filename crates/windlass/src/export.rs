@@ -15,7 +15,7 @@ const PAGE: usize = 500;
 /// Prints the run, then its journal, its items and its calls, one JSON object per line.
 pub(crate) async fn export(database: &Place<'_>, tenant: &str, run: &str) -> anyhow::Result<()> {
     let id: RunId = run.parse().with_context(|| format!("{run:?} is not a run"))?;
-    let views = storage::look(database).await?;
+    let views = storage::open_for_reading(database).await?;
     let tenant = Tenant::from(tenant);
     let Some(view) = views.run(&tenant, id).await? else {
         bail!("there is no run {run} of tenant {tenant} in {database}");

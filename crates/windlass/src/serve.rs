@@ -65,7 +65,7 @@ pub(crate) async fn serve(
     let certificate = config.server.tls.as_ref().map(Certificate::read).transpose()?;
     let listener = TcpListener::bind(config.server.listen).await.with_context(|| format!("cannot listen on {}", config.server.listen))?;
     let address = listener.local_addr()?;
-    let bell = Bell::hang(config.doorbell.as_ref(), &place, storage.node).await?;
+    let bell = Bell::connect(config.doorbell.as_ref(), &place, storage.node).await?;
     let seal_key = seal.key_id();
     let servers = Arc::new(tool_servers(&config, seal.clone(), storage.clock.clone())?);
     let engine = Engine::start(Parts {

@@ -75,7 +75,7 @@ pub(crate) async fn open_alone(place: &Place<'_>, options: StoreOptions) -> anyh
 }
 
 /// Opens an existing database for reading.
-pub(crate) async fn look(place: &Place<'_>) -> anyhow::Result<Box<dyn Views>> {
+pub(crate) async fn open_for_reading(place: &Place<'_>) -> anyhow::Result<Box<dyn Views>> {
     Ok(match place {
         Place::File(file) => Box::new(SqliteViews::open(file)?),
         Place::Postgres(url) => Box::new(PostgresViews::open(url.expose()).await.with_context(|| place.to_string())?),

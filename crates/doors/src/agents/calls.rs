@@ -14,7 +14,7 @@ use crate::{
     DoorState, answer,
     auth::{Caller, Scope},
     error::ApiError,
-    limits::{CLAIM_MAX, CLAIM_WAIT_S_MAX, HELD_CALLS_MAX, LEASE_S, LEASE_S_MAX, NAME_CHARS_MAX},
+    limits::{CLAIM_MAX, CLAIM_WAIT_S_MAX, LEASED_CALLS_MAX, LEASE_S, LEASE_S_MAX, NAME_CHARS_MAX},
     request::{Fields, JsonBody, ToolPath, idempotency_key, request_key},
     spelling::moment,
     waiting::news_or_time,
@@ -182,7 +182,7 @@ impl Lost {
 
 fn named_calls(fields: &Fields<'_>) -> Result<Vec<NamedCall>, ApiError> {
     fields.required("calls")?;
-    let values = fields.list("calls", HELD_CALLS_MAX)?.unwrap_or_default();
+    let values = fields.list("calls", LEASED_CALLS_MAX)?.unwrap_or_default();
     let read = |(index, value)| {
         let call = Fields::of_value(value, &format!("calls[{index}]"), &["agent_turn_id", "tool_call_id"])?;
         let (agent_turn_id, tool_call_id) = (call.required_text("agent_turn_id")?, call.required_text("tool_call_id")?);

@@ -57,8 +57,8 @@ impl LoginBrake {
 
     /// The rest of this window, if the answer must be delayed; `None` if it may be prompt.
     fn count(&self, peer: PeerKey, now: Instant) -> Option<Duration> {
-        let mut held = self.window.lock().unwrap_or_else(PoisonError::into_inner);
-        let window = match &mut *held {
+        let mut guard = self.window.lock().unwrap_or_else(PoisonError::into_inner);
+        let window = match &mut *guard {
             Some(window) if now.duration_since(window.began) < WINDOW => window,
             over => over.insert(Window { began: now, failures: HashMap::new() }),
         };

@@ -54,8 +54,8 @@ impl FromRequest<DoorState> for JsonBody {
 
 /// The reason to refuse a request before its body is read.
 fn refusal(headers: &HeaderMap, limit: usize) -> Option<ApiError> {
-    let announced = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
-    let is_too_large = announced.is_some_and(|bytes| bytes > limit as u64);
+    let declared = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+    let is_too_large = declared.is_some_and(|bytes| bytes > limit as u64);
     check_encoding(headers).and_then(|()| check_type(headers)).err().or_else(|| is_too_large.then(|| too_large(limit)))
 }
 
@@ -87,50 +87,50 @@ fn check_type(headers: &HeaderMap) -> Result<(), ApiError> {
 }
 
 async fn read(mut body: BodyDataStream, limit: usize, in_flight: Option<&RequestBytes>) -> Result<Bytes, ApiError> {
-    let mut held = Held::default();
-    while let Some(piece) = body.next().await {
-        let piece = piece.map_err(|error| ApiError::bad("body_broken", format!("the body broke off: {error}")))?;
-        if held.length + piece.len() > limit {
-            drop(held);
+    let mut buffer = BodyBuffer::default();
+    while let Some(chunk) = body.next().await {
+        let chunk = chunk.map_err(|error| ApiError::bad("body_broken", format!("the body broke off: {error}")))?;
+        if buffer.length + chunk.len() > limit {
+            drop(buffer);
             discard(body).await;
             return Err(too_large(limit));
         }
-        if let Some(Err(full)) = in_flight.map(|in_flight| in_flight.grow(piece.len())) {
-            drop((held, piece));
+        if let Some(Err(full)) = in_flight.map(|in_flight| in_flight.grow(chunk.len())) {
+            drop((buffer, chunk));
             in_flight.inspect(|in_flight| in_flight.release());
             discard(body).await;
             return Err(full.into());
         }
-        held.take(piece);
+        buffer.take(chunk);
     }
-    Ok(held.whole())
+    Ok(buffer.whole())
 }
 
 /// Buffers a body that is being received, in blocks that are joined once the body is whole; each block is freed when it has been copied. A
 /// single growing buffer would take a multiple of the body's size, and so would a list of chunks if each has one byte.
 #[derive(Default)]
-struct Held {
+struct BodyBuffer {
     full: Vec<Bytes>,
     open: BytesMut,
     length: usize,
 }
 
-impl Held {
-    fn take(&mut self, piece: Bytes) {
-        if piece.is_empty() {
+impl BodyBuffer {
+    fn take(&mut self, chunk: Bytes) {
+        if chunk.is_empty() {
             return;
         }
         let is_first = self.length == 0;
-        self.length += piece.len();
+        self.length += chunk.len();
         // Most bodies are one chunk, which then need not be copied.
         if is_first {
-            return self.full.push(piece);
+            return self.full.push(chunk);
         }
-        if self.open.len() + piece.len() > self.open.capacity() {
-            let fresh = BytesMut::with_capacity(BLOCK_BYTES.max(piece.len()));
+        if self.open.len() + chunk.len() > self.open.capacity() {
+            let fresh = BytesMut::with_capacity(BLOCK_BYTES.max(chunk.len()));
             self.full.push(std::mem::replace(&mut self.open, fresh).freeze());
         }
-        self.open.extend_from_slice(&piece);
+        self.open.extend_from_slice(&chunk);
     }
 
     fn whole(mut self) -> Bytes {

@@ -57,7 +57,7 @@ async fn turns(body: &mut Body, count: usize) -> Vec<Seen> {
 }
 
 #[tokio::test]
-async fn every_turn_is_told_in_order_with_one_task_event() {
+async fn every_turn_is_streamed_in_order_with_one_task_event() {
     let world = World::start();
     let first = world.enqueue("alice", "hello").await;
     let second = world.enqueue("alice", "again").await;
@@ -85,7 +85,7 @@ async fn tm_18_the_events_of_an_agent_leave_out_what_is_not_to_be_stored() {
 }
 
 #[tokio::test]
-async fn a_stream_goes_on_after_any_event() {
+async fn a_stream_resumes_after_any_event() {
     let world = World::start();
     let run = world.enqueue("alice", "hello").await;
     world.ended("alice", &run).await;

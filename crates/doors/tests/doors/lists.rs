@@ -20,7 +20,7 @@ async fn list(world: &World, query: &str) -> Value {
 }
 
 #[tokio::test]
-async fn runs_are_listed_newest_first_with_what_is_known_of_them() {
+async fn runs_are_listed_newest_first_with_their_known_fields() {
     let world = World::start();
     let first = world.enqueue("alice", "hello there\nsecond line").await;
     world.ended("alice", &first).await;
@@ -187,7 +187,7 @@ async fn tools_are_listed_with_their_open_calls() {
 }
 
 #[tokio::test]
-async fn a_bad_query_is_told_what_to_send() {
+async fn a_bad_query_is_refused_with_what_to_send() {
     let world = World::start();
     for (path, words) in [
         ("/v1/windlass/runs?state=sleeping", "queued, thinking, waiting, parked, ended"),

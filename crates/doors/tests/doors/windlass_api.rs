@@ -164,7 +164,7 @@ async fn a_person_records_what_a_parked_call_did() {
 }
 
 #[tokio::test]
-async fn a_person_lets_a_parked_call_run_again_or_has_the_model_told() {
+async fn a_person_releases_a_parked_call_or_reports_its_unknown_outcome() {
     let world = World::start();
     let call = parked_call(&world).await;
     world.post_as("admin", "/v1/windlass/reconcile", decision(&call, "release", json!({}))).await.expect(200);

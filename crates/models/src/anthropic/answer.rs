@@ -7,12 +7,12 @@ use serde_json::Value;
 use windlass_kernel::{Finish, RequestedCall, Usage, content::Reasoning};
 use windlass_ports::{ModelError, ModelEvent};
 
-use super::{REDACTED, THOUGHTS};
+use super::{REDACTED, REASONING_PROVIDER};
 use crate::{
+    content_budget::{ContentBudget, check_calls},
     exchange::{self, Progress, Refused},
     failure,
     name::UpstreamName,
-    room::{Room, check_calls},
 };
 
 /// An answer that is being received.
@@ -21,7 +21,7 @@ pub struct Answer {
     iteration: u32,
     /// Blocks other than text, by their index.
     blocks: BTreeMap<u64, Block>,
-    room: Room,
+    budget: ContentBudget,
     tokens: Tokens,
     is_counted: bool,
     name: UpstreamName,
@@ -46,10 +46,10 @@ impl Answer {
     }
 
     fn start(&mut self, index: u64, block: Piece) -> Result<Vec<ModelEvent>, ModelError> {
-        self.room.take(block.size())?;
+        self.budget.add(block.size())?;
         let Piece { kind, id, name, input, text, thinking, signature, data, .. } = block;
         let made = match kind.as_deref() {
-            Some("text") => return Ok(said(text)),
+            Some("text") => return Ok(text_events(text)),
             Some("tool_use") => {
                 check_calls(self.blocks.len())?;
                 let whole = input.filter(|input| input.as_object().is_some_and(|fields| !fields.is_empty()));
@@ -65,10 +65,10 @@ impl Answer {
     }
 
     fn grow(&mut self, index: u64, piece: Piece) -> Result<Vec<ModelEvent>, ModelError> {
-        self.room.take(piece.size())?;
+        self.budget.add(piece.size())?;
         let Piece { kind, text, thinking, signature, partial_json, .. } = piece;
         match (kind.as_deref(), self.blocks.get_mut(&index)) {
-            (Some("text_delta"), None) => return Ok(said(text)),
+            (Some("text_delta"), None) => return Ok(text_events(text)),
             (Some("input_json_delta"), Some(Block::Tool { arguments, .. })) => arguments.push_str(&partial_json.unwrap_or_default()),
             (Some("thinking_delta"), Some(Block::Thinking { text, .. })) => text.push_str(&thinking.unwrap_or_default()),
             (Some("signature_delta"), Some(Block::Thinking { signature: known, .. })) => known.push_str(&signature.unwrap_or_default()),
@@ -94,8 +94,8 @@ impl Answer {
         };
         let summary = if summary.is_empty() { Vec::new() } else { vec![summary] };
         let sealed = Some(sealed).filter(|sealed| !sealed.is_empty());
-        let thought = Reasoning { provider: THOUGHTS.to_owned(), summary, text: String::new(), sealed };
-        if thought.is_empty() { Vec::new() } else { vec![ModelEvent::Reasoning(thought)] }
+        let reasoning = Reasoning { provider: REASONING_PROVIDER.to_owned(), summary, text: String::new(), sealed };
+        if reasoning.is_empty() { Vec::new() } else { vec![ModelEvent::Reasoning(reasoning)] }
     }
 
     fn finish_for(&mut self, reason: &str) -> Vec<ModelEvent> {
@@ -195,7 +195,7 @@ impl exchange::Answer for Answer {
     }
 }
 
-fn said(text: Option<String>) -> Vec<ModelEvent> {
+fn text_events(text: Option<String>) -> Vec<ModelEvent> {
     text.filter(|text| !text.is_empty()).map(ModelEvent::Text).into_iter().collect()
 }
 

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn images_and_files_are_said_in_the_words_of_the_protocol() {
+    fn images_and_files_are_translated() {
         let parts = json!([
             {"type": "input_text", "text": "see"},
             {"type": "input_text", "text": " "},

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use windlass_kernel::{ToolChoice, content::Reasoning};
 use windlass_ports::ModelRequest;
 
-use super::{REDACTED, THOUGHTS};
+use super::{REDACTED, REASONING_PROVIDER};
 use crate::limits::{ANSWER_TOKENS, THINKING_TOKENS_MIN};
 
 /// The limit on the tokens of an answer, which the protocol requires. Tokens of thinking count against it.
@@ -47,7 +47,7 @@ pub(super) fn allowance(request: &ModelRequest, model: &str, messages: &[Value])
     }
     // At least half of the tokens stays for the answer. If the rest is below the minimum for thinking, the model does not think.
     let budget = if asked.is_some() { budget.min(max_tokens / 2) } else { budget };
-    let may = budget >= THINKING_TOKENS_MIN && !is_amid_unthought_calls(messages);
+    let may = budget >= THINKING_TOKENS_MIN && !last_calls_lack_reasoning(messages);
     Allowance { max_tokens, thinking: if may { Thinking::Budget(budget) } else { Thinking::Off } }
 }
 
@@ -72,32 +72,32 @@ fn budget(effort: &str) -> Option<u64> {
 
 /// Whether the last calls were made without reasoning, for example by another provider. The protocol then does not let a model start to
 /// think before their results are answered.
-fn is_amid_unthought_calls(messages: &[Value]) -> bool {
+fn last_calls_lack_reasoning(messages: &[Value]) -> bool {
     let last = messages.iter().rev().find(|message| message["role"] == "assistant");
     let blocks = last.and_then(|message| message["content"].as_array()).map(Vec::as_slice).unwrap_or_default();
-    blocks.iter().any(|block| block["type"] == "tool_use") && !blocks.first().is_some_and(is_thought)
+    blocks.iter().any(|block| block["type"] == "tool_use") && !blocks.first().is_some_and(is_reasoning)
 }
 
 /// The block for earlier reasoning. `None` if it is another provider's or has no signature, because servers refuse that.
-pub(super) fn block(thought: &Reasoning) -> Option<Value> {
-    let sealed = thought.sealed.as_deref().filter(|_| thought.provider == THOUGHTS)?;
+pub(super) fn block(reasoning: &Reasoning) -> Option<Value> {
+    let sealed = reasoning.sealed.as_deref().filter(|_| reasoning.provider == REASONING_PROVIDER)?;
     Some(match sealed.strip_prefix(REDACTED) {
         Some(data) => json!({ "type": "redacted_thinking", "data": data }),
-        None => json!({ "type": "thinking", "thinking": thought.summary.concat(), "signature": sealed }),
+        None => json!({ "type": "thinking", "thinking": reasoning.summary.concat(), "signature": sealed }),
     })
 }
 
 /// Removes all reasoning from a conversation, for a request without thinking.
-pub(super) fn forget(messages: &mut Vec<Value>) {
+pub(super) fn remove_reasoning(messages: &mut Vec<Value>) {
     for message in messages.iter_mut() {
         if let Some(blocks) = message["content"].as_array_mut() {
-            blocks.retain(|block| !is_thought(block));
+            blocks.retain(|block| !is_reasoning(block));
         }
     }
     messages.retain(|message| message["content"].as_array().is_some_and(|blocks| !blocks.is_empty()));
 }
 
-fn is_thought(block: &Value) -> bool {
+fn is_reasoning(block: &Value) -> bool {
     matches!(block["type"].as_str(), Some("thinking" | "redacted_thinking"))
 }
 

@@ -6,10 +6,10 @@ use windlass_kernel::{Finish, RequestedCall, Usage, content::Reasoning};
 use windlass_ports::{ModelError, ModelEvent};
 
 use crate::{
+    content_budget::{ContentBudget, check_calls},
     exchange::{self, Progress, Refused},
     failure,
     name::UpstreamName,
-    room::{Room, check_calls},
 };
 
 /// An answer that is being received.
@@ -18,8 +18,8 @@ pub struct Answer {
     iteration: u32,
     calls: Vec<Slot>,
     /// The reasoning so far, until other content follows.
-    thought: String,
-    room: Room,
+    reasoning: String,
+    budget: ContentBudget,
     usage: Option<Usage>,
     name: UpstreamName,
     progress: Progress,
@@ -40,29 +40,29 @@ impl Answer {
         Answer { iteration, ..Answer::default() }
     }
 
-    fn take_said(&mut self, said: Said, events: &mut Vec<ModelEvent>) -> Result<(), ModelError> {
+    fn take_delta(&mut self, delta: Delta, events: &mut Vec<ModelEvent>) -> Result<(), ModelError> {
         // Servers use two names for the reasoning, and some send it under both.
-        if let Some(thought) = said.reasoning_content.or(said.reasoning) {
-            self.room.take(thought.len())?;
-            self.thought.push_str(&thought);
+        if let Some(reasoning) = delta.reasoning_content.or(delta.reasoning) {
+            self.budget.add(reasoning.len())?;
+            self.reasoning.push_str(&reasoning);
         }
         // A refusal is text of the model, so people should read it.
-        for text in [said.content, said.refusal].into_iter().flatten().filter(|text| !text.is_empty()) {
-            self.room.take(text.len())?;
-            events.extend(self.thought());
+        for text in [delta.content, delta.refusal].into_iter().flatten().filter(|text| !text.is_empty()) {
+            self.budget.add(text.len())?;
+            events.extend(self.take_reasoning());
             events.push(ModelEvent::Text(text));
         }
-        for piece in said.tool_calls.unwrap_or_default() {
+        for piece in delta.tool_calls.unwrap_or_default() {
             self.take_piece(piece)?;
         }
         Ok(())
     }
 
     /// The reasoning, complete now that other content follows. It has no seal, because no server of this protocol accepts it back.
-    fn thought(&mut self) -> Option<ModelEvent> {
-        let text = std::mem::take(&mut self.thought);
-        let thought = Reasoning { provider: String::new(), summary: Vec::new(), text, sealed: None };
-        (!thought.is_empty()).then_some(ModelEvent::Reasoning(thought))
+    fn take_reasoning(&mut self) -> Option<ModelEvent> {
+        let text = std::mem::take(&mut self.reasoning);
+        let reasoning = Reasoning { provider: String::new(), summary: Vec::new(), text, sealed: None };
+        (!reasoning.is_empty()).then_some(ModelEvent::Reasoning(reasoning))
     }
 
     fn take_piece(&mut self, piece: CallPiece) -> Result<(), ModelError> {
@@ -75,7 +75,7 @@ impl Answer {
             // Some servers send a JSON object instead of its text.
             Some(value @ (Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_))) => value.to_string(),
         };
-        self.room.take(id.len() + name.len() + arguments.len())?;
+        self.budget.add(id.len() + name.len() + arguments.len())?;
         let slot = self.slot(index, &id, &name)?;
         // The first id and name count: some servers repeat them in every chunk.
         if slot.id.is_empty() {
@@ -130,8 +130,8 @@ impl exchange::Answer for Answer {
         let choices = chunk.choices.unwrap_or_default();
         for choice in choices.into_iter().filter(|choice| choice.index.unwrap_or(0) == 0) {
             self.progress = self.progress.max(Progress::Begun);
-            if let Some(said) = choice.delta.or(choice.message) {
-                self.take_said(said, &mut events)?;
+            if let Some(delta) = choice.delta.or(choice.message) {
+                self.take_delta(delta, &mut events)?;
             }
             if let Some(reason) = choice.finish_reason {
                 events.extend(self.finish_for(&reason));
@@ -154,7 +154,7 @@ impl exchange::Answer for Answer {
     }
 
     fn end(&mut self) -> Result<Vec<ModelEvent>, ModelError> {
-        let mut events: Vec<ModelEvent> = self.thought().into_iter().collect();
+        let mut events: Vec<ModelEvent> = self.take_reasoning().into_iter().collect();
         let mut slots = std::mem::take(&mut self.calls);
         // The sort is stable: calls with the same index keep their order.
         slots.sort_by_key(|slot| slot.index);
@@ -191,24 +191,24 @@ struct Chunk {
 #[derive(Deserialize)]
 struct Choice {
     index: Option<u64>,
-    delta: Option<Said>,
-    message: Option<Said>,
+    delta: Option<Delta>,
+    message: Option<Delta>,
     finish_reason: Option<String>,
 }
 
 #[derive(Deserialize)]
-struct Said {
+struct Delta {
     content: Option<String>,
     refusal: Option<String>,
-    #[serde(default, deserialize_with = "words_only")]
+    #[serde(default, deserialize_with = "text_only")]
     reasoning_content: Option<String>,
-    #[serde(default, deserialize_with = "words_only")]
+    #[serde(default, deserialize_with = "text_only")]
     reasoning: Option<String>,
     tool_calls: Option<Vec<CallPiece>>,
 }
 
 /// Reads a field that only some servers have as text; any other type counts as absent.
-fn words_only<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+fn text_only<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     let value = Option::<Value>::deserialize(deserializer)?;
     Ok(value.and_then(|value| value.as_str().map(str::to_owned)))
 }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use windlass_kernel::{RequestedCall, ToolChoice, content::Reasoning};
 use windlass_ports::{ModelMessage, ModelRequest, ModelTool};
 
-use super::THOUGHTS;
+use super::REASONING_PROVIDER;
 use crate::{
     arguments,
     item::{Item, part_text},
@@ -72,7 +72,7 @@ fn input(request: &ModelRequest) -> Vec<Value> {
             ModelMessage::User(text) => input.push(user(text)),
             ModelMessage::UserItem(value) => input.push(item(value)),
             ModelMessage::Assistant { reasoning, text, calls } => {
-                input.extend(reasoning.iter().filter_map(thought));
+                input.extend(reasoning.iter().filter_map(reasoning_item));
                 if !text.is_empty() {
                     input.push(json!({ "type": "message", "role": "assistant", "content": [{ "type": "output_text", "text": text }] }));
                 }
@@ -96,9 +96,9 @@ fn call(call: &RequestedCall) -> Value {
 }
 
 /// The item for earlier reasoning. `None` if it is another provider's or is not sealed, because the server cannot read that.
-fn thought(thought: &Reasoning) -> Option<Value> {
-    let sealed = thought.sealed.as_deref().filter(|_| thought.provider == THOUGHTS)?;
-    let summary: Vec<Value> = thought.summary.iter().map(|text| json!({ "type": "summary_text", "text": text })).collect();
+fn reasoning_item(reasoning: &Reasoning) -> Option<Value> {
+    let sealed = reasoning.sealed.as_deref().filter(|_| reasoning.provider == REASONING_PROVIDER)?;
+    let summary: Vec<Value> = reasoning.summary.iter().map(|text| json!({ "type": "summary_text", "text": text })).collect();
     Some(json!({ "type": "reasoning", "summary": summary, "encrypted_content": sealed }))
 }
 
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
     use crate::testing::request;
 
-    fn thought_of(provider: &str, sealed: Option<&str>) -> Reasoning {
+    fn reasoning_of(provider: &str, sealed: Option<&str>) -> Reasoning {
         let sealed = sealed.map(str::to_owned);
         Reasoning { provider: provider.into(), summary: vec!["hm".into()], text: String::new(), sealed }
     }
@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn a_conversation_is_sent_whole_and_in_order() {
         let made = |id: &str, arguments: &str| RequestedCall { provider_id: id.into(), tool: "f".into(), arguments: arguments.into() };
-        let reasoning = vec![thought_of("openai", Some("s3al")), thought_of("anthropic", Some("other")), thought_of("openai", None)];
+        let reasoning = vec![reasoning_of("openai", Some("s3al")), reasoning_of("anthropic", Some("other")), reasoning_of("openai", None)];
         let mut request = request(vec![
             ModelMessage::User("hi".into()),
             ModelMessage::Assistant { reasoning, text: "Let me see.".into(), calls: vec![made("a", "{}"), made("b", "{broken")] },
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn tools_and_how_to_answer_are_said_in_the_words_of_the_protocol() {
+    fn tools_and_parameters_are_sent_as_the_protocol_wants() {
         let mut request = request(vec![ModelMessage::User("hi".into())]);
         request.tools = [ModelTool { name: "f".into(), description: "d".into(), parameters: json!({}), strict: None }].into();
         request.one_call = true;
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn images_and_files_go_on_as_they_came_and_ids_stay_here() {
+    fn images_and_files_are_sent_unchanged_and_ids_are_left_out() {
         let image = json!({"type": "input_image", "image_url": "data:image/png;base64,aa", "detail": "low"});
         let file = json!({"type": "input_file", "file_url": "https://example.org/a.pdf"});
         let message = json!({"type": "message", "id": "msg_1", "status": "completed", "role": "user",

@@ -6,7 +6,7 @@ use futures_util::stream;
 use windlass_kernel::{RequestedCall, Usage, content::Reasoning};
 use windlass_ports::{ModelError, ModelEvent, ModelMessage, ModelRequest, ModelStream};
 
-use super::script::{Fail, Reply, strikes};
+use super::script::{Fail, Reply, affects};
 use crate::{failure, limits::CHUNK_BYTES};
 
 /// One step of the stream.
@@ -21,23 +21,23 @@ pub(super) enum Step {
 pub(super) fn steps(reply: &Reply, request: &ModelRequest) -> Vec<Step> {
     let mut steps = Vec::new();
     wait(&mut steps, reply.delay_ms);
-    if let Some(fail) = reply.fail.as_ref().filter(|fail| strikes(fail.times, request.attempt)) {
+    if let Some(fail) = reply.fail.as_ref().filter(|fail| affects(fail.times, request.attempt)) {
         let Fail { code, message, retry_after_ms, times: _ } = fail;
         steps.push(Step::Fail(failure::from_status(*code, message.clone(), *retry_after_ms)));
         return steps;
     }
     if let Some(thought) = &reply.think {
-        steps.push(Step::Emit(ModelEvent::Reasoning(thought_of(thought, request.iteration))));
+        steps.push(Step::Emit(ModelEvent::Reasoning(reasoning_of(thought, request.iteration))));
     }
-    let cut = reply.cut_after.filter(|cut| strikes(cut.times, request.attempt));
+    let cut = reply.cut_after.filter(|cut| affects(cut.times, request.attempt));
     let pieces = pieces(&reply.text, reply.chunk.map_or(CHUNK_BYTES, |chunk| chunk.get()));
-    let heard = cut.map_or(pieces.len(), |cut| cut.chunks.min(pieces.len()));
-    for (index, piece) in pieces.into_iter().take(heard).enumerate() {
+    let sent = cut.map_or(pieces.len(), |cut| cut.chunks.min(pieces.len()));
+    for (index, piece) in pieces.into_iter().take(sent).enumerate() {
         wait(&mut steps, if index == 0 { 0 } else { reply.chunk_delay_ms });
         steps.push(Step::Emit(ModelEvent::Text(piece.to_owned())));
     }
     if cut.is_some() {
-        steps.push(Step::Fail(failure::stream_cut(format!("the script cuts the stream after {heard} pieces"))));
+        steps.push(Step::Fail(failure::stream_cut(format!("the script cuts the stream after {sent} pieces"))));
         return steps;
     }
     let calls = calls(reply, request.iteration);
@@ -80,7 +80,7 @@ fn pieces(mut text: &str, bytes: usize) -> Vec<&str> {
 }
 
 /// Reasoning with a summary and a seal, as the other providers have it.
-fn thought_of(thought: &str, iteration: u32) -> Reasoning {
+fn reasoning_of(thought: &str, iteration: u32) -> Reasoning {
     let sealed = Some(format!("sealed_{iteration}"));
     Reasoning { provider: "scripted".to_owned(), summary: vec![thought.to_owned()], text: String::new(), sealed }
 }

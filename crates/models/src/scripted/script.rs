@@ -15,7 +15,7 @@ use serde_json::Value;
 use windlass_kernel::{FailureCause, Finish, Usage};
 use windlass_ports::{ModelError, Retry};
 
-use crate::{failure, item::Talk, limits::SCRIPT_BYTES_MAX};
+use crate::{failure, item::ConversationEnd, limits::SCRIPT_BYTES_MAX};
 
 /// Why a script cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -71,16 +71,16 @@ impl Script {
         serde_saphyr::from_str(yaml).map_err(|error| {
             let error = error.without_snippet();
             let line = error.location().map_or(1, |location| location.line());
-            let told = error.to_string();
+            let text = error.to_string();
             // The parser's message ends with the position, which the error has already.
-            let message = told.rsplit_once(" at line ").map_or(told.as_str(), |(message, _)| message).to_owned();
+            let message = text.rsplit_once(" at line ").map_or(text.as_str(), |(message, _)| message).to_owned();
             ScriptError::Format { line, message }
         })
     }
 
     /// The reply to the conversation in this iteration.
-    pub(super) fn reply(&self, talk: &Talk, iteration: u32) -> Result<&Reply, ModelError> {
-        let ruled = self.rules.iter().find(|rule| rule.when.fits(talk, iteration)).map(|rule| &rule.reply);
+    pub(super) fn reply(&self, conversation: &ConversationEnd, iteration: u32) -> Result<&Reply, ModelError> {
+        let ruled = self.rules.iter().find(|rule| rule.when.fits(conversation, iteration)).map(|rule| &rule.reply);
         let lap = || self.laps.get(usize::try_from(iteration.checked_sub(1)?).ok()?);
         ruled.or_else(lap).ok_or_else(|| {
             let message = format!("the script has no reply for iteration {iteration} of this input");
@@ -127,12 +127,12 @@ struct When {
 }
 
 impl When {
-    fn fits(&self, talk: &Talk, iteration: u32) -> bool {
-        let said = |part: &String| talk.input.as_ref().is_some_and(|input| input.contains(part));
-        let brought = |part: &String| talk.results.iter().any(|(_, output)| output.contains(part));
-        self.input.as_ref().is_none_or(said)
+    fn fits(&self, conversation: &ConversationEnd, iteration: u32) -> bool {
+        let has_input = |part: &String| conversation.input.as_ref().is_some_and(|input| input.contains(part));
+        let has_result = |part: &String| conversation.results.iter().any(|(_, output)| output.contains(part));
+        self.input.as_ref().is_none_or(has_input)
             && self.iteration.is_none_or(|wanted| wanted.get() == iteration)
-            && self.result.as_ref().is_none_or(brought)
+            && self.result.as_ref().is_none_or(has_result)
     }
 }
 
@@ -281,7 +281,7 @@ pub(super) struct Cut {
 }
 
 /// Whether a fault that affects the first `times` attempts affects this one. Attempts count from 1.
-pub(super) fn strikes(times: Option<u32>, attempt: u32) -> bool {
+pub(super) fn affects(times: Option<u32>, attempt: u32) -> bool {
     times.is_none_or(|times| attempt <= times)
 }
 

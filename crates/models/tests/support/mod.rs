@@ -258,7 +258,7 @@ pub fn text(text: &str) -> ModelEvent {
 }
 
 /// An event with reasoning of this provider.
-pub fn thought(provider: &str, summary: &[&str], text: &str, sealed: Option<&str>) -> ModelEvent {
+pub fn reasoning_event(provider: &str, summary: &[&str], text: &str, sealed: Option<&str>) -> ModelEvent {
     let summary = summary.iter().map(|part| (*part).to_owned()).collect();
     ModelEvent::Reasoning(Reasoning { provider: provider.to_owned(), summary, text: text.to_owned(), sealed: sealed.map(str::to_owned) })
 }

@@ -71,7 +71,7 @@ async fn a_slow_list_ends_in_time() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_is_said_so() {
+async fn a_missing_server_is_reported() {
     let gone = {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
         format!("http://{}/mcp", listener.local_addr().expect("it has an address"))
@@ -100,7 +100,7 @@ async fn same_to_all(status: u16, kind: &'static str, body: &'static [&'static s
 }
 
 #[tokio::test]
-async fn whatever_a_server_answers_a_call_ends_in_words() {
+async fn any_answer_of_a_server_ends_the_call_with_a_message() {
     let nonsense: [(u16, &'static str, &'static [&'static str]); 12] = [
         (200, "text/html", &["<html>s3cret</html>"]),
         (200, "application/json", &["{"]),

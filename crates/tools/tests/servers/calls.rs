@@ -11,7 +11,7 @@ use windlass_tools::{Limits, ServerConfig};
 use crate::{a_call, acme, config, configured, read, run, servers, tools};
 
 #[tokio::test]
-async fn tools_are_listed_with_what_is_known_of_them() {
+async fn tools_are_listed_with_their_known_fields() {
     let server = McpServer::start().await;
     let offered = configured(&server).list(&acme(), &tools()).await.expect("it lists");
     assert_eq!(offered.len(), McpServer::TOOLS);
@@ -83,7 +83,7 @@ async fn a_call_carries_its_key_on_every_start() {
 }
 
 #[tokio::test]
-async fn an_unknown_tool_and_bad_arguments_are_words_for_the_model() {
+async fn an_unknown_tool_and_bad_arguments_are_reported_to_the_model() {
     let server = McpServer::start().await;
     let servers = configured(&server);
     let (status, why) = run(&servers, &tools(), "nothing", json!({})).await;

@@ -11,7 +11,7 @@ use crate::{a_call, acme, config, declare, run, servers, tools};
 const TOKEN: &str = "Bearer s3cret-token";
 
 #[tokio::test]
-async fn headers_reach_the_server_and_nobody_else() {
+async fn headers_reach_only_the_server() {
     let server = McpServer::with(McpManners { authorization: Some(TOKEN.into()), ..McpManners::default() }).await;
     let servers = servers(vec![], &["127.0.0.1"], Limits::default());
     let declared = declare(&servers, &acme(), &server.url, &[("Authorization", TOKEN), ("X-Team", "blue")]);

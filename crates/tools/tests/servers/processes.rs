@@ -66,7 +66,7 @@ async fn a_process_is_started_once_and_ends_with_all_it_started() {
 }
 
 #[tokio::test]
-async fn a_process_that_died_is_started_anew_and_an_idle_one_ends() {
+async fn a_process_that_died_is_restarted_and_an_idle_one_ends() {
     let folder = tempfile::tempdir().expect("a folder");
     let servers = process(folder.path(), Limits { idle: Duration::from_secs(1), ..Limits::default() });
     let (status, why) = run(&servers, &tools(), "die", json!({})).await;

@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_says_what_the_server_said() {
+    fn a_refusal_repeats_the_servers_message() {
         let body = r#"{"error":{"code":"unknown_turn","message":"there is no such run","hint":"look again"}}"#;
         assert_eq!(refusal(404, body).to_string(), "the server answered 404: there is no such run; look again");
         assert_eq!(refusal(502, "<html>").to_string(), "the server answered 502: Bad Gateway");

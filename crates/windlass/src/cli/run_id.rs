@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn beginnings_tell_runs_apart() {
+    fn short_prefixes_identify_runs() {
         assert_eq!(short(&[]), 12);
         assert_eq!(short(&["run_0197f3aaaaaaaaaaaaaaaaaaaaaaaaaa"]), 12);
         assert_eq!(short(&["run_0197f3aaaaaaaa1aaaaaaaaaaaaaaaaa", "run_0197f3aaaaaaaa2aaaaaaaaaaaaaaaaa"]), 15);

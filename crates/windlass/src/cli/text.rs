@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_says_why_in_words() {
+    fn a_row_says_why_it_waits() {
         let wait = |kind: &str| json!({ "wait": { "kind": kind, "what": "write_file", "until": "1970-01-01T00:02:00Z" } });
         for (row, words) in [
             (wait("unknown_outcome"), "write_file: outcome unknown"),

@@ -230,7 +230,7 @@ fn bytes_in_flight_have_room_for_a_body() {
 }
 
 #[test]
-fn other_agents_than_the_configured_ones_are_open_only_where_none_is_or_it_is_said() {
+fn other_agents_are_open_if_none_is_configured_or_the_setting_says_so() {
     assert!(good("", &[]).agents_open);
     assert!(!good("agents: { a: {} }", &[]).agents_open);
     assert!(good("agents: { a: {} }\nagents_open: true", &[]).agents_open);
@@ -490,7 +490,7 @@ tools: { mcp: [ { label: t, url: "http://127.0.0.1/mcp", authorization: a, heade
 }
 
 #[test]
-fn clients_on_this_machine_are_told_a_url_that_they_can_use() {
+fn clients_on_this_machine_get_a_url_that_they_can_use() {
     let url =
         |more: &str, listen: &str| good(&format!("server: {{ hosts: [a.example], {more} }}"), &[]).server.url(listen.parse().unwrap());
     assert_eq!(url("behind_proxy: true", "0.0.0.0:7611"), "http://127.0.0.1:7611");

@@ -50,7 +50,7 @@ impl Server {
         let mut server = Server { child, base: String::new(), data: folder.join("data"), log: Log::default() };
         let log = server.log.clone();
         std::thread::spawn(move || listen(stderr, &log, tell));
-        let address = told.await.with_context(|| format!("the server did not start\n{}", server.last_words()))?;
+        let address = told.await.with_context(|| format!("the server did not start\n{}", server.log_end()))?;
         server.base = format!("http://{address}");
         Ok(server)
     }
@@ -74,12 +74,12 @@ impl Server {
     pub fn kill(&mut self) -> anyhow::Result<()> {
         self.child.kill().context("the server cannot be killed")?;
         let status = self.child.wait()?;
-        ensure!(status.signal() == Some(SIGKILL), "the server was to die of SIGKILL, but ended with {status}\n{}", self.last_words());
+        ensure!(status.signal() == Some(SIGKILL), "the server was to die of SIGKILL, but ended with {status}\n{}", self.log_end());
         Ok(())
     }
 
     /// The end of its log.
-    pub fn last_words(&self) -> String {
+    pub fn log_end(&self) -> String {
         let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         format!("the server's log ends with:\n{}", log[log.len().saturating_sub(LINES_SHOWN)..].join("\n"))
     }

@@ -45,12 +45,12 @@ pub(super) struct Follower {
     /// The current connection.
     pub stream: Option<Stream>,
     /// What has arrived over all connections.
-    pub heard: Heard,
+    pub received: Received,
 }
 
 /// The parts of a response that a client has received.
 #[derive(Default)]
-pub(super) struct Heard {
+pub(super) struct Received {
     pub id: Option<String>,
     /// The sequence numbers of the events, in the order of arrival.
     pub numbers: Vec<u64>,
@@ -69,21 +69,21 @@ impl Follower {
         let stream = self.stream.as_mut().context("there is no stream")?;
         let data = stream.next().await?.context("the stream ended without its end mark")?;
         if data == DONE {
-            self.heard.is_done = true;
+            self.received.is_done = true;
             return Ok(None);
         }
         let event: Value = serde_json::from_str(&data).context("an event is no JSON")?;
-        self.heard.take(&event)?;
+        self.received.take(&event)?;
         Ok(Some(event))
     }
 
     /// The response's id, which the first event contains.
     pub fn id(&self) -> anyhow::Result<&str> {
-        self.heard.id.as_deref().context("no event brought the response's id")
+        self.received.id.as_deref().context("no event brought the response's id")
     }
 }
 
-impl Heard {
+impl Received {
     fn take(&mut self, event: &Value) -> anyhow::Result<()> {
         self.numbers.push(event["sequence_number"].as_u64().context("an event has no number")?);
         if let Some(id) = event["response"]["id"].as_str() {

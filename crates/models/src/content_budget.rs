@@ -9,13 +9,13 @@ use crate::{
 
 /// Counts the bytes of an answer's content against its limit.
 #[derive(Debug, Default)]
-pub(crate) struct Room {
+pub(crate) struct ContentBudget {
     bytes: usize,
 }
 
-impl Room {
+impl ContentBudget {
     /// Adds `bytes`. An error if the answer is then larger than the limit.
-    pub(crate) fn take(&mut self, bytes: usize) -> Result<(), ModelError> {
+    pub(crate) fn add(&mut self, bytes: usize) -> Result<(), ModelError> {
         self.bytes = self.bytes.saturating_add(bytes);
         if self.bytes > CONTENT_BYTES_MAX {
             return Err(failure::too_large(format!("the answer amounts to more than {CONTENT_BYTES_MAX} bytes")));

@@ -7,16 +7,16 @@ use tokio::sync::Mutex;
 use crate::Failure;
 
 /// One cached value. The first caller computes it while the others wait; once it is no longer good, the next caller computes it again.
-pub(crate) struct Flight<T>(Mutex<State<T>>);
+pub(crate) struct SingleFlight<T>(Mutex<State<T>>);
 
 struct State<T> {
     made: Option<(Instant, T)>,
     failed: Option<(Instant, Failure)>,
 }
 
-impl<T: Clone> Flight<T> {
+impl<T: Clone> SingleFlight<T> {
     pub(crate) fn new() -> Self {
-        Flight(Mutex::new(State { made: None, failed: None }))
+        SingleFlight(Mutex::new(State { made: None, failed: None }))
     }
 
     /// The cached value if `is_good` accepts it, else the result of `make`. A caller that waited while another computation failed gets that
@@ -47,9 +47,9 @@ impl<T: Clone> Flight<T> {
         made
     }
 
-    /// Reads the cached value with `look`. `None` if a caller is computing it.
-    pub(crate) fn look<R>(&self, look: impl FnOnce(Option<&T>) -> R) -> Option<R> {
-        self.0.try_lock().ok().map(|state| look(state.made.as_ref().map(|(_, value)| value)))
+    /// Reads the cached value with `peek`. `None` if a caller is computing it.
+    pub(crate) fn peek<R>(&self, peek: impl FnOnce(Option<&T>) -> R) -> Option<R> {
+        self.0.try_lock().ok().map(|state| peek(state.made.as_ref().map(|(_, value)| value)))
     }
 
     /// Removes the cached value. `None` if there is none or a caller is computing it.

@@ -19,7 +19,7 @@ const PER_PEER: usize = 1_000;
 const WARNING_PAUSE: Duration = Duration::from_secs(10);
 
 /// Counts the open connections.
-pub(super) struct Places {
+pub(super) struct ConnectionPermits {
     connections_max: usize,
     per_peer: Option<usize>,
     rules: PeerRules,
@@ -37,19 +37,19 @@ struct Open {
 }
 
 /// The permit of a connection. Dropping it releases the permit.
-pub(super) struct Place {
-    places: Arc<Places>,
+pub(super) struct ConnectionPermit {
+    permits: Arc<ConnectionPermits>,
     peer: Option<PeerKey>,
 }
 
-impl Places {
+impl ConnectionPermits {
     pub(super) fn new(limits: &ConnectionLimits) -> Self {
         let ConnectionLimits { connections, per_peer, peers, .. } = limits;
-        Places { connections_max: *connections, per_peer: *per_peer, rules: peers.clone(), open: Mutex::default() }
+        ConnectionPermits { connections_max: *connections, per_peer: *per_peer, rules: peers.clone(), open: Mutex::default() }
     }
 
     /// A permit for a connection from this address, or `None` if all permits are taken, or all of this peer's.
-    pub(super) fn take(self: &Arc<Self>, ip: IpAddr) -> Option<Place> {
+    pub(super) fn take(self: &Arc<Self>, ip: IpAddr) -> Option<ConnectionPermit> {
         let limited = self.per_peer_of(ip).map(|max| (PeerKey::of(ip), max));
         let mut open = self.lock();
         if open.connections >= self.connections_max {
@@ -68,7 +68,7 @@ impl Places {
             open.by_peer.insert(peer, count + 1);
         }
         open.connections += 1;
-        Some(Place { places: self.clone(), peer: limited.map(|(peer, _)| peer) })
+        Some(ConnectionPermit { permits: self.clone(), peer: limited.map(|(peer, _)| peer) })
     }
 
     /// The limit for the peer with this address, or `None` if its connections are not counted.
@@ -95,9 +95,9 @@ impl Open {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        let mut open = self.places.lock();
+        let mut open = self.permits.lock();
         open.connections -= 1;
         let Some(peer) = self.peer else { return };
         match open.by_peer.get_mut(&peer) {
