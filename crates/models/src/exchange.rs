@@ -218,7 +218,7 @@ impl<A: Answer> Exchange<A> {
                 Refused::Theirs(error) => self.upstream.error_object(&error),
             }
         })?;
-        // `Taken` tells the engine that the provider accepted the request. Any other event shows that as well.
+        // `Taken` reports to the engine that the provider accepted the request. Any other event shows that as well.
         let is_first = !std::mem::replace(&mut self.is_taken, true);
         if is_first && events.is_empty() {
             self.ready.push_back(ModelEvent::Taken);

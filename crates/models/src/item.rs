@@ -13,11 +13,7 @@ pub(crate) enum Item<'a> {
         content: &'a Value,
     },
     /// A call that an earlier answer of the model made.
-    Call {
-        id: &'a str,
-        tool: &'a str,
-        arguments: &'a str,
-    },
+    Call { id: &'a str, tool: &'a str, arguments: &'a str },
     /// The result of a call.
     Output {
         /// The call's id.

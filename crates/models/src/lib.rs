@@ -11,6 +11,7 @@
 mod anthropic;
 mod arguments;
 mod cap;
+mod content_budget;
 mod exchange;
 mod failure;
 #[doc(hidden)]
@@ -23,7 +24,6 @@ mod openai_responses;
 mod registry;
 mod remote;
 mod retry_after;
-mod content_budget;
 mod scripted;
 #[cfg(test)]
 mod testing;

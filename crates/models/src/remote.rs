@@ -205,8 +205,8 @@ impl<P: Protocol> Model for Remote<P> {
         self.concurrency
     }
 
-    fn takes_prefill(&self, words: &str) -> bool {
-        self.prefill && P::takes_prefill(words)
+    fn takes_prefill(&self, text: &str) -> bool {
+        self.prefill && P::takes_prefill(text)
     }
 }
 
@@ -248,9 +248,9 @@ fn headers<P: Protocol>(config: &RemoteConfig) -> Result<HeaderMap, ConfigError>
         headers.insert(name, secret(value));
     }
     for (name, value) in &config.headers {
-        let told = || bad(format!("the header {name}"));
-        let value = HeaderValue::from_str(value).map_err(|_| told())?;
-        headers.insert(HeaderName::from_bytes(name.as_bytes()).map_err(|_| told())?, secret(value));
+        let invalid = || bad(format!("the header {name}"));
+        let value = HeaderValue::from_str(value).map_err(|_| invalid())?;
+        headers.insert(HeaderName::from_bytes(name.as_bytes()).map_err(|_| invalid())?, secret(value));
     }
     Ok(headers)
 }

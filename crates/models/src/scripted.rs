@@ -48,9 +48,9 @@
 //!
 //! Once there are results, the answer repeats them. Any other input is repeated.
 
+mod keywords;
 mod play;
 mod script;
-mod keywords;
 
 use std::path::Path;
 

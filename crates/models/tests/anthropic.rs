@@ -5,7 +5,7 @@
 mod support;
 
 use serde_json::{Value, json};
-use support::{Ending, Play, Protocol, call, collect, config, request, serve, text, reasoning_event};
+use support::{Ending, Play, Protocol, call, collect, config, reasoning_event, request, serve, text};
 use windlass_kernel::{Finish, Usage};
 use windlass_ports::{ModelError, ModelEvent, Retry};
 
@@ -34,8 +34,8 @@ fn delta(index: u64, delta: Value) -> Value {
     json!({"type": "content_block_delta", "index": index, "delta": delta})
 }
 
-fn text_delta(index: u64, words: &str) -> Value {
-    delta(index, json!({"type": "text_delta", "text": words}))
+fn text_delta(index: u64, text: &str) -> Value {
+    delta(index, json!({"type": "text_delta", "text": text}))
 }
 
 fn stop(index: u64) -> Value {
@@ -143,7 +143,7 @@ async fn an_error_in_the_middle_keeps_its_meaning() {
 
 #[tokio::test]
 async fn a_refused_request_keeps_its_meaning() {
-    let body = |kind: &str, words: &str| json!({"type": "error", "error": {"type": kind, "message": words}}).to_string();
+    let body = |kind: &str, text: &str| json!({"type": "error", "error": {"type": kind, "message": text}}).to_string();
     let too_long = Play::json(400, body("invalid_request_error", "prompt is too long: 210000 tokens > 200000 maximum"));
     let busy = Play::json(429, body("rate_limit_error", "slow down")).header("retry-after", "2");
     let full = Play::json(529, body("overloaded_error", "Overloaded"));

@@ -89,12 +89,12 @@ async fn a_stream_that_is_cut_at_any_event_is_no_answer() {
         let (events, dispensable) = answer(protocol);
         for ending in [Ending::Clean, Ending::Broken] {
             for count in 0..=events.len() {
-                let (told, error) = protocol.outcome(Play::events(&spelled(&events[..count])).ending(ending)).await;
+                let (received, error) = protocol.outcome(Play::events(&spelled(&events[..count])).ending(ending)).await;
                 let is_whole = count + dispensable >= events.len();
                 let code = error.as_ref().map(|error| (error.code.as_str(), error.retry));
                 let expected = (!is_whole).then_some(("stream_cut", Retry::Backoff));
                 assert_eq!(code, expected, "{protocol:?}, {count} events");
-                assert_eq!(told.iter().any(is_call), is_whole, "{protocol:?}, {count} events: half a call is none");
+                assert_eq!(received.iter().any(is_call), is_whole, "{protocol:?}, {count} events: half a call is none");
             }
         }
     }

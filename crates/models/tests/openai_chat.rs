@@ -6,7 +6,7 @@ mod support;
 
 use futures_util::StreamExt;
 use serde_json::{Value, json};
-use support::{Ending, Play, call, collect, config, outcome, request, serve, text, reasoning_event, usage};
+use support::{Ending, Play, call, collect, config, outcome, reasoning_event, request, serve, text, usage};
 use windlass_kernel::{Finish, ToolChoice};
 use windlass_models::{OpenAiChat, RemoteConfig};
 use windlass_ports::{Model, ModelEvent, ModelTool};
@@ -15,8 +15,8 @@ fn delta(delta: Value) -> String {
     json!({"choices": [{"index": 0, "delta": delta, "finish_reason": null}], "usage": null}).to_string()
 }
 
-fn content_chunk(words: &str) -> String {
-    delta(json!({ "content": words }))
+fn content_chunk(text: &str) -> String {
+    delta(json!({ "content": text }))
 }
 
 fn piece(piece: Value) -> String {
@@ -174,8 +174,8 @@ async fn an_end_mark_without_a_finish_reason_is_enough() {
 
 #[tokio::test]
 async fn usage_that_grows_with_every_chunk_ends_with_the_last() {
-    let with_usage = |words: &str, out: u64| {
-        json!({"choices": [{"delta": {"content": words}}], "usage": {"prompt_tokens": 4, "completion_tokens": out}}).to_string()
+    let with_usage = |text: &str, out: u64| {
+        json!({"choices": [{"delta": {"content": text}}], "usage": {"prompt_tokens": 4, "completion_tokens": out}}).to_string()
     };
     let events = [with_usage("a", 1), with_usage("b", 2), with_usage("", 2), finish("stop")];
     let expected = vec![text("a"), text("b"), usage(4, 2)];
@@ -194,7 +194,7 @@ async fn other_choices_and_unknown_fields_are_left_alone() {
 #[tokio::test]
 async fn reasoning_is_complete_before_the_text_after_it() {
     for name in ["reasoning_content", "reasoning"] {
-        let thinking = |words: &str| delta(json!({ name: words, "content": null }));
+        let thinking = |text: &str| delta(json!({ name: text, "content": null }));
         let events = [thinking("h"), thinking("m"), content_chunk("Hel"), content_chunk("lo"), finish("stop")];
         let expected = vec![reasoning_event("", &[], "hm", None), text("Hel"), text("lo")];
         assert_eq!(outcome(Play::events(&events)).await, (expected, None), "{name}");

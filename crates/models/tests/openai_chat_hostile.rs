@@ -59,7 +59,9 @@ async fn a_silent_server_is_given_up() {
     let comments = Play::pieces([": still here\n\n"]);
     let in_the_middle = ("stream_stalled", "test sent nothing for 100 ms in the middle of its answer; idle_timeout is the limit");
     let before = ("model_timeout", "test sent nothing for 90 ms; limits.first_byte is the limit");
-    for (play, (code, message)) in [(Play::events(&[content_chunk("a")]), in_the_middle), (Play::pieces([""; 0]), before), (comments, before)] {
+    for (play, (code, message)) in
+        [(Play::events(&[content_chunk("a")]), in_the_middle), (Play::pieces([""; 0]), before), (comments, before)]
+    {
         let server = serve(play.ending(Ending::Silent)).await;
         // Less than what a loaded machine needs, in the case where no answer is expected.
         let first_byte_timeout_ms = if code == "model_timeout" { 90 } else { 30_000 };
@@ -140,7 +142,11 @@ async fn a_key_that_the_upstream_repeats_is_hidden() {
 #[tokio::test]
 async fn garbage_may_be_retried() {
     for data in ["{not json", "7", "[]", r#"{"choices": 7}"#, r#"{"choices": [{"delta": {"content": 7}}]}"#] {
-        assert_eq!(code_and_retry(Play::events(&[content_chunk("a").as_str(), data])).await, expected("upstream_garbage", Retry::Backoff), "{data}");
+        assert_eq!(
+            code_and_retry(Play::events(&[content_chunk("a").as_str(), data])).await,
+            expected("upstream_garbage", Retry::Backoff),
+            "{data}"
+        );
     }
     let not_text = Play::pieces([&b"data: \xff\xfe\n\n"[..]]);
     assert_eq!(code_and_retry(not_text).await, expected("upstream_garbage", Retry::Backoff));

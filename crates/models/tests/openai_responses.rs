@@ -5,7 +5,7 @@
 mod support;
 
 use serde_json::{Value, json};
-use support::{Ending, Play, Protocol, call, collect, config, request, serve, text, reasoning_event, without_address};
+use support::{Ending, Play, Protocol, call, collect, config, reasoning_event, request, serve, text, without_address};
 use windlass_kernel::{Finish, Usage};
 use windlass_ports::{ModelError, ModelEvent};
 
@@ -39,8 +39,8 @@ fn used() -> ModelEvent {
     ModelEvent::Usage(Usage { tokens_in: 36, tokens_out: 87, cached: 16, cache_written: 0, reasoning: 64 })
 }
 
-fn delta(place: u64, words: &str) -> Value {
-    json!({"type": "response.output_text.delta", "item_id": "msg_1", "output_index": place, "content_index": 0, "delta": words,
+fn delta(place: u64, text: &str) -> Value {
+    json!({"type": "response.output_text.delta", "item_id": "msg_1", "output_index": place, "content_index": 0, "delta": text,
         "logprobs": [], "obfuscation": "Xy1"})
 }
 
@@ -48,8 +48,8 @@ fn done(place: u64, item: &Value) -> Value {
     json!({"type": "response.output_item.done", "output_index": place, "item": item})
 }
 
-fn message(words: &str) -> Value {
-    let part = json!({"type": "output_text", "text": words, "annotations": [], "logprobs": []});
+fn message(text: &str) -> Value {
+    let part = json!({"type": "output_text", "text": text, "annotations": [], "logprobs": []});
     json!({"id": "msg_1", "type": "message", "status": "completed", "role": "assistant", "content": [part]})
 }
 
@@ -101,8 +101,12 @@ async fn reasoning_text_and_calls_come_in_order() {
 async fn a_server_that_sends_everything_at_the_end_is_understood() {
     let call_without_id = json!({"type": "function_call", "name": "f", "arguments": ""});
     let output = json!([reasoning(), message("Hello"), call_without_id]);
-    let expected =
-        vec![reasoning_event("openai", &["**Weighing**", "It is heavy."], "", Some("gAAAAAB")), text("Hello"), used(), call("call_3_0", "f", "{}")];
+    let expected = vec![
+        reasoning_event("openai", &["**Weighing**", "It is heavy."], "", Some("gAAAAAB")),
+        text("Hello"),
+        used(),
+        call("call_3_0", "f", "{}"),
+    ];
     assert_eq!(outcome(&[ended(output.clone())]).await, (expected.clone(), None));
     let whole = Play::json(200, ended(output)["response"].to_string());
     assert_eq!(Protocol::Responses.outcome(whole).await, (expected, None));
@@ -134,7 +138,7 @@ async fn an_answer_that_stops_short_says_why() {
 
 #[tokio::test]
 async fn a_response_that_fails_keeps_its_meaning() {
-    for (code, told) in [("rate_limit_exceeded", "rate_limited"), ("server_error", "upstream_error"), ("invalid_prompt", "refused")] {
+    for (code, expected) in [("rate_limit_exceeded", "rate_limited"), ("server_error", "upstream_error"), ("invalid_prompt", "refused")] {
         let response = json!({"status": "failed", "error": {"code": code, "message": "no"}, "output": []});
         let failed = json!({"type": "response.failed", "response": response});
         let nested = json!({"type": "error", "error": {"type": "x", "code": code, "message": "no"}});
@@ -143,7 +147,7 @@ async fn a_response_that_fails_keeps_its_meaning() {
             let (events, error) = outcome(&[delta(0, "a"), last.clone()]).await;
             let error = error.unwrap();
             let message = without_address(&error.message);
-            assert_eq!((events, error.code.as_str(), message.as_str()), (vec![text("a")], told, "test broke off: no"), "{last}");
+            assert_eq!((events, error.code.as_str(), message.as_str()), (vec![text("a")], expected, "test broke off: no"), "{last}");
         }
     }
 }

@@ -136,10 +136,10 @@ async fn a_failure_affects_the_first_attempts_only() {
 async fn a_cut_comes_in_the_middle_and_no_call_follows_it() {
     let yaml = "laps: [{ text: abcdef, chunk: 2, calls: [{ tool: f }], cut_after: CUT }]";
     let cut = |cut: &str| scripted(&yaml.replace("CUT", cut));
-    for (spelled, heard) in [("0", vec![]), ("2", vec![text("ab"), text("cd")]), ("9", vec![text("ab"), text("cd"), text("ef")])] {
+    for (spelled, expected) in [("0", vec![]), ("2", vec![text("ab"), text("cd")]), ("9", vec![text("ab"), text("cd"), text("ef")])] {
         let (events, error) = collect(&cut(spelled), at("x", 1, 50)).await;
         let error = error.unwrap();
-        assert_eq!((events, error.code.as_str(), error.retry), (heard, "stream_cut", Retry::Backoff));
+        assert_eq!((events, error.code.as_str(), error.retry), (expected, "stream_cut", Retry::Backoff));
     }
     let once = cut("{ chunks: 1, times: 1 }");
     assert_eq!(collect(&once, at("x", 1, 1)).await.0, [text("ab")]);

@@ -64,11 +64,11 @@ async fn within<T>(time: Duration, opening: impl Future<Output = Result<T, Strin
 }
 
 async fn ask(session: Session, limits: &Limits, key: CallKey) -> Told {
-    let words = |failure: Failure| match failure {
+    let message = |failure: Failure| match failure {
         Failure::Refused(why) | Failure::Failed(why) | Failure::Busy(why) => why,
     };
-    let tools = session.tools(limits).await.map_err(words);
-    let called = within(limits.list, async { session.call("tool", None, key).await.map_err(words) }).await;
+    let tools = session.tools(limits).await.map_err(message);
+    let called = within(limits.list, async { session.call("tool", None, key).await.map_err(message) }).await;
     session.close().await;
     let report = called.map_or_else(|why| outcome::failed("server_failed", &why), outcome::report);
     Ok((tools?.iter().map(|tool| offered(tool, None)).collect(), report))

@@ -9,7 +9,6 @@
 //! a server to us, such as sampling or a person's input.
 
 mod egress;
-mod single_flight;
 #[doc(hidden)]
 pub mod fuzzing;
 mod headers;
@@ -22,6 +21,7 @@ mod seal;
 mod secrets;
 mod servers;
 mod session;
+mod single_flight;
 
 pub use egress::{Allowed, BadAllowed, Egress};
 pub use headers::check_header;

@@ -11,7 +11,7 @@ use std::{
 
 use windlass_kernel::Tenant;
 
-use crate::{Failure, single_flight::SingleFlight, session::Session};
+use crate::{Failure, session::Session, single_flight::SingleFlight};
 
 /// The key by which sessions are shared. Tenants share none, because a server may remember in a session what a client sent.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -94,8 +94,8 @@ impl Seal {
     /// Parses keys of 64 hexadecimal digits each, separated by spaces, line ends or commas. The first one seals; the others are earlier
     /// ones, which only open. Processes on one store need the same keys.
     pub fn from_hex(text: &str) -> Result<Self, SealError> {
-        let words = text.split(|c: char| c.is_whitespace() || c == ',').filter(|word| !word.is_empty());
-        let mut keys = words.map(SealKey::from_hex).collect::<Result<Vec<_>, _>>()?.into_iter();
+        let parts = text.split(|c: char| c.is_whitespace() || c == ',').filter(|word| !word.is_empty());
+        let mut keys = parts.map(SealKey::from_hex).collect::<Result<Vec<_>, _>>()?.into_iter();
         let key = keys.next().filter(|_| keys.len() < KEYS_MAX).ok_or(SealError::NotAKey)?;
         Ok(Seal { key, earlier: keys.collect(), random: SystemRandom::new() })
     }

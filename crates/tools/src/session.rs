@@ -25,12 +25,12 @@ use windlass_kernel::CallKey;
 
 use crate::{
     Failure,
-    single_flight::SingleFlight,
     http::Http,
     outcome,
     process::{Command, Process},
     secrets::{hide_query, shown_url},
     servers::Limits,
+    single_flight::SingleFlight,
 };
 
 /// The metadata key under which the server gets the id of a call. The id is the same for every start of the call.

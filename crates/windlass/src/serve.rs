@@ -1,4 +1,4 @@
-//! The server: wires all parts together from a configuration, and runs until it is told to stop.
+//! The server: wires all parts together from a configuration, and runs until a signal stops it.
 
 use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 

@@ -14,7 +14,7 @@ use crate::{
     DoorState, answer,
     auth::{Caller, Scope},
     error::ApiError,
-    limits::{CLAIM_MAX, CLAIM_WAIT_S_MAX, LEASED_CALLS_MAX, LEASE_S, LEASE_S_MAX, NAME_CHARS_MAX},
+    limits::{CLAIM_MAX, CLAIM_WAIT_S_MAX, LEASE_S, LEASE_S_MAX, LEASED_CALLS_MAX, NAME_CHARS_MAX},
     request::{Fields, JsonBody, ToolPath, idempotency_key, request_key},
     spelling::moment,
     waiting::news_or_time,

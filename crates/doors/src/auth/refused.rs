@@ -38,8 +38,8 @@ impl RefusedLogins {
 
     /// Whether a line may be logged now, and how many were suppressed since the last one.
     fn admit(&self, now: Instant) -> Option<u64> {
-        let mut held = self.window.lock().unwrap_or_else(PoisonError::into_inner);
-        let window = held.get_or_insert(Window { began: now, logged: 0, suppressed: 0 });
+        let mut guard = self.window.lock().unwrap_or_else(PoisonError::into_inner);
+        let window = guard.get_or_insert(Window { began: now, logged: 0, suppressed: 0 });
         if now.duration_since(window.began) >= WINDOW {
             (window.began, window.logged) = (now, 0);
         }

@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn scopes_are_read_back_as_they_are_spelled() {
-        let words = [
+        let spellings = [
             "*",
             "agents:read",
             "agents:write",
@@ -173,11 +173,11 @@ mod tests {
             "metrics",
             "admin",
         ];
-        for word in words {
-            assert_eq!(Scope::parse(word).unwrap().to_string(), word);
+        for spelling in spellings {
+            assert_eq!(Scope::parse(spelling).unwrap().to_string(), spelling);
         }
-        for word in ["", "agents", "agents:*", "tools:", "tools:a b", "tools:a*", "agent:", "use:*", "mcp:a b", "AGENTS:READ", "root"] {
-            assert!(Scope::parse(word).is_err(), "{word}");
+        for spelling in ["", "agents", "agents:*", "tools:", "tools:a b", "tools:a*", "agent:", "use:*", "mcp:a b", "AGENTS:READ", "root"] {
+            assert!(Scope::parse(spelling).is_err(), "{spelling}");
         }
     }
 

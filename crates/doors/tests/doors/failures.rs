@@ -64,10 +64,10 @@ async fn a_foreground_request_whose_first_model_call_is_refused_is_an_http_error
 
 #[tokio::test]
 async fn the_message_counts_the_attempts() {
-    for (attempts_max, words) in [(1, "(1 attempt)"), (3, "(3 attempts)")] {
+    for (attempts_max, ending) in [(1, "(1 attempt)"), (3, "(3 attempts)")] {
         let answer = respond(&world(attempts_max), json!({ "model": "m", "input": "status 500" })).await;
         let message = answer.json()["error"]["message"].as_str().unwrap().to_owned();
-        assert_eq!(message, format!("the model could not be called: no {words}"));
+        assert_eq!(message, format!("the model could not be called: no {ending}"));
     }
 }
 

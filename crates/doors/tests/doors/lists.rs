@@ -128,8 +128,8 @@ async fn a_row_says_why_its_run_waits() {
     assert_eq!(ids(&list(&world, "?state=parked").await), [active.as_str()]);
     assert_eq!(ids(&list(&world, "?state=queued").await), [queued.as_str()]);
 
-    let told = json!({ "run_id": active, "tool_call_id": call["tool_call_id"], "action": "tell" }).to_string();
-    world.post("/v1/windlass/reconcile", told).await.expect(200);
+    let decision = json!({ "run_id": active, "tool_call_id": call["tool_call_id"], "action": "tell" }).to_string();
+    world.post("/v1/windlass/reconcile", decision).await.expect(200);
     world.ended("alice", &active).await;
     assert_eq!(waits(&world, &active).await, (json!("ended"), Value::Null));
 }
@@ -189,7 +189,7 @@ async fn tools_are_listed_with_their_open_calls() {
 #[tokio::test]
 async fn a_bad_query_is_refused_with_what_to_send() {
     let world = World::start();
-    for (path, words) in [
+    for (path, message) in [
         ("/v1/windlass/runs?state=sleeping", "queued, thinking, waiting, parked, ended"),
         ("/v1/windlass/runs?outcome=fine", "success, failed, canceled, timeout, partial"),
         ("/v1/windlass/runs?limit=0", "from 1 to 200"),
@@ -204,7 +204,7 @@ async fn a_bad_query_is_refused_with_what_to_send() {
     ] {
         let answer = world.get(path).await;
         assert_eq!(answer.status, 400, "{path}");
-        assert!(answer.json()["error"]["message"].as_str().unwrap().contains(words), "{path}: {}", answer.text);
+        assert!(answer.json()["error"]["message"].as_str().unwrap().contains(message), "{path}: {}", answer.text);
     }
     for path in ["/v1/windlass/runs", "/v1/windlass/tools"] {
         assert_eq!(world.get_as("writer", path).await.refusal(), (403, "forbidden".into()));

@@ -7,7 +7,7 @@ use serde_json::Value;
 use windlass_kernel::{Finish, RequestedCall, Usage, content::Reasoning};
 use windlass_ports::{ModelError, ModelEvent};
 
-use super::{REDACTED, REASONING_PROVIDER};
+use super::{REASONING_PROVIDER, REDACTED};
 use crate::{
     content_budget::{ContentBudget, check_calls},
     exchange::{self, Progress, Refused},

@@ -89,14 +89,14 @@ mod tests {
             {"type": "input_file", "file_url": "https://example.org/a.pdf"},
             {"type": "input_file", "file_id": "file-1"},
         ]);
-        let told = json!({"type": "input_file", "file_id": "file-1"}).to_string();
+        let as_text = json!({"type": "input_file", "file_id": "file-1"}).to_string();
         let expected = json!([
             {"type": "text", "text": "see"},
             {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk="}},
             {"type": "image", "source": {"type": "url", "url": "https://example.org/a.png"}},
             {"type": "document", "title": "a.pdf", "source": {"type": "base64", "media_type": "application/pdf", "data": "aGk="}},
             {"type": "document", "source": {"type": "url", "url": "https://example.org/a.pdf"}},
-            {"type": "text", "text": told},
+            {"type": "text", "text": as_text},
         ]);
         assert_eq!(Value::Array(blocks(&parts)), expected);
         assert_eq!(blocks(&json!("")), Vec::<Value>::new());

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use windlass_kernel::{ToolChoice, content::Reasoning};
 use windlass_ports::ModelRequest;
 
-use super::{REDACTED, REASONING_PROVIDER};
+use super::{REASONING_PROVIDER, REDACTED};
 use crate::limits::{ANSWER_TOKENS, THINKING_TOKENS_MIN};
 
 /// The limit on the tokens of an answer, which the protocol requires. Tokens of thinking count against it.

@@ -99,7 +99,7 @@ fn messages(request: &ModelRequest) -> Vec<Value> {
             ModelMessage::ToolResult { provider_id, tool: _, output } => messages.push(tool_result(provider_id, output)),
         }
     }
-    messages.extend(request.prefill.iter().map(|words| assistant(words, &[])));
+    messages.extend(request.prefill.iter().map(|prefill| assistant(prefill, &[])));
     messages
 }
 

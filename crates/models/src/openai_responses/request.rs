@@ -106,9 +106,9 @@ fn reasoning_item(reasoning: &Reasoning) -> Option<Value> {
 fn item(value: &Value) -> Value {
     match Item::read(value) {
         Item::Message { role, content } => {
-            let said = role == "assistant";
+            let is_output = role == "assistant";
             let content = match content.as_array() {
-                Some(parts) => parts.iter().map(|one| part(one, said)).collect(),
+                Some(parts) => parts.iter().map(|one| part(one, is_output)).collect(),
                 None => content.clone(),
             };
             json!({ "type": "message", "role": role, "content": content })
@@ -117,9 +117,9 @@ fn item(value: &Value) -> Value {
     }
 }
 
-fn part(part: &Value, said: bool) -> Value {
+fn part(part: &Value, is_output: bool) -> Value {
     match part_text(part) {
-        Some(text) => json!({ "type": if said { "output_text" } else { "input_text" }, "text": text }),
+        Some(text) => json!({ "type": if is_output { "output_text" } else { "input_text" }, "text": text }),
         None => part.clone(),
     }
 }

@@ -26,8 +26,8 @@ pub(super) fn steps(reply: &Reply, request: &ModelRequest) -> Vec<Step> {
         steps.push(Step::Fail(failure::from_status(*code, message.clone(), *retry_after_ms)));
         return steps;
     }
-    if let Some(thought) = &reply.think {
-        steps.push(Step::Emit(ModelEvent::Reasoning(reasoning_of(thought, request.iteration))));
+    if let Some(think) = &reply.think {
+        steps.push(Step::Emit(ModelEvent::Reasoning(reasoning_of(think, request.iteration))));
     }
     let cut = reply.cut_after.filter(|cut| affects(cut.times, request.attempt));
     let pieces = pieces(&reply.text, reply.chunk.map_or(CHUNK_BYTES, |chunk| chunk.get()));
@@ -80,9 +80,9 @@ fn pieces(mut text: &str, bytes: usize) -> Vec<&str> {
 }
 
 /// Reasoning with a summary and a seal, as the other providers have it.
-fn reasoning_of(thought: &str, iteration: u32) -> Reasoning {
+fn reasoning_of(think: &str, iteration: u32) -> Reasoning {
     let sealed = Some(format!("sealed_{iteration}"));
-    Reasoning { provider: "scripted".to_owned(), summary: vec![thought.to_owned()], text: String::new(), sealed }
+    Reasoning { provider: "scripted".to_owned(), summary: vec![think.to_owned()], text: String::new(), sealed }
 }
 
 fn calls(reply: &Reply, iteration: u32) -> Vec<RequestedCall> {

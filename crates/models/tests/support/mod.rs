@@ -1,4 +1,4 @@
-//! A server that plays what a test tells it to, and helpers to call it.
+//! A server that plays the answers of a test, and helpers to call it.
 
 #![allow(dead_code, reason = "each test file uses its own part")]
 

@@ -81,9 +81,9 @@ async fn a_missing_server_is_reported() {
     let failed = servers.list(&acme(), &tools()).await.expect_err("nobody is there");
     let why = format!("it cannot be reached; its address is {gone}");
     assert_eq!(failed, ServerError::Failed { label: "tools".into(), why: why.clone() });
-    let words = format!("the tool server \"tools\" does not answer as it should: {why}");
+    let message = format!("the tool server \"tools\" does not answer as it should: {why}");
     let (status, why) = run(&servers, &tools(), "echo", json!({})).await;
-    assert_eq!((status, why), (TaskStatus::Failed, json!(words)));
+    assert_eq!((status, why), (TaskStatus::Failed, json!(message)));
 }
 
 /// A server that gives the same answer to every request.
@@ -122,7 +122,7 @@ async fn any_answer_of_a_server_ends_the_call_with_a_message() {
         let report = servers.run(&tools(), "echo", a_call(&Value::Null, Duration::from_secs(5))).await;
         let (ended, why) = read(&report);
         assert_eq!(ended, TaskStatus::Failed, "{status} {kind} {body:?}");
-        let words = why.as_str().expect("it is words");
-        assert!(words.starts_with("the tool server \"tools\" does not answer") && !words.contains("s3cret"), "{words}");
+        let message = why.as_str().expect("it is words");
+        assert!(message.starts_with("the tool server \"tools\" does not answer") && !message.contains("s3cret"), "{message}");
     }
 }

@@ -158,7 +158,7 @@ mod tests {
     #[test]
     fn a_row_says_why_it_waits() {
         let wait = |kind: &str| json!({ "wait": { "kind": kind, "what": "write_file", "until": "1970-01-01T00:02:00Z" } });
-        for (row, words) in [
+        for (row, expected) in [
             (wait("unknown_outcome"), "write_file: outcome unknown"),
             (wait("external_call"), "write_file: waits for a worker, 2m left"),
             (wait("tool_call"), "write_file: runs, 2m left"),
@@ -171,7 +171,7 @@ mod tests {
             ),
             (json!({ "wait": null, "task_status": null, "end_reason": null }), ""),
         ] {
-            assert_eq!(why(&row, at(0)), words);
+            assert_eq!(why(&row, at(0)), expected);
         }
     }
 

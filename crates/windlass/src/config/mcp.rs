@@ -59,10 +59,10 @@ fn read_command(command: Field, mut section: Section) -> Result<McpPlace, Config
         }
     }
     let none = command.fail("expected a program and its arguments, found none");
-    let mut words = command.list()?.iter().map(Field::text).collect::<Result<Vec<_>, _>>()?.into_iter();
-    let program = words.next().filter(|program| !program.trim().is_empty()).ok_or(none)?;
+    let mut command_line = command.list()?.iter().map(Field::text).collect::<Result<Vec<_>, _>>()?.into_iter();
+    let program = command_line.next().filter(|program| !program.trim().is_empty()).ok_or(none)?;
     let env = entries(section.take("env"))?.into_iter().map(|(name, field)| Ok((name, Secret::new(field.text()?))));
-    Ok(McpPlace::Command { program, arguments: words.map(Secret::new).collect(), env: env.collect::<Result<_, ConfigError>>()? })
+    Ok(McpPlace::Command { program, arguments: command_line.map(Secret::new).collect(), env: env.collect::<Result<_, ConfigError>>()? })
 }
 
 fn read_http(mut section: Section) -> Result<McpPlace, ConfigError> {

@@ -353,8 +353,8 @@ fn without_a_file_the_defaults_stand() {
 fn a_lease_is_no_shorter_than_a_pause() {
     assert_eq!(good("", &[]).limits.lease, Duration::from_secs(10));
     assert_eq!(good("limits: { lease: 500ms }", &[]).limits.lease, Duration::from_millis(500));
-    let said = error("limits:\n  lease: 499ms\n", &[]);
-    assert!(said.contains("limits.lease") && said.contains("at least 500ms"), "{said}");
+    let message = error("limits:\n  lease: 499ms\n", &[]);
+    assert!(message.contains("limits.lease") && message.contains("at least 500ms"), "{message}");
 }
 
 #[test]

@@ -45,12 +45,12 @@ impl Server {
             .stderr(Stdio::piped());
         let mut child = command.spawn().context("the server cannot be started")?;
         let stderr = child.stderr.take();
-        let (tell, told) = oneshot::channel();
+        let (address_sender, address_receiver) = oneshot::channel();
         // Created before anything can fail, so that the process is always killed.
         let mut server = Server { child, base: String::new(), data: folder.join("data"), log: Log::default() };
         let log = server.log.clone();
-        std::thread::spawn(move || listen(stderr, &log, tell));
-        let address = told.await.with_context(|| format!("the server did not start\n{}", server.log_end()))?;
+        std::thread::spawn(move || listen(stderr, &log, address_sender));
+        let address = address_receiver.await.with_context(|| format!("the server did not start\n{}", server.log_end()))?;
         server.base = format!("http://{address}");
         Ok(server)
     }
@@ -94,13 +94,13 @@ impl Drop for Server {
 }
 
 /// Collects the server's log, and sends the address once the server serves.
-fn listen(stderr: Option<ChildStderr>, log: &Log, tell: oneshot::Sender<String>) {
-    let mut tell = Some(tell);
+fn listen(stderr: Option<ChildStderr>, log: &Log, address_sender: oneshot::Sender<String>) {
+    let mut address_sender = Some(address_sender);
     for line in stderr.into_iter().flat_map(|stderr| BufReader::new(stderr).lines().map_while(Result::ok)) {
         if let Some(address) = address(&line)
-            && let Some(tell) = tell.take()
+            && let Some(address_sender) = address_sender.take()
         {
-            let _ = tell.send(address.to_owned());
+            let _ = address_sender.send(address.to_owned());
         }
         log.lock().unwrap_or_else(PoisonError::into_inner).push(line);
     }
