@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn behind_a_proxy_the_last_hop_that_is_no_proxy_is_the_client() {
         let unnamed = PeerRules { behind_proxy: true, proxies: Vec::new() };
-        assert_eq!(client(&unnamed, "10.0.0.1", &["9.9.9.9"]), None, "nobody says whom to believe");
+        assert_eq!(client(&unnamed, "10.0.0.1", &["9.9.9.9"]), None, "no proxy is configured as trusted");
         let proxies = vec!["10.0.0.0/24".parse().expect("a network")];
         let rules = PeerRules { behind_proxy: true, proxies };
         assert_eq!(client(&rules, "10.0.0.1", &["7.7.7.7, 9.9.9.9"]), Some("9.9.9.9".to_owned()));

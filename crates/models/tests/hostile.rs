@@ -101,7 +101,7 @@ async fn a_stream_that_is_cut_at_any_event_is_no_answer() {
 }
 
 /// The event with each of its values replaced by each of `others`.
-fn twisted(event: &Value, others: &[Value]) -> Vec<Value> {
+fn mutated(event: &Value, others: &[Value]) -> Vec<Value> {
     fn places(value: &Value, at: &str, all: &mut Vec<String>) {
         all.push(at.to_owned());
         match value {
@@ -114,12 +114,12 @@ fn twisted(event: &Value, others: &[Value]) -> Vec<Value> {
     }
     let mut all = Vec::new();
     places(event, "", &mut all);
-    let twist = |place: &String, other: &Value| {
+    let mutate = |place: &String, other: &Value| {
         let mut event = event.clone();
         *event.pointer_mut(place).unwrap() = other.clone();
         event
     };
-    all.iter().flat_map(|place| others.iter().map(move |other| twist(place, other))).collect()
+    all.iter().flat_map(|place| others.iter().map(move |other| mutate(place, other))).collect()
 }
 
 #[tokio::test]
@@ -130,13 +130,13 @@ async fn any_value_of_a_wrong_type_gives_an_answer_or_an_error_and_nothing_else(
         let server = serve(Play::pieces([""])).await;
         let model = protocol.model(config(&server));
         for (index, event) in events.iter().enumerate() {
-            for twisted in twisted(event, &others) {
+            for mutated in mutated(event, &others) {
                 let mut events = events.clone();
-                events[index] = twisted.clone();
+                events[index] = mutated.clone();
                 server.play(Play::events(&spelled(&events)));
                 let (_, error) = collect(&*model, request("hi")).await;
                 let known = ["stream_cut", "upstream_garbage", "upstream_error", "refused"];
-                assert!(error.as_ref().is_none_or(|error| known.contains(&error.code.as_str())), "{protocol:?}: {twisted}: {error:?}");
+                assert!(error.as_ref().is_none_or(|error| known.contains(&error.code.as_str())), "{protocol:?}: {mutated}: {error:?}");
             }
         }
     }

@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// How long open connections may continue once the engine has stopped. Streams never end by themselves.
-const GOODBYE: Duration = Duration::from_millis(500);
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// A server that listens and is about to answer.
 pub(crate) struct Ready<'a> {
@@ -60,7 +60,7 @@ pub(crate) async fn serve(
     let seal = seal(&config, data)?;
     let mut storage = storage::open(&place, options, own_hash, &seal, metrics.clone()).await?;
     if let Some(bytes_max) = config.responses.memory_bytes {
-        storage = storage.parted(options, bytes_max);
+        storage = storage.with_unlisted_in_memory(options, bytes_max);
     }
     let certificate = config.server.tls.as_ref().map(Certificate::read).transpose()?;
     let listener = TcpListener::bind(config.server.listen).await.with_context(|| format!("cannot listen on {}", config.server.listen))?;
@@ -113,7 +113,7 @@ pub(crate) async fn serve(
             tracing::info!("stopping: no new work, running calls may finish");
             engine.drain().await;
             stopped.notify_one();
-            tokio::time::sleep(GOODBYE).await;
+            tokio::time::sleep(CLOSE_TIMEOUT).await;
         } => {}
     }
     tracing::info!("stopped");

@@ -21,9 +21,9 @@ pub(crate) struct Storage {
 
 impl Storage {
     /// Keeps runs that are not stored in memory, with at most `bytes_max` bytes of content.
-    pub fn parted(self, options: StoreOptions, bytes_max: u64) -> Self {
-        let parted = Arc::new(PartedStore::new(self.store, self.views, options, bytes_max));
-        Storage { store: parted.clone(), views: parted, ..self }
+    pub fn with_unlisted_in_memory(self, options: StoreOptions, bytes_max: u64) -> Self {
+        let store = Arc::new(PartedStore::new(self.store, self.views, options, bytes_max));
+        Storage { views: store.clone(), store, ..self }
     }
 }
 
@@ -54,22 +54,22 @@ pub(crate) async fn open(
 }
 
 /// A database that a command has opened, as the port for writes and the port for reads.
-pub(crate) struct Alone {
+pub(crate) struct CommandStorage {
     pub store: Arc<dyn Store>,
     pub views: Arc<dyn Views>,
 }
 
 /// Opens an existing database for a command that writes to it. A SQLite file that a server has open is refused.
-pub(crate) async fn open_alone(place: &Place<'_>, options: StoreOptions) -> anyhow::Result<Alone> {
+pub(crate) async fn open_for_writing(place: &Place<'_>, options: StoreOptions) -> anyhow::Result<CommandStorage> {
     Ok(match place {
         Place::File(file) => {
             anyhow::ensure!(file.exists(), "no server answers, and there is no database {}", file.display());
             let store = Arc::new(SqliteStore::open(file, options).with_context(|| place.to_string())?);
-            Alone { views: store.clone(), store }
+            CommandStorage { views: store.clone(), store }
         }
         Place::Postgres(url) => {
             let store = Arc::new(PostgresStore::open(url.expose(), options).await.with_context(|| place.to_string())?);
-            Alone { views: store.clone(), store }
+            CommandStorage { views: store.clone(), store }
         }
     })
 }

@@ -92,7 +92,7 @@ mod tests {
         assert_eq!(brake.count(peer(2), now), None, "others have their own");
         let later = now + Duration::from_secs(50);
         assert_eq!(brake.count(peer(1), later), Some(Duration::from_secs(10)));
-        assert_eq!(brake.count(peer(1), now + WINDOW), None, "the next window begins anew");
+        assert_eq!(brake.count(peer(1), now + WINDOW), None, "the next window starts at zero");
     }
 
     #[test]

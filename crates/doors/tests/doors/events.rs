@@ -49,7 +49,7 @@ async fn turns(body: &mut Body, count: usize) -> Vec<Seen> {
     let mut seen = Vec::new();
     let mut ended = 0;
     while ended < count {
-        let event = next(body).await.expect("the stream goes on");
+        let event = next(body).await.expect("the stream continues");
         ended += usize::from(event.data["status"] == "idle");
         seen.push(event);
     }

@@ -37,7 +37,7 @@ impl Operation {
     }
 }
 
-const KINDS: [&str; 8] = ["run", "waiting", "call", "response", "said", "conversation", "entry", "box"];
+const KINDS: [&str; 8] = ["run", "waiting", "call", "response", "output_item", "conversation", "entry", "box"];
 
 fn placeholder(kind: &str) -> String {
     format!("{{{kind}}}")
@@ -50,7 +50,7 @@ fn bodies(operation: &str) -> Option<Vec<Value>> {
         vec![
             json!({ "input": "on", "previous_response_id": "{response}" }),
             json!({ "input": "on", "conversation": "{conversation}" }),
-            json!({ "input": [{ "type": "item_reference", "id": "{said}" }] }),
+            json!({ "input": [{ "type": "item_reference", "id": "{output_item}" }] }),
         ]
     };
     Some(match operation {
@@ -158,7 +158,7 @@ async fn owned(world: &World) -> Ids {
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     BTreeMap::from([
         ("response", text(&made["id"])),
-        ("said", text(&made["output"][0]["id"])),
+        ("output_item", text(&made["output"][0]["id"])),
         ("conversation", conversation),
         ("entry", text(&entries["data"][0]["id"])),
         ("run", run),

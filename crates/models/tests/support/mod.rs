@@ -78,7 +78,7 @@ impl Play {
         Play { late, ..self }
     }
 
-    fn response(self, gone: Gone) -> Response<Body> {
+    fn response(self, gone: DropSignal) -> Response<Body> {
         let last = self.pieces.last().cloned().unwrap_or_default();
         let late = self.late;
         let pause = stream::once(tokio::time::sleep(late)).filter_map(|()| async { None });
@@ -106,9 +106,9 @@ impl Play {
 }
 
 /// Notifies the test when the server's answer is dropped.
-struct Gone(mpsc::UnboundedSender<()>);
+struct DropSignal(mpsc::UnboundedSender<()>);
 
-impl Drop for Gone {
+impl Drop for DropSignal {
     fn drop(&mut self) {
         let _ = self.0.send(());
     }
@@ -163,7 +163,7 @@ async fn answer(State(stage): State<Stage>, request: axum::extract::Request) -> 
     let body = serde_json::from_slice(&body).unwrap();
     stage.got.lock().unwrap().push(Got { path: parts.uri.path().to_owned(), headers: parts.headers, body });
     let play = stage.play.lock().unwrap().clone();
-    Ok(play.response(Gone(stage.gone)))
+    Ok(play.response(DropSignal(stage.gone)))
 }
 
 pub fn config(server: &Server) -> RemoteConfig {

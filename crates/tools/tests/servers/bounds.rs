@@ -78,7 +78,7 @@ async fn a_missing_server_is_reported() {
     };
     let config = ServerConfig { label: "tools".into(), url: format!("{gone}?key=secret"), ..ServerConfig::default() };
     let servers = servers(vec![config], &[], Limits::default());
-    let failed = servers.list(&acme(), &tools()).await.expect_err("nobody is there");
+    let failed = servers.list(&acme(), &tools()).await.expect_err("no server listens");
     let why = format!("it cannot be reached; its address is {gone}");
     assert_eq!(failed, ServerError::Failed { label: "tools".into(), why: why.clone() });
     let message = format!("the tool server \"tools\" does not answer as it should: {why}");
@@ -122,7 +122,7 @@ async fn any_answer_of_a_server_ends_the_call_with_a_message() {
         let report = servers.run(&tools(), "echo", a_call(&Value::Null, Duration::from_secs(5))).await;
         let (ended, why) = read(&report);
         assert_eq!(ended, TaskStatus::Failed, "{status} {kind} {body:?}");
-        let message = why.as_str().expect("it is words");
+        let message = why.as_str().expect("it is text");
         assert!(message.starts_with("the tool server \"tools\" does not answer") && !message.contains("s3cret"), "{message}");
     }
 }

@@ -28,7 +28,7 @@ async fn tools_are_listed_with_their_known_fields() {
     let effect = |name: &str| offered.iter().find(|tool| tool.name == name).map(|tool| tool.effect);
     assert_eq!(effect("write_note"), Some(EffectClass::Write));
     assert_eq!(effect("put_note"), Some(EffectClass::Idempotent));
-    assert_eq!(effect("table"), Some(EffectClass::Write), "nothing is said of it");
+    assert_eq!(effect("table"), Some(EffectClass::Write), "it has no annotations");
 }
 
 #[tokio::test]
@@ -146,7 +146,7 @@ async fn dropping_a_call_calls_it_off() {
     server.runs("sleep_ms", 1).await;
     call.abort();
     server.runs("sleep_ms", 0).await;
-    until("the server is told", || async { (server.cancelled() == 1).then_some(()) }).await;
+    until("the server is notified", || async { (server.cancelled() == 1).then_some(()) }).await;
 }
 
 #[tokio::test]

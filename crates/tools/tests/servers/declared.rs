@@ -83,7 +83,7 @@ async fn tm_16_a_server_without_tls_is_shown_no_credentials() {
             assert!(matches!(&refused, ServerError::Refused(why) if why.contains("https://") && !why.contains("s3cret")), "{refused}");
         }
         with(url, &[]).expect("without credentials it may be asked");
-        with(&url.replace("http:", "https:"), &[("Authorization", TOKEN)]).expect("nobody on the way reads them");
+        with(&url.replace("http:", "https:"), &[("Authorization", TOKEN)]).expect("TLS protects them");
     }
 }
 

@@ -106,7 +106,7 @@ async fn in_database(arguments: &Arguments) -> Result<u64, CliError> {
     let failed = |error: anyhow::Error| CliError::Failed(format!("{error:#}"));
     let config: Config = crate::load(arguments.config.as_deref()).map_err(failed)?;
     let place = config.store.place(&arguments.data);
-    let storage::Alone { store, .. } = storage::open_alone(&place, StoreOptions::default()).await.map_err(failed)?;
+    let storage::CommandStorage { store, .. } = storage::open_for_writing(&place, StoreOptions::default()).await.map_err(failed)?;
     let erased = in_store(&*store, &Tenant::from(arguments.tenant.as_str())).await?;
     // Dropping the store empties the write-ahead log.
     drop(store);

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     config::{Config, Place},
-    storage::{self, Alone},
+    storage::{self, CommandStorage},
     world::SystemClock,
 };
 
@@ -109,7 +109,8 @@ async fn over_api(client: &Client) -> Result<Progress, CliError> {
 
 /// Erases the runs of all tenants in a database that no server has open.
 async fn in_database(place: &Place<'_>, retention: Retention) -> Result<Progress, CliError> {
-    let Alone { store, views } = storage::open_alone(place, StoreOptions::default()).await.map_err(|error| failed(&error))?;
+    let CommandStorage { store, views } =
+        storage::open_for_writing(place, StoreOptions::default()).await.map_err(|error| failed(&error))?;
     let mut progress = Progress::default();
     let unread = |error: windlass_ports::StoreError| CliError::Failed(error.to_string());
     for tenant in views.tenants().await.map_err(unread)? {

@@ -9,7 +9,7 @@ use std::{
 use anyhow::Context;
 use serde_json::{Value, json};
 
-use super::{api::Api, scene};
+use super::{api::Api, setup};
 
 /// How long a claim waits for a call, and the length of the lease.
 const CLAIM_WAIT_S: u64 = 10;
@@ -32,8 +32,8 @@ impl<'a> Service<'a> {
     /// Serves both tools while it is polled.
     pub async fn run(&self) -> Infallible {
         tokio::select! {
-            never = self.serve(scene::READ) => never,
-            never = self.serve(scene::WRITE) => never,
+            never = self.serve(setup::READ) => never,
+            never = self.serve(setup::WRITE) => never,
         }
     }
 
@@ -45,7 +45,7 @@ impl<'a> Service<'a> {
     /// The tools that have open calls on the server.
     pub async fn open_calls(&self) -> anyhow::Result<Vec<String>> {
         let mut open = Vec::new();
-        for tool in [scene::READ, scene::WRITE] {
+        for tool in [setup::READ, setup::WRITE] {
             open.extend(self.claim(tool, 0).await?.map(|_| tool.to_owned()));
         }
         Ok(open)
@@ -57,7 +57,7 @@ impl<'a> Service<'a> {
                 Ok(Some(call)) => {
                     self.ran.lock().unwrap_or_else(PoisonError::into_inner).push(tool.to_owned());
                     // The report is repeated until the server accepts it; a duplicate changes nothing.
-                    while self.report(&call, scene::result_of(tool)).await.is_err() {
+                    while self.report(&call, setup::result_of(tool)).await.is_err() {
                         tokio::time::sleep(RETRY).await;
                     }
                 }

@@ -56,7 +56,7 @@ pub(super) struct Received {
     pub numbers: Vec<u64>,
     /// The text so far, and the number of its deltas.
     pub text: String,
-    pub pieces: usize,
+    pub deltas: usize,
     /// The type of the last event.
     pub last: Option<String>,
     /// Whether the end mark has arrived.
@@ -92,7 +92,7 @@ impl Received {
         let kind = event["type"].as_str().context("an event has no type")?;
         if kind == "response.output_text.delta" {
             self.text.push_str(event["delta"].as_str().unwrap_or_default());
-            self.pieces += 1;
+            self.deltas += 1;
         }
         self.last = Some(kind.to_owned());
         Ok(())

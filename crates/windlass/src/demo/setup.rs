@@ -15,11 +15,11 @@ pub(super) const WRITE: &str = "send_note";
 pub(super) const QUESTION: &str = "Where is parcel 4711? Let Ada know, and tell me what you did.";
 
 /// The number of text deltas after which the server is killed: past the beginning and far from the end.
-pub(super) const PIECES_BEFORE_KILL: usize = 24;
+pub(super) const DELTAS_BEFORE_KILL: usize = 24;
 
 /// Bytes per chunk. The answer is slow enough to be killed in the middle on any machine.
-const PIECE_BYTES: usize = 6;
-const PIECE_MS: u64 = 40;
+const CHUNK_BYTES: usize = 6;
+const CHUNK_MS: u64 = 40;
 
 const ANSWER: [&str; 4] = [
     "Parcel 4711 left Lisbon on Monday and lies in Porto, in the hall of the harbour office, waiting for its signature. ",
@@ -34,7 +34,7 @@ pub(super) fn answer() -> String {
 }
 
 /// Writes the configuration and the script into the folder.
-pub(super) fn set(folder: &Path) -> anyhow::Result<()> {
+pub(super) fn write_files(folder: &Path) -> anyhow::Result<()> {
     let tool = |name: &str, description: &str, effect: &str| json!({ "name": name, "description": description, "effect": effect });
     // JSON is YAML too.
     let config = json!({
@@ -47,7 +47,7 @@ pub(super) fn set(folder: &Path) -> anyhow::Result<()> {
     let script = json!({ "laps": [
         { "calls": [{ "tool": READ, "arguments": { "parcel": "4711" } }] },
         { "calls": [{ "tool": WRITE, "arguments": { "to": "Ada", "text": "Parcel 4711 is in Porto." } }] },
-        { "text": answer(), "chunk": PIECE_BYTES, "chunk_delay_ms": PIECE_MS },
+        { "text": answer(), "chunk": CHUNK_BYTES, "chunk_delay_ms": CHUNK_MS },
     ] });
     for (name, content) in [("windlass.yaml", config), ("script.yaml", script)] {
         fs::write(folder.join(name), content.to_string()).with_context(|| format!("{name} cannot be written to a temporary folder"))?;

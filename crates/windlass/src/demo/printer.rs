@@ -11,15 +11,15 @@ const QUOTED: &str = "   | ";
 const COLUMNS: usize = 84;
 
 /// The output on stdout.
-pub(super) struct Tale {
+pub(super) struct Printer {
     out: io::Stdout,
     /// The column of the streamed text; `None` outside of one.
     column: Option<usize>,
 }
 
-impl Tale {
+impl Printer {
     pub fn new() -> Self {
-        Tale { out: io::stdout(), column: None }
+        Printer { out: io::stdout(), column: None }
     }
 
     /// Starts a part with a title.
@@ -35,8 +35,8 @@ impl Tale {
     }
 
     /// Prints a delta of a streamed text at once.
-    pub fn piece(&mut self, piece: &str) -> io::Result<()> {
-        for letter in piece.chars() {
+    pub fn delta(&mut self, delta: &str) -> io::Result<()> {
+        for letter in delta.chars() {
             let column = match self.column {
                 Some(column) if column >= COLUMNS && letter == ' ' => {
                     write!(self.out, "\n{QUOTED}")?;
