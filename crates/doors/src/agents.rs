@@ -1,4 +1,4 @@
-//! The agents door: the turn machine over HTTP.
+//! The agents door: agents, their runs and their inboxes over HTTP.
 
 mod actions;
 mod calls;
@@ -21,7 +21,7 @@ use windlass_ports::HeadView;
 
 use crate::{DoorState, error::ApiError, request::Fields};
 
-/// The paths of this door.
+/// The routes of this door.
 pub(crate) fn routes() -> Router<DoorState> {
     Router::new()
         .route("/v1/agents/{agent}", get(head::head))
@@ -37,7 +37,7 @@ pub(crate) fn routes() -> Router<DoorState> {
         .route("/v1/tools/{tool}/release", post(calls::release))
 }
 
-/// An agent's head. `None` if the agent is configured and was never used; one that is neither does not exist.
+/// The head of an agent, or `None` if the agent is configured but has never been used. Any other agent is a 404.
 async fn known_head(state: &DoorState, agent: &AgentKey) -> Result<Option<HeadView>, ApiError> {
     let head = if is_unlisted(state, agent).await? { None } else { state.engine.views().head(agent).await? };
     match head.is_some() || state.engine.roster().agent(&agent.tenant, &agent.agent).is_some() {
@@ -46,18 +46,18 @@ async fn known_head(state: &DoorState, agent: &AgentKey) -> Result<Option<HeadVi
     }
 }
 
-/// Whether an agent is only the head of a run that is not to be stored.
+/// Whether the agent's key is that of a run which is not stored. Lists and events leave such runs out.
 async fn is_unlisted(state: &DoorState, agent: &AgentKey) -> Result<bool, ApiError> {
     let Ok(run) = agent.agent.as_str().parse::<RunId>() else { return Ok(false) };
     Ok(state.engine.views().run(&agent.tenant, run).await?.is_some_and(|run| run.unlisted))
 }
 
-/// The run a body is about. A misspelt id is one nobody has.
+/// The run that the body names. A malformed id gets the same answer as an unknown one.
 fn named_run(fields: &Fields<'_>) -> Result<RunId, ApiError> {
     fields.required_text("agent_turn_id")?.parse().map_err(|_| ApiError::unknown_run())
 }
 
-/// The call a body is about. Its run is said twice, and both must agree.
+/// The call that the body names. The body has the run's id twice, in `agent_turn_id` and inside `tool_call_id`; both must agree.
 fn named_call(fields: &Fields<'_>) -> Result<CallKey, ApiError> {
     let run = fields.required_text("agent_turn_id")?;
     let call = fields.required_text("tool_call_id")?;

@@ -1,4 +1,4 @@
-//! Answers as JSON.
+//! Responses with a JSON body.
 
 use axum::{
     http::{HeaderValue, StatusCode, header},
@@ -8,26 +8,25 @@ use serde::Serialize;
 
 use crate::error::ApiError;
 
-/// What was asked for.
+/// 200: the requested data.
 pub(crate) fn ok(body: &impl Serialize) -> Response {
     json(StatusCode::OK, body)
 }
 
-/// It was made.
+/// 201: the object was created.
 pub(crate) fn created(body: &impl Serialize) -> Response {
     json(StatusCode::CREATED, body)
 }
 
-/// It is on disk, and will happen.
+/// 202: the request is committed, and the server will do it.
 pub(crate) fn accepted(body: &impl Serialize) -> Response {
     json(StatusCode::ACCEPTED, body)
 }
 
-/// Any status with a JSON body.
 pub(crate) fn json(status: StatusCode, body: &impl Serialize) -> Response {
     match serde_json::to_vec(body) {
         Ok(bytes) => (status, [(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))], bytes).into_response(),
-        // Only a failing serialiser gets here, and there is none: an error's own body is made of strings.
+        // This happens only if the serialiser fails. It does not recurse: the body of an error consists of strings, which always serialise.
         Err(error) => ApiError::internal(&error).into_response(),
     }
 }

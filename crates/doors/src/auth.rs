@@ -1,4 +1,4 @@
-//! Who is asking, and what they may do. The tenant comes from the token and from nowhere else.
+//! Authentication and authorisation. The tenant of a request comes from its token and from nowhere else.
 
 mod brake;
 mod refused;
@@ -25,10 +25,10 @@ use crate::{DoorState, error::ApiError, in_flight::RequestBytes, requests::Peer,
 /// The paths that need no token.
 pub(crate) const OPEN_PATHS: [&str; 2] = ["/healthz", "/readyz"];
 
-/// The path that processes of this machine need no token for.
+/// The path that processes on this machine may read without a token.
 const METRICS_PATH: &str = "/metrics";
 
-/// Lets a request through whose token is known, and tells the handlers whose it is.
+/// Middleware: lets a request through if its token is known and its tenant is within its limits, and gives the handlers its [`Caller`].
 pub(crate) async fn authenticate(State(state): State<DoorState>, mut request: Request, next: Next) -> Response {
     let peer = request.extensions().get::<Peer>().copied();
     if OPEN_PATHS.contains(&request.uri().path()) || is_local_scrape(&state, &request, peer) {
@@ -44,7 +44,7 @@ pub(crate) async fn authenticate(State(state): State<DoorState>, mut request: Re
                 Ok(share) => share,
                 Err(error) => return crate::in_dialect(request.uri(), error),
             };
-            // They count until the answer begins, wherever the body is by then.
+            // The bytes of the body count until the answer begins, even if a handler has moved the body elsewhere.
             let bytes = RequestBytes::new(state.byte_budget.lease(caller.tenant()));
             request.extensions_mut().insert(bytes.clone());
             request.extensions_mut().insert(caller);
@@ -60,7 +60,7 @@ pub(crate) async fn authenticate(State(state): State<DoorState>, mut request: Re
     }
 }
 
-/// Logs a refused login, and keeps a peer waiting that has shown many wrong tokens.
+/// Logs a refused login, and delays the answer to a peer that has sent many wrong tokens.
 async fn refuse(state: &DoorState, headers: &HeaderMap, peer: Option<Peer>, refused: Refused) -> ApiError {
     let client = peer.and_then(|peer| state.peers.client(peer.0.ip(), headers));
     let forwarded = client.filter(|_| state.peers.behind_proxy);
@@ -78,17 +78,18 @@ async fn refuse(state: &DoorState, headers: &HeaderMap, peer: Option<Peer>, refu
     }
 }
 
-/// Whether a process of this machine asks for the metrics without a token. Behind a proxy every client seems to be one.
+/// Whether a process on this machine reads the metrics without a token. Never behind a proxy, where every client seems to be on this
+/// machine.
 fn is_local_scrape(state: &DoorState, request: &Request, peer: Option<Peer>) -> bool {
     let is_local = peer.is_some_and(Peer::is_loopback) && !state.peers.behind_proxy;
     is_local && request.uri().path() == METRICS_PATH && !request.headers().contains_key(header::AUTHORIZATION)
 }
 
-/// Why a request is not let through.
+/// Why a request is refused.
 enum Refused {
-    /// It shows no token.
+    /// The request has no token, or a malformed one.
     NoToken(ApiError),
-    /// It shows one that is not accepted, which may be a guess.
+    /// The token is not accepted. It may be a guess, so it counts for the login brake.
     WrongToken(ApiError),
 }
 
@@ -104,7 +105,7 @@ fn find(tokens: &TokenTable, headers: &HeaderMap, now: Timestamp) -> Result<Arc<
     current(tokens.find(presented.ok_or_else(malformed)?), now).map_err(Refused::WrongToken)
 }
 
-/// The token, if there is one that has not expired.
+/// The token, if it is known and has not expired.
 fn current(token: Option<Arc<Token>>, now: Timestamp) -> Result<Arc<Token>, ApiError> {
     let token = token.ok_or_else(|| ApiError::unauthorized("this token is not known here"))?;
     match token.expires {
@@ -113,19 +114,19 @@ fn current(token: Option<Arc<Token>>, now: Timestamp) -> Result<Arc<Token>, ApiE
     }
 }
 
-/// What stands after `Bearer`, however that is capitalised.
+/// The token in an `Authorization` value. The case of `Bearer` does not matter.
 fn bearer(value: &[u8]) -> Option<&[u8]> {
     let (scheme, token) = value.split_at_checked("Bearer ".len())?;
     let token = token.trim_ascii();
     (scheme.eq_ignore_ascii_case(b"Bearer ") && !token.is_empty()).then_some(token)
 }
 
-/// The worker's own name in what `Caller::worker` made.
+/// The name that the tool service gave its worker, from the holder's name that [`Caller::worker`] made of it.
 pub(crate) fn worker_of(holder: &str) -> &str {
     holder.split_once('/').map_or(holder, |(_, name)| name)
 }
 
-/// Whoever asks.
+/// The authenticated sender of a request, with the rights of its token.
 #[derive(Clone)]
 pub(crate) struct Caller(Arc<Token>);
 
@@ -134,13 +135,13 @@ impl Caller {
         &self.0.tenant
     }
 
-    /// The same caller by the tokens that are accepted now. A connection can outlive its token, which may have expired meanwhile, or
-    /// been taken out of the configuration.
+    /// The same caller by the tokens that are accepted now. A WebSocket can outlive its token: the token may have expired since, or have
+    /// been removed from the configuration. Both are errors.
     pub fn renewed(&self, state: &DoorState) -> Result<Self, ApiError> {
         current(state.tokens.find_hash(&self.0.hash), state.engine.now()).map(Caller)
     }
 
-    /// Who it is, for the record.
+    /// The name of the token, as it is recorded with requests and decisions.
     pub fn name(&self) -> String {
         self.0.name.clone()
     }
@@ -158,42 +159,43 @@ impl Caller {
         Caller(Arc::new(Token { hash, tenant, scopes: Vec::new(), name, standard_status: None, expires: None }))
     }
 
-    /// The SHA-256 of the token.
     pub fn token_hash(&self) -> &[u8; 32] {
         &self.0.hash
     }
 
-    /// How a response is called that waits for this token's holder, if that is decided for the token.
+    /// Whether this token's clients get the status `completed` for a response that waits for them. `None` if the token does not say.
     pub fn standard_status(&self) -> Option<bool> {
         self.0.standard_status
     }
 
-    /// A worker of this token's, as a hold on calls names it: another token's worker of the same name is another worker.
+    /// The name under which this token's worker claims calls. It contains a mark of the token: workers of two tokens with the same name are
+    /// different workers.
     pub fn worker(&self, name: &str) -> String {
         format!("{}/{name}", self.mark())
     }
 
-    /// Whether a hold is this token's.
+    /// Whether a worker of this token made a claim under the name `holder`.
     pub fn holds(&self, holder: &str) -> bool {
         holder.split_once('/').is_some_and(|(mark, _)| mark == self.mark())
     }
 
-    /// What tells tokens apart on record; it says nothing about the token itself.
+    /// The beginning of the token's hash, which tells tokens apart in stored names without revealing them.
     fn mark(&self) -> String {
         self.0.hash[..8].iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
     /// Whether one of the token's scopes covers this one.
     pub fn may(&self, scope: &Scope) -> bool {
-        self.0.scopes.iter().any(|held| held.covers(scope))
+        self.0.scopes.iter().any(|own| own.covers(scope))
     }
 
-    /// Whether the token is a tool service's, for whichever tool.
+    /// Whether the token may claim and report the calls of some tool.
     pub fn serves_tools(&self) -> bool {
         self.0.scopes.iter().any(Scope::is_about_tools)
     }
 
-    /// Whether the token may use what this scope names. A token whose scopes name nothing may use all that its tenant may.
+    /// Whether the token may use the agent, tool or server that `named` names. A token without any scope of that kind may use all that its
+    /// tenant may.
     pub fn may_use(&self, named: &Scope) -> bool {
         let mut restricting = self.0.scopes.iter().filter(|scope| scope.restricts_use()).peekable();
         restricting.peek().is_none() || restricting.any(|scope| scope == named)
@@ -204,7 +206,8 @@ impl Caller {
         self.0.scopes.iter().any(Scope::restricts_use)
     }
 
-    /// Refuses a use that the token's scopes do not name. It is decided by the name alone, so that the answer does not say what exists.
+    /// Refuses an agent, tool or server that the token's scopes do not name. Only the name decides, so that the answer does not reveal what
+    /// exists.
     pub fn needs_use(&self, named: &Scope) -> Result<(), ApiError> {
         if self.may_use(named) { Ok(()) } else { Err(ApiError::forbidden(&named.to_string())) }
     }
@@ -214,7 +217,8 @@ impl Caller {
         self.needs_use(&Scope::UseAgent(agent.clone()))
     }
 
-    /// Refuses a configured tool or tool server that the token's scopes do not name. The refusal does not say which of the two the name is.
+    /// Refuses a configured tool or tool server that the token's scopes do not name. The refusal does not reveal which of the two has this
+    /// name.
     pub fn needs_tool(&self, state: &DoorState, name: &ToolName) -> Result<(), ApiError> {
         let (tool, server) = (Scope::UseTool(name.clone()), Scope::UseServer(name.to_string()));
         let named = if state.engine.configured_server(self.tenant(), name).is_some() { &server } else { &tool };

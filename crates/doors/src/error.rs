@@ -1,6 +1,7 @@
-//! What a client is told when something is not done.
+//! Errors as the agents API and the windlass API send them.
 //!
-//! The message of an error is for the client. What it must not see — the store's words, our own faults — goes to the log.
+//! The message of an error is for the client. Details that it must not see, such as the store's messages and faults of this server, go to
+//! the log.
 
 use std::fmt;
 
@@ -14,12 +15,12 @@ use windlass_ports::{QuotaKind, ServerError, StoreError};
 
 use crate::answer;
 
-/// Seconds after which a full queue is worth another try.
+/// Seconds after which a client should retry when a queue is full.
 const FULL_RETRY_S: u32 = 5;
-/// Seconds after which a passing trouble is worth another try.
+/// Seconds after which a client should retry when the server is briefly unavailable.
 const TROUBLE_RETRY_S: u32 = 1;
 
-/// A refusal, as the client sees it.
+/// An error answer: status, code, message, and optionally a hint and `Retry-After`.
 #[derive(Debug)]
 pub(crate) struct ApiError {
     status: StatusCode,
@@ -34,12 +35,12 @@ impl ApiError {
         ApiError { status, code, message: message.into(), hint: None, retry_after_s: None }
     }
 
-    /// The request cannot be understood.
+    /// 400: the request cannot be read.
     pub fn bad(code: &'static str, message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, code, message)
     }
 
-    /// A field has a value it cannot have.
+    /// 400: a field has an invalid value. `wanted` completes "must be …".
     pub fn bad_field(field: &str, wanted: impl fmt::Display) -> Self {
         Self::bad("bad_field", format!("`{field}` must be {wanted}"))
     }
@@ -52,7 +53,7 @@ impl ApiError {
         EngineError::UnknownRun.into()
     }
 
-    /// No run of that id, for the APIs that speak of runs.
+    /// 404: no run with that id, for the APIs whose wire says run.
     pub fn no_such_run() -> Self {
         let hint = "GET /v1/windlass/runs lists the runs of this token's tenant";
         Self::not_found("unknown_run", "there is no such run").hint(Some(hint.to_owned()))
@@ -82,18 +83,17 @@ impl ApiError {
         EngineError::Draining.into()
     }
 
-    /// The server has not read yet what it must know before it serves requests.
+    /// 503: the server has not yet loaded what it needs before it serves requests.
     pub fn starting() -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "starting", "the server is starting; try again").retry_after(TROUBLE_RETRY_S)
     }
 
-    /// Ours, and the client can do nothing about it.
+    /// 500: a fault of this server. The error goes to the log, and the client gets a general message.
     pub fn internal(error: &dyn fmt::Display) -> Self {
         tracing::error!(%error, "a request failed by our own fault");
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "something broke on our side; the log has the details")
     }
 
-    /// The sentence for the client.
     pub fn message(&self) -> &str {
         &self.message
     }
@@ -103,12 +103,12 @@ impl ApiError {
         self
     }
 
-    /// What other dialects make of it: status, code, message, and seconds after which it is worth another try.
+    /// Status, code, message and seconds for `Retry-After`, for doors that use another shape.
     pub fn into_parts(self) -> (StatusCode, &'static str, String, Option<u32>) {
         (self.status, self.code, self.message, self.retry_after_s)
     }
 
-    /// Seconds after which it is worth another try.
+    /// Sets `Retry-After`, in seconds.
     pub fn retry_after(mut self, seconds: u32) -> Self {
         self.retry_after_s = Some(seconds);
         self
@@ -166,7 +166,7 @@ impl From<EngineError> for ApiError {
     }
 }
 
-/// Quotas that a tenant is below again soon are rate limits.
+/// Quotas that recover within minutes are rate limits to clients; the others are quotas that are used up.
 fn quota_code(kind: QuotaKind) -> &'static str {
     match kind {
         QuotaKind::Requests | QuotaKind::Runs => "rate_limit_exceeded",

@@ -1,7 +1,7 @@
-//! Which names a request may address the server by, so that a web page cannot reach a server that listens on loopback.
+//! Checks `Host` and `Origin`, so that a web page cannot reach a server that listens on loopback.
 //!
-//! A page whose own name resolves to 127.0.0.1 (DNS rebinding) may send any request there as far as the browser is concerned. But the
-//! browser sends that name as `Host`, and the page's origin when it opens a WebSocket.
+//! For the browser, a page whose own name resolves to 127.0.0.1 (DNS rebinding) may send any request to that address. But the browser sends
+//! the page's name as `Host`, and the page's origin when it opens a WebSocket.
 
 use std::net::SocketAddr;
 
@@ -20,15 +20,15 @@ const LOOPBACK_NAMES: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
 /// The names that a request may have in its `Host`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hosts {
-    /// `None` is any.
+    /// The accepted names. `None` accepts any name.
     accepted: Option<Vec<String>>,
-    /// `server.hosts`, whose pages may open WebSockets.
+    /// The names of `server.hosts`. Pages on these hosts may open WebSockets.
     configured: Vec<String>,
 }
 
 impl Hosts {
-    /// The names of a server that listens there: on loopback the names of this machine and those of `server.hosts`, elsewhere and
-    /// behind a proxy those of `server.hosts`, or any if there are none.
+    /// The names that a server on the address `listen` accepts. On loopback these are the names of this machine and the `configured` ones
+    /// (`server.hosts`); elsewhere and behind a proxy only the configured ones, or any name if there are none.
     pub fn new(listen: SocketAddr, behind_proxy: bool, configured: Vec<String>) -> Self {
         let ip = listen.ip().to_canonical();
         let accepted = match (ip.is_loopback() && !behind_proxy, configured.is_empty()) {
@@ -42,7 +42,7 @@ impl Hosts {
         Hosts { accepted, configured }
     }
 
-    /// The name in an authority such as `Example.com:7600`, in small letters and without the port.
+    /// The host name in an authority such as `Example.com:7600`, in lower case and without the port.
     pub fn name_of(authority: &str) -> Option<String> {
         let parsed = authority.parse::<Authority>().ok().filter(|_| !authority.contains('@'))?;
         let name = parsed.host().trim_end_matches('.').to_ascii_lowercase();
@@ -56,7 +56,7 @@ impl Hosts {
         if is_upgrade(headers) { self.check_origin(headers) } else { Ok(()) }
     }
 
-    /// Refuses a page of another server. Programs that are no browsers send no origin.
+    /// Refuses a page of another server. Clients other than browsers send no `Origin`.
     fn check_origin(&self, headers: &HeaderMap) -> Result<(), ApiError> {
         let host = headers.get(header::HOST).and_then(|value| Hosts::name_of(value.to_str().ok()?));
         for value in headers.get_all(header::ORIGIN) {
@@ -100,7 +100,7 @@ fn is_upgrade(headers: &HeaderMap) -> bool {
     headers.get_all(header::UPGRADE).iter().any(|value| value.to_str().is_ok_and(|value| value.to_ascii_lowercase().contains("websocket")))
 }
 
-/// Refuses requests for other servers. Health checks come by any name, and tell nothing.
+/// Middleware: refuses requests for other hosts. Health checks are answered under any name, since they reveal nothing.
 pub(crate) async fn check(State(state): State<DoorState>, request: Request, next: Next) -> Response {
     if OPEN_PATHS.contains(&request.uri().path()) {
         return next.run(request).await;

@@ -1,4 +1,4 @@
-//! Bytes in flight: what clients have sent and the server holds in memory, before it is stored or refused. Request bodies and
+//! Bytes in flight: data that clients have sent and that the server holds in memory, before it is stored or refused. Request bodies and
 //! WebSocket messages count from their first byte until they have been handled, over all tenants and per tenant.
 
 use std::{
@@ -12,10 +12,10 @@ use windlass_kernel::Tenant;
 
 use crate::error::ApiError;
 
-/// Seconds after which another try may find room.
+/// Seconds after which a client should retry.
 const RETRY_S: u32 = 1;
 
-/// The bytes that may be in flight.
+/// The limits on bytes in flight, and the bytes that count against them.
 #[derive(Debug)]
 pub(crate) struct ByteBudget {
     bytes_max: usize,
@@ -26,16 +26,16 @@ pub(crate) struct ByteBudget {
 #[derive(Debug, Default)]
 struct Used {
     bytes: usize,
-    /// Only tenants with bytes in flight are in it.
+    /// Only tenants with bytes in flight have an entry, so the map stays small.
     by_tenant: HashMap<Tenant, usize>,
 }
 
-/// There is no room for more.
+/// A limit on bytes in flight is reached. The number is the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Full {
-    /// All tenants together have as much in flight as may be.
+    /// The limit over all tenants.
     Server(usize),
-    /// This tenant has.
+    /// The limit of this tenant.
     Tenant(usize),
 }
 
@@ -65,7 +65,7 @@ impl ByteBudget {
         Arc::new(ByteBudget { bytes_max, tenant_bytes_max, used: Mutex::default() })
     }
 
-    /// A lease on nothing yet.
+    /// An empty lease for `tenant`.
     pub fn lease(self: &Arc<Self>, tenant: &Tenant) -> ByteLease {
         ByteLease { budget: self.clone(), tenant: tenant.clone(), bytes: 0 }
     }
@@ -110,14 +110,14 @@ pub(crate) struct ByteLease {
 }
 
 impl ByteLease {
-    /// Adds bytes, unless there is no room for them.
+    /// Counts `bytes` more. On an error nothing is counted.
     pub fn grow(&mut self, bytes: usize) -> Result<(), Full> {
         self.budget.take(&self.tenant, bytes)?;
         self.bytes += bytes;
         Ok(())
     }
 
-    /// Gives bytes back until no more than these are left.
+    /// Gives bytes back until the lease has at most `bytes`.
     pub fn shrink_to(&mut self, bytes: usize) {
         let spare = self.bytes.saturating_sub(bytes);
         if spare > 0 {
@@ -126,7 +126,7 @@ impl ByteLease {
         }
     }
 
-    /// All of its bytes as a lease of their own; this one is left with none.
+    /// Moves all bytes into a new lease and leaves this one empty.
     pub fn take(&mut self) -> ByteLease {
         let bytes = std::mem::take(&mut self.bytes);
         ByteLease { budget: self.budget.clone(), tenant: self.tenant.clone(), bytes }
@@ -143,7 +143,7 @@ impl Drop for ByteLease {
     }
 }
 
-/// The bytes of one request's body. It stands in the request's extensions; dropping the request gives the bytes back.
+/// The counted bytes of one request's body. It is stored in the request's extensions; dropping its last clone gives the bytes back.
 #[derive(Clone)]
 pub(crate) struct RequestBytes(Arc<Mutex<ByteLease>>);
 
@@ -156,7 +156,7 @@ impl RequestBytes {
         self.lock().grow(bytes)
     }
 
-    /// The body has been handled, and is no longer in memory.
+    /// Gives the bytes back once the body has been handled and freed.
     pub fn release(&self) {
         self.lock().shrink_to(0);
     }

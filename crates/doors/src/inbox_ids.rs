@@ -1,8 +1,8 @@
 //! The ids of inbox rows and edges on the wire.
 //!
-//! Rows are numbered by one counter for all tenants. A client that saw the numbers would know how much the other tenants do, so an id is the
+//! One counter numbers the rows of all tenants. A client that saw the numbers could tell how active the other tenants are, so an id is the
 //! number after a permutation that depends on a secret of the store and on the tenant. The permutation is a Feistel network: it can be
-//! inverted, so that an id is a cursor as well, and no table of ids is needed.
+//! inverted, so that an id also works as a cursor and no table of ids is needed.
 
 use sha2::{Digest, Sha256};
 use windlass_kernel::Tenant;
@@ -13,17 +13,17 @@ use crate::limits::NUMBER_MAX;
 /// Four rounds make a Feistel network hard to tell from a random permutation; the others are a margin.
 const ROUNDS: u8 = 8;
 
-/// Digits of an id: a number of 64 bits in hexadecimal.
+/// Digits of an id, which is 64 bits in hexadecimal.
 const DIGITS: usize = 16;
 
-/// Turns numbers of rows into ids and back.
+/// Converts the numbers of inbox rows to ids and back.
 #[derive(Clone)]
 pub struct InboxIds {
     key: [u8; 32],
 }
 
 impl InboxIds {
-    /// Ids under the secret of a store.
+    /// Converts with `key`, the secret of the store.
     pub fn new(key: [u8; 32]) -> Self {
         InboxIds { key }
     }
@@ -33,12 +33,12 @@ impl InboxIds {
         format!("inbox_{:016x}", self.of(tenant).apply(message.0))
     }
 
-    /// The id of an edge: it follows from one inbox row, and has the same digits.
+    /// The id of an edge. An edge is derived from one inbox row and has the same digits.
     pub(crate) fn edge(&self, tenant: &Tenant, message: MessageId) -> String {
         format!("edge_{:016x}", self.of(tenant).apply(message.0))
     }
 
-    /// The number of the row that an id of this tenant belongs to, whether that row exists or not.
+    /// The row number behind an id of this tenant, whether that row exists or not. `None` if the id is malformed.
     pub(crate) fn number(&self, tenant: &Tenant, id: &str) -> Option<u64> {
         let digits = id.strip_prefix("inbox_").or_else(|| id.strip_prefix("edge_"))?;
         let is_canonical = digits.len() == DIGITS && digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
@@ -96,7 +96,7 @@ mod tests {
             let (inbox, edge) = (ids.inbox(&tenant, MessageId(number)), ids.edge(&tenant, MessageId(number)));
             assert_eq!((ids.number(&tenant, &inbox), ids.number(&tenant, &edge)), (Some(number), Some(number)));
         }
-        // Numbers that follow each other differ in about half of their bits.
+        // Consecutive numbers give ids that differ in about half of their bits.
         let shown = |number: u64| ids.of(&tenant).apply(number);
         let flipped: u32 = (1..=1_000).map(|number| (shown(number) ^ shown(number + 1)).count_ones()).sum();
         assert!((30_000..34_000).contains(&flipped), "{flipped} of 64,000 bits");

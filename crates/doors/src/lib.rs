@@ -1,8 +1,15 @@
-//! The wire dialects over the engine: the agents door, and what the command line needs.
+//! The wire protocols over the engine, one door each: the Responses API, the agents API, and the API that the command line uses.
 //!
-//! A door reads a request, asks the engine, and spells the answer. It decides nothing about runs and stores nothing of its
-//! own. Everything a client sends is bounded and checked here, so that no input can reach the engine that the engine would
-//! have to call its own fault.
+//! A door authenticates a request, reads it within limits, calls the engine, and writes the answer in its protocol's shape. Every field
+//! that a client sends is bounded and checked here, so that no input reaches the engine that the engine would have to report as its own
+//! fault.
+//!
+//! Doors keep no durable state; what a run does next is decided by the kernel and the engine. The Responses door does decide a few things
+//! before it starts a run: which history a request continues and which manifest its run gets, which calls that an earlier response deferred
+//! the run makes first, and, for a request with an `Idempotency-Key` or a turn id, which earlier run it joins. For other requests the
+//! engine decides whether they repeat one, and the engine stops a run without a reader. In memory doors hold what only matters while
+//! clients are connected: the counts of open requests, sockets and bytes, the failed logins of each peer, and the last responses of each
+//! socket.
 
 mod agents;
 mod answer;
@@ -56,37 +63,38 @@ use metrics::Scrape;
 use responses::{Holders, WireError, expect_readers, is_ours as is_responses_path};
 use shares::Shares;
 
-/// What every handler has at hand. Cheap to clone.
+/// The state that every handler gets. A clone shares it.
 #[derive(Clone)]
 pub struct DoorState {
     engine: Engine,
     tokens: TokenTable,
     limits: Limits,
     responses: ResponsesSettings,
-    /// Seals what clients keep for us.
+    /// Seals data that the server hands to clients and reads back later.
     sealing: Arc<dyn Sealing>,
     holders: Holders,
     scrape: Scrape,
     refused_logins: Arc<RefusedLogins>,
     login_brake: Arc<LoginBrake>,
-    /// Which names requests may address the server by.
+    /// The host names that a request may have in its `Host` header.
     hosts: Arc<Hosts>,
-    /// How ids of inbox rows are computed.
+    /// Maps the numbers of inbox rows to the ids that clients see.
     inbox_ids: InboxIds,
-    /// How the client behind a connection is found.
+    /// The rules by which the client of a connection is found, directly or behind a proxy.
     peers: Arc<PeerRules>,
-    /// Places for sockets. One that is open is no connection to the server any more, and not counted with them.
+    /// Permits for open WebSockets, over all tenants. A socket is no longer an HTTP connection, so the limit of connections does not count
+    /// it.
     sockets: Arc<Semaphore>,
-    /// What clients may have in flight.
+    /// The limit of the bytes that clients have in flight.
     byte_budget: Arc<ByteBudget>,
-    /// The open requests of each tenant and token.
+    /// Counts the open requests of each tenant and token.
     request_shares: Arc<Shares>,
-    /// The open sockets of each tenant and token.
+    /// Counts the open sockets of each tenant and token.
     socket_shares: Arc<Shares>,
 }
 
 impl DoorState {
-    /// Doors over this engine, for whoever holds one of these tokens.
+    /// The state of doors over `engine`. Clients need one of `tokens`; `sealing` seals the data that clients keep between requests.
     pub fn new(engine: Engine, tokens: Tokens, limits: Limits, sealing: Arc<dyn Sealing>) -> Self {
         let (responses, holders) = (ResponsesSettings::default(), Holders::default());
         let sockets = Arc::new(Semaphore::new(limits::SOCKETS_MAX));
@@ -111,39 +119,39 @@ impl DoorState {
         }
     }
 
-    /// The tokens that these doors accept, to be replaced while they are open.
+    /// The table of accepted tokens. Its owner can replace the tokens while the server runs.
     pub fn tokens(&self) -> TokenTable {
         self.tokens.clone()
     }
 
-    /// The same with these metrics, which the engine and the store report to.
+    /// Serves `metrics` at `/metrics`. The engine and the store must report to the same `metrics`.
     pub fn with_metrics(self, metrics: Arc<Metrics>) -> Self {
         DoorState { scrape: Scrape::new(metrics), ..self }
     }
 
-    /// The same with these rules about peers: behind a proxy, `/metrics` always needs a token.
+    /// Finds clients by the rules `peers`. Behind a proxy, `/metrics` always needs a token.
     pub fn with_peers(self, peers: PeerRules) -> Self {
         DoorState { peers: Arc::new(peers), ..self }
     }
 
-    /// The same for requests to these hosts only.
+    /// Refuses requests whose `Host` is not in `hosts`.
     pub fn with_hosts(self, hosts: Hosts) -> Self {
         DoorState { hosts: Arc::new(hosts), ..self }
     }
 
-    /// The same with ids of inbox rows under the secret of the store.
+    /// Computes the ids of inbox rows with `inbox_ids`. Servers on one store must share its key.
     pub fn with_inbox_ids(self, inbox_ids: InboxIds) -> Self {
         DoorState { inbox_ids, ..self }
     }
 
-    /// The same, with these decisions about the Responses door.
+    /// Sets how the Responses door behaves.
     pub fn with_responses(self, responses: ResponsesSettings) -> Self {
         DoorState { responses, ..self }
     }
 }
 
-/// All doors as one service. Everything but `/healthz` and `/readyz` needs a token, unknown paths included; `/metrics`
-/// needs none from this machine.
+/// All doors as one service. Every path but `/healthz` and `/readyz` needs a token, also a path that does not exist; `/metrics` needs none
+/// from a process on this machine.
 pub fn router(state: DoorState) -> Router {
     expect_readers(&state);
     Router::new()
@@ -162,7 +170,7 @@ pub fn router(state: DoorState) -> Router {
         .with_state(state)
 }
 
-/// The same service with nothing but its health checks; every other request gets 503. For connections above the limit.
+/// Limits `router` to its health checks: every other request gets 503. It serves the connections above the limit.
 pub fn health_only(router: Router) -> Router {
     async fn only_health(request: Request, next: middleware::Next) -> Response {
         if auth::OPEN_PATHS.contains(&request.uri().path()) {
@@ -204,14 +212,14 @@ async fn unknown_path(uri: Uri) -> Response {
     }
 }
 
-/// The path that a client means whose base URL lacks the version.
+/// The path that was probably meant, if the base URL of the client lacks `/v1`.
 fn with_version(path: &str) -> Option<String> {
     const FIRST: [&str; 7] = ["responses", "conversations", "models", "chat", "agents", "tools", "windlass"];
     let first = path.trim_start_matches('/').split('/').next()?;
     FIRST.contains(&first).then(|| format!("/v1/{}", path.trim_start_matches('/')))
 }
 
-/// Where clients of another protocol than ours post.
+/// The path of OpenAI's Chat Completions protocol, which this server does not serve.
 const CHAT_COMPLETIONS: &str = "/v1/chat/completions";
 
 fn chat_completions() -> WireError {
@@ -224,7 +232,7 @@ async fn wrong_method(method: Method, uri: Uri) -> Response {
     in_dialect(&uri, ApiError::wrong_method(format!("{} does not take {method}", spelling::shortened(uri.path()))))
 }
 
-/// A refusal in the shape that the path's door gives it.
+/// The error as an answer in the shape that the door of the path uses.
 fn in_dialect(uri: &Uri, error: ApiError) -> Response {
     match is_responses_path(uri.path()) {
         true => WireError::from(error).into_response(),

@@ -1,23 +1,23 @@
-//! Every limit of the doors, named.
+//! The limits of the doors.
 
-/// The limits an operator sets.
+/// The limits that an operator sets in the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of one request body.
     pub body_bytes_max: usize,
-    /// How long a body may take to arrive.
+    /// Milliseconds in which a body must arrive.
     pub body_ms_max: u64,
-    /// Bytes of bodies and WebSocket messages in flight, of all tenants.
+    /// Bytes of request bodies and WebSocket messages in flight, over all tenants.
     pub in_flight_bytes_max: usize,
-    /// The same of one tenant.
+    /// Bytes of request bodies and WebSocket messages in flight, per tenant.
     pub tenant_in_flight_bytes_max: usize,
-    /// Requests of one tenant that are open at once, streams among them.
+    /// Requests that one tenant may have open at once, streams included.
     pub requests_per_tenant: usize,
-    /// The same of one token.
+    /// Requests that one token may have open at once, streams included.
     pub requests_per_token: usize,
-    /// Sockets of one tenant that are open at once.
+    /// WebSockets that one tenant may have open at once.
     pub sockets_per_tenant: usize,
-    /// The same of one token.
+    /// WebSockets that one token may have open at once.
     pub sockets_per_token: usize,
 }
 
@@ -36,9 +36,10 @@ impl Default for Limits {
     }
 }
 
-/// Bytes of a refused body that are read and thrown away, so that a client which writes before it reads sees the refusal.
+/// Bytes of a refused body that the server reads and discards, so that a client which writes its whole request before it reads gets the
+/// refusal.
 pub(crate) const DISCARD_BYTES_MAX: usize = 64 << 20;
-/// How long the next of those bytes are waited for.
+/// Milliseconds that the server waits for more of a body that it discards.
 pub(crate) const DISCARD_IDLE_MS: u64 = 2_000;
 /// Characters of an agent's name.
 pub(crate) const AGENT_CHARS_MAX: usize = 128;
@@ -46,35 +47,35 @@ pub(crate) const AGENT_CHARS_MAX: usize = 128;
 pub(crate) const NAME_CHARS_MAX: usize = 128;
 /// Characters of an idempotency key.
 pub(crate) const KEY_CHARS_MAX: usize = 256;
-/// Characters of a word about why.
+/// Characters of a reason, such as that of a stop.
 pub(crate) const REASON_CHARS_MAX: usize = 4096;
 /// Tools of one request.
 pub(crate) const TOOLS_MAX: usize = 256;
-/// Fields one deliverable may be asked for.
+/// Fields that a request may ask a deliverable to have.
 pub(crate) const RESULT_FIELDS_MAX: usize = 100;
-/// Boxes packed into one.
+/// Boxes that one box may be packed from.
 pub(crate) const BOXES_MAX: usize = 100;
-/// Calls one claim may take.
+/// Calls that one claim may take.
 pub(crate) const CLAIM_MAX: u64 = 100;
-/// Calls one renewal or release may name.
-pub(crate) const HELD_CALLS_MAX: usize = 1000;
-/// The longest hold on a call.
+/// Calls that one renewal or release may name.
+pub(crate) const LEASED_CALLS_MAX: usize = 1000;
+/// The longest lease on a call, in seconds.
 pub(crate) const LEASE_S_MAX: u64 = 3600;
-/// The hold of a claim that names none.
+/// The lease of a claim that asks for none in particular, in seconds.
 pub(crate) const LEASE_S: u64 = 60;
-/// How long a claim may wait for calls.
+/// Seconds that a claim may wait for calls.
 pub(crate) const CLAIM_WAIT_S_MAX: u64 = 30;
-/// Rows of a page that names no number.
+/// Rows of a page if the request gives no `limit`.
 pub(crate) const PAGE_ROWS: usize = 100;
-/// Rows of a page.
+/// The largest `limit` of a page.
 pub(crate) const PAGE_ROWS_MAX: usize = 1000;
-/// Rows of a list that names no number.
+/// Rows of a list if the request gives no `limit`.
 pub(crate) const LIST_ROWS: usize = 50;
-/// Rows of a list.
+/// The largest `limit` of a list.
 pub(crate) const LIST_ROWS_MAX: usize = 200;
-/// Characters of a text that is searched for.
+/// Characters of a search text.
 pub(crate) const TEXT_CHARS_MAX: usize = 200;
-/// Open runs whose calls are counted by tool.
+/// Open runs whose calls are counted for the list of tools.
 pub(crate) const OPEN_RUNS_COUNTED_MAX: usize = 1000;
 /// Items read at a time for a page of content.
 pub(crate) const CONTENT_ROWS: usize = 16;
@@ -82,13 +83,13 @@ pub(crate) const CONTENT_ROWS: usize = 16;
 pub(crate) const PAGE_BYTES_MAX: usize = 8 << 20;
 /// Journal entries an event stream reads at a time.
 pub(crate) const EVENTS_PAGE: usize = 64;
-/// What one request may bring back of earlier responses, in bodies.
+/// How much of earlier responses one request may bring back, as a multiple of the largest body.
 pub(crate) const RECALLED_BODIES_MAX: usize = 4;
-/// How often a waiting reader looks by itself.
-pub(crate) const LOOK_MS: u64 = 1000;
-/// How often a silent event stream says that it is there.
+/// Milliseconds after which a waiting reader checks the store without a notification: notifications do not cross processes reliably.
+pub(crate) const POLL_MS: u64 = 1000;
+/// Milliseconds of silence after which an event stream sends a heartbeat.
 pub(crate) const HEARTBEAT_MS: u64 = 15_000;
-/// Sockets that are open at the most.
+/// Sockets that may be open at once, over all tenants.
 pub(crate) const SOCKETS_MAX: usize = 10_000;
-/// The largest number a store can count to.
+/// The largest number that every store can hold.
 pub(crate) const NUMBER_MAX: u64 = i64::MAX.unsigned_abs();

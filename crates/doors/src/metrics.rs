@@ -30,10 +30,10 @@ pub(crate) use scrape::Scrape;
 
 const CONTENT_TYPE: HeaderValue = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
 
-/// The labels of streams that are no sockets.
+/// The label of streams of server-sent events; WebSockets have the label `socket`.
 const STREAMS: [(&str, Label); 1] = [("kind", Label::Fixed("sse"))];
 
-/// The metrics of a server.
+/// The metrics of a server. The engine, the store and the doors report to it.
 pub struct Metrics {
     families: Families,
     agents: Names,
@@ -42,13 +42,13 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Metrics with the label values of a configuration.
+    /// Creates the metrics. Names outside of `configured` are counted under the label `other`.
     pub fn new(configured: Configured) -> Arc<Self> {
         let Configured { agents, models, tools } = configured;
         Arc::new(Metrics { families: Families::new(), agents: Names::new(agents), models: Names::new(models), tools: Names::new(tools) })
     }
 
-    /// Counts a request that was answered after this many seconds. `route` is one of the router's own paths.
+    /// Counts a request that was answered after this number of seconds. `route` is the router's pattern of its path.
     pub(crate) fn answered(&self, door: &'static str, route: Option<&str>, code: u16, seconds: f64) {
         let route = route.map_or(Label::OTHER, |route| self.families.route(route));
         self.families
@@ -57,7 +57,7 @@ impl Metrics {
             .observe(seconds);
     }
 
-    /// A stream to a client is open for as long as the guard lives.
+    /// Counts a stream to a client as open until the guard is dropped.
     pub(crate) fn stream(self: &Arc<Self>) -> OpenStream {
         self.families.streams.get_or_create(&STREAMS).inc();
         OpenStream(self.clone())
@@ -138,7 +138,7 @@ fn seconds(ms: u64) -> f64 {
     ms as f64 / 1e3
 }
 
-/// An open stream to a client.
+/// The guard of an open stream to a client.
 pub(crate) struct OpenStream(Arc<Metrics>);
 
 impl Drop for OpenStream {
@@ -147,7 +147,7 @@ impl Drop for OpenStream {
     }
 }
 
-/// Answers without a token only to a process of this machine, and never behind a proxy: there every client seems to be one.
+/// `GET /metrics`. Needs no token from a process on this machine, except behind a proxy, where every client seems to be on this machine.
 pub(crate) async fn metrics(State(state): State<DoorState>, request: Request) -> Result<Response, ApiError> {
     if let Some(caller) = request.extensions().get::<Caller>() {
         caller.needs(&Scope::Metrics)?;

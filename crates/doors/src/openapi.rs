@@ -1,4 +1,4 @@
-//! The doors as a machine can read them: an OpenAPI document, written by hand in parts.
+//! The OpenAPI document of all doors, written by hand in parts.
 
 use std::sync::LazyLock;
 
@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use crate::error::ApiError;
 
-/// The parts, each an object of which those after the first have only more paths and more components.
+/// The parts of the document. Those after the first only add paths and components.
 const PARTS: [&str; 6] = [
     include_str!("../openapi/base.yaml"),
     include_str!("../openapi/responses.yaml"),
@@ -21,7 +21,7 @@ const PARTS: [&str; 6] = [
     include_str!("../openapi/windlass.yaml"),
 ];
 
-/// Put together once, when somebody asks.
+/// The merged document, built at the first request for it.
 static DOCUMENT: LazyLock<Result<Bytes, String>> = LazyLock::new(|| document().map(|document| document.to_string().into()));
 
 pub(crate) async fn openapi() -> Result<Response, ApiError> {
@@ -38,7 +38,7 @@ fn document() -> Result<Value, String> {
     Ok(whole.into())
 }
 
-/// Adds to an object what another has. What both have must be objects themselves: nothing is described twice.
+/// Adds the members of `from` to `into`. A member that both have must be an object in both, since nothing may be described twice.
 fn merge(into: &mut Map<String, Value>, from: Map<String, Value>, at: &str) -> Result<(), String> {
     for (key, value) in from {
         let at = format!("{at}/{key}");

@@ -1,4 +1,4 @@
-//! Which client a rule per peer counts: the other end of the connection, or behind a proxy the client that the proxy names.
+//! Finds the client that limits per peer count: the other end of the connection, or behind a proxy the client that the proxy names.
 
 use std::{
     fmt,
@@ -20,7 +20,7 @@ pub struct Network {
     prefix: u8,
 }
 
-/// The text is not an address or a network.
+/// The text is neither an IP address nor a network such as `10.0.0.0/8`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not an IP address or a network such as 10.1.0.0/16")]
 pub struct BadNetwork;
@@ -47,7 +47,7 @@ impl fmt::Display for Network {
 }
 
 impl Network {
-    /// Whether the address is in the network. An IPv4 address inside an IPv6 one counts as the IPv4 address.
+    /// Whether the network contains the address. An IPv4 address inside an IPv6 address counts as the IPv4 address.
     pub fn contains(&self, ip: IpAddr) -> bool {
         match (self.address, ip.to_canonical()) {
             (IpAddr::V4(ours), IpAddr::V4(ip)) => {
@@ -61,17 +61,17 @@ impl Network {
     }
 }
 
-/// The first `prefix` of a number's lowest `width` bits, moved down.
+/// The first `prefix` of the lowest `width` bits of a number, shifted to the right.
 fn first_bits(number: u128, prefix: u8, width: u8) -> u128 {
     number.checked_shr(u32::from(width - prefix)).unwrap_or(0)
 }
 
-/// A client, as rules per peer tell clients apart: an IPv4 address, or the first 64 bits of an IPv6 address.
+/// The key by which limits per peer tell clients apart: an IPv4 address, or the first 64 bits of an IPv6 address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PeerKey(IpAddr);
 
 impl PeerKey {
-    /// The client with this address.
+    /// The key of the client at the address `ip`.
     pub fn of(ip: IpAddr) -> Self {
         PeerKey(match ip.to_canonical() {
             IpAddr::V6(ip) if !ip.is_loopback() => IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() >> IPV6_NETWORK_BITS << IPV6_NETWORK_BITS)),
@@ -86,17 +86,17 @@ impl fmt::Display for PeerKey {
     }
 }
 
-/// How the client of a request is found.
+/// The rules by which the client of a request is found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PeerRules {
     /// `server.behind_proxy`: connections come from a proxy.
     pub behind_proxy: bool,
-    /// `server.proxies`: the proxies whose `X-Forwarded-For` is believed.
+    /// `server.proxies`: the proxies whose `X-Forwarded-For` the server believes.
     pub proxies: Vec<Network>,
 }
 
 impl PeerRules {
-    /// Whether connections from this address are those of one client. Connections of a proxy carry many clients.
+    /// Whether all connections from `ip` belong to one client. Connections from a proxy carry many clients.
     pub fn is_client(&self, ip: IpAddr) -> bool {
         match self.behind_proxy {
             true => !self.proxies.is_empty() && !self.is_proxy(ip),
@@ -104,7 +104,7 @@ impl PeerRules {
         }
     }
 
-    /// The client of a request that came over a connection from `ip`, or `None` if it cannot be known: then rules per peer are off.
+    /// The client of a request that came over a connection from `ip`. `None` if it cannot be determined; limits per peer then do not apply.
     pub(crate) fn client(&self, ip: IpAddr, headers: &HeaderMap) -> Option<PeerKey> {
         if self.is_client(ip) {
             return Some(PeerKey::of(ip));
@@ -112,8 +112,8 @@ impl PeerRules {
         if !self.is_proxy(ip) {
             return None;
         }
-        // Each proxy appends the address it was connected from. What stands before the last entry of a proxy of ours was written by
-        // the client, and may be anything.
+        // Each proxy appends the address that connected to it. Entries before the last one that a trusted proxy added were written by the
+        // client and cannot be believed.
         let values: Vec<&str> = headers.get_all(FORWARDED_FOR).iter().filter_map(|value| value.to_str().ok()).collect();
         let hops = values.iter().rev().flat_map(|value| value.rsplit(',')).map(|hop| address_of(hop.trim()));
         hops.map_while(|hop| hop).find(|hop| !self.is_proxy(*hop)).map(PeerKey::of)
@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn behind_a_proxy_the_last_hop_that_is_no_proxy_is_the_client() {
         let unnamed = PeerRules { behind_proxy: true, proxies: Vec::new() };
-        assert_eq!(client(&unnamed, "10.0.0.1", &["9.9.9.9"]), None, "nobody says whom to believe");
+        assert_eq!(client(&unnamed, "10.0.0.1", &["9.9.9.9"]), None, "no proxy is configured as trusted");
         let proxies = vec!["10.0.0.0/24".parse().expect("a network")];
         let rules = PeerRules { behind_proxy: true, proxies };
         assert_eq!(client(&rules, "10.0.0.1", &["7.7.7.7, 9.9.9.9"]), Some("9.9.9.9".to_owned()));

@@ -1,4 +1,4 @@
-//! Reading requests: bodies, paths, queries and headers, each bounded and each with an error that says what to change.
+//! Reads requests: bodies, paths, queries and headers. Each reader has limits, and its errors say what the client must change.
 
 mod body;
 mod fields;

@@ -1,4 +1,4 @@
-//! Every request as operators see it: an id on the answer, a log line at debug, and metrics.
+//! Observability of requests: an id on every answer, a log line at debug level, and metrics.
 
 use std::{net::SocketAddr, sync::Arc, time::Instant};
 
@@ -16,21 +16,21 @@ use crate::{DoorState, is_responses_path, shares::Share};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// Characters of an id that a client may choose.
+/// Characters of a request id that the client chooses.
 const ID_CHARS_MAX: usize = 128;
 
-/// The other end of a connection. The code that accepts connections puts it into the extensions of each request.
+/// The other end of a connection. The code that accepts connections stores it in the extensions of each request.
 #[derive(Clone, Copy, Debug)]
 pub struct Peer(pub SocketAddr);
 
 impl Peer {
-    /// Whether the peer is a process of this machine.
+    /// Whether the peer is a process on this machine.
     pub(crate) fn is_loopback(self) -> bool {
         self.0.ip().to_canonical().is_loopback()
     }
 }
 
-/// Gives every answer an `x-request-id`, counts the request and logs it.
+/// Middleware: gives every answer an `x-request-id`, counts the request and logs it.
 pub(crate) async fn observe(State(state): State<DoorState>, request: Request, next: Next) -> Response {
     let began = Instant::now();
     let id = request_id(request.headers());
@@ -47,7 +47,7 @@ pub(crate) async fn observe(State(state): State<DoorState>, request: Request, ne
     if is_stream(&response) { count_stream(&state, share, response) } else { response }
 }
 
-/// The id that the client chose, if it is fit to be logged, else a fresh one.
+/// The client's request id if it can be logged safely, else a fresh one.
 fn request_id(headers: &HeaderMap) -> HeaderValue {
     let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.:/+=@~".contains(byte);
     let is_sane = |value: &&HeaderValue| (1..=ID_CHARS_MAX).contains(&value.len()) && value.as_bytes().iter().all(is_plain);

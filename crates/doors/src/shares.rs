@@ -1,4 +1,4 @@
-//! How many requests or sockets one tenant, and one token, may have open at once.
+//! Limits how many requests or sockets one tenant and one token may have open at once.
 
 use std::{
     collections::HashMap,
@@ -11,27 +11,27 @@ use windlass_kernel::Tenant;
 
 use crate::{auth::Caller, error::ApiError};
 
-/// Seconds after which another try may find room.
+/// Seconds after which a client should retry.
 const RETRY_S: u32 = 1;
 
-/// Counts what is open, by tenant and by token.
+/// Counts open requests or open sockets, by tenant and by token.
 #[derive(Debug)]
 pub(crate) struct Shares {
-    /// What is counted, for messages.
+    /// What is counted, for error messages: `requests` or `sockets`.
     what: &'static str,
     per_tenant: usize,
     per_token: usize,
     open: Mutex<Open>,
 }
 
-/// Only tenants and tokens with something open are in it.
+/// The counts. Only tenants and tokens with something open have an entry.
 #[derive(Debug, Default)]
 struct Open {
     by_tenant: HashMap<Tenant, usize>,
     by_token: HashMap<[u8; 32], usize>,
 }
 
-/// Something that is open. Dropping it closes it.
+/// One open request or socket. Dropping it decrements the counts.
 #[derive(Debug)]
 pub(crate) struct Share {
     shares: Arc<Shares>,
@@ -44,7 +44,7 @@ impl Shares {
         Arc::new(Shares { what, per_tenant, per_token, open: Mutex::default() })
     }
 
-    /// One more for this caller, unless its tenant or its token has as many as it may have.
+    /// Counts one more for `caller`, or refuses if its tenant or its token has reached its limit.
     pub fn take(self: &Arc<Self>, caller: &Caller) -> Result<Share, ApiError> {
         let (tenant, token) = (caller.tenant(), caller.token_hash());
         let mut open = self.lock();

@@ -1,4 +1,4 @@
-//! How things are spelled on the wire, where the kernel does not say it already.
+//! How values are written on the wire, where the kernel does not define it.
 
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -7,34 +7,34 @@ use windlass_ports::StoreError;
 
 use crate::{error::ApiError, limits::NUMBER_MAX};
 
-/// RFC 3339 in UTC with milliseconds.
+/// A time as RFC 3339 in UTC with milliseconds.
 pub(crate) fn moment(at: Timestamp) -> String {
     let bound = if at.0 < 0 { jiff::Timestamp::MIN } else { jiff::Timestamp::MAX };
     format!("{:.3}", jiff::Timestamp::from_millisecond(at.0).unwrap_or(bound))
 }
 
-/// A number that a store can hold, in its one spelling.
+/// Parses a number that a store can hold. Only the canonical decimal form is accepted.
 pub(crate) fn number(text: &str) -> Option<u64> {
     let is_canonical = text == "0" || (!text.starts_with('0') && text.bytes().all(|byte| byte.is_ascii_digit()));
     text.parse().ok().filter(|number| is_canonical && *number <= NUMBER_MAX)
 }
 
-/// A trace's id.
+/// A trace id in hexadecimal.
 pub(crate) fn trace_id(trace: &[u8; 16]) -> String {
     trace.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A value of ours by its serialised name: what an enum without data is called on the wire.
+/// The serialised name of a unit variant, as it is on the wire.
 pub(crate) fn named(value: &impl Serialize) -> serde_json::Value {
     serde_json::to_value(value).unwrap_or_default()
 }
 
-/// Stored content, to be sent byte for byte.
+/// Stored content as raw JSON, which is sent byte for byte.
 pub(crate) fn stored_json(content: &[u8]) -> Result<&RawValue, ApiError> {
     serde_json::from_slice(content).map_err(|error| StoreError::Corrupt(format!("content is not JSON: {error}")).into())
 }
 
-/// A client's text in an error message: enough of it to be recognised.
+/// A client's text for an error message, cut to a length at which it is still recognisable.
 pub(crate) fn shortened(text: &str) -> String {
     const CHARS_MAX: usize = 80;
     let mut short: String = text.chars().take(CHARS_MAX).collect();
@@ -44,8 +44,8 @@ pub(crate) fn shortened(text: &str) -> String {
     short
 }
 
-/// The known name that was probably meant. The comparison takes time that grows with the product of both lengths, so that a long
-/// name has none.
+/// The known name that the client probably meant. The time of the comparison grows with the product of both lengths, so no name is
+/// suggested for a long one.
 pub(crate) fn nearest<'a>(given: &str, known: &[&'a str]) -> Option<&'a str> {
     const SIMILAR_MIN: f64 = 0.8;
     const CHARS_MAX: usize = 64;

@@ -1,4 +1,4 @@
-//! What the command line needs beside the agents door: runs, their content, and decisions of people.
+//! The door of the command line: runs, their content, and decisions of people.
 
 mod content;
 mod erase;
@@ -15,7 +15,7 @@ use axum::{
 
 use crate::DoorState;
 
-/// The paths of this door.
+/// The routes of this door.
 pub(crate) fn routes() -> Router<DoorState> {
     Router::new()
         .route("/v1/windlass/runs", get(lists::runs))

@@ -1,4 +1,4 @@
-//! Servers of the Messages protocol: Anthropic's own, and those that speak like it.
+//! The Messages protocol, of Anthropic and of compatible servers.
 
 mod answer;
 mod parts;
@@ -11,10 +11,11 @@ use windlass_ports::ModelRequest;
 pub(crate) use self::answer::Answer;
 use crate::remote::{Key, Protocol};
 
-/// Whose thoughts this provider takes back.
-const THOUGHTS: &str = "anthropic";
+/// The provider whose reasoning is sent back to these servers.
+const REASONING_PROVIDER: &str = "anthropic";
 
-/// What marks the seal of a thought that the provider shows nothing of. No signature has a colon in it.
+/// The prefix that marks a seal as redacted reasoning, of which the provider shows no text. It cannot be a signature: those contain no
+/// colon.
 const REDACTED: &str = "redacted:";
 
 /// The Messages protocol.
@@ -35,8 +36,8 @@ impl Protocol for Messages {
         Answer::new(iteration)
     }
 
-    /// Words that end with a space are refused there.
-    fn takes_prefill(words: &str) -> bool {
-        !words.ends_with(char::is_whitespace)
+    /// These servers refuse a prefill that ends in white space.
+    fn takes_prefill(text: &str) -> bool {
+        !text.ends_with(char::is_whitespace)
     }
 }

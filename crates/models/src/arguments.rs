@@ -1,11 +1,11 @@
-//! Arguments of calls that a model made, in a form that a server can read when they are sent back to it.
+//! Arguments of calls, in a form that servers can parse when the conversation is sent back to them.
 //!
-//! Some servers parse them again, and would refuse the conversation for good over one slip of the model, so that a text which
-//! is not JSON goes into an object.
+//! Some servers parse the arguments and would refuse the conversation for good if a model once wrote invalid JSON. Text that is not JSON is
+//! therefore wrapped in an object.
 
 use serde_json::{Value, json, value::RawValue};
 
-/// Arguments as a text that is JSON.
+/// The arguments as text that is valid JSON.
 pub(crate) fn as_text(arguments: &str) -> String {
     match serde_json::from_str::<&RawValue>(arguments) {
         Ok(_) => arguments.to_owned(),
@@ -13,7 +13,7 @@ pub(crate) fn as_text(arguments: &str) -> String {
     }
 }
 
-/// Arguments as an object.
+/// The arguments as a JSON object.
 pub(crate) fn as_object(arguments: &str) -> Value {
     match serde_json::from_str(arguments) {
         Ok(object @ Value::Object(_)) => object,

@@ -1,4 +1,4 @@
-//! Bounds a stream of bytes before anything collects them: the event parser would hold an endless line without complaint.
+//! Limits a stream of bytes before the event parser reads it: the parser would buffer an endless line without an error.
 
 use std::error::Error;
 
@@ -6,20 +6,20 @@ use bytes::Bytes;
 use futures_core::Stream;
 use futures_util::{StreamExt, stream};
 
-/// Sizes a stream of events must keep to.
+/// The limits of a stream of events.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cap {
     pub(crate) event_bytes: usize,
     pub(crate) answer_bytes: usize,
 }
 
-/// Why the bytes end early.
+/// Why the stream of bytes ends early.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Broken<E: Error + 'static> {
-    /// One event is larger than allowed.
+    /// An event is larger than this limit.
     #[error("one event has more than {0} bytes")]
     EventTooLarge(usize),
-    /// The whole is larger than allowed.
+    /// The whole answer is larger than this limit.
     #[error("the answer has more than {0} bytes")]
     AnswerTooLarge(usize),
     /// The connection failed.
@@ -27,7 +27,7 @@ pub(crate) enum Broken<E: Error + 'static> {
     Transport(#[from] E),
 }
 
-/// The same bytes, ending with an error where a bound is passed.
+/// Passes `bytes` on, and ends with an error where a limit is exceeded.
 pub(crate) fn capped<S, E>(bytes: S, cap: Cap) -> impl Stream<Item = Result<Bytes, Broken<E>>> + Send
 where
     S: Stream<Item = Result<Bytes, E>> + Send + Unpin,
@@ -37,13 +37,13 @@ where
     stream::unfold(Some((bytes, gauge)), |state| async {
         let (mut bytes, mut gauge) = state?;
         let checked = bytes.next().await?.map_err(Broken::from).and_then(|piece| gauge.check(piece));
-        // Nothing is read past an error.
+        // The stream ends after its first error.
         let next = checked.is_ok().then_some((bytes, gauge));
         Some((checked, next))
     })
 }
 
-/// Counts bytes, and since the last empty line, which is what ends an event.
+/// Counts all bytes, and the bytes since the last empty line, which ends an event.
 struct Gauge {
     cap: Cap,
     answer: usize,
@@ -70,7 +70,7 @@ impl Gauge {
     fn count(&mut self, byte: u8) {
         self.event += 1;
         match byte {
-            // The second half of a line's end, which its first half has ended already.
+            // The line feed of a CRLF: the carriage return has ended the line already.
             b'\n' if self.last == b'\r' => {}
             b'\n' | b'\r' if self.line_is_empty => self.event = 0,
             b'\n' | b'\r' => self.line_is_empty = true,

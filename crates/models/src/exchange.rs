@@ -1,4 +1,4 @@
-//! One request and its answer, from the first byte out to the last event in.
+//! One HTTP exchange with a provider: sends the request and turns the answer into model events, within the limits on time and size.
 
 use std::{collections::VecDeque, pin::Pin, sync::Arc, time::Duration};
 
@@ -18,52 +18,52 @@ use crate::{
     upstream::Upstream,
 };
 
-/// An answer in the making, in the words of one protocol. It never holds more than the limits allow.
+/// Assembles an answer of one protocol. It never buffers more than the limits allow.
 pub trait Answer: Send + 'static {
-    /// What the protocol calls an answer.
+    /// The protocol's name of an answer, for error messages.
     const KIND: &'static str;
 
-    /// Whether the end mark `[DONE]` is enough, though nobody said that the answer is finished.
+    /// Whether the end mark `[DONE]` completes an answer without a finish reason before it.
     const ENDS_BY_MARK: bool;
 
-    /// Takes one event, and returns what can go on already.
+    /// Reads one event of a stream and returns the model events that can be passed on already.
     fn take(&mut self, json: &str) -> Result<Vec<ModelEvent>, Refused>;
 
-    /// Takes an answer that was not streamed.
+    /// Reads an answer that is not streamed.
     fn take_whole(&mut self, json: &str) -> Result<Vec<ModelEvent>, Refused>;
 
-    /// How far it is.
+    /// How much of the answer has arrived.
     fn progress(&self) -> Progress;
 
-    /// What an answer that was broken off has used, if its upstream told that with the error.
+    /// The tokens of an answer that ended with an error, if the provider reported them with it.
     fn used(&self) -> Option<Usage> {
         None
     }
 
-    /// What was held back until the end.
+    /// The model events that were buffered until the end of the answer.
     fn end(&mut self) -> Result<Vec<ModelEvent>, ModelError>;
 }
 
-/// How far an answer is.
+/// How much of an answer has arrived. The order is that of the stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Progress {
-    /// Nothing of it has come.
+    /// Nothing has arrived yet.
     #[default]
     Awaited,
-    /// Something has come, be it empty.
+    /// An event of the answer has arrived, possibly without content.
     Begun,
-    /// The model has said that it is done; something about the answer may still come.
+    /// The model has finished; metadata such as the usage may still follow.
     Finished,
-    /// Nothing more comes.
+    /// The answer is complete.
     Whole,
 }
 
-/// What an upstream said instead of a piece of its answer.
+/// Why an event is no part of an answer.
 #[derive(Debug)]
 pub enum Refused {
-    /// It is an error of our own wording.
+    /// An error that this crate worded, such as a violation of the protocol.
     Ours(ModelError),
-    /// It is the upstream's error object, which the exchange knows how to tell.
+    /// The provider's own error object, which the exchange maps to a [`ModelError`].
     Theirs(Value),
 }
 
@@ -73,21 +73,21 @@ impl From<ModelError> for Refused {
     }
 }
 
-/// One call under way.
+/// One model call in progress.
 pub(crate) struct Exchange<A> {
     upstream: Arc<Upstream>,
     phase: Phase,
     ready: VecDeque<ModelEvent>,
-    /// Whether anything of the answer has come.
+    /// Whether an event of the answer has arrived.
     is_taken: bool,
-    /// When the call began, for the limit before the first event.
+    /// The start of the call, from which the limit for the first event counts.
     began: Option<Instant>,
-    /// Whether an event has come, of whatever content: from then on the idle limit counts.
+    /// Whether any event has arrived. From then on the idle limit applies.
     has_event: bool,
     answer: A,
 }
 
-/// What comes next.
+/// The next step of the exchange.
 enum Phase {
     Send(RequestBuilder),
     Open(Response),
@@ -100,13 +100,13 @@ enum Phase {
 type Events = Pin<Box<dyn Stream<Item = Result<Sse, sse_stream::Error>> + Send>>;
 
 impl<A: Answer> Exchange<A> {
-    /// The stream of a call. Nothing is sent before it is polled.
+    /// The stream of a call. The request is sent when the stream is polled.
     pub(crate) fn start(upstream: Arc<Upstream>, http: RequestBuilder, answer: A) -> ModelStream {
         let phase = Phase::Send(http);
         Self::from(upstream, phase, answer)
     }
 
-    /// The stream of a call that was sent and has been answered with this.
+    /// The stream of a call that was answered with `response`.
     pub(crate) fn answered(upstream: Arc<Upstream>, response: Response, answer: A) -> ModelStream {
         Self::from(upstream, Phase::Open(response), answer)
     }
@@ -129,7 +129,7 @@ impl<A: Answer> Exchange<A> {
                 Phase::Failed(error) => return Some((Err(error), self)),
                 Phase::Ended => return None,
             };
-            // What came before an error is told before it.
+            // Events that arrived before an error are passed on before it.
             self.phase = advanced.unwrap_or_else(Phase::Failed);
         }
     }
@@ -139,7 +139,7 @@ impl<A: Answer> Exchange<A> {
         sent.map_err(|error| self.upstream.unreachable(error))
     }
 
-    /// How long the first byte may still take. The time counts from the first question.
+    /// The time left for the first byte, counted from the first call of this function.
     fn first_byte_left(&mut self) -> Duration {
         let began = *self.began.get_or_insert_with(Instant::now);
         self.upstream.first_byte.saturating_sub(began.elapsed())
@@ -168,7 +168,7 @@ impl<A: Answer> Exchange<A> {
         };
         let event = match timeout(patience, events.next()).await {
             Ok(Some(Ok(event))) => event,
-            // The answer is whole; only the usage or the end mark is missing.
+            // The text is complete; only the usage or the end mark is missing.
             Err(_) | Ok(None) if finished => return self.end(),
             Err(_) if self.has_event => return Err(self.upstream.stalled()),
             Err(_) => return Err(self.upstream.silent()),
@@ -218,7 +218,7 @@ impl<A: Answer> Exchange<A> {
                 Refused::Theirs(error) => self.upstream.error_object(&error),
             }
         })?;
-        // What can be told says as much.
+        // `Taken` reports to the engine that the provider accepted the request. Any other event shows that as well.
         let is_first = !std::mem::replace(&mut self.is_taken, true);
         if is_first && events.is_empty() {
             self.ready.push_back(ModelEvent::Taken);

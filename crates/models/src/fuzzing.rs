@@ -1,4 +1,4 @@
-//! A way in for those who throw bytes at the providers: answers without a server that gives them.
+//! Entry points for fuzzing: reads answers without a server.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,7 +7,7 @@ use windlass_ports::ModelStream;
 
 use crate::{anthropic, exchange::Exchange, openai_chat, openai_responses, upstream::Upstream};
 
-/// The protocols that answers come in.
+/// The protocol of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// Chat Completions.
@@ -19,7 +19,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// What a call makes of this answer.
+    /// The model events that a call would produce from this answer.
     pub fn read(self, response: Response) -> ModelStream {
         let (name, url) = ("fuzzed".to_owned(), "http://127.0.0.1/v1".to_owned());
         let limit = Duration::from_secs(120);

@@ -1,40 +1,31 @@
-//! The caller's own items, in the shape of the Responses protocol: what they are, and the words in them.
+//! Reads the client's items, which have the shape of the Responses protocol.
 
 use serde_json::Value;
 use windlass_ports::ModelMessage;
 
-/// An item whose shape is known.
+/// An item, by its kind.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Item<'a> {
-    /// Somebody's words.
+    /// A message.
     Message {
-        /// Who speaks, as the item spells it.
+        /// The role, as the item spells it.
         role: &'a str,
-        /// A text, or a list of parts.
         content: &'a Value,
     },
-    /// A call that an earlier answer made.
-    Call {
-        /// Its id.
-        id: &'a str,
-        /// The tool.
-        tool: &'a str,
-        /// The arguments as text.
-        arguments: &'a str,
-    },
-    /// What a call brought back.
+    /// A call that an earlier answer of the model made.
+    Call { id: &'a str, tool: &'a str, arguments: &'a str },
+    /// The result of a call.
     Output {
         /// The call's id.
         id: &'a str,
-        /// A text, or a list of parts.
         output: &'a Value,
     },
-    /// Anything else.
+    /// An item of an unknown kind.
     Other,
 }
 
 impl<'a> Item<'a> {
-    /// Reads an item. Nothing is refused: what is not understood is `Other`.
+    /// Reads an item. It never fails: an item of an unknown kind is `Other`.
     pub(crate) fn read(value: &'a Value) -> Self {
         let text = |key: &str| value.get(key).and_then(Value::as_str);
         let known = match text("type") {
@@ -56,7 +47,7 @@ impl<'a> Item<'a> {
     }
 }
 
-/// The text of a content that is text all through.
+/// The text of a content, or `None` if it has parts other than text.
 pub(crate) fn text_of(content: &Value) -> Option<String> {
     match content {
         Value::String(text) => Some(text.clone()),
@@ -68,7 +59,7 @@ pub(crate) fn text_of(content: &Value) -> Option<String> {
     }
 }
 
-/// The text of one part, if it is a text part.
+/// The text of a part, or `None` if it is not a text part.
 pub(crate) fn part_text(part: &Value) -> Option<&str> {
     match part.get("type")?.as_str()? {
         "input_text" | "output_text" | "text" => part.get("text")?.as_str(),
@@ -76,28 +67,28 @@ pub(crate) fn part_text(part: &Value) -> Option<&str> {
     }
 }
 
-/// The end of a conversation, as the offline model looks at it.
+/// The end of a conversation, as the offline model reads it.
 #[derive(Debug, Default, PartialEq)]
-pub(crate) struct Talk {
-    /// The last words of a user.
+pub(crate) struct ConversationEnd {
+    /// The text of the last user message.
     pub(crate) input: Option<String>,
-    /// What calls have brought back since then, each with its tool.
+    /// The results of calls since that message: the name of the tool and its output.
     pub(crate) results: Vec<(String, String)>,
 }
 
-impl Talk {
+impl ConversationEnd {
     /// Reads the end of a conversation.
     pub(crate) fn read(messages: &[ModelMessage]) -> Self {
-        let mut talk = Talk::default();
+        let mut conversation = ConversationEnd::default();
         for message in messages {
             match message {
-                ModelMessage::User(text) => talk.turn_to(text.clone()),
-                ModelMessage::UserItem(value) => talk.read_item(value),
+                ModelMessage::User(text) => conversation.turn_to(text.clone()),
+                ModelMessage::UserItem(value) => conversation.read_item(value),
                 ModelMessage::Assistant { .. } => {}
-                ModelMessage::ToolResult { tool, output, .. } => talk.results.push((tool.clone(), output.clone())),
+                ModelMessage::ToolResult { tool, output, .. } => conversation.results.push((tool.clone(), output.clone())),
             }
         }
-        talk
+        conversation
     }
 
     fn read_item(&mut self, value: &Value) {
@@ -114,7 +105,7 @@ impl Talk {
     }
 
     fn turn_to(&mut self, input: String) {
-        *self = Talk { input: Some(input), results: Vec::new() };
+        *self = ConversationEnd { input: Some(input), results: Vec::new() };
     }
 }
 
@@ -140,12 +131,12 @@ mod tests {
     }
 
     #[test]
-    fn results_count_from_the_last_words_of_a_user() {
+    fn results_count_from_the_last_user_message() {
         let result = |output: &str| ModelMessage::ToolResult { provider_id: "c".into(), tool: "echo".into(), output: output.into() };
         let parts = json!({"role": "user", "content": [{"type": "input_text", "text": "a"}, {"type": "text", "text": "b"}]});
         let messages = [ModelMessage::User("one".into()), result("old"), ModelMessage::UserItem(parts), result("new")];
-        let expected = Talk { input: Some("a\nb".into()), results: vec![("echo".into(), "new".into())] };
-        assert_eq!(Talk::read(&messages), expected);
-        assert_eq!(Talk::read(&[]), Talk::default());
+        let expected = ConversationEnd { input: Some("a\nb".into()), results: vec![("echo".into(), "new".into())] };
+        assert_eq!(ConversationEnd::read(&messages), expected);
+        assert_eq!(ConversationEnd::read(&[]), ConversationEnd::default());
     }
 }

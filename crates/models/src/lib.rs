@@ -1,16 +1,17 @@
 //! Model providers: each turns a [`windlass_ports::ModelRequest`] into one stream of [`windlass_ports::ModelEvent`].
 //!
 //! [`OpenAiChat`] speaks to any server of the Chat Completions protocol, [`OpenAiResponses`] to one of the Responses protocol,
-//! [`Anthropic`] to one of the Messages protocol, [`Scripted`] answers offline and always the same, and [`Registry`] finds a
-//! model by name. A provider trusts nothing it reads: every size has a limit in [`limits`], and
-//! whatever goes wrong ends the stream with one error that says whether trying again may help.
+//! [`Anthropic`] to one of the Messages protocol; [`Scripted`] answers offline and deterministically; and [`Registry`] finds a model by
+//! name. A provider trusts nothing that it reads: every size has a limit in [`limits`], and any failure ends the stream with one error that
+//! says whether a retry may help.
 //!
-//! What is deliberately absent: retries, concurrency gates and pauses between tries, which are the engine's; environment
-//! variables and configuration files, which are the binary's.
+//! Deliberately absent: retries, limits on concurrency and backoff, which are the engine's part; environment variables and configuration
+//! files, which are the binary's.
 
 mod anthropic;
 mod arguments;
 mod cap;
+mod content_budget;
 mod exchange;
 mod failure;
 #[doc(hidden)]
@@ -23,7 +24,6 @@ mod openai_responses;
 mod registry;
 mod remote;
 mod retry_after;
-mod room;
 mod scripted;
 #[cfg(test)]
 mod testing;

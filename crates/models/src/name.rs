@@ -1,11 +1,11 @@
-//! The name that a provider's reply has for its model.
+//! The model's name as the provider's reply gives it.
 
 use windlass_ports::ModelEvent;
 
-/// Characters of a name that is kept. Only a broken server has longer ones.
+/// Characters of a usable name. Only a broken server sends longer ones.
 const CHARS_MAX: usize = 128;
 
-/// Reports the name once, the first time that a reply has a usable one.
+/// Reports the name once, as soon as a reply has a usable one.
 #[derive(Debug, Default)]
 pub(crate) struct UpstreamName {
     is_reported: bool,

@@ -1,4 +1,4 @@
-//! Servers of the Chat Completions protocol, OpenAI's own and the many that speak like it.
+//! The Chat Completions protocol, of OpenAI and of the many compatible servers.
 
 mod answer;
 mod request;

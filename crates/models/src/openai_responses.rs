@@ -1,7 +1,7 @@
-//! Servers of the Responses protocol: OpenAI's own, and those that speak like it.
+//! The Responses protocol, of OpenAI and of compatible servers.
 //!
-//! Nothing is kept there: every call sends the whole conversation with `store: false`, and what the model thought comes back
-//! sealed if the request asks for thought.
+//! The provider stores nothing: every call sends the whole conversation with `store: false`, and reasoning comes back sealed if the request
+//! asks for reasoning.
 
 mod answer;
 mod request;
@@ -12,8 +12,8 @@ use windlass_ports::ModelRequest;
 pub(crate) use self::answer::Answer;
 use crate::remote::{Key, Protocol};
 
-/// Whose thoughts this provider takes back.
-const THOUGHTS: &str = "openai";
+/// The provider whose reasoning is sent back to these servers.
+const REASONING_PROVIDER: &str = "openai";
 
 /// The Responses protocol.
 pub enum Responses {}
@@ -32,8 +32,8 @@ impl Protocol for Responses {
         Answer::new(iteration)
     }
 
-    /// The protocol has no word for it.
-    fn takes_prefill(_words: &str) -> bool {
+    /// The protocol has no prefill.
+    fn takes_prefill(_text: &str) -> bool {
         false
     }
 }

@@ -11,16 +11,16 @@ pub const PASS_THROUGH: &str = "*";
 /// One configured model.
 #[derive(Clone)]
 pub struct Entry {
-    /// The name requests use, or [`PASS_THROUGH`].
+    /// The name in requests, or [`PASS_THROUGH`].
     pub name: String,
-    /// The name the provider uses, if the configuration gives one. The provider sends it; the registry only needs it as the
-    /// default of a pass-through entry.
+    /// The provider's name of the model, if the configuration has one. The provider sends it; the registry needs it only as the default of
+    /// a pass-through entry.
     pub upstream: Option<String>,
-    /// How many tokens it can read at once, if anybody says.
+    /// The size of its context window in tokens, if it is known.
     pub context: Option<u64>,
-    /// The tenants that may use it.
+    /// The tenants that may use this model.
     pub tenants: Tenants,
-    /// The model.
+    /// Makes the calls.
     pub model: Arc<dyn Model>,
 }
 
@@ -38,7 +38,7 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// A registry of these entries. `None` if there are none, since a request without a name needs a first one.
+    /// A registry of these entries. `None` if there are none: a request without a model's name needs a first entry.
     pub fn new(entries: Vec<Entry>) -> Option<Self> {
         (!entries.is_empty()).then_some(Registry { entries })
     }
@@ -48,9 +48,9 @@ impl Registry {
         self.entries.iter().filter(move |entry| entry.tenants.admit(tenant))
     }
 
-    /// The tenant's first entry that takes the name, and later ones of the entry's own name.
+    /// The tenant's first entry that matches the name, and after it the other entries with the name of that entry.
     fn of(&self, tenant: &Tenant, name: &str) -> impl Iterator<Item = &Entry> {
-        // No provider knows a model of that name.
+        // `*` is not a model's name, so a request for it must not be passed on.
         let is_taken = |entry: &&Entry| entry.name == name || entry.name == PASS_THROUGH;
         let first = self.of_tenant(tenant).find(is_taken).filter(|_| name != PASS_THROUGH);
         let own = first.map(|entry| entry.name.as_str());

@@ -1,7 +1,7 @@
-//! What every server over HTTP has in common, whatever protocol it speaks: its address, its key, and a client for it.
+//! What providers over HTTP have in common, whatever their protocol: address, key, and HTTP client.
 //!
-//! A call is one POST whose answer is streamed. Nothing is retried here and nothing survives the stream: dropping it closes
-//! the request. Redirects are not followed, since they could carry the key somewhere else.
+//! A call is one POST with a streamed answer. Nothing is retried here and nothing survives the stream: dropping it closes the request.
+//! Redirects are not followed, because they could send the key to another server.
 
 use std::{collections::BTreeMap, fmt, marker::PhantomData, sync::Arc, time::Duration};
 
@@ -18,30 +18,30 @@ use crate::{
     upstream::Upstream,
 };
 
-/// How one server is reached.
+/// The configuration of one provider.
 #[derive(Clone)]
 pub struct RemoteConfig {
-    /// The provider's name, for messages.
+    /// The name of the provider in error messages.
     pub name: String,
-    /// The address up to and without what the protocol puts behind it.
+    /// The address before the path that the protocol appends.
     pub base_url: String,
-    /// The key, if the server wants one.
+    /// The API key, if the server needs one.
     pub api_key: Option<String>,
-    /// The model's name there. `None` sends the name the run asked for.
+    /// The provider's name of the model. `None` sends the name that the run asked for.
     pub model: Option<String>,
-    /// How many calls the server takes at once, from all who have the same address and protocol.
+    /// Calls that may be open at the same time, over all models with the same address and protocol.
     pub concurrency: usize,
-    /// How long connecting may take.
+    /// Milliseconds in which a connection must be open.
     pub connect_timeout_ms: u64,
-    /// How long a server may take until its answer begins.
+    /// Milliseconds in which the answer must begin.
     pub first_byte_timeout_ms: u64,
-    /// How long a server may stay silent between two events of an answer.
+    /// Milliseconds between two events of an answer.
     pub idle_timeout_ms: u64,
-    /// Where the configuration has this server, such as `models[0]`, for messages.
+    /// The configuration's path of this provider, such as `models[0]`, for error messages.
     pub setting: Option<String>,
-    /// Whether the model goes on from words that it is given as its own.
+    /// Whether the model can continue a text that it is given as the beginning of its answer.
     pub prefill: bool,
-    /// More headers for every request.
+    /// Additional headers of every request.
     pub headers: BTreeMap<String, String>,
 }
 
@@ -64,7 +64,7 @@ impl RemoteConfig {
     }
 }
 
-/// Hides the key and the values of headers, which may hold keys too.
+/// Hides the key and the values of headers, which may contain keys too.
 impl fmt::Debug for RemoteConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RemoteConfig")
@@ -86,67 +86,67 @@ impl fmt::Debug for RemoteConfig {
 /// Why a configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// The address is none that requests can go to.
+    /// The address is not an HTTP address.
     #[error("the base_url of {name} is not an http or https address")]
     BaseUrl {
-        /// The provider.
+        /// The name of the provider.
         name: String,
     },
-    /// The key, or a header, has characters that a header cannot carry.
+    /// The key or a header has characters that a header cannot contain.
     #[error("{what} of {name} cannot be sent as a header")]
     Header {
-        /// The provider.
+        /// The name of the provider.
         name: String,
-        /// Which header, or the key; never its value.
+        /// The name of the header, or "the key"; never the value.
         what: String,
     },
-    /// No process-wide TLS provider is installed, which is the binary's duty at start.
+    /// No process-wide TLS provider is installed. The binary must install one at its start.
     #[error("no TLS provider is installed in this process")]
     NoTlsProvider,
-    /// The HTTP client cannot be made.
+    /// The HTTP client cannot be built.
     #[error("cannot make an HTTP client for {name}")]
     Client {
-        /// The provider.
+        /// The name of the provider.
         name: String,
-        /// Why not.
+        /// The cause.
         source: reqwest::Error,
     },
 }
 
-/// What one protocol makes of a request and of its answer.
+/// A protocol: how requests are written and answers are read.
 pub trait Protocol: Send + Sync + 'static {
-    /// An answer in the making.
+    /// Assembles an answer.
     type Answer: Answer;
 
-    /// The path below the base address.
+    /// The segments of the path below the base address.
     const PATH: &'static [&'static str];
-    /// How the key is shown.
+    /// The header that carries the key.
     const KEY: Key;
-    /// Headers that every request has.
+    /// The headers of every request.
     const HEADERS: &'static [(&'static str, &'static str)] = &[];
 
-    /// What is posted, to the model the server knows by that name.
+    /// The body of a request. `model` is the provider's name of the model.
     fn body(request: &ModelRequest, model: &str) -> Value;
 
-    /// Who puts the answer of a lap together.
+    /// A new, empty answer for this iteration.
     fn answer(iteration: u32) -> Self::Answer;
 
-    /// Whether an answer can be asked for that goes on from these words.
-    fn takes_prefill(_words: &str) -> bool {
+    /// Whether the model can be asked to continue this text.
+    fn takes_prefill(_text: &str) -> bool {
         true
     }
 }
 
-/// Where a key goes.
+/// The header that carries the key.
 #[derive(Clone, Copy)]
 pub enum Key {
     /// `authorization: Bearer …`
     Bearer,
-    /// A header of its own, as it is.
+    /// A header with this name, whose value is the key itself.
     Header(&'static str),
 }
 
-/// A model behind a server of one protocol.
+/// A model of a provider with the protocol `P`.
 pub struct Remote<P> {
     client: Client,
     endpoint: Url,
@@ -159,9 +159,9 @@ pub struct Remote<P> {
 }
 
 impl<P: Protocol> Remote<P> {
-    /// Makes the client. Nothing is sent before the first call.
+    /// Builds the HTTP client. No connection is opened before the first call.
     pub fn new(config: RemoteConfig) -> Result<Self, ConfigError> {
-        // The HTTP client panics without one, and a library should not bring a server down for its set-up.
+        // The HTTP client panics without a TLS provider, and a library should return an error instead.
         if rustls::crypto::CryptoProvider::get_default().is_none() {
             return Err(ConfigError::NoTlsProvider);
         }
@@ -205,12 +205,12 @@ impl<P: Protocol> Model for Remote<P> {
         self.concurrency
     }
 
-    fn takes_prefill(&self, words: &str) -> bool {
-        self.prefill && P::takes_prefill(words)
+    fn takes_prefill(&self, text: &str) -> bool {
+        self.prefill && P::takes_prefill(text)
     }
 }
 
-/// Shows no address and no headers: both may hold secrets.
+/// Leaves out the address and the headers: both may contain secrets.
 impl<P> fmt::Debug for Remote<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Remote").field("name", &self.upstream.name).field("model", &self.model).finish_non_exhaustive()
@@ -223,10 +223,10 @@ fn endpoint(config: &RemoteConfig, path: &[&str]) -> Result<Url, ConfigError> {
     if !matches!(url.scheme(), "http" | "https") {
         return Err(bad());
     }
-    // Some write the version with the address and some do not.
+    // Some configurations have the version in the address and some do not.
     let is_given = path.first().is_some_and(|first| *first == "v1" && url.path().trim_end_matches('/').ends_with("/v1"));
     let path = if is_given { &path[1..] } else { path };
-    // By segments, so that a query some gateways need stays where it is.
+    // The path is extended by segments, so that a query, which some gateways need, stays at its end.
     url.path_segments_mut().map_err(|()| bad())?.pop_if_empty().extend(path);
     Ok(url)
 }
@@ -248,32 +248,32 @@ fn headers<P: Protocol>(config: &RemoteConfig) -> Result<HeaderMap, ConfigError>
         headers.insert(name, secret(value));
     }
     for (name, value) in &config.headers {
-        let told = || bad(format!("the header {name}"));
-        let value = HeaderValue::from_str(value).map_err(|_| told())?;
-        headers.insert(HeaderName::from_bytes(name.as_bytes()).map_err(|_| told())?, secret(value));
+        let invalid = || bad(format!("the header {name}"));
+        let value = HeaderValue::from_str(value).map_err(|_| invalid())?;
+        headers.insert(HeaderName::from_bytes(name.as_bytes()).map_err(|_| invalid())?, secret(value));
     }
     Ok(headers)
 }
 
-/// Marked so that the client's own logs leave it out.
+/// Marks the value as sensitive, so that the HTTP client's logs leave it out.
 fn secret(mut value: HeaderValue) -> HeaderValue {
     value.set_sensitive(true);
     value
 }
 
-/// A server on this machine is never behind the proxy that the environment names.
+/// Whether the server is on this machine. It is then never reached through the proxy in the environment.
 fn is_loopback(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
     host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-/// Scheme, host, port and path of an address: the rest may hold secrets.
+/// Scheme, host, port and path of an address. The other parts may contain secrets.
 fn place_of(url: &str) -> String {
     let Ok(mut url) = Url::parse(url.trim()) else {
         return "[not an address]".to_owned();
     };
     url.set_query(None);
-    // Only an address without a host refuses these, and has no use for them.
+    // These calls fail only for an address without a host, which has no user and no password.
     let _ = url.set_username("");
     let _ = url.set_password(None);
     url.into()
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_without_tls_is_told_so() {
+    fn a_process_without_tls_gets_an_error() {
         let made = Remote::<Messages>::new(RemoteConfig::new("p", "http://h"));
         assert!(matches!(made, Err(ConfigError::NoTlsProvider)), "{made:?}");
     }

@@ -1,9 +1,10 @@
-//! The pause an upstream asks for.
+//! Reads the pause that a provider asks for before a retry.
 
 use jiff::fmt::rfc2822;
 use reqwest::header::{DATE, HeaderMap, HeaderName, RETRY_AFTER};
 
-/// Milliseconds, if a header asks for a pause. A date counts from the answer's own date, so that the two clocks need not agree.
+/// The pause in milliseconds, if a header asks for one. A date is compared with the answer's own `Date`, so that the two clocks need not
+/// agree.
 pub(crate) fn read(headers: &HeaderMap) -> Option<u64> {
     let text = |name: HeaderName| headers.get(name)?.to_str().ok().map(str::trim);
     let exact = text(HeaderName::from_static("retry-after-ms")).and_then(|ms| whole_ms(ms, 1.0));
@@ -15,7 +16,7 @@ pub(crate) fn read(headers: &HeaderMap) -> Option<u64> {
 
 fn whole_ms(text: &str, ms_per_unit: f64) -> Option<u64> {
     let number: f64 = text.parse().ok()?;
-    // The cast saturates, so that an absurd number stays a long pause.
+    // The cast saturates, so an absurdly large number stays a long pause.
     (number.is_finite() && number >= 0.0).then(|| (number * ms_per_unit).ceil() as u64)
 }
 

@@ -1,29 +1,29 @@
-//! The offline model: it answers from a script, or by the words in the input, and always the same.
+//! The offline model: it answers from a script, or by keywords in the input, and is deterministic.
 //!
-//! The same script and request give the same events, byte for byte: there is no clock, no randomness and no memory between
-//! requests, so a test can kill the process anywhere and know what the next try will hear. Ids of calls are made of the
-//! iteration and the position (`call_1_0`), tokens are counted from lengths unless a script says otherwise.
+//! The same script and request give the same events, byte for byte: there is no clock, no randomness and no memory between requests. A test
+//! can therefore kill the process at any point and know what the next attempt will receive. Ids of calls consist of the iteration and the
+//! position (`call_1_0`); tokens are computed from lengths unless a script gives them.
 //!
 //! # Scripts
 //!
-//! A script is YAML. The first rule that fits answers; if none does, the entry of `laps` for the iteration; if there is none
-//! either, the call fails for good with `script_ended`.
+//! A script is YAML. The first rule that matches answers; if none does, the entry of `laps` for the iteration; if there is none either, the
+//! call fails permanently with `script_ended`.
 //!
 //! ```yaml
 //! rules:
-//!   - when: { input: weather, iteration: 1 }   # all conditions given must hold; without `when` a rule always fits
+//!   - when: { input: weather, iteration: 1 }   # all conditions that are given must hold; a rule without `when` always matches
 //!     reply:
-//!       think: The user wants the weather.   # a thought before the words, shown as a summary
+//!       think: The user wants the weather.   # reasoning before the text, with a summary
 //!       text: Let me see.
 //!       calls: [{ tool: fetch, arguments: { url: "http://example.org" } }]
 //!       usage: { in: 12, out: 5, cached: 4, reasoning: 2 }
 //!       finish: length               # or content_filter: the answer stops short
-//!       delay_ms: 200                # before the first piece
-//!       chunk: 8                     # bytes of text per piece
-//!       chunk_delay_ms: 10           # between pieces
-//!       fail: { code: 429, message: slow down, retry_after_ms: 50, times: 2 }   # the first two tries of the lap
-//!       cut_after: { chunks: 1, times: 3 }   # or `cut_after: 1`: the stream breaks after so many pieces
-//!   - when: { result: sunny }        # some result since the last user message contains this
+//!       delay_ms: 200                # before the first chunk
+//!       chunk: 8                     # bytes of text per chunk
+//!       chunk_delay_ms: 10           # between chunks
+//!       fail: { code: 429, message: slow down, retry_after_ms: 50, times: 2 }   # the first two attempts of the iteration
+//!       cut_after: { chunks: 1, times: 3 }   # or `cut_after: 1`: the stream breaks after this number of chunks
+//!   - when: { result: sunny }        # a result since the last user message contains this
 //!     reply: { text: It is sunny. }
 //!   - when: { any: true }
 //!     reply: { text: I do not know. }
@@ -32,25 +32,25 @@
 //!   - { text: second }
 //! ```
 //!
-//! `input` is a part of the last user message. Arguments that are a text are sent as they are, valid or not. Without
-//! `times`, every try fails or is cut. A reply that both fails and is cut fails first, then is cut.
+//! `input` matches a part of the last user message. Arguments that are a text are sent as they are, valid or not. Without `times`, every
+//! attempt fails or is cut. A reply that both fails and is cut fails first, then is cut.
 //!
-//! # Words
+//! # Keywords
 //!
-//! Without a script the last user message decides. Upper and lower case of these words are the same:
+//! Without a script the last user message decides. The case of these keywords does not matter:
 //!
 //! - `call <tool>` or `call <tool> {json}`: one call for each mention of a tool that is offered.
-//! - `submit` or `submit {json}`: if `submit_result` is offered, hands in the object, or else each field it asks for, filled
-//!   with the results or the input. Calls that are mentioned come first.
-//! - `wait <ms>`: a pause before the first piece, a minute at most.
-//! - `fail <status>`: the first try of the first lap fails like an upstream of that HTTP status.
-//! - `cut after <n>`: the first try of the first lap breaks after so many pieces.
+//! - `submit` or `submit {json}`: if `submit_result` is offered, submits the object, or else every field of the tool, filled with the
+//!   results or the input. Calls that are mentioned come first.
+//! - `wait <ms>`: a pause before the first chunk, a minute at most.
+//! - `fail <status>`: the first attempt of the first iteration fails like a provider that answers with that HTTP status.
+//! - `cut after <n>`: the first attempt of the first iteration breaks after this number of chunks.
 //!
-//! Once results are there, the answer repeats them. Everything else is answered with what was said.
+//! Once there are results, the answer repeats them. Any other input is repeated.
 
+mod keywords;
 mod play;
 mod script;
-mod words;
 
 use std::path::Path;
 
@@ -58,7 +58,7 @@ use windlass_ports::{Model, ModelRequest, ModelStream};
 
 use self::script::Script;
 pub use self::script::ScriptError;
-use crate::{item::Talk, limits::SCRIPTED_CONCURRENCY};
+use crate::{item::ConversationEnd, limits::SCRIPTED_CONCURRENCY};
 
 /// A model that needs no network.
 #[derive(Clone, Debug)]
@@ -68,17 +68,17 @@ pub struct Scripted {
     source: Source,
 }
 
-/// Where answers come from.
+/// The source of the answers.
 #[derive(Clone, Debug)]
 enum Source {
-    Words,
+    Keywords,
     Script(Script),
 }
 
 impl Scripted {
-    /// A model that answers by the words in the input.
+    /// A model that answers by keywords in the input.
     pub fn by_words(name: impl Into<String>) -> Self {
-        Scripted { name: name.into(), concurrency: SCRIPTED_CONCURRENCY, source: Source::Words }
+        Scripted { name: name.into(), concurrency: SCRIPTED_CONCURRENCY, source: Source::Keywords }
     }
 
     /// A model that follows the script in this YAML.
@@ -92,7 +92,7 @@ impl Scripted {
         Self::from_yaml(name, &script::read(path)?)
     }
 
-    /// The same model, taking so many calls at once.
+    /// Sets how many calls the model accepts at the same time.
     pub fn with_concurrency(self, concurrency: usize) -> Self {
         Scripted { concurrency, ..self }
     }
@@ -100,10 +100,10 @@ impl Scripted {
 
 impl Model for Scripted {
     fn call(&self, request: ModelRequest) -> ModelStream {
-        let talk = Talk::read(&request.messages);
+        let conversation = ConversationEnd::read(&request.messages);
         let steps = match &self.source {
-            Source::Words => play::steps(&words::reply(&talk, &request.tools), &request),
-            Source::Script(script) => match script.reply(&talk, request.iteration) {
+            Source::Keywords => play::steps(&keywords::reply(&conversation, &request.tools), &request),
+            Source::Script(script) => match script.reply(&conversation, request.iteration) {
                 Ok(reply) => play::steps(reply, &request),
                 Err(error) => vec![play::Step::Fail(error)],
             },

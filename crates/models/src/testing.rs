@@ -1,4 +1,4 @@
-//! What the tests of several providers share.
+//! Helpers for the tests of several providers.
 
 use windlass_kernel::{RunId, ToolChoice};
 use windlass_ports::{ModelMessage, ModelRequest};

@@ -1,4 +1,4 @@
-//! A server as a call sees it, and the messages of its failures: with its name, its address and the configuration key to look at, and
+//! A provider as a call sees it, and the messages of its failures: with its name, its address and the configuration key to check, and
 //! without secrets.
 
 use std::{error::Error, time::Duration};
@@ -12,33 +12,33 @@ use windlass_ports::{ModelError, Retry};
 
 use crate::{cap::Broken, failure, limits::ERROR_BODY_BYTES_MAX, retry_after};
 
-/// What an exchange needs to know about the server.
+/// The settings of a provider that an exchange needs.
 pub(crate) struct Upstream {
     pub(crate) name: String,
     /// The address that requests are posted to, without credentials and query.
     pub(crate) url: String,
-    /// Where the configuration has this server, such as `models[0]`.
+    /// The configuration's path of this provider, such as `models[0]`.
     pub(crate) setting: Option<String>,
-    /// The limit before the first event of an answer, or the body of one that is not streamed.
+    /// The time limit for the first event of an answer, or the body of one that is not streamed.
     pub(crate) first_byte: Duration,
-    /// The limit between two events.
+    /// The time limit between two events.
     pub(crate) idle: Duration,
-    /// What must never be repeated in an error.
+    /// Texts that an error message must never contain.
     pub(crate) secrets: Vec<String>,
 }
 
-/// As much of a body as is taken.
+/// The beginning of a body, up to a limit.
 pub(crate) struct Body {
     pub(crate) text: String,
     pub(crate) is_truncated: bool,
 }
 
 impl Upstream {
-    fn presentable(&self, words: &str) -> String {
-        failure::presentable(words, self.secrets.iter().map(String::as_str))
+    fn presentable(&self, text: &str) -> String {
+        failure::presentable(text, self.secrets.iter().map(String::as_str))
     }
 
-    /// The full name of one of this server's configuration keys.
+    /// The full path of one of this provider's configuration keys.
     fn key(&self, key: &str) -> String {
         self.setting.as_ref().map_or_else(|| key.to_owned(), |setting| format!("{setting}.{key}"))
     }
@@ -54,19 +54,19 @@ impl Upstream {
         failure::first_byte_late(format!("{} sent nothing for {ms} ms; limits.first_byte is the limit", self.place()))
     }
 
-    /// Nothing came for `idle` in the middle of an answer.
+    /// No event arrived for `idle` in the middle of an answer.
     pub(crate) fn stalled(&self) -> ModelError {
         let ms = self.idle.as_millis();
         let limit = self.key("idle_timeout");
         failure::stream_stalled(format!("{} sent nothing for {ms} ms in the middle of its answer; {limit} is the limit", self.place()))
     }
 
-    /// The answer ended before it was whole.
+    /// The answer ended before it was complete.
     pub(crate) fn cut(&self, how: &str) -> ModelError {
         failure::stream_cut(format!("{}: {how}", self.place()))
     }
 
-    /// What to check after an answer of that status; empty if the status says enough.
+    /// What the operator should check after this status; empty if the status explains itself.
     fn advice(&self, status: u16) -> String {
         match status {
             401 | 403 => format!("; check {}", self.key("api_key")),
@@ -76,15 +76,15 @@ impl Upstream {
         }
     }
 
-    /// The request did not get through.
+    /// The request could not be sent.
     pub(crate) fn unreachable(&self, error: reqwest::Error) -> ModelError {
-        // The address is the operator's and may hold a password.
+        // The address is left out, since it may contain a password.
         let why = innermost(&error.without_url());
         let why = self.presentable(&why);
         failure::unreachable(format!("cannot reach {}: {why}; check {}", self.place(), self.key("base_url")))
     }
 
-    /// The stream of events failed.
+    /// The stream of events broke.
     pub(crate) fn broken(&self, error: sse_stream::Error) -> ModelError {
         let sse_stream::Error::Body(source) = error else {
             return failure::garbage(format!("{} sent an event that is not UTF-8 text", self.place()));
@@ -96,54 +96,54 @@ impl Upstream {
         }
     }
 
-    /// An answer that is an error by its status.
+    /// An answer with an error status.
     pub(crate) async fn refusal(&self, response: Response) -> ModelError {
         let status = response.status().as_u16();
         let retry_after_ms = retry_after::read(response.headers());
-        // The status alone says enough if the body does not come soon.
+        // If the body does not arrive soon, the status alone has to explain the failure.
         let body = timeout(self.idle, self.body(response, ERROR_BODY_BYTES_MAX, self.idle)).await;
         let body = body.ok().and_then(Result::ok).map_or_else(String::new, |body| body.text);
         let json = serde_json::from_str::<Value>(&body).unwrap_or_default();
-        let words = self.presentable(&words_of(&json).unwrap_or(body));
-        let separator = if words.is_empty() { "" } else { ": " };
-        let message = format!("{} answered {status}{separator}{words}{}", self.place(), self.advice(status));
+        let text = self.presentable(&message_of(&json).unwrap_or(body));
+        let separator = if text.is_empty() { "" } else { ": " };
+        let message = format!("{} answered {status}{separator}{text}{}", self.place(), self.advice(status));
         let error = failure::from_status(status, message, retry_after_ms);
-        named(error, json.get("error").unwrap_or(&json), &words)
+        named(error, json.get("error").unwrap_or(&json), &text)
     }
 
     /// An error object in the middle of an answer.
     pub(crate) fn error_object(&self, error: &Value) -> ModelError {
-        let words = self.presentable(&words_of(error).unwrap_or_else(|| error.to_string()));
-        let message = format!("{} broke off: {words}", self.place());
-        let told = match status_of(error) {
+        let text = self.presentable(&message_of(error).unwrap_or_else(|| error.to_string()));
+        let message = format!("{} broke off: {text}", self.place());
+        let mapped = match status_of(error) {
             Some(status) => failure::from_status(status, format!("{message}{}", self.advice(status)), None),
             None => failure::failure("upstream_error", FailureCause::BadAnswer, message, Retry::Backoff),
         };
-        named(told, error, &words)
+        named(mapped, error, &text)
     }
 
     /// Reads a body of at most `bytes_max` bytes, whose first byte may take `first`.
     pub(crate) async fn body(&self, response: Response, bytes_max: usize, first: Duration) -> Result<Body, ModelError> {
-        let mut pieces = response.bytes_stream().boxed();
+        let mut chunks = response.bytes_stream().boxed();
         let mut bytes = Vec::new();
         let mut patience = first;
         loop {
             let late = || if bytes.is_empty() { self.silent() } else { self.stalled() };
-            let Some(piece) = timeout(patience, pieces.next()).await.map_err(|_| late())? else { break };
+            let Some(chunk) = timeout(patience, chunks.next()).await.map_err(|_| late())? else { break };
             patience = self.idle;
-            let piece = piece.map_err(|error| self.cut(&self.presentable(&innermost(&error.without_url()))))?;
-            let room = bytes_max - bytes.len();
-            if piece.len() > room {
-                bytes.extend_from_slice(&piece[..room]);
+            let chunk = chunk.map_err(|error| self.cut(&self.presentable(&innermost(&error.without_url()))))?;
+            let left = bytes_max - bytes.len();
+            if chunk.len() > left {
+                bytes.extend_from_slice(&chunk[..left]);
                 return Ok(Body { text: String::from_utf8_lossy(&bytes).into_owned(), is_truncated: true });
             }
-            bytes.extend_from_slice(&piece);
+            bytes.extend_from_slice(&chunk);
         }
         Ok(Body { text: String::from_utf8_lossy(&bytes).into_owned(), is_truncated: false })
     }
 }
 
-/// The status that an error object stands for: as a number, or as one of the words that providers use for it.
+/// The HTTP status for an error object: its number, or the status of a keyword that providers use.
 fn status_of(error: &Value) -> Option<u16> {
     let of = |code: &Value| match code.as_str() {
         None => u16::try_from(code.as_u64()?).ok(),
@@ -162,31 +162,31 @@ fn status_of(error: &Value) -> Option<u16> {
     ["code", "status", "type"].into_iter().find_map(|key| of(error.get(key)?).filter(known))
 }
 
-/// A failure under the name that clients act upon, where the upstream's words leave no doubt.
-fn named(told: ModelError, error: &Value, words: &str) -> ModelError {
+/// Replaces the code by a more specific one that clients act upon, where the provider's message is unambiguous.
+fn named(mapped: ModelError, error: &Value, text: &str) -> ModelError {
     let is_code = |code: &str| ["code", "type"].into_iter().any(|key| error.get(key).and_then(Value::as_str) == Some(code));
     let is_too_long = is_code("context_length_exceeded")
         || is_code("exceed_context_size_error")
-        || words.starts_with("prompt is too long")
-        || words.contains("maximum context length");
+        || text.starts_with("prompt is too long")
+        || text.contains("maximum context length");
     let code = match () {
-        () if told.retry == Retry::Never && is_too_long => "context_length_exceeded",
-        () if told.code == "rate_limited" && is_code("insufficient_quota") => "insufficient_quota",
-        () => return told,
+        () if mapped.retry == Retry::Never && is_too_long => "context_length_exceeded",
+        () if mapped.code == "rate_limited" && is_code("insufficient_quota") => "insufficient_quota",
+        () => return mapped,
     };
-    ModelError { code: code.to_owned(), ..told }
+    ModelError { code: code.to_owned(), ..mapped }
 }
 
-/// The sentence in an error's JSON, wherever this server keeps it.
-fn words_of(json: &Value) -> Option<String> {
+/// The message in an error's JSON, wherever this provider has it.
+fn message_of(json: &Value) -> Option<String> {
     match json {
         Value::String(text) => Some(text.clone()),
-        Value::Object(fields) => ["error", "message", "detail"].into_iter().find_map(|key| words_of(fields.get(key)?)),
+        Value::Object(fields) => ["error", "message", "detail"].into_iter().find_map(|key| message_of(fields.get(key)?)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => None,
     }
 }
 
-/// What is at the bottom of an error, where the reason is.
+/// The innermost cause of an error, which has the actual reason.
 fn innermost(error: &dyn Error) -> String {
     let mut innermost = error;
     while let Some(source) = innermost.source() {
@@ -201,7 +201,7 @@ mod tests {
 
     use super::*;
 
-    fn told(error: Value) -> (String, Retry) {
+    fn mapped(error: Value) -> (String, Retry) {
         let (name, url) = ("p".to_owned(), "http://h/v1".to_owned());
         let upstream = Upstream { name, url, setting: None, first_byte: Duration::ZERO, idle: Duration::ZERO, secrets: Vec::new() };
         let error = upstream.error_object(&error);
@@ -218,7 +218,7 @@ mod tests {
             (json!({"code": "insufficient_quota"}), "insufficient_quota"),
             (json!({"code": null, "message": "gone"}), "upstream_error"),
         ] {
-            assert_eq!(told(error.clone()), expected(code, Retry::Backoff), "{error}");
+            assert_eq!(mapped(error.clone()), expected(code, Retry::Backoff), "{error}");
         }
         for (error, code) in [
             (json!({"type": "invalid_request_error", "message": "prompt is too long: 9 tokens"}), "context_length_exceeded"),
@@ -228,7 +228,7 @@ mod tests {
             (json!({"type": "invalid_request_error", "code": null}), "refused"),
             (json!({"type": "authentication_error"}), "upstream_unauthorized"),
         ] {
-            assert_eq!(told(error.clone()), expected(code, Retry::Never), "{error}");
+            assert_eq!(mapped(error.clone()), expected(code, Retry::Never), "{error}");
         }
     }
 }

@@ -1,15 +1,15 @@
-//! A server of the Messages protocol that behaves, in the many ways servers do.
+//! The Messages protocol: servers that work, with the variations between them.
 
 #![expect(clippy::unwrap_used, reason = "a helper that panics fails the test, which is what it is for")]
 
 mod support;
 
 use serde_json::{Value, json};
-use support::{Ending, Play, Protocol, call, collect, config, request, serve, text, thought};
+use support::{Ending, Play, Protocol, call, collect, config, reasoning_event, request, serve, text};
 use windlass_kernel::{Finish, Usage};
 use windlass_ports::{ModelError, ModelEvent, Retry};
 
-/// A stream as the wire has it: the kind of an event stands before it, too.
+/// A stream as it is on the wire, where the type of an event also precedes it.
 fn stream(events: &[Value]) -> Play {
     let spelled = |event: &Value| format!("event: {}\ndata: {event}\n\n", event["type"].as_str().unwrap_or_default());
     Play::pieces(events.iter().map(spelled))
@@ -34,8 +34,8 @@ fn delta(index: u64, delta: Value) -> Value {
     json!({"type": "content_block_delta", "index": index, "delta": delta})
 }
 
-fn said(index: u64, words: &str) -> Value {
-    delta(index, json!({"type": "text_delta", "text": words}))
+fn text_delta(index: u64, text: &str) -> Value {
+    delta(index, json!({"type": "text_delta", "text": text}))
 }
 
 fn stop(index: u64) -> Value {
@@ -52,7 +52,7 @@ fn used() -> ModelEvent {
 }
 
 #[tokio::test]
-async fn thought_text_and_calls_come_in_their_order() {
+async fn reasoning_text_and_calls_come_in_order() {
     let piece = |index: u64, json: &str| delta(index, json!({"type": "input_json_delta", "partial_json": json}));
     let mut events = vec![
         begun(),
@@ -65,8 +65,8 @@ async fn thought_text_and_calls_come_in_their_order() {
         start(1, json!({"type": "redacted_thinking", "data": "EmwK"})),
         stop(1),
         start(2, json!({"type": "text", "text": ""})),
-        said(2, "Hel"),
-        said(2, "lo"),
+        text_delta(2, "Hel"),
+        text_delta(2, "lo"),
         stop(2),
         start(3, json!({"type": "tool_use", "id": "toolu_a", "name": "f", "input": {}})),
         start(4, json!({"type": "tool_use", "id": "toolu_b", "name": "g", "input": {}})),
@@ -79,8 +79,8 @@ async fn thought_text_and_calls_come_in_their_order() {
     ];
     events.extend(ended("tool_use"));
     let expected = vec![
-        thought("anthropic", &["It is heavy."], "", Some("EqQB")),
-        thought("anthropic", &[], "", Some("redacted:EmwK")),
+        reasoning_event("anthropic", &["It is heavy."], "", Some("EqQB")),
+        reasoning_event("anthropic", &[], "", Some("redacted:EmwK")),
         text("Hel"),
         text("lo"),
         used(),
@@ -101,7 +101,7 @@ async fn an_answer_that_is_not_streamed_is_understood() {
     let usage = json!({"input_tokens": 20, "output_tokens": 15, "cache_read_input_tokens": null});
     let body = json!({"type": "message", "role": "assistant", "content": content, "stop_reason": "tool_use", "usage": usage});
     let expected = vec![
-        thought("anthropic", &["hm"], "", Some("s")),
+        reasoning_event("anthropic", &["hm"], "", Some("s")),
         text("Hello"),
         ModelEvent::Usage(Usage { tokens_in: 20, tokens_out: 15, ..Usage::default() }),
         call("toolu_a", "f", r#"{"x":1}"#),
@@ -114,12 +114,12 @@ async fn an_answer_that_is_not_streamed_is_understood() {
 async fn an_answer_that_stops_short_says_why() {
     let short = Finish::OutOfTokens;
     for (reason, why) in [("max_tokens", short), ("model_context_window_exceeded", short), ("refusal", Finish::Filtered)] {
-        let mut events = vec![begun(), start(0, json!({"type": "text", "text": ""})), said(0, "a"), stop(0)];
+        let mut events = vec![begun(), start(0, json!({"type": "text", "text": ""})), text_delta(0, "a"), stop(0)];
         events.extend(ended(reason));
         assert_eq!(outcome(&events).await, (vec![text("a"), ModelEvent::Finish(why), used()], None), "{reason}");
     }
     for reason in ["end_turn", "stop_sequence", "pause_turn"] {
-        let mut events = vec![begun(), said(0, "a")];
+        let mut events = vec![begun(), text_delta(0, "a")];
         events.extend(ended(reason));
         assert_eq!(outcome(&events).await, (vec![text("a"), used()], None), "{reason}");
     }
@@ -134,7 +134,7 @@ async fn an_error_in_the_middle_keeps_its_meaning() {
         ("invalid_request_error", "refused", Retry::Never),
     ] {
         let error = json!({"type": "error", "error": {"type": kind, "message": "no"}});
-        let (events, error) = outcome(&[begun(), said(0, "a"), error]).await;
+        let (events, error) = outcome(&[begun(), text_delta(0, "a"), error]).await;
         let error = error.unwrap();
         let read = ModelEvent::Usage(Usage { tokens_in: 20, tokens_out: 1, cached: 5, cache_written: 3, reasoning: 0 });
         assert_eq!((events, error.code.as_str(), error.retry), (vec![read, text("a")], code, retry), "{kind}");
@@ -143,7 +143,7 @@ async fn an_error_in_the_middle_keeps_its_meaning() {
 
 #[tokio::test]
 async fn a_refused_request_keeps_its_meaning() {
-    let body = |kind: &str, words: &str| json!({"type": "error", "error": {"type": kind, "message": words}}).to_string();
+    let body = |kind: &str, text: &str| json!({"type": "error", "error": {"type": kind, "message": text}}).to_string();
     let too_long = Play::json(400, body("invalid_request_error", "prompt is too long: 210000 tokens > 200000 maximum"));
     let busy = Play::json(429, body("rate_limit_error", "slow down")).header("retry-after", "2");
     let full = Play::json(529, body("overloaded_error", "Overloaded"));
@@ -161,7 +161,7 @@ async fn a_refused_request_keeps_its_meaning() {
 async fn a_stop_reason_without_an_end_mark_is_enough() {
     let [last, _] = ended("end_turn");
     for ending in [Ending::Clean, Ending::Broken] {
-        let play = stream(&[begun(), said(0, "a"), last.clone()]).ending(ending);
+        let play = stream(&[begun(), text_delta(0, "a"), last.clone()]).ending(ending);
         assert_eq!(Protocol::Messages.outcome(play).await, (vec![text("a"), used()], None));
     }
 }

@@ -1,4 +1,4 @@
-//! Servers of every protocol that break off, talk nonsense, or never end: a call always ends, and says whether to try again.
+//! Servers of every protocol that break off, send garbage, or never end: a call always ends, and its error says whether to retry.
 
 #![expect(clippy::unwrap_used, reason = "a helper that panics fails the test, which is what it is for")]
 
@@ -14,7 +14,7 @@ use windlass_ports::{ModelError, ModelEvent, Retry};
 
 const PROTOCOLS: [Protocol; 3] = [Protocol::Chat, Protocol::Responses, Protocol::Messages];
 
-/// A whole answer with a thought, words and a call, event by event. The last ones, of the given number, may be missing.
+/// A whole answer with reasoning, text and a call, event by event. The last ones, of the returned number, may be missing.
 fn answer(protocol: Protocol) -> (Vec<Value>, usize) {
     match protocol {
         Protocol::Chat => {
@@ -31,14 +31,14 @@ fn answer(protocol: Protocol) -> (Vec<Value>, usize) {
         }
         Protocol::Responses => {
             let usage = json!({"input_tokens": 1, "output_tokens": 2, "output_tokens_details": {"reasoning_tokens": 1}});
-            let thought = json!({"type": "reasoning", "summary": [{"type": "summary_text", "text": "hm"}], "encrypted_content": "s"});
+            let reasoning = json!({"type": "reasoning", "summary": [{"type": "summary_text", "text": "hm"}], "encrypted_content": "s"});
             let call = json!({"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"});
             let message = json!({"type": "message", "content": [{"type": "output_text", "text": "words"}]});
             let done = |place: u64, item: &Value| json!({"type": "response.output_item.done", "output_index": place, "item": item});
-            let response = json!({"status": "completed", "output": [thought, message, call], "usage": usage});
+            let response = json!({"status": "completed", "output": [reasoning, message, call], "usage": usage});
             let events = vec![
                 json!({"type": "response.created", "response": {"status": "in_progress", "output": []}}),
-                done(0, &thought),
+                done(0, &reasoning),
                 json!({"type": "response.output_text.delta", "output_index": 1, "delta": "words"}),
                 done(1, &message),
                 done(2, &call),
@@ -89,19 +89,19 @@ async fn a_stream_that_is_cut_at_any_event_is_no_answer() {
         let (events, dispensable) = answer(protocol);
         for ending in [Ending::Clean, Ending::Broken] {
             for count in 0..=events.len() {
-                let (told, error) = protocol.outcome(Play::events(&spelled(&events[..count])).ending(ending)).await;
+                let (received, error) = protocol.outcome(Play::events(&spelled(&events[..count])).ending(ending)).await;
                 let is_whole = count + dispensable >= events.len();
                 let code = error.as_ref().map(|error| (error.code.as_str(), error.retry));
                 let expected = (!is_whole).then_some(("stream_cut", Retry::Backoff));
                 assert_eq!(code, expected, "{protocol:?}, {count} events");
-                assert_eq!(told.iter().any(is_call), is_whole, "{protocol:?}, {count} events: half a call is none");
+                assert_eq!(received.iter().any(is_call), is_whole, "{protocol:?}, {count} events: half a call is none");
             }
         }
     }
 }
 
-/// Every value in every event, replaced by something else.
-fn twisted(event: &Value, others: &[Value]) -> Vec<Value> {
+/// The event with each of its values replaced by each of `others`.
+fn mutated(event: &Value, others: &[Value]) -> Vec<Value> {
     fn places(value: &Value, at: &str, all: &mut Vec<String>) {
         all.push(at.to_owned());
         match value {
@@ -114,12 +114,12 @@ fn twisted(event: &Value, others: &[Value]) -> Vec<Value> {
     }
     let mut all = Vec::new();
     places(event, "", &mut all);
-    let twist = |place: &String, other: &Value| {
+    let mutate = |place: &String, other: &Value| {
         let mut event = event.clone();
         *event.pointer_mut(place).unwrap() = other.clone();
         event
     };
-    all.iter().flat_map(|place| others.iter().map(move |other| twist(place, other))).collect()
+    all.iter().flat_map(|place| others.iter().map(move |other| mutate(place, other))).collect()
 }
 
 #[tokio::test]
@@ -130,13 +130,13 @@ async fn any_value_of_a_wrong_type_gives_an_answer_or_an_error_and_nothing_else(
         let server = serve(Play::pieces([""])).await;
         let model = protocol.model(config(&server));
         for (index, event) in events.iter().enumerate() {
-            for twisted in twisted(event, &others) {
+            for mutated in mutated(event, &others) {
                 let mut events = events.clone();
-                events[index] = twisted.clone();
+                events[index] = mutated.clone();
                 server.play(Play::events(&spelled(&events)));
                 let (_, error) = collect(&*model, request("hi")).await;
                 let known = ["stream_cut", "upstream_garbage", "upstream_error", "refused"];
-                assert!(error.as_ref().is_none_or(|error| known.contains(&error.code.as_str())), "{protocol:?}: {twisted}: {error:?}");
+                assert!(error.as_ref().is_none_or(|error| known.contains(&error.code.as_str())), "{protocol:?}: {mutated}: {error:?}");
             }
         }
     }
@@ -162,7 +162,7 @@ async fn nonsense_may_be_tried_again() {
     }
 }
 
-/// Events that say so many letters: as words, as a thought, as arguments.
+/// Events with a large amount of content: as text, as reasoning, as arguments.
 fn endless(protocol: Protocol, letters: &str) -> Vec<Vec<Value>> {
     match protocol {
         Protocol::Chat => {
@@ -244,7 +244,7 @@ async fn a_404_and_an_address_without_a_server_name_the_base_url() {
         let error = collect(&*protocol.model(config.clone()), request("hi")).await.1.unwrap();
         let advice = "check models[2].base_url, which usually ends in /v1, and the name of the model";
         assert_eq!(error.message, format!("test at {} answered 404: {{}}; {advice}", posted_to(&server)), "{protocol:?}");
-        // A listener that is gone: nothing answers at its address.
+        // A listener that was closed: nothing answers at its address.
         let gone = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
         config.base_url = format!("http://user:password@{gone}/v1?key=secret");
         let error = collect(&*protocol.model(config), request("hi")).await.1.unwrap();
@@ -260,7 +260,7 @@ async fn the_limit_before_the_first_byte_is_not_the_idle_limit() {
     for protocol in PROTOCOLS {
         let (events, _) = answer(protocol);
         let in_one_piece: String = spelled(&events).iter().map(|event| format!("data: {event}\n\n")).collect();
-        // The idle limit is over long before the answer begins.
+        // The idle limit is shorter than the time until the answer begins.
         let server = serve(Play::pieces([in_one_piece]).late(Duration::from_millis(300))).await;
         let mut config = config(&server);
         config.idle_timeout_ms = 100;
@@ -277,7 +277,7 @@ async fn the_limit_before_the_first_byte_is_not_the_idle_limit() {
 }
 
 #[tokio::test]
-async fn a_status_keeps_its_meaning_and_words_carry_no_secrets() {
+async fn a_status_keeps_its_meaning_and_messages_have_no_secrets() {
     for protocol in PROTOCOLS {
         for (status, code) in
             [(400, "refused"), (401, "upstream_unauthorized"), (429, "rate_limited"), (500, "upstream_error"), (503, "overloaded")]

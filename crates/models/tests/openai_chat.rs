@@ -1,4 +1,4 @@
-//! A Chat Completions server that behaves, in the many ways servers do.
+//! The Chat Completions protocol: servers that work, with the variations between them.
 
 #![expect(clippy::unwrap_used, reason = "a helper that panics fails the test, which is what it is for")]
 
@@ -6,7 +6,7 @@ mod support;
 
 use futures_util::StreamExt;
 use serde_json::{Value, json};
-use support::{Ending, Play, call, collect, config, outcome, request, serve, text, thought, usage};
+use support::{Ending, Play, call, collect, config, outcome, reasoning_event, request, serve, text, usage};
 use windlass_kernel::{Finish, ToolChoice};
 use windlass_models::{OpenAiChat, RemoteConfig};
 use windlass_ports::{Model, ModelEvent, ModelTool};
@@ -15,8 +15,8 @@ fn delta(delta: Value) -> String {
     json!({"choices": [{"index": 0, "delta": delta, "finish_reason": null}], "usage": null}).to_string()
 }
 
-fn said(words: &str) -> String {
-    delta(json!({ "content": words }))
+fn content_chunk(text: &str) -> String {
+    delta(json!({ "content": text }))
 }
 
 fn piece(piece: Value) -> String {
@@ -34,14 +34,14 @@ fn tokens(tokens_in: u64, tokens_out: u64) -> String {
 #[tokio::test]
 async fn text_comes_in_pieces_and_usage_last() {
     let start = delta(json!({"role": "assistant", "content": ""}));
-    let events = [start, said("Hel"), said("lo"), finish("stop"), tokens(7, 2), "[DONE]".to_owned()];
+    let events = [start, content_chunk("Hel"), content_chunk("lo"), finish("stop"), tokens(7, 2), "[DONE]".to_owned()];
     let (events, error) = outcome(Play::events(&events)).await;
     assert_eq!((events, error), (vec![text("Hel"), text("lo"), usage(7, 2)], None));
 }
 
 #[tokio::test]
 async fn the_request_carries_everything() {
-    let mut server = serve(Play::events(&[said("x"), finish("stop")])).await;
+    let mut server = serve(Play::events(&[content_chunk("x"), finish("stop")])).await;
     let mut config = config(&server);
     config.api_key = Some("sk-1".to_owned());
     config.model = Some("upstream-name".to_owned());
@@ -67,8 +67,8 @@ async fn the_request_carries_everything() {
 }
 
 #[tokio::test]
-async fn how_to_answer_is_said_in_the_words_of_the_protocol() {
-    let mut server = serve(Play::events(&[said("x"), finish("stop")])).await;
+async fn parameters_are_translated() {
+    let mut server = serve(Play::events(&[content_chunk("x"), finish("stop")])).await;
     let model = OpenAiChat::new(config(&server)).unwrap();
     let mut request = request("hi");
     request.tools = [ModelTool { name: "f".into(), description: "d".into(), parameters: json!({}), strict: None }].into();
@@ -91,7 +91,7 @@ async fn how_to_answer_is_said_in_the_words_of_the_protocol() {
 #[tokio::test]
 async fn an_answer_that_stops_short_says_why() {
     for (reason, why) in [("length", Finish::OutOfTokens), ("content_filter", Finish::Filtered)] {
-        let (events, error) = outcome(Play::events(&[said("a"), finish(reason)])).await;
+        let (events, error) = outcome(Play::events(&[content_chunk("a"), finish(reason)])).await;
         assert_eq!((events, error), (vec![text("a"), ModelEvent::Finish(why)], None));
     }
 }
@@ -108,7 +108,7 @@ async fn without_a_configured_model_the_asked_name_is_passed_on() {
 #[tokio::test]
 async fn interleaved_pieces_of_calls_are_put_together_by_index() {
     let events = [
-        said("Let me see."),
+        content_chunk("Let me see."),
         piece(json!({"index": 1, "id": "b", "type": "function", "function": {"name": "second", "arguments": ""}})),
         piece(json!({"index": 0, "id": "a", "type": "function", "function": {"name": "first", "arguments": "{\"x\""}})),
         piece(json!({"index": 1, "function": {"arguments": "{\"y\":"}})),
@@ -139,7 +139,7 @@ async fn servers_that_misuse_the_index_are_understood() {
         let events = [whole(index.clone(), "a"), whole(index.clone(), "b"), finish("tool_calls")];
         assert_eq!(outcome(Play::events(&events)).await, (expected.clone(), None), "index {index}");
     }
-    // The same id and name with every piece, or another id each time, are still one call.
+    // The same id and name in every chunk, or another id each time, is still one call.
     let part =
         |id: &str, name: Value, arguments: &str| piece(json!({"index": 0, "id": id, "function": {"name": name, "arguments": arguments}}));
     let repeated = [part("a", json!("f"), "{"), part("a", json!("f"), "}"), part("z", Value::Null, ""), finish("tool_calls")];
@@ -148,7 +148,7 @@ async fn servers_that_misuse_the_index_are_understood() {
 
 #[tokio::test]
 async fn bytes_may_be_split_anywhere() {
-    let events = [said("Grüße 🦀"), finish("stop"), tokens(1, 2), "[DONE]".to_owned()];
+    let events = [content_chunk("Grüße 🦀"), finish("stop"), tokens(1, 2), "[DONE]".to_owned()];
     for end in ["\n\n", "\r\n\r\n"] {
         let all: String = events.iter().map(|event| format!(": a comment{}data: {event}{end}", &end[..end.len() / 2])).collect();
         let pieces = all.into_bytes().into_iter().map(|byte| vec![byte]);
@@ -161,7 +161,7 @@ async fn bytes_may_be_split_anywhere() {
 async fn a_finish_reason_without_an_end_mark_is_enough() {
     let expected = (vec![text("a")], None);
     for ending in [Ending::Clean, Ending::Broken, Ending::Silent] {
-        let server = serve(Play::events(&[said("a"), finish("stop")]).ending(ending)).await;
+        let server = serve(Play::events(&[content_chunk("a"), finish("stop")]).ending(ending)).await;
         let config = RemoteConfig { idle_timeout_ms: 500, ..config(&server) };
         assert_eq!(collect(&OpenAiChat::new(config).unwrap(), request("hi")).await, expected);
     }
@@ -169,13 +169,13 @@ async fn a_finish_reason_without_an_end_mark_is_enough() {
 
 #[tokio::test]
 async fn an_end_mark_without_a_finish_reason_is_enough() {
-    assert_eq!(outcome(Play::events(&[said("a"), "[DONE]".to_owned()])).await, (vec![text("a")], None));
+    assert_eq!(outcome(Play::events(&[content_chunk("a"), "[DONE]".to_owned()])).await, (vec![text("a")], None));
 }
 
 #[tokio::test]
 async fn usage_that_grows_with_every_chunk_ends_with_the_last() {
-    let with_usage = |words: &str, out: u64| {
-        json!({"choices": [{"delta": {"content": words}}], "usage": {"prompt_tokens": 4, "completion_tokens": out}}).to_string()
+    let with_usage = |text: &str, out: u64| {
+        json!({"choices": [{"delta": {"content": text}}], "usage": {"prompt_tokens": 4, "completion_tokens": out}}).to_string()
     };
     let events = [with_usage("a", 1), with_usage("b", 2), with_usage("", 2), finish("stop")];
     let expected = vec![text("a"), text("b"), usage(4, 2)];
@@ -192,14 +192,14 @@ async fn other_choices_and_unknown_fields_are_left_alone() {
 }
 
 #[tokio::test]
-async fn a_thought_is_whole_before_the_words_that_follow_it() {
+async fn reasoning_is_complete_before_the_text_after_it() {
     for name in ["reasoning_content", "reasoning"] {
-        let thinking = |words: &str| delta(json!({ name: words, "content": null }));
-        let events = [thinking("h"), thinking("m"), said("Hel"), said("lo"), finish("stop")];
-        let expected = vec![thought("", &[], "hm", None), text("Hel"), text("lo")];
+        let thinking = |text: &str| delta(json!({ name: text, "content": null }));
+        let events = [thinking("h"), thinking("m"), content_chunk("Hel"), content_chunk("lo"), finish("stop")];
+        let expected = vec![reasoning_event("", &[], "hm", None), text("Hel"), text("lo")];
         assert_eq!(outcome(Play::events(&events)).await, (expected, None), "{name}");
         let before_a_call = [thinking("hm"), piece(json!({"index": 0, "id": "a", "function": {"name": "f"}})), finish("tool_calls")];
-        assert_eq!(outcome(Play::events(&before_a_call)).await, (vec![thought("", &[], "hm", None), call("a", "f", "{}")], None));
+        assert_eq!(outcome(Play::events(&before_a_call)).await, (vec![reasoning_event("", &[], "hm", None), call("a", "f", "{}")], None));
     }
 }
 
@@ -214,16 +214,16 @@ async fn an_answer_that_is_not_streamed_is_understood() {
 }
 
 #[tokio::test]
-async fn text_goes_on_before_the_answer_ends() {
-    let server = serve(Play::events(&[said("early")]).ending(Ending::Silent)).await;
+async fn text_is_passed_on_before_the_answer_ends() {
+    let server = serve(Play::events(&[content_chunk("early")]).ending(Ending::Silent)).await;
     let mut stream = OpenAiChat::new(config(&server)).unwrap().call(request("hi"));
     assert_eq!(stream.next().await, Some(Ok(text("early"))));
 }
 
 #[tokio::test]
 async fn dropping_the_stream_calls_the_request_off() {
-    // The server only learns that its peer is gone by sending, so that it keeps sending.
-    let mut server = serve(Play::events(&[said("x")]).ending(Ending::Endless)).await;
+    // The server notices only by sending that its peer is gone, so it keeps sending.
+    let mut server = serve(Play::events(&[content_chunk("x")]).ending(Ending::Endless)).await;
     let mut stream = OpenAiChat::new(config(&server)).unwrap().call(request("hi"));
     assert_eq!(stream.next().await, Some(Ok(text("x"))));
     assert!(server.gone.try_recv().is_err());

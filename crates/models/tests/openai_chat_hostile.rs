@@ -1,4 +1,4 @@
-//! A Chat Completions server that fails, lies or floods: every case ends with one clear error.
+//! Chat Completions servers that fail or flood: every case ends with one clear error.
 
 #![expect(clippy::unwrap_used, reason = "a helper that panics fails the test, which is what it is for")]
 
@@ -12,15 +12,15 @@ use windlass_models::{
 };
 use windlass_ports::{ModelError, ModelEvent, Retry};
 
-fn said(words: &str) -> String {
-    json!({"choices": [{"index": 0, "delta": {"content": words}}]}).to_string()
+fn content_chunk(text: &str) -> String {
+    json!({"choices": [{"index": 0, "delta": {"content": text}}]}).to_string()
 }
 
 async fn failure(play: Play) -> ModelError {
     outcome(play).await.1.expect("the call fails")
 }
 
-async fn told(play: Play) -> (String, Retry) {
+async fn code_and_retry(play: Play) -> (String, Retry) {
     let error = failure(play).await;
     (error.code, error.retry)
 }
@@ -35,16 +35,16 @@ fn error(status: u16, message: &str) -> Play {
 }
 
 #[tokio::test]
-async fn a_stream_cut_in_the_middle_may_be_tried_again() {
+async fn a_stream_cut_in_the_middle_may_be_retried() {
     for ending in [Ending::Clean, Ending::Broken] {
-        let (events, error) = outcome(Play::events(&[said("half an")]).ending(ending)).await;
+        let (events, error) = outcome(Play::events(&[content_chunk("half an")]).ending(ending)).await;
         let error = error.unwrap();
         assert_eq!((events, error.code.as_str(), error.retry), (vec![text("half an")], "stream_cut", Retry::Backoff));
     }
     let inside_an_event = Play::pieces(["data: {\"choices\": [{\"del"]);
-    assert_eq!(told(inside_an_event).await, expected("stream_cut", Retry::Backoff));
-    assert_eq!(told(Play::pieces([""])).await, expected("stream_cut", Retry::Backoff));
-    assert_eq!(told(Play::events(&["[DONE]"])).await, expected("stream_cut", Retry::Backoff));
+    assert_eq!(code_and_retry(inside_an_event).await, expected("stream_cut", Retry::Backoff));
+    assert_eq!(code_and_retry(Play::pieces([""])).await, expected("stream_cut", Retry::Backoff));
+    assert_eq!(code_and_retry(Play::events(&["[DONE]"])).await, expected("stream_cut", Retry::Backoff));
 }
 
 #[tokio::test]
@@ -59,9 +59,11 @@ async fn a_silent_server_is_given_up() {
     let comments = Play::pieces([": still here\n\n"]);
     let in_the_middle = ("stream_stalled", "test sent nothing for 100 ms in the middle of its answer; idle_timeout is the limit");
     let before = ("model_timeout", "test sent nothing for 90 ms; limits.first_byte is the limit");
-    for (play, (code, message)) in [(Play::events(&[said("a")]), in_the_middle), (Play::pieces([""; 0]), before), (comments, before)] {
+    for (play, (code, message)) in
+        [(Play::events(&[content_chunk("a")]), in_the_middle), (Play::pieces([""; 0]), before), (comments, before)]
+    {
         let server = serve(play.ending(Ending::Silent)).await;
-        // Far less than what a loaded machine needs for an answer that has to come.
+        // Less than what a loaded machine needs, in the case where no answer is expected.
         let first_byte_timeout_ms = if code == "model_timeout" { 90 } else { 30_000 };
         let config = RemoteConfig { idle_timeout_ms: 100, first_byte_timeout_ms, ..config(&server) };
         let error = collect(&OpenAiChat::new(config).unwrap(), request("hi")).await.1.unwrap();
@@ -82,49 +84,49 @@ async fn comments_alone_do_not_keep_a_stream_alive() {
 #[tokio::test]
 async fn a_rate_limit_says_when_to_come_back() {
     let limited = || error(429, "slow down");
-    assert_eq!(told(limited()).await, expected("rate_limited", Retry::Backoff));
-    assert_eq!(told(limited().header("retry-after", "2")).await, expected("rate_limited", Retry::AfterMs(2_000)));
-    assert_eq!(told(limited().header("retry-after-ms", "150")).await, expected("rate_limited", Retry::AfterMs(150)));
+    assert_eq!(code_and_retry(limited()).await, expected("rate_limited", Retry::Backoff));
+    assert_eq!(code_and_retry(limited().header("retry-after", "2")).await, expected("rate_limited", Retry::AfterMs(2_000)));
+    assert_eq!(code_and_retry(limited().header("retry-after-ms", "150")).await, expected("rate_limited", Retry::AfterMs(150)));
     let dated = limited().header("date", "Sun, 06 Nov 1994 08:49:37 GMT").header("retry-after", "Sun, 06 Nov 1994 08:49:40 GMT");
-    assert_eq!(told(dated).await, expected("rate_limited", Retry::AfterMs(3_000)));
+    assert_eq!(code_and_retry(dated).await, expected("rate_limited", Retry::AfterMs(3_000)));
 }
 
 #[tokio::test]
-async fn a_server_in_trouble_may_be_tried_again() {
+async fn a_server_in_trouble_may_be_retried() {
     for (status, code) in [(500, "upstream_error"), (502, "upstream_error"), (408, "upstream_error"), (503, "overloaded")] {
         let error = failure(error(status, "oh no")).await;
         assert_eq!((error.code.as_str(), error.retry), (code, Retry::Backoff));
         assert_eq!(without_address(&error.message), format!("test answered {status}: oh no"));
     }
-    assert_eq!(told(error(503, "").header("retry-after", "1")).await, expected("overloaded", Retry::AfterMs(1_000)));
+    assert_eq!(code_and_retry(error(503, "").header("retry-after", "1")).await, expected("overloaded", Retry::AfterMs(1_000)));
 }
 
 #[tokio::test]
-async fn a_refusal_is_final_and_told_in_the_upstreams_words() {
+async fn a_refusal_is_final_and_quotes_the_providers_message() {
     let refused = failure(error(400, "context too long")).await;
     assert_eq!((refused.code.as_str(), refused.retry), ("refused", Retry::Never));
     assert_eq!(without_address(&refused.message), "test answered 400: context too long");
-    assert_eq!(told(error(401, "")).await, expected("upstream_unauthorized", Retry::Never));
-    assert_eq!(told(error(403, "")).await, expected("upstream_unauthorized", Retry::Never));
+    assert_eq!(code_and_retry(error(401, "")).await, expected("upstream_unauthorized", Retry::Never));
+    assert_eq!(code_and_retry(error(403, "")).await, expected("upstream_unauthorized", Retry::Never));
     let redirect = Play::json(302, "").header("location", "http://127.0.0.1:1/");
-    assert_eq!(told(redirect).await, expected("refused", Retry::Never));
+    assert_eq!(code_and_retry(redirect).await, expected("refused", Retry::Never));
 }
 
 #[tokio::test]
-async fn error_bodies_of_any_shape_are_told() {
-    for (body, words) in [
+async fn error_bodies_of_any_shape_are_quoted() {
+    for (body, text) in [
         (r#"{"error": "plain"}"#, ": plain"),
         (r#"{"detail": "nested", "x": 1}"#, ": nested"),
         (r#"{"message": "flat"}"#, ": flat"),
         ("<html>\nbusy</html>", ": <html> busy</html>"),
         ("", ""),
     ] {
-        assert_eq!(without_address(&failure(Play::json(400, body)).await.message), format!("test answered 400{words}"));
+        assert_eq!(without_address(&failure(Play::json(400, body)).await.message), format!("test answered 400{text}"));
     }
     let long = failure(error(400, &"ä".repeat(9_000))).await;
     assert!(without_address(&long.message).chars().count() <= MESSAGE_CHARS_MAX + "test answered 400: ".len());
     let endless = Play::json(500, vec![b'x'; 1 << 16]).ending(Ending::Endless);
-    assert_eq!(told(endless).await, expected("upstream_error", Retry::Backoff));
+    assert_eq!(code_and_retry(endless).await, expected("upstream_error", Retry::Backoff));
 }
 
 #[tokio::test]
@@ -138,27 +140,31 @@ async fn a_key_that_the_upstream_repeats_is_hidden() {
 }
 
 #[tokio::test]
-async fn garbage_may_be_tried_again() {
+async fn garbage_may_be_retried() {
     for data in ["{not json", "7", "[]", r#"{"choices": 7}"#, r#"{"choices": [{"delta": {"content": 7}}]}"#] {
-        assert_eq!(told(Play::events(&[said("a").as_str(), data])).await, expected("upstream_garbage", Retry::Backoff), "{data}");
+        assert_eq!(
+            code_and_retry(Play::events(&[content_chunk("a").as_str(), data])).await,
+            expected("upstream_garbage", Retry::Backoff),
+            "{data}"
+        );
     }
     let not_text = Play::pieces([&b"data: \xff\xfe\n\n"[..]]);
-    assert_eq!(told(not_text).await, expected("upstream_garbage", Retry::Backoff));
+    assert_eq!(code_and_retry(not_text).await, expected("upstream_garbage", Retry::Backoff));
     for body in ["{}", "not json", r#"{"choices": []}"#] {
-        assert_eq!(told(Play::json(200, body)).await, expected("upstream_garbage", Retry::Backoff), "{body}");
+        assert_eq!(code_and_retry(Play::json(200, body)).await, expected("upstream_garbage", Retry::Backoff), "{body}");
     }
     let nameless = json!({"choices": [{"delta": {"tool_calls": [{"index": 0, "id": "a"}]}, "finish_reason": "tool_calls"}]});
-    assert_eq!(told(Play::events(&[nameless.to_string()])).await, expected("upstream_garbage", Retry::Backoff));
+    assert_eq!(code_and_retry(Play::events(&[nameless.to_string()])).await, expected("upstream_garbage", Retry::Backoff));
 }
 
 #[tokio::test]
-async fn an_error_in_the_middle_of_a_stream_is_told_like_any_other() {
-    let broken_off = |error: serde_json::Value| Play::events(&[said("a"), json!({ "error": error }).to_string()]);
+async fn an_error_in_the_middle_of_a_stream_is_mapped_like_any_other() {
+    let broken_off = |error: serde_json::Value| Play::events(&[content_chunk("a"), json!({ "error": error }).to_string()]);
     let plain = failure(broken_off(json!({"message": "gone"}))).await;
     assert_eq!((plain.code.as_str(), plain.retry), ("upstream_error", Retry::Backoff));
     assert_eq!(without_address(&plain.message), "test broke off: gone");
-    assert_eq!(told(broken_off(json!({"code": 429}))).await, expected("rate_limited", Retry::Backoff));
-    assert_eq!(told(broken_off(json!({"code": "400"}))).await, expected("refused", Retry::Never));
+    assert_eq!(code_and_retry(broken_off(json!({"code": 429}))).await, expected("rate_limited", Retry::Backoff));
+    assert_eq!(code_and_retry(broken_off(json!({"code": "400"}))).await, expected("refused", Retry::Never));
 }
 
 #[tokio::test]
@@ -171,7 +177,7 @@ async fn a_huge_event_is_not_collected() {
 
 #[tokio::test]
 async fn an_endless_answer_is_stopped() {
-    let play = Play::events(&[said(&"x".repeat(1 << 16))]).ending(Ending::Endless);
+    let play = Play::events(&[content_chunk(&"x".repeat(1 << 16))]).ending(Ending::Endless);
     let (events, error) = outcome(play).await;
     assert_eq!(error.map(|error| (error.code, error.retry)), Some(expected("answer_too_large", Retry::Never)));
     let length = |event: &ModelEvent| match event {
@@ -184,14 +190,14 @@ async fn an_endless_answer_is_stopped() {
         | ModelEvent::Finish(_) => 0,
     };
     assert_eq!(events.iter().map(length).sum::<usize>(), CONTENT_BYTES_MAX);
-    let empty = Play::events(&[format!("{}{}", said(""), " ".repeat(1 << 16))]).ending(Ending::Endless);
+    let empty = Play::events(&[format!("{}{}", content_chunk(""), " ".repeat(1 << 16))]).ending(Ending::Endless);
     assert_eq!(without_address(&failure(empty).await.message), format!("test: the answer has more than {ANSWER_BYTES_MAX} bytes"));
 }
 
 #[tokio::test]
 async fn an_endless_answer_that_is_not_streamed_is_stopped() {
     let play = Play::json(200, vec![b' '; 1 << 16]).ending(Ending::Endless);
-    assert_eq!(told(play).await, expected("answer_too_large", Retry::Never));
+    assert_eq!(code_and_retry(play).await, expected("answer_too_large", Retry::Never));
 }
 
 #[tokio::test]
@@ -199,11 +205,11 @@ async fn too_many_calls_are_refused() {
     let call = |index: usize| json!({"index": index, "function": {"name": "f", "arguments": "{}"}});
     let calls: Vec<_> = (0..=CALLS_MAX).map(call).collect();
     let play = Play::events(&[json!({"choices": [{"delta": {"tool_calls": calls}}]}).to_string()]);
-    assert_eq!(told(play).await, expected("answer_too_large", Retry::Never));
+    assert_eq!(code_and_retry(play).await, expected("answer_too_large", Retry::Never));
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_may_be_tried_again() {
+async fn a_missing_server_may_be_retried() {
     let server = serve(Play::pieces([""])).await;
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let base_url = format!("http://{}", listener.local_addr().unwrap());

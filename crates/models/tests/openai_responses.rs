@@ -1,15 +1,15 @@
-//! A server of the Responses protocol that behaves, in the many ways servers do.
+//! The Responses protocol: servers that work, with the variations between them.
 
 #![expect(clippy::unwrap_used, reason = "a helper that panics fails the test, which is what it is for")]
 
 mod support;
 
 use serde_json::{Value, json};
-use support::{Ending, Play, Protocol, call, collect, config, request, serve, text, thought, without_address};
+use support::{Ending, Play, Protocol, call, collect, config, reasoning_event, request, serve, text, without_address};
 use windlass_kernel::{Finish, Usage};
 use windlass_ports::{ModelError, ModelEvent};
 
-/// A stream as the wire has it: the kind of an event stands before it, too.
+/// A stream as it is on the wire, where the type of an event also precedes it.
 fn stream(events: &[Value]) -> Play {
     let spelled = |event: &Value| format!("event: {}\ndata: {event}\n\n", event["type"].as_str().unwrap_or_default());
     Play::pieces(events.iter().map(spelled))
@@ -39,8 +39,8 @@ fn used() -> ModelEvent {
     ModelEvent::Usage(Usage { tokens_in: 36, tokens_out: 87, cached: 16, cache_written: 0, reasoning: 64 })
 }
 
-fn delta(place: u64, words: &str) -> Value {
-    json!({"type": "response.output_text.delta", "item_id": "msg_1", "output_index": place, "content_index": 0, "delta": words,
+fn delta(place: u64, text: &str) -> Value {
+    json!({"type": "response.output_text.delta", "item_id": "msg_1", "output_index": place, "content_index": 0, "delta": text,
         "logprobs": [], "obfuscation": "Xy1"})
 }
 
@@ -48,8 +48,8 @@ fn done(place: u64, item: &Value) -> Value {
     json!({"type": "response.output_item.done", "output_index": place, "item": item})
 }
 
-fn message(words: &str) -> Value {
-    let part = json!({"type": "output_text", "text": words, "annotations": [], "logprobs": []});
+fn message(text: &str) -> Value {
+    let part = json!({"type": "output_text", "text": text, "annotations": [], "logprobs": []});
     json!({"id": "msg_1", "type": "message", "status": "completed", "role": "assistant", "content": [part]})
 }
 
@@ -63,7 +63,7 @@ fn reasoning() -> Value {
 }
 
 #[tokio::test]
-async fn thought_text_and_calls_come_in_their_order() {
+async fn reasoning_text_and_calls_come_in_order() {
     let item = message("Hello");
     let calls = [function_call("call_a", "f", r#"{"x":1}"#), function_call("call_b", "g", "{broken")];
     let mut events = begun().to_vec();
@@ -87,7 +87,7 @@ async fn thought_text_and_calls_come_in_their_order() {
         ended(json!([reasoning(), item, calls[0], calls[1]])),
     ]);
     let expected = vec![
-        thought("openai", &["**Weighing**", "It is heavy."], "", Some("gAAAAAB")),
+        reasoning_event("openai", &["**Weighing**", "It is heavy."], "", Some("gAAAAAB")),
         text("Hel"),
         text("lo"),
         used(),
@@ -98,26 +98,30 @@ async fn thought_text_and_calls_come_in_their_order() {
 }
 
 #[tokio::test]
-async fn a_server_that_tells_everything_at_the_end_is_understood() {
+async fn a_server_that_sends_everything_at_the_end_is_understood() {
     let call_without_id = json!({"type": "function_call", "name": "f", "arguments": ""});
     let output = json!([reasoning(), message("Hello"), call_without_id]);
-    let expected =
-        vec![thought("openai", &["**Weighing**", "It is heavy."], "", Some("gAAAAAB")), text("Hello"), used(), call("call_3_0", "f", "{}")];
+    let expected = vec![
+        reasoning_event("openai", &["**Weighing**", "It is heavy."], "", Some("gAAAAAB")),
+        text("Hello"),
+        used(),
+        call("call_3_0", "f", "{}"),
+    ];
     assert_eq!(outcome(&[ended(output.clone())]).await, (expected.clone(), None));
     let whole = Play::json(200, ended(output)["response"].to_string());
     assert_eq!(Protocol::Responses.outcome(whole).await, (expected, None));
 }
 
 #[tokio::test]
-async fn raw_thought_is_kept_apart_from_its_summary() {
+async fn raw_reasoning_is_separate_from_its_summary() {
     let open = json!({"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "hm"}]});
     let nothing = json!({"type": "reasoning", "summary": [], "encrypted_content": null});
     let (events, _) = outcome(&[done(0, &open), done(1, &nothing), ended(json!([]))]).await;
-    assert_eq!(events, [thought("openai", &[], "hm", None), used()]);
+    assert_eq!(events, [reasoning_event("openai", &[], "hm", None), used()]);
 }
 
 #[tokio::test]
-async fn a_refusal_is_what_the_model_says() {
+async fn a_refusal_is_text() {
     let refused = json!({"type": "response.refusal.delta", "output_index": 0, "content_index": 0, "delta": "I will not."});
     let (events, error) = outcome(&[refused, ended(json!([]))]).await;
     assert_eq!((events, error), (vec![text("I will not."), used()], None));
@@ -134,7 +138,7 @@ async fn an_answer_that_stops_short_says_why() {
 
 #[tokio::test]
 async fn a_response_that_fails_keeps_its_meaning() {
-    for (code, told) in [("rate_limit_exceeded", "rate_limited"), ("server_error", "upstream_error"), ("invalid_prompt", "refused")] {
+    for (code, expected) in [("rate_limit_exceeded", "rate_limited"), ("server_error", "upstream_error"), ("invalid_prompt", "refused")] {
         let response = json!({"status": "failed", "error": {"code": code, "message": "no"}, "output": []});
         let failed = json!({"type": "response.failed", "response": response});
         let nested = json!({"type": "error", "error": {"type": "x", "code": code, "message": "no"}});
@@ -143,7 +147,7 @@ async fn a_response_that_fails_keeps_its_meaning() {
             let (events, error) = outcome(&[delta(0, "a"), last.clone()]).await;
             let error = error.unwrap();
             let message = without_address(&error.message);
-            assert_eq!((events, error.code.as_str(), message.as_str()), (vec![text("a")], told, "test broke off: no"), "{last}");
+            assert_eq!((events, error.code.as_str(), message.as_str()), (vec![text("a")], expected, "test broke off: no"), "{last}");
         }
     }
 }

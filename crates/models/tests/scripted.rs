@@ -20,7 +20,7 @@ fn at(input: &str, iteration: u32, attempt: u32) -> ModelRequest {
     ModelRequest { iteration, attempt, ..request(input) }
 }
 
-async fn words(model: &Scripted, request: ModelRequest) -> String {
+async fn text_of_reply(model: &Scripted, request: ModelRequest) -> String {
     let (events, error) = collect(model, request).await;
     assert_eq!(error, None);
     let text = |event| match event {
@@ -55,33 +55,33 @@ rules:
   - reply: { text: never }
 ",
     );
-    assert_eq!(words(&model, at("the weather", 1, 1)).await, "I will look.");
-    assert_eq!(words(&model, at("hello", 7, 1)).await, "seven");
-    assert_eq!(words(&model, at("hello", 1, 1)).await, "What?");
+    assert_eq!(text_of_reply(&model, at("the weather", 1, 1)).await, "I will look.");
+    assert_eq!(text_of_reply(&model, at("hello", 7, 1)).await, "seven");
+    assert_eq!(text_of_reply(&model, at("hello", 1, 1)).await, "What?");
     let mut with_result = at("the weather", 2, 1);
     let result = ModelMessage::ToolResult { provider_id: "c".into(), tool: "look".into(), output: "it is sunny here".into() };
     with_result.messages.push(result);
-    assert_eq!(words(&model, with_result.clone()).await, "It is sunny.");
-    // An earlier turn's results are not this one's.
+    assert_eq!(text_of_reply(&model, with_result.clone()).await, "It is sunny.");
+    // The results of an earlier turn do not count in this one.
     with_result.messages.push(ModelMessage::User("more weather".into()));
-    assert_eq!(words(&model, with_result).await, "I will look.");
+    assert_eq!(text_of_reply(&model, with_result).await, "I will look.");
 }
 
 #[tokio::test]
-async fn laps_answer_one_after_the_other_and_then_end() {
+async fn replies_by_iteration_answer_in_order_and_then_end() {
     let model = scripted("laps:\n  - text: one\n  - text: two\n");
-    assert_eq!(words(&model, at("x", 1, 1)).await, "one");
-    assert_eq!(words(&model, at("x", 2, 1)).await, "two");
+    assert_eq!(text_of_reply(&model, at("x", 1, 1)).await, "one");
+    assert_eq!(text_of_reply(&model, at("x", 2, 1)).await, "two");
     let error = failure(&model, at("x", 3, 1)).await.unwrap();
     assert_eq!((error.code.as_str(), error.retry), ("script_ended", Retry::Never));
     assert_eq!(error.message, "the script has no reply for iteration 3 of this input");
 }
 
 #[tokio::test]
-async fn rules_come_before_laps() {
+async fn rules_come_before_replies_by_iteration() {
     let model = scripted("rules: [{ when: { input: b }, reply: { text: rule } }]\nlaps: [{ text: lap }]");
-    assert_eq!(words(&model, at("a", 1, 1)).await, "lap");
-    assert_eq!(words(&model, at("b", 1, 1)).await, "rule");
+    assert_eq!(text_of_reply(&model, at("a", 1, 1)).await, "lap");
+    assert_eq!(text_of_reply(&model, at("b", 1, 1)).await, "rule");
 }
 
 #[tokio::test]
@@ -113,7 +113,7 @@ async fn usage_is_counted_where_the_script_gives_none() {
 }
 
 #[tokio::test]
-async fn a_failure_strikes_the_first_tries_only() {
+async fn a_failure_affects_the_first_attempts_only() {
     let model =
         scripted("laps: [{ text: ok, fail: { code: 429, message: slow down, retry_after_ms: 50, times: 2 } }, { fail: { code: 400 } }]");
     for attempt in [1, 2, 1] {
@@ -125,30 +125,30 @@ async fn a_failure_strikes_the_first_tries_only() {
         };
         assert_eq!(collect(&model, at("x", 1, attempt)).await, (Vec::new(), Some(error)));
     }
-    assert_eq!(words(&model, at("x", 1, 3)).await, "ok");
-    // Without `times` no try ever works.
+    assert_eq!(text_of_reply(&model, at("x", 1, 3)).await, "ok");
+    // Without `times` no attempt succeeds.
     let error =
         ModelError { code: "refused".into(), cause: FailureCause::Status(400), message: "the script says so".into(), retry: Retry::Never };
     assert_eq!(failure(&model, at("x", 2, 99)).await, Some(error));
 }
 
 #[tokio::test]
-async fn a_cut_strikes_in_the_middle_and_no_call_comes_after_it() {
+async fn a_cut_comes_in_the_middle_and_no_call_follows_it() {
     let yaml = "laps: [{ text: abcdef, chunk: 2, calls: [{ tool: f }], cut_after: CUT }]";
     let cut = |cut: &str| scripted(&yaml.replace("CUT", cut));
-    for (spelled, heard) in [("0", vec![]), ("2", vec![text("ab"), text("cd")]), ("9", vec![text("ab"), text("cd"), text("ef")])] {
+    for (spelled, expected) in [("0", vec![]), ("2", vec![text("ab"), text("cd")]), ("9", vec![text("ab"), text("cd"), text("ef")])] {
         let (events, error) = collect(&cut(spelled), at("x", 1, 50)).await;
         let error = error.unwrap();
-        assert_eq!((events, error.code.as_str(), error.retry), (heard, "stream_cut", Retry::Backoff));
+        assert_eq!((events, error.code.as_str(), error.retry), (expected, "stream_cut", Retry::Backoff));
     }
     let once = cut("{ chunks: 1, times: 1 }");
     assert_eq!(collect(&once, at("x", 1, 1)).await.0, [text("ab")]);
-    assert_eq!(words(&once, at("x", 1, 2)).await, "abcdef");
-    // Fails first, is cut next, and answers in the end.
+    assert_eq!(text_of_reply(&once, at("x", 1, 2)).await, "abcdef");
+    // The first attempt fails, the next is cut, and the last answers.
     let both = scripted("laps: [{ text: abc, chunk: 1, fail: { code: 500, times: 1 }, cut_after: { chunks: 2, times: 2 } }]");
     let codes = [failure(&both, at("x", 1, 1)).await, failure(&both, at("x", 1, 2)).await].map(|error| error.unwrap().code);
     assert_eq!(codes, ["upstream_error", "stream_cut"]);
-    assert_eq!(words(&both, at("x", 1, 3)).await, "abc");
+    assert_eq!(text_of_reply(&both, at("x", 1, 3)).await, "abc");
 }
 
 #[tokio::test]
@@ -174,7 +174,7 @@ rules:
     for (iteration, attempt) in [(1, 1), (1, 2), (2, 1)] {
         let request = ModelRequest { tools: [tool.clone()].into(), ..at("call f {\"x\": 1} and call f", iteration, attempt) };
         let mut answers = Vec::new();
-        // Neither an earlier answer nor another instance makes a difference.
+        // The answer depends neither on earlier answers nor on the instance.
         let (one, other) = (scripted(yaml), scripted(yaml));
         for model in [&one, &other, &one, &one] {
             answers.push(collect(model, request.clone()).await);
@@ -186,7 +186,7 @@ rules:
 }
 
 #[tokio::test]
-async fn words_call_tools_and_then_tell_the_results() {
+async fn keywords_call_tools_and_the_results_are_repeated() {
     let model = Scripted::by_words("offline");
     assert_eq!((model.provider(), model.concurrency()), ("offline", SCRIPTED_CONCURRENCY));
     let tool = ModelTool { name: "echo".into(), description: String::new(), parameters: serde_json::json!({}), strict: None };
@@ -197,16 +197,16 @@ async fn words_call_tools_and_then_tell_the_results() {
     let result = |id: &str, output: &str| ModelMessage::ToolResult { provider_id: id.into(), tool: "echo".into(), output: output.into() };
     request.messages.extend([result("call_1_0", "hi"), result("call_1_1", "nothing")]);
     request.iteration = 2;
-    assert_eq!(words(&model, request).await, "The results are: echo gave hi; echo gave nothing");
+    assert_eq!(text_of_reply(&model, request).await, "The results are: echo gave hi; echo gave nothing");
 }
 
 #[tokio::test]
-async fn words_ask_for_faults() {
+async fn keywords_ask_for_faults() {
     let model = Scripted::by_words("offline").with_concurrency(2);
     assert_eq!(model.concurrency(), 2);
     let input = "fail 503, please";
     assert_eq!(failure(&model, at(input, 1, 1)).await.unwrap().code, "overloaded");
-    assert_eq!(words(&model, at(input, 1, 2)).await, "You said: fail 503, please");
+    assert_eq!(text_of_reply(&model, at(input, 1, 2)).await, "You said: fail 503, please");
     let (events, error) = collect(&model, at("a sentence of some length: cut after 1", 1, 1)).await;
     assert_eq!((events.len(), error.unwrap().code.as_str()), (1, "stream_cut"));
 }
@@ -255,7 +255,7 @@ async fn a_script_is_read_from_a_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("script.yaml");
     std::fs::write(&path, "laps: [{ text: from the file }]").unwrap();
-    assert_eq!(words(&Scripted::from_file("offline", &path).unwrap(), at("x", 1, 1)).await, "from the file");
+    assert_eq!(text_of_reply(&Scripted::from_file("offline", &path).unwrap(), at("x", 1, 1)).await, "from the file");
     let missing = Scripted::from_file("offline", &folder.path().join("none.yaml"));
     assert!(matches!(missing, Err(ScriptError::Read { .. })));
     std::fs::write(&path, "# ".repeat(3 << 20)).unwrap();

@@ -1,7 +1,7 @@
-//! Which addresses a request may make this process speak to.
+//! Restricts the addresses to which a request can make this process connect.
 //!
-//! A name is resolved here, every address behind it is checked, and the connection goes to the addresses that were checked:
-//! whoever controls the name cannot answer the check with one address and the connection with another.
+//! A name is resolved here, every address behind it is checked, and the connection goes to the checked addresses: an attacker who controls
+//! the name cannot answer the check with one address and the connection with another.
 
 use std::{
     collections::BTreeSet,
@@ -16,10 +16,10 @@ use reqwest::{
     dns::{Addrs, Name, Resolve, Resolving},
 };
 
-/// Longest address that a request may give.
+/// Bytes of a URL that a request may name.
 const URL_BYTES_MAX: usize = 2048;
 
-/// What the operator allows beyond the public internet.
+/// The rules for outgoing connections: the public internet, and what the operator allows beyond it.
 #[derive(Clone, Debug, Default)]
 pub struct Egress {
     hosts: BTreeSet<String>,
@@ -27,7 +27,7 @@ pub struct Egress {
 }
 
 impl Egress {
-    /// Allows these, and everything public.
+    /// Allows `allowed` and all public addresses.
     pub fn new(allowed: impl IntoIterator<Item = Allowed>) -> Self {
         let mut egress = Egress::default();
         for allowed in allowed {
@@ -39,12 +39,12 @@ impl Egress {
         egress
     }
 
-    /// Checks an address of a request as far as that goes without asking for names.
+    /// Checks a URL of a request as far as possible without resolving its name.
     pub(crate) fn check_url(&self, text: &str) -> Result<Url, String> {
         if text.len() > URL_BYTES_MAX {
             return Err(format!("it is longer than {URL_BYTES_MAX} bytes"));
         }
-        // The parser's reason is not repeated: it says nothing that helps, and the text may have a password in it.
+        // The parser's error is not repeated: it does not help, and the text may contain a password.
         let url = Url::parse(text).map_err(|_| "it is not a URL".to_owned())?;
         if !matches!(url.scheme(), "http" | "https") {
             return Err("only http and https are spoken".to_owned());
@@ -59,7 +59,7 @@ impl Egress {
         Ok(url)
     }
 
-    /// The addresses behind a checked URL, each of them allowed.
+    /// Resolves the name of a URL that [`Egress::check_url`] accepted, and checks that every address is allowed.
     pub(crate) async fn check_names(&self, url: &Url) -> Result<(), String> {
         let host = url.host_str().ok_or("it has no host")?;
         match literal(host) {
@@ -69,9 +69,9 @@ impl Egress {
     }
 
     async fn resolve(&self, host: &str) -> Result<Vec<SocketAddr>, String> {
-        // One message for every name that is refused: a request must not learn which names exist here, nor what they resolve to.
+        // All refused names get one message: a request must not learn which names exist in this network, nor what they resolve to.
         let refused = || format!("{host} does not resolve to addresses that may be used: they must be public, or in egress.allow");
-        // The port is the URL's; the resolver's is put in its place.
+        // The port 0 is a placeholder; the connector uses the URL's.
         let found: Vec<SocketAddr> = match tokio::net::lookup_host((host, 0)).await {
             Ok(found) => found.collect(),
             Err(error) => {
@@ -79,7 +79,7 @@ impl Egress {
                 return Err(refused());
             }
         };
-        // One bad address spoils the name: which one is connected to is not in our hands.
+        // One forbidden address is enough to refuse the name, since the HTTP client chooses which address it connects to.
         if let Some(address) = found.iter().find(|address| !self.admits(host, address.ip())) {
             tracing::debug!(host, address = %address.ip(), "the name of a declared tool server resolves to an address that is not public");
             return Err(refused());
@@ -94,7 +94,7 @@ impl Egress {
         }
     }
 
-    /// Whether a request may make us connect to an address, under the name that it gives.
+    /// Whether a request may make this process connect to `ip`, under the name that it gives.
     fn admits(&self, host: &str, ip: IpAddr) -> bool {
         let ip = ip.to_canonical();
         let named = self.hosts.contains(&host.trim_end_matches('.').to_ascii_lowercase());
@@ -102,7 +102,7 @@ impl Egress {
     }
 }
 
-/// Refuses to send credentials where others on the way could read them: without TLS they go to this machine alone.
+/// Refuses to send credentials without TLS, except to this machine: others on the way could read them.
 pub(crate) fn check_credentials(url: &Url) -> Result<(), String> {
     let is_near = |host: &str| match literal(host) {
         Some(ip) => ip.to_canonical().is_loopback(),
@@ -117,12 +117,12 @@ pub(crate) fn check_credentials(url: &Url) -> Result<(), String> {
     }
 }
 
-/// The address that a host is, if it is no name.
+/// The IP address, if the host is one and not a name.
 fn literal(host: &str) -> Option<IpAddr> {
     host.trim_start_matches('[').trim_end_matches(']').parse().ok()
 }
 
-/// Gives the connector only what the guard lets through.
+/// A DNS resolver that gives the HTTP client only allowed addresses.
 pub(crate) struct Guard(pub(crate) Arc<Egress>);
 
 impl Resolve for Guard {
@@ -135,13 +135,13 @@ impl Resolve for Guard {
 /// One entry of `egress.allow`: a host, an address, or a network such as `10.1.0.0/16`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Allowed {
-    /// A name, in small letters: whatever it resolves to.
+    /// A host name in lower case, whatever it resolves to.
     Host(String),
-    /// All addresses that begin with these bits.
+    /// A network: all addresses that share its first bits.
     Network {
-        /// An address of it.
+        /// An address in the network.
         address: IpAddr,
-        /// How many bits.
+        /// The number of bits that the addresses share.
         prefix: u8,
     },
 }
@@ -166,7 +166,7 @@ impl FromStr for Allowed {
         }
         let host = text.trim_end_matches('.').to_ascii_lowercase();
         let label = |label: &str| !label.is_empty() && label.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'));
-        // Four numbers that are no address are a slip, not a name.
+        // Numbers with dots that are no valid address are a typing mistake, not a name.
         let is_number = host.chars().all(|c| c.is_ascii_digit() || c == '.');
         if prefix.is_none() && !is_number && host.len() <= 253 && host.split('.').all(label) {
             Ok(Allowed::Host(host))
@@ -209,7 +209,7 @@ fn same_start_wide(one: u128, other: u128, prefix: u8) -> bool {
     (one ^ other).checked_shr(128 - u32::from(prefix)).unwrap_or(0) == 0
 }
 
-/// Whether the address is one of the public internet.
+/// Whether the address belongs to the public internet.
 fn is_public(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => is_public_v4(ip),
@@ -217,14 +217,14 @@ fn is_public(ip: IpAddr) -> bool {
     }
 }
 
-/// Networks of IPv4 that are somebody's own, or nobody's.
+/// IPv4 networks that are not public: private, reserved or special ones.
 const CLOSED_V4: [(Ipv4Addr, u32); 16] = [
     (Ipv4Addr::new(0, 0, 0, 0), 8),
     (Ipv4Addr::new(10, 0, 0, 0), 8),
-    // Behind a carrier's translation; some clouds have their metadata there.
+    // Carrier-grade NAT; some clouds have their metadata service there.
     (Ipv4Addr::new(100, 64, 0, 0), 10),
     (Ipv4Addr::new(127, 0, 0, 0), 8),
-    // A cloud's metadata among them: 169.254.169.254.
+    // Link-local, with the metadata service of clouds at 169.254.169.254.
     (Ipv4Addr::new(169, 254, 0, 0), 16),
     (Ipv4Addr::new(172, 16, 0, 0), 12),
     (Ipv4Addr::new(192, 0, 0, 0), 24),
@@ -236,7 +236,7 @@ const CLOSED_V4: [(Ipv4Addr, u32); 16] = [
     (Ipv4Addr::new(203, 0, 113, 0), 24),
     (Ipv4Addr::new(224, 0, 0, 0), 4),
     (Ipv4Addr::new(240, 0, 0, 0), 4),
-    // Public by its number, but it is Azure's own side of every virtual machine.
+    // A public number, but inside of every virtual machine on Azure it is Azure's own service.
     (Ipv4Addr::new(168, 63, 129, 16), 32),
 ];
 
@@ -248,12 +248,12 @@ fn is_public_v6(ip: Ipv6Addr) -> bool {
     let [a, b, c, d, e, f, g, h] = ip.segments();
     let [high, low] = [g, h].map(u16::to_be_bytes);
     let inner = Ipv4Addr::new(high[0], high[1], low[0], low[1]);
-    // An address of IPv4 in other clothes is what it is inside.
+    // An IPv4 address inside an IPv6 address is checked as the IPv4 address.
     if (a, b, c, d, e, f) == (0, 0, 0, 0, 0, 0xffff) || (a, b, c, d, e, f) == (0x64, 0xff9b, 0, 0, 0, 0) {
         return is_public_v4(inner);
     }
-    // Of all the space only this eighth is given out for the internet, and a few parts of it for other things:
-    // tunnels that hide an address of IPv4, and documentation.
+    // Only this eighth of the address space is assigned to the internet, except for a few parts: tunnels that hide an IPv4 address, and
+    // documentation.
     let given_out = a & 0xe000 == 0x2000;
     let is_tunnel = a == 0x2002 || (a == 0x2001 && b < 0x0200);
     let is_documentation = (a, b) == (0x2001, 0x0db8) || (a == 0x3fff && b < 0x1000);
@@ -287,7 +287,7 @@ mod tests {
             "224.0.0.1",
             "255.255.255.255",
             "168.63.129.16",
-            // As the browser's rules read them: octal, hexadecimal, short and as one number.
+            // Forms that URL parsers accept as IPv4: octal, hexadecimal, shortened, and a single number.
             "0177.0.0.1",
             "0x7f.1",
             "127.1",
@@ -406,7 +406,7 @@ mod tests {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let url = format!("http://localhost:{}/", listener.local_addr().expect("it has an address").port());
-        // Without the check in front: as if the name had pointed elsewhere when it was asked for first.
+        // Without the first check, as if the name had resolved to another address at that time.
         let ask = |egress: Egress| {
             let client = reqwest::Client::builder().no_proxy().dns_resolver(Guard(Arc::new(egress))).build().expect("a client");
             tokio::spawn(client.get(&url).send())

@@ -1,4 +1,4 @@
-//! A way in for those who throw bytes at us in the place of a tool server: sessions whose other end is theirs.
+//! Entry points for fuzzing: sessions whose other end sends arbitrary bytes.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -33,10 +33,10 @@ use crate::{
     session::{Listener, Session, over_http},
 };
 
-/// What came of a session: its tools, and the report of one call.
+/// The result of a session: its tools and the report of one call, or why it failed.
 pub type Told = Result<(Vec<OfferedTool>, ToolReport), String>;
 
-/// Opens a session over these pipes, asks for the tools and makes one call.
+/// Opens a session over these pipes, lists the tools and makes one call.
 pub async fn over_pipes<R, W>(output: R, input: W, limits: &Limits, key: CallKey) -> Told
 where
     R: AsyncRead + Send + Unpin + 'static,
@@ -48,7 +48,7 @@ where
     ask(Session::of(service, None).await, limits, key).await
 }
 
-/// The same over HTTP, where each request is answered with the next of these.
+/// The same over HTTP. Each request is answered with the next of `answers`.
 pub async fn over_answers(answers: VecDeque<Response>, limits: &Limits, key: CallKey) -> Told {
     let answers = Answers { http: http(limits), answers: Arc::new(Mutex::new(answers)) };
     let opening = async {
@@ -64,11 +64,11 @@ async fn within<T>(time: Duration, opening: impl Future<Output = Result<T, Strin
 }
 
 async fn ask(session: Session, limits: &Limits, key: CallKey) -> Told {
-    let words = |failure: Failure| match failure {
+    let message = |failure: Failure| match failure {
         Failure::Refused(why) | Failure::Failed(why) | Failure::Busy(why) => why,
     };
-    let tools = session.tools(limits).await.map_err(words);
-    let called = within(limits.list, async { session.call("tool", None, key).await.map_err(words) }).await;
+    let tools = session.tools(limits).await.map_err(message);
+    let called = within(limits.list, async { session.call("tool", None, key).await.map_err(message) }).await;
     session.close().await;
     let report = called.map_or_else(|why| outcome::failed("server_failed", &why), outcome::report);
     Ok((tools?.iter().map(|tool| offered(tool, None)).collect(), report))
@@ -77,14 +77,14 @@ async fn ask(session: Session, limits: &Limits, key: CallKey) -> Told {
 fn http(limits: &Limits) -> Http {
     static CLIENT: OnceLock<reqwest::Client> = OnceLock::new();
     let client = CLIENT.get_or_init(|| {
-        // It is an error to install a second one, which is as good as the first.
+        // Installing a provider a second time is an error, and the first one is as good.
         let _ = rustls::crypto::ring::default_provider().install_default();
         reqwest::Client::new()
     });
     Http { client: client.clone(), headers: Headers::default(), answer_bytes_max: limits.answer_bytes_max, is_trusted: false }
 }
 
-/// A server that never was: what it answers is written down.
+/// A server that replays recorded answers.
 #[derive(Clone)]
 struct Answers {
     http: Http,

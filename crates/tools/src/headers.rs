@@ -1,15 +1,15 @@
-//! What a server is shown with every request.
+//! The headers that a server gets with every request.
 
 use std::fmt;
 
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use ring::digest::{Context, SHA256};
 
-/// How many headers a server may be given.
+/// Headers per server.
 const HEADERS_MAX: usize = 64;
-/// Bytes of all of them.
+/// Bytes of all headers of a server.
 const HEADER_BYTES_MAX: usize = 16 << 10;
-/// A shorter value is found in too many words to be hidden in them.
+/// Shorter values are not hidden in messages: they occur in too many ordinary texts.
 const HIDDEN_LETTERS_MIN: usize = 6;
 
 /// Headers that the protocol or the connection sets.
@@ -30,17 +30,17 @@ const RESERVED: [&str; 14] = [
     "upgrade",
 ];
 
-/// Whether a server may be sent this header. The error names it, never its value.
+/// Checks whether a server may be sent this header. The error names the header, never its value.
 pub fn check_header(name: &str, value: &str) -> Result<(), String> {
     Headers::new([(name, value)]).map(drop)
 }
 
-/// Valid headers. Their values cannot be printed.
+/// Valid headers. `Debug` does not print their values.
 #[derive(Clone, Default)]
 pub(crate) struct Headers(HeaderMap);
 
 impl Headers {
-    /// Takes headers that the protocol leaves free. The error names the header, never its value.
+    /// Accepts headers that the protocol does not reserve. An error names the header, never its value.
     pub(crate) fn new<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<Self, String> {
         let mut map = HeaderMap::new();
         let mut bytes = 0;
@@ -61,7 +61,7 @@ impl Headers {
         Ok(Headers(map))
     }
 
-    /// All of it in plain text, to be sealed.
+    /// All headers in plain text, for sealing.
     pub(crate) fn pairs(&self) -> Result<Vec<(String, String)>, String> {
         let text = |value: &HeaderValue| std::str::from_utf8(value.as_bytes()).map(str::to_owned);
         let pairs = self.0.iter().map(|(name, value)| Ok((name.as_str().to_owned(), text(value)?)));
@@ -76,7 +76,7 @@ impl Headers {
         self.0.is_empty()
     }
 
-    /// Adds the headers to a digest, in an order that does not depend on how they were written.
+    /// Adds the headers to a digest, in an order that does not depend on how they were given.
     pub(crate) fn digest(&self, context: &mut Context) {
         let mut pairs: Vec<(&str, &[u8])> = self.0.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
         pairs.sort_unstable();
@@ -88,11 +88,11 @@ impl Headers {
         }
     }
 
-    /// The text without any of the values in it: a server may repeat to us what it was shown.
+    /// Replaces the values of the headers in the text, because a server may repeat them in its messages.
     pub(crate) fn hide(&self, text: &str) -> String {
         let mut hidden = text.to_owned();
         for value in self.0.values().filter_map(|value| std::str::from_utf8(value.as_bytes()).ok()) {
-            // `Bearer <token>` may come back as the token alone.
+            // A server may repeat only the token of `Bearer <token>`.
             for secret in [Some(value), value.split_once(' ').map(|(_, token)| token)].into_iter().flatten() {
                 if secret.len() >= HIDDEN_LETTERS_MIN {
                     hidden = hidden.replace(secret, "…");
@@ -109,7 +109,7 @@ impl fmt::Debug for Headers {
     }
 }
 
-/// A digest of parts that cannot run into each other.
+/// A digest of all parts, each with its length, so that no two lists of parts have the same.
 pub(crate) fn digest_of(parts: &[&str], headers: &Headers) -> [u8; 32] {
     let mut context = Context::new(&SHA256);
     for part in parts {

@@ -1,4 +1,4 @@
-//! The HTTP under the protocol: our headers on every request, no redirects, and no more bytes than we are ready to keep.
+//! The HTTP client of MCP sessions: it adds our headers to every request, follows no redirects, and limits the bytes of answers.
 
 use std::{borrow::Cow, collections::HashMap, sync::Arc};
 
@@ -22,19 +22,19 @@ use crate::headers::Headers;
 type Events = BoxStream<'static, Result<Sse, SseError>>;
 type Error = StreamableHttpError<HttpError>;
 
-/// How one server is spoken to.
+/// The settings for one server.
 #[derive(Clone)]
 pub(crate) struct Http {
     pub(crate) client: reqwest::Client,
     pub(crate) headers: Headers,
-    /// Bytes of one answer, however it comes.
+    /// Bytes of one answer, streamed or not.
     pub(crate) answer_bytes_max: usize,
-    /// Whether the server may keep a stream of its own open, and go on with a broken one. A server that a request names
-    /// may not: it could send for ever.
+    /// Whether the server may keep a stream of its own open, and resume a broken one. A server that a request declared may not, since it
+    /// could send for ever.
     pub(crate) is_trusted: bool,
 }
 
-/// Why a server was not heard, in words without addresses or secrets.
+/// Why a request failed, worded without addresses or secrets.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HttpError {
     #[error("it cannot be reached")]
@@ -58,7 +58,7 @@ impl From<reqwest::Error> for HttpError {
 impl Http {
     fn request(&self, request: RequestBuilder, session: Option<Arc<str>>, extra: HashMap<HeaderName, HeaderValue>) -> RequestBuilder {
         let request = request.header(ACCEPT, format!("{JSON_MIME_TYPE}, {EVENT_STREAM_MIME_TYPE}")).headers(self.headers.map().clone());
-        // What the protocol itself adds comes last, so that it cannot be overruled.
+        // The protocol's own headers are added last, so that no other header replaces them.
         let request = extra.into_iter().fold(request, |request, (name, value)| request.header(name, value));
         match session {
             Some(session) => request.header(HEADER_SESSION_ID, session.as_ref()),
@@ -66,7 +66,7 @@ impl Http {
         }
     }
 
-    /// The body of an answer, as far as it may go.
+    /// The body of an answer, up to the limit.
     async fn body(&self, response: Response) -> Result<Vec<u8>, HttpError> {
         let mut body = Vec::new();
         let mut pieces = std::pin::pin!(capped(response, self.answer_bytes_max));
@@ -76,7 +76,7 @@ impl Http {
         Ok(body)
     }
 
-    /// An answer to a request that the server did not take.
+    /// Handles the error status of a request that the server refused.
     async fn refusal(&self, response: Response, id: Option<RequestId>, had_session: bool) -> Result<StreamableHttpPostResponse, Error> {
         let status = response.status();
         if status == StatusCode::NOT_FOUND && had_session {
@@ -91,7 +91,7 @@ impl Http {
         let Ok(JsonRpcMessage::Error(error)) = serde_json::from_slice::<ServerJsonRpcMessage>(&body) else {
             return Err(failed);
         };
-        // Some servers know a lost session only as a bad request that belongs to nobody.
+        // Some servers report a lost session only as a bad request, in an error without a request's id.
         if error.id.is_none() && had_session && status == StatusCode::BAD_REQUEST {
             return Err(Error::SessionExpired);
         }
@@ -112,7 +112,7 @@ impl Http {
         self.answer(response, id, had_session).await
     }
 
-    /// What an answer says, to a request of this id or to something that is none.
+    /// Reads the answer to the request `id`, or to a notification if `id` is `None`.
     pub(crate) async fn answer(
         &self,
         response: Response,
@@ -122,7 +122,7 @@ impl Http {
         if !response.status().is_success() {
             return self.refusal(response, id, had_session).await;
         }
-        // Only a request has an answer; whatever a server says to anything else is not for us.
+        // Only a request has an answer; the body of an answer to a notification is ignored.
         let Some(id) = id else {
             return Ok(StreamableHttpPostResponse::Accepted);
         };
@@ -146,7 +146,7 @@ fn is_of_type(response: &Response, wanted: &str) -> bool {
     response.headers().get(CONTENT_TYPE).is_some_and(|found| found.as_bytes().to_ascii_lowercase().starts_with(wanted.as_bytes()))
 }
 
-/// The bytes of an answer, with an error in the place of the first one too many.
+/// The bytes of an answer, with an error instead of the chunk that exceeds the limit.
 fn capped(response: Response, bytes_max: usize) -> impl Stream<Item = Result<Bytes, HttpError>> + Send + 'static {
     response.bytes_stream().scan(Some(bytes_max), move |left, piece| {
         let kept = match (piece, left.take()) {
@@ -165,8 +165,8 @@ fn events(response: Response, bytes_max: usize) -> Events {
     SseStream::from_bytes_stream(capped(response, bytes_max)).boxed()
 }
 
-/// Ends a stream that is too large with an answer that says so: an error of the stream itself would be taken for a broken
-/// connection, and the stream be asked for again.
+/// Ends a stream that exceeds the limit with an error answer to the request `id`. A plain stream error would look like a broken connection,
+/// and the session would request the stream again.
 fn answered(events: Events, id: RequestId) -> Events {
     let answer = move |event: Result<Sse, SseError>| match event {
         Err(SseError::Body(error)) if matches!(error.downcast_ref(), Some(HttpError::TooLarge(_))) => {
@@ -201,7 +201,7 @@ impl StreamableHttpClient for Http {
         custom_headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<(), Error> {
         let request = self.request(self.client.delete(uri.as_ref()), Some(session_id), custom_headers);
-        // Whether the server ends sessions this way or not, ours is over.
+        // The session is over for us, whether or not the server supports its deletion.
         request.send().await.map(drop).map_err(|error| Error::Client(error.into()))
     }
 
@@ -221,7 +221,7 @@ impl StreamableHttpClient for Http {
             request = request.header(HEADER_LAST_EVENT_ID, last);
         }
         let response = request.send().await.map_err(|error| Error::Client(error.into()))?;
-        // Many servers have no such stream and say so in many ways; asking again would not change it.
+        // Many servers have no such stream and report that in different ways; another request would not help.
         if !response.status().is_success() || !is_of_type(&response, EVENT_STREAM_MIME_TYPE) {
             return Err(Error::ServerDoesNotSupportSse);
         }

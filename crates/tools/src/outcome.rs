@@ -1,4 +1,4 @@
-//! What a server's answer means to us: a result, a failure in words, or what a second start would do.
+//! Maps the answers of servers to results, failures and effect classes.
 
 use bytes::Bytes;
 use rmcp::{
@@ -13,10 +13,10 @@ use windlass_ports::{ServerError, ToolReport};
 
 use crate::http::HttpError;
 
-/// How much of what a server says about its failure is passed on.
-const WORDS_LETTERS_MAX: usize = 500;
+/// Characters of a server's error message that are passed on.
+const MESSAGE_CHARS_MAX: usize = 500;
 
-/// What a second start would do, by what the server says of its tool.
+/// The effect class of a tool by the annotations of its server.
 pub(crate) fn effect(annotations: Option<&ToolAnnotations>) -> EffectClass {
     let says = |hint: fn(&ToolAnnotations) -> Option<bool>| annotations.and_then(hint) == Some(true);
     if says(|tool| tool.read_only_hint) {
@@ -28,18 +28,18 @@ pub(crate) fn effect(annotations: Option<&ToolAnnotations>) -> EffectClass {
     }
 }
 
-/// The report of a call that was answered.
+/// The report of a call that the server answered.
 pub(crate) fn report(result: CallToolResult) -> ToolReport {
     let status = if result.is_error == Some(true) { TaskStatus::Failed } else { TaskStatus::Success };
     ToolReport { status, result: json(&content(result)), after: None, failure: None }
 }
 
-/// The report of a call that came to nothing. The model is told why, in words that may be the server's; the log has the class alone.
+/// The report of a call that failed. The model reads `why`, which may quote the server; the log has only `class`.
 pub(crate) fn failed(class: &'static str, why: &str) -> ToolReport {
     ToolReport { status: TaskStatus::Failed, result: json(&why.into()), after: None, failure: Some(class) }
 }
 
-/// What the log calls a failure of a server.
+/// The class of a server's failure, as the log names it.
 pub(crate) fn class_of(error: &ServerError) -> &'static str {
     match error {
         ServerError::Unknown(_) => "unknown_server",
@@ -53,7 +53,7 @@ fn json(value: &Value) -> Bytes {
     value.to_string().into()
 }
 
-/// The answer as one value: text where there is nothing but text, the structure where there is no text, else all of it.
+/// The answer as one JSON value: text if it has only text, the structured content if it has no text, else all of it.
 fn content(result: CallToolResult) -> Value {
     let texts: Option<Vec<&str>> =
         result.content.iter().map(|part| if let ContentBlock::Text(part) = part { Some(part.text.as_str()) } else { None }).collect();
@@ -64,7 +64,7 @@ fn content(result: CallToolResult) -> Value {
     }
 }
 
-/// Why a session was not opened.
+/// The message for a session that could not be opened.
 pub(crate) fn opening_error(error: &ClientInitializeError) -> String {
     if let ClientInitializeError::TransportError { error, .. } = error {
         return transport_error(error);
@@ -72,11 +72,11 @@ pub(crate) fn opening_error(error: &ClientInitializeError) -> String {
     if let ClientInitializeError::JsonRpcError(error) = error {
         return short(&error.message);
     }
-    // The others repeat at length what was received.
+    // The messages of the other errors quote what was received, which can be long.
     "it does not open a session as MCP has it".to_owned()
 }
 
-/// Why a request was not answered.
+/// The message for a request that failed.
 pub(crate) fn error(error: &ServiceError) -> String {
     if let ServiceError::McpError(error) = error {
         return short(&error.message);
@@ -90,13 +90,13 @@ pub(crate) fn error(error: &ServiceError) -> String {
     "its answer is not one of MCP".to_owned()
 }
 
-/// Why a call was not answered, and whether it may have been started all the same.
+/// The message for a call that failed. It says whether the call may have been started.
 pub(crate) fn call_error(error: &ServiceError) -> String {
     let why = self::error(error);
     let was_refused = if let ServiceError::TransportSend(error) = error {
         matches!(http_error(error), Some(HttpError::Unreachable | HttpError::Status(..500)))
     } else {
-        // An error of the protocol is an answer.
+        // A protocol error is an answer to the call, so its outcome is known.
         matches!(error, ServiceError::McpError(_))
     };
     if was_refused { why } else { format!("{why}; the call may have had its effect") }
@@ -111,14 +111,14 @@ fn transport_error(error: &DynamicTransportError) -> String {
     match error.error.downcast_ref::<StreamableHttpError<HttpError>>() {
         Some(StreamableHttpError::Client(error)) => error.to_string(),
         Some(StreamableHttpError::SessionExpired) => "it does not keep its sessions".to_owned(),
-        // In words of the transport, which could repeat what the server said.
+        // The transport's own message could quote the server.
         Some(_) | None => "the session was lost".to_owned(),
     }
 }
 
-/// As much of the text as is of use.
+/// The text, shortened to the limit.
 pub(crate) fn short(text: &str) -> String {
-    let short: String = text.chars().take(WORDS_LETTERS_MAX).collect();
+    let short: String = text.chars().take(MESSAGE_CHARS_MAX).collect();
     if short.len() < text.len() { format!("{short}…") } else { short }
 }
 
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn the_effect_is_what_the_server_says_and_a_write_if_it_says_nothing() {
+    fn the_effect_class_is_the_servers_and_write_by_default() {
         let says = |read, idempotent| ToolAnnotations::from_raw(None, read, None, idempotent, None);
         for (annotations, class) in [
             (None, EffectClass::Write),
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_cut() {
+    fn messages_are_shortened() {
         assert_eq!(short("short"), "short");
         assert_eq!(short(&"ü".repeat(501)).chars().count(), 501);
     }

@@ -1,4 +1,4 @@
-//! What a process printed, for messages about its failure: the first line of its standard output, and the end of its standard error.
+//! The output of a process, for messages about its failure: the first line of its standard output, and the end of its standard error.
 
 use std::{
     collections::VecDeque,
@@ -12,20 +12,20 @@ use tokio::{
     sync::watch,
 };
 
-/// How many lines of the standard error a message repeats.
+/// Lines of the standard error that a message repeats.
 const ERROR_LINES_MAX: usize = 5;
-/// How many bytes of one line are kept.
+/// Bytes of one line that are kept.
 const LINE_BYTES_MAX: usize = 400;
-/// How much of the standard output is read at once, and waits for the session.
+/// The size of the buffer between the standard output and the session.
 pub(crate) const BUFFER_BYTES: usize = 16 << 10;
-/// How long a message waits for the end of what a process printed that has exited. A process that it started may keep the pipes open.
+/// How long a message waits for the end of the output after the process has exited. A child of the process may keep the pipes open.
 const END_WAIT: Duration = Duration::from_millis(500);
 
-/// What one process has printed so far.
+/// The output of one process so far.
 pub(crate) struct Output {
     first: Mutex<FirstLine>,
     errors: Mutex<VecDeque<String>>,
-    /// How many of the two streams have ended.
+    /// The number of streams that have ended, of two.
     ended: watch::Sender<u8>,
 }
 
@@ -40,7 +40,7 @@ impl Output {
         Arc::new(Output { first: Mutex::default(), errors: Mutex::default(), ended: watch::Sender::new(0) })
     }
 
-    /// Reads the standard error to its end: every line is logged with the server's label, and the last ones are kept.
+    /// Reads the standard error to its end: logs every line with the server's label, and keeps the last ones.
     pub(crate) async fn read_errors(self: Arc<Self>, label: String, errors: ChildStderr) {
         let mut errors = BufReader::new(errors);
         let mut line = Vec::new();
@@ -77,7 +77,7 @@ impl Output {
         }
     }
 
-    /// What was printed, as the end of a sentence; empty if nothing was that explains a failure.
+    /// The output as the end of a sentence; empty if there is none that could explain a failure.
     pub(crate) fn quoted(&self) -> String {
         let errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
         let errors: Vec<&str> = errors.iter().map(String::as_str).collect();
@@ -91,14 +91,14 @@ impl Output {
         format!("{errors}{first}")
     }
 
-    /// Waits until all that a process printed that has exited was read.
+    /// Waits until all output of an exited process has been read.
     pub(crate) async fn ended(&self) {
         let mut ended = self.ended.subscribe();
         let _ = tokio::time::timeout(END_WAIT, ended.wait_for(|ended| *ended == 2)).await;
     }
 
-    /// Passes the standard output on to the session. Its first line is read even if the session is gone by then: a program that exits
-    /// at once may close its input before anything of its output was read.
+    /// Forwards the standard output to the session. The first line is read even if the session is closed already: a program that exits at
+    /// once may close its input before its output has been read.
     pub(crate) async fn read_output(self: Arc<Self>, mut output: ChildStdout, mut session: DuplexStream) {
         let mut buffer = vec![0; BUFFER_BYTES];
         let mut is_open = true;
@@ -112,7 +112,7 @@ impl Output {
         self.ended.send_modify(|ended| *ended += 1);
     }
 
-    /// Keeps the bytes as far as they belong to the first line; returns whether that is whole.
+    /// Keeps the bytes that belong to the first line. Returns whether that line is complete.
     fn take_first(&self, bytes: &[u8]) -> bool {
         let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
         if first.is_whole {

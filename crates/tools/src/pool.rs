@@ -1,4 +1,4 @@
-//! The sessions that are open, one for each tenant, server and credentials.
+//! The pool of open sessions, one for each tenant, server and credentials.
 
 use std::{
     collections::HashMap,
@@ -11,22 +11,22 @@ use std::{
 
 use windlass_kernel::Tenant;
 
-use crate::{Failure, flight::Flight, session::Session};
+use crate::{Failure, session::Session, single_flight::SingleFlight};
 
-/// Which sessions are one and the same. A server may remember what it was told in a session, so that tenants share none.
+/// The key by which sessions are shared. Tenants share none, because a server may remember in a session what a client sent.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
-    /// The tenant whose session it is; `None` if the operator says that the server may be shared.
+    /// The tenant of the session; `None` if the operator has marked the server as shared.
     pub(crate) tenant: Option<Tenant>,
     pub(crate) server: ServerKey,
 }
 
-/// A server, as far as its sessions are told apart.
+/// The server's part of the key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum ServerKey {
-    /// By label: the configuration has each once.
+    /// A configured server, by its label, which is unique.
     Configured { label: String, is_process: bool },
-    /// By a digest of address and headers: other credentials are another session.
+    /// A declared server, by a digest of address and headers: other credentials have another session.
     Declared([u8; 32]),
 }
 
@@ -40,7 +40,7 @@ impl Key {
     }
 }
 
-type Slot = Arc<Flight<Arc<Session>>>;
+type Slot = Arc<SingleFlight<Arc<Session>>>;
 
 pub(crate) struct Pool {
     slots: Mutex<HashMap<Key, Slot>>,
@@ -48,16 +48,16 @@ pub(crate) struct Pool {
     is_swept: AtomicBool,
 }
 
-/// How many sessions may be open. Those with configured servers over HTTP are not counted: a tenant has one with each of them.
+/// The limits on open sessions. Those of configured servers over HTTP are not counted: a tenant has at most one with each.
 #[derive(Clone, Copy)]
 pub(crate) struct PoolLimits {
-    /// Sessions with servers that requests declared, over all tenants.
+    /// Sessions with declared servers, over all tenants.
     pub(crate) declared_max: usize,
-    /// Those of one tenant.
+    /// Sessions with declared servers, per tenant.
     pub(crate) declared_per_tenant_max: usize,
     /// Processes of configured servers, over all tenants.
     pub(crate) processes_max: usize,
-    /// How long a session is kept that is not used.
+    /// How long an unused session stays open.
     pub(crate) idle: Duration,
 }
 
@@ -66,7 +66,7 @@ impl Pool {
         Pool { slots: Mutex::default(), limits, is_swept: AtomicBool::new(false) }
     }
 
-    /// The open session, or the one that `open` gives. Whoever comes while it is being opened waits for it.
+    /// The open session for `key`, or the result of `open`. Concurrent callers wait for one opening.
     pub(crate) async fn session(
         self: &Arc<Self>,
         key: &Key,
@@ -79,12 +79,12 @@ impl Pool {
         Ok(session)
     }
 
-    /// How many sessions are open or being opened.
+    /// The number of sessions that are open or being opened.
     pub(crate) fn len(&self) -> usize {
         self.slots().len()
     }
 
-    /// Ends all sessions that nobody uses and waits until their servers were told.
+    /// Ends all unused sessions and waits until their servers have been notified.
     pub(crate) async fn close(&self) {
         let slots: Vec<Slot> = self.slots().drain().map(|(_, slot)| slot).collect();
         let sessions = slots.iter().filter_map(|slot| slot.take()).filter_map(Arc::into_inner);
@@ -107,12 +107,12 @@ impl Pool {
         if key.is_process() {
             admit(&mut slots, key, Key::is_process, processes_max, processes_max)?;
         }
-        let slot = Slot::new(Flight::new());
+        let slot = Slot::new(SingleFlight::new());
         slots.insert(key.clone(), slot.clone());
         Ok(slot)
     }
 
-    /// Starts to look for idle sessions, once, and as long as the pool lives.
+    /// Starts the task that closes idle sessions, once per pool. It ends with the pool.
     fn keep_swept(self: &Arc<Self>) {
         if self.is_swept.swap(true, Ordering::Relaxed) {
             return;
@@ -133,8 +133,8 @@ impl Pool {
     }
 }
 
-/// Sees to it that there is room for one more session of this kind. If there is none, the longest unused one of the same tenant is closed:
-/// no tenant ends another's.
+/// Makes room for one more session of this kind. At a limit, it closes the tenant's session that has been unused for the longest time; it
+/// never closes another tenant's.
 fn admit(slots: &mut HashMap<Key, Slot>, key: &Key, is_kind: fn(&Key) -> bool, max: usize, own_max: usize) -> Result<(), Failure> {
     let is_own = |other: &Key| is_kind(other) && other.tenant == key.tenant;
     let (all, own) = (slots.keys().filter(|other| is_kind(other)).count(), slots.keys().filter(|other| is_own(other)).count());
@@ -151,12 +151,12 @@ fn admit(slots: &mut HashMap<Key, Slot>, key: &Key, is_kind: fn(&Key) -> bool, m
     Ok(())
 }
 
-/// Whether nobody speaks with the server, opens a session with it, or is about to.
+/// Whether no caller uses the session, opens it, or has just asked for it.
 fn is_idle(slot: &Slot) -> bool {
-    Arc::strong_count(slot) == 1 && slot.look(|session| session.is_none_or(|session| Arc::strong_count(session) == 1)).unwrap_or(false)
+    Arc::strong_count(slot) == 1 && slot.peek(|session| session.is_none_or(|session| Arc::strong_count(session) == 1)).unwrap_or(false)
 }
 
-/// When somebody last wanted the session; nothing if there is none, which goes first.
+/// When the session was last requested; `None` if there is none, which sorts first.
 fn last_use(slot: &Slot) -> Option<Instant> {
-    slot.look(|session| session.map(|session| session.used())).flatten()
+    slot.peek(|session| session.map(|session| session.used())).flatten()
 }

@@ -1,4 +1,4 @@
-//! A server that is a process of ours, spoken to over its standard input and output.
+//! A server that is a child process, over its standard input and output.
 
 use std::{collections::BTreeMap, fmt, io, process::Stdio, sync::Arc, time::Duration};
 
@@ -12,21 +12,21 @@ use tokio::{
 
 use crate::output::{BUFFER_BYTES, Output};
 
-/// What a process is given of our environment. The rest is full of keys that are none of its business.
+/// The variables of our environment that a process inherits. The others may contain keys that it must not see.
 const ENVIRONMENT: [&str; 8] = ["PATH", "HOME", "USER", "LANG", "LC_ALL", "TZ", "TMPDIR", "SHELL"];
-/// How long a process may tidy up when it is told to end.
+/// How long a process may clean up after SIGTERM.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// How long a message about a failure waits for the end of its process.
+/// How long a message about a failure waits for the exit of the process.
 const EXIT_WAIT: Duration = Duration::from_millis(500);
 
-/// How often a call looks whether its process still runs.
-const LOOK: Duration = Duration::from_millis(200);
+/// How often a call checks whether its process still runs.
+const EXIT_POLL: Duration = Duration::from_millis(200);
 
-/// How the process is started.
+/// The command that starts the process.
 #[derive(Clone)]
 pub(crate) struct Command {
-    /// The label of the server, for the lines of its standard error.
+    /// The label of the server, for the log lines of its standard error.
     pub(crate) label: String,
     pub(crate) program: String,
     pub(crate) arguments: Vec<String>,
@@ -41,11 +41,11 @@ impl fmt::Debug for Command {
 
 pub(crate) type Pipes = AsyncRwTransport<RoleClient, DuplexStream, ChildStdin>;
 
-/// Shorter values are ordinary words more often than secrets.
+/// Shorter values are not hidden: they are more often ordinary words than secrets.
 const SECRET_LETTERS_MIN: usize = 4;
 
 impl Command {
-    /// Starts the process. Lines longer than `line_bytes_max` are not kept.
+    /// Starts the process. Lines longer than `line_bytes_max` are dropped.
     pub(crate) fn start(&self, line_bytes_max: usize) -> io::Result<(Pipes, Process)> {
         let mut child = tokio::process::Command::new(&self.program)
             .args(&self.arguments)
@@ -55,7 +55,7 @@ impl Command {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            // A group of its own, so that what it starts ends with it.
+            // The process gets a process group of its own, so that its children end with it.
             .process_group(0)
             .kill_on_drop(true)
             .spawn()?;
@@ -70,14 +70,14 @@ impl Command {
         Ok((Pipes::new(session, input).with_max_line_length(line_bytes_max), process))
     }
 
-    /// The text without the values of the variables that the process was given.
+    /// Replaces the values of the variables that the process was given.
     pub(crate) fn hide(&self, text: &str) -> String {
         let secrets = self.environment.values().filter(|value| value.len() >= SECRET_LETTERS_MIN);
         secrets.fold(text.to_owned(), |text, secret| text.replace(secret.as_str(), "[hidden]"))
     }
 }
 
-/// A running process. It and all that it started end when this is dropped.
+/// A running process. Dropping it ends the process and all its children.
 pub(crate) struct Process {
     ending: Option<Ending>,
     program: String,
@@ -85,7 +85,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Whether the process itself still runs. What it started may live longer, and keep its pipes open.
+    /// Whether the process itself still runs. Its children may outlive it and keep its pipes open.
     pub(crate) fn lives(&self) -> bool {
         self.id().is_some_and(|id| matches!(exit_of(id), Ok(None)))
     }
@@ -94,9 +94,9 @@ impl Process {
         self.ending.as_ref().and_then(|ending| ending.group())
     }
 
-    /// What is known about the failure of the process: how it ended, and what it printed.
+    /// The known facts about a failed process: its exit status and its output.
     pub(crate) async fn evidence(&self) -> String {
-        // Its pipes close just before it is over.
+        // The pipes of a process close shortly before it exits.
         let _ = tokio::time::timeout(EXIT_WAIT, self.over()).await;
         let exit = self.id().and_then(|id| exit_of(id).ok().flatten());
         if exit.is_some() {
@@ -111,14 +111,14 @@ impl Process {
         format!("its program {:?} {how}{}", self.program, self.output.quoted())
     }
 
-    /// Comes back once the process is over.
+    /// Returns once the process has exited.
     pub(crate) async fn over(&self) {
         while self.lives() {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(EXIT_POLL).await;
         }
     }
 
-    /// Ends the process and waits until it is gone.
+    /// Ends the process and waits until it has exited.
     pub(crate) async fn end(mut self) {
         if let Some(ending) = self.ending.take() {
             ending.end().await;
@@ -134,12 +134,13 @@ impl Drop for Process {
     }
 }
 
-/// How a process ended, if it did. Its end stays to be waited for: else its number could be another's before all of the group is gone.
+/// The exit status of a process, if it has exited. The process is not reaped: otherwise its id could belong to another process before its
+/// whole group has ended.
 fn exit_of(id: Pid) -> rustix::io::Result<Option<WaitIdStatus>> {
     waitid(WaitId::Pid(id), WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT)
 }
 
-/// A process on its way out: whatever becomes of this, nothing of the group is left.
+/// A process that is being ended. However this is dropped, no process of the group is left.
 struct Ending(Child);
 
 impl Ending {
@@ -147,18 +148,18 @@ impl Ending {
         self.signal(Signal::TERM);
         tokio::time::sleep(GRACE).await;
         self.signal(Signal::KILL);
-        // Only now: once it was waited for, its number could be another's.
+        // It is reaped last, because its id could belong to another process afterwards.
         let _ = self.0.wait().await;
     }
 
-    /// The number of the group, which is that of its first process. None once that was waited for.
+    /// The id of the group, which is that of its first process. `None` once that has been reaped.
     fn group(&self) -> Option<Pid> {
         self.0.id().and_then(|id| Pid::from_raw(id.cast_signed()))
     }
 
     fn signal(&self, signal: Signal) {
         if let Some(group) = self.group() {
-            // Whoever is gone already needs no signal.
+            // An error means that the group has ended already.
             let _ = kill_process_group(group, signal);
         }
     }
@@ -166,7 +167,7 @@ impl Ending {
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        // Where the runtime ends before the time that the process was given.
+        // For the case that the runtime ends during the grace period.
         self.signal(Signal::KILL);
     }
 }

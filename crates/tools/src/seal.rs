@@ -1,4 +1,4 @@
-//! Texts that only this server can read: credentials of a request's servers where a run is stored, and what clients keep for us.
+//! Seals texts that only this server may read: credentials of declared servers in stored runs, and data that clients keep for the server.
 
 use std::{
     fmt, fs, io,
@@ -19,30 +19,30 @@ use windlass_ports::{CanaryKey, SealKeys, Sealing};
 
 /// Bytes of a key.
 const KEY_BYTES: usize = 32;
-/// What every sealed text begins with, so that a later form can be told apart. The id of its key follows, then the nonce.
+/// The version byte at the start of a sealed text. The id of the key follows, then the nonce.
 const FORM: u8 = 2;
-/// The form of earlier versions, which has no id of its key.
+/// The version byte of earlier versions, which has no id of a key.
 const FORM_WITHOUT_ID: u8 = 1;
 /// Bytes of a key's id.
 const ID_BYTES: usize = 4;
-/// How many keys a server can have: the one that seals, and earlier ones.
+/// Keys per server: the one that seals, and earlier ones.
 const KEYS_MAX: usize = 16;
-/// What texts are sealed for that clients keep.
+/// The purpose of texts that clients keep.
 const KEPT_BY_CLIENTS: &str = "windlass/kept-by-clients";
-/// What the canary of a store is sealed for. No tenant has an empty name.
+/// The tenant and purpose of a store's canary. No real tenant has an empty name.
 const CANARY: (&str, &str) = ("", "windlass/canary");
 
-/// Seals text for a tenant. What was sealed for one cannot be opened for another, nor for another purpose.
+/// Seals texts for a tenant and a purpose. A text that was sealed for one of each cannot be opened for another.
 #[derive(Clone)]
 pub struct Seal {
-    /// The key that seals.
+    /// The current key, which seals.
     key: SealKey,
     /// Earlier keys, which only open.
     earlier: Vec<SealKey>,
     random: SystemRandom,
 }
 
-/// One key. Its id says nothing about it.
+/// One key. Its id reveals nothing about it.
 #[derive(Clone)]
 struct SealKey {
     id: [u8; ID_BYTES],
@@ -91,11 +91,11 @@ impl SealKey {
 }
 
 impl Seal {
-    /// Reads keys of 64 hexadecimal digits each, with spaces, line ends or commas between them. The first one seals; the others are
-    /// earlier ones, which only open. Processes that share a store share the keys.
+    /// Parses keys of 64 hexadecimal digits each, separated by spaces, line ends or commas. The first one seals; the others are earlier
+    /// ones, which only open. Processes on one store need the same keys.
     pub fn from_hex(text: &str) -> Result<Self, SealError> {
-        let words = text.split(|c: char| c.is_whitespace() || c == ',').filter(|word| !word.is_empty());
-        let mut keys = words.map(SealKey::from_hex).collect::<Result<Vec<_>, _>>()?.into_iter();
+        let parts = text.split(|c: char| c.is_whitespace() || c == ',').filter(|word| !word.is_empty());
+        let mut keys = parts.map(SealKey::from_hex).collect::<Result<Vec<_>, _>>()?.into_iter();
         let key = keys.next().filter(|_| keys.len() < KEYS_MAX).ok_or(SealError::NotAKey)?;
         Ok(Seal { key, earlier: keys.collect(), random: SystemRandom::new() })
     }
@@ -109,7 +109,7 @@ impl Seal {
         std::iter::once(&self.key).chain(&self.earlier)
     }
 
-    /// Reads the keys that the file keeps. If there is none, a new one is made, which only this user can read.
+    /// Reads the keys from a file. If the file does not exist, it is created with a new key, readable by this user only.
     pub fn from_file(path: &Path) -> Result<Self, SealError> {
         let fail = |source| SealError::File { path: path.to_owned(), source };
         if !path.try_exists().map_err(fail)? {
@@ -120,12 +120,12 @@ impl Seal {
             return Err(SealError::Readable { path: path.to_owned() });
         }
         let mut text = String::new();
-        // A longer file is another one.
+        // A longer file is not a file of keys.
         file.take((KEYS_MAX * (2 * KEY_BYTES + 2)) as u64 + 1).read_to_string(&mut text).map_err(fail)?;
         Seal::from_hex(&text)
     }
 
-    /// Seals the text for the tenant and a purpose, which must be named to open it.
+    /// Seals the text for the tenant and a purpose. Opening it needs both.
     pub(crate) fn seal(&self, tenant: &Tenant, purpose: &str, text: &[u8]) -> Result<String, SealError> {
         let mut nonce = [0; NONCE_LEN];
         self.random.fill(&mut nonce).map_err(|_| SealError::Refused)?;
@@ -140,7 +140,7 @@ impl Seal {
         Ok(URL_SAFE_NO_PAD.encode([&[FORM][..], &self.key.id, &nonce, &bytes].concat()))
     }
 
-    /// Opens what was sealed for the same tenant and purpose with one of the keys.
+    /// Opens a text that was sealed for the same tenant and purpose with one of the keys.
     pub(crate) fn open(&self, tenant: &Tenant, purpose: &str, sealed: &str) -> Result<Vec<u8>, SealError> {
         let bytes = URL_SAFE_NO_PAD.decode(sealed).map_err(|_| SealError::Refused)?;
         match bytes.split_first() {
@@ -154,12 +154,12 @@ impl Seal {
         }
     }
 
-    /// A nonce that only this text of this id has: it depends on all of it, so that no two texts ever share one.
+    /// A nonce that is derived from the tenant, the id and the text, so that no two different texts share one.
     fn own_nonce(&self, tenant: &Tenant, id: &str, text: &str) -> Result<[u8; NONCE_LEN], SealError> {
         let info = [b"windlass/nonce/".as_slice(), tenant.as_str().as_bytes()];
         let key = hmac::Key::from(self.key.root.expand(&info, HMAC_SHA256).map_err(|_| SealError::Refused)?);
         let mut tag = hmac::Context::with_key(&key);
-        // With its length before it, no part of an id can be taken for the text.
+        // The length precedes the id, so that the boundary between id and text is unambiguous.
         tag.update(&(id.len() as u64).to_be_bytes());
         tag.update(id.as_bytes());
         tag.update(text.as_bytes());
@@ -209,8 +209,8 @@ impl fmt::Debug for Seal {
     }
 }
 
-/// Makes the file with a fresh key. Whoever comes second keeps the first one's: the file appears with all of its text or
-/// not at all.
+/// Creates the file with a new key. If two processes do this, the second one uses the first one's key: the file appears complete or not at
+/// all.
 fn make_file(path: &Path) -> io::Result<()> {
     let random = SystemRandom::new();
     let mut key = [0; KEY_BYTES];
@@ -226,7 +226,7 @@ fn make_file(path: &Path) -> io::Result<()> {
     });
     fs::remove_file(&draft)?;
     kept?;
-    // Without this the name could be lost with the power, and with it every secret sealed since.
+    // Without this, a power failure could lose the file's name, and with the key everything sealed since.
     fs::File::open(path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new(".")))?.sync_all()
 }
 
@@ -234,27 +234,27 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The key is of no use, or does not fit.
+/// Why a key or a sealed text cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SealError {
-    /// The text is no key.
+    /// The text is not a valid key.
     #[error("a key of 64 hexadecimal digits is wanted, or up to {KEYS_MAX} of them with line ends, spaces or commas between them")]
     NotAKey,
-    /// The file cannot be read or made.
+    /// The file cannot be read or created.
     #[error("the key file {} cannot be used: {source}", path.display())]
     File {
-        /// Which.
+        /// The key file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
     /// Others may read the file.
     #[error("the key file {} can be read by others: its mode must be 0600", path.display())]
     Readable {
-        /// Which.
+        /// The key file.
         path: PathBuf,
     },
-    /// It was sealed with another key, for another tenant or purpose, or it was changed.
+    /// The text was sealed with another key, for another tenant or purpose, or was changed.
     #[error("what was sealed cannot be opened here")]
     Refused,
 }
@@ -280,7 +280,7 @@ mod tests {
         assert!(sealing(&[8]).open(&tenant, "p", &credentials).is_err(), "without the earlier key it is lost");
         assert_ne!(old.key_id(), rotated.key_id());
         assert_eq!(rotated.key_id(), sealing(&[8]).key_id());
-        // The form of versions whose keys had no ids.
+        // The format of versions whose keys had no ids.
         let bytes = URL_SAFE_NO_PAD.decode(&credentials).expect("base64");
         let earlier = URL_SAFE_NO_PAD.encode([&[FORM_WITHOUT_ID][..], &bytes[1 + ID_BYTES..]].concat());
         for seal in [&old, &rotated] {

@@ -1,14 +1,14 @@
-//! What a run keeps of a declared server under seal.
+//! The secrets of a declared server, which a run stores sealed.
 
 use reqwest::Url;
 use serde::{Deserialize, Serialize};
 
 use crate::headers::Headers;
 
-/// A shorter text is found in too many words to be hidden in them.
+/// Shorter texts are not hidden in messages: they occur in too many ordinary texts.
 const HIDDEN_LETTERS_MIN: usize = 6;
 
-/// What of a declared server may be secret.
+/// The parts of a declared server that may be secret.
 #[derive(Default)]
 pub(crate) struct Secrets {
     /// The whole address, if it has parts that are not shown.
@@ -16,7 +16,7 @@ pub(crate) struct Secrets {
     pub(crate) headers: Headers,
 }
 
-/// What is sealed. Headers alone are a list, which is the form of earlier versions.
+/// The sealed format. A plain list of headers is the format of earlier versions.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
 enum Form {
@@ -29,7 +29,7 @@ impl Secrets {
         self.url.is_none() && self.headers.is_empty()
     }
 
-    /// All of it in plain text, to be sealed.
+    /// All of it in plain text, for sealing.
     pub(crate) fn to_bytes(&self) -> Result<Vec<u8>, String> {
         let headers = self.headers.pairs()?;
         let form = match &self.url {
@@ -39,7 +39,7 @@ impl Secrets {
         serde_json::to_vec(&form).map_err(|_| "the secrets cannot be written".to_owned())
     }
 
-    /// Reads what [`Secrets::to_bytes`] gave.
+    /// Parses the result of [`Secrets::to_bytes`].
     pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Self, String> {
         let form = serde_json::from_slice(bytes).map_err(|_| "its secrets cannot be read back".to_owned())?;
         let (url, pairs) = match form {
@@ -51,18 +51,18 @@ impl Secrets {
     }
 }
 
-/// An address without what may be secret in it: the user, the query and the fragment.
+/// The address without the parts that may be secret: the user, the query and the fragment.
 pub(crate) fn shown_url(url: &Url) -> String {
     let mut url = url.clone();
     url.set_query(None);
     url.set_fragment(None);
-    // Only an address without a host refuses these, and then has none of them.
+    // These calls fail only for an address without a host, which has no user and no password.
     let _ = url.set_username("");
     let _ = url.set_password(None);
     url.into()
 }
 
-/// The text without the query of the address, and without the values in it: a server may repeat to us how it was asked.
+/// Removes the query of the address and its values from the text, because a server may repeat them in its messages.
 pub(crate) fn hide_query(url: &str, text: &str) -> String {
     let Some(url) = Url::parse(url).ok().filter(|url| url.query().is_some()) else { return text.to_owned() };
     let query = url.query().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The port: servers are declared, their tools listed and called.
+//! The implementation of the port: declares servers, lists their tools and calls them.
 
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
@@ -19,29 +19,29 @@ use crate::{
     process::Command,
     seal::Seal,
     secrets::{Secrets, shown_url},
-    session::{Session, Way},
+    session::{Session, Transport},
 };
 
-/// A server of the configuration. Its address is the operator's word: it is not checked against the guard.
+/// A server of the configuration. Its address is not checked by the egress rules, since the operator chose it.
 #[derive(Clone, Default)]
 pub struct ServerConfig {
-    /// What requests call it.
+    /// The name of the server in requests.
     pub label: String,
-    /// Its address; of no meaning where there is a command.
+    /// The address of the server. Ignored if there is a command.
     pub url: String,
-    /// The program and its arguments, if the server is a process of ours.
+    /// The program and its arguments, if the server is a child process.
     pub command: Vec<String>,
-    /// What the process is given beyond the little of our own environment that every process needs.
+    /// Variables for the process, in addition to the few that every process inherits.
     pub environment: BTreeMap<String, String>,
-    /// Headers it is sent with every request.
+    /// Headers of every request.
     pub headers: Vec<(String, String)>,
-    /// What it is shown as `Authorization`: a token, or a scheme and what belongs to it.
+    /// The value of `Authorization`: a token, or a scheme with its credentials.
     pub authorization: Option<String>,
-    /// What a second start of a tool would do, whatever the server says.
+    /// The effect classes of tools, which take precedence over the server's annotations.
     pub effects: BTreeMap<String, EffectClass>,
-    /// The tenants that may use it.
+    /// The tenants that may use the server.
     pub tenants: Tenants,
-    /// Whether all tenants use one session, or one process: only for servers that remember nothing of their callers.
+    /// Whether all tenants share one session or process. Only for servers that keep no state about their clients.
     pub shared: bool,
 }
 
@@ -49,7 +49,7 @@ impl fmt::Debug for ServerConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let headers: Vec<&str> = self.headers.iter().map(|(name, _)| name.as_str()).collect();
         let mut shown = f.debug_struct("ServerConfig");
-        // Arguments, variables and the query of an address may be secrets.
+        // Arguments, variables and the query of the address may be secrets.
         let url = Url::parse(&self.url).map(|url| shown_url(&url)).unwrap_or_default();
         shown.field("label", &self.label).field("url", &url).field("program", &self.command.first());
         shown.field("headers", &headers).field("effects", &self.effects);
@@ -57,26 +57,26 @@ impl fmt::Debug for ServerConfig {
     }
 }
 
-/// How far servers may go.
+/// The limits on servers and sessions.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// How long a session may take to open.
+    /// The time in which a session must open.
     pub connect: Duration,
-    /// How long a server may take to list its tools.
+    /// The time in which a server must list its tools.
     pub list: Duration,
-    /// How long a list of tools is taken to be true.
+    /// How long a list of tools is cached.
     pub list_age: Duration,
     /// Bytes of one answer.
     pub answer_bytes_max: usize,
-    /// How many tools a server may offer.
+    /// Tools that a server may offer.
     pub tools_max: usize,
-    /// How long a session is kept that nobody uses.
+    /// How long an unused session stays open.
     pub idle: Duration,
-    /// How many sessions with servers that requests declared may be open at once, over all tenants.
+    /// Open sessions with declared servers, over all tenants.
     pub declared_sessions_max: usize,
-    /// How many of them one tenant may have.
+    /// Open sessions with declared servers, per tenant.
     pub declared_sessions_per_tenant_max: usize,
-    /// How many processes of configured servers may run at once. A tenant has one for each of them, unless they are shared.
+    /// Running processes of configured servers. Each tenant has one per server, unless the server is shared.
     pub processes_max: usize,
 }
 
@@ -96,10 +96,10 @@ impl Default for Limits {
     }
 }
 
-/// All tool servers there are.
+/// The client of all tool servers.
 pub struct Servers {
     configured: BTreeMap<String, Configured>,
-    /// Connects only where a request may make us connect.
+    /// The HTTP client for declared servers. It connects only to addresses that the egress rules allow.
     guarded: reqwest::Client,
     egress: Arc<Egress>,
     seal: Seal,
@@ -110,7 +110,7 @@ pub struct Servers {
 
 struct Configured {
     server: ServerKey,
-    way: Way,
+    transport: Transport,
     effects: BTreeMap<String, EffectClass>,
     shared: bool,
     tenants: Tenants,
@@ -119,19 +119,19 @@ struct Configured {
 impl Configured {
     fn target(&self, tenant: &Tenant) -> Target {
         let tenant = if self.shared { None } else { Some(tenant.clone()) };
-        Target { key: Key { tenant, server: self.server.clone() }, way: self.way.clone() }
+        Target { key: Key { tenant, server: self.server.clone() }, transport: self.transport.clone() }
     }
 }
 
-/// One server as it is spoken to.
+/// A server with its transport and its key in the pool.
 #[derive(Clone)]
 struct Target {
     key: Key,
-    way: Way,
+    transport: Transport,
 }
 
 impl Servers {
-    /// Takes the servers of the configuration, and what a request may bring along.
+    /// Creates the client. `egress` restricts the servers that requests may declare; no session is opened yet.
     pub fn new(
         configured: Vec<ServerConfig>,
         egress: Egress,
@@ -139,12 +139,12 @@ impl Servers {
         clock: Arc<dyn Clock>,
         limits: Limits,
     ) -> Result<Self, SetupError> {
-        // The HTTP client panics without one, and a library should not bring a server down for its set-up.
+        // The HTTP client panics without a TLS provider, and a library should return an error instead.
         if rustls::crypto::CryptoProvider::get_default().is_none() {
             return Err(SetupError::NoTlsProvider);
         }
         let egress = Arc::new(egress);
-        // A proxy of the environment would resolve names behind the guard's back.
+        // A proxy from the environment would resolve names itself and so bypass the egress check.
         let guarded = client(&limits).no_proxy().dns_resolver(Guard(egress.clone())).build().map_err(SetupError::Client)?;
         let mut servers = BTreeMap::new();
         for config in configured {
@@ -162,17 +162,17 @@ impl Servers {
         Ok(Servers { configured: servers, guarded, egress, seal, clock, limits, pool })
     }
 
-    /// How many sessions are open or being opened.
+    /// The number of sessions that are open or being opened.
     pub fn sessions(&self) -> usize {
         self.pool.len()
     }
 
-    /// Ends the sessions that nobody uses, and waits until their servers were told.
+    /// Ends all unused sessions and waits until their servers have been notified.
     pub async fn close(&self) {
         self.pool.close().await;
     }
 
-    /// The configured server of that label, if the tenant may use it.
+    /// The configured server with this label, if the tenant may use it.
     fn configured(&self, tenant: &Tenant, label: &str) -> Option<&Configured> {
         self.configured.get(label).filter(|server| server.tenants.admit(tenant))
     }
@@ -180,7 +180,7 @@ impl Servers {
     fn target(&self, tenant: &Tenant, server: &ToolServer) -> Result<Target, ServerError> {
         let (shown, sealed) = match &server.source {
             ServerSource::Configured => {
-                // Again, since the run may be older than what the configuration gives the tenant today.
+                // Checked again, because the configuration may have changed since the run was accepted.
                 let configured = self.configured(tenant, &server.label).ok_or_else(|| ServerError::Unknown(server.label.clone()))?;
                 return Ok(configured.target(tenant));
             }
@@ -196,26 +196,26 @@ impl Servers {
         };
         let Secrets { url, headers } = secrets;
         let url = url.as_ref().unwrap_or(shown);
-        // Again, since the run may be older than what the operator allows today.
+        // Checked again, because the operator's rules may have changed since the run was accepted.
         let parsed = self.egress.check_url(url).map_err(ServerError::Refused)?;
         if !headers.is_empty() {
             check_credentials(&parsed).map_err(ServerError::Refused)?;
         }
         let key = Key { tenant: Some(tenant.clone()), server: ServerKey::Declared(digest_of(&[url], &headers)) };
         let http = Http { client: self.guarded.clone(), headers, answer_bytes_max: self.limits.answer_bytes_max, is_trusted: false };
-        Ok(Target { key, way: Way::Http { url: url.as_str().into(), http } })
+        Ok(Target { key, transport: Transport::Http { url: url.as_str().into(), http } })
     }
 
     async fn session(&self, target: &Target) -> Result<Arc<Session>, Failure> {
         let open = async {
-            if let Way::Http { url, http } = &target.way
+            if let Transport::Http { url, http } = &target.transport
                 && !http.is_trusted
             {
-                // The connector checks again what it connects to; here the refusal can be told in words.
+                // The connector checks its addresses again; a refusal here gives the better message.
                 let url = self.egress.check_url(url).map_err(Failure::Refused)?;
                 self.egress.check_names(&url).await.map_err(Failure::Refused)?;
             }
-            Session::open(&target.way, &self.limits).await
+            Session::open(&target.transport, &self.limits).await
         };
         self.pool.session(&target.key, open).await
     }
@@ -229,12 +229,12 @@ impl Servers {
         };
         result.map(outcome::report).map_err(|failure| {
             let error = named(&server.label, failure);
-            CallFailure::of(&error, target.way.hide(&error.to_string()))
+            CallFailure::of(&error, target.transport.hide(&error.to_string()))
         })
     }
 }
 
-/// Why a call came to nothing.
+/// Why a call failed.
 struct CallFailure {
     /// For the log.
     class: &'static str,
@@ -266,7 +266,7 @@ impl ToolServers for Servers {
         if !headers.is_empty() {
             check_credentials(&parsed).map_err(ServerError::Refused)?;
         }
-        // A query may be a credential, so that it is kept like one.
+        // A query may contain a credential, so it is sealed like one.
         let has_secrets = parsed.query().is_some() || parsed.fragment().is_some();
         let (shown, url) = if has_secrets { (shown_url(&parsed), Some(url)) } else { (url, None) };
         let secrets = Secrets { url, headers };
@@ -278,13 +278,13 @@ impl ToolServers for Servers {
     async fn list(&self, tenant: &Tenant, server: &ToolServer) -> Result<Vec<OfferedTool>, ServerError> {
         let target = self.target(tenant, server)?;
         let fail = |failure| match named(&server.label, failure) {
-            ServerError::Failed { label, why } => ServerError::Failed { label, why: target.way.hide(&why) },
+            ServerError::Failed { label, why } => ServerError::Failed { label, why: target.transport.hide(&why) },
             other @ (ServerError::Refused(_) | ServerError::Unknown(_) | ServerError::Busy(_)) => other,
         };
         let mut session = self.session(&target).await.map_err(fail)?;
         let mut tools = session.tools(&self.limits).await;
         if tools.is_err() && !session.is_open() {
-            // It was lost on the way. Asking twice changes nothing.
+            // The session was lost during the request. Listing tools twice is harmless.
             session = self.session(&target).await.map_err(fail)?;
             tools = session.tools(&self.limits).await;
         }
@@ -310,7 +310,7 @@ impl ToolServers for Servers {
     }
 }
 
-/// A tool as runs know it. What a second start of it would do is the operator's to say, else the server's.
+/// The tool as runs record it. The operator's effect class takes precedence over the server's.
 pub(crate) fn offered(tool: &Tool, effect: Option<EffectClass>) -> OfferedTool {
     OfferedTool {
         name: tool.name.to_string(),
@@ -329,7 +329,7 @@ fn named(label: &str, failure: Failure) -> ServerError {
     }
 }
 
-/// The arguments as MCP wants them: an object or nothing.
+/// The arguments as MCP wants them: an object or none.
 fn arguments(text: &str) -> Result<Option<JsonObject>, String> {
     match serde_json::from_str(text) {
         Ok(Value::Object(arguments)) => Ok(Some(arguments)),
@@ -346,15 +346,15 @@ fn client(limits: &Limits) -> ClientBuilder {
 
 fn configure(config: &ServerConfig, limits: &Limits) -> Result<Configured, SetupError> {
     let fail = |why: String| SetupError::Server { label: config.label.clone(), why };
-    let configured = |way: Way| {
-        let server = ServerKey::Configured { label: config.label.clone(), is_process: matches!(way, Way::Process(_)) };
-        Configured { server, way, effects: config.effects.clone(), shared: config.shared, tenants: config.tenants.clone() }
+    let configured = |transport: Transport| {
+        let server = ServerKey::Configured { label: config.label.clone(), is_process: matches!(transport, Transport::Process(_)) };
+        Configured { server, transport, effects: config.effects.clone(), shared: config.shared, tenants: config.tenants.clone() }
     };
     if let Some((program, arguments)) = config.command.split_first() {
         let environment = config.environment.clone();
         let label = config.label.clone();
         let command = Command { label, program: program.clone(), arguments: arguments.to_vec(), environment };
-        return Ok(configured(Way::Process(Arc::new(command))));
+        return Ok(configured(Transport::Process(Arc::new(command))));
     }
     let url = Url::parse(&config.url).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
     let url = url.ok_or_else(|| fail("its url must begin with http:// or https://".to_owned()))?;
@@ -368,29 +368,29 @@ fn configure(config: &ServerConfig, limits: &Limits) -> Result<Configured, Setup
     let client = if is_near { client(limits).no_proxy() } else { client(limits) };
     let http =
         Http { client: client.build().map_err(SetupError::Client)?, headers, answer_bytes_max: limits.answer_bytes_max, is_trusted: true };
-    Ok(configured(Way::Http { url: url.as_str().into(), http }))
+    Ok(configured(Transport::Http { url: url.as_str().into(), http }))
 }
 
-/// A token alone is a bearer's.
+/// The value of `Authorization`. A token without a scheme becomes `Bearer`.
 fn authorization(value: &str) -> String {
     if value.contains(' ') { value.to_owned() } else { format!("Bearer {value}") }
 }
 
-/// The tool servers cannot be set up.
+/// Why the client of tool servers cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
-    /// No process-wide TLS provider is installed, which is the binary's duty at start.
+    /// No process-wide TLS provider is installed. The binary must install one at its start.
     #[error("no TLS provider is installed in this process")]
     NoTlsProvider,
-    /// The HTTP client cannot be made.
+    /// The HTTP client cannot be built.
     #[error("the HTTP client for tool servers cannot be made: {0}")]
     Client(reqwest::Error),
-    /// A server of the configuration is none.
+    /// A server of the configuration is invalid.
     #[error("the tool server {label:?}: {why}")]
     Server {
-        /// Which.
+        /// The label of the server.
         label: String,
-        /// Why, in words without secrets.
+        /// The reason, without secrets.
         why: String,
     },
 }

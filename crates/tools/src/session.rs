@@ -1,4 +1,4 @@
-//! One MCP session, and the tools it was told of.
+//! One MCP session, with a cache of the server's tools.
 
 use std::{
     sync::{
@@ -25,67 +25,67 @@ use windlass_kernel::CallKey;
 
 use crate::{
     Failure,
-    flight::Flight,
     http::Http,
     outcome,
     process::{Command, Process},
     secrets::{hide_query, shown_url},
     servers::Limits,
+    single_flight::SingleFlight,
 };
 
-/// Where a call's key stands in what the server is sent: the same on every start of the call.
+/// The metadata key under which the server gets the id of a call. The id is the same for every start of the call.
 const CALL_ID: &str = "windlass/call_id";
-/// How many requests of one session are on their way at once; more wait their turn.
+/// Requests of one session that may be in progress at once; further ones wait.
 const REQUESTS_MAX: usize = 128;
 
 pub(crate) type Service = RunningService<RoleClient, Listener>;
 
-/// How a server is reached.
+/// The transport to a server.
 #[derive(Clone)]
-pub(crate) enum Way {
+pub(crate) enum Transport {
     /// Over Streamable HTTP.
     Http { url: Arc<str>, http: Http },
-    /// As a process of ours.
+    /// As a child process.
     Process(Arc<Command>),
 }
 
-impl Way {
-    /// The text without anything that the server was shown in confidence.
+impl Transport {
+    /// Removes secrets of the server's configuration from the text.
     pub(crate) fn hide(&self, text: &str) -> String {
         match self {
-            Way::Http { url, http } => hide_query(url, &http.headers.hide(text)),
-            Way::Process(command) => command.hide(text),
+            Transport::Http { url, http } => hide_query(url, &http.headers.hide(text)),
+            Transport::Process(command) => command.hide(text),
         }
     }
 }
 
-/// A session with one server. The last one who lets go of it ends it.
+/// A session with one server. Dropping its last reference ends it.
 pub(crate) struct Session {
     service: Service,
     process: Option<Process>,
-    tools: Flight<Arc<Vec<Tool>>>,
+    tools: SingleFlight<Arc<Vec<Tool>>>,
     tools_changed: Arc<AtomicBool>,
     used: Mutex<Instant>,
 }
 
 impl Session {
-    pub(crate) async fn open(way: &Way, limits: &Limits) -> Result<Arc<Self>, Failure> {
-        let (service, process) = start(way, limits).await.map_err(|why| Failure::Failed(way.hide(&why)))?;
+    pub(crate) async fn open(transport: &Transport, limits: &Limits) -> Result<Arc<Self>, Failure> {
+        let (service, process) = start(transport, limits).await.map_err(|why| Failure::Failed(transport.hide(&why)))?;
         Ok(Arc::new(Self::of(service, process).await))
     }
 
     pub(crate) async fn of(service: Service, process: Option<Process>) -> Self {
-        // What is kept, and for how long, is decided below.
+        // The crate's own cache is off; [`Session::tools`] caches instead.
         service.set_response_cache_config(ClientCacheConfig::disabled()).await;
         let tools_changed = service.service().tools_changed.clone();
-        Session { service, process, tools: Flight::new(), tools_changed, used: Mutex::new(Instant::now()) }
+        Session { service, process, tools: SingleFlight::new(), tools_changed, used: Mutex::new(Instant::now()) }
     }
 
     pub(crate) fn is_open(&self) -> bool {
         !self.service.is_closed() && !self.service.is_transport_closed() && self.process.as_ref().is_none_or(Process::lives)
     }
 
-    /// Marks the session as wanted.
+    /// Marks the session as used now.
     pub(crate) fn touch(&self) {
         *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
@@ -94,11 +94,11 @@ impl Session {
         *self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the server offers, asked for at most once in a while.
+    /// The tools of the server, from the cache or by a request that concurrent callers share.
     pub(crate) async fn tools(&self, limits: &Limits) -> Result<Arc<Vec<Tool>>, Failure> {
         let is_good = |at: Instant, _: &Arc<Vec<Tool>>| at.elapsed() < limits.list_age && !self.tools_changed.load(Ordering::Acquire);
         let ask = async {
-            // Before the question: a change while it is answered counts.
+            // Reset before the request, so that a change during the request is not lost.
             self.tools_changed.store(false, Ordering::Release);
             tokio::time::timeout(limits.list, self.ask_for_tools(limits))
                 .await
@@ -111,7 +111,7 @@ impl Session {
         let mut tools: Vec<Tool> = Vec::new();
         let mut bytes = 0;
         let mut cursor = None;
-        // A page may be empty, but not all of them.
+        // A page may be empty, but a server may not send empty pages for ever.
         for _ in 0..=limits.tools_max {
             let page = cursor.map(|cursor| PaginatedRequestParams::default().with_cursor(Some(cursor)));
             let page = match self.service.list_tools(page).await {
@@ -134,7 +134,7 @@ impl Session {
         Err(Failure::Failed("its list of tools has no end".to_owned()))
     }
 
-    /// Calls a tool. Dropping the future tells the server that nobody waits any more.
+    /// Calls a tool. Dropping the future sends the server a cancellation.
     pub(crate) async fn call(&self, tool: &str, arguments: Option<JsonObject>, key: CallKey) -> Result<CallToolResult, Failure> {
         let mut params = CallToolRequestParams::new(tool.to_owned());
         params.arguments = arguments;
@@ -154,7 +154,7 @@ impl Session {
         Err(Failure::Failed("it wants more than an answer to give one, which this version does not support".to_owned()))
     }
 
-    /// A failure, with what is known about the process if the session was lost with it.
+    /// The failure, with facts about the process if the session was lost with it.
     async fn failure(&self, why: String) -> Failure {
         match self.process.as_ref().filter(|_| !self.is_open()) {
             Some(process) => Failure::Failed(format!("{why}; {}", process.evidence().await)),
@@ -169,9 +169,9 @@ impl Session {
         }
     }
 
-    /// Ends the session and waits until the server was told.
+    /// Ends the session and waits until the server has been notified.
     pub(crate) async fn close(self) {
-        // The task's own end is of no interest: the session is over either way.
+        // The result of the task does not matter, since the session is over either way.
         let _ = self.service.cancel().await;
         if let Some(process) = self.process {
             process.end().await;
@@ -179,15 +179,15 @@ impl Session {
     }
 }
 
-async fn start(way: &Way, limits: &Limits) -> Result<(Service, Option<Process>), String> {
+async fn start(transport: &Transport, limits: &Limits) -> Result<(Service, Option<Process>), String> {
     let late = |_| format!("it did not open a session within {:?}", limits.connect);
-    match way {
-        Way::Http { url, http } => {
+    match transport {
+        Transport::Http { url, http } => {
             let opened = tokio::time::timeout(limits.connect, open_http(http, url)).await.map_err(late);
             let service = opened.and_then(|opened| opened.map_err(|error| outcome::opening_error(&error)));
             service.map(|service| (service, None)).map_err(|why| format!("{why}; its address is {}", address_of(url)))
         }
-        Way::Process(command) => {
+        Transport::Process(command) => {
             let started = command.start(limits.answer_bytes_max);
             let (pipes, process) =
                 started.map_err(|error| format!("its program {:?} cannot be started: {error}; check its `command`", command.program))?;
@@ -200,7 +200,8 @@ async fn start(way: &Way, limits: &Limits) -> Result<(Service, Option<Process>),
     }
 }
 
-/// Opens a session over HTTP. Servers of the oldest and of the newest protocol begin in ways of their own. Most there are know the older.
+/// Opens a session over HTTP. The oldest and the newest version of the protocol start sessions differently; the older way is tried first,
+/// since most servers know it.
 async fn open_http(http: &Http, url: &Arc<str>) -> Result<Service, ClientInitializeError> {
     match over_http(http, url, ClientLifecycleMode::Initialize).await {
         Err(ClientInitializeError::JsonRpcError(_)) => {
@@ -211,7 +212,7 @@ async fn open_http(http: &Http, url: &Arc<str>) -> Result<Service, ClientInitial
     }
 }
 
-/// An address without what may be secret in it.
+/// The address without the parts that may be secret.
 fn address_of(url: &str) -> String {
     reqwest::Url::parse(url).map_or_else(|_| "not a URL".to_owned(), |url| shown_url(&url))
 }
@@ -226,7 +227,7 @@ pub(crate) async fn over_http<C: StreamableHttpClient + Sync>(
     serve_client_with_lifecycle(Listener::default(), transport, lifecycle).await
 }
 
-/// What a server may tell us on its own.
+/// Handles notifications of the server.
 #[derive(Debug, Default)]
 pub(crate) struct Listener {
     tools_changed: Arc<AtomicBool>,

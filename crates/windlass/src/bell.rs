@@ -1,4 +1,4 @@
-//! Which doorbell this process has.
+//! Chooses and connects the doorbell of this process.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use windlass_store::{Nats, Notify};
 
 use crate::config::{self, Place};
 
-/// What the engine needs to reach others.
+/// The parts through which the engine rings and publishes.
 #[derive(Default)]
 pub(crate) struct Bell {
     pub doorbell: Option<Arc<dyn Doorbell>>,
@@ -18,14 +18,14 @@ pub(crate) struct Bell {
 }
 
 impl Bell {
-    /// NATS, if it is configured; else what the database has. Neither need be there yet.
-    pub async fn hang(doorbell: Option<&config::Doorbell>, place: &Place<'_>, node: NodeId) -> anyhow::Result<Self> {
+    /// Connects NATS if it is configured, else uses what the database offers. Neither needs to be reachable yet.
+    pub async fn connect(doorbell: Option<&config::Doorbell>, place: &Place<'_>, node: NodeId) -> anyhow::Result<Self> {
         match (doorbell, place) {
             (Some(nats), place) => {
                 let (nats, bells) = Nats::connect(nats.url.expose(), &nats.prefix, node).await.context("doorbell.url")?;
                 let publisher: Option<Arc<dyn Publisher>> = Some(nats.clone());
                 Ok(match place {
-                    // A file has one process: there is nobody to ring for.
+                    // A SQLite file belongs to one process, so there is no other process to ring.
                     Place::File(_) => Bell { publisher, ..Bell::default() },
                     Place::Postgres(_) => Bell { doorbell: Some(nats), bells: Some(bells), publisher },
                 })

@@ -1,4 +1,4 @@
-//! Verbs over the API of a running server. Each one is a call or two; `--json` prints what the server answered.
+//! Commands that use the API of a running server. Each makes a few requests; `--json` prints the server's answer unchanged.
 
 mod client;
 mod erase;
@@ -47,7 +47,7 @@ struct Common {
     json: bool,
 }
 
-/// Says what to exit with.
+/// The outcome of a command, which decides the exit code.
 enum Done {
     /// Everything was done.
     Fully,
@@ -55,14 +55,14 @@ enum Done {
     WaitsForPerson,
 }
 
-/// Exit codes that are not 0.
+/// The exit code of a command that failed.
 const FAILED: u8 = 1;
 const USAGE: u8 = 2;
 const WAITS_FOR_PERSON: u8 = 3;
 const UNREACHABLE: u8 = 8;
 const NOT_ALLOWED: u8 = 9;
 
-/// Runs a verb. What went wrong is printed; the exit code tells scripts.
+/// Runs a command. An error is printed to stderr; the exit code tells scripts its kind.
 pub(crate) async fn run(verb: Verb) -> ExitCode {
     let done = match verb {
         Verb::Ls(arguments) => ls::ls(arguments).await,

@@ -1,10 +1,10 @@
-//! The configuration: `windlass.yaml`, with the environment over it, as plain typed data.
+//! The configuration: `windlass.yaml`, overridden by the environment, as plain typed data.
 //!
-//! Reading goes in four steps, each in its own module: the file becomes a tree that knows its lines (`node`), variables
-//! are put over it and filled into it (`environment`), small readers take values out of it (`reader`), and the sections
-//! say which keys there are and what must fit together (`sections`). Nothing is guessed: an unknown key is an error.
+//! Reading has four steps, each in its own module: the file is parsed into a tree that knows its lines (`node`), environment variables are
+//! applied to it (`environment`), small readers take values out of it (`reader`), and the sections define which keys there are and how they
+//! constrain each other (`sections`). Nothing is guessed: an unknown key is an error.
 //!
-//! What is deliberately absent: any I/O but reading the one file, and any way to print a secret.
+//! Deliberately absent: any I/O except for reading the one file, and any way to print a secret.
 
 mod agents;
 mod doorbell;
@@ -46,30 +46,30 @@ pub use windlass_tools::Allowed;
 use environment::Environment;
 use node::Node;
 
-/// Everything an operator can set, checked and complete.
+/// All settings, checked and complete.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// The server's door.
+    /// `server`: the listener and its limits.
     pub server: Server,
-    /// Where the truth is kept.
+    /// `store`: the database.
     pub store: Store,
-    /// NATS, if processes ring each other over it.
+    /// `doorbell`: NATS, if it is configured.
     pub doorbell: Option<Doorbell>,
-    /// Who may come in.
+    /// `auth`: the tokens of clients.
     pub auth: Auth,
-    /// The models, never empty. The first of a name is asked first, later ones of that name are its fallbacks.
+    /// `models`, never empty. The first model of a name is called first; later ones with that name are its fallbacks.
     pub models: Vec<Model>,
-    /// The external tools, each name once.
+    /// `tools.external`. Names are unique.
     pub tools: Vec<ExternalTool>,
-    /// The servers of MCP, each label once.
+    /// `tools.mcp`: the MCP servers. Labels are unique.
     pub mcp: Vec<McpServer>,
     /// `mcp.default_approval`: whether calls of a server that a request declares need approval where the request does not say.
     pub default_approval: DefaultApproval,
     /// The agents by name. Every model and tool they name exists.
     pub agents: BTreeMap<String, Agent>,
-    /// Whether agents that are not configured can be enqueued to.
+    /// `agents_open`: whether agents that are not configured accept requests.
     pub agents_open: bool,
-    /// What nobody may go beyond.
+    /// `limits`: limits on sizes, counts and times.
     pub limits: Limits,
     /// `quotas`: what each tenant may use.
     pub quotas: Quotas,
@@ -77,19 +77,19 @@ pub struct Config {
     pub usage_days: Option<u32>,
     /// `retention`: after what time ended runs are erased.
     pub retention: Retention,
-    /// `egress.allow`: what a request may name beyond the public internet.
+    /// `egress.allow`: the addresses that a request may name beyond the public internet.
     pub egress: Vec<Allowed>,
-    /// The Responses door.
+    /// `responses`: the settings of the Responses API.
     pub responses: Responses,
-    /// How log lines look.
+    /// `log`: the format of the log.
     pub log: Log,
-    /// Settings whose secrets are written out in a file that every user of the machine can read.
+    /// Settings with a literal secret in a file that every user of the machine can read.
     pub exposed_secrets: Vec<String>,
 }
 
 impl Config {
-    /// Reads the file, if one is given, and the environment. A given file must exist; without one the defaults stand:
-    /// loopback, the embedded store, the offline model.
+    /// Reads the file, if a path is given, and the environment. The file must then exist. Without a file the defaults apply: loopback, the
+    /// embedded store, the offline model.
     pub fn load(path: Option<&Path>, env: impl Iterator<Item = (String, String)>) -> Result<Config, ConfigError> {
         let Some(path) = path else {
             return Config::read(Node::nothing(Origin::Default), env);
@@ -106,7 +106,7 @@ impl Config {
 
     fn read(mut root: Node, env: impl Iterator<Item = (String, String)>) -> Result<Config, ConfigError> {
         let environment = Environment::new(env);
-        // Settings first: a value that a variable replaces needs no other variable filled in.
+        // Overrides are applied first: references inside a value that a variable replaces are then not resolved.
         environment.overlay(&mut root)?;
         environment.fill(&mut root, "")?;
         let exposed_secrets = literal::literal_secrets(&root);
@@ -114,23 +114,23 @@ impl Config {
     }
 }
 
-/// Whether users who are neither the owner nor in the group of the file can read it.
+/// Whether users other than the file's owner and group can read it.
 fn is_readable_by_all(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|about| about.permissions().mode() & 0o004 != 0)
 }
 
-/// `responses`: how the Responses door behaves.
+/// `responses`: the settings of the Responses API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Responses {
-    /// `status: standard`: a response that waits for its client is called `completed`.
+    /// `status: standard`: a response that waits for its client has the status `completed`.
     pub standard_status: bool,
-    /// `store_false: memory`: what is not to be stored lives in memory alone, in `memory_bytes` at the most.
+    /// `store_false: memory`: responses with `store: false` stay in memory, at most this number of bytes.
     pub memory_bytes: Option<u64>,
-    /// `join_s`: how long a response that is not stored waits for a client that went away.
+    /// `join_s`: how long a response with `store: false` waits for a client that disconnected.
     pub join: Duration,
-    /// `erase_s`: how long after its end a response is erased that is not stored.
+    /// `erase_s`: how long after its end a response with `store: false` is erased.
     pub erase: Duration,
-    /// `heartbeat`: how long a stream may be silent before it gives a sign of life.
+    /// `heartbeat`: how long a stream may be silent before the server sends a heartbeat.
     pub heartbeat: Duration,
     /// `socket_limit`: how long a socket may be open.
     pub socket_limit: Duration,
@@ -157,7 +157,7 @@ pub enum Store {
 }
 
 impl Store {
-    /// Where the database is, given the data folder.
+    /// The place of the database for this data folder.
     pub fn place(&self, data: &Path) -> Place<'_> {
         match self {
             Store::Own => Place::File(data.join("windlass.db")),
@@ -167,9 +167,9 @@ impl Store {
     }
 }
 
-/// Where a database is. It can be printed.
+/// The place of a database. Its `Display` shows no secret.
 pub enum Place<'a> {
-    /// A file of SQLite.
+    /// A SQLite file.
     File(PathBuf),
     /// A PostgreSQL server.
     Postgres(&'a Secret),
@@ -187,62 +187,60 @@ impl std::fmt::Display for Place<'_> {
     }
 }
 
-/// `doorbell`: NATS, for rings between processes and for whoever wants the commands and events.
+/// `doorbell`: NATS, which carries the notifications between processes and the published commands and events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Doorbell {
-    /// The address, which may have a password in it.
+    /// The address, which may contain a password.
     pub url: Secret,
-    /// What every subject begins with.
+    /// The first part of every subject.
     pub prefix: String,
 }
 
 /// `auth`: the tokens.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Auth {
-    /// Each token once.
+    /// The tokens, without duplicates.
     pub tokens: Vec<Token>,
 }
 
-/// One token and what it may do.
+/// One token and its rights.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Token {
-    /// The hash of the token.
     pub hash: TokenHash,
-    /// The tenant that it speaks for.
+    /// The tenant whose data it gives access to.
     pub tenant: String,
-    /// What it may do, at least one thing.
+    /// The rights of the token, at least one.
     pub scopes: Vec<Scope>,
-    /// What logs call it.
+    /// The name of the token in logs.
     pub name: Option<String>,
-    /// `status`: what `responses.status` says, for this token alone.
+    /// `status`: overrides `responses.status` for this token.
     pub standard_status: Option<bool>,
-    /// `expires`: from when on it is refused.
+    /// `expires`: the time from which the token is refused.
     pub expires: Option<Timestamp>,
 }
 
 /// One model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Model {
-    /// The name that runs ask for; `*` takes every name and passes it on.
+    /// The name in requests; `*` accepts every name and passes it on.
     pub name: String,
-    /// Who answers.
+    /// The provider of the model.
     pub provider: Provider,
-    /// How many calls may be open at once, from all models of the same server. Where they differ, the least holds.
+    /// Calls that may be open at once, over all models on the same server. If their settings differ, the smallest applies.
     pub concurrency: usize,
-    /// How long a connection may take.
+    /// The time limit for connecting.
     pub connect_timeout: Duration,
-    /// How long the provider may be silent in the middle of an answer.
+    /// The time limit between two events of an answer.
     pub idle_timeout: Duration,
-    /// Whether it can be given words to go on from.
+    /// Whether the model can continue a text that it is given as the beginning of its answer.
     pub prefill: bool,
-    /// How many tokens it can read at once; runs that may are summed up before it is more.
+    /// The size of its context window in tokens. Runs with compaction summarise before they reach it.
     pub context: Option<u64>,
-    /// The tenants that may use it.
     pub tenants: Tenants,
 }
 
 impl Model {
-    /// The model there is when none is configured: offline, needs no key.
+    /// The default model: offline and without a key.
     pub fn offline() -> Self {
         Self {
             name: "offline".to_owned(),
@@ -257,28 +255,28 @@ impl Model {
     }
 }
 
-/// Who answers a model call.
+/// The provider of a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Provider {
-    /// A script, or without one the words in the input.
+    /// The offline model, with a script or by keywords in the input.
     Scripted {
-        /// The YAML file of the script.
+        /// The YAML file with the script.
         script: Option<PathBuf>,
     },
     /// A service over HTTP.
     Remote {
-        /// What it speaks.
+        /// The protocol of the service.
         protocol: Protocol,
-        /// The address up to and without what the protocol puts behind it, without a slash at its end.
+        /// The address before the path that the protocol appends, without a slash at the end.
         base_url: String,
-        /// The key, if the service wants one.
+        /// The API key, if the service needs one.
         api_key: Option<Secret>,
-        /// The service's name of the model; `None` is the name that was asked for.
+        /// The service's name of the model; `None` sends the requested name.
         model: Option<String>,
     },
 }
 
-/// What a service speaks.
+/// The protocol of a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// OpenAI's chat completions, below `/chat/completions`.
@@ -290,7 +288,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// Where the service is that the protocol is named after. Chat completions are spoken by so many that there is no such place.
+    /// The address of the service that the protocol comes from. Chat Completions has too many services for a default.
     pub fn usual_base_url(self) -> Option<&'static str> {
         match self {
             Protocol::OpenAiChat => None,
@@ -300,59 +298,55 @@ impl Protocol {
     }
 }
 
-/// One tool that a service of the user's runs.
+/// One tool that an external tool service runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExternalTool {
-    /// What the model calls it.
+    /// The name that the model uses.
     pub name: String,
-    /// What the model reads about it.
+    /// The description for the model.
     pub description: String,
-    /// JSON Schema of its arguments, an object.
+    /// The JSON Schema of its arguments, an object.
     pub parameters: serde_json::Value,
-    /// What a repeated start would do.
+    /// What a second start of a call would do.
     pub effect: EffectClass,
-    /// What the run does once the result is there.
+    /// How the run continues after a result.
     pub after_execution: AfterExecution,
-    /// How long a result may take; `limits.call_deadline` if the tool says nothing.
+    /// The time limit for a result; `limits.call_deadline` by default.
     pub deadline: Duration,
-    /// The tenants that may use it.
     pub tenants: Tenants,
 }
 
-/// One server of MCP.
+/// One MCP server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct McpServer {
-    /// What requests call it.
+    /// The name of the server in requests.
     pub label: String,
-    /// Where it is.
+    /// The address or the command.
     pub place: McpPlace,
-    /// What a second start of a tool would do, whatever the server says of it.
+    /// The effect classes of its tools, which take precedence over the server's annotations.
     pub effects: BTreeMap<String, EffectClass>,
-    /// The tenants that may use it.
     pub tenants: Tenants,
-    /// Whether all tenants use one session, or one process.
+    /// Whether all tenants share one session or process.
     pub shared: bool,
 }
 
-/// Where a server of MCP is.
+/// How an MCP server is reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum McpPlace {
-    /// Behind an address.
+    /// Over HTTP.
     Http {
-        /// The address.
         url: String,
-        /// Headers it is sent with every request, by their names in small letters.
+        /// Headers of every request, by lower-case name.
         headers: BTreeMap<String, Secret>,
-        /// A bearer's token, or a scheme and what belongs to it.
+        /// The value of `Authorization`: a bearer token, or a scheme with its credentials.
         authorization: Option<Secret>,
     },
-    /// A process of ours.
+    /// As a child process.
     Command {
-        /// The program.
         program: String,
-        /// What it is started with, which may be secrets.
+        /// The arguments, which may contain secrets.
         arguments: Vec<Secret>,
-        /// Variables it is given.
+        /// Variables of its environment.
         env: BTreeMap<String, Secret>,
     },
 }
@@ -360,72 +354,71 @@ pub enum McpPlace {
 /// One agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Agent {
-    /// Which policy decides the laps.
+    /// The policy, which decides what an iteration does next.
     pub policy: PolicyName,
-    /// The model; `None` is the default one.
+    /// The name of its model; `None` is the default model.
     pub model: Option<String>,
-    /// What the model is told before everything else.
+    /// The system prompt.
     pub instructions: Option<String>,
-    /// The tools it may call, each once.
+    /// The tools that it may call, without duplicates.
     pub tools: Vec<String>,
-    /// What one run may use up; laps are `limits.max_turns` if the agent says nothing.
+    /// The budgets of one run. Without a setting, the budget of iterations is `limits.max_turns`.
     pub budgets: Budgets,
-    /// Whether responses of the agent run one after the other.
+    /// Whether the agent's responses run one after the other.
     pub serial: bool,
-    /// The tenants that may use it.
     pub tenants: Tenants,
 }
 
-/// `limits`: what nobody may go beyond, all above zero.
+/// `limits`: limits on sizes, counts and times, all above zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Laps of a run whose agent sets no budget.
+    /// Iterations of a run whose agent sets no budget.
     pub max_turns: u32,
-    /// Iterations that a request can ask for: `max_turns` where that is written.
+    /// The largest number of iterations that a request can ask for: `max_turns` if that is set.
     pub turns_ceiling: u32,
-    /// How long a tool call may take if its tool says nothing.
+    /// The time limit of a tool call whose tool sets none.
     pub call_deadline: Duration,
     /// Bytes of one request's body.
     pub body_bytes: usize,
     /// Bytes of one item.
     pub item_bytes: usize,
-    /// Bytes that one prompt reads, its history included.
+    /// Bytes of one prompt, its history included.
     pub prompt_bytes: u64,
     /// Items of one packed box.
     pub box_items: u64,
     /// Bytes of content of one packed box.
     pub box_bytes: u64,
-    /// Runs that may wait for one agent.
+    /// Runs that may be queued for one agent.
     pub queued_per_agent: u32,
     /// Runs of one tenant that have not ended.
     pub open_per_tenant: u32,
-    /// Runs that this process works on at once.
+    /// Runs that this process executes at once.
     pub workers: usize,
-    /// How often overdue and orphaned work is looked for.
+    /// The interval of the sweep.
     pub sweep_interval: Duration,
-    /// How long other servers on the same store wait for a sign of life before they take over this one's runs.
+    /// How long other servers on the same store wait for a heartbeat before they take over this server's runs.
     pub lease: Duration,
-    /// Tries of one model call before the run fails.
+    /// Attempts at one model call before the run fails.
     pub attempts: u32,
-    /// The first pause between two tries; it doubles.
+    /// The pause between the first two attempts. It doubles after each attempt.
     pub backoff: Duration,
-    /// How long one try of a model call may take.
+    /// The time limit of one attempt at a model call.
     pub model_deadline: Duration,
-    /// How long a model may take until its answer begins; `model_deadline` unless it is set.
+    /// The time limit for the first event of an answer; `model_deadline` by default.
     pub first_byte: Duration,
-    /// How long a tool server may take to list its tools.
+    /// The time limit for a tool server to list its tools.
     pub tool_list: Duration,
     /// Bytes of request bodies and WebSocket messages that all clients together may have in flight.
     pub in_flight_bytes: usize,
-    /// The same of one tenant.
+    /// Bytes of request bodies and WebSocket messages that one tenant may have in flight.
     pub in_flight_bytes_per_tenant: usize,
-    /// Requests of one tenant that are open at once; `None` is four fifths of `server.connections`.
+    /// Requests that one tenant may have open; `None` is four fifths of `server.connections`.
     pub requests_per_tenant: Option<usize>,
-    /// The same of one token; `None` is as many as its tenant may have.
+    /// Requests that one token may have open; `None` is the limit of its tenant.
     pub requests_per_token: Option<usize>,
-    /// WebSockets of one tenant that are open at once.
+    /// WebSockets that one tenant may have open.
     pub sockets_per_tenant: usize,
-    /// The same of one token; `None` is as many as its tenant may have.
+    /// WebSockets that one token may have open; `None` is the limit of its tenant.
     pub sockets_per_token: Option<usize>,
 }
 

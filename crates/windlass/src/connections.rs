@@ -1,10 +1,10 @@
 //! Accepts connections and serves HTTP/1.1 on them, within limits that hold before a request has been read.
 //!
-//! A connection has a place from accept to close. When all places are taken, or all places of one peer, further connections are
-//! *reserve connections*: each may ask for `/healthz` or `/readyz` once, and gets 503 for everything else. There are few of them, and
-//! the newest one displaces the oldest, so that connections which send nothing cannot keep a health check out.
+//! A connection holds a permit from accept to close. When all permits are taken, or all of one peer, further connections are *reserve
+//! connections*: each may request `/healthz` or `/readyz` once, and gets 503 for everything else. There are few of them, and the newest one
+//! displaces the oldest, so that connections which send nothing cannot keep a health check out.
 
-mod places;
+mod permits;
 
 use std::{collections::VecDeque, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
 
@@ -25,32 +25,31 @@ use tokio_rustls::TlsAcceptor;
 use tower::Layer;
 use windlass_doors::{Peer, PeerRules, health_only};
 
-use places::Places;
+use permits::ConnectionPermits;
 
-/// Reserve connections that are open at the most.
+/// Reserve connections that may be open at once.
 const RESERVE_MAX: usize = 64;
 
-/// How long a reserve connection may take to send the head of its request.
+/// The time limit for a reserve connection to send the head of its request.
 const RESERVE_HEAD: Duration = Duration::from_secs(5);
 
-/// How long nothing is accepted after an error, which mostly means that the process is out of file descriptors.
+/// The pause after a failed accept, which mostly means that the process has no free file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// What connections may take.
+/// The limits on connections.
 #[derive(Clone, Debug)]
 pub(crate) struct ConnectionLimits {
-    /// Connections that are open at once, reserve connections not counted.
+    /// Connections that may be open at once, without the reserve connections.
     pub connections: usize,
-    /// Of those, how many one peer may have; `None` is the default, which spares peers on this machine.
+    /// Connections per peer; `None` is the default, which exempts peers on this machine.
     pub per_peer: Option<usize>,
-    /// How long the head of a request may take, from accept or from the end of the answer before it.
+    /// The time limit for the head of a request, counted from accept or from the end of the previous answer.
     pub head: Duration,
-    /// Which addresses are peers of their own.
+    /// The rules that decide which addresses count as peers.
     pub peers: PeerRules,
 }
 
-/// Serves until `stopped` resolves, and then until every connection has sent the answer it is working on. With `tls`, connections
-/// are HTTPS and nothing else.
+/// Serves until `stopped` resolves, and then until every connection has finished its current answer. With `tls`, all connections are HTTPS.
 pub(crate) async fn serve(
     listener: TcpListener,
     router: Router,
@@ -65,18 +64,18 @@ pub(crate) async fn serve(
     reserve_http.keep_alive(false);
     let reserved = Protocol { http: reserve_http, tls, handshake: reserve_head };
     let reserve_router = health_only(router.clone());
-    let places = Arc::new(Places::new(&limits));
+    let permits = Arc::new(ConnectionPermits::new(&limits));
     let mut reserve = VecDeque::with_capacity(RESERVE_MAX);
     let (stop, stopping) = watch::channel(());
     let accept = async {
         loop {
             let (stream, peer) = accept(&listener).await;
-            match places.take(peer.ip()) {
-                Some(place) => {
+            match permits.take(peer.ip()) {
+                Some(permit) => {
                     let connection = serve_accepted(regular.clone(), stream, peer, router.clone(), stopping.clone());
                     tokio::spawn(async move {
                         connection.await;
-                        drop(place);
+                        drop(permit);
                     });
                 }
                 None => {
@@ -95,24 +94,24 @@ pub(crate) async fn serve(
     stop.closed().await;
 }
 
-/// HTTP/1.1 whose timer for the head of a request runs from the first poll, also while the client has not sent a byte.
+/// HTTP/1.1 with a timer for the head of a request that starts at the first poll, even if the client has not sent a byte.
 fn protocol(head: Duration) -> http1::Builder {
     let mut protocol = http1::Builder::new();
     protocol.timer(TokioTimer::new()).header_read_timeout(head);
     protocol
 }
 
-/// What is spoken on a connection.
+/// The protocol stack of a connection.
 #[derive(Clone)]
 struct Protocol {
     http: http1::Builder,
     tls: Option<TlsAcceptor>,
-    /// How long the TLS handshake may take, from accept. The timer for the first head starts after it.
+    /// The time limit for the TLS handshake, from accept. The timer for the first head starts after it.
     handshake: Duration,
 }
 
-/// Serves an accepted connection, after the TLS handshake if there is one. A handshake that fails, takes too long or is cut by a stop
-/// ends the connection.
+/// Serves an accepted connection, after the TLS handshake if there is one. A handshake that fails, exceeds its time limit or is interrupted
+/// by a stop ends the connection.
 async fn serve_accepted(protocol: Protocol, stream: TcpStream, peer: SocketAddr, router: Router, mut stopping: watch::Receiver<()>) {
     let Some(tls) = protocol.tls else {
         return serve_connection(protocol.http, stream, peer, router, stopping).await;
@@ -128,7 +127,7 @@ async fn serve_accepted(protocol: Protocol, stream: TcpStream, peer: SocketAddr,
     }
 }
 
-/// Serves one connection until it is closed or becomes a WebSocket. After `stopping` changes, only the request in work is answered.
+/// Serves one connection until it is closed or becomes a WebSocket. After `stopping` changes, only the current request is answered.
 async fn serve_connection<S>(protocol: http1::Builder, stream: S, peer: SocketAddr, router: Router, mut stopping: watch::Receiver<()>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -145,7 +144,7 @@ where
     }
 }
 
-/// Adds a reserve connection. If there are too many, the oldest one is closed: a health check has long been answered by then.
+/// Adds a reserve connection. Above the limit it closes the oldest one, whose health check has long been answered.
 fn displace(reserve: &mut VecDeque<AbortHandle>, newest: AbortHandle) {
     reserve.retain(|connection| !connection.is_finished());
     if reserve.len() >= RESERVE_MAX
@@ -160,7 +159,7 @@ async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
     loop {
         match listener.accept().await {
             Ok((stream, peer)) => {
-                // A small answer must not wait for the other side's acknowledgement of an earlier one.
+                // A small answer must not wait until the client has acknowledged an earlier one.
                 let _ = stream.set_nodelay(true);
                 return (stream, peer);
             }
@@ -172,8 +171,8 @@ async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
     }
 }
 
-/// Raises the limit of open files as far as the system allows, and returns how many connections leave half of it for the rest:
-/// the database, WebSockets, tool servers and models.
+/// Raises the limit of open files as far as the system allows, and returns the number of connections that leaves half of it for the
+/// database, WebSockets, tool servers and models.
 fn affordable_connections() -> usize {
     let limit = getrlimit(Resource::Nofile);
     let limit = match setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {

@@ -1,14 +1,14 @@
-//! `windlass demo`: a server of its own, killed with SIGKILL in the middle of a streamed answer, and what became of it.
+//! `windlass demo`: starts a server of its own, kills it with SIGKILL in the middle of a streamed answer, and shows how the run continues.
 //!
-//! Nothing here is staged: the server is this same program in a process of its own, and the demo speaks to it over HTTP as any
-//! client and any tool service would. What it claims at the end it has counted; if something does not hold, it says so and fails.
+//! Nothing is staged: the server is this same program in a process of its own, and the demo talks to it over HTTP like any client and any
+//! tool service. It checks every claim that it makes at the end, and fails if one does not hold.
 
 mod api;
-mod scene;
+mod printer;
 mod server;
 mod service;
+mod setup;
 mod stream;
-mod tale;
 
 use std::time::{Duration, Instant};
 
@@ -18,151 +18,151 @@ use tempfile::TempDir;
 use tokio::signal::unix::{SignalKind, signal};
 
 use api::Api;
+use printer::{Printer, seconds};
 use server::Server;
 use service::Service;
-use stream::{Follower, Heard, Stream};
-use tale::{Tale, seconds};
+use stream::{Follower, Received, Stream};
 
-/// When something must have gone wrong. The story takes a few seconds.
+/// The time after which something must have gone wrong. The demo takes a few seconds.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Tells the story once. Fails if anything in it does not hold, and leaves nothing behind either way.
+/// Runs the demo once. It is an error if anything does not hold; nothing is left behind in either case.
 pub(crate) async fn demo() -> anyhow::Result<()> {
-    // Without a process-wide choice, TLS would not know which of its implementations to use.
+    // rustls supports several crypto providers, and the process must choose one.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let (mut terminate, mut hangup) = (signal(SignalKind::terminate())?, signal(SignalKind::hangup())?);
-    // Whichever comes first: the others are dropped, and with them the server and the folder.
+    // The first branch to finish ends the demo. The others are dropped, and with them the server and the folder.
     tokio::select! {
-        told = tokio::time::timeout(PATIENCE, story()) => told.unwrap_or_else(|_| bail!("the demo took too long and was given up")),
+        result = tokio::time::timeout(PATIENCE, run_demo()) => result.unwrap_or_else(|_| bail!("the demo took too long and was given up")),
         _ = tokio::signal::ctrl_c() => bail!("interrupted; the demo's server and folder are removed"),
         _ = terminate.recv() => bail!("told to stop; the demo's server and folder are removed"),
         _ = hangup.recv() => bail!("the terminal is gone; the demo's server and folder are removed"),
     }
 }
 
-async fn story() -> anyhow::Result<()> {
+async fn run_demo() -> anyhow::Result<()> {
     let began = Instant::now();
-    let mut tale = Tale::new();
+    let mut printer = Printer::new();
     let folder = TempDir::with_prefix("windlass-demo-").context("no temporary folder can be made")?;
-    scene::set(folder.path())?;
-    tale.title("Windlass demo: an agent is killed in the middle of its answer, and nothing is lost.")?;
-    tale.line("Offline and without a key, in a temporary folder that is gone afterwards.")?;
+    setup::write_files(folder.path())?;
+    printer.title("Windlass demo: an agent is killed in the middle of its answer, and nothing is lost.")?;
+    printer.line("Offline and without a key, in a temporary folder that is gone afterwards.")?;
 
     let server = Server::start(folder.path()).await?;
-    tale.title("1. A server starts")?;
-    tale.line(&format!("process {}, {}, with a new database", server.pid(), server.base()))?;
+    printer.title("1. A server starts")?;
+    printer.line(&format!("process {}, {}, with a new database", server.pid(), server.base()))?;
     let api = Api::new(&server)?;
     let service = Service::new(&api);
     tokio::select! {
-        result = scenes(&mut tale, &api, &service, server, &folder) => result?,
+        result = run_steps(&mut printer, &api, &service, server, &folder) => result?,
         never = service.run() => match never {},
     }
-    tale.title(&format!("Nothing was lost and nothing ran twice. That took {}.", seconds(began.elapsed())))?;
-    tale.line("To try it yourself: windlass dev")?;
+    printer.title(&format!("Nothing was lost and nothing ran twice. That took {}.", seconds(began.elapsed())))?;
+    printer.line("To try it yourself: windlass dev")?;
     Ok(())
 }
 
-/// What happens while the tool service is there.
-async fn scenes(tale: &mut Tale, api: &Api, service: &Service<'_>, mut server: Server, folder: &TempDir) -> anyhow::Result<()> {
+/// The steps of the demo, while the tool service runs.
+async fn run_steps(printer: &mut Printer, api: &Api, service: &Service<'_>, mut server: Server, folder: &TempDir) -> anyhow::Result<()> {
     let mut follower = Follower::default();
-    ask(tale, api, &mut follower).await.map_err(|error| beside_log(&error, &server))?;
-    let broken_off = kill(tale, &mut server, &mut follower).await?;
+    ask(printer, api, &mut follower).await.map_err(|error| beside_log(&error, &server))?;
+    let broken_off = kill(printer, &mut server, &mut follower).await?;
 
     let restarted = Instant::now();
     let server = Server::start(folder.path()).await?;
     api.move_to(&server);
-    tale.title("4. A server starts again on the same data")?;
-    tale.line(&format!("process {}, serving after {}", server.pid(), seconds(restarted.elapsed())))?;
-    let resumed = go_on(tale, api, &mut follower, broken_off).await.map_err(|error| beside_log(&error, &server))?;
+    printer.title("4. A server starts again on the same data")?;
+    printer.line(&format!("process {}, serving after {}", server.pid(), seconds(restarted.elapsed())))?;
+    let resumed = read_rest(printer, api, &mut follower, broken_off).await.map_err(|error| beside_log(&error, &server))?;
     let stored = api.get(&format!("/v1/responses/{}", follower.id()?)).await?;
     let open = service.open_calls().await?;
 
-    tale.title("5. What came of it")?;
+    printer.title("5. What came of it")?;
     let checks = [
-        check_numbers(&follower.heard.numbers, broken_off, resumed),
-        check_text(&follower.heard, &stored),
+        check_numbers(&follower.received.numbers, broken_off, resumed),
+        check_text(&follower.received, &stored),
         check_calls(service, &stored, &open),
     ];
     let mut failed = 0;
     for check in checks.into_iter().flatten() {
         failed += usize::from(!check.holds);
-        tale.line(&format!("{} {}", if check.holds { "ok    " } else { "FAILED" }, check.text))?;
+        printer.line(&format!("{} {}", if check.holds { "ok    " } else { "FAILED" }, check.text))?;
     }
-    ensure!(failed == 0, "{failed} of the demo's promises did not hold\n{}", server.last_words());
+    ensure!(failed == 0, "{failed} of the demo's promises did not hold\n{}", server.log_end());
     Ok(())
 }
 
-/// What went wrong, and what the server had to say about it.
+/// The error together with the end of the server's log.
 fn beside_log(error: &anyhow::Error, server: &Server) -> anyhow::Error {
-    anyhow!("{error:#}\n{}", server.last_words())
+    anyhow!("{error:#}\n{}", server.log_end())
 }
 
-/// The question, and the answer up to the middle of its text.
-async fn ask(tale: &mut Tale, api: &Api, follower: &mut Follower) -> anyhow::Result<()> {
-    tale.title("2. A client asks, and follows the answer as a stream of numbered events")?;
-    tale.line(&format!("POST /v1/responses   \"{}\"", scene::QUESTION))?;
-    tale.line("The model has two tools, served by this program. One only reads; the other writes, and must not run twice.\n")?;
+/// Sends the question and reads the answer up to the middle of its text.
+async fn ask(printer: &mut Printer, api: &Api, follower: &mut Follower) -> anyhow::Result<()> {
+    printer.title("2. A client asks, and follows the answer as a stream of numbered events")?;
+    printer.line(&format!("POST /v1/responses   \"{}\"", setup::QUESTION))?;
+    printer.line("The model has two tools, served by this program. One only reads; the other writes, and must not run twice.\n")?;
     let body = json!({
-        "model": scene::MODEL, "input": scene::QUESTION, "stream": true, "windlass": { "tools": [scene::READ, scene::WRITE] },
+        "model": setup::MODEL, "input": setup::QUESTION, "stream": true, "windlass": { "tools": [setup::READ, setup::WRITE] },
     });
     follower.stream = Some(Stream::open(api.post("/v1/responses", &body).await?));
-    while follower.heard.pieces < scene::PIECES_BEFORE_KILL {
+    while follower.received.deltas < setup::DELTAS_BEFORE_KILL {
         let event = follower.next().await?.context("the answer was over before the server could be killed")?;
-        show(tale, &event)?;
+        show(printer, &event)?;
     }
     Ok(())
 }
 
-/// SIGKILL, and what had already been sent. Returns the last number that arrived.
-async fn kill(tale: &mut Tale, server: &mut Server, follower: &mut Follower) -> anyhow::Result<u64> {
+/// Kills the server and reads what it had already sent. Returns the number of the last event that arrived.
+async fn kill(printer: &mut Printer, server: &mut Server, follower: &mut Follower) -> anyhow::Result<u64> {
     let pid = server.pid();
     server.kill()?;
-    // What was sent before still arrives, then the connection breaks.
+    // Data that was sent before the kill still arrives, then the connection breaks.
     while let Ok(Some(event)) = follower.next().await {
-        show(tale, &event)?;
+        show(printer, &event)?;
     }
-    ensure!(!follower.heard.is_done, "the answer was over before the server could be killed");
-    let last = *follower.heard.numbers.last().context("no event came before the kill")?;
-    tale.title("3. kill -9, in the middle of the text")?;
-    tale.line(&format!("process {pid} is dead, the stream has broken off, the last event that arrived was number {last}"))?;
+    ensure!(!follower.received.is_done, "the answer was over before the server could be killed");
+    let last = *follower.received.numbers.last().context("no event came before the kill")?;
+    printer.title("3. kill -9, in the middle of the text")?;
+    printer.line(&format!("process {pid} is dead, the stream has broken off, the last event that arrived was number {last}"))?;
     Ok(last)
 }
 
-/// The rest of the stream. Returns the first number that came.
-async fn go_on(tale: &mut Tale, api: &Api, follower: &mut Follower, after: u64) -> anyhow::Result<Option<u64>> {
+/// Reads the rest of the stream. Returns the number of the first event that arrived.
+async fn read_rest(printer: &mut Printer, api: &Api, follower: &mut Follower, after: u64) -> anyhow::Result<Option<u64>> {
     let path = format!("/v1/responses/{}?stream=true&starting_after={after}", follower.id()?);
-    tale.line(&format!("GET {path}"))?;
+    printer.line(&format!("GET {path}"))?;
     let asked = Instant::now();
     follower.stream = Some(Stream::open(api.get_response(&path).await?));
     let mut first = None;
     while let Some(event) = follower.next().await? {
         if first.is_none() {
             first = event["sequence_number"].as_u64();
-            tale.line(&format!(
+            printer.line(&format!(
                 "The first event came after {}. The model was asked again; what it repeated was left out.\n",
                 seconds(asked.elapsed())
             ))?;
         }
-        show(tale, &event)?;
+        show(printer, &event)?;
     }
     Ok(first)
 }
 
-/// Tools as they are done, and the text as it comes.
-fn show(tale: &mut Tale, event: &Value) -> anyhow::Result<()> {
+/// Prints tool calls as they finish, and the text as it arrives.
+fn show(printer: &mut Printer, event: &Value) -> anyhow::Result<()> {
     let item = &event["item"];
     match event["type"].as_str() {
-        Some("response.output_text.delta") => tale.piece(event["delta"].as_str().unwrap_or_default())?,
+        Some("response.output_text.delta") => printer.delta(event["delta"].as_str().unwrap_or_default())?,
         Some("response.output_item.done") if item["type"] == "mcp_call" => {
             let text = |key: &str| item[key].as_str().unwrap_or_default();
-            tale.line(&format!("{} {} -> {}", text("name"), text("arguments"), text("output")))?;
+            printer.line(&format!("{} {} -> {}", text("name"), text("arguments"), text("output")))?;
         }
         _ => {}
     }
     Ok(())
 }
 
-/// Something that has to hold, said as if it did.
+/// A claim and whether it holds.
 struct Check {
     holds: bool,
     text: String,
@@ -180,10 +180,10 @@ fn check_numbers(numbers: &[u64], last: u64, resumed: Option<u64>) -> Vec<Check>
     ]
 }
 
-fn check_text(heard: &Heard, stored: &Value) -> Vec<Check> {
-    let completed = heard.last.as_deref() == Some("response.completed") && heard.is_done && stored["status"] == "completed";
-    let whole = heard.text == scene::answer() && stored_text(stored) == heard.text;
-    let text = format!("the text is whole: {} characters, the same as in the stored response", heard.text.chars().count());
+fn check_text(received: &Received, stored: &Value) -> Vec<Check> {
+    let completed = received.last.as_deref() == Some("response.completed") && received.is_done && stored["status"] == "completed";
+    let whole = received.text == setup::answer() && stored_text(stored) == received.text;
+    let text = format!("the text is whole: {} characters, the same as in the stored response", received.text.chars().count());
     vec![Check { holds: completed, text: "the response is completed".to_owned() }, Check { holds: whole, text }]
 }
 
@@ -193,7 +193,7 @@ fn check_calls(service: &Service<'_>, stored: &Value, open: &[String]) -> Vec<Ch
         holds: service.runs_of(tool) == 1 && asked(tool) == 1 && !open.iter().any(|name| name == tool),
         text: format!("{tool} was called once and ran {}", times(service.runs_of(tool))),
     };
-    vec![once(scene::READ), once(scene::WRITE)]
+    vec![once(setup::READ), once(setup::WRITE)]
 }
 
 fn items<'a>(stored: &'a Value, kind: &'a str) -> impl Iterator<Item = &'a Value> {
@@ -235,11 +235,11 @@ mod tests {
             let message = json!({ "type": "message", "content": [{ "type": "output_text", "text": text }] });
             json!({ "status": status, "output": [message] })
         };
-        let whole = Heard { text: scene::answer(), last: Some("response.completed".into()), is_done: true, ..Heard::default() };
+        let whole = Received { text: setup::answer(), last: Some("response.completed".into()), is_done: true, ..Received::default() };
         assert_eq!(fails(&check_text(&whole, &stored(&whole.text, "completed"))), 0);
         assert_eq!(fails(&check_text(&whole, &stored("Parcel", "completed"))), 1);
         assert_eq!(fails(&check_text(&whole, &stored(&whole.text, "failed"))), 1);
-        let holed = Heard { text: scene::answer().replacen("Ada", "", 1), ..whole };
+        let holed = Received { text: setup::answer().replacen("Ada", "", 1), ..whole };
         assert_eq!(fails(&check_text(&holed, &stored(&holed.text, "completed"))), 1);
     }
 }

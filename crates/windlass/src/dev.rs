@@ -1,4 +1,4 @@
-//! What `windlass dev` prints: how to talk to the server, what it has, and a line when a run starts or ends.
+//! The output of `windlass dev`: how to talk to the server, its agents and tools, and a line when a run starts or ends.
 
 use std::{
     fmt::Write as _,
@@ -16,7 +16,7 @@ use crate::{
     serve::Ready,
 };
 
-/// Prints where the server is and how to talk to it. MCP servers are asked in the background: each gets its line once it answered.
+/// Prints the server's address and how to use it. MCP servers are listed in the background; each gets its line when it has answered.
 pub(crate) fn print(ready: &Ready<'_>) {
     show(&text(ready));
     LINES.lock().unwrap_or_else(PoisonError::into_inner).open();
@@ -25,11 +25,11 @@ pub(crate) fn print(ready: &Ready<'_>) {
     }
 }
 
-/// Lines about runs. The engine works before the server has its address, and its lines come below the banner all the same.
+/// Lines about runs. The engine may start runs before the server has its address; their lines are still printed below the banner.
 static LINES: Mutex<Lines> = Mutex::new(Lines { waiting: Some(String::new()) });
 
 struct Lines {
-    /// What waits for the banner; `None` once that is printed.
+    /// The lines that wait for the banner; `None` once it is printed.
     waiting: Option<String>,
 }
 
@@ -46,7 +46,7 @@ impl Lines {
     }
 }
 
-/// A terminal that is gone is no reason to stop serving.
+/// Prints the text and ignores errors: a closed terminal must not stop the server.
 fn show(text: &str) {
     let _ = std::io::stdout().write_all(text.as_bytes());
 }
@@ -59,7 +59,7 @@ async fn show_server(servers: Arc<Servers>, label: String) {
     }
 }
 
-/// Prints a line when a run starts and when it ends, and counts everything as `serve` does.
+/// A meter that prints a line when a run starts and when it ends, and reports everything to `metrics` as in `serve`.
 pub(crate) fn observe(metrics: Arc<Metrics>) -> Arc<dyn Meter> {
     Arc::new(Printer(metrics))
 }
@@ -103,7 +103,7 @@ fn line(fact: &Fact<'_>) -> Option<String> {
     }
 }
 
-/// The agent's name; a run without a named agent has its own id there, which the line shows already.
+/// The agent's name. A run without a named agent has its own id there, which the line contains already.
 fn name_of(agent: &AgentKey, run: RunId) -> &str {
     let name = agent.agent.as_str();
     if name == run.to_string() { "-" } else { name }
@@ -121,7 +121,7 @@ fn text(ready: &Ready<'_>) -> String {
     let _ = writeln!(text, "  model  {}", model_line(model, config.models.len() - 1));
     text.push_str(&configured(config));
     let bearer = own_token.unwrap_or("$WINDLASS_TOKEN");
-    // In double quotes, so that the shell fills in the variable where there is one.
+    // In double quotes, so that the shell expands a variable.
     let _ = writeln!(text, "\nTry it:\n\n  curl -N {url}/v1/responses -H \"Authorization: Bearer {bearer}\" -d '{}'\n", body(model));
     text
 }
@@ -151,10 +151,10 @@ fn model_line(model: &Model, others: usize) -> String {
     line
 }
 
-/// A request that the first model can answer.
+/// The body of a request that the first model can answer.
 fn body(model: &Model) -> &'static str {
     match &model.provider {
-        // It takes every name and passes it on, so that there is none to be had from here.
+        // It is a pass-through model, so no name is known here.
         Provider::Remote { model: None, .. } if model.name == "*" => r#"{"model": "NAME-OF-A-MODEL", "input": "Hello", "stream": true}"#,
         Provider::Remote { .. } | Provider::Scripted { .. } => r#"{"input": "Hello", "stream": true}"#,
     }

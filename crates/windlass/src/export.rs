@@ -1,4 +1,4 @@
-//! A run as JSON lines, for people and for tests that check a journal against the state.
+//! Exports a run as JSON lines, for people and for tests that compare the journal with the state.
 
 use std::io::Write;
 
@@ -9,13 +9,13 @@ use windlass_ports::{RunView, Views};
 
 use crate::{config::Place, storage};
 
-/// Rows read at once.
+/// Rows per read.
 const PAGE: usize = 500;
 
-/// Prints a run: first itself, then its journal, its items and its calls, one JSON object a line.
+/// Prints the run, then its journal, its items and its calls, one JSON object per line.
 pub(crate) async fn export(database: &Place<'_>, tenant: &str, run: &str) -> anyhow::Result<()> {
     let id: RunId = run.parse().with_context(|| format!("{run:?} is not a run"))?;
-    let views = storage::look(database).await?;
+    let views = storage::open_for_reading(database).await?;
     let tenant = Tenant::from(tenant);
     let Some(view) = views.run(&tenant, id).await? else {
         bail!("there is no run {run} of tenant {tenant} in {database}");
@@ -24,7 +24,7 @@ pub(crate) async fn export(database: &Place<'_>, tenant: &str, run: &str) -> any
     let events = print_journal(&mut out, &*views, &tenant, &view).await?;
     print_items(&mut out, &*views, &tenant, view.state.output).await?;
     print_calls(&mut out, &*views, &tenant, id).await?;
-    // The state is the fold of the journal: an export says whether that holds.
+    // The state must be the fold of the journal; the export reports whether it is.
     let folded = fold(&events);
     writeln!(out, "{}", json!({ "type": "state", "state": view.state, "is_fold_of_journal": folded.as_ref() == Some(&view.state) }))?;
     Ok(())
@@ -57,7 +57,7 @@ async fn print_journal(
 
 async fn print_items(out: &mut impl Write, views: &dyn Views, tenant: &Tenant, range: BoxRange) -> anyhow::Result<()> {
     for item in views.range_items(tenant, range).await? {
-        // Content is printed byte for byte: it may hold what no JSON library would write.
+        // Content is printed byte for byte, because a JSON library might change its spelling.
         let content: &RawValue = serde_json::from_slice(&item.content)?;
         writeln!(out, "{{\"type\":\"item\",\"item_id\":\"{}\",\"kind\":\"{}\",\"content\":{content}}}", item.id, item.kind.as_str())?;
     }

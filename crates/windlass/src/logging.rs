@@ -1,4 +1,4 @@
-//! The log on stderr.
+//! Sets up the log on stderr.
 
 use std::{env, io::IsTerminal};
 
@@ -7,16 +7,16 @@ use tracing_subscriber::EnvFilter;
 
 use crate::config::LogFormat;
 
-/// The variable that says what is logged.
+/// The environment variable with the filter of the log.
 const VARIABLE: &str = "WINDLASS_LOG";
 
-/// What other libraries may log. The client of NATS reports every attempt to connect, that of MCP every session; our own code logs what
+/// The filter for libraries. The NATS client reports every attempt to connect and the MCP client every session; our own code logs what
 /// matters of it.
 const LIBRARIES: &str = "async_nats=off,rmcp=warn";
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
-/// Starts the log. `filter` holds unless the environment has another one.
+/// Starts the log with `filter`, unless the environment has another one.
 pub(crate) fn start(filter: &str, format: LogFormat) -> anyhow::Result<()> {
     let filter = match env::var(VARIABLE) {
         Ok(text) => read_filter(&text).with_context(|| format!("{VARIABLE}={text:?} cannot be read"))?,
@@ -25,7 +25,7 @@ pub(crate) fn start(filter: &str, format: LogFormat) -> anyhow::Result<()> {
     };
     let has_colours = std::io::stderr().is_terminal() && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(has_colours);
-    // Only a second start in one process fails, and there is none.
+    // This fails only if the log has been started already in this process, which does not happen.
     let _ = match format {
         LogFormat::Text => log.try_init(),
         LogFormat::Json => log.json().flatten_event(true).try_init(),
@@ -34,10 +34,10 @@ pub(crate) fn start(filter: &str, format: LogFormat) -> anyhow::Result<()> {
 }
 
 fn read_filter(text: &str) -> anyhow::Result<EnvFilter> {
-    // The parser takes no spaces.
+    // The parser does not accept spaces.
     let parts: Vec<&str> = text.split(',').map(str::trim).filter(|part| !part.is_empty()).collect();
     for part in &parts {
-        // The parser takes a misspelt level for the name of a module, and then logs nothing.
+        // The parser would take a misspelt level for the name of a module and log nothing.
         let is_level = LEVELS.iter().any(|level| part.eq_ignore_ascii_case(level));
         if !is_level && !part.contains(['=', '[']) {
             bail!("{part:?} is no level; give one of {}, or a module and its level such as windlass_engine=debug", LEVELS.join(", "));

@@ -1,4 +1,4 @@
-//! The tokens that the server accepts: those of the configuration, or the one of the data folder.
+//! The tokens that the server accepts: the configured ones, or the one of the data folder.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use crate::{
     token,
 };
 
-/// The configured tokens, or the one of the data folder, which is returned too.
+/// The configured tokens, or else the one of the data folder, whose text is returned as well.
 pub(crate) fn tokens(config: &Config, data: &Path) -> anyhow::Result<(Tokens, Option<String>)> {
     if !config.auth.tokens.is_empty() {
         return Ok((configured(config), None));
@@ -22,7 +22,7 @@ pub(crate) fn tokens(config: &Config, data: &Path) -> anyhow::Result<(Tokens, Op
     Ok((Tokens::new(vec![own]), Some(token)))
 }
 
-/// The tokens of a configuration that was read again.
+/// The tokens of a reloaded configuration.
 pub(crate) fn reloaded(config: &Config) -> anyhow::Result<Tokens> {
     anyhow::ensure!(!config.auth.tokens.is_empty(), "auth.tokens is empty; a server that uses its own token needs a restart to change it");
     Ok(configured(config))

@@ -1,4 +1,4 @@
-//! Windlass: a durable agent engine in one binary. The command line, and the only place where everything meets.
+//! Windlass: a durable agent engine in one binary. This crate has the command line, and wires all other crates together.
 
 mod bell;
 mod cli;
@@ -27,7 +27,7 @@ use windlass_engine::CrashPoints;
 use config::Config;
 use signals::Hangup;
 
-/// Many small, short-lived allocations on a few threads: the system's library took a tenth of the engine's profile before this.
+/// The engine makes many small, short-lived allocations on a few threads; with the system's allocator they took a tenth of its profile.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -99,8 +99,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// The allocator asks for huge pages, and every thread of an idle server would hold two megabytes for the little it needs. Before
-/// anything is allocated; a system that knows no huge pages refuses, and needs no telling.
+/// Turns huge pages off before anything is allocated: with them, every thread of an idle server would keep two megabytes for the little
+/// that it needs. An error is ignored, since a system without huge pages need not turn them off.
 fn use_small_pages() {
     let _ = rustix::thread::disable_transparent_huge_pages(true);
 }
@@ -116,7 +116,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         }
         Command::Dev { config, listen, data } => {
             let config = listening(load(config.as_deref())?, listen.as_deref())?;
-            // The banner should stay in sight; what MCP servers print belongs to what a developer looks for.
+            // Only warnings are logged, so that the banner stays visible; but the output of MCP servers is what a developer wants to see.
             logging::start("warn,windlass_tools::stderr=info", config.log.format)?;
             runtime()?.block_on(serve::serve(config, &data, Hangup::Stop, dev::observe, dev::print))?;
         }
@@ -137,12 +137,12 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
 fn load(path: Option<&Path>) -> anyhow::Result<Config> {
     let here = Path::new("windlass.yaml");
     let path = path.or_else(|| here.exists().then_some(here));
-    // A variable that is no text cannot be meant for us.
+    // A variable that is not text cannot be a setting.
     let env = std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     Ok(Config::load(path, env)?)
 }
 
-/// The configuration with the address of the command line, if there is one.
+/// Applies the address of the command line, if there is one.
 fn listening(mut config: Config, listen: Option<&str>) -> anyhow::Result<Config> {
     if let Some(listen) = listen {
         config.server.set_listen(listen)?;

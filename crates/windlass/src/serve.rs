@@ -1,4 +1,4 @@
-//! The server: configuration in, everything wired together, until somebody says stop.
+//! The server: wires all parts together from a configuration, and runs until a signal stops it.
 
 use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
@@ -24,12 +24,12 @@ use crate::{
     world::OrderedIds,
 };
 
-/// How long open connections get once the engine has stopped. Streams never end by themselves.
-const GOODBYE: Duration = Duration::from_millis(500);
+/// How long open connections may continue once the engine has stopped. Streams never end by themselves.
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// A server that has its address and is about to answer.
+/// A server that listens and is about to answer.
 pub(crate) struct Ready<'a> {
-    /// Where it listens, the port filled in.
+    /// The address on which it listens, with the actual port.
     pub address: SocketAddr,
     pub place: &'a Place<'a>,
     pub config: &'a Config,
@@ -38,8 +38,8 @@ pub(crate) struct Ready<'a> {
     pub servers: &'a Arc<Servers>,
 }
 
-/// Serves until SIGTERM or SIGINT; `hangup` is what SIGHUP does. `ready` is called once requests will be answered; `observe` makes what the engine reports its facts to
-/// out of the metrics.
+/// Serves until SIGTERM or SIGINT; `hangup` is the reaction to SIGHUP. `ready` is called just before the first request is answered.
+/// `observe` makes the engine's meter from the metrics.
 pub(crate) async fn serve(
     config: Config,
     data: &Path,
@@ -47,7 +47,7 @@ pub(crate) async fn serve(
     observe: impl FnOnce(Arc<Metrics>) -> Arc<dyn Meter>,
     ready: impl FnOnce(&Ready<'_>),
 ) -> anyhow::Result<()> {
-    // Without a process-wide choice, TLS would not know which of its implementations to use.
+    // rustls supports several crypto providers, and the process must choose one.
     let _ = rustls::crypto::ring::default_provider().install_default();
     warn_of_exposed_secrets(&config);
     let crash = crash_points(&config)?;
@@ -60,12 +60,12 @@ pub(crate) async fn serve(
     let seal = seal(&config, data)?;
     let mut storage = storage::open(&place, options, own_hash, &seal, metrics.clone()).await?;
     if let Some(bytes_max) = config.responses.memory_bytes {
-        storage = storage.parted(options, bytes_max);
+        storage = storage.with_unlisted_in_memory(options, bytes_max);
     }
     let certificate = config.server.tls.as_ref().map(Certificate::read).transpose()?;
     let listener = TcpListener::bind(config.server.listen).await.with_context(|| format!("cannot listen on {}", config.server.listen))?;
     let address = listener.local_addr()?;
-    let bell = Bell::hang(config.doorbell.as_ref(), &place, storage.node).await?;
+    let bell = Bell::connect(config.doorbell.as_ref(), &place, storage.node).await?;
     let seal_key = seal.key_id();
     let servers = Arc::new(tool_servers(&config, seal.clone(), storage.clock.clone())?);
     let engine = Engine::start(Parts {
@@ -91,7 +91,7 @@ pub(crate) async fn serve(
         state.with_inbox_ids(InboxIds::new(storage.id_key)).with_metrics(metrics).with_peers(config.server.peers.clone()).with_hosts(hosts);
     let tokens_in_use = state.tokens();
     let router = windlass_doors::router(state);
-    // A process that reads that the server serves may end it in the same moment.
+    // A process that reads the line about readiness may stop the server at that moment.
     let tls = certificate.as_ref().map(Certificate::acceptor);
     let signals = Signals::listen(hangup, Replaceable { tokens: tokens_in_use, certificate })?;
     write_server_file(data, config.server.url(address));
@@ -99,7 +99,7 @@ pub(crate) async fn serve(
     let is_stopped = stopped.clone();
     let server = connections::serve(listener, router, connection_limits(&config), tls, async move { is_stopped.notified().await });
     let announced = async {
-        // Until then `/healthz` says that the server is starting.
+        // Until then `/healthz` answers that the server is starting.
         engine.ready().await;
         tracing::info!(%address, store = %place, seal_key = %seal_key, model = %config.models[0].name, "serving");
         ready(&Ready { address, place: &place, config: &config, own_token: own_token.as_deref(), servers: &servers });
@@ -113,14 +113,14 @@ pub(crate) async fn serve(
             tracing::info!("stopping: no new work, running calls may finish");
             engine.drain().await;
             stopped.notify_one();
-            tokio::time::sleep(GOODBYE).await;
+            tokio::time::sleep(CLOSE_TIMEOUT).await;
         } => {}
     }
     tracing::info!("stopped");
     Ok(())
 }
 
-/// Only the command line needs the file: a folder that cannot be written is no reason not to serve.
+/// Writes the file by which the command line finds the server. A failure is only logged, because the server works without it.
 fn write_server_file(data: &Path, url: String) {
     if let Err(error) = cli::write_server_file(data, url) {
         tracing::warn!(%error, folder = %data.display(), "server.json cannot be written; `windlass ls` needs --server");
@@ -167,7 +167,8 @@ fn responses(config: &Config) -> ResponsesSettings {
     }
 }
 
-/// Metrics whose labels are the names of the configuration. The tools of MCP servers are named by the servers: they are `other`.
+/// Metrics with the names of the configuration as labels. The tools of MCP servers are counted as `other`, because the servers choose their
+/// names.
 fn metrics(config: &Config) -> Arc<Metrics> {
     Metrics::new(Configured {
         agents: config.agents.keys().cloned().collect(),
@@ -192,7 +193,7 @@ fn registry(config: &Config) -> anyhow::Result<Registry> {
     Registry::new(entries).context("no models are configured")
 }
 
-/// What messages speak of: models of one name are told apart by their place.
+/// The name of a provider in messages. Models of the same name are numbered.
 fn provider_name(before: &[config::Model], name: &str) -> String {
     match before.iter().filter(|model| model.name == name).count() {
         0 => name.to_owned(),
@@ -233,13 +234,13 @@ fn entry(config: &Config, index: usize) -> anyhow::Result<Entry> {
     Ok(Entry { name: model.name.clone(), upstream, context: model.context, tenants: model.tenants.clone(), model: made })
 }
 
-/// What a request shows servers of tools, and what clients keep for us, is sealed with a key that every process on one store must
-/// share. Earlier keys behind it only open.
+/// The seal for credentials of declared servers and for data that clients keep. All processes on one store need the same key. Earlier keys
+/// can only open.
 fn seal(config: &Config, data: &Path) -> anyhow::Result<Seal> {
     match std::env::var("WINDLASS_SEAL_KEY") {
         Ok(keys) => Seal::from_hex(&keys).context("WINDLASS_SEAL_KEY cannot be used"),
         Err(_) => {
-            // With the store elsewhere, nobody else makes the folder.
+            // With the database elsewhere, no other code creates the folder.
             windlass_store::create_private_folder(data).with_context(|| format!("the data folder {} cannot be made", data.display()))?;
             if let Place::Postgres(_) = config.store.place(data) {
                 tracing::warn!(

@@ -1,4 +1,4 @@
-//! What signals make the server do.
+//! The reactions of the server to signals.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use windlass_doors::TokenTable;
 
 use crate::{config::Config, login, tls::Certificate};
 
-/// Reads the configuration again, as it was read at the start.
+/// Reads the configuration again, in the same way as at the start.
 pub(crate) type Reload = Box<dyn Fn() -> anyhow::Result<Config> + Send>;
 
-/// What SIGHUP does.
+/// The reaction to SIGHUP.
 pub(crate) enum Hangup {
     /// The server reads the configuration again and replaces what can be replaced while it runs.
     Reload(Reload),
@@ -18,14 +18,14 @@ pub(crate) enum Hangup {
     Stop,
 }
 
-/// What a server replaces while it runs.
+/// The parts of a server that a reload replaces.
 pub(crate) struct Replaceable {
     pub tokens: TokenTable,
     /// The certificate of `server.tls`, if the server was started with one.
     pub certificate: Option<Arc<Certificate>>,
 }
 
-/// The signals of a server that runs.
+/// The signal handlers of a running server.
 pub(crate) struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -35,13 +35,13 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// From here on, signals no longer end the process by themselves.
+    /// Installs the handlers. From here on the signals no longer end the process by themselves.
     pub(crate) fn listen(on_hangup: Hangup, replaceable: Replaceable) -> std::io::Result<Self> {
         let (terminate, interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
         Ok(Signals { terminate, interrupt, hangup: signal(SignalKind::hangup())?, on_hangup, replaceable })
     }
 
-    /// Waits for a signal to stop. Until then it does what SIGHUP asks for.
+    /// Waits for SIGTERM or SIGINT, and handles SIGHUP meanwhile.
     pub(crate) async fn stop(mut self) {
         loop {
             tokio::select! {
@@ -58,7 +58,7 @@ impl Signals {
 }
 
 impl Replaceable {
-    /// Uses the tokens and the certificate of the configuration as it is now. What cannot be used stays as it is.
+    /// Replaces the tokens and the certificate by those of the current configuration. A part that is invalid stays unchanged.
     fn reload(&self, read: &Reload) {
         let config = match read() {
             Ok(config) => config,

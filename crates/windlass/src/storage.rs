@@ -1,4 +1,4 @@
-//! The database that the configuration names, opened.
+//! Opens the database that the configuration names.
 
 use std::sync::Arc;
 
@@ -8,26 +8,26 @@ use windlass_store::{PartedStore, PostgresStore, PostgresViews, SqliteStore, Sql
 
 use crate::{config::Place, world::SystemClock};
 
-/// An open store, with both its faces.
+/// An open store, as the port for writes and the port for reads.
 pub(crate) struct Storage {
     pub node: NodeId,
-    /// The secret by which ids that the API shows are computed.
+    /// The secret from which the ids that the API shows are computed.
     pub id_key: [u8; 32],
     pub store: Arc<dyn Store>,
     pub views: Arc<dyn Views>,
-    /// What its deadlines are measured by.
+    /// The clock of the store's deadlines.
     pub clock: Arc<dyn Clock>,
 }
 
 impl Storage {
-    /// The same, with runs that are not to be stored in memory: so many bytes of content at the most.
-    pub fn parted(self, options: StoreOptions, bytes_max: u64) -> Self {
-        let parted = Arc::new(PartedStore::new(self.store, self.views, options, bytes_max));
-        Storage { store: parted.clone(), views: parted, ..self }
+    /// Keeps runs that are not stored in memory, with at most `bytes_max` bytes of content.
+    pub fn with_unlisted_in_memory(self, options: StoreOptions, bytes_max: u64) -> Self {
+        let store = Arc::new(PartedStore::new(self.store, self.views, options, bytes_max));
+        Storage { views: store.clone(), store, ..self }
     }
 }
 
-/// Opens a database for a server, which reports its commits to the meter. A server that made its own token has that token's hash, and
+/// Opens a database for a server, which reports its commits to the meter. A server that created its own token passes that token's hash, and
 /// shares a PostgreSQL database only with servers of the same token. A database whose canary none of the seal keys opens is refused.
 pub(crate) async fn open(
     place: &Place<'_>,
@@ -53,29 +53,29 @@ pub(crate) async fn open(
     }
 }
 
-/// A database that a command opened, with both its faces.
-pub(crate) struct Alone {
+/// A database that a command has opened, as the port for writes and the port for reads.
+pub(crate) struct CommandStorage {
     pub store: Arc<dyn Store>,
     pub views: Arc<dyn Views>,
 }
 
-/// Opens a database that is there for a command that writes to it. A file that a server has is refused.
-pub(crate) async fn open_alone(place: &Place<'_>, options: StoreOptions) -> anyhow::Result<Alone> {
+/// Opens an existing database for a command that writes to it. A SQLite file that a server has open is refused.
+pub(crate) async fn open_for_writing(place: &Place<'_>, options: StoreOptions) -> anyhow::Result<CommandStorage> {
     Ok(match place {
         Place::File(file) => {
             anyhow::ensure!(file.exists(), "no server answers, and there is no database {}", file.display());
             let store = Arc::new(SqliteStore::open(file, options).with_context(|| place.to_string())?);
-            Alone { views: store.clone(), store }
+            CommandStorage { views: store.clone(), store }
         }
         Place::Postgres(url) => {
             let store = Arc::new(PostgresStore::open(url.expose(), options).await.with_context(|| place.to_string())?);
-            Alone { views: store.clone(), store }
+            CommandStorage { views: store.clone(), store }
         }
     })
 }
 
-/// Opens a database that is there, for reading.
-pub(crate) async fn look(place: &Place<'_>) -> anyhow::Result<Box<dyn Views>> {
+/// Opens an existing database for reading.
+pub(crate) async fn open_for_reading(place: &Place<'_>) -> anyhow::Result<Box<dyn Views>> {
     Ok(match place {
         Place::File(file) => Box::new(SqliteViews::open(file)?),
         Place::Postgres(url) => Box::new(PostgresViews::open(url.expose()).await.with_context(|| place.to_string())?),

@@ -18,10 +18,10 @@ use rustls::{
 };
 use tokio_rustls::TlsAcceptor;
 
-/// A file with more than this is no certificate chain and no key.
+/// The maximum size of a certificate or key file.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// Where certificate chain and private key are, both in PEM.
+/// The paths of the certificate chain and the private key, both in PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TlsFiles {
     pub cert: PathBuf,
@@ -47,7 +47,7 @@ impl Certificate {
         Ok(())
     }
 
-    /// Accepts TLS connections with the certificate that is in use at that moment. Only HTTP/1.1 is spoken behind it.
+    /// An acceptor that uses the certificate in use at the time of each handshake. It offers only HTTP/1.1.
     pub(crate) fn acceptor(self: &Arc<Self>) -> TlsAcceptor {
         let mut config = ServerConfig::builder().with_no_client_auth().with_cert_resolver(self.clone());
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
@@ -68,14 +68,14 @@ fn certified_key(files: &TlsFiles) -> anyhow::Result<CertifiedKey> {
         CertificateDer::pem_slice_iter(&pem).collect::<Result<_, _>>().with_context(|| format!("server.tls.cert: {cert} is not PEM"))?;
     anyhow::ensure!(!chain.is_empty(), "server.tls.cert: {cert} has no certificate (BEGIN CERTIFICATE)");
     let pem = read(&files.key, Readers::OwnerOnly).context("server.tls.key")?;
-    // The reason is left out: it could repeat what stands in the file.
+    // The cause is left out, because it could quote the file.
     let key =
         PrivateKeyDer::from_pem_slice(&pem).map_err(|_| anyhow::anyhow!("server.tls.key: {key} has no private key (BEGIN PRIVATE KEY)"))?;
     let provider = CryptoProvider::get_default().context("TLS has no cryptography provider")?;
     CertifiedKey::from_der(chain, key, provider).with_context(|| format!("server.tls: {cert} and its key cannot be used together"))
 }
 
-/// Which users may read a file.
+/// The users who can read a file.
 #[derive(PartialEq, Eq)]
 enum Readers {
     Any,
@@ -86,7 +86,7 @@ fn read(path: &Path, readers: Readers) -> anyhow::Result<Vec<u8>> {
     let shown = path.display();
     let file = File::open(path).with_context(|| format!("{shown} cannot be read"))?;
     let mode = file.metadata().with_context(|| format!("{shown} cannot be read"))?.permissions().mode() & 0o777;
-    // A group may read it: certificate tools keep keys for a group that servers belong to.
+    // The group may read it: certificate tools keep keys for a group that servers belong to.
     anyhow::ensure!(
         readers == Readers::Any || mode & 0o027 == 0,
         "{shown} has the mode {mode:04o}: other users can read or change it; run chmod 600 on it"

@@ -1,4 +1,4 @@
-//! The token of a server that was given none: made once, kept in the data folder, readable by its owner only.
+//! The token of a server without configured tokens: created once and kept in the data folder, readable by its owner only.
 
 use std::{
     fs::{self, File},
@@ -11,8 +11,8 @@ use anyhow::Context;
 
 use crate::config::TOKEN_CHARS_MIN;
 
-/// Reads the token of this data folder, or makes it. Returns it with the file it stands in. A file that another user may have read
-/// or written is refused.
+/// Reads or creates the token of this data folder, and returns it with the path of its file. A file that another user could have read or
+/// written is refused.
 pub(crate) fn own_token(data: &Path) -> anyhow::Result<(String, PathBuf)> {
     let path = data.join("token");
     match File::open(&path) {
@@ -90,7 +90,7 @@ mod tests {
     fn tm_15_a_token_file_of_another_user_is_refused() {
         let folder = tempfile::tempdir().expect("a folder");
         let (_, path) = own_token(folder.path()).expect("a token is made");
-        // Only root can give a file away.
+        // Only root can change the owner of a file.
         if std::os::unix::fs::chown(&path, Some(65_534), None).is_err() {
             return;
         }

@@ -1,4 +1,4 @@
-//! The real clock and real ids.
+//! The system clock and the generator of ids.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -6,7 +6,7 @@ use uuid::Uuid;
 use windlass_kernel::Timestamp;
 use windlass_ports::{Clock, Ids};
 
-/// This machine's clock.
+/// The clock of this machine.
 pub(crate) struct SystemClock;
 
 impl Clock for SystemClock {
@@ -16,7 +16,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// UUIDs of version 7: later ones of a process sort after earlier ones.
+/// Generates UUIDs of version 7: within a process, later ones sort after earlier ones.
 pub(crate) struct OrderedIds;
 
 impl Ids for OrderedIds {

@@ -1,4 +1,4 @@
-//! A person's action: one call of one tool, if the agent is idle.
+//! `POST /v1/agents/{agent}/actions`: a person calls one tool through the agent, which must be idle.
 
 use axum::{extract::State, http::HeaderMap, response::Response};
 use serde_json::json;
@@ -25,7 +25,7 @@ pub(super) async fn act(
 ) -> Result<Response, ApiError> {
     caller.needs(&Scope::AgentsWrite)?;
     let fields = Fields::of_body(&body, &KNOWN)?;
-    // The action's own id tells a repeated one already.
+    // The key is only checked: a repeated action is recognised by `action_id`.
     idempotency_key(&headers, &fields)?;
     let action_id = fields.required_name("action_id", NAME_CHARS_MAX)?;
     let tool = ToolName::from(fields.required_name("tool", NAME_CHARS_MAX)?.as_str());

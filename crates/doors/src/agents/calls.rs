@@ -1,4 +1,4 @@
-//! Calls that services outside run: claimed, prolonged, given back.
+//! Calls that external tool services run: claim, renew and release.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::{
     DoorState, answer,
     auth::{Caller, Scope},
     error::ApiError,
-    limits::{CLAIM_MAX, CLAIM_WAIT_S_MAX, HELD_CALLS_MAX, LEASE_S, LEASE_S_MAX, NAME_CHARS_MAX},
+    limits::{CLAIM_MAX, CLAIM_WAIT_S_MAX, LEASE_S, LEASE_S_MAX, LEASED_CALLS_MAX, NAME_CHARS_MAX},
     request::{Fields, JsonBody, ToolPath, idempotency_key, request_key},
     spelling::moment,
     waiting::news_or_time,
@@ -33,7 +33,7 @@ pub(super) async fn claim(
     let max = fields.whole("max", 1..=CLAIM_MAX)?.unwrap_or(1);
     let request = request_key(&headers, &fields, &body)?;
     let request = ClaimRequest {
-        // The bounds above fit any machine's word.
+        // The bounds above fit a `usize` on any machine.
         max: usize::try_from(max).unwrap_or(1),
         key: request.as_ref().map(|request| request.key.clone()),
         request,
@@ -45,7 +45,7 @@ pub(super) async fn claim(
     Ok(answer::ok(&Claimed { calls }))
 }
 
-/// Claims, and if there is nothing waits for it. A server about to stop keeps nobody waiting.
+/// Claims calls. If there are none, it waits up to `wait` for the first ones; it returns early when the server drains.
 async fn claim_within(state: &DoorState, request: ClaimRequest, wait: Duration) -> Result<Vec<ClaimedCall>, ApiError> {
     let until = Instant::now() + wait;
     let mut watch = state.engine.watch_tool(&request.tenant, &request.tool);
@@ -59,7 +59,7 @@ async fn claim_within(state: &DoorState, request: ClaimRequest, wait: Duration) 
     }
 }
 
-/// Here a tool is named by the path, and not by the body as elsewhere.
+/// An unknown tool is a 404 here, because the path names it; elsewhere the body does, and it is a 400.
 fn about_path(error: EngineError) -> ApiError {
     if let EngineError::UnknownTool(_) = &error {
         return ApiError::not_found("unknown_tool", error.to_string());
@@ -84,7 +84,7 @@ struct Claimed<'a> {
     calls: Vec<Command<'a>>,
 }
 
-/// What a service needs to run a call.
+/// A claimed call with all that the tool service needs to run it.
 #[derive(Serialize)]
 struct Command<'a> {
     tool_call_id: String,
@@ -117,7 +117,7 @@ fn claimed<'a>(tool: &'a ToolName, call: &'a ClaimedCall) -> Result<Command<'a>,
     })
 }
 
-/// The arguments as the model wrote them; as a string if they are not JSON.
+/// The arguments exactly as the model wrote them, or as a JSON string if they are not valid JSON.
 fn arguments(text: String) -> serde_json::Result<Box<RawValue>> {
     match serde_json::from_str::<&RawValue>(&text) {
         Ok(raw) => Ok(raw.to_owned()),
@@ -134,7 +134,7 @@ pub(super) async fn renew(
 ) -> Result<Response, ApiError> {
     caller.needs(&Scope::Tool(tool.clone()))?;
     let fields = Fields::of_body(&body, &["worker", "lease_s", "calls", "idempotency_key"])?;
-    // Nothing hangs on how often a hold is prolonged.
+    // The key is only checked: renewing a lease twice is harmless.
     idempotency_key(&headers, &fields)?;
     let request = hold(&caller, tool, &fields)?;
     let named = named_calls(&fields)?;
@@ -157,12 +157,12 @@ pub(super) async fn release(
     Ok(answer::ok(&Lost::of(named, &lost)))
 }
 
-/// A call as a worker names it.
+/// A call as the tool service named it.
 #[derive(Serialize)]
 struct NamedCall {
     agent_turn_id: String,
     tool_call_id: String,
-    /// `None` if there can be no such call; then it is lost like one that nobody holds.
+    /// `None` if the ids are malformed; the answer then lists the call as lost, like one whose lease has ended.
     #[serde(skip)]
     key: Option<CallKey>,
 }
@@ -173,7 +173,7 @@ struct Lost {
 }
 
 impl Lost {
-    /// What is lost, in the order of the request.
+    /// The calls whose lease is lost, in the order of the request.
     fn of(named: Vec<NamedCall>, lost: &[(RunId, CallNumber)]) -> Self {
         let is_lost = |call: &NamedCall| call.key.is_none_or(|key| lost.contains(&(key.run, key.call)));
         Lost { lost: named.into_iter().filter(is_lost).collect() }
@@ -182,7 +182,7 @@ impl Lost {
 
 fn named_calls(fields: &Fields<'_>) -> Result<Vec<NamedCall>, ApiError> {
     fields.required("calls")?;
-    let values = fields.list("calls", HELD_CALLS_MAX)?.unwrap_or_default();
+    let values = fields.list("calls", LEASED_CALLS_MAX)?.unwrap_or_default();
     let read = |(index, value)| {
         let call = Fields::of_value(value, &format!("calls[{index}]"), &["agent_turn_id", "tool_call_id"])?;
         let (agent_turn_id, tool_call_id) = (call.required_text("agent_turn_id")?, call.required_text("tool_call_id")?);

@@ -1,4 +1,4 @@
-//! A request for a run.
+//! `POST /v1/agents/{agent}/enqueue`: requests a run of the agent.
 
 use axum::{
     extract::State,
@@ -65,7 +65,7 @@ pub(super) async fn enqueue(
     })))
 }
 
-/// Refuses a request that asks for more than its agent has, unless the token may configure agents.
+/// Refuses a request that asks for more than the agent's configuration allows, unless the token has `agents:configure`.
 pub(super) fn may_ask(caller: &Caller, agent: &AgentKey, widening: Option<Widening>) -> Result<(), ApiError> {
     let Some(widening) = widening.filter(|_| !caller.may(&Scope::AgentsConfigure)) else { return Ok(()) };
     let what = match widening {
@@ -78,13 +78,13 @@ pub(super) fn may_ask(caller: &Caller, agent: &AgentKey, widening: Option<Wideni
     Err(ApiError::new(StatusCode::FORBIDDEN, "forbidden", message).hint(Some(hint)))
 }
 
-/// Refuses a tool that neither the agent has nor the token's scopes name.
+/// Refuses a tool that is neither in the agent's configuration nor named by a scope of the token.
 pub(super) fn may_use(state: &DoorState, caller: &Caller, agent: &AgentKey, tool: &ToolName) -> Result<(), ApiError> {
     let spec = state.engine.roster().agent(&agent.tenant, &agent.agent);
     if spec.is_some_and(|spec| spec.tools.contains(tool)) { Ok(()) } else { caller.needs_tool(state, tool) }
 }
 
-/// Where a request comes from.
+/// The origin of a request: its trace, the step that caused it, and the caller's name.
 pub(super) fn lineage(caller: &Caller, headers: &HeaderMap, fields: &Fields<'_>) -> Result<Lineage, ApiError> {
     let parent_step = fields.name("parent_step_id", NAME_CHARS_MAX)?;
     Ok(Lineage { parent_step, source: Some(caller.name()), ..trace_context(headers)? })

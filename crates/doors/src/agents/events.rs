@@ -1,7 +1,7 @@
-//! An agent's events as a stream that can be taken up again where it broke off.
+//! An agent's events as a stream of server-sent events. A client can resume it after the last event it received.
 //!
-//! Nothing is kept for a reader: the journal is the stream. A slow reader holds one page of it, and its connection's own
-//! back-pressure decides when the next page is read.
+//! The door keeps no state for a reader between pages: it reads the journal. A slow client costs the memory of one page, because the
+//! back-pressure of its connection decides when the next page is read.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -39,7 +39,7 @@ pub(super) async fn events(
     query.only(&["after", "from"])?;
     let watch = state.engine.watch_agent(&agent);
     let at = start(&state, &agent, &headers, &query).await?;
-    let reader = Reader { state, agent, watch, at, ready: VecDeque::new(), quiet_since: Instant::now() };
+    let reader = Reader { state, agent, watch, at, ready: VecDeque::new(), silent_since: Instant::now() };
     let body = Body::from_stream(stream::unfold(reader, Reader::next));
     let headers = [
         (header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream")),
@@ -49,44 +49,45 @@ pub(super) async fn events(
     Ok((headers, body).into_response())
 }
 
-/// Where a reader is: before this message of this journal entry of this run.
+/// The position of a reader in the agent's journal. It points to the next message of an entry to send; one entry can project to several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
+struct Position {
     ordinal: u64,
     number: u64,
     message: u64,
 }
 
-impl Place {
+impl Position {
     fn run(ordinal: u64) -> Self {
-        Place { ordinal, number: 0, message: 0 }
+        Position { ordinal, number: 0, message: 0 }
     }
 
-    /// The place after the event of this id.
+    /// The position after the event with this id. `None` if the id is malformed.
     fn after(id: &str) -> Option<Self> {
         let mut parts = id.split('.').map(number);
-        let place = Place { ordinal: parts.next()??, number: parts.next()??, message: parts.next()?? + 1 };
-        parts.next().is_none().then_some(place)
+        let position = Position { ordinal: parts.next()??, number: parts.next()??, message: parts.next()?? + 1 };
+        parts.next().is_none().then_some(position)
     }
 }
 
-/// Where the stream begins: after the event the reader names, at the very start, or with what is not over yet.
-async fn start(state: &DoorState, agent: &AgentKey, headers: &HeaderMap, query: &Query) -> Result<Place, ApiError> {
+/// The first position of the stream: after the event that the client names, at the agent's first run for `from=start`, else at the active
+/// run.
+async fn start(state: &DoorState, agent: &AgentKey, headers: &HeaderMap, query: &Query) -> Result<Position, ApiError> {
     let head = state.engine.views().head(agent).await?;
     let runs = head.as_ref().map_or(0, |head| head.runs);
     if let Some(cursor) = last_event_id(headers).or_else(|| query.text("after").map(str::to_owned)) {
-        let place = Place::after(&cursor).filter(|place| place.ordinal <= runs);
-        return place.ok_or_else(|| ApiError::bad("bad_cursor", "this is not the id of an event of this agent"));
+        let position = Position::after(&cursor).filter(|position| position.ordinal <= runs);
+        return position.ok_or_else(|| ApiError::bad("bad_cursor", "this is not the id of an event of this agent"));
     }
     match query.text("from") {
-        Some("start") => Ok(Place::run(0)),
+        Some("start") => Ok(Position::run(0)),
         Some(_) => Err(ApiError::bad("bad_query", "`from` can only be `start`")),
         None => {
             let active = match head.and_then(|head| head.run) {
                 Some(run) => state.engine.views().run(&agent.tenant, run).await?,
                 None => None,
             };
-            Ok(Place::run(active.map_or(runs + 1, |run| run.ordinal)))
+            Ok(Position::run(active.map_or(runs + 1, |run| run.ordinal)))
         }
     }
 }
@@ -95,19 +96,19 @@ struct Reader {
     state: DoorState,
     agent: AgentKey,
     watch: Watch,
-    at: Place,
-    /// Events of the page at hand that are not sent yet.
+    at: Position,
+    /// Events of the current page that have not been sent yet.
     ready: VecDeque<Bytes>,
-    quiet_since: Instant,
+    silent_since: Instant,
 }
 
 impl Reader {
-    /// The next chunk: one event, or a sign of life. The stream ends when the server is about to stop.
+    /// The next chunk: one event or a heartbeat. The stream ends when the server drains.
     async fn next(mut self) -> Option<(Result<Bytes, StoreError>, Self)> {
         let heartbeat = Duration::from_millis(HEARTBEAT_MS);
         loop {
             if let Some(event) = self.ready.pop_front() {
-                self.quiet_since = Instant::now();
+                self.silent_since = Instant::now();
                 return Some((Ok(event), self));
             }
             match self.read_page().await {
@@ -123,32 +124,33 @@ impl Reader {
             if self.state.engine.is_draining() {
                 return None;
             }
-            let quiet = self.quiet_since.elapsed();
-            if quiet >= heartbeat {
-                self.quiet_since = Instant::now();
+            let silence = self.silent_since.elapsed();
+            if silence >= heartbeat {
+                self.silent_since = Instant::now();
                 return Some((Ok(Bytes::from_static(b": still here\n\n")), self));
             }
-            news_or_time(&mut self.watch, heartbeat - quiet).await;
+            news_or_time(&mut self.watch, heartbeat - silence).await;
         }
     }
 
-    /// Reads on from the place at hand.
+    /// Reads the next page from the current position and advances the position past it.
     async fn read_page(&mut self) -> Result<Page, StoreError> {
         let views = self.state.engine.views().clone();
         let Some(mut run) = views.run_from(&self.agent, self.at.ordinal).await? else {
             return Ok(Page::End);
         };
         if run.unlisted {
-            self.at = Place::run(run.ordinal + 1);
+            self.at = Position::run(run.ordinal + 1);
             return Ok(Page::More);
         }
         if run.ordinal != self.at.ordinal {
-            self.at = Place::run(run.ordinal);
+            self.at = Position::run(run.ordinal);
         }
         let entries = views.journal(&self.agent.tenant, run.id, self.at.number, EVENTS_PAGE).await?;
         let has_ended = |entry: &JournalEntry| matches!(entry.event, Event::Ended { .. });
         if entries.iter().any(has_ended) {
-            // The run was read before its journal, and may have ended in between: its last event names the deliverable.
+            // The run was read before its journal and may have ended in between. The event of its end names the deliverable, so the run is
+            // read again.
             match views.run(&self.agent.tenant, run.id).await? {
                 Some(ended) => run = ended,
                 None => return Ok(Page::End),
@@ -158,8 +160,8 @@ impl Reader {
             self.take(&run, entry);
         }
         match entries.is_empty() {
-            // Nothing comes after the end, so a reader that has seen it goes on with the next run.
-            true if run.state.has_ended() && self.at.number >= run.state.next_number => self.at = Place::run(run.ordinal + 1),
+            // Nothing follows the end of a run, so the reader continues with the agent's next run.
+            true if run.state.has_ended() && self.at.number >= run.state.next_number => self.at = Position::run(run.ordinal + 1),
             true => return Ok(Page::End),
             false => {}
         }
@@ -167,7 +169,7 @@ impl Reader {
     }
 
     fn take(&mut self, run: &RunView, entry: &JournalEntry) {
-        // The place's message counts only in the entry it is about.
+        // `message` of the position counts only in the entry that the position names.
         let first = if entry.number == self.at.number { self.at.message } else { 0 };
         for (message, published) in (0_u64..).zip(messages::project(run, entry)) {
             if message >= first && published.subject.is_event() {
@@ -176,14 +178,14 @@ impl Reader {
                 self.ready.push_back(event.into());
             }
         }
-        self.at = Place { ordinal: run.ordinal, number: entry.number + 1, message: 0 };
+        self.at = Position { ordinal: run.ordinal, number: entry.number + 1, message: 0 };
     }
 }
 
 enum Page {
-    /// There may be more at once.
+    /// The next page may be there already.
     More,
-    /// There is nothing more by now.
+    /// The reader has read all that is committed.
     End,
 }
 
@@ -192,10 +194,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reader_goes_on_after_the_event_it_names() {
-        assert_eq!(Place::after("3.0.2"), Some(Place { ordinal: 3, number: 0, message: 3 }));
+    fn a_reader_continues_after_the_event_it_names() {
+        assert_eq!(Position::after("3.0.2"), Some(Position { ordinal: 3, number: 0, message: 3 }));
         for id in ["", "3", "3.0", "3.0.2.1", "a.b.c", "3.-1.0", "3.0.", "03.0.0", "3.0.99999999999999999999"] {
-            assert_eq!(Place::after(id), None, "{id}");
+            assert_eq!(Position::after(id), None, "{id}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What an agent is doing.
+//! `GET /v1/agents/{agent}`: the state of the agent and of its active run.
 
 use axum::{extract::State, response::Response};
 use serde_json::{Value, json};
@@ -45,7 +45,7 @@ pub(super) async fn head(
     })))
 }
 
-/// A run that cannot be read must not hide what is known of its agent, least of all that it was taken out of the way.
+/// Treats a run that cannot be read as absent, so that the head of a quarantined agent can still be shown.
 fn readable(run: Result<Option<RunView>, StoreError>) -> Result<Option<RunView>, StoreError> {
     match run {
         Err(StoreError::Corrupt(_)) => Ok(None),
@@ -53,7 +53,7 @@ fn readable(run: Result<Option<RunView>, StoreError>) -> Result<Option<RunView>,
     }
 }
 
-/// Why the run waits for a person; `true` if it is one of its calls that does.
+/// Why the run is parked, as the API shows it: a reason for the whole run, `true` if only calls are parked, else `false`.
 pub(crate) fn parked(run: &Run) -> Value {
     match run.parked {
         Some(reason) => named(&reason),

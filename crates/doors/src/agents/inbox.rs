@@ -1,4 +1,4 @@
-//! An agent's inbox, and the edges of the execution graph that follow from it.
+//! An agent's inbox, and the edges of the execution graph that are derived from it.
 
 use axum::{extract::State, response::Response};
 use serde_json::{Value, json};
@@ -55,7 +55,7 @@ fn page(state: &DoorState, tenant: &Tenant, query: &Query) -> Result<Page, ApiEr
     Ok(Page { after, limit: query.limit()? })
 }
 
-/// The cursor for the next page. A page that is not full is the last one.
+/// The cursor of the next page, or `None` if this page is not full and therefore the last one.
 fn next(page: Page, rows: usize, last: Option<MessageId>) -> Option<MessageId> {
     last.filter(|_| rows >= page.limit)
 }
@@ -91,7 +91,7 @@ fn edge_row(row: &Edge, ids: &InboxIds, tenant: &Tenant) -> Value {
         "primitive": row.primitive,
         "edge_phase": row.phase,
         "agent_turn_id": row.run,
-        // A request without a call is matched by its own inbox row.
+        // A request that belongs to no call is correlated by its own inbox row.
         "correlation_id": call.or_else(|| row.message.map(|message| ids.inbox(tenant, message))),
         "trace_id": trace_id(&row.trace),
         "parent_step_id": row.parent_step,

@@ -1,4 +1,4 @@
-//! A call's result from outside.
+//! `POST /v1/agents/{agent}/report`: a tool service reports the result of a call.
 
 use axum::{
     extract::State,
@@ -19,7 +19,7 @@ use crate::{
 };
 
 const KNOWN: [&str; 7] = ["agent_turn_id", "tool_call_id", "status", "result", "after_execution", "turn_epoch", "idempotency_key"];
-/// The words a result's status may be.
+/// The valid values of `status`.
 pub(crate) const STATUS_WORDS: &str = "success, failed, canceled, timeout, partial";
 
 pub(super) async fn report(
@@ -36,7 +36,8 @@ pub(super) async fn report(
     let status = fields.word("status", TaskStatus::parse, STATUS_WORDS)?;
     let status = status.ok_or_else(|| ApiError::bad("missing_field", "`status` is missing"))?;
     let after = fields.word("after_execution", after_execution, "suspend, terminate")?;
-    // It is checked and then set aside: a takeover raises the epoch while tools work, and must not cost their results.
+    // The epoch is checked for its form and then ignored: a takeover raises the epoch while tools run, and that must not cost their
+    // results.
     fields.epoch()?;
     let request = request_key(&headers, &fields, &body)?;
     let key = named_call(&fields)?;
@@ -68,8 +69,8 @@ fn after_execution(text: &str) -> Option<AfterExecution> {
     }
 }
 
-/// Refuses a report unless the caller runs the call's tool and no other token holds the call. The outcome of a parked call is a person's
-/// to decide: beyond the token that held the call, only one that may answer approvals can report it.
+/// Refuses a report unless the caller may run the call's tool and no other token has claimed the call. For a parked call, a person decides
+/// the outcome: besides the token that had claimed it, only a token with `approvals:answer` can report it.
 async fn may_report(state: &DoorState, caller: &Caller, key: CallKey) -> Result<(), ApiError> {
     let views = state.engine.views();
     if views.run(caller.tenant(), key.run).await?.is_none() {

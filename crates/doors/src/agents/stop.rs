@@ -1,4 +1,4 @@
-//! A wish to end a run.
+//! `POST /v1/agents/{agent}/stop`: asks that a run ends.
 
 use axum::{extract::State, http::HeaderMap, response::Response};
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! Slows down a peer that shows one wrong token after the other. A right token is never slowed.
+//! Delays the answers to a peer that sends one wrong token after the other. Requests with a right token are never delayed.
 
 use std::{
     collections::HashMap,
@@ -10,15 +10,15 @@ use tokio::sync::Semaphore;
 
 use crate::peers::PeerKey;
 
-/// Wrong tokens of one peer that are answered at once, in one window.
+/// Wrong tokens of one peer that are answered at once, per window.
 const PROMPT_MAX: u32 = 20;
-/// How long a window is.
+/// The length of a window.
 const WINDOW: Duration = Duration::from_secs(60);
-/// How late each further wrong token is answered.
+/// The delay of the answer to each further wrong token.
 const DELAY: Duration = Duration::from_secs(1);
-/// Answers that may be delayed at the same time. They hold their connections.
+/// Answers that may be delayed at the same time. Each keeps its connection open.
 const DELAYED_MAX: usize = 256;
-/// Peers that are counted in one window.
+/// Peers that are counted per window, which bounds the memory.
 const PEERS_MAX: usize = 10_000;
 
 /// Counts the wrong tokens of each peer.
@@ -34,7 +34,7 @@ struct Window {
     failures: HashMap<PeerKey, u32>,
 }
 
-/// So many answers are delayed already that this one is refused at once. It is worth another try after so many seconds.
+/// Too many answers are delayed already, so this one is refused at once. The client may retry after this number of seconds.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Overrun(pub u32);
 
@@ -45,7 +45,7 @@ impl Default for LoginBrake {
 }
 
 impl LoginBrake {
-    /// Counts a wrong token of this peer, and returns when it may be answered.
+    /// Counts a wrong token of `peer` and returns when it may be answered, after a delay if the peer has sent too many.
     pub async fn slow(&self, peer: PeerKey) -> Result<(), Overrun> {
         let Some(left) = self.count(peer, Instant::now()) else { return Ok(()) };
         let Ok(_permit) = self.delayed.try_acquire() else {
@@ -55,16 +55,17 @@ impl LoginBrake {
         Ok(())
     }
 
-    /// How long this window lasts, if the peer has had all of its prompt answers in it.
+    /// The rest of this window, if the answer must be delayed; `None` if it may be prompt.
     fn count(&self, peer: PeerKey, now: Instant) -> Option<Duration> {
-        let mut held = self.window.lock().unwrap_or_else(PoisonError::into_inner);
-        let window = match &mut *held {
+        let mut guard = self.window.lock().unwrap_or_else(PoisonError::into_inner);
+        let window = match &mut *guard {
             Some(window) if now.duration_since(window.began) < WINDOW => window,
             over => over.insert(Window { began: now, failures: HashMap::new() }),
         };
         let left = WINDOW.saturating_sub(now.duration_since(window.began));
         if window.failures.len() >= PEERS_MAX && !window.failures.contains_key(&peer) {
-            // That many peers with wrong tokens are one attack, and there is no room to tell them apart.
+            // The table is full: that many peers with wrong tokens are one attack, so further peers are delayed without a count of their
+            // own.
             return Some(left);
         }
         let failures = window.failures.entry(peer).or_default();
@@ -91,7 +92,7 @@ mod tests {
         assert_eq!(brake.count(peer(2), now), None, "others have their own");
         let later = now + Duration::from_secs(50);
         assert_eq!(brake.count(peer(1), later), Some(Duration::from_secs(10)));
-        assert_eq!(brake.count(peer(1), now + WINDOW), None, "the next window begins anew");
+        assert_eq!(brake.count(peer(1), now + WINDOW), None, "the next window starts at zero");
     }
 
     #[test]

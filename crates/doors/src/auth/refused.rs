@@ -1,4 +1,4 @@
-//! Refused logins in the log, few enough that a flood of them floods nothing else.
+//! Logs refused logins, with a limit: a flood of them must not flood the log.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -7,13 +7,13 @@ use std::{
 
 use crate::peers::PeerKey;
 
-/// Lines about refused logins in one window.
+/// Lines about refused logins per window.
 const LINES_MAX: u32 = 10;
 
-/// How long a window is.
+/// The length of a window.
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// Limits the lines about refused logins.
+/// The rate limit of these log lines.
 #[derive(Debug, Default)]
 pub(crate) struct RefusedLogins {
     window: Mutex<Option<Window>>,
@@ -38,8 +38,8 @@ impl RefusedLogins {
 
     /// Whether a line may be logged now, and how many were suppressed since the last one.
     fn admit(&self, now: Instant) -> Option<u64> {
-        let mut held = self.window.lock().unwrap_or_else(PoisonError::into_inner);
-        let window = held.get_or_insert(Window { began: now, logged: 0, suppressed: 0 });
+        let mut guard = self.window.lock().unwrap_or_else(PoisonError::into_inner);
+        let window = guard.get_or_insert(Window { began: now, logged: 0, suppressed: 0 });
         if now.duration_since(window.began) >= WINDOW {
             (window.began, window.logged) = (now, 0);
         }

@@ -1,10 +1,10 @@
-//! What a token may do.
+//! Scopes: the rights of a token.
 
 use std::fmt;
 
 use windlass_kernel::{AgentName, ToolName};
 
-/// One thing that a token may do.
+/// One right of a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// Everything: `*`.
@@ -27,25 +27,25 @@ pub enum Scope {
     Tool(ToolName),
     /// Claim and report the calls of every tool: `tools:*`.
     AllTools,
-    /// The Responses door: `responses`.
+    /// Use the Responses API: `responses`.
     Responses,
     /// Read runs, items and boxes: `runs:read`.
     RunsRead,
-    /// Decide what waits for a person: `approvals:answer`.
+    /// Decide about parked runs and calls: `approvals:answer`.
     ApprovalsAnswer,
     /// Read the metrics: `metrics`.
     Metrics,
-    /// What only an operator may do: `admin`.
+    /// Operate the server: `admin`.
     Admin,
 }
 
-/// The text is not a scope.
+/// The text does not spell a scope.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no scope {0:?}")]
 pub struct UnknownScope(pub String);
 
 impl Scope {
-    /// The scopes as they are written; those with a name in angle brackets stand for one per name.
+    /// The spellings of all scopes. One with a name in angle brackets stands for a scope per name.
     pub const SPELLINGS: [&'static str; 15] = [
         "*",
         "agents:read",
@@ -82,7 +82,7 @@ impl Scope {
         })
     }
 
-    /// Reads a scope that ends in a name.
+    /// Reads a scope that ends in a name, such as `tools:<name>`.
     fn parse_named(text: &str) -> Option<Self> {
         let (kind, name) = text.split_once(':')?;
         if name.is_empty() || name.contains(['*', ':']) || name.contains(char::is_whitespace) {
@@ -97,12 +97,12 @@ impl Scope {
         }
     }
 
-    /// Whether a token with this scope may use only what its scopes name of the configuration.
+    /// Whether this scope restricts its token to the agents, tools and servers that the token's scopes name.
     pub(super) fn restricts_use(&self) -> bool {
         matches!(self, Scope::UseAgent(_) | Scope::UseTool(_) | Scope::UseServer(_))
     }
 
-    /// Whether whoever has this scope may do what the other one allows.
+    /// Whether this scope includes the rights of `other`.
     pub fn covers(&self, other: &Scope) -> bool {
         match self {
             Scope::All => true,
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn scopes_are_read_back_as_they_are_spelled() {
-        let words = [
+        let spellings = [
             "*",
             "agents:read",
             "agents:write",
@@ -173,11 +173,11 @@ mod tests {
             "metrics",
             "admin",
         ];
-        for word in words {
-            assert_eq!(Scope::parse(word).unwrap().to_string(), word);
+        for spelling in spellings {
+            assert_eq!(Scope::parse(spelling).unwrap().to_string(), spelling);
         }
-        for word in ["", "agents", "agents:*", "tools:", "tools:a b", "tools:a*", "agent:", "use:*", "mcp:a b", "AGENTS:READ", "root"] {
-            assert!(Scope::parse(word).is_err(), "{word}");
+        for spelling in ["", "agents", "agents:*", "tools:", "tools:a b", "tools:a*", "agent:", "use:*", "mcp:a b", "AGENTS:READ", "root"] {
+            assert!(Scope::parse(spelling).is_err(), "{spelling}");
         }
     }
 

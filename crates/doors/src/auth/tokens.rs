@@ -1,4 +1,4 @@
-//! The tokens of the configuration. Only their hashes are here.
+//! The accepted tokens. Only their hashes are in memory.
 
 use std::{
     fmt,
@@ -10,20 +10,20 @@ use windlass_kernel::{Tenant, Timestamp};
 
 use super::Scope;
 
-/// What is known of one token.
+/// One token of the configuration.
 #[derive(Clone)]
 pub struct Token {
     /// The SHA-256 of the token.
     pub hash: [u8; 32],
-    /// Whose data it opens.
+    /// The tenant whose data the token gives access to.
     pub tenant: Tenant,
-    /// What its holder may do.
+    /// The rights of the token.
     pub scopes: Vec<Scope>,
-    /// What its holder is called on record.
+    /// The name of the token in records and logs.
     pub name: String,
-    /// Whether its holder is told `completed` of a response that waits for it, if that is decided for this token.
+    /// Whether its clients get the status `completed` for a response that waits for them. `None` leaves it to `responses.status`.
     pub standard_status: Option<bool>,
-    /// From when on it is refused.
+    /// The time from which the token is refused. `None` never.
     pub expires: Option<Timestamp>,
 }
 
@@ -38,22 +38,22 @@ impl fmt::Debug for Token {
 pub struct Tokens(Vec<Arc<Token>>);
 
 impl Tokens {
-    /// These tokens and no others.
+    /// A set of these tokens.
     pub fn new(tokens: Vec<Token>) -> Self {
         Tokens(tokens.into_iter().map(Arc::new).collect())
     }
 
-    /// How many there are.
+    /// The number of tokens.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The token whose hash this one has. Every hash is compared whole, so the time says nothing about how near a guess was.
+    /// The token with this text. Every hash is compared whole, so that the time taken does not reveal how close a guess was.
     pub(crate) fn find(&self, presented: &[u8]) -> Option<Arc<Token>> {
         self.find_hash(&Sha256::digest(presented).into())
     }
@@ -69,7 +69,7 @@ impl Tokens {
     }
 }
 
-/// The tokens that are accepted at present. They can be replaced while the server runs.
+/// The tokens that are accepted now. They can be replaced while the server runs. Clones share one table.
 #[derive(Clone, Debug)]
 pub struct TokenTable(Arc<RwLock<Tokens>>);
 
@@ -78,12 +78,12 @@ impl TokenTable {
         TokenTable(Arc::new(RwLock::new(tokens)))
     }
 
-    /// Accepts these tokens from now on, and no others. Requests that were accepted before are served to their end.
+    /// Accepts only `tokens` from now on. Requests that are already authenticated are served to their end.
     pub fn replace(&self, tokens: Tokens) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = tokens;
     }
 
-    /// The token whose text this is, expired or not.
+    /// The token with this text, expired or not.
     pub(crate) fn find(&self, presented: &[u8]) -> Option<Arc<Token>> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).find(presented)
     }

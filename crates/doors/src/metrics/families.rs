@@ -20,7 +20,7 @@ use super::labels::Label;
 type Labels<const N: usize> = [(&'static str, Label); N];
 type Histograms<const N: usize> = Family<Labels<N>, Histogram, fn() -> Histogram>;
 
-/// Paths that are remembered as label values. The router has fewer.
+/// Paths that can become label values. The router has fewer.
 const ROUTES_MAX: usize = 256;
 
 pub(super) struct Families {
@@ -51,7 +51,7 @@ pub(super) struct Families {
     pub over_quota: Family<Labels<1>, Counter>,
     pub http_request_seconds: Histograms<3>,
     began: Instant,
-    /// Milliseconds after `began` when the last pass of the sweep was over.
+    /// When the last pass of the sweep finished, in milliseconds after `began`.
     swept_ms: AtomicI64,
     routes: RwLock<BTreeMap<Arc<str>, Label>>,
 }
@@ -131,7 +131,7 @@ impl Families {
         registry.register("build_info", "The version of this server", build);
     }
 
-    /// The label of a path that the router has.
+    /// The label of a route's path, created at its first use.
     pub fn route(&self, path: &str) -> Label {
         if let Some(known) = self.routes.read().unwrap_or_else(PoisonError::into_inner).get(path) {
             return known.clone();
@@ -144,24 +144,24 @@ impl Families {
         routes.entry(path.clone()).or_insert(Label::Name(path)).clone()
     }
 
-    /// A pass of the sweep is over.
+    /// Records that a pass of the sweep has finished.
     pub fn swept(&self) {
         self.swept_ms.store(i64::try_from(self.began.elapsed().as_millis()).unwrap_or(i64::MAX), Ordering::Relaxed);
     }
 
-    /// Seconds since the last pass of the sweep beyond the pause between two.
+    /// Seconds by which the sweep is late: the time since its last pass, minus the pause between two passes.
     pub fn sweep_lag(&self, pause_ms: u64) -> f64 {
         let passed = i64::try_from(self.began.elapsed().as_millis()).unwrap_or(i64::MAX) - self.swept_ms.load(Ordering::Relaxed);
         (passed as f64 - pause_ms as f64).max(0.0) / 1e3
     }
 }
 
-/// Buckets for what takes milliseconds to minutes.
+/// A histogram for durations from milliseconds to minutes.
 fn long() -> Histogram {
     Histogram::new([0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0])
 }
 
-/// Buckets for what takes microseconds to seconds.
+/// A histogram for durations from microseconds to seconds.
 fn short() -> Histogram {
     Histogram::new([0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0])
 }

@@ -5,18 +5,18 @@ use std::{collections::BTreeMap, fmt::Write, sync::Arc};
 use prometheus_client::encoding::{EncodeLabelValue, LabelValueEncoder};
 use windlass_kernel::{EffectClass, TaskStatus};
 
-/// The names that a configuration has. Others are counted as `other`.
+/// The names in a configuration, which become label values. All other names are counted as `other`.
 #[derive(Clone, Debug, Default)]
 pub struct Configured {
-    /// The agents.
+    /// The names of the agents.
     pub agents: Vec<String>,
-    /// The models; `*` stands for every name that is passed on.
+    /// The names of the models. `*` is the label of all names that a pass-through model takes.
     pub models: Vec<String>,
-    /// The tools.
+    /// The names of the tools.
     pub tools: Vec<String>,
 }
 
-/// Codes of failed model calls that are counted apart.
+/// Codes of failed model calls with a series of their own.
 const MODEL_CODES: &[&str] = &[
     "answer_too_large",
     "context_length_exceeded",
@@ -40,7 +40,7 @@ const MODEL_CODES: &[&str] = &[
     "upstream_unreachable",
 ];
 
-/// Answers to HTTP requests that are counted apart.
+/// Status codes of HTTP answers with a series of their own.
 const HTTP_CODES: &[(u16, &str)] = &[
     (101, "101"),
     (200, "200"),
@@ -68,12 +68,12 @@ const HTTP_CODES: &[(u16, &str)] = &[
     (504, "504"),
 ];
 
-/// One label value. Copying one allocates nothing.
+/// One label value. Cloning it allocates nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Label {
-    /// A word of ours.
+    /// A value of an enum.
     Fixed(&'static str),
-    /// A name of the configuration, or a path of the router.
+    /// A configured name, or a path of the router.
     Name(Arc<str>),
 }
 
@@ -100,7 +100,7 @@ impl EncodeLabelValue for Label {
     }
 }
 
-/// The label values of configured names, made once.
+/// The label values of the configured names, created once.
 pub(super) struct Names(BTreeMap<Arc<str>, Label>);
 
 impl Names {
@@ -112,12 +112,12 @@ impl Names {
         Names(names.into_iter().map(label).collect())
     }
 
-    /// Every label there is.
+    /// All labels.
     pub fn all(&self) -> impl Iterator<Item = Label> {
         self.0.values().cloned().chain([Label::OTHER])
     }
 
-    /// The label of a name. One that is not configured is `other`.
+    /// The label of `name`, which is `other` if the name is not configured.
     pub fn label(&self, name: &str) -> Label {
         self.0.get(name).cloned().unwrap_or(Label::OTHER)
     }

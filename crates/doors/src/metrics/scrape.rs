@@ -1,4 +1,4 @@
-//! What is read at a scrape: gauges that the store and the engine know.
+//! What a scrape reads: the recorded metrics, and gauges from the store and the engine.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,10 +9,10 @@ use windlass_ports::StoreTotals;
 use super::Metrics;
 use crate::{DoorState, error::ApiError, limits::SOCKETS_MAX};
 
-/// How long numbers of the store are good for: scrapes that come more often do not read it again.
+/// The age up to which totals of the store are reused, so that frequent scrapes cost the store nothing.
 const TOTALS_AGE: Duration = Duration::from_secs(5);
 
-/// The metrics of a server, and what the store said last.
+/// The metrics of a server, with a cache of the store's totals.
 #[derive(Clone)]
 pub(crate) struct Scrape {
     pub metrics: Arc<Metrics>,
@@ -24,13 +24,13 @@ impl Scrape {
         Scrape { metrics, totals: Arc::default() }
     }
 
-    /// All metrics as text.
+    /// All metrics in the text format of OpenMetrics.
     pub async fn text(&self, state: &DoorState) -> Result<String, ApiError> {
         let families = &self.metrics.families;
         let working = state.engine.working() as u64;
         families.runs.get_or_create(&[("state", "working".into())]).set(signed(working));
         families.sweep_lag_seconds.set(families.sweep_lag(state.engine.settings().sweep_ms));
-        // A store that does not answer leaves its numbers as they were; the other metrics matter the more then.
+        // If the store does not answer, its gauges keep their values: the other metrics are needed most at such a time.
         if let Some(totals) = self.totals(state).await {
             families.runs.get_or_create(&[("state", "waiting".into())]).set(signed(totals.open_runs.saturating_sub(working)));
             families.store_bytes.set(signed(totals.bytes));

@@ -1,4 +1,4 @@
-//! Request bodies, read whole and within limits.
+//! Reads whole request bodies within limits.
 
 use std::time::Duration;
 
@@ -18,13 +18,13 @@ use crate::{
     spelling::shortened,
 };
 
-/// Large enough that allocators give a block back to the system when it is let go of.
+/// The size of a buffer block. Allocators return blocks of this size to the system when they are freed.
 const BLOCK_BYTES: usize = 256 << 10;
 
-/// What curl, browsers and libraries say of a body when nobody told them what it is.
+/// The content types that curl, browsers and libraries send by default. A body with one of them is read as JSON.
 const VAGUE_TYPES: [&str; 3] = ["application/x-www-form-urlencoded", "application/octet-stream", "text/plain"];
 
-/// The bytes of a body. What they say is for [`super::Fields`] to find out.
+/// The bytes of a body, not parsed yet; [`super::Fields`] parses them.
 pub(crate) struct JsonBody(pub Bytes);
 
 impl FromRequest<DoorState> for JsonBody {
@@ -33,7 +33,7 @@ impl FromRequest<DoorState> for JsonBody {
     async fn from_request(request: Request, state: &DoorState) -> Result<Self, ApiError> {
         let limit = state.limits.body_bytes_max;
         let refusal = refusal(request.headers(), limit);
-        // Such a client sends nothing before it is told to go on, and reading its body is what tells it.
+        // A client with `Expect: 100-continue` sends its body only after a `100 Continue`, which hyper sends once the body is read.
         let waits = request.headers().get(header::EXPECT).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"));
         let in_flight = request.extensions().get::<RequestBytes>().cloned();
         let body = request.into_body().into_data_stream();
@@ -52,10 +52,10 @@ impl FromRequest<DoorState> for JsonBody {
     }
 }
 
-/// What the head of a request alone is enough to refuse.
+/// The reason to refuse a request before its body is read.
 fn refusal(headers: &HeaderMap, limit: usize) -> Option<ApiError> {
-    let announced = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
-    let is_too_large = announced.is_some_and(|bytes| bytes > limit as u64);
+    let declared = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+    let is_too_large = declared.is_some_and(|bytes| bytes > limit as u64);
     check_encoding(headers).and_then(|()| check_type(headers)).err().or_else(|| is_too_large.then(|| too_large(limit)))
 }
 
@@ -63,7 +63,7 @@ fn too_large(limit: usize) -> ApiError {
     ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", format!("a body may have {limit} bytes at the most"))
 }
 
-/// A compressed body would read as broken JSON, which is harder to understand than a refusal.
+/// Refuses a compressed body: parsed as JSON it would give an error that is harder to understand.
 fn check_encoding(headers: &HeaderMap) -> Result<(), ApiError> {
     let is_plain = |value: &axum::http::HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"identity");
     if headers.get_all(header::CONTENT_ENCODING).iter().all(is_plain) {
@@ -72,8 +72,8 @@ fn check_encoding(headers: &HeaderMap) -> Result<(), ApiError> {
     Err(ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_encoding", "the body must be sent without Content-Encoding"))
 }
 
-/// A form or a document would read as broken JSON too. What names no type, or one that tools give to everything they send, is
-/// taken at its word.
+/// Refuses a form or a document, which would give a confusing JSON error as well. A body without a type, or with one that tools send by
+/// default, is accepted as JSON.
 fn check_type(headers: &HeaderMap) -> Result<(), ApiError> {
     let Some(value) = headers.get(header::CONTENT_TYPE) else { return Ok(()) };
     let given = String::from_utf8_lossy(value.as_bytes());
@@ -87,50 +87,50 @@ fn check_type(headers: &HeaderMap) -> Result<(), ApiError> {
 }
 
 async fn read(mut body: BodyDataStream, limit: usize, in_flight: Option<&RequestBytes>) -> Result<Bytes, ApiError> {
-    let mut held = Held::default();
-    while let Some(piece) = body.next().await {
-        let piece = piece.map_err(|error| ApiError::bad("body_broken", format!("the body broke off: {error}")))?;
-        if held.length + piece.len() > limit {
-            drop(held);
+    let mut buffer = BodyBuffer::default();
+    while let Some(chunk) = body.next().await {
+        let chunk = chunk.map_err(|error| ApiError::bad("body_broken", format!("the body broke off: {error}")))?;
+        if buffer.length + chunk.len() > limit {
+            drop(buffer);
             discard(body).await;
             return Err(too_large(limit));
         }
-        if let Some(Err(full)) = in_flight.map(|in_flight| in_flight.grow(piece.len())) {
-            drop((held, piece));
+        if let Some(Err(full)) = in_flight.map(|in_flight| in_flight.grow(chunk.len())) {
+            drop((buffer, chunk));
             in_flight.inspect(|in_flight| in_flight.release());
             discard(body).await;
             return Err(full.into());
         }
-        held.take(piece);
+        buffer.take(chunk);
     }
-    Ok(held.whole())
+    Ok(buffer.whole())
 }
 
-/// A body on its way, in blocks that are put together once all of them are there, each let go of as it is copied. One buffer that
-/// grows would take several times as much as it holds, and so would a list of what can be pieces of one byte.
+/// Buffers a body that is being received, in blocks that are joined once the body is whole; each block is freed when it has been copied. A
+/// single growing buffer would take a multiple of the body's size, and so would a list of chunks if each has one byte.
 #[derive(Default)]
-struct Held {
+struct BodyBuffer {
     full: Vec<Bytes>,
     open: BytesMut,
     length: usize,
 }
 
-impl Held {
-    fn take(&mut self, piece: Bytes) {
-        if piece.is_empty() {
+impl BodyBuffer {
+    fn take(&mut self, chunk: Bytes) {
+        if chunk.is_empty() {
             return;
         }
         let is_first = self.length == 0;
-        self.length += piece.len();
-        // Most bodies are one piece, which then need not be copied.
+        self.length += chunk.len();
+        // Most bodies are one chunk, which then need not be copied.
         if is_first {
-            return self.full.push(piece);
+            return self.full.push(chunk);
         }
-        if self.open.len() + piece.len() > self.open.capacity() {
-            let fresh = BytesMut::with_capacity(BLOCK_BYTES.max(piece.len()));
+        if self.open.len() + chunk.len() > self.open.capacity() {
+            let fresh = BytesMut::with_capacity(BLOCK_BYTES.max(chunk.len()));
             self.full.push(std::mem::replace(&mut self.open, fresh).freeze());
         }
-        self.open.extend_from_slice(&piece);
+        self.open.extend_from_slice(&chunk);
     }
 
     fn whole(mut self) -> Bytes {
@@ -146,7 +146,8 @@ impl Held {
     }
 }
 
-/// Reads on for a while without keeping anything. Who sends nothing more has nothing left that would keep it from reading.
+/// Reads and discards more of the body within limits, so that a client which writes before it reads gets its answer. A client that sends
+/// nothing for a while is no longer writing, so it can read.
 async fn discard(mut body: BodyDataStream) {
     let idle = Duration::from_millis(DISCARD_IDLE_MS);
     let mut discarded = 0;

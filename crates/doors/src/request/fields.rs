@@ -1,6 +1,6 @@
-//! The fields of a JSON object, read one by one, so that an error can name the field.
+//! Reads the fields of a JSON object one by one, so that an error can name the field.
 //!
-//! Values stay raw until somebody wants them: what is only passed on is never decoded.
+//! Values stay raw until they are needed: a value that is only passed on is never decoded.
 
 use std::{fmt, ops::RangeInclusive};
 
@@ -15,16 +15,16 @@ use crate::{
     spelling::{nearest, number, shortened},
 };
 
-/// An object of a request.
+/// A JSON object of a request.
 #[derive(Debug)]
 pub(crate) struct Fields<'a> {
-    /// Where it stands in the body, as a prefix of its fields' names.
+    /// The object's path in the body, as a prefix of the names of its fields in errors.
     at: String,
     values: Vec<(String, &'a RawValue)>,
 }
 
 impl<'a> Fields<'a> {
-    /// Reads a body that is one object with none but these fields.
+    /// Reads a body that must be one object with no other fields than `known`.
     pub fn of_body(body: &'a [u8], known: &[&str]) -> Result<Self, ApiError> {
         if body.is_empty() {
             return Err(ApiError::bad("bad_json", "the body is empty, a JSON object is expected"));
@@ -34,7 +34,7 @@ impl<'a> Fields<'a> {
         Fields { at: String::new(), values: object(text)? }.checked(known)
     }
 
-    /// Reads a value inside a body that is one object with none but these fields.
+    /// Reads a value inside a body that must be one object with no other fields than `known`. `at` is the value's path, for errors.
     pub fn of_value(value: &'a RawValue, at: &str, known: &[&str]) -> Result<Self, ApiError> {
         if !value.get().starts_with('{') {
             return Err(ApiError::bad_field(at, "an object"));
@@ -57,42 +57,42 @@ impl<'a> Fields<'a> {
         Ok(self)
     }
 
-    /// The name of a field with the place it stands at.
+    /// The path of a field in the body.
     pub fn full(&self, name: &str) -> String {
         format!("{}{name}", self.at)
     }
 
-    /// A field's value as it is spelled, `null` included.
+    /// A field's value as the client wrote it, also if it is `null`.
     pub fn raw(&self, name: &str) -> Option<&'a RawValue> {
         self.values.iter().find(|(given, _)| given == name).map(|(_, value)| *value)
     }
 
-    /// A value of any shape, byte for byte as it stands in the body; `null` if there is none.
+    /// A value of any type, byte for byte as it is in `body`; `null` if the field is absent.
     pub fn kept(&self, name: &str, body: &Bytes) -> Bytes {
         self.raw(name).map_or(Bytes::from_static(b"null"), |value| body.slice_ref(value.get().as_bytes()))
     }
 
-    /// A field's value; `null` is none.
+    /// A field's value. `null` counts as absent.
     pub fn given(&self, name: &str) -> Option<&'a RawValue> {
         self.raw(name).filter(|value| value.get() != "null")
     }
 
-    /// A field that has to be there.
+    /// A field that must be present.
     pub fn required(&self, name: &str) -> Result<&'a RawValue, ApiError> {
         self.given(name).ok_or_else(|| ApiError::bad("missing_field", format!("`{}` is missing", self.full(name))))
     }
 
-    /// Any text.
+    /// A string of any length.
     pub fn text(&self, name: &str) -> Result<Option<String>, ApiError> {
         self.given(name).map(|value| text_of(value, &self.full(name))).transpose()
     }
 
-    /// A text that has to be there.
+    /// A string that must be present.
     pub fn required_text(&self, name: &str) -> Result<String, ApiError> {
         text_of(self.required(name)?, &self.full(name))
     }
 
-    /// A sentence of limited length. Databases do not agree on NUL, so it has none.
+    /// A string of limited length that must be present. It may not contain NUL, which not every database can store.
     pub fn sentence(&self, name: &str, chars_max: usize) -> Result<String, ApiError> {
         let text = self.required_text(name)?;
         match text.chars().nth(chars_max).is_none() && !text.contains('\0') {
@@ -101,12 +101,12 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// A short printable name.
+    /// A short name of printable characters.
     pub fn name(&self, name: &str, chars_max: usize) -> Result<Option<String>, ApiError> {
         self.given(name).map(|value| name_of(value, &self.full(name), chars_max)).transpose()
     }
 
-    /// A name that has to be there.
+    /// A name that must be present.
     pub fn required_name(&self, name: &str, chars_max: usize) -> Result<String, ApiError> {
         name_of(self.required(name)?, &self.full(name), chars_max)
     }
@@ -118,7 +118,7 @@ impl<'a> Fields<'a> {
         named.map(|(index, value)| name_of(value, &format!("{}[{index}]", self.full(name)), chars_max)).collect::<Result<_, _>>().map(Some)
     }
 
-    /// A list of limited length.
+    /// A list with at most `length_max` elements.
     pub fn list(&self, name: &str, length_max: usize) -> Result<Option<Vec<&'a RawValue>>, ApiError> {
         self.given(name).map(|value| list_of(value, &self.full(name), length_max)).transpose()
     }
@@ -130,20 +130,20 @@ impl<'a> Fields<'a> {
         number(value.get()).filter(|number| range.contains(number)).map(Some).ok_or_else(wanted)
     }
 
-    /// Yes or no.
+    /// A boolean.
     pub fn flag(&self, name: &str) -> Result<Option<bool>, ApiError> {
         let Some(value) = self.given(name) else { return Ok(None) };
         serde_json::from_str(value.get()).map(Some).map_err(|_| ApiError::bad_field(&self.full(name), "true or false"))
     }
 
-    /// One of a few words, or nothing.
+    /// One of the keywords that `parse` knows; `words` lists them for the error.
     pub fn word<T>(&self, name: &str, parse: impl FnOnce(&str) -> Option<T>, words: &str) -> Result<Option<T>, ApiError> {
         let Some(value) = self.given(name) else { return Ok(None) };
         let parsed = text_of(value, "").ok().and_then(|text| parse(&text));
         parsed.map(Some).ok_or_else(|| ApiError::bad_field(&self.full(name), format!("one of {words}")))
     }
 
-    /// A fence the sender knows of.
+    /// The field `turn_epoch`: the epoch that the client last saw.
     pub fn epoch(&self) -> Result<Option<Epoch>, ApiError> {
         let Some(value) = self.given("turn_epoch") else { return Ok(None) };
         let wanted = || ApiError::bad("bad_epoch", format!("`turn_epoch` must be a whole number from 0 to {NUMBER_MAX}"));
@@ -151,12 +151,12 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Reads a text.
+/// Reads a string. `at` is its path, for errors.
 pub(crate) fn text_of(value: &RawValue, at: &str) -> Result<String, ApiError> {
     if !value.get().starts_with('"') {
         return Err(ApiError::bad_field(at, "a string"));
     }
-    // The syntax has been checked; what is left is half a surrogate pair.
+    // The JSON syntax has been checked already. What can still fail is half of a surrogate pair.
     serde_json::from_str(value.get()).map_err(|_| ApiError::bad_field(at, "a string of whole Unicode characters"))
 }
 
@@ -174,7 +174,7 @@ fn list_of<'a>(value: &'a RawValue, at: &str, length_max: usize) -> Result<Vec<&
     }
 }
 
-/// The fields of an object in their order, doubled ones included.
+/// The members of an object in their order, duplicates included.
 fn object(text: &str) -> Result<Vec<(String, &RawValue)>, ApiError> {
     struct Members;
     impl<'de> Visitor<'de> for Members {

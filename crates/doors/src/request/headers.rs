@@ -1,4 +1,4 @@
-//! Headers that mean something to the doors.
+//! The request headers that the doors read.
 
 use axum::http::{HeaderMap, HeaderName};
 
@@ -12,10 +12,10 @@ const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
-/// The flag of `traceparent` that says that the caller records its trace.
+/// The flag of `traceparent` by which the caller says that it records this trace.
 const SAMPLED: u8 = 0x01;
 
-/// The key under which a request may be repeated: the header's, or the body's where it has the field.
+/// The idempotency key of a request: from the header, else from the body.
 pub(crate) fn idempotency_key(headers: &HeaderMap, fields: &Fields<'_>) -> Result<Option<String>, ApiError> {
     let from_header = header_key(headers)?;
     let from_body = fields.name("idempotency_key", KEY_CHARS_MAX)?;
@@ -28,12 +28,12 @@ pub(crate) fn idempotency_key(headers: &HeaderMap, fields: &Fields<'_>) -> Resul
     }
 }
 
-/// The same with what is asked under it, so that the key is not taken for another request's.
+/// The idempotency key with the fingerprint of the request, so that the same key with another request is refused.
 pub(crate) fn request_key(headers: &HeaderMap, fields: &Fields<'_>, body: &[u8]) -> Result<Option<RequestKey>, ApiError> {
     Ok(idempotency_key(headers, fields)?.map(|key| RequestKey { key, asked: fingerprint(body) }))
 }
 
-/// The key of the header alone.
+/// The idempotency key from the header alone.
 pub(crate) fn header_key(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
     let mut given = headers.get_all(IDEMPOTENCY_KEY).iter();
     let Some(value) = given.next() else { return Ok(None) };
@@ -43,14 +43,15 @@ pub(crate) fn header_key(headers: &HeaderMap) -> Result<Option<String>, ApiError
     key.filter(is_key).map(|key| Some(key.to_owned())).ok_or_else(wanted)
 }
 
-/// Where a reader of events left off, if it says so. An empty header is none: browsers send it.
+/// The event after which the client wants to resume a stream (`Last-Event-ID`). An empty header counts as absent, because browsers send
+/// one.
 pub(crate) fn last_event_id(headers: &HeaderMap) -> Option<String> {
     let value = headers.get(LAST_EVENT_ID)?;
-    // What is no text is no cursor either, and is refused as one.
+    // A value that is not text cannot be a cursor. It is decoded with replacement characters and then refused as a bad cursor.
     Some(String::from_utf8_lossy(value.as_bytes()).into_owned()).filter(|id| !id.is_empty())
 }
 
-/// The trace and the span that a request names in `traceparent`, or a fresh trace without a span.
+/// The trace and the span that `traceparent` names, or a fresh trace without a span.
 pub(crate) fn trace_context(headers: &HeaderMap) -> Result<Lineage, ApiError> {
     if let Some((trace, caller)) = headers.get(TRACEPARENT).and_then(|value| traceparent(value.as_bytes())) {
         return Ok(Lineage { trace, caller: Some(caller), ..Lineage::default() });
@@ -60,7 +61,7 @@ pub(crate) fn trace_context(headers: &HeaderMap) -> Result<Lineage, ApiError> {
     Ok(Lineage { trace, ..Lineage::default() })
 }
 
-/// The trace id and the span of a W3C `traceparent`. An invalid header is ignored, as its specification wants.
+/// Parses a W3C `traceparent`. An invalid header is ignored, as its specification demands.
 fn traceparent(value: &[u8]) -> Option<([u8; 16], CallerSpan)> {
     const LENGTH: usize = 55;
     let text = std::str::from_utf8(value).ok()?.trim();
@@ -69,7 +70,7 @@ fn traceparent(value: &[u8]) -> Option<([u8; 16], CallerSpan)> {
     let (version, trace, parent, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
     let is_hex = |part: &str, length: usize| part.len() == length && part.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     let is_well_formed = is_hex(version, 2) && is_hex(trace, 32) && is_hex(parent, 16) && is_hex(flags, 2) && version != "ff";
-    // Later versions may add fields behind the ones that are known.
+    // Later versions may append fields after the known ones.
     let is_whole = rest.is_empty() || (version != "00" && rest.starts_with('-'));
     let id = u128::from_str_radix(trace, 16).ok().filter(|id| *id != 0 && is_well_formed && is_whole)?;
     let span = u64::from_str_radix(parent, 16).ok().filter(|span| *span != 0)?;

@@ -1,4 +1,4 @@
-//! Content that a request brings along.
+//! Content items in a request.
 
 use bytes::Bytes;
 use serde_json::value::RawValue;
@@ -10,7 +10,7 @@ use windlass_kernel::{
 use super::text_of;
 use crate::error::ApiError;
 
-/// An element of content: words, or an object of the sender's own shape, which is kept byte for byte.
+/// One element of content: a string, or an object of the client's own shape, which is stored byte for byte.
 pub(crate) fn item_of(value: &RawValue, at: &str) -> Result<(ItemKind, Bytes), ApiError> {
     let instruction = match value.get().as_bytes().first() {
         Some(b'"') => Instruction::Text(text_of(value, at)?),

@@ -1,4 +1,4 @@
-//! The names and ids in a path.
+//! Extractors for the names and ids in a path.
 
 use std::str::FromStr;
 
@@ -10,7 +10,7 @@ use windlass_kernel::{AgentKey, AgentName, ToolName};
 
 use crate::{DoorState, auth::Caller, error::ApiError, limits::AGENT_CHARS_MAX};
 
-/// The agent a path names, in the caller's tenant. A token that may use only named agents is refused here for all others.
+/// The agent that the path names, in the caller's tenant. A token that is restricted to named agents is refused here for all others.
 pub(crate) struct AgentPath(pub AgentKey);
 
 impl FromRequestParts<DoorState> for AgentPath {
@@ -29,7 +29,7 @@ impl FromRequestParts<DoorState> for AgentPath {
     }
 }
 
-/// The tool a path names. Whether there is one is the engine's to say.
+/// The tool that the path names. The engine checks whether it exists.
 pub(crate) struct ToolPath(pub ToolName);
 
 impl FromRequestParts<DoorState> for ToolPath {
@@ -41,7 +41,7 @@ impl FromRequestParts<DoorState> for ToolPath {
     }
 }
 
-/// An id in a path; `None` if it is not spelled as its kind is, which is answered like an id nobody has.
+/// An id in a path. `None` if it is malformed; handlers answer that like an unknown id.
 pub(crate) struct IdPath<T>(pub Option<T>);
 
 impl<T: FromStr + Send> FromRequestParts<DoorState> for IdPath<T> {
@@ -52,7 +52,7 @@ impl<T: FromStr + Send> FromRequestParts<DoorState> for IdPath<T> {
     }
 }
 
-/// The one variable segment of a path; `None` if it does not decode to text.
+/// The only variable segment of the path. `None` if it does not decode to UTF-8.
 async fn segment(parts: &mut Parts, state: &DoorState) -> Option<String> {
     Path::<String>::from_request_parts(parts, state).await.ok().map(|Path(text)| text)
 }

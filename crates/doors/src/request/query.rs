@@ -1,4 +1,4 @@
-//! The query of a request: known names, each at most once.
+//! The query of a request: known parameters, each at most once.
 
 use axum::{
     extract::{FromRequestParts, Query as Pairs},
@@ -12,7 +12,7 @@ use crate::{
     spelling::{nearest, number, shortened},
 };
 
-/// The pairs of a query.
+/// The name and value pairs of a query.
 pub(crate) struct Query(Vec<(String, String)>);
 
 impl FromRequestParts<DoorState> for Query {
@@ -25,7 +25,7 @@ impl FromRequestParts<DoorState> for Query {
 }
 
 impl Query {
-    /// Refuses names that mean nothing here.
+    /// Refuses parameters other than `known`.
     pub fn only(&self, known: &[&str]) -> Result<(), ApiError> {
         for (index, (name, _)) in self.0.iter().enumerate() {
             if !known.contains(&name.as_str()) {
@@ -39,24 +39,24 @@ impl Query {
         Ok(())
     }
 
-    /// A parameter's text.
+    /// The value of a parameter.
     pub fn text(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(given, _)| given == name).map(|(_, value)| value.as_str())
     }
 
-    /// Whether a list of that name has a value. Clients spell lists as `name`, `name[]` or `name[0]`.
+    /// Whether the list parameter `name` contains `value`. Clients write lists as `name`, `name[]` or `name[0]`.
     pub fn has(&self, name: &str, value: &str) -> bool {
         let is_list = |given: &str| given.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('['));
         self.0.iter().any(|(given, words)| is_list(given) && words == value)
     }
 
-    /// A parameter that is a number; the default if it is not given.
+    /// A parameter that is a number, or `default` if it is absent.
     pub fn number(&self, name: &str, default: u64) -> Result<u64, ApiError> {
         let wanted = || ApiError::bad("bad_query", format!("`{name}` must be a whole number"));
         self.text(name).map_or(Ok(default), |text| number(text).ok_or_else(wanted))
     }
 
-    /// How many rows are wanted.
+    /// The number of rows that the client wants (`limit`).
     pub fn limit(&self) -> Result<usize, ApiError> {
         let wanted = || ApiError::bad("bad_query", format!("`limit` must be a whole number from 1 to {PAGE_ROWS_MAX}"));
         let limit = self.text("limit").map_or(Ok(PAGE_ROWS), |text| text.parse().map_err(|_| wanted()))?;

@@ -1,4 +1,4 @@
-//! Items and boxes. Content is sent as it was stored, byte for byte.
+//! Items and boxes. Content is sent byte for byte as it was stored.
 
 use std::collections::BTreeSet;
 
@@ -56,7 +56,7 @@ pub(super) async fn open_box(
     }))
 }
 
-/// Items up to the limit, fewer if they are large: an answer has to fit into memory.
+/// At most `limit` items of a box, fewer if they are large, because an answer must fit into memory.
 async fn page(state: &DoorState, caller: &Caller, id: BoxId, from: u32, limit: usize) -> Result<Vec<Item>, StoreError> {
     let (mut items, mut bytes, mut from): (Vec<Item>, usize, u32) = (Vec::new(), 0, from);
     while items.len() < limit && bytes < PAGE_BYTES_MAX {

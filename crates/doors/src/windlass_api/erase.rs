@@ -1,4 +1,4 @@
-//! Erasing a tenant whole, a batch with each request.
+//! Erases everything of a tenant, one batch per request.
 
 use axum::{extract::State, response::Response};
 use serde_json::json;
@@ -13,7 +13,7 @@ use crate::{
 
 const KNOWN: [&str; 3] = ["tenant", "after", "idempotency_key"];
 
-/// The tenant is named in the body so that a request with the wrong token erases nothing. The same request again erases what is left.
+/// The body must name the tenant, so that a request with the wrong token erases nothing. Repeating the request erases the rest.
 pub(super) async fn erase(State(state): State<DoorState>, caller: Caller, JsonBody(body): JsonBody) -> Result<Response, ApiError> {
     caller.needs(&Scope::Admin)?;
     let fields = Fields::of_body(&body, &KNOWN)?;

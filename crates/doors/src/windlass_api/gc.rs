@@ -1,4 +1,4 @@
-//! Erasing the runs that are older than `retention` says, a batch with each request.
+//! Erases the runs that are older than `retention` allows, one batch per request.
 
 use axum::{extract::State, response::Response};
 use serde_json::json;
@@ -13,7 +13,7 @@ use crate::{
 
 const KNOWN: [&str; 2] = ["after", "idempotency_key"];
 
-/// Of the token's tenant alone. The same request again erases what is left.
+/// Erases runs of the token's tenant only. Repeating the request erases the rest.
 pub(super) async fn gc(State(state): State<DoorState>, caller: Caller, JsonBody(body): JsonBody) -> Result<Response, ApiError> {
     caller.needs(&Scope::Admin)?;
     let fields = Fields::of_body(&body, &KNOWN)?;

@@ -61,7 +61,7 @@ pub(super) async fn agents(State(state): State<DoorState>, caller: Caller, query
     Ok(answer::ok(&json!({ "agents": rows, "next": next })))
 }
 
-/// The head is the agent's own: responses of an agent that is not serial have heads of their own.
+/// One agent with its own head. Responses of an agent that is not serial have heads of their own, which are not shown here.
 async fn agent_row(state: &DoorState, tenant: &Tenant, name: &AgentName, summary: Option<AgentSummary>) -> Result<Value, ApiError> {
     let head = state.engine.views().head(&AgentKey { tenant: tenant.clone(), agent: name.clone() }).await?;
     let head = head.as_ref();
@@ -116,7 +116,7 @@ pub(super) async fn tools(State(state): State<DoorState>, caller: Caller, query:
 
 type Offered = Result<Vec<OfferedTool>, String>;
 
-/// What each configured tool server offers, or why it does not say. All of them are asked at once.
+/// The tools of each configured server, or the error with which the server failed. All servers are asked at the same time.
 async fn offered(state: &DoorState, caller: &Caller) -> Vec<(String, Offered)> {
     let Some(servers) = state.engine.servers() else { return Vec::new() };
     let tenant = caller.tenant();
@@ -129,7 +129,7 @@ async fn offered(state: &DoorState, caller: &Caller) -> Vec<(String, Offered)> {
     join_all(labels.map(ask)).await
 }
 
-/// Who said what a second start of a server's tool would do.
+/// The source of a tool's effect class: the configuration, the server, or the default.
 fn effect_from(tool: &OfferedTool) -> &'static str {
     match (&tool.annotations, tool.effect) {
         (Some(_), _) => "server",
@@ -162,14 +162,14 @@ fn limit(query: &Query) -> Result<usize, ApiError> {
     (1..=LIST_ROWS_MAX).contains(&limit).then_some(limit).ok_or_else(wanted)
 }
 
-/// A parameter out of a closed list.
+/// A parameter with one of the keywords that `parse` knows; `words` lists them for the error.
 fn word<T>(query: &Query, name: &str, parse: impl Fn(&str) -> Option<T>, words: &str) -> Result<Option<T>, ApiError> {
     let Some(text) = query.text(name) else { return Ok(None) };
     let bad = || ApiError::bad("bad_query", format!("`{name}` cannot be {:?}; send {words}", shortened(text)));
     parse(text).map(Some).ok_or_else(bad)
 }
 
-/// A parameter that is a text of some length.
+/// A parameter with at most `chars_max` characters.
 fn short<'a>(query: &'a Query, name: &str, chars_max: usize) -> Result<Option<&'a str>, ApiError> {
     let Some(text) = query.text(name) else { return Ok(None) };
     let is_short = !text.is_empty() && text.chars().nth(chars_max).is_none();

@@ -1,4 +1,4 @@
-//! A person's word on something parked.
+//! `POST /v1/windlass/reconcile`: a person's decision about a parked run or call.
 
 use axum::{extract::State, http::HeaderMap, response::Response};
 use bytes::Bytes;
@@ -74,7 +74,7 @@ impl Action {
     }
 }
 
-/// A field that the action has no use for is a misunderstanding, and somebody's decision is not to be guessed.
+/// Refuses a field that the action does not use: the person may have meant something else, and a decision must not be guessed.
 fn check_fit(fields: &Fields<'_>, action: Action) -> Result<(), ApiError> {
     if action != Action::Record && (fields.raw("result").is_some() || fields.given("status").is_some()) {
         return Err(ApiError::bad("bad_field", "`status` and `result` go with the action record only"));
@@ -88,7 +88,7 @@ fn check_fit(fields: &Fields<'_>, action: Action) -> Result<(), ApiError> {
     }
 }
 
-/// How a call ended that a person records. A result without a status, or a status without a result, would be half a decision.
+/// The status of a call whose outcome a person records. The status and the result must come together.
 fn recorded(fields: &Fields<'_>, status: Option<TaskStatus>, action: Action) -> Result<TaskStatus, ApiError> {
     let missing = match (status, fields.raw("result").is_some()) {
         (Some(status), true) => return Ok(status),
@@ -101,7 +101,7 @@ fn recorded(fields: &Fields<'_>, status: Option<TaskStatus>, action: Action) -> 
     Err(ApiError::bad("missing_field", message))
 }
 
-/// Nothing waits for this decision; the hint names the decisions that fit.
+/// The error that nothing waits for this decision. Its hint names the decisions that fit.
 fn not_parked(run: RunId, state: &Run) -> ApiError {
     let parked = state.calls().iter().filter(|call| call.progress == Progress::Parked);
     let parked: Vec<String> = parked.map(|call| CallKey { run, call: call.call }.to_string()).collect();
@@ -125,7 +125,7 @@ fn result(fields: &Fields<'_>, body: &Bytes, limit: usize) -> Result<Bytes, ApiE
     }
 }
 
-/// The run cannot be read, so nothing of it is looked at here but whose it is.
+/// Gives up a run that cannot be read. Since its state is unreadable, only its agent is looked up.
 async fn abandon(state: &DoorState, caller: &Caller, fields: &Fields<'_>, key: Option<RequestKey>) -> Result<Response, ApiError> {
     let run = named_run(fields)?;
     let agent = state.engine.views().agent_of(caller.tenant(), run).await?.ok_or_else(ApiError::no_such_run)?;

@@ -1,4 +1,4 @@
-//! A run as one row of a list. The page of a single run shows the same facts.
+//! A run as one row of a list. The answer about a single run has the same fields.
 
 use serde_json::{Value, json};
 use windlass_engine::{RunEntry, Wait};
@@ -7,7 +7,7 @@ use windlass_ports::{MessageKind, RunView};
 
 use crate::{responses, spelling::moment};
 
-/// One run. A fact that is not known is null: cost and lineage are not recorded yet, and a run that cannot be read shows what its row has.
+/// One run. Unknown values are null: cost and lineage are not recorded yet, and of a run that cannot be read only its row is known.
 pub(super) fn row(entry: &RunEntry) -> Value {
     let run = &entry.run;
     let view = run.view.as_ref();
@@ -44,13 +44,13 @@ pub(super) fn wait(wait: &Wait) -> Value {
     })
 }
 
-/// Which API the run came through, as far as its record says.
+/// The API through which the run was requested, as far as its record shows.
 fn door(view: &RunView) -> Option<&'static str> {
     if view.note.as_deref().is_some_and(responses::is_response) {
         return Some("responses");
     }
     match view.kind {
-        // A response always has a note of its API, until it is erased, and then no list has it.
+        // A response always has a note of its API until it is erased, and erased responses are in no list.
         MessageKind::Turn | MessageKind::UiAction => Some("agents"),
         MessageKind::ToolResult | MessageKind::Timeout | MessageKind::Stop | MessageKind::Answer => None,
     }
@@ -72,7 +72,7 @@ fn usage(run: &Run) -> Value {
     })
 }
 
-/// How a run ended, if it has.
+/// The status and reason with which a run ended, if it has.
 pub(super) fn outcome(phase: &Phase) -> Option<(TaskStatus, &EndReason)> {
     match phase {
         Phase::Ended { status, reason } => Some((*status, reason)),

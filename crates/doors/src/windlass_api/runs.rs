@@ -1,4 +1,4 @@
-//! A run, its journal and its calls.
+//! A single run, its journal and its calls.
 
 use axum::{extract::State, response::Response};
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! What a tenant and a token may use of the configuration.
+//! What of the configuration a tenant and a token may use.
 
 use serde_json::{Value, json};
 

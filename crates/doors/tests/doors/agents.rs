@@ -1,4 +1,4 @@
-//! The turn machine's own verbs: enqueue, report, stop, act, and what can be read of an agent.
+//! The agents API: enqueue, report, stop, act, and what can be read of an agent.
 
 use axum::body::Body;
 use serde_json::{Value, json};
@@ -130,7 +130,7 @@ async fn results_survive_byte_for_byte() {
 #[tokio::test]
 async fn a_result_may_end_the_turn_itself() {
     let world = World::start();
-    for (result, extra, laps) in [
+    for (result, extra, iterations) in [
         (r#"{"__cg_control":{"after_execution":"terminate"}}"#, "", 1),
         (r#"{"__cg_control":{"after_execution":"suspend"}}"#, r#","after_execution":"terminate""#, 2),
         (r#"{"__cg_control":{"after_execution":"explode"}}"#, r#","after_execution":"terminate""#, 1),
@@ -140,7 +140,7 @@ async fn a_result_may_end_the_turn_itself() {
         let call = world.claim("echo").await;
         let (body, _) = report(&call, result).rsplit_once('}').map(|(body, end)| (format!("{body}{extra}}}"), end.to_owned())).unwrap();
         world.post("/v1/agents/alice/report", body).await.expect(202);
-        assert_eq!(world.ended("alice", &run).await["iteration"], laps, "{result} {extra}");
+        assert_eq!(world.ended("alice", &run).await["iteration"], iterations, "{result} {extra}");
     }
 }
 

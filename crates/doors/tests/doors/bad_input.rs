@@ -1,4 +1,4 @@
-//! What is refused, and how: never with a 500, always in the same shape.
+//! Bad requests are refused, never with a 500 and always in the same shape.
 
 use axum::body::Body;
 use serde_json::{Value, json};

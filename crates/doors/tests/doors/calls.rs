@@ -62,16 +62,16 @@ async fn a_hold_is_prolonged_and_given_back() {
     let world = World::start();
     world.enqueue("alice", "call echo").await;
     let call = world.claim("echo").await;
-    let held = json!({ "agent_turn_id": call["agent_turn_id"], "tool_call_id": call["tool_call_id"] });
+    let claimed = json!({ "agent_turn_id": call["agent_turn_id"], "tool_call_id": call["tool_call_id"] });
     let strange = json!({ "agent_turn_id": "run_x", "tool_call_id": "nonsense" });
-    let body = |worker: &str| json!({ "worker": worker, "lease_s": 100, "calls": [strange, held] }).to_string();
+    let body = |worker: &str| json!({ "worker": worker, "lease_s": 100, "calls": [strange, claimed] }).to_string();
     assert_eq!(world.post("/v1/tools/echo/renew", body("w1")).await.expect(200), json!({ "lost": [strange] }));
-    assert_eq!(world.post("/v1/tools/echo/renew", body("w2")).await.expect(200), json!({ "lost": [strange, held] }));
-    let release = json!({ "worker": "w1", "calls": [held] }).to_string();
+    assert_eq!(world.post("/v1/tools/echo/renew", body("w2")).await.expect(200), json!({ "lost": [strange, claimed] }));
+    let release = json!({ "worker": "w1", "calls": [claimed] }).to_string();
     let foreign = world.post_as("echoer", "/v1/tools/echo/release", release.clone()).await.expect(200);
-    assert_eq!(foreign, json!({ "lost": [held] }), "another token's worker of that name");
+    assert_eq!(foreign, json!({ "lost": [claimed] }), "another token's worker of that name");
     assert_eq!(world.post("/v1/tools/echo/release", release.clone()).await.expect(200), json!({ "lost": [] }));
-    assert_eq!(world.post("/v1/tools/echo/release", release).await.expect(200), json!({ "lost": [held] }));
+    assert_eq!(world.post("/v1/tools/echo/release", release).await.expect(200), json!({ "lost": [claimed] }));
     assert_eq!(world.claim("echo").await["attempt"], 2);
 }
 

@@ -1,4 +1,4 @@
-//! The event stream: what it says, and how it is taken up again.
+//! The event stream: what it contains, and how a client resumes it.
 
 use std::time::Duration;
 
@@ -44,12 +44,12 @@ async fn next(body: &mut Body) -> Option<Seen> {
     Some(parse(std::str::from_utf8(&bytes).unwrap()))
 }
 
-/// Reads up to the end of so many turns.
+/// Reads up to the end of `count` turns.
 async fn turns(body: &mut Body, count: usize) -> Vec<Seen> {
     let mut seen = Vec::new();
     let mut ended = 0;
     while ended < count {
-        let event = next(body).await.expect("the stream goes on");
+        let event = next(body).await.expect("the stream continues");
         ended += usize::from(event.data["status"] == "idle");
         seen.push(event);
     }
@@ -57,7 +57,7 @@ async fn turns(body: &mut Body, count: usize) -> Vec<Seen> {
 }
 
 #[tokio::test]
-async fn every_turn_is_told_in_order_with_one_task_event() {
+async fn every_turn_is_streamed_in_order_with_one_task_event() {
     let world = World::start();
     let first = world.enqueue("alice", "hello").await;
     let second = world.enqueue("alice", "again").await;
@@ -85,7 +85,7 @@ async fn tm_18_the_events_of_an_agent_leave_out_what_is_not_to_be_stored() {
 }
 
 #[tokio::test]
-async fn a_stream_goes_on_after_any_event() {
+async fn a_stream_resumes_after_any_event() {
     let world = World::start();
     let run = world.enqueue("alice", "hello").await;
     world.ended("alice", &run).await;
@@ -95,7 +95,7 @@ async fn a_stream_goes_on_after_any_event() {
     let whole = turns(&mut open(&world, &format!("{path}?from=start"), None).await, 2).await;
     for (index, event) in whole.iter().enumerate().take(whole.len() - 1) {
         let left = whole[index + 1..].iter().filter(|event| event.data["status"] == "idle").count();
-        // The header rules over the query, as it must when a browser takes a stream up again.
+        // The header takes precedence over the query: a browser that resumes a stream sends both.
         let by_header = turns(&mut open(&world, &format!("{path}?from=start"), Some(&event.id)).await, left).await;
         assert_eq!(by_header, whole[index + 1..], "after {}", event.id);
         let by_query = turns(&mut open(&world, &format!("{path}?after={}", event.id), None).await, left).await;
@@ -116,7 +116,7 @@ async fn a_reader_without_a_cursor_sees_what_is_not_over() {
     assert!(seen.iter().all(|event| event.data["agent_turn_id"] == active), "{seen:?}");
     assert_eq!(seen[0].data["phase"], "started");
 
-    // Nothing is active now: the next reader sees only what comes.
+    // No run is active now, so a new reader gets only later events.
     let mut fresh = open(&world, "/v1/agents/alice/events", None).await;
     let new = world.enqueue("alice", "new").await;
     for stream in [&mut live, &mut fresh] {

@@ -9,7 +9,7 @@ use windlass_models::{Entry, Scripted};
 
 use crate::support::{Answer, World, report, request};
 
-/// A model that refuses an input `status 422` with that status, at every attempt.
+/// A model that answers the input `status 422` with that HTTP status, at every attempt.
 fn refusing() -> Entry {
     let rules: String = [400, 401, 402, 403, 404, 408, 413, 422, 500, 503]
         .map(|status| format!("  - {{ when: {{ input: status {status} }}, reply: {{ fail: {{ code: {status}, message: no }} }} }}\n"))
@@ -64,10 +64,10 @@ async fn a_foreground_request_whose_first_model_call_is_refused_is_an_http_error
 
 #[tokio::test]
 async fn the_message_counts_the_attempts() {
-    for (attempts_max, words) in [(1, "(1 attempt)"), (3, "(3 attempts)")] {
+    for (attempts_max, ending) in [(1, "(1 attempt)"), (3, "(3 attempts)")] {
         let answer = respond(&world(attempts_max), json!({ "model": "m", "input": "status 500" })).await;
         let message = answer.json()["error"]["message"].as_str().unwrap().to_owned();
-        assert_eq!(message, format!("the model could not be called: no {words}"));
+        assert_eq!(message, format!("the model could not be called: no {ending}"));
     }
 }
 
@@ -79,7 +79,7 @@ async fn a_stream_keeps_response_failed_and_a_background_response_its_status() {
     assert!(streamed.text.contains("event: response.failed"), "{}", streamed.text);
     let queued = respond(&world, json!({ "model": "m", "input": "status 400", "background": true })).await.expect(200);
     let id = queued["id"].as_str().unwrap();
-    // A stream of the same response ends with its end.
+    // A stream of the same response ends with the failure.
     let events = world.get(&format!("/v1/responses/{id}?stream=true")).await;
     assert!(events.text.contains("event: response.failed"), "{}", events.text);
     assert_eq!(world.get(&format!("/v1/responses/{id}")).await.expect(200)["status"], "failed");
@@ -112,7 +112,7 @@ async fn the_key_of_a_request_that_failed_with_nothing_produced_is_free_again() 
         failed.push(answer.json()["error"]["response_id"].as_str().unwrap().to_owned());
     }
     assert_ne!(failed[0], failed[1], "each is a run of its own");
-    // The next one may ask for something else, and from then on the key is used.
+    // A later request under the key may differ, and from then on the key belongs to it.
     let done = keyed("hello").await.expect(200);
     assert!(!failed.contains(&done["id"].as_str().unwrap().to_owned()));
     assert_eq!(keyed("hello").await.expect(200)["id"], done["id"]);

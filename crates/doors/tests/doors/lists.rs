@@ -20,7 +20,7 @@ async fn list(world: &World, query: &str) -> Value {
 }
 
 #[tokio::test]
-async fn runs_are_listed_newest_first_with_what_is_known_of_them() {
+async fn runs_are_listed_newest_first_with_their_known_fields() {
     let world = World::start();
     let first = world.enqueue("alice", "hello there\nsecond line").await;
     world.ended("alice", &first).await;
@@ -86,7 +86,7 @@ async fn filters_narrow_a_list() {
     }
 }
 
-/// Every page that a filter leaves short says where to go on.
+/// A page that a filter leaves short still has a cursor.
 #[tokio::test]
 async fn a_filter_that_few_runs_match_is_read_in_bounded_steps() {
     let world = World::start();
@@ -128,13 +128,13 @@ async fn a_row_says_why_its_run_waits() {
     assert_eq!(ids(&list(&world, "?state=parked").await), [active.as_str()]);
     assert_eq!(ids(&list(&world, "?state=queued").await), [queued.as_str()]);
 
-    let told = json!({ "run_id": active, "tool_call_id": call["tool_call_id"], "action": "tell" }).to_string();
-    world.post("/v1/windlass/reconcile", told).await.expect(200);
+    let decision = json!({ "run_id": active, "tool_call_id": call["tool_call_id"], "action": "tell" }).to_string();
+    world.post("/v1/windlass/reconcile", decision).await.expect(200);
     world.ended("alice", &active).await;
     assert_eq!(waits(&world, &active).await, (json!("ended"), Value::Null));
 }
 
-/// The offline model fails when it is told to; the pause before the next try is longer than the test.
+/// The offline model fails as the input asks; the backoff before the next attempt is longer than the test.
 #[tokio::test]
 async fn a_model_that_is_tried_again_is_a_reason_to_wait() {
     let world = World::with(Settings { sweep_ms: 20, backoff_ms: 600_000, ..Settings::default() });
@@ -187,9 +187,9 @@ async fn tools_are_listed_with_their_open_calls() {
 }
 
 #[tokio::test]
-async fn a_bad_query_is_told_what_to_send() {
+async fn a_bad_query_is_refused_with_what_to_send() {
     let world = World::start();
-    for (path, words) in [
+    for (path, message) in [
         ("/v1/windlass/runs?state=sleeping", "queued, thinking, waiting, parked, ended"),
         ("/v1/windlass/runs?outcome=fine", "success, failed, canceled, timeout, partial"),
         ("/v1/windlass/runs?limit=0", "from 1 to 200"),
@@ -204,7 +204,7 @@ async fn a_bad_query_is_told_what_to_send() {
     ] {
         let answer = world.get(path).await;
         assert_eq!(answer.status, 400, "{path}");
-        assert!(answer.json()["error"]["message"].as_str().unwrap().contains(words), "{path}: {}", answer.text);
+        assert!(answer.json()["error"]["message"].as_str().unwrap().contains(message), "{path}: {}", answer.text);
     }
     for path in ["/v1/windlass/runs", "/v1/windlass/tools"] {
         assert_eq!(world.get_as("writer", path).await.refusal(), (403, "forbidden".into()));

@@ -1,4 +1,4 @@
-//! Tokens that are guessed, have expired or were replaced.
+//! Tokens that are guessed, expired or replaced.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use crate::support::{Answer, World, request, token};
 
 const NEAR: &str = "192.0.2.7:5000";
 const FAR: &str = "198.51.100.1:5000";
-/// Between an answer at once and one that is a second late.
+/// A duration between a prompt answer and one that is delayed by a second.
 const PROMPT: Duration = Duration::from_millis(700);
 
 fn from(peer: &str, token: &str, forwarded: Option<&str>) -> Request<Body> {
@@ -25,7 +25,7 @@ async fn timed(world: &World, request: Request<Body>) -> (Answer, Duration) {
     (world.send(request).await, began.elapsed())
 }
 
-/// Shows wrong tokens until they are answered late.
+/// Sends wrong tokens until their answers are delayed.
 async fn exhaust(world: &World, peer: &str, forwarded: Option<&str>) {
     for _ in 0..20 {
         assert_eq!(world.send(from(peer, "guess", forwarded)).await.status, 401);

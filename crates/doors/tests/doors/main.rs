@@ -1,6 +1,6 @@
 //! The doors over the real engine, with the store in memory and the offline model.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop where it is")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue should stop where it is")]
 
 mod access;
 mod agents;

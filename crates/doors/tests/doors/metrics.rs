@@ -1,4 +1,4 @@
-//! `GET /metrics`: who may read it, what it shows, and that clients cannot make it grow. And the id of every answer.
+//! `GET /metrics`: who may read it, what it shows, and that clients cannot make it grow. Also the id of every answer.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -79,7 +79,7 @@ async fn a_call_is_counted_with_its_tool() {
     assert!(text.contains(r#"windlass_tool_call_seconds_count{tool="echo",status="success"} 1"#), "{text}");
 }
 
-/// Every fact there is, about things of this name.
+/// Reports every kind of fact to the meter, about things of this name.
 fn record_all(world: &World, name: &str) {
     let (agent, label) = (AgentKey { tenant: name.into(), agent: name.into() }, AgentName::from(name));
     let run = RunId(uuid::Uuid::now_v7());
@@ -112,7 +112,7 @@ fn record_all(world: &World, name: &str) {
 async fn invented_names_make_no_series() {
     let world = World::start();
     record_all(&world, "one that is not configured");
-    // The first scrape is counted itself, and shown by the second.
+    // A scrape is counted after it is answered, so the second one shows the first.
     scrape(&world, NEAR, None).await;
     let before = scrape(&world, NEAR, None).await.text;
     for n in 0..1_000 {
@@ -122,13 +122,13 @@ async fn invented_names_make_no_series() {
     }
     let after = scrape(&world, NEAR, None).await.text;
     let series = |text: &str| text.lines().filter(|line| !line.starts_with('#')).count();
-    // The 404s of unknown paths are one histogram together.
+    // All 404s of unknown paths share one histogram.
     let of_404 = after.lines().filter(|line| line.contains(r#"route="other",code="404""#)).count();
     assert_eq!(series(&after), series(&before) + of_404, "{after}");
     assert!(!after.contains("invented"), "{after}");
 }
 
-/// Families with their types and labels, as text shows them.
+/// The families with their types and labels, from the text of a scrape.
 fn shown(text: &str) -> BTreeMap<String, (String, BTreeSet<String>)> {
     let mut families = BTreeMap::new();
     for line in text.lines().filter_map(|line| line.strip_prefix("# TYPE ")) {

@@ -1,4 +1,4 @@
-//! Requests that mean something this server does not have: refused with the reason and with what would fit.
+//! Requests for features that this server does not have: the refusal says why, and what to use instead.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ async fn chat_completions_says_where_to_go() {
     assert!(message(&answer).contains("POST /v1/responses"), "{answer:?}");
 }
 
-/// A server whose only model passes names on.
+/// A server whose only model is a pass-through.
 fn passing_on() -> World {
     let model = Arc::new(Scripted::by_words("any"));
     let entry = Entry::new("*", model);
@@ -83,7 +83,7 @@ async fn a_tool_that_only_openai_runs_is_refused() {
         assert_eq!(answer.json()["error"]["param"], "tools[1].type");
         assert!(message(&answer).contains(&format!("'{kind}' runs on OpenAI's servers only")), "{answer:?}");
     }
-    // A type that OpenAI does not have either is left alone.
+    // A type that is unknown to OpenAI too is left alone.
     let done = world.post("/v1/responses", with_tools(&["next_year", "web_searcher"]).to_string()).await.expect(200);
     assert_eq!(done["windlass"].get("ignored_tools"), None);
 }

@@ -1,4 +1,4 @@
-//! The document describes every route that is served, and no other.
+//! The OpenAPI document describes every route that is served, and no other.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,7 +20,7 @@ fn described(document: &Value) -> Routes {
     document["paths"].as_object().unwrap().iter().map(|(path, item)| (path.clone(), methods(item))).collect()
 }
 
-/// What stands before the parenthesis that closes the one before it.
+/// The text up to the parenthesis that closes the one before it.
 fn within_parentheses(text: &str) -> &str {
     let mut open = 1;
     let end = text.find(|letter| {
@@ -30,7 +30,7 @@ fn within_parentheses(text: &str) -> &str {
     &text[..end.expect("what is opened is closed")]
 }
 
-/// The routes as the sources spell them: a router cannot be asked.
+/// The routes as they are in the sources, since a router cannot list its routes.
 fn spelled(folder: &Path, routes: &mut Routes) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -63,7 +63,7 @@ async fn what_is_described_is_served_and_takes_no_other_method() {
     let world = World::start();
     let document = world.get("/openapi.json").await.expect(200);
     for (path, methods) in described(&document) {
-        // Names that nobody has.
+        // Names that do not exist.
         let path: String =
             path.split('{').map(|part| part.split_once('}').map_or(part.to_owned(), |(_, rest)| format!("none{rest}"))).collect();
         for method in METHODS {
@@ -72,7 +72,7 @@ async fn what_is_described_is_served_and_takes_no_other_method() {
             let response =
                 tower::ServiceExt::oneshot(answer, request(&method.to_uppercase(), "all", &path).body(body).unwrap()).await.unwrap();
             let is_refused = response.status() == 405;
-            // Over plain HTTP a socket cannot be opened, which is refused as a method.
+            // The route of the WebSocket refuses plain HTTP as a wrong method.
             let is_socket = method == "get" && path == "/v1/responses";
             assert_eq!(is_refused, !methods.contains(method) || is_socket, "{method} {path}: {}", response.status());
         }

@@ -1,4 +1,4 @@
-//! One tenant at its limits, and another that is served.
+//! A tenant at its limits is refused while another one is served.
 
 use std::{convert::Infallible, time::Duration};
 
@@ -16,7 +16,7 @@ use crate::support::{World, request};
 const PATIENCE: Duration = Duration::from_secs(20);
 const ENQUEUE: &str = "/v1/agents/alice/enqueue";
 
-/// Serves a world over a real port.
+/// Serves the world on a real port.
 async fn listen(world: &World) -> std::net::SocketAddr {
     world.engine.ready().await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -32,14 +32,14 @@ fn body(bytes: usize) -> Vec<u8> {
     body
 }
 
-/// What the server sends until it closes the connection.
+/// Reads what the server sends until it closes the connection.
 async fn rest(stream: &mut TcpStream) -> String {
     let mut bytes = Vec::new();
     let _ = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut bytes)).await.unwrap();
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// A socket, raw.
+/// Opens a WebSocket on a raw connection.
 async fn socket(address: std::net::SocketAddr, token: &str) -> TcpStream {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let head = format!(
@@ -73,7 +73,7 @@ async fn tm_11_bodies_of_one_tenant_leave_room_for_another() {
     let sent = request("POST", "all", ENQUEUE).body(Body::from_stream(pieces.map(Ok::<Vec<u8>, Infallible>))).unwrap();
     let answered = tokio::spawn(world.router.clone().oneshot(sent));
     slow.send(body(140_000)).await.unwrap();
-    // The channel holds one piece: once it takes the third, the first has been counted.
+    // The channel holds one chunk: once it accepts the third, the server has counted the first.
     for _ in 0..2 {
         slow.send(b" ".to_vec()).await.unwrap();
     }
@@ -134,7 +134,7 @@ async fn tm_11_sockets_of_one_tenant_leave_room_for_another() {
     for socket in [&mut first, &mut second, &mut other] {
         socket.write_all(&part_of_frame(80_000, 70_000)).await.unwrap();
     }
-    // Whichever is read last has no room.
+    // The one that is read last exceeds the limit.
     let answer = tokio::select! {
         answer = rest(&mut first) => answer,
         answer = rest(&mut second) => answer,

@@ -1,4 +1,4 @@
-//! The limit on what one prompt reads, through every API that can name a history.
+//! The limit on the size of a prompt, through every API that can name a history.
 
 use axum::http::StatusCode;
 use serde_json::{Value, json};
@@ -26,7 +26,7 @@ fn check_refused(answer: &Answer, param: &str) {
     assert!(message.contains("limits.prompt_bytes allows 5000") && message.contains("fewer or smaller items"), "{message}");
 }
 
-/// Sends a request whose history is longer each time, until it is refused. Returns the history of the last one and the refusal.
+/// Sends requests with an ever longer history until one is refused. Returns the id of the last accepted response and the refusal.
 async fn grow(world: &World, body: impl Fn(&Value) -> Value) -> (Value, Answer) {
     let mut before = Value::Null;
     for _ in 0..10 {
@@ -61,7 +61,7 @@ async fn tm_04_a_conversation_is_one_prompt() {
     let id = world.post("/v1/conversations", "{}").await.expect(200)["id"].clone();
     let (_, refused) = grow(&world, |_| json!({ "conversation": id, "input": kilobyte() })).await;
     check_refused(&refused, "input");
-    // Items can be put in all the same. One that may be the output of an earlier call has the server look for that call in the history.
+    // Items can still be added. For an item that may be the output of an earlier call, the server looks for that call in the history.
     let items = format!("/v1/conversations/{}/items", id.as_str().unwrap());
     let message = json!({ "type": "message", "role": "user", "content": kilobyte() });
     world.post(&items, json!({ "items": [message, message] }).to_string()).await.expect(200);

@@ -1,4 +1,4 @@
-//! A tenant over its quota, and another that is served.
+//! A tenant over its quota is refused while another one is served.
 
 use std::time::Duration;
 
@@ -56,7 +56,7 @@ async fn tm_13_a_tenant_over_its_tokens_is_refused_in_each_shape_and_joins_its_r
     while world.engine.views().usage(&"t".into(), &whole).await.unwrap().is_empty() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    // The number that the first request read is too old now.
+    // The total that the first request read is cached no longer.
     world.pass_s(2);
     let refused = keyed("two").await;
     let error = &refused.json()["error"];
@@ -92,7 +92,7 @@ async fn tm_13_a_tenant_with_its_quota_of_runs_gets_no_more_and_joins_those_it_h
     assert!(metrics.contains(r#"windlass_over_quota_total{quota="runs_queued"} 2"#), "{metrics}");
 }
 
-/// The quota is below what one run stores, so that the first one uses it up.
+/// The quota is below the size of one run, so that the first run exceeds it.
 #[tokio::test]
 async fn tm_13_a_tenant_over_its_bytes_is_refused_in_each_shape_and_joins_its_runs() {
     let world = world(Quota { bytes_stored: Some(1), ..Quota::default() });

@@ -1,7 +1,7 @@
-//! Two tenants: every operation of the OpenAPI document is asked with the ids of another tenant. A foreign id looks like one that
-//! nobody has, and nothing changes.
+//! Isolation of tenants: every operation of the OpenAPI document is requested with the ids of another tenant. The answer must be that for
+//! an unknown id, and nothing may change.
 //!
-//! The operations come from the document. One that takes ids in its body and is not in [`bodies`] fails the test, so that a new
+//! The operations come from the document. An operation that takes ids in its body and is not in [`bodies`] fails the test, so that a new
 //! route cannot be forgotten.
 
 use std::{collections::BTreeMap, time::Duration};
@@ -15,10 +15,10 @@ use crate::support::{World, request};
 
 const OWNER: &str = "all";
 const FOREIGNER: &str = "other";
-/// What the owner's content says, and nobody else may read.
+/// A word in the owner's content that the other tenant must never read.
 const MARKER: &str = "zebra-crossing";
 
-/// Ids of the owner, by kind.
+/// The owner's ids, by kind.
 type Ids = BTreeMap<&'static str, String>;
 
 /// One request of the replay, with placeholders such as `{run}` where ids belong.
@@ -37,20 +37,20 @@ impl Operation {
     }
 }
 
-const KINDS: [&str; 8] = ["run", "waiting", "call", "response", "said", "conversation", "entry", "box"];
+const KINDS: [&str; 8] = ["run", "waiting", "call", "response", "output_item", "conversation", "entry", "box"];
 
 fn placeholder(kind: &str) -> String {
     format!("{{{kind}}}")
 }
 
-/// The bodies that an operation is asked with: one for each place in which an id can stand. `None` if the operation is not known here.
+/// The bodies to send to an operation: one for each place that an id can have. `None` if the operation is not known here.
 fn bodies(operation: &str) -> Option<Vec<Value>> {
     let calls = json!([{ "agent_turn_id": "{waiting}", "tool_call_id": "{call}" }]);
     let create = || {
         vec![
             json!({ "input": "on", "previous_response_id": "{response}" }),
             json!({ "input": "on", "conversation": "{conversation}" }),
-            json!({ "input": [{ "type": "item_reference", "id": "{said}" }] }),
+            json!({ "input": [{ "type": "item_reference", "id": "{output_item}" }] }),
         ]
     };
     Some(match operation {
@@ -79,7 +79,7 @@ fn bodies(operation: &str) -> Option<Vec<Value>> {
     })
 }
 
-/// The path with the names of the kinds of ids that its parameters are; agents, tools and models are named alike for both tenants.
+/// The path with each parameter replaced by the kind of its id. Agents, tools and models have the same names for both tenants.
 fn with_kinds(path: &str) -> String {
     let id = if path.starts_with("/v1/conversations") { "{conversation}" } else { "{response}" };
     let item = if path.starts_with("/v1/conversations") { "{entry}" } else { "{item}" };
@@ -107,7 +107,7 @@ fn operations(document: &Value) -> Vec<Operation> {
     found
 }
 
-/// Puts ids where their kinds stand.
+/// Replaces the placeholders of kinds by ids.
 fn filled(text: &str, ids: &Ids) -> String {
     let text = ids.iter().fold(text.to_owned(), |text, (kind, id)| text.replace(&placeholder(kind), id));
     assert!(!text.contains("{run}") && !text.contains("{item}") && !text.contains("{id}"), "no id for {text}");
@@ -120,7 +120,7 @@ async fn ask(world: &World, token: &str, operation: &Operation, ids: &Ids) -> (u
     let response = world.router.clone().oneshot(request(&operation.method, token, &path).body(body).unwrap()).await.unwrap();
     let status = response.status().as_u16();
     let (mut body, mut bytes) = (response.into_body(), Vec::new());
-    // A stream of events has no end: what comes within a moment is enough.
+    // A stream of events does not end, so the events of a short time are enough.
     while let Ok(Some(Ok(frame))) = tokio::time::timeout(Duration::from_secs(2), body.frame()).await {
         bytes.extend_from_slice(frame.data_ref().map(|data| &data[..]).unwrap_or_default());
         if operation.name == "events" {
@@ -130,7 +130,7 @@ async fn ask(world: &World, token: &str, operation: &Operation, ids: &Ids) -> (u
     (status, String::from_utf8(bytes).unwrap())
 }
 
-/// An id of the same shape that nobody has. A call's id has its run's in it, so these two agree.
+/// An unknown id of the same shape. A call's id contains its run's, so the two agree.
 fn unknown(kind: &str, id: &str) -> String {
     let place = KINDS.iter().position(|known| *known == kind.replace("call", "waiting")).unwrap_or(KINDS.len());
     let nobodys = format!("0192d8f0a1b27c3d8e4f5a6b7c8d9e{place:02x}");
@@ -139,7 +139,7 @@ fn unknown(kind: &str, id: &str) -> String {
     format!("{}{nobodys}{}", &id[..start], &id[start + nobodys.len()..])
 }
 
-/// An answer without the ids of its question, and without what differs between any two answers.
+/// The answer without the ids of its request, and without values that differ between any two answers.
 fn normalised(answer: &(u16, String), ids: &Ids) -> (u16, String) {
     let text = ids.iter().fold(answer.1.clone(), |text, (kind, id)| text.replace(id, &placeholder(kind)));
     (answer.0, text)
@@ -158,7 +158,7 @@ async fn owned(world: &World) -> Ids {
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     BTreeMap::from([
         ("response", text(&made["id"])),
-        ("said", text(&made["output"][0]["id"])),
+        ("output_item", text(&made["output"][0]["id"])),
         ("conversation", conversation),
         ("entry", text(&entries["data"][0]["id"])),
         ("run", run),
@@ -169,12 +169,12 @@ async fn owned(world: &World) -> Ids {
     ])
 }
 
-/// Everything that the owner can read. Each path answers, so that the ids are real.
+/// Everything that the owner can read. Each path must succeed, which proves that the ids are real.
 async fn snapshot(world: &World, operations: &[Operation], ids: &Ids) -> Vec<(String, String)> {
     let mut seen = Vec::new();
     for operation in operations.iter().filter(|operation| operation.method == "GET") {
         let (status, text) = ask(world, OWNER, operation, ids).await;
-        // Over plain HTTP the socket of the Responses API is not served.
+        // The WebSocket of the Responses API is not served over plain HTTP.
         assert_eq!(status, if operation.name == "openSocket" { 405 } else { 200 }, "{}: {text}", operation.name);
         if !["events", "metrics"].contains(&operation.name.as_str()) {
             seen.push((operation.name.clone(), text));
@@ -206,8 +206,8 @@ async fn tm_25_another_tenants_ids_look_unknown_on_every_route_and_change_nothin
     }
     assert_eq!(snapshot(&world, &operations, &ids).await, before, "the foreigner changed something of the owner's");
 
-    // The same requests are good ones: the owner gets other answers. A call is claimed before it is released and reported, and what
-    // deletes comes last, the innermost first.
+    // The same requests are valid for the owner, who gets other answers. A call is claimed before it is released and reported, and
+    // deletions come last, the innermost first.
     const FIRST: [&str; 5] = ["claim", "renew", "release", "report", "stop"];
     let rank = |operation: &Operation| FIRST.iter().position(|name| *name == operation.name).unwrap_or(FIRST.len());
     let mut order: Vec<usize> = (0..operations.len()).collect();

@@ -1,4 +1,4 @@
-//! Who may do what.
+//! The scopes that operations need.
 
 use axum::{body::Body, http::Request};
 use serde_json::json;
@@ -69,7 +69,7 @@ async fn a_tool_service_reports_on_its_own_tools_only() {
 }
 
 #[tokio::test]
-async fn what_is_another_tenants_does_not_exist() {
+async fn objects_of_another_tenant_do_not_exist() {
     let world = World::start();
     let run = world.enqueue("alice", "hello").await;
     let ended = world.ended("alice", &run).await;

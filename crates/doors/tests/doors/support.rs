@@ -1,4 +1,4 @@
-//! A whole engine behind the doors, and a client for it.
+//! A server with all doors over a real engine, and a client for it.
 
 use std::{
     collections::BTreeMap,
@@ -30,7 +30,7 @@ use windlass_store::{MemoryStore, StoreOptions};
 pub const BODY_BYTES_MAX: usize = 3 << 20;
 pub const ITEM_BYTES_MAX: usize = 2 << 20;
 
-/// Real time, which a test can put forward.
+/// A clock that shows real time plus an offset, which tests can move forward.
 struct TestClock(AtomicI64);
 
 impl Clock for TestClock {
@@ -56,7 +56,7 @@ pub struct World {
     clock: Arc<TestClock>,
 }
 
-/// What came back.
+/// The answer to a request.
 #[derive(Debug)]
 pub struct Answer {
     pub status: StatusCode,
@@ -75,7 +75,7 @@ impl Answer {
         (self.status.as_u16(), code)
     }
 
-    /// The body of a success.
+    /// The body of an answer that must have the status `status`.
     pub fn expect(&self, status: u16) -> Value {
         assert_eq!(self.status.as_u16(), status, "{self:?}");
         self.json()
@@ -148,7 +148,7 @@ fn roster() -> Roster {
     Roster::new(agents, tools, Vec::new())
 }
 
-/// Seals nothing: what is sealed is not what these tests are about.
+/// Leaves texts unsealed: sealing is not what these tests are about.
 struct Unsealed;
 
 impl Sealing for Unsealed {
@@ -184,7 +184,7 @@ impl World {
         Self::with_roster(Settings { sweep_ms: 20, ..Settings::default() }, vec![model], roster().closed())
     }
 
-    /// A server whose agents, tools and first model are the tenant `t`'s.
+    /// A server whose agents, tools and first model belong to the tenant `t`.
     pub fn of_one_tenant() -> Self {
         let of_t = Tenants::Only([Tenant::from("t")].into());
         let model = Arc::new(Scripted::by_words("offline"));
@@ -233,18 +233,18 @@ impl World {
         World { engine, router: router(state.clone()), metrics, state, clock }
     }
 
-    /// The same with a proxy in front.
+    /// The same server behind a proxy.
     pub fn behind_proxy(self) -> Self {
         self.behind_proxies(&[])
     }
 
-    /// The same with a proxy in front, which has one of these addresses.
+    /// The same server behind a proxy with one of the addresses `proxies`.
     pub fn behind_proxies(self, proxies: &[&str]) -> Self {
         let proxies = proxies.iter().map(|network| network.parse().unwrap()).collect();
         World { router: router(self.state.clone().with_peers(PeerRules { behind_proxy: true, proxies })), ..self }
     }
 
-    /// Puts the engine's clock forward.
+    /// Moves the engine's clock forward.
     pub fn pass_s(&self, seconds: i64) {
         self.clock.0.fetch_add(seconds * 1000, Ordering::SeqCst);
     }
@@ -273,14 +273,14 @@ impl World {
         self.send(request("GET", token, path).body(Body::empty()).unwrap()).await
     }
 
-    /// Enqueues some words and returns the run.
+    /// Enqueues the text and returns the run.
     pub async fn enqueue(&self, agent: &str, input: &str) -> String {
         let body = json!({ "input": input }).to_string();
         let taken = self.post(&format!("/v1/agents/{agent}/enqueue"), body).await.expect(202);
         taken["agent_turn_id"].as_str().unwrap().to_owned()
     }
 
-    /// Waits until what a path answers is as wanted.
+    /// Polls a path until its answer is as wanted.
     pub async fn until(&self, agent: &str, path: &str, is_wanted: impl Fn(&Value) -> bool) -> Value {
         let mut watch = self.engine.watch_agent(&AgentKey { tenant: "t".into(), agent: agent.into() });
         let mut seen = Value::Null;
@@ -301,12 +301,12 @@ impl World {
         self.until(agent, &format!("/v1/agents/{agent}"), |head| head["status"] == status).await
     }
 
-    /// Waits for a run to end.
+    /// Waits until a run has ended and returns its answer.
     pub async fn ended(&self, agent: &str, run: &str) -> Value {
         self.until(agent, &format!("/v1/windlass/runs/{run}"), |run| run["status"] == "ended").await
     }
 
-    /// Claims one call of a tool.
+    /// Claims a call of the tool, waiting for it.
     pub async fn claim(&self, tool: &str) -> Value {
         let body = json!({ "worker": "w1", "wait_s": 10 }).to_string();
         let claimed = self.post(&format!("/v1/tools/{tool}/claim"), body).await.expect(200);
@@ -324,7 +324,7 @@ pub fn request(method: &str, token: &str, path: &str) -> axum::http::request::Bu
     Request::builder().method(method).uri(path).header("authorization", format!("Bearer {token}"))
 }
 
-/// A report on a claimed call, with the result spelled out.
+/// The body of a report on a claimed call, with `result` as raw JSON.
 pub fn report(call: &Value, result: &str) -> String {
     format!(
         r#"{{"agent_turn_id":{},"tool_call_id":{},"status":"success","result":{result},"turn_epoch":{}}}"#,

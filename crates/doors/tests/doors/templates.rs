@@ -1,4 +1,4 @@
-//! An agent is a template on the Responses API: its responses run side by side, unless it is serial.
+//! On the Responses API an agent is a template: its responses run in parallel, unless it is serial.
 
 use std::{
     sync::{
@@ -16,7 +16,7 @@ use windlass_ports::{Model, ModelEvent, ModelRequest, ModelStream};
 
 use crate::support::{World, report};
 
-/// A model whose calls all wait until the gate is opened. It knows how many are inside at once.
+/// A model whose calls wait until the test opens the gate. It counts the calls that are inside.
 struct Gated {
     inside: Arc<AtomicUsize>,
     is_open: watch::Sender<bool>,
@@ -27,7 +27,7 @@ impl Gated {
         Arc::new(Gated { inside: Arc::default(), is_open: watch::Sender::new(false) })
     }
 
-    /// Waits until that many calls are inside. A call that has to wait for another one's end never comes.
+    /// Waits until `count` calls are inside at the same time. If calls ran one after the other, this would never return.
     async fn filled(&self, count: usize) {
         let filled = async {
             while self.inside.load(Ordering::SeqCst) < count {
@@ -113,7 +113,7 @@ async fn a_serial_agent_has_one_response_at_a_time() {
     assert_eq!(ordinals, [1, 2, 3], "they are runs of one head");
 }
 
-/// The scripted model calls the tool that the input names. The write's worker is lost, so that its run waits for a person.
+/// The scripted model calls the tool that the input names. The tool service of the write is lost, so its run waits for a person.
 #[tokio::test]
 async fn a_parked_write_holds_up_no_other_request() {
     let world = World::start();
@@ -127,14 +127,14 @@ async fn a_parked_write_holds_up_no_other_request() {
     let answer = tokio::time::timeout(Duration::from_secs(10), world.post("/v1/responses", body("alice", "hello"))).await;
     assert_eq!(answer.expect("another request is answered meanwhile").expect(200)["status"], "completed");
 
-    // The person decides by the run's id; the head's key is nothing they have to know.
+    // The decision names the run by its id; the person need not know the key of its head.
     let decision = json!({ "run_id": run, "tool_call_id": call["tool_call_id"], "action": "record", "status": "success", "result": 1 });
     world.post("/v1/windlass/reconcile", decision.to_string()).await.expect(200);
     world.ended(run, run).await;
     assert_eq!(world.get(&format!("/v1/responses/{}", parked["id"].as_str().unwrap())).await.expect(200)["status"], "completed");
 }
 
-/// By the agent's name, and by the key of the run's head as before; by no other name.
+/// A report and a stop may use the agent's name, or the key of the run's own head as before, and no other name.
 #[tokio::test]
 async fn a_response_is_reported_on_and_stopped_by_its_agents_name() {
     let world = World::start();
@@ -163,7 +163,7 @@ async fn a_response_is_reported_on_and_stopped_by_its_agents_name() {
     assert_eq!(world.ended(run, run).await["end_reason"], "stopped");
 }
 
-/// The conversation has the lock and the agent gives its name.
+/// The conversation locks the head, and the agent only gives its name.
 #[tokio::test]
 async fn a_conversation_with_an_agent_keeps_its_own_head() {
     let world = World::start();

@@ -136,7 +136,7 @@ async fn a_box_is_read_in_pages() {
 async fn parked_call(world: &World) -> Value {
     world.enqueue("alice", "call pay").await;
     let call = world.claim("pay").await;
-    // The worker is never heard of again, and nobody knows whether it paid.
+    // The tool service does not come back, and whether it paid is unknown.
     world.pass_s(61);
     let head = world.until("alice", "/v1/agents/alice", |head| head["parked"] == true).await;
     assert_eq!(head["status"], "suspended");
@@ -164,7 +164,7 @@ async fn a_person_records_what_a_parked_call_did() {
 }
 
 #[tokio::test]
-async fn a_person_lets_a_parked_call_run_again_or_has_the_model_told() {
+async fn a_person_releases_a_parked_call_or_reports_its_unknown_outcome() {
     let world = World::start();
     let call = parked_call(&world).await;
     world.post_as("admin", "/v1/windlass/reconcile", decision(&call, "release", json!({}))).await.expect(200);
@@ -234,7 +234,7 @@ async fn a_run_that_is_not_there_is_called_a_run() {
     assert_eq!(answer.json()["error"]["message"], "there is no such run");
 }
 
-/// Sends the batches of an erasure until there is none left.
+/// Sends batches of an erasure until nothing is left.
 async fn erase_whole(world: &World, token: &str, tenant: &str) -> u64 {
     let (mut after, mut erased) = (Value::Null, 0);
     loop {
@@ -280,12 +280,12 @@ async fn a_tenant_with_an_open_run_is_not_erased() {
     world.get(&format!("/v1/windlass/runs/{run}")).await.expect(200);
 }
 
-/// Each tenant erases its own old runs, of either API after its own time.
+/// Each tenant erases only its own old runs, those of each API after that API's time.
 #[tokio::test]
 async fn tm_13_old_runs_are_erased_over_the_api_by_their_tenant_alone() {
     let hour_ms = 3_600_000;
     let retention = Retention { responses_ms: Some(hour_ms), runs_ms: Some(2 * hour_ms) };
-    // The sweep is not to be faster.
+    // The sweep must not erase before the test does.
     let world = World::with(Settings { sweep_ms: 1_000_000, item_bytes_max: ITEM_BYTES_MAX, retention, ..Settings::default() });
     let run = world.enqueue("alice", "hello").await;
     world.ended("alice", &run).await;

@@ -1,4 +1,4 @@
-//! What only a real connection shows.
+//! Behaviour that only a real connection shows.
 
 use std::time::Duration;
 

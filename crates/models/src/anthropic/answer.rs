@@ -1,4 +1,4 @@
-//! Puts an answer together from its blocks: text goes on at once, a thought once it is whole, calls at the end.
+//! Assembles an answer from its blocks: text is passed on at once, a block of reasoning once it is complete, and calls at the end.
 
 use std::collections::BTreeMap;
 
@@ -7,49 +7,49 @@ use serde_json::Value;
 use windlass_kernel::{Finish, RequestedCall, Usage, content::Reasoning};
 use windlass_ports::{ModelError, ModelEvent};
 
-use super::{REDACTED, THOUGHTS};
+use super::{REASONING_PROVIDER, REDACTED};
 use crate::{
+    content_budget::{ContentBudget, check_calls},
     exchange::{self, Progress, Refused},
     failure,
     name::UpstreamName,
-    room::{Room, check_calls},
 };
 
-/// An answer in the making.
+/// An answer that is being received.
 #[derive(Debug, Default)]
 pub struct Answer {
     iteration: u32,
-    /// Blocks that are not text, by their place.
+    /// Blocks other than text, by their index.
     blocks: BTreeMap<u64, Block>,
-    room: Room,
+    budget: ContentBudget,
     tokens: Tokens,
     is_counted: bool,
     name: UpstreamName,
     progress: Progress,
 }
 
-/// A block in the making.
+/// A block that is being received.
 #[derive(Debug)]
 enum Block {
-    /// A call of a tool. What the block began with counts if no pieces came.
+    /// A call of a tool. `whole` is the input that the block started with; it counts if no deltas follow.
     Tool { id: String, name: String, arguments: String, whole: Option<Value> },
-    /// A thought.
+    /// Reasoning with its text.
     Thinking { text: String, signature: String },
-    /// A thought that is sealed all through.
+    /// Reasoning that the provider has encrypted.
     Redacted { data: String },
 }
 
 impl Answer {
-    /// An empty answer of this lap.
+    /// An empty answer of this iteration.
     pub(crate) fn new(iteration: u32) -> Self {
         Answer { iteration, ..Answer::default() }
     }
 
     fn start(&mut self, index: u64, block: Piece) -> Result<Vec<ModelEvent>, ModelError> {
-        self.room.take(block.size())?;
+        self.budget.add(block.size())?;
         let Piece { kind, id, name, input, text, thinking, signature, data, .. } = block;
         let made = match kind.as_deref() {
-            Some("text") => return Ok(said(text)),
+            Some("text") => return Ok(text_events(text)),
             Some("tool_use") => {
                 check_calls(self.blocks.len())?;
                 let whole = input.filter(|input| input.as_object().is_some_and(|fields| !fields.is_empty()));
@@ -65,24 +65,24 @@ impl Answer {
     }
 
     fn grow(&mut self, index: u64, piece: Piece) -> Result<Vec<ModelEvent>, ModelError> {
-        self.room.take(piece.size())?;
+        self.budget.add(piece.size())?;
         let Piece { kind, text, thinking, signature, partial_json, .. } = piece;
         match (kind.as_deref(), self.blocks.get_mut(&index)) {
-            (Some("text_delta"), None) => return Ok(said(text)),
+            (Some("text_delta"), None) => return Ok(text_events(text)),
             (Some("input_json_delta"), Some(Block::Tool { arguments, .. })) => arguments.push_str(&partial_json.unwrap_or_default()),
             (Some("thinking_delta"), Some(Block::Thinking { text, .. })) => text.push_str(&thinking.unwrap_or_default()),
             (Some("signature_delta"), Some(Block::Thinking { signature: known, .. })) => known.push_str(&signature.unwrap_or_default()),
             (Some("text_delta" | "input_json_delta" | "thinking_delta" | "signature_delta"), Some(_)) => {
                 return Err(not_of_the_protocol("a piece does not fit its block"));
             }
-            // ChunkLengths of blocks that nobody here has heard of.
+            // Deltas of unknown block types are ignored.
             (Some(_), _) => {}
             (None, _) => return Err(not_of_the_protocol("a piece has no type")),
         }
         Ok(Vec::new())
     }
 
-    /// A block is over. A call waits for the end, a thought need not.
+    /// Handles the end of a block. Reasoning is passed on now; calls wait for the end of the answer.
     fn stop(&mut self, index: u64) -> Vec<ModelEvent> {
         if matches!(self.blocks.get(&index), None | Some(Block::Tool { .. })) {
             return Vec::new();
@@ -94,8 +94,8 @@ impl Answer {
         };
         let summary = if summary.is_empty() { Vec::new() } else { vec![summary] };
         let sealed = Some(sealed).filter(|sealed| !sealed.is_empty());
-        let thought = Reasoning { provider: THOUGHTS.to_owned(), summary, text: String::new(), sealed };
-        if thought.is_empty() { Vec::new() } else { vec![ModelEvent::Reasoning(thought)] }
+        let reasoning = Reasoning { provider: REASONING_PROVIDER.to_owned(), summary, text: String::new(), sealed };
+        if reasoning.is_empty() { Vec::new() } else { vec![ModelEvent::Reasoning(reasoning)] }
     }
 
     fn finish_for(&mut self, reason: &str) -> Vec<ModelEvent> {
@@ -107,7 +107,7 @@ impl Answer {
         }
     }
 
-    /// Later numbers stand for earlier ones: they are of the whole answer so far.
+    /// Updates the token counts. Each count is for the whole answer so far, so a later one replaces an earlier one.
     fn count(&mut self, tokens: Option<Tokens>) {
         let Some(Tokens { input_tokens, output_tokens, cache_creation_input_tokens, cache_read_input_tokens }) = tokens else { return };
         self.is_counted = true;
@@ -132,7 +132,7 @@ impl exchange::Answer for Answer {
             Some("message_start") => {
                 let (name, usage) = event.message.map_or((None, None), |message| (message.model, message.usage));
                 self.count(usage);
-                // What was read is known from the beginning, and paid for whatever becomes of the answer.
+                // The tokens read are known from the start, and are billed even if the answer breaks off.
                 let used = self.is_counted.then(|| ModelEvent::Usage(self.tokens.usage()));
                 self.name.report(name.as_ref().and_then(Value::as_str)).into_iter().chain(used).collect()
             }
@@ -195,7 +195,7 @@ impl exchange::Answer for Answer {
     }
 }
 
-fn said(text: Option<String>) -> Vec<ModelEvent> {
+fn text_events(text: Option<String>) -> Vec<ModelEvent> {
     text.filter(|text| !text.is_empty()).map(ModelEvent::Text).into_iter().collect()
 }
 
@@ -228,7 +228,7 @@ struct Message {
     error: Option<Value>,
 }
 
-/// A block, or a piece of one, or what is said of the whole message: which fields are there depends on the type.
+/// A block, a delta of one, or a change to the whole message. Which fields are present depends on `type`.
 #[derive(Deserialize)]
 struct Piece {
     #[serde(rename = "type")]
@@ -253,7 +253,7 @@ impl Piece {
     }
 }
 
-/// Tokens as the protocol counts them: what was written to the cache or read from it stands beside the input, not in it.
+/// Tokens as the protocol counts them: those written to the cache or read from it are not part of `input_tokens`.
 #[derive(Debug, Default, Deserialize)]
 struct Tokens {
     input_tokens: Option<u64>,

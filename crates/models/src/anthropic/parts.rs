@@ -1,10 +1,10 @@
-//! Parts of messages in the words of the protocol: texts, images, documents.
+//! Parts of messages in the form of this protocol: texts, images, documents.
 
 use serde_json::{Value, json};
 
 use crate::item::part_text;
 
-/// Content as blocks. Empty texts are left out: servers refuse them.
+/// Converts content to blocks. Empty texts are left out, because servers refuse them.
 pub(super) fn blocks(content: &Value) -> Vec<Value> {
     match content {
         Value::String(text) => text_block(text).into_iter().collect(),
@@ -13,12 +13,12 @@ pub(super) fn blocks(content: &Value) -> Vec<Value> {
     }
 }
 
-/// A text, unless there is nothing in it.
+/// A text block, or `None` for an empty text.
 pub(super) fn text_block(text: &str) -> Option<Value> {
     (!text.trim().is_empty()).then(|| json!({ "type": "text", "text": text }))
 }
 
-/// What the protocol has no word for is told as text, so that the model at least knows of it.
+/// Converts a part. A part of a kind that the protocol lacks becomes a text that names it, so that the model at least knows of it.
 fn block(part: &Value) -> Option<Value> {
     if let Some(text) = part_text(part) {
         return text_block(text);
@@ -60,7 +60,7 @@ fn by_url(url: &str) -> Option<Value> {
     is_web.then(|| json!({ "type": "url", "url": url }))
 }
 
-/// What a data URL carries.
+/// The content of a data URL.
 struct Data<'a> {
     kind: &'a str,
     base64: &'a str,
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn images_and_files_are_said_in_the_words_of_the_protocol() {
+    fn images_and_files_are_translated() {
         let parts = json!([
             {"type": "input_text", "text": "see"},
             {"type": "input_text", "text": " "},
@@ -89,14 +89,14 @@ mod tests {
             {"type": "input_file", "file_url": "https://example.org/a.pdf"},
             {"type": "input_file", "file_id": "file-1"},
         ]);
-        let told = json!({"type": "input_file", "file_id": "file-1"}).to_string();
+        let as_text = json!({"type": "input_file", "file_id": "file-1"}).to_string();
         let expected = json!([
             {"type": "text", "text": "see"},
             {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk="}},
             {"type": "image", "source": {"type": "url", "url": "https://example.org/a.png"}},
             {"type": "document", "title": "a.pdf", "source": {"type": "base64", "media_type": "application/pdf", "data": "aGk="}},
             {"type": "document", "source": {"type": "url", "url": "https://example.org/a.pdf"}},
-            {"type": "text", "text": told},
+            {"type": "text", "text": as_text},
         ]);
         assert_eq!(Value::Array(blocks(&parts)), expected);
         assert_eq!(blocks(&json!("")), Vec::<Value>::new());

@@ -1,4 +1,4 @@
-//! The body of a request: the whole conversation, in order, as turns of user and assistant.
+//! The body of a request: the whole conversation in order, as turns of user and assistant.
 
 use std::collections::BTreeSet;
 
@@ -12,13 +12,13 @@ use super::{
 };
 use crate::{arguments, item::Item};
 
-/// What is posted for this request, to the model the server knows by that name.
+/// The body to post for this request. `model` is the provider's name of the model.
 pub(super) fn body(request: &ModelRequest, model: &str) -> Value {
-    let Talk { mut system, mut messages } = Talk::of(request);
+    let Conversation { mut system, mut messages } = Conversation::of(request);
     let allowance = thinking::allowance(request, model, &messages);
     let mut body = json!({ "model": model, "max_tokens": allowance.max_tokens, "stream": true });
     match allowance.thinking {
-        Thinking::Off => thinking::forget(&mut messages),
+        Thinking::Off => thinking::remove_reasoning(&mut messages),
         Thinking::Budget(tokens) => body["thinking"] = json!({ "type": "enabled", "budget_tokens": tokens }),
         Thinking::Adaptive { effort, is_shown } => {
             body["thinking"] = json!({ "type": "adaptive" });
@@ -39,7 +39,7 @@ pub(super) fn body(request: &ModelRequest, model: &str) -> Value {
 
 fn set_tools(body: &mut Value, request: &ModelRequest, messages: &[Value]) {
     if request.tools.is_empty() {
-        // A conversation with calls in it is refused without tools, be they of no use any more.
+        // Servers refuse a conversation that contains calls unless the request has tools, even if none of them may be called any more.
         let called: BTreeSet<&str> = messages.iter().flat_map(blocks_of).filter_map(called_tool).collect();
         if !called.is_empty() {
             body["tools"] = called.into_iter().map(|name| json!({ "name": name, "input_schema": { "type": "object" } })).collect();
@@ -77,10 +77,10 @@ fn tool(tool: &ModelTool) -> Value {
     json!({ "name": tool.name, "description": tool.description, "input_schema": schema })
 }
 
-/// How the model should answer, from the words of the Responses protocol to those of this one.
+/// Translates the parameters of the answer from the Responses protocol to this one.
 fn set_parameters(body: &mut Value, system: &mut Vec<String>, request: &ModelRequest) {
     let given = |key: &str| request.parameters.as_deref()?.get(key).filter(|value| !value.is_null());
-    // A model that thinks takes neither, and newer ones take only one of them.
+    // With thinking, neither is allowed; without it, newer models accept only one of the two.
     let sampling = ["temperature", "top_p"].into_iter().find_map(|key| Some((key, given(key)?)));
     if let Some((key, value)) = sampling.filter(|_| body.get("thinking").is_none()) {
         body[key] = value.clone();
@@ -98,7 +98,8 @@ fn set_parameters(body: &mut Value, system: &mut Vec<String>, request: &ModelReq
         (Some("json_schema"), Some(true)) => {
             body["output_config"]["format"] = json!({ "type": "json_schema", "schema": format["schema"] });
         }
-        // The protocol holds a model only to schemas that leave nothing open; others it is asked to keep to.
+        // The protocol enforces only schemas that allow no further properties. For other schemas the system prompt asks the model to follow
+        // them.
         (Some("json_schema"), _) => {
             system.push(format!("Answer with one JSON object and nothing else. It must fit this JSON Schema: {}", format["schema"]));
         }
@@ -107,42 +108,42 @@ fn set_parameters(body: &mut Value, system: &mut Vec<String>, request: &ModelReq
     }
 }
 
-/// A conversation as the protocol wants it.
+/// A conversation in the form of this protocol.
 #[derive(Default)]
-struct Talk {
+struct Conversation {
     system: Vec<String>,
     messages: Vec<Value>,
 }
 
-impl Talk {
+impl Conversation {
     fn of(request: &ModelRequest) -> Self {
-        let mut talk = Talk { system: request.instructions.iter().cloned().collect(), messages: Vec::new() };
+        let mut conversation = Conversation { system: request.instructions.iter().cloned().collect(), messages: Vec::new() };
         for message in &request.messages {
             match message {
-                ModelMessage::User(text) => talk.add("user", parts::text_block(text)),
-                ModelMessage::UserItem(value) => talk.item(value),
-                ModelMessage::Assistant { reasoning, text, calls } => talk.assistant(reasoning, text, calls),
+                ModelMessage::User(text) => conversation.add("user", parts::text_block(text)),
+                ModelMessage::UserItem(value) => conversation.item(value),
+                ModelMessage::Assistant { reasoning, text, calls } => conversation.assistant(reasoning, text, calls),
                 ModelMessage::ToolResult { provider_id, tool: _, output } => {
                     let block = json!({ "type": "tool_result", "tool_use_id": call_id(provider_id), "content": output });
-                    talk.add("user", [block]);
+                    conversation.add("user", [block]);
                 }
             }
         }
-        if let Some(words) = &request.prefill {
-            talk.assistant(&[], words, &[]);
+        if let Some(prefill) = &request.prefill {
+            conversation.assistant(&[], prefill, &[]);
         }
-        talk
+        conversation
     }
 
-    /// Adds blocks to the last turn if it is of the same role: the protocol wants the results of calls in one turn, and right
-    /// after them.
+    /// Appends blocks, to the last turn if it has the same role: the protocol wants the results of calls in one turn, directly after the
+    /// calls.
     fn add(&mut self, role: &str, blocks: impl IntoIterator<Item = Value>) {
         let mut blocks = blocks.into_iter().peekable();
         if blocks.peek().is_none() {
             return;
         }
         if self.messages.is_empty() && role == "assistant" {
-            // A conversation begins with a user.
+            // The protocol demands that a conversation begins with the user.
             self.messages.push(json!({ "role": "user", "content": [{ "type": "text", "text": "(the conversation goes on)" }] }));
         }
         let is_same = self.messages.last().is_some_and(|last| last["role"] == role);
@@ -163,7 +164,7 @@ impl Talk {
 
     fn item(&mut self, value: &Value) {
         match Item::read(value) {
-            // What is said before everything else is told apart; later it stands where it was said.
+            // System messages before all others become the system prompt; later ones stay at their position.
             Item::Message { role: "system" | "developer", content } if self.messages.is_empty() => {
                 let texts = parts::blocks(content);
                 self.system.extend(texts.iter().filter_map(|block| block["text"].as_str().map(str::to_owned)));
@@ -177,7 +178,7 @@ impl Talk {
     }
 }
 
-/// An id that the protocol takes: other providers have signs in theirs that it refuses.
+/// The id of a call with only characters that the protocol allows. Ids of other providers can contain others.
 fn call_id(id: &str) -> String {
     id.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' }).collect()
 }
@@ -187,12 +188,12 @@ mod tests {
     use super::*;
     use crate::{limits::ANSWER_TOKENS, testing::request};
 
-    fn thought(provider: &str, summary: &str, sealed: Option<&str>) -> Reasoning {
+    fn reasoning_of(provider: &str, summary: &str, sealed: Option<&str>) -> Reasoning {
         let sealed = sealed.map(str::to_owned);
         Reasoning { provider: provider.into(), summary: vec![summary.into()], text: String::new(), sealed }
     }
 
-    fn lap(reasoning: Vec<Reasoning>, text: &str) -> [ModelMessage; 2] {
+    fn iteration(reasoning: Vec<Reasoning>, text: &str) -> [ModelMessage; 2] {
         let call = RequestedCall { provider_id: "a.1".into(), tool: "f".into(), arguments: "{broken".into() };
         let result = ModelMessage::ToolResult { provider_id: "a.1".into(), tool: "f".into(), output: "1".into() };
         [ModelMessage::Assistant { reasoning, text: text.into(), calls: vec![call] }, result]
@@ -204,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn words_to_go_on_from_are_the_last_turn_and_nothing_is_thought_before_them() {
+    fn a_prefill_is_the_last_turn_and_turns_thinking_off() {
         let request = with_effort(request(vec![ModelMessage::User("hi".into())]), "low");
         assert_eq!(body(&request, "claude-opus-4-5")["thinking"]["type"], "enabled");
         let sent = body(&ModelRequest { prefill: Some("Once".into()), ..request }, "claude-opus-4-5");
@@ -215,7 +216,7 @@ mod tests {
     #[test]
     fn a_conversation_is_sent_whole_and_in_turns() {
         let mut messages = vec![ModelMessage::UserItem(json!({"role": "developer", "content": "short"})), ModelMessage::User("hi".into())];
-        messages.extend(lap(Vec::new(), "Let me see."));
+        messages.extend(iteration(Vec::new(), "Let me see."));
         messages.push(ModelMessage::User("and?".into()));
         let mut request = request(messages);
         request.instructions = Some("be kind".into());
@@ -239,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn tools_are_chosen_in_the_words_of_the_protocol() {
+    fn the_choice_of_tools_is_translated() {
         let mut request = request(vec![ModelMessage::User("hi".into())]);
         request.tools = [ModelTool { name: "f".into(), description: "d".into(), parameters: json!({}), strict: Some(true) }].into();
         for (choice, one_call, spelled) in [
@@ -256,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn how_to_answer_is_said_in_the_words_of_the_protocol() {
+    fn parameters_are_translated() {
         let asked = |parameters: Value| {
             let mut request = request(vec![ModelMessage::User("hi".into())]);
             request.parameters = Some(parameters.into());
@@ -270,12 +271,12 @@ mod tests {
         let body = asked(format(true));
         assert_eq!(body["output_config"], json!({"format": {"type": "json_schema", "schema": schema}}));
         let body = asked(format(false));
-        assert!(body["system"].as_str().is_some_and(|words| words.contains(&schema.to_string())), "{body}");
+        assert!(body["system"].as_str().is_some_and(|text| text.contains(&schema.to_string())), "{body}");
         assert!(body.get("output_config").is_none());
     }
 
     #[test]
-    fn an_effort_is_tokens_of_thought_within_what_may_be_written() {
+    fn an_effort_is_a_thinking_budget_within_the_token_limit() {
         let asked = |parameters: Value| {
             let mut request = request(vec![ModelMessage::User("hi".into())]);
             request.parameters = Some(parameters.into());
@@ -290,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn later_models_are_told_the_effort_itself() {
+    fn later_models_get_the_effort_itself() {
         let mut request = request(vec![ModelMessage::User("hi".into())]);
         let schema = json!({"type": "object", "additionalProperties": false});
         let format = json!({"type": "json_schema", "name": "n", "schema": schema, "strict": true});
@@ -302,30 +303,30 @@ mod tests {
     }
 
     #[test]
-    fn own_thoughts_go_back_in_order_and_others_do_not() {
+    fn own_reasoning_is_sent_back_in_order_and_others_is_not() {
         let own = vec![
-            thought("openai", "other's", Some("s")),
-            thought("anthropic", "hm", Some("signed")),
-            thought("anthropic", "", Some("redacted:x")),
+            reasoning_of("openai", "other's", Some("s")),
+            reasoning_of("anthropic", "hm", Some("signed")),
+            reasoning_of("anthropic", "", Some("redacted:x")),
         ];
         let mut messages = vec![ModelMessage::User("hi".into())];
-        messages.extend(lap(own, ""));
+        messages.extend(iteration(own, ""));
         let sent = body(&with_effort(request(messages.clone()), "high"), "claude-sonnet-4-5");
-        let thoughts = json!([
+        let expected = json!([
             {"type": "thinking", "thinking": "hm", "signature": "signed"},
             {"type": "redacted_thinking", "data": "x"},
             {"type": "tool_use", "id": "a_1", "name": "f", "input": {"not_json": "{broken"}},
         ]);
-        assert_eq!(sent["messages"][1]["content"], thoughts);
+        assert_eq!(sent["messages"][1]["content"], expected);
         assert_eq!(sent["thinking"]["type"], "enabled");
         let unthinking = body(&request(messages), "m");
         assert_eq!(unthinking["messages"][1]["content"].as_array().map(Vec::len), Some(1), "a model that does not think is not reminded");
     }
 
     #[test]
-    fn nobody_begins_to_think_amid_calls_that_were_made_without() {
+    fn thinking_is_off_amid_calls_made_without_reasoning() {
         let mut messages = vec![ModelMessage::User("hi".into())];
-        messages.extend(lap(vec![thought("openai", "other's", Some("s"))], ""));
+        messages.extend(iteration(vec![reasoning_of("openai", "other's", Some("s"))], ""));
         assert_eq!(body(&with_effort(request(messages.clone()), "high"), "claude-sonnet-4-5").get("thinking"), None);
         assert_eq!(body(&with_effort(request(messages.clone()), "high"), "claude-opus-4-7")["thinking"]["type"], "adaptive");
         messages.push(ModelMessage::Assistant { reasoning: Vec::new(), text: "done".into(), calls: Vec::new() });

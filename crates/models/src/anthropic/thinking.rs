@@ -1,39 +1,39 @@
-//! Whether the model thinks before it answers, how long, and what it is reminded of.
+//! Whether and how long the model thinks before it answers, and which earlier reasoning it gets back.
 
 use serde_json::{Value, json};
 use windlass_kernel::{ToolChoice, content::Reasoning};
 use windlass_ports::ModelRequest;
 
-use super::{REDACTED, THOUGHTS};
+use super::{REASONING_PROVIDER, REDACTED};
 use crate::limits::{ANSWER_TOKENS, THINKING_TOKENS_MIN};
 
-/// What a call may write: the protocol wants a number, and takes thoughts out of it.
+/// The limit on the tokens of an answer, which the protocol requires. Tokens of thinking count against it.
 pub(super) struct Allowance {
     pub(super) max_tokens: u64,
     pub(super) thinking: Thinking,
 }
 
-/// How a model thinks.
+/// The thinking mode of a request.
 #[derive(Debug, PartialEq)]
 pub(super) enum Thinking {
-    /// Not at all.
+    /// No thinking.
     Off,
-    /// With so many of its tokens.
+    /// Thinking with at most this number of tokens.
     Budget(u64),
-    /// As much as it sees fit, with this effort. `is_shown` asks for a summary.
+    /// The model decides how much it thinks, guided by `effort`. `is_shown` asks for a summary.
     Adaptive {
-        /// In the words of the protocol.
+        /// The effort, as this protocol spells it.
         effort: String,
         is_shown: bool,
     },
 }
 
-/// How much this request may write to that model, and how it thinks.
+/// The token limit and the thinking mode of this request.
 pub(super) fn allowance(request: &ModelRequest, model: &str, messages: &[Value]) -> Allowance {
     let given = |key: &str| request.parameters.as_deref().and_then(|parameters| parameters.get(key));
     let asked = given("max_output_tokens").and_then(Value::as_u64);
     let reasoning = |key: &str| given("reasoning").and_then(|reasoning| reasoning.get(key)?.as_str());
-    // Models that must call a tool do not think, nor those that are in the middle of their words.
+    // Thinking is not possible if the model must call a tool or continues a prefill.
     let may_think = matches!(request.choice, ToolChoice::Auto | ToolChoice::None) && request.prefill.is_none();
     let effort = reasoning("effort").filter(|_| may_think);
     let Some((effort, budget)) = effort.and_then(|effort| Some((effort, budget(effort)?))) else {
@@ -45,20 +45,20 @@ pub(super) fn allowance(request: &ModelRequest, model: &str, messages: &[Value])
         let thinking = Thinking::Adaptive { effort: effort.to_owned(), is_shown: reasoning("summary").is_some() };
         return Allowance { max_tokens, thinking };
     }
-    // At least half is left for the answer; what is then too little to think with is not spent on it.
+    // At least half of the tokens stays for the answer. If the rest is below the minimum for thinking, the model does not think.
     let budget = if asked.is_some() { budget.min(max_tokens / 2) } else { budget };
-    let may = budget >= THINKING_TOKENS_MIN && !is_amid_unthought_calls(messages);
+    let may = budget >= THINKING_TOKENS_MIN && !last_calls_lack_reasoning(messages);
     Allowance { max_tokens, thinking: if may { Thinking::Budget(budget) } else { Thinking::Off } }
 }
 
-/// Earlier models are given a number of tokens to think with, and refuse anything else; later ones refuse that.
+/// Whether the model takes a budget for thinking. Earlier models accept nothing else; later ones refuse it.
 fn thinks_by_budget(model: &str) -> bool {
     let model = model.to_ascii_lowercase().replace('.', "-");
     let is_of = |marks: &[&str]| marks.iter().any(|mark| model.contains(mark));
     is_of(&["claude-3", "-4-0", "-4-1", "-4-5", "-4-20"]) || model.ends_with("opus-4") || model.ends_with("sonnet-4")
 }
 
-/// Tokens of thought that an effort stands for.
+/// The budget in tokens for an effort.
 fn budget(effort: &str) -> Option<u64> {
     match effort {
         "minimal" => Some(THINKING_TOKENS_MIN),
@@ -70,33 +70,34 @@ fn budget(effort: &str) -> Option<u64> {
     }
 }
 
-/// Calls that were made without a thought, by another provider say: the protocol does not let a model begin to think amid them.
-fn is_amid_unthought_calls(messages: &[Value]) -> bool {
+/// Whether the last calls were made without reasoning, for example by another provider. The protocol then does not let a model start to
+/// think before their results are answered.
+fn last_calls_lack_reasoning(messages: &[Value]) -> bool {
     let last = messages.iter().rev().find(|message| message["role"] == "assistant");
     let blocks = last.and_then(|message| message["content"].as_array()).map(Vec::as_slice).unwrap_or_default();
-    blocks.iter().any(|block| block["type"] == "tool_use") && !blocks.first().is_some_and(is_thought)
+    blocks.iter().any(|block| block["type"] == "tool_use") && !blocks.first().is_some_and(is_reasoning)
 }
 
-/// A thought as the protocol wants it back. Others' thoughts, and those that are not signed, it cannot take.
-pub(super) fn block(thought: &Reasoning) -> Option<Value> {
-    let sealed = thought.sealed.as_deref().filter(|_| thought.provider == THOUGHTS)?;
+/// The block for earlier reasoning. `None` if it is another provider's or has no signature, because servers refuse that.
+pub(super) fn block(reasoning: &Reasoning) -> Option<Value> {
+    let sealed = reasoning.sealed.as_deref().filter(|_| reasoning.provider == REASONING_PROVIDER)?;
     Some(match sealed.strip_prefix(REDACTED) {
         Some(data) => json!({ "type": "redacted_thinking", "data": data }),
-        None => json!({ "type": "thinking", "thinking": thought.summary.concat(), "signature": sealed }),
+        None => json!({ "type": "thinking", "thinking": reasoning.summary.concat(), "signature": sealed }),
     })
 }
 
-/// Takes thoughts out of a conversation, for a model that does not think.
-pub(super) fn forget(messages: &mut Vec<Value>) {
+/// Removes all reasoning from a conversation, for a request without thinking.
+pub(super) fn remove_reasoning(messages: &mut Vec<Value>) {
     for message in messages.iter_mut() {
         if let Some(blocks) = message["content"].as_array_mut() {
-            blocks.retain(|block| !is_thought(block));
+            blocks.retain(|block| !is_reasoning(block));
         }
     }
     messages.retain(|message| message["content"].as_array().is_some_and(|blocks| !blocks.is_empty()));
 }
 
-fn is_thought(block: &Value) -> bool {
+fn is_reasoning(block: &Value) -> bool {
     matches!(block["type"].as_str(), Some("thinking" | "redacted_thinking"))
 }
 

@@ -1,4 +1,4 @@
-//! Puts an answer together from its chunks: text goes on at once, a call once it is whole.
+//! Assembles an answer from its chunks: text is passed on at once, a call once it is complete.
 
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
@@ -6,26 +6,26 @@ use windlass_kernel::{Finish, RequestedCall, Usage, content::Reasoning};
 use windlass_ports::{ModelError, ModelEvent};
 
 use crate::{
+    content_budget::{ContentBudget, check_calls},
     exchange::{self, Progress, Refused},
     failure,
     name::UpstreamName,
-    room::{Room, check_calls},
 };
 
-/// An answer in the making.
+/// An answer that is being received.
 #[derive(Debug, Default)]
 pub struct Answer {
     iteration: u32,
     calls: Vec<Slot>,
-    /// What the model thinks, until it says something.
-    thought: String,
-    room: Room,
+    /// The reasoning so far, until other content follows.
+    reasoning: String,
+    budget: ContentBudget,
     usage: Option<Usage>,
     name: UpstreamName,
     progress: Progress,
 }
 
-/// A call in the making.
+/// A call that is being received.
 #[derive(Debug)]
 struct Slot {
     index: u64,
@@ -35,34 +35,34 @@ struct Slot {
 }
 
 impl Answer {
-    /// An empty answer of this lap.
+    /// An empty answer of this iteration.
     pub(crate) fn new(iteration: u32) -> Self {
         Answer { iteration, ..Answer::default() }
     }
 
-    fn take_said(&mut self, said: Said, events: &mut Vec<ModelEvent>) -> Result<(), ModelError> {
-        // Servers have two names for the same, and some send it under both.
-        if let Some(thought) = said.reasoning_content.or(said.reasoning) {
-            self.room.take(thought.len())?;
-            self.thought.push_str(&thought);
+    fn take_delta(&mut self, delta: Delta, events: &mut Vec<ModelEvent>) -> Result<(), ModelError> {
+        // Servers use two names for the reasoning, and some send it under both.
+        if let Some(reasoning) = delta.reasoning_content.or(delta.reasoning) {
+            self.budget.add(reasoning.len())?;
+            self.reasoning.push_str(&reasoning);
         }
-        // A refusal is what the model says, so people should read it.
-        for text in [said.content, said.refusal].into_iter().flatten().filter(|text| !text.is_empty()) {
-            self.room.take(text.len())?;
-            events.extend(self.thought());
+        // A refusal is text of the model, so people should read it.
+        for text in [delta.content, delta.refusal].into_iter().flatten().filter(|text| !text.is_empty()) {
+            self.budget.add(text.len())?;
+            events.extend(self.take_reasoning());
             events.push(ModelEvent::Text(text));
         }
-        for piece in said.tool_calls.unwrap_or_default() {
+        for piece in delta.tool_calls.unwrap_or_default() {
             self.take_piece(piece)?;
         }
         Ok(())
     }
 
-    /// What was thought so far, whole now that something else follows. No server takes it back.
-    fn thought(&mut self) -> Option<ModelEvent> {
-        let text = std::mem::take(&mut self.thought);
-        let thought = Reasoning { provider: String::new(), summary: Vec::new(), text, sealed: None };
-        (!thought.is_empty()).then_some(ModelEvent::Reasoning(thought))
+    /// The reasoning, complete now that other content follows. It has no seal, because no server of this protocol accepts it back.
+    fn take_reasoning(&mut self) -> Option<ModelEvent> {
+        let text = std::mem::take(&mut self.reasoning);
+        let reasoning = Reasoning { provider: String::new(), summary: Vec::new(), text, sealed: None };
+        (!reasoning.is_empty()).then_some(ModelEvent::Reasoning(reasoning))
     }
 
     fn take_piece(&mut self, piece: CallPiece) -> Result<(), ModelError> {
@@ -72,12 +72,12 @@ impl Answer {
         let arguments = match arguments {
             None | Some(Value::Null) => String::new(),
             Some(Value::String(text)) => text,
-            // Some servers send the object itself.
+            // Some servers send a JSON object instead of its text.
             Some(value @ (Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_))) => value.to_string(),
         };
-        self.room.take(id.len() + name.len() + arguments.len())?;
+        self.budget.add(id.len() + name.len() + arguments.len())?;
         let slot = self.slot(index, &id, &name)?;
-        // The first id and name count: some servers repeat them with every piece.
+        // The first id and name count: some servers repeat them in every chunk.
         if slot.id.is_empty() {
             slot.id = id;
         }
@@ -88,10 +88,10 @@ impl Answer {
         Ok(())
     }
 
-    /// The call that a piece belongs to, which is a new one if no other fits.
+    /// The call that a delta belongs to, or a new one if none matches.
     fn slot(&mut self, index: Option<u64>, id: &str, name: &str) -> Result<&mut Slot, ModelError> {
-        // Servers that leave the index out, or send the same for all, tell calls apart by id. An id alone is not enough,
-        // since some make up another one for every piece.
+        // Servers that leave out the index, or send the same one for all calls, tell calls apart by id. The id alone is not enough, because
+        // some servers send another id with every chunk.
         let begins = |slot: &Slot| !id.is_empty() && !name.is_empty() && !slot.id.is_empty() && slot.id != id;
         let known = match index {
             Some(index) => self.calls.iter().rposition(|slot| slot.index == index),
@@ -126,12 +126,12 @@ impl exchange::Answer for Answer {
             return Err(Refused::Theirs(error));
         }
         let mut events = Vec::from_iter(self.name.report(chunk.model.as_ref().and_then(Value::as_str)));
-        // Only one answer was asked for.
+        // Only one answer was requested.
         let choices = chunk.choices.unwrap_or_default();
         for choice in choices.into_iter().filter(|choice| choice.index.unwrap_or(0) == 0) {
             self.progress = self.progress.max(Progress::Begun);
-            if let Some(said) = choice.delta.or(choice.message) {
-                self.take_said(said, &mut events)?;
+            if let Some(delta) = choice.delta.or(choice.message) {
+                self.take_delta(delta, &mut events)?;
             }
             if let Some(reason) = choice.finish_reason {
                 events.extend(self.finish_for(&reason));
@@ -144,7 +144,7 @@ impl exchange::Answer for Answer {
         Ok(events)
     }
 
-    /// A whole answer differs from a chunk only in `message` standing for `delta`.
+    /// A whole answer differs from a chunk only in having `message` instead of `delta`.
     fn take_whole(&mut self, json: &str) -> Result<Vec<ModelEvent>, Refused> {
         self.take(json)
     }
@@ -154,9 +154,9 @@ impl exchange::Answer for Answer {
     }
 
     fn end(&mut self) -> Result<Vec<ModelEvent>, ModelError> {
-        let mut events: Vec<ModelEvent> = self.thought().into_iter().collect();
+        let mut events: Vec<ModelEvent> = self.take_reasoning().into_iter().collect();
         let mut slots = std::mem::take(&mut self.calls);
-        // A stable order: calls of one index stay as they came.
+        // The sort is stable: calls with the same index keep their order.
         slots.sort_by_key(|slot| slot.index);
         let whole = |(position, slot): (usize, Slot)| {
             if slot.tool.is_empty() {
@@ -178,8 +178,8 @@ fn not_of_the_protocol(why: &str) -> ModelError {
     failure::garbage(format!("the upstream sent something that is no chat completion: {}", failure::presentable(why, [])))
 }
 
-/// A chunk of a streamed answer, or a whole answer, which differs only in `message` standing for `delta`. Servers disagree
-/// about what may be null or absent, so everything may.
+/// A chunk of a streamed answer, or a whole answer, which has `message` instead of `delta`. Servers disagree about what may be null or
+/// absent, so everything may.
 #[derive(Deserialize)]
 struct Chunk {
     model: Option<Value>,
@@ -191,24 +191,24 @@ struct Chunk {
 #[derive(Deserialize)]
 struct Choice {
     index: Option<u64>,
-    delta: Option<Said>,
-    message: Option<Said>,
+    delta: Option<Delta>,
+    message: Option<Delta>,
     finish_reason: Option<String>,
 }
 
 #[derive(Deserialize)]
-struct Said {
+struct Delta {
     content: Option<String>,
     refusal: Option<String>,
-    #[serde(default, deserialize_with = "words_only")]
+    #[serde(default, deserialize_with = "text_only")]
     reasoning_content: Option<String>,
-    #[serde(default, deserialize_with = "words_only")]
+    #[serde(default, deserialize_with = "text_only")]
     reasoning: Option<String>,
     tool_calls: Option<Vec<CallPiece>>,
 }
 
-/// A field that only some servers have, and not all of them as text: anything else is none.
-fn words_only<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+/// Reads a field that only some servers have as text; any other type counts as absent.
+fn text_only<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     let value = Option::<Value>::deserialize(deserializer)?;
     Ok(value.and_then(|value| value.as_str().map(str::to_owned)))
 }

@@ -1,4 +1,4 @@
-//! The body of a request: the whole conversation, in order, in the words of the protocol.
+//! The body of a request: the whole conversation in order, as messages of this protocol.
 
 use serde_json::{Value, json};
 use windlass_kernel::{RequestedCall, ToolChoice};
@@ -9,7 +9,7 @@ use crate::{
     item::{Item, part_text, text_of},
 };
 
-/// What is posted for this request, to the model the server knows by that name.
+/// The body to post for this request. `model` is the provider's name of the model.
 pub(super) fn body(request: &ModelRequest, model: &str) -> Value {
     let mut body = json!({
         "model": model,
@@ -23,7 +23,7 @@ pub(super) fn body(request: &ModelRequest, model: &str) -> Value {
         if request.one_call {
             body["parallel_tool_calls"] = Value::Bool(false);
         }
-        // What every server takes for granted need not be said, and not every one knows the word.
+        // The default is left out: every server assumes it, and not every server knows the value.
         match &request.choice {
             ToolChoice::Auto => {}
             ToolChoice::None => body["tool_choice"] = "none".into(),
@@ -35,14 +35,14 @@ pub(super) fn body(request: &ModelRequest, model: &str) -> Value {
         set_parameters(&mut body, parameters);
     }
     if request.prefill.is_some() {
-        // Servers that do not go on from a last message of the assistant's by themselves want to be told.
+        // Some servers continue a last message of the assistant only if they are asked to.
         body["add_generation_prompt"] = Value::Bool(false);
         body["continue_final_message"] = Value::Bool(true);
     }
     body
 }
 
-/// How the model should answer, from the words of the Responses protocol to those of this one.
+/// Translates the parameters of the answer from the Responses protocol to this one.
 fn set_parameters(body: &mut Value, parameters: &Value) {
     let same =
         ["temperature", "top_p", "presence_penalty", "frequency_penalty", "user", "service_tier", "prompt_cache_key", "safety_identifier"];
@@ -94,12 +94,12 @@ fn messages(request: &ModelRequest) -> Vec<Value> {
         match message {
             ModelMessage::User(text) => messages.push(user(text)),
             ModelMessage::UserItem(value) => push_item(&mut messages, value),
-            // The protocol has no place for thoughts, and servers that send some do not all take them back.
+            // The protocol has no field for reasoning, and servers that send some do not all accept it back.
             ModelMessage::Assistant { reasoning: _, text, calls } => messages.push(assistant(text, calls)),
             ModelMessage::ToolResult { provider_id, tool: _, output } => messages.push(tool_result(provider_id, output)),
         }
     }
-    messages.extend(request.prefill.iter().map(|words| assistant(words, &[])));
+    messages.extend(request.prefill.iter().map(|prefill| assistant(prefill, &[])));
     messages
 }
 
@@ -126,19 +126,19 @@ fn tool_result(id: &str, output: &str) -> Value {
 
 fn push_item(messages: &mut Vec<Value>, value: &Value) {
     match Item::read(value) {
-        // Not every server knows the newer word for the same role.
+        // Not every server knows `developer`, the newer name of this role.
         Item::Message { role: "developer", content } => messages.push(json!({ "role": "system", "content": parts(content) })),
         Item::Message { role, content } => messages.push(json!({ "role": role, "content": parts(content) })),
         Item::Call { id, tool, arguments } => push_call(messages, tool_call(id, tool, arguments)),
         Item::Output { id, output } if has_call(messages, id) => {
             messages.push(tool_result(id, &text_of(output).unwrap_or_else(|| output.to_string())));
         }
-        // Servers refuse the result of a call they have not seen.
+        // Servers refuse the result of a call that is not in the conversation.
         Item::Output { .. } | Item::Other => messages.push(user(&value.to_string())),
     }
 }
 
-/// Adds a call to the assistant's message it was made with, since the protocol wants calls made together in one message.
+/// Appends a call to the assistant's last message, since the protocol wants calls that were made together in one message.
 fn push_call(messages: &mut Vec<Value>, call: Value) {
     if let Some(last) = messages.last_mut().filter(|last| last["role"] == "assistant") {
         match last.get_mut("tool_calls").and_then(Value::as_array_mut) {
@@ -155,7 +155,7 @@ fn has_call(messages: &[Value], id: &str) -> bool {
     calls.into_iter().any(|call| call["id"] == id)
 }
 
-/// Content as one text if it is text all through, which every server takes; otherwise as parts.
+/// Content as one text if it has only text, which every server accepts; otherwise as parts.
 fn parts(content: &Value) -> Value {
     match (text_of(content), content.as_array()) {
         (Some(text), _) => Value::from(text),

@@ -1,4 +1,4 @@
-//! Puts an answer together from its events: text goes on at once, an item once it is done.
+//! Assembles an answer from its events: text is passed on at once, an item once it is done.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,42 +7,42 @@ use serde_json::Value;
 use windlass_kernel::{Finish, RequestedCall, Usage, content::Reasoning};
 use windlass_ports::{ModelError, ModelEvent};
 
-use super::THOUGHTS;
+use super::REASONING_PROVIDER;
 use crate::{
+    content_budget::{ContentBudget, check_calls},
     exchange::{self, Progress, Refused},
     failure,
     name::UpstreamName,
-    room::{Room, check_calls},
 };
 
-/// An answer in the making.
+/// An answer that is being received.
 #[derive(Debug, Default)]
 pub struct Answer {
     iteration: u32,
-    /// The calls by their place in the output.
+    /// The calls, by their position in the output.
     calls: BTreeMap<u64, RequestedCall>,
-    /// Messages whose words came piece by piece.
-    spoken: BTreeSet<u64>,
-    /// Items that are done.
+    /// The positions of messages whose text arrived as deltas.
+    streamed: BTreeSet<u64>,
+    /// The positions of items that are done.
     done: BTreeSet<u64>,
-    room: Room,
+    budget: ContentBudget,
     name: UpstreamName,
     progress: Progress,
-    /// What an answer that failed has used.
+    /// The tokens of an answer that failed.
     used: Option<Usage>,
 }
 
 impl Answer {
-    /// An empty answer of this lap.
+    /// An empty answer of this iteration.
     pub(crate) fn new(iteration: u32) -> Self {
         Answer { iteration, ..Answer::default() }
     }
 
-    fn words(&mut self, event: &Value) -> Result<Vec<ModelEvent>, ModelError> {
+    fn text_delta(&mut self, event: &Value) -> Result<Vec<ModelEvent>, ModelError> {
         let delta = event.get("delta").and_then(Value::as_str).ok_or_else(|| not_of_the_protocol("a delta is no text"))?;
-        self.spoken.insert(place_of(event).unwrap_or(0));
-        self.room.take(delta.len())?;
-        Ok(said(delta))
+        self.streamed.insert(place_of(event).unwrap_or(0));
+        self.budget.add(delta.len())?;
+        Ok(text_events(delta))
     }
 
     fn item(&mut self, place: Option<u64>, item: &Value) -> Result<Vec<ModelEvent>, ModelError> {
@@ -51,45 +51,45 @@ impl Answer {
             return Ok(Vec::new());
         }
         match item.get("type").and_then(Value::as_str) {
-            Some("message") if !self.spoken.contains(&place) => self.message(item),
+            Some("message") if !self.streamed.contains(&place) => self.message(item),
             Some("function_call") => self.call(place, item),
-            Some("reasoning") => self.thought(item),
+            Some("reasoning") => self.reasoning(item),
             Some(_) => Ok(Vec::new()),
             None => Err(not_of_the_protocol("an item has no type")),
         }
     }
 
-    /// A message that came in no pieces.
+    /// The text of a message that arrived without deltas.
     fn message(&mut self, item: &Value) -> Result<Vec<ModelEvent>, ModelError> {
         let parts = item.get("content").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
         let text: String = parts.iter().filter_map(|part| part.get("text").or_else(|| part.get("refusal"))?.as_str()).collect();
-        self.room.take(text.len())?;
-        Ok(said(&text))
+        self.budget.add(text.len())?;
+        Ok(text_events(&text))
     }
 
     fn call(&mut self, place: u64, item: &Value) -> Result<Vec<ModelEvent>, ModelError> {
         let Call { call_id, name, arguments } =
             Call::deserialize(item).map_err(|error| not_of_the_protocol(&format!("a call: {error}")))?;
         let provider_id = call_id.unwrap_or_default();
-        self.room.take(provider_id.len() + name.len() + arguments.len())?;
+        self.budget.add(provider_id.len() + name.len() + arguments.len())?;
         check_calls(self.calls.len())?;
         self.calls.insert(place, RequestedCall { provider_id, tool: name, arguments });
         Ok(Vec::new())
     }
 
-    fn thought(&mut self, item: &Value) -> Result<Vec<ModelEvent>, ModelError> {
-        let Thought { summary, content, encrypted_content } =
-            Thought::deserialize(item).map_err(|error| not_of_the_protocol(&format!("a thought: {error}")))?;
+    fn reasoning(&mut self, item: &Value) -> Result<Vec<ModelEvent>, ModelError> {
+        let ReasoningItem { summary, content, encrypted_content } =
+            ReasoningItem::deserialize(item).map_err(|error| not_of_the_protocol(&format!("a thought: {error}")))?;
         let texts = |parts: Option<Vec<Part>>| parts.unwrap_or_default().into_iter().filter_map(|part| part.text);
         let summary: Vec<String> = texts(summary).collect();
         let text = texts(content).collect::<String>();
         let sealed = encrypted_content.filter(|sealed| !sealed.is_empty());
-        self.room.take(summary.iter().map(String::len).sum::<usize>() + text.len() + sealed.as_ref().map_or(0, String::len))?;
-        let thought = Reasoning { provider: THOUGHTS.to_owned(), summary, text, sealed };
-        Ok(if thought.is_empty() { Vec::new() } else { vec![ModelEvent::Reasoning(thought)] })
+        self.budget.add(summary.iter().map(String::len).sum::<usize>() + text.len() + sealed.as_ref().map_or(0, String::len))?;
+        let reasoning = Reasoning { provider: REASONING_PROVIDER.to_owned(), summary, text, sealed };
+        Ok(if reasoning.is_empty() { Vec::new() } else { vec![ModelEvent::Reasoning(reasoning)] })
     }
 
-    /// The last event repeats the whole response: what was not told before is in it.
+    /// Reads the last event. It repeats the whole response, so items that were not passed on before are taken from it.
     fn whole(&mut self, response: &Value) -> Result<Vec<ModelEvent>, ModelError> {
         let mut events = Vec::from_iter(self.name.report(response.get("model").and_then(Value::as_str)));
         let output = response.get("output").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
@@ -122,7 +122,7 @@ impl exchange::Answer for Answer {
                 let name = field("response").and_then(|response| response.get("model")?.as_str());
                 self.name.report(name).into_iter().collect()
             }
-            Some("response.output_text.delta" | "response.refusal.delta") => self.words(&event)?,
+            Some("response.output_text.delta" | "response.refusal.delta") => self.text_delta(&event)?,
             Some("response.output_item.done") => {
                 let item = field("item").ok_or_else(|| not_of_the_protocol("an item that is done is not there"))?;
                 self.item(place_of(&event), item)?
@@ -138,7 +138,7 @@ impl exchange::Answer for Answer {
             }
             Some("error") | None if field("error").is_some() => return Err(Refused::Theirs(event["error"].clone())),
             Some("error") => {
-                // The kind of the event is no kind of error.
+                // The `type` of the event must not be read as the type of the error.
                 let mut error = event.clone();
                 error["type"] = Value::Null;
                 return Err(Refused::Theirs(error));
@@ -184,7 +184,7 @@ impl exchange::Answer for Answer {
     }
 }
 
-fn said(text: &str) -> Vec<ModelEvent> {
+fn text_events(text: &str) -> Vec<ModelEvent> {
     if text.is_empty() { Vec::new() } else { vec![ModelEvent::Text(text.to_owned())] }
 }
 
@@ -206,7 +206,7 @@ struct Call {
 }
 
 #[derive(Deserialize)]
-struct Thought {
+struct ReasoningItem {
     summary: Option<Vec<Part>>,
     content: Option<Vec<Part>>,
     encrypted_content: Option<String>,

@@ -1,16 +1,16 @@
-//! The body of a request: the whole conversation as items, in order.
+//! The body of a request: the whole conversation in order, as items.
 
 use serde_json::{Value, json};
 use windlass_kernel::{RequestedCall, ToolChoice, content::Reasoning};
 use windlass_ports::{ModelMessage, ModelRequest, ModelTool};
 
-use super::THOUGHTS;
+use super::REASONING_PROVIDER;
 use crate::{
     arguments,
     item::{Item, part_text},
 };
 
-/// What says how to answer, in the protocol's own words: it is sent on as it came.
+/// The parameters of the answer that are sent on unchanged, since the client uses the same protocol.
 const PARAMETERS: [&str; 13] = [
     "temperature",
     "top_p",
@@ -27,7 +27,7 @@ const PARAMETERS: [&str; 13] = [
     "metadata",
 ];
 
-/// What is posted for this request, to the model the server knows by that name.
+/// The body to post for this request. `model` is the provider's name of the model.
 pub(super) fn body(request: &ModelRequest, model: &str) -> Value {
     let mut body = json!({ "model": model, "input": input(request), "stream": true, "store": false });
     if let Some(instructions) = &request.instructions {
@@ -51,7 +51,7 @@ pub(super) fn body(request: &ModelRequest, model: &str) -> Value {
             body[key] = value.clone();
         }
     }
-    // Models that do not think refuse to be asked for it.
+    // Models without reasoning refuse a request for it.
     if given("reasoning").is_some() {
         body["include"] = json!(["reasoning.encrypted_content"]);
     }
@@ -60,7 +60,7 @@ pub(super) fn body(request: &ModelRequest, model: &str) -> Value {
 
 fn function(tool: &ModelTool) -> Value {
     let ModelTool { name, description, parameters, strict } = tool;
-    // The protocol holds a model to the schema unless it is told otherwise, and changes the schema for it.
+    // By default the protocol enforces the schema, and changes the schema for that.
     let strict = strict.unwrap_or(false);
     json!({ "type": "function", "name": name, "description": description, "parameters": parameters, "strict": strict })
 }
@@ -72,7 +72,7 @@ fn input(request: &ModelRequest) -> Vec<Value> {
             ModelMessage::User(text) => input.push(user(text)),
             ModelMessage::UserItem(value) => input.push(item(value)),
             ModelMessage::Assistant { reasoning, text, calls } => {
-                input.extend(reasoning.iter().filter_map(thought));
+                input.extend(reasoning.iter().filter_map(reasoning_item));
                 if !text.is_empty() {
                     input.push(json!({ "type": "message", "role": "assistant", "content": [{ "type": "output_text", "text": text }] }));
                 }
@@ -95,20 +95,20 @@ fn call(call: &RequestedCall) -> Value {
     json!({ "type": "function_call", "call_id": call.provider_id, "name": call.tool, "arguments": arguments })
 }
 
-/// A thought that this provider had, as it wants it back. Others' thoughts, and those that are not sealed, it cannot take.
-fn thought(thought: &Reasoning) -> Option<Value> {
-    let sealed = thought.sealed.as_deref().filter(|_| thought.provider == THOUGHTS)?;
-    let summary: Vec<Value> = thought.summary.iter().map(|text| json!({ "type": "summary_text", "text": text })).collect();
+/// The item for earlier reasoning. `None` if it is another provider's or is not sealed, because the server cannot read that.
+fn reasoning_item(reasoning: &Reasoning) -> Option<Value> {
+    let sealed = reasoning.sealed.as_deref().filter(|_| reasoning.provider == REASONING_PROVIDER)?;
+    let summary: Vec<Value> = reasoning.summary.iter().map(|text| json!({ "type": "summary_text", "text": text })).collect();
     Some(json!({ "type": "reasoning", "summary": summary, "encrypted_content": sealed }))
 }
 
-/// A message goes on without its id, which is not the server's. Anything else is told as text.
+/// Converts an item. A message loses its id, which this server did not assign. An item of an unknown kind becomes text.
 fn item(value: &Value) -> Value {
     match Item::read(value) {
         Item::Message { role, content } => {
-            let said = role == "assistant";
+            let is_output = role == "assistant";
             let content = match content.as_array() {
-                Some(parts) => parts.iter().map(|one| part(one, said)).collect(),
+                Some(parts) => parts.iter().map(|one| part(one, is_output)).collect(),
                 None => content.clone(),
             };
             json!({ "type": "message", "role": role, "content": content })
@@ -117,9 +117,9 @@ fn item(value: &Value) -> Value {
     }
 }
 
-fn part(part: &Value, said: bool) -> Value {
+fn part(part: &Value, is_output: bool) -> Value {
     match part_text(part) {
-        Some(text) => json!({ "type": if said { "output_text" } else { "input_text" }, "text": text }),
+        Some(text) => json!({ "type": if is_output { "output_text" } else { "input_text" }, "text": text }),
         None => part.clone(),
     }
 }
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
     use crate::testing::request;
 
-    fn thought_of(provider: &str, sealed: Option<&str>) -> Reasoning {
+    fn reasoning_of(provider: &str, sealed: Option<&str>) -> Reasoning {
         let sealed = sealed.map(str::to_owned);
         Reasoning { provider: provider.into(), summary: vec!["hm".into()], text: String::new(), sealed }
     }
@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn a_conversation_is_sent_whole_and_in_order() {
         let made = |id: &str, arguments: &str| RequestedCall { provider_id: id.into(), tool: "f".into(), arguments: arguments.into() };
-        let reasoning = vec![thought_of("openai", Some("s3al")), thought_of("anthropic", Some("other")), thought_of("openai", None)];
+        let reasoning = vec![reasoning_of("openai", Some("s3al")), reasoning_of("anthropic", Some("other")), reasoning_of("openai", None)];
         let mut request = request(vec![
             ModelMessage::User("hi".into()),
             ModelMessage::Assistant { reasoning, text: "Let me see.".into(), calls: vec![made("a", "{}"), made("b", "{broken")] },
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn tools_and_how_to_answer_are_said_in_the_words_of_the_protocol() {
+    fn tools_and_parameters_are_sent_as_the_protocol_wants() {
         let mut request = request(vec![ModelMessage::User("hi".into())]);
         request.tools = [ModelTool { name: "f".into(), description: "d".into(), parameters: json!({}), strict: None }].into();
         request.one_call = true;
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn images_and_files_go_on_as_they_came_and_ids_stay_here() {
+    fn images_and_files_are_sent_unchanged_and_ids_are_left_out() {
         let image = json!({"type": "input_image", "image_url": "data:image/png;base64,aa", "detail": "low"});
         let file = json!({"type": "input_file", "file_url": "https://example.org/a.pdf"});
         let message = json!({"type": "message", "id": "msg_1", "status": "completed", "role": "user",

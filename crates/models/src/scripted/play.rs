@@ -1,4 +1,4 @@
-//! Plays a reply: first as a list of steps, which is a pure function of reply and request, then as a stream.
+//! Plays a reply: computes its steps, a pure function of reply and request, and streams them.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use futures_util::stream;
 use windlass_kernel::{RequestedCall, Usage, content::Reasoning};
 use windlass_ports::{ModelError, ModelEvent, ModelMessage, ModelRequest, ModelStream};
 
-use super::script::{Fail, Reply, strikes};
+use super::script::{Fail, Reply, affects};
 use crate::{failure, limits::CHUNK_BYTES};
 
-/// One thing the stream does.
+/// One step of the stream.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Step {
     WaitMs(u64),
@@ -17,27 +17,27 @@ pub(super) enum Step {
     Fail(ModelError),
 }
 
-/// What this reply does for this try.
+/// The steps of this reply for the request's attempt.
 pub(super) fn steps(reply: &Reply, request: &ModelRequest) -> Vec<Step> {
     let mut steps = Vec::new();
     wait(&mut steps, reply.delay_ms);
-    if let Some(fail) = reply.fail.as_ref().filter(|fail| strikes(fail.times, request.attempt)) {
+    if let Some(fail) = reply.fail.as_ref().filter(|fail| affects(fail.times, request.attempt)) {
         let Fail { code, message, retry_after_ms, times: _ } = fail;
         steps.push(Step::Fail(failure::from_status(*code, message.clone(), *retry_after_ms)));
         return steps;
     }
-    if let Some(thought) = &reply.think {
-        steps.push(Step::Emit(ModelEvent::Reasoning(thought_of(thought, request.iteration))));
+    if let Some(think) = &reply.think {
+        steps.push(Step::Emit(ModelEvent::Reasoning(reasoning_of(think, request.iteration))));
     }
-    let cut = reply.cut_after.filter(|cut| strikes(cut.times, request.attempt));
+    let cut = reply.cut_after.filter(|cut| affects(cut.times, request.attempt));
     let pieces = pieces(&reply.text, reply.chunk.map_or(CHUNK_BYTES, |chunk| chunk.get()));
-    let heard = cut.map_or(pieces.len(), |cut| cut.chunks.min(pieces.len()));
-    for (index, piece) in pieces.into_iter().take(heard).enumerate() {
+    let sent = cut.map_or(pieces.len(), |cut| cut.chunks.min(pieces.len()));
+    for (index, piece) in pieces.into_iter().take(sent).enumerate() {
         wait(&mut steps, if index == 0 { 0 } else { reply.chunk_delay_ms });
         steps.push(Step::Emit(ModelEvent::Text(piece.to_owned())));
     }
     if cut.is_some() {
-        steps.push(Step::Fail(failure::stream_cut(format!("the script cuts the stream after {heard} pieces"))));
+        steps.push(Step::Fail(failure::stream_cut(format!("the script cuts the stream after {sent} pieces"))));
         return steps;
     }
     let calls = calls(reply, request.iteration);
@@ -67,7 +67,7 @@ fn wait(steps: &mut Vec<Step>, ms: u64) {
     }
 }
 
-/// Cuts a text into pieces of at most so many bytes, but of one character at least.
+/// Splits a text into chunks of at most `bytes` bytes, but at least one character.
 fn pieces(mut text: &str, bytes: usize) -> Vec<&str> {
     let mut pieces = Vec::new();
     while !text.is_empty() {
@@ -79,10 +79,10 @@ fn pieces(mut text: &str, bytes: usize) -> Vec<&str> {
     pieces
 }
 
-/// A thought with a summary and a seal, so that everything is there which other providers have.
-fn thought_of(thought: &str, iteration: u32) -> Reasoning {
+/// Reasoning with a summary and a seal, as the other providers have it.
+fn reasoning_of(think: &str, iteration: u32) -> Reasoning {
     let sealed = Some(format!("sealed_{iteration}"));
-    Reasoning { provider: "scripted".to_owned(), summary: vec![thought.to_owned()], text: String::new(), sealed }
+    Reasoning { provider: "scripted".to_owned(), summary: vec![think.to_owned()], text: String::new(), sealed }
 }
 
 fn calls(reply: &Reply, iteration: u32) -> Vec<RequestedCall> {
@@ -94,7 +94,7 @@ fn calls(reply: &Reply, iteration: u32) -> Vec<RequestedCall> {
     reply.calls.iter().enumerate().map(requested).collect()
 }
 
-/// Four bytes to a token, which is near enough for a budget to have something to count.
+/// Estimates the tokens as a quarter of the bytes, which is close enough to test budgets.
 fn counted(text: &str, calls: &[RequestedCall], request: &ModelRequest) -> Usage {
     let call_bytes = |call: &RequestedCall| call.tool.len() + call.arguments.len();
     let message_bytes = |message: &ModelMessage| match message {

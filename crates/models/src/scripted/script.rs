@@ -1,4 +1,4 @@
-//! The script's format, and which of its replies answers a request.
+//! The format of scripts, and the choice of the reply to a request.
 
 use std::{
     fmt,
@@ -15,7 +15,7 @@ use serde_json::Value;
 use windlass_kernel::{FailureCause, Finish, Usage};
 use windlass_ports::{ModelError, Retry};
 
-use crate::{failure, item::Talk, limits::SCRIPT_BYTES_MAX};
+use crate::{failure, item::ConversationEnd, limits::SCRIPT_BYTES_MAX};
 
 /// Why a script cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -23,33 +23,33 @@ pub enum ScriptError {
     /// The file cannot be read.
     #[error("cannot read the script {}: {source}", path.display())]
     Read {
-        /// Which file.
+        /// The script file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
-    /// The file is larger than a script may be.
+    /// The file is larger than the limit for scripts.
     #[error("the script {} has more than {SCRIPT_BYTES_MAX} bytes", path.display())]
     TooLarge {
-        /// Which file.
+        /// The script file.
         path: PathBuf,
     },
     /// The text is not a script.
     #[error("line {line} of the script: {message}")]
     Format {
-        /// Where, from 1.
+        /// The line, counted from 1.
         line: u64,
-        /// What is wrong there.
+        /// The message of the parser.
         message: String,
     },
 }
 
-/// The text of a script file.
+/// Reads a script file.
 pub(super) fn read(path: &Path) -> Result<String, ScriptError> {
     let failed = |source| ScriptError::Read { path: path.to_owned(), source };
     let file = std::fs::File::open(path).map_err(failed)?;
     let mut yaml = String::new();
-    // One byte more than allowed tells a script that is too large from one that just fits.
+    // One byte more than the limit distinguishes a script that is too large from one that just fits.
     let bytes = file.take(SCRIPT_BYTES_MAX + 1).read_to_string(&mut yaml).map_err(failed)?;
     if bytes as u64 > SCRIPT_BYTES_MAX {
         return Err(ScriptError::TooLarge { path: path.to_owned() });
@@ -66,21 +66,21 @@ pub(super) struct Script {
 }
 
 impl Script {
-    /// Reads a script, or says which line is wrong.
+    /// Parses a script. An error names the line.
     pub(super) fn parse(yaml: &str) -> Result<Self, ScriptError> {
         serde_saphyr::from_str(yaml).map_err(|error| {
             let error = error.without_snippet();
             let line = error.location().map_or(1, |location| location.line());
-            let told = error.to_string();
-            // The parser ends its sentence with the place, which is said already.
-            let message = told.rsplit_once(" at line ").map_or(told.as_str(), |(message, _)| message).to_owned();
+            let text = error.to_string();
+            // The parser's message ends with the position, which the error has already.
+            let message = text.rsplit_once(" at line ").map_or(text.as_str(), |(message, _)| message).to_owned();
             ScriptError::Format { line, message }
         })
     }
 
-    /// The reply for this lap of this talk.
-    pub(super) fn reply(&self, talk: &Talk, iteration: u32) -> Result<&Reply, ModelError> {
-        let ruled = self.rules.iter().find(|rule| rule.when.fits(talk, iteration)).map(|rule| &rule.reply);
+    /// The reply to the conversation in this iteration.
+    pub(super) fn reply(&self, conversation: &ConversationEnd, iteration: u32) -> Result<&Reply, ModelError> {
+        let ruled = self.rules.iter().find(|rule| rule.when.fits(conversation, iteration)).map(|rule| &rule.reply);
         let lap = || self.laps.get(usize::try_from(iteration.checked_sub(1)?).ok()?);
         ruled.or_else(lap).ok_or_else(|| {
             let message = format!("the script has no reply for iteration {iteration} of this input");
@@ -117,7 +117,7 @@ struct Rule {
     reply: Reply,
 }
 
-/// Conditions of a rule: those that are given must all hold.
+/// The conditions of a rule. All that are given must hold.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(try_from = "RawWhen")]
 struct When {
@@ -127,12 +127,12 @@ struct When {
 }
 
 impl When {
-    fn fits(&self, talk: &Talk, iteration: u32) -> bool {
-        let said = |part: &String| talk.input.as_ref().is_some_and(|input| input.contains(part));
-        let brought = |part: &String| talk.results.iter().any(|(_, output)| output.contains(part));
-        self.input.as_ref().is_none_or(said)
+    fn fits(&self, conversation: &ConversationEnd, iteration: u32) -> bool {
+        let has_input = |part: &String| conversation.input.as_ref().is_some_and(|input| input.contains(part));
+        let has_result = |part: &String| conversation.results.iter().any(|(_, output)| output.contains(part));
+        self.input.as_ref().is_none_or(has_input)
             && self.iteration.is_none_or(|wanted| wanted.get() == iteration)
-            && self.result.as_ref().is_none_or(brought)
+            && self.result.as_ref().is_none_or(has_result)
     }
 }
 
@@ -157,11 +157,11 @@ impl TryFrom<RawWhen> for When {
     }
 }
 
-/// One answer, and how it is given.
+/// One answer and its timing.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Reply {
-    /// What it thinks before it speaks.
+    /// The reasoning before the text.
     #[serde(default)]
     pub(super) think: Option<String>,
     #[serde(default)]
@@ -171,7 +171,7 @@ pub(super) struct Reply {
     /// `None` counts the tokens from lengths.
     #[serde(default)]
     pub(super) usage: Option<Tokens>,
-    /// Why it stops, unless it is done.
+    /// Why the answer stops short, if it does.
     #[serde(default)]
     pub(super) finish: Option<Stop>,
     #[serde(default)]
@@ -260,7 +260,7 @@ pub(super) struct Fail {
     pub(super) message: String,
     #[serde(default)]
     pub(super) retry_after_ms: Option<u64>,
-    /// How many tries of a lap fail; `None` is all.
+    /// The number of attempts of an iteration that fail; `None` is all.
     #[serde(default)]
     pub(super) times: Option<u32>,
 }
@@ -274,14 +274,14 @@ impl Fail {
 /// A stream that breaks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cut {
-    /// ChunkLengths that still come.
+    /// The number of chunks before the stream breaks.
     pub(super) chunks: usize,
-    /// How many tries of a lap are cut; `None` is all.
+    /// The number of attempts of an iteration that are cut; `None` is all.
     pub(super) times: Option<u32>,
 }
 
-/// Whether a fault of so many `times` still strikes this try, which is counted from 1.
-pub(super) fn strikes(times: Option<u32>, attempt: u32) -> bool {
+/// Whether a fault that affects the first `times` attempts affects this one. Attempts count from 1.
+pub(super) fn affects(times: Option<u32>, attempt: u32) -> bool {
     times.is_none_or(|times| attempt <= times)
 }
 

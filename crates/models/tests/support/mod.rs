@@ -1,4 +1,4 @@
-//! A server that plays whatever a test wants, and small helpers to talk to it.
+//! A server that plays the answers of a test, and helpers to call it.
 
 #![allow(dead_code, reason = "each test file uses its own part")]
 
@@ -22,37 +22,37 @@ use windlass_kernel::{RequestedCall, RunId, ToolChoice, Usage, content::Reasonin
 use windlass_models::{Anthropic, OpenAiChat, OpenAiResponses, RemoteConfig};
 use windlass_ports::{Model, ModelError, ModelEvent, ModelMessage, ModelRequest};
 
-/// What the server answers.
+/// An answer of the server.
 #[derive(Clone)]
 pub struct Play {
     pub status: u16,
     pub headers: Vec<(&'static str, String)>,
     pub pieces: Vec<Bytes>,
     pub ending: Ending,
-    /// How long the body's first piece takes.
+    /// The delay of the body's first chunk.
     pub late: Duration,
 }
 
 /// How the server's answer ends.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Ending {
-    /// As it should.
+    /// The body ends properly.
     Clean,
     /// The connection breaks.
     Broken,
-    /// Nothing more comes, and nothing ends.
+    /// The server sends nothing more and keeps the connection open.
     Silent,
-    /// The last piece comes again and again.
+    /// The last chunk is repeated for ever.
     Endless,
 }
 
 impl Play {
-    /// A streamed answer of these events.
+    /// A streamed answer with these events.
     pub fn events<S: AsRef<str>>(events: &[S]) -> Self {
         Self::pieces(events.iter().map(|event| format!("data: {}\n\n", event.as_ref())))
     }
 
-    /// A streamed answer of these bytes.
+    /// A streamed answer with these bytes.
     pub fn pieces(pieces: impl IntoIterator<Item = impl Into<Bytes>>) -> Self {
         let headers = vec![("content-type", "text/event-stream".to_owned())];
         Play { status: 200, headers, pieces: pieces.into_iter().map(Into::into).collect(), ending: Ending::Clean, late: Duration::ZERO }
@@ -73,12 +73,12 @@ impl Play {
         Play { ending, ..self }
     }
 
-    /// The same, after a pause of the model.
+    /// The same answer, whose body starts after a delay.
     pub fn late(self, late: Duration) -> Self {
         Play { late, ..self }
     }
 
-    fn response(self, gone: Gone) -> Response<Body> {
+    fn response(self, gone: DropSignal) -> Response<Body> {
         let last = self.pieces.last().cloned().unwrap_or_default();
         let late = self.late;
         let pause = stream::once(tokio::time::sleep(late)).filter_map(|()| async { None });
@@ -89,7 +89,7 @@ impl Play {
             Ending::Silent => pieces.chain(stream::pending()).boxed(),
             Ending::Endless => pieces.chain(stream::repeat_with(move || Ok(last.clone()))).boxed(),
         };
-        // The first frame leaves before the connection may break, and the body knows when it is dropped.
+        // The first frame is sent before the connection may break, and the body notices when it is dropped.
         let body = body.then(move |piece| {
             let _held = &gone;
             async {
@@ -105,16 +105,16 @@ impl Play {
     }
 }
 
-/// Tells the test when the server's answer is dropped.
-struct Gone(mpsc::UnboundedSender<()>);
+/// Notifies the test when the server's answer is dropped.
+struct DropSignal(mpsc::UnboundedSender<()>);
 
-impl Drop for Gone {
+impl Drop for DropSignal {
     fn drop(&mut self) {
         let _ = self.0.send(());
     }
 }
 
-/// What a server got.
+/// A request that the server received.
 #[derive(Default)]
 pub struct Got {
     pub path: String,
@@ -131,7 +131,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Plays this from here on.
+    /// Plays this answer from now on.
     pub fn play(&self, play: Play) {
         *self.play.lock().unwrap() = play;
     }
@@ -144,7 +144,7 @@ struct Stage {
     gone: mpsc::UnboundedSender<()>,
 }
 
-/// Starts a server that plays this to every request.
+/// Starts a server that plays this answer to every request.
 pub async fn serve(play: Play) -> Server {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -163,17 +163,17 @@ async fn answer(State(stage): State<Stage>, request: axum::extract::Request) -> 
     let body = serde_json::from_slice(&body).unwrap();
     stage.got.lock().unwrap().push(Got { path: parts.uri.path().to_owned(), headers: parts.headers, body });
     let play = stage.play.lock().unwrap().clone();
-    Ok(play.response(Gone(stage.gone)))
+    Ok(play.response(DropSignal(stage.gone)))
 }
 
 pub fn config(server: &Server) -> RemoteConfig {
     let mut config = RemoteConfig::new("test", &server.base_url);
-    // Far beyond what a loaded machine needs; tests of silence set their own.
+    // More than a loaded machine needs; tests of silence set their own limit.
     config.idle_timeout_ms = 30_000;
     config
 }
 
-/// The protocols there are.
+/// The protocols.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Protocol {
     Chat,
@@ -190,19 +190,19 @@ impl Protocol {
         }
     }
 
-    /// What a model of this protocol makes of this play.
+    /// The events and the error that a model of this protocol produces from an answer.
     pub async fn outcome(self, play: Play) -> (Vec<ModelEvent>, Option<ModelError>) {
         let server = serve(play).await;
         collect(&*self.model(config(&server)), request("hi")).await
     }
 }
 
-/// What a model of the chat protocol makes of this play.
+/// The events and the error that a model of the chat protocol produces from an answer.
 pub async fn outcome(play: Play) -> (Vec<ModelEvent>, Option<ModelError>) {
     Protocol::Chat.outcome(play).await
 }
 
-/// What a call came to, and the error it ended with: of its tokens only the last that was told, as whoever gathers an answer has it.
+/// The events of a call and the error that it ended with. Of the usage only the last report is kept, as in the engine.
 pub async fn collect(model: &dyn Model, request: ModelRequest) -> (Vec<ModelEvent>, Option<ModelError>) {
     let (events, error) = collect_all(model, request).await;
     let last = events.iter().rposition(|event| matches!(event, ModelEvent::Usage(_)));
@@ -214,7 +214,7 @@ pub async fn collect(model: &dyn Model, request: ModelRequest) -> (Vec<ModelEven
     (events.into_iter().enumerate().filter(counts).map(|(_, event)| event).collect(), error)
 }
 
-/// All events of a call, and the error it ended with. Nothing may follow an error.
+/// All events of a call and the error that it ended with. Checks that nothing follows an error.
 pub async fn collect_all(model: &dyn Model, request: ModelRequest) -> (Vec<ModelEvent>, Option<ModelError>) {
     let mut stream = model.call(request);
     let mut events = Vec::new();
@@ -246,7 +246,7 @@ pub fn request(input: &str) -> ModelRequest {
     }
 }
 
-/// The message without the server's address, which is another in every test.
+/// The message without the server's address, which differs between tests.
 pub fn without_address(message: &str) -> String {
     let Some((before, after)) = message.split_once(" at http://") else { return message.to_owned() };
     let end = after.find(": ").into_iter().chain(after.find(' ')).min().unwrap_or(after.len());
@@ -257,8 +257,8 @@ pub fn text(text: &str) -> ModelEvent {
     ModelEvent::Text(text.to_owned())
 }
 
-/// A thought of this provider's.
-pub fn thought(provider: &str, summary: &[&str], text: &str, sealed: Option<&str>) -> ModelEvent {
+/// An event with reasoning of this provider.
+pub fn reasoning_event(provider: &str, summary: &[&str], text: &str, sealed: Option<&str>) -> ModelEvent {
     let summary = summary.iter().map(|part| (*part).to_owned()).collect();
     ModelEvent::Reasoning(Reasoning { provider: provider.to_owned(), summary, text: text.to_owned(), sealed: sealed.map(str::to_owned) })
 }

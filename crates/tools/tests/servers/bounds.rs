@@ -1,4 +1,4 @@
-//! Servers that send too much, too long, or nothing of use.
+//! Servers that send too much, send for too long, or send nothing useful.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use windlass_tools::{Limits, ServerConfig};
 
 use crate::{a_call, acme, configured, declare, read, run, servers, tools, within};
 
-/// What this process has taken of the machine's memory at most so far.
+/// The peak memory of this process so far.
 fn peak_bytes() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").expect("there is one");
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("it has a peak");
@@ -27,7 +27,7 @@ async fn an_answer_that_is_too_large_is_cut_off() {
         let (status, why) = run(&servers, &tools(), "big", json!({ "bytes": 5 << 20 })).await;
         assert_eq!(status, TaskStatus::Failed);
         assert!(why.as_str().is_some_and(|why| why.contains("larger than 4194304 bytes")), "{why}");
-        // The test's own server makes the text, several times over.
+        // The bound includes the test's own server, which builds the text several times.
         assert!(peak_bytes() - before < 200 << 20, "streams: {streams}");
         let (status, text) = run(&servers, &tools(), "big", json!({ "bytes": 3 << 20 })).await;
         assert_eq!((status, text.as_str().map(str::len)), (TaskStatus::Success, Some(3 << 20)));
@@ -71,22 +71,22 @@ async fn a_slow_list_ends_in_time() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_is_said_so() {
+async fn a_missing_server_is_reported() {
     let gone = {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
         format!("http://{}/mcp", listener.local_addr().expect("it has an address"))
     };
     let config = ServerConfig { label: "tools".into(), url: format!("{gone}?key=secret"), ..ServerConfig::default() };
     let servers = servers(vec![config], &[], Limits::default());
-    let failed = servers.list(&acme(), &tools()).await.expect_err("nobody is there");
+    let failed = servers.list(&acme(), &tools()).await.expect_err("no server listens");
     let why = format!("it cannot be reached; its address is {gone}");
     assert_eq!(failed, ServerError::Failed { label: "tools".into(), why: why.clone() });
-    let words = format!("the tool server \"tools\" does not answer as it should: {why}");
+    let message = format!("the tool server \"tools\" does not answer as it should: {why}");
     let (status, why) = run(&servers, &tools(), "echo", json!({})).await;
-    assert_eq!((status, why), (TaskStatus::Failed, json!(words)));
+    assert_eq!((status, why), (TaskStatus::Failed, json!(message)));
 }
 
-/// A server that gives every request the same answer.
+/// A server that gives the same answer to every request.
 async fn same_to_all(status: u16, kind: &'static str, body: &'static [&'static str]) -> String {
     let answer = move || async move {
         let pieces = body.iter().map(|piece| if *piece == "CUT" { Err(std::io::Error::other("cut")) } else { Ok(*piece) });
@@ -100,7 +100,7 @@ async fn same_to_all(status: u16, kind: &'static str, body: &'static [&'static s
 }
 
 #[tokio::test]
-async fn whatever_a_server_answers_a_call_ends_in_words() {
+async fn any_answer_of_a_server_ends_the_call_with_a_message() {
     let nonsense: [(u16, &'static str, &'static [&'static str]); 12] = [
         (200, "text/html", &["<html>s3cret</html>"]),
         (200, "application/json", &["{"]),
@@ -122,7 +122,7 @@ async fn whatever_a_server_answers_a_call_ends_in_words() {
         let report = servers.run(&tools(), "echo", a_call(&Value::Null, Duration::from_secs(5))).await;
         let (ended, why) = read(&report);
         assert_eq!(ended, TaskStatus::Failed, "{status} {kind} {body:?}");
-        let words = why.as_str().expect("it is words");
-        assert!(words.starts_with("the tool server \"tools\" does not answer") && !words.contains("s3cret"), "{words}");
+        let message = why.as_str().expect("it is text");
+        assert!(message.starts_with("the tool server \"tools\" does not answer") && !message.contains("s3cret"), "{message}");
     }
 }

@@ -1,4 +1,4 @@
-//! Listing and calling.
+//! Listing and calling tools.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -11,7 +11,7 @@ use windlass_tools::{Limits, ServerConfig};
 use crate::{a_call, acme, config, configured, read, run, servers, tools};
 
 #[tokio::test]
-async fn tools_are_listed_with_what_is_known_of_them() {
+async fn tools_are_listed_with_their_known_fields() {
     let server = McpServer::start().await;
     let offered = configured(&server).list(&acme(), &tools()).await.expect("it lists");
     assert_eq!(offered.len(), McpServer::TOOLS);
@@ -28,7 +28,7 @@ async fn tools_are_listed_with_what_is_known_of_them() {
     let effect = |name: &str| offered.iter().find(|tool| tool.name == name).map(|tool| tool.effect);
     assert_eq!(effect("write_note"), Some(EffectClass::Write));
     assert_eq!(effect("put_note"), Some(EffectClass::Idempotent));
-    assert_eq!(effect("table"), Some(EffectClass::Write), "nothing is said of it");
+    assert_eq!(effect("table"), Some(EffectClass::Write), "it has no annotations");
 }
 
 #[tokio::test]
@@ -83,7 +83,7 @@ async fn a_call_carries_its_key_on_every_start() {
 }
 
 #[tokio::test]
-async fn an_unknown_tool_and_bad_arguments_are_words_for_the_model() {
+async fn an_unknown_tool_and_bad_arguments_are_reported_to_the_model() {
     let server = McpServer::start().await;
     let servers = configured(&server);
     let (status, why) = run(&servers, &tools(), "nothing", json!({})).await;
@@ -146,7 +146,7 @@ async fn dropping_a_call_calls_it_off() {
     server.runs("sleep_ms", 1).await;
     call.abort();
     server.runs("sleep_ms", 0).await;
-    until("the server is told", || async { (server.cancelled() == 1).then_some(()) }).await;
+    until("the server is notified", || async { (server.cancelled() == 1).then_some(()) }).await;
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Servers that a request brings along: where they may be, and what becomes of their secrets.
+//! Servers that a request declares: the allowed addresses, and how secrets are kept.
 
 use serde_json::json;
 use windlass_kernel::{ServerSource, TaskStatus, Tenant, ToolServer};
@@ -11,7 +11,7 @@ use crate::{a_call, acme, config, declare, run, servers, tools};
 const TOKEN: &str = "Bearer s3cret-token";
 
 #[tokio::test]
-async fn headers_reach_the_server_and_nobody_else() {
+async fn headers_reach_only_the_server() {
     let server = McpServer::with(McpManners { authorization: Some(TOKEN.into()), ..McpManners::default() }).await;
     let servers = servers(vec![], &["127.0.0.1"], Limits::default());
     let declared = declare(&servers, &acme(), &server.url, &[("Authorization", TOKEN), ("X-Team", "blue")]);
@@ -38,15 +38,15 @@ async fn tm_17_the_query_of_an_address_is_sealed_and_reaches_the_server() {
     }
     assert_eq!(server.seen(QUERY), ["key=s3cret-key"]);
     assert_eq!(servers.sessions(), 2);
-    // Another query is another session: it may be another credential.
+    // Another query has another session, because it may be another credential.
     let other = declare(&servers, &acme(), &with_query("key=other"), &[]);
     servers.list(&acme(), &other).await.expect("it lists");
     assert_eq!(servers.sessions(), 3);
-    // Nor is it in words about a failure.
+    // It is not in the message of a failure either.
     let (status, why) = run(&servers, &declare(&servers, &acme(), &with_query("key=s3cret-key"), &[]), "s3cret-key", json!({})).await;
     assert_eq!(status, TaskStatus::Failed);
     assert!(why.as_str().is_some_and(|why| why.contains("there is no tool …")), "{why}");
-    // A run of an earlier version has all of the address in clear.
+    // A run of an earlier version stores the whole address in plain text.
     let earlier = ToolServer { label: "mine".into(), source: ServerSource::Declared { url: with_query("key=s3cret-key"), sealed: None } };
     assert_eq!(run(&servers, &earlier, "echo", json!({ "text": "hi" })).await.0, TaskStatus::Success);
 }
@@ -62,7 +62,7 @@ async fn what_one_tenant_declared_opens_for_no_other() {
     call.tenant = Tenant::from("other");
     assert_eq!(servers.run(&declared, "echo", call).await.status, TaskStatus::Failed);
 
-    // Nor for another address: the secret cannot be sent elsewhere by whoever can change a row.
+    // It cannot be opened for another address either, so that changing a row cannot send the secret elsewhere.
     let ServerSource::Declared { sealed, .. } = declared.source else { panic!("it is declared") };
     let url = server.url.replace("/mcp", "/other");
     let moved = ToolServer { label: "mine".into(), source: ServerSource::Declared { url, sealed } };
@@ -83,7 +83,7 @@ async fn tm_16_a_server_without_tls_is_shown_no_credentials() {
             assert!(matches!(&refused, ServerError::Refused(why) if why.contains("https://") && !why.contains("s3cret")), "{refused}");
         }
         with(url, &[]).expect("without credentials it may be asked");
-        with(&url.replace("http:", "https:"), &[("Authorization", TOKEN)]).expect("nobody on the way reads them");
+        with(&url.replace("http:", "https:"), &[("Authorization", TOKEN)]).expect("TLS protects them");
     }
 }
 
@@ -95,7 +95,7 @@ async fn what_a_server_repeats_of_our_secrets_is_hidden() {
     let failed = servers.list(&acme(), &declared).await.expect_err("it is turned away");
     let why = format!("it answered with HTTP 401; its address is {}", server.url);
     assert_eq!(failed, ServerError::Failed { label: "mine".into(), why });
-    // An answer of the protocol may repeat it too.
+    // A regular answer may repeat the secret too.
     server.behave(|manners| manners.authorization = None);
     let (status, why) = run(&servers, &declared, "s3cret-token", json!({})).await;
     assert_eq!(status, TaskStatus::Failed);
@@ -112,7 +112,7 @@ async fn addresses_inside_are_refused_before_anything_is_sent() {
         let refused = servers.declare(&acme(), declared).expect_err(host);
         assert!(matches!(&refused, ServerError::Refused(why) if why.contains("egress.allow")), "{refused}");
     }
-    // A name is found out when it is resolved; a stored address is checked again.
+    // A forbidden name is detected when it is resolved; a stored address is checked again.
     let by_name = declare(&servers, &acme(), &format!("http://localhost:{port}"), &[]);
     let stored = ToolServer { label: "mine".into(), source: ServerSource::Declared { url: server.url.clone(), sealed: None } };
     for inside in [by_name, stored] {

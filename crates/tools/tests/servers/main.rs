@@ -1,4 +1,4 @@
-//! The port against a server that speaks MCP over HTTP.
+//! Tests of the port against an MCP server over HTTP.
 
 mod bounds;
 mod calls;
@@ -19,7 +19,7 @@ use windlass_ports::{Clock, DeclaredServer, ToolCall, ToolReport, ToolServers};
 use windlass_tests::McpServer;
 use windlass_tools::{Egress, Limits, Seal, ServerConfig, Servers};
 
-/// How long a call may take that should be over at once.
+/// A deadline for calls that should finish at once.
 const PATIENT: Duration = Duration::from_secs(30);
 
 struct Wall;
@@ -31,9 +31,9 @@ impl Clock for Wall {
     }
 }
 
-/// Servers with these in the configuration, and what a request may reach beyond the internet.
+/// A client with these configured servers and egress exceptions.
 fn servers(configured: Vec<ServerConfig>, allow: &[&str], limits: Limits) -> Arc<Servers> {
-    // Another test may have been first.
+    // Another test may have installed it already.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let egress = Egress::new(allow.iter().map(|text| text.parse().expect("an entry")));
     Arc::new(
@@ -42,7 +42,7 @@ fn servers(configured: Vec<ServerConfig>, allow: &[&str], limits: Limits) -> Arc
     )
 }
 
-/// The server in the configuration, under the label `tools`.
+/// A client whose configuration has the server under the label `tools`.
 fn configured(server: &McpServer) -> Arc<Servers> {
     within(server, Limits::default())
 }
@@ -55,7 +55,7 @@ fn config(server: &McpServer) -> ServerConfig {
     ServerConfig { label: "tools".into(), url: server.url.clone(), ..ServerConfig::default() }
 }
 
-/// What a manifest has for the server of the configuration.
+/// The entry of a manifest for the configured server.
 fn tools() -> ToolServer {
     ToolServer { label: "tools".into(), source: ServerSource::Configured }
 }
@@ -83,7 +83,7 @@ fn call_of(tenant: &Tenant, arguments: &Value, patience: Duration) -> ToolCall {
     }
 }
 
-/// Runs a call and reads its result.
+/// Runs a call and parses its result.
 async fn run(servers: &Servers, server: &ToolServer, tool: &str, arguments: Value) -> (TaskStatus, Value) {
     read(&servers.run(server, tool, a_call(&arguments, PATIENT)).await)
 }

@@ -1,4 +1,4 @@
-//! Servers that are processes of ours.
+//! Servers that are child processes.
 
 use std::{collections::BTreeMap, fs, path::Path, sync::Arc, time::Duration};
 
@@ -10,7 +10,7 @@ use windlass_tools::{Limits, ServerConfig, Servers};
 
 use crate::{a_call, acme, read, run, servers, tools};
 
-/// A server in a few lines of shell: it answers what is asked in order, and writes down who it is and what it started.
+/// A server in a few lines of shell: it answers requests in order, and writes its process id and that of its child to files.
 const SCRIPT: &str = r#"
 sleep 1000 2>/dev/null & echo "$$ $!" >> "$1/started"
 answer() { printf '{"jsonrpc":"2.0","id":%s,"result":%s}\n' "$id" "$1"; }
@@ -34,7 +34,7 @@ fn started(folder: &Path) -> Vec<Vec<u32>> {
     text.lines().map(|line| line.split(' ').filter_map(|id| id.parse().ok()).collect()).collect()
 }
 
-/// Whether the process runs; one that is over and was not yet waited for does not.
+/// Whether the process runs. A zombie does not.
 fn lives(id: u32) -> bool {
     let status = fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
     status.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
@@ -57,7 +57,7 @@ async fn a_process_is_started_once_and_ends_with_all_it_started() {
     assert_eq!((one.expect("it lists").len(), other.expect("it lists")[0].name.as_str()), (1, "show"));
     let key = a_call(&Value::Null, Duration::ZERO).key.to_string();
     assert_eq!(run(&servers, &tools(), "key", json!({})).await, (TaskStatus::Success, json!(key)));
-    // What it is given, and nothing of ours: Cargo has set the other one for this very test.
+    // The process gets its configured variable, and none of ours: Cargo has set the other one for this test.
     assert_eq!(run(&servers, &tools(), "show", json!({})).await.1, "s3cret nothing");
     let started = started(folder.path());
     assert!(started.len() == 1 && started[0].len() == 2 && started[0].iter().all(|id| lives(*id)), "{started:?}");
@@ -66,7 +66,7 @@ async fn a_process_is_started_once_and_ends_with_all_it_started() {
 }
 
 #[tokio::test]
-async fn a_process_that_died_is_started_anew_and_an_idle_one_ends() {
+async fn a_process_that_died_is_restarted_and_an_idle_one_ends() {
     let folder = tempfile::tempdir().expect("a folder");
     let servers = process(folder.path(), Limits { idle: Duration::from_secs(1), ..Limits::default() });
     let (status, why) = run(&servers, &tools(), "die", json!({})).await;
@@ -88,7 +88,7 @@ async fn a_line_that_is_too_long_is_not_kept_and_the_call_ends_in_time() {
     servers.close().await;
 }
 
-/// Why a server that is this shell script lists no tools.
+/// The error with which listing the tools of this shell script fails.
 async fn failure_of(script: &str, limits: Limits) -> String {
     let environment = BTreeMap::from([("API_KEY".to_owned(), "s3cret".to_owned())]);
     let command = ["sh", "-c", script].map(str::to_owned).to_vec();

@@ -1,4 +1,4 @@
-//! One session for many, opened anew when it is lost, closed when nobody wants it.
+//! Callers share one session; it is reopened when it is lost, and closed when it is unused.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ async fn calls_of_one_session_run_side_by_side() {
 }
 
 #[tokio::test]
-async fn a_forgotten_session_is_opened_anew_and_the_call_runs_once() {
+async fn a_forgotten_session_is_reopened_and_the_call_runs_once() {
     for loses_badly in [false, true] {
         let server = McpServer::with(McpManners { loses_badly, ..McpManners::default() }).await;
         let servers = configured(&server);
@@ -87,7 +87,7 @@ async fn an_idle_session_is_closed_and_a_busy_one_is_not() {
 }
 
 #[tokio::test]
-async fn closing_tells_the_servers() {
+async fn closing_notifies_the_servers() {
     let server = McpServer::start().await;
     let servers = configured(&server);
     servers.list(&acme(), &tools()).await.expect("it lists");

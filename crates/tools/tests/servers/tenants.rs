@@ -1,4 +1,4 @@
-//! Tenants: what one tells a server, no other reads back, and no one takes another's places.
+//! Isolation of tenants: none can read what another sent to a server, and none takes another's share of the limits.
 
 use std::{sync::Arc, time::Duration};
 
@@ -92,7 +92,7 @@ async fn tm_02_processes_are_bounded_and_no_tenant_ends_anothers() {
     assert_eq!(run_as(&servers, &acme(), "recall", json!({})).await, "of acme", "it was not ended");
     servers.list(&other(), &more).await.expect("a tenant makes room for itself");
     assert_eq!((servers.sessions(), run_as(&servers, &acme(), "recall", json!({})).await), (2, json!("of acme")));
-    // A process in use stays, whoever wants its place.
+    // A process in use is not ended for another caller.
     let busy = {
         let servers = Arc::clone(&servers);
         tokio::spawn(async move { servers.run(&more, "wait", call_of(&other(), &json!({}), PATIENT)).await })

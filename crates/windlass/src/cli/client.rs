@@ -1,4 +1,4 @@
-//! A client of the API.
+//! The HTTP client of the commands.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use serde_json::Value;
 
 use super::target::Target;
 
-/// How long a connection may take.
+/// The time limit for connecting.
 const CONNECT: Duration = Duration::from_secs(5);
-/// How long an answer may take.
+/// The time limit for an answer.
 const ANSWER: Duration = Duration::from_secs(60);
 
-/// Why a verb was not done.
+/// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CliError {
     /// No server answers.
@@ -24,15 +24,15 @@ pub(crate) enum CliError {
     /// The server refused for another reason.
     #[error("the server answered {status}: {message}{}", after(.hint.as_deref()))]
     Refused { status: u16, message: String, hint: Option<String> },
-    /// The command line cannot be meant.
+    /// The arguments are invalid.
     #[error("{0}")]
     Usage(String),
-    /// Something else.
+    /// Any other error.
     #[error("{0}")]
     Failed(String),
 }
 
-/// A hint behind a message.
+/// The hint as it follows a message; empty if there is none.
 fn after(hint: Option<&str>) -> String {
     hint.map(|hint| format!("; {hint}")).unwrap_or_default()
 }
@@ -43,7 +43,7 @@ pub(crate) struct Client {
     target: Target,
 }
 
-/// An answer: the bytes as they came, and what they say.
+/// An answer: its bytes as received, and the parsed JSON.
 pub(crate) struct Answer {
     pub text: String,
     pub json: Value,
@@ -51,26 +51,26 @@ pub(crate) struct Answer {
 
 impl Client {
     pub fn new(target: Target) -> Result<Self, CliError> {
-        // Without a process-wide choice, TLS would not know which of its implementations to use.
+        // rustls supports several crypto providers, and the process must choose one.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let failed = |error: reqwest::Error| CliError::Failed(format!("the HTTP client cannot be set up: {error}"));
         let url = reqwest::Url::parse(&target.url).map_err(|error| CliError::Usage(format!("{:?} is no address: {error}", target.url)))?;
         let mut http = reqwest::Client::builder().connect_timeout(CONNECT).timeout(ANSWER);
         if is_local(&url) {
-            // No proxy of the environment leads back to this machine.
+            // A proxy from the environment does not lead back to this machine.
             http = http.no_proxy();
         }
         Ok(Client { http: http.build().map_err(failed)?, target })
     }
 
-    /// What a path answers.
+    /// Sends a GET and returns the answer.
     pub async fn get(&self, path: &str, query: &[(&str, &str)]) -> Result<Answer, CliError> {
         let pairs: Vec<String> = query.iter().map(|(name, value)| format!("{name}={}", encoded(value))).collect();
         let path = if pairs.is_empty() { path.to_owned() } else { format!("{path}?{}", pairs.join("&")) };
         self.send(Method::GET, &path, None, None).await
     }
 
-    /// What a path answers to a body. A request that is sent again under its key is done once.
+    /// Sends a POST and returns the answer. A request that is repeated with the same `key` takes effect once.
     pub async fn post(&self, path: &str, body: String, key: &str) -> Result<Answer, CliError> {
         self.send(Method::POST, path, Some(body), Some(key)).await
     }
@@ -116,21 +116,21 @@ fn is_local(url: &reqwest::Url) -> bool {
     host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
-/// What a refusal means.
+/// Maps an error answer to an error.
 pub(crate) fn refusal(status: u16, body: &str) -> CliError {
     let body: Value = serde_json::from_str(body).unwrap_or_default();
     let text = |name: &str| body["error"][name].as_str().map(super::text::clean);
     let known = StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason()).unwrap_or("an error");
     let message = text("message").unwrap_or_else(|| known.to_owned());
     match status {
-        // The server says which header it wants, which is of no use on a command line.
+        // The server's hint names the header, which does not help on a command line.
         401 => CliError::NotAllowed { message, hint: Some("set WINDLASS_TOKEN, or name a file with --token-file".to_owned()) },
         403 => CliError::NotAllowed { message, hint: text("hint") },
         _ => CliError::Refused { status, message, hint: text("hint") },
     }
 }
 
-/// A value in a query: everything but letters, digits and a few signs is percent-encoded.
+/// A value for a query: all but letters, digits and a few punctuation characters is percent-encoded.
 fn encoded(value: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~');
     value.bytes().map(|byte| if is_plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_says_what_the_server_said() {
+    fn a_refusal_repeats_the_servers_message() {
         let body = r#"{"error":{"code":"unknown_turn","message":"there is no such run","hint":"look again"}}"#;
         assert_eq!(refusal(404, body).to_string(), "the server answered 404: there is no such run; look again");
         assert_eq!(refusal(502, "<html>").to_string(), "the server answered 502: Bad Gateway");

@@ -1,4 +1,4 @@
-//! `windlass erase`: everything of a tenant goes for good.
+//! `windlass erase`: erases everything of a tenant.
 
 use std::{
     io::{BufRead, Write},
@@ -17,9 +17,9 @@ use super::{
 };
 use crate::{config::Config, storage};
 
-/// Progress is printed after so many rows.
+/// Rows between two lines of progress.
 const PROGRESS_ROWS: u64 = 10_000;
-/// Rows of a table that a batch looks at when no server runs.
+/// Rows of a table that one batch reads when no server runs.
 const BATCH: usize = 500;
 
 #[derive(Args)]
@@ -45,7 +45,7 @@ pub(super) async fn erase(arguments: Arguments) -> Result<Done, CliError> {
         confirm(&arguments.tenant)?;
     }
     let client = arguments.common.client()?;
-    // A server that was named is the one that is meant; without one, the database may be free.
+    // If the user named a server, the command must use it; otherwise it may open the database when no server runs.
     let is_named = arguments.common.server.is_some() || std::env::var_os("WINDLASS_URL").is_some();
     let erased = match over_api(&client, &arguments.tenant).await {
         Err(CliError::Unreachable { .. }) if !is_named => in_database(&arguments).await?,
@@ -70,7 +70,7 @@ fn confirm(tenant: &str) -> Result<(), CliError> {
     }
 }
 
-/// Counts rows and says from time to time how many there were.
+/// Counts rows and prints progress from time to time.
 #[derive(Default)]
 struct Progress {
     rows: u64,
@@ -87,7 +87,7 @@ impl Progress {
     }
 }
 
-/// Asks a server for one batch after the other.
+/// Requests one batch after the other from a server.
 async fn over_api(client: &Client, tenant: &str) -> Result<u64, CliError> {
     let (mut progress, mut after) = (Progress::default(), serde_json::Value::Null);
     loop {
@@ -101,14 +101,14 @@ async fn over_api(client: &Client, tenant: &str) -> Result<u64, CliError> {
     }
 }
 
-/// Erases in a database that no server has.
+/// Erases in a database that no server has open.
 async fn in_database(arguments: &Arguments) -> Result<u64, CliError> {
     let failed = |error: anyhow::Error| CliError::Failed(format!("{error:#}"));
     let config: Config = crate::load(arguments.config.as_deref()).map_err(failed)?;
     let place = config.store.place(&arguments.data);
-    let storage::Alone { store, .. } = storage::open_alone(&place, StoreOptions::default()).await.map_err(failed)?;
+    let storage::CommandStorage { store, .. } = storage::open_for_writing(&place, StoreOptions::default()).await.map_err(failed)?;
     let erased = in_store(&*store, &Tenant::from(arguments.tenant.as_str())).await?;
-    // The log of the database is emptied by that.
+    // Dropping the store empties the write-ahead log.
     drop(store);
     Ok(erased)
 }

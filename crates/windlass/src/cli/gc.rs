@@ -1,4 +1,5 @@
-//! `windlass gc`: erases the runs that are older than `retention` says, now instead of with the sweep, and rebuilds a SQLite database.
+//! `windlass gc`: erases the runs that are older than `retention` allows, at once instead of in the sweep, and can rebuild a SQLite
+//! database.
 
 use std::path::PathBuf;
 
@@ -14,11 +15,11 @@ use super::{
 };
 use crate::{
     config::{Config, Place},
-    storage::{self, Alone},
+    storage::{self, CommandStorage},
     world::SystemClock,
 };
 
-/// Progress is printed after this many runs.
+/// Runs between two lines of progress.
 const PROGRESS_RUNS: u64 = 1_000;
 
 #[derive(Args)]
@@ -36,7 +37,7 @@ pub(crate) struct Arguments {
     common: Common,
 }
 
-/// Counts runs and says from time to time how many there were.
+/// Counts runs and prints progress from time to time.
 #[derive(Default)]
 struct Progress {
     erased: u64,
@@ -78,7 +79,7 @@ pub(super) async fn gc(arguments: Arguments) -> Result<Done, CliError> {
 
 async fn by_age(arguments: &Arguments) -> Result<Progress, CliError> {
     let client = arguments.common.client()?;
-    // A server that was named is the one that is meant; without one, the database may be free.
+    // If the user named a server, the command must use it; otherwise it may open the database when no server runs.
     let is_named = arguments.common.server.is_some() || std::env::var_os("WINDLASS_URL").is_some();
     match over_api(&client).await {
         Err(CliError::Unreachable { .. }) if !is_named => {
@@ -92,7 +93,7 @@ async fn by_age(arguments: &Arguments) -> Result<Progress, CliError> {
     }
 }
 
-/// Asks a server for one batch after the other.
+/// Requests one batch after the other from a server.
 async fn over_api(client: &Client) -> Result<Progress, CliError> {
     let (mut progress, mut after) = (Progress::default(), Value::Null);
     loop {
@@ -106,9 +107,10 @@ async fn over_api(client: &Client) -> Result<Progress, CliError> {
     }
 }
 
-/// Erases in a database that no server has, the runs of all tenants.
+/// Erases the runs of all tenants in a database that no server has open.
 async fn in_database(place: &Place<'_>, retention: Retention) -> Result<Progress, CliError> {
-    let Alone { store, views } = storage::open_alone(place, StoreOptions::default()).await.map_err(|error| failed(&error))?;
+    let CommandStorage { store, views } =
+        storage::open_for_writing(place, StoreOptions::default()).await.map_err(|error| failed(&error))?;
     let mut progress = Progress::default();
     let unread = |error: windlass_ports::StoreError| CliError::Failed(error.to_string());
     for tenant in views.tenants().await.map_err(unread)? {
@@ -122,7 +124,7 @@ async fn in_database(place: &Place<'_>, retention: Retention) -> Result<Progress
             }
         }
     }
-    // The log of the database is emptied when the last of the two is dropped.
+    // Dropping the last of the two empties the write-ahead log.
     Ok(progress)
 }
 
@@ -150,7 +152,7 @@ fn load(arguments: &Arguments) -> Result<Config, CliError> {
     crate::load(arguments.config.as_deref()).map_err(|error| failed(&error))
 }
 
-/// A database that another process has is named with what to do.
+/// The error of a database that could not be opened. If another process has it, the message says what to do.
 fn failed(error: &anyhow::Error) -> CliError {
     let is_in_use = matches!(error.downcast_ref(), Some(OpenError::InUse { .. }));
     let hint = if is_in_use { "; stop that server first, or ask it without --vacuum (--server names it)" } else { "" };

@@ -12,7 +12,7 @@ use super::{
 };
 
 const HEADINGS: [&str; 7] = ["RUN", "AGENT", "STATE", "ITER", "TOKENS", "AGE", "WHY"];
-/// The column of the state.
+/// The index of the state's column.
 const STATE: usize = 2;
 
 #[derive(Args)]
@@ -61,7 +61,7 @@ fn row(run: &Value, digits: usize, now: Timestamp) -> Vec<String> {
     let tokens = [&run["usage"]["in"], &run["usage"]["out"], &run["usage"]["lost"]].iter().filter_map(|tokens| tokens.as_u64()).sum();
     vec![
         id.trim_start_matches("run_").chars().take(digits).collect(),
-        // A run without a named agent has a head of its own, whose key would only repeat the first column.
+        // A run without a named agent has a head of its own, whose key would only repeat the run's id.
         if agent == id { "-".to_owned() } else { agent },
         member(run, "state"),
         run["iteration"].as_u64().map_or_else(|| "-".to_owned(), |iteration| iteration.to_string()),

@@ -1,4 +1,4 @@
-//! `windlass reconcile`: a person says what became of a call.
+//! `windlass reconcile`: a person decides about a parked call.
 
 use clap::Args;
 use serde::Serialize;
@@ -82,7 +82,7 @@ fn done(action: &str) -> &'static str {
     }
 }
 
-/// A call's id, from the id or the number.
+/// The id of a call, from its id or its number.
 fn call_id(run: &str, call: &str) -> Result<String, CliError> {
     let is_number = call.parse::<u32>().is_ok_and(|number| number > 0);
     match (is_number, call.starts_with("call_")) {

@@ -1,13 +1,13 @@
-//! Runs as people name them: whole ids, the beginning of one, or `@last`.
+//! Run ids as people write them: whole, abbreviated, or as `@last`.
 
 use serde_json::Value;
 
 use super::client::{CliError, Client};
 
-/// Digits of an id.
+/// Digits of a run's id.
 const DIGITS: usize = 32;
 
-/// The id of the run that is meant.
+/// The full id of the run that `text` names. An error if no run matches, or several do.
 pub(crate) async fn resolve(client: &Client, text: &str) -> Result<String, CliError> {
     if text == "@last" {
         let newest = client.get("/v1/windlass/runs", &[("limit", "1")]).await?;
@@ -21,7 +21,7 @@ pub(crate) async fn resolve(client: &Client, text: &str) -> Result<String, CliEr
     if digits.len() == DIGITS {
         return Ok(format!("run_{digits}"));
     }
-    // Lists go from the newest run down: the first ones below the highest id of that beginning are those that have it.
+    // A list goes from the newest run down, so the first runs below the highest id with this prefix are those that have the prefix.
     let above = format!("run_{digits:f<DIGITS$}");
     let found = client.get("/v1/windlass/runs", &[("limit", "2"), ("after", &above)]).await?;
     let has_beginning = |id: &String| id.strip_prefix("run_").is_some_and(|id| id.starts_with(&digits));
@@ -36,9 +36,9 @@ fn id(list: &Value, index: usize) -> Option<String> {
     list["runs"][index]["run_id"].as_str().map(str::to_owned)
 }
 
-/// The shortest beginnings, of at least `MIN` digits, that tell these runs apart.
+/// The length of the shortest prefixes, of at least `MIN` digits, that are distinct for these runs.
 pub(crate) fn short(ids: &[&str]) -> usize {
-    /// The digits that say at which millisecond a run was accepted.
+    /// The digits that encode the millisecond in which a run was accepted.
     const MIN: usize = 12;
     let digits = |id: &str| id.strip_prefix("run_").unwrap_or(id).to_owned();
     let mut sorted: Vec<String> = ids.iter().map(|id| digits(id)).collect();
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn beginnings_tell_runs_apart() {
+    fn short_prefixes_identify_runs() {
         assert_eq!(short(&[]), 12);
         assert_eq!(short(&["run_0197f3aaaaaaaaaaaaaaaaaaaaaaaaaa"]), 12);
         assert_eq!(short(&["run_0197f3aaaaaaaa1aaaaaaaaaaaaaaaaa", "run_0197f3aaaaaaaa2aaaaaaaaaaaaaaaaa"]), 15);

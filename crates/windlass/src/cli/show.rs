@@ -13,9 +13,9 @@ use super::{
     text::{Style, clean, clock, count, member, span, time, took, why},
 };
 
-/// Rows that are asked for at once.
+/// Rows per request.
 const PAGE_ROWS: &str = "1000";
-/// Pages of the journal and of the calls that are shown at the most.
+/// Pages of the journal and of the calls that are shown at most.
 const PAGES_MAX: usize = 5;
 
 #[derive(Args)]
@@ -57,7 +57,7 @@ async fn pages(client: &Client, path: &str, name: &str) -> Result<Vec<Value>, Cl
     Ok(rows)
 }
 
-/// What the journal says of one iteration.
+/// The journal's entries about one iteration, summarised.
 #[derive(Default)]
 struct Iteration {
     started: Option<Value>,
@@ -105,7 +105,7 @@ fn heading(run: &Value, now: Timestamp, style: Style) -> String {
     text
 }
 
-/// Iterations by their number. What happens before the first one belongs to none.
+/// The iterations by number. Entries before the first one are left out.
 fn iterations(journal: &[Value]) -> BTreeMap<u64, Iteration> {
     let mut found: BTreeMap<u64, Iteration> = BTreeMap::new();
     let mut current = None;
@@ -172,7 +172,7 @@ fn call_line(call: &Value, style: Style) -> String {
     line
 }
 
-/// What a person can do about the parked calls.
+/// The commands with which a person can decide about the parked calls.
 fn decisions(run: &Value, calls: &[Value]) -> String {
     let id = member(run, "run_id");
     let parked = calls.iter().filter(|call| call["status"] == "parked").filter_map(|call| call["number"].as_u64());

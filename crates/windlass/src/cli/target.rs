@@ -1,4 +1,4 @@
-//! Where the server is, and which token it takes: flags, then the environment, then the nearest data folder, then the default address.
+//! Finds the server's address and token: from flags, then the environment, then the nearest data folder, then the default address.
 
 use std::{
     fs, io,
@@ -9,14 +9,14 @@ use serde::{Deserialize, Serialize};
 
 use super::client::CliError;
 
-/// The address of a server without one in its configuration.
+/// The address of a server whose configuration has none.
 const DEFAULT_URL: &str = "http://127.0.0.1:7600";
 /// The data folder, as `dev` and `serve` name it.
 const DATA_FOLDER: &str = ".windlass";
-/// The file in it that says where its server listens.
+/// The file in the data folder with the address of its server.
 const SERVER_FILE: &str = "server.json";
 
-/// What a server writes about itself.
+/// The content of that file.
 #[derive(Debug, Serialize, Deserialize)]
 struct ServerFile {
     url: String,
@@ -24,18 +24,18 @@ struct ServerFile {
     version: String,
 }
 
-/// A server to be asked.
+/// The server that a command talks to.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Target {
-    /// Its address, without a slash at the end.
+    /// The address, without a slash at the end.
     pub url: String,
-    /// Where the address comes from, for error messages.
+    /// The source of the address, for error messages.
     pub source: String,
     /// The token, if one was found.
     pub token: Option<String>,
 }
 
-/// What the environment says.
+/// The inputs of the search.
 struct Environment<'a> {
     folder: &'a Path,
     url: Option<String>,
@@ -43,7 +43,7 @@ struct Environment<'a> {
 }
 
 impl Target {
-    /// Finds the server.
+    /// Finds the server from flags, environment and data folder.
     pub fn find(server: Option<&str>, token_file: Option<&Path>) -> Result<Self, CliError> {
         let here = std::env::current_dir().map_err(|error| CliError::Failed(format!("the current folder cannot be read: {error}")))?;
         let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
@@ -61,7 +61,7 @@ impl Target {
             (None, None, None) => (DEFAULT_URL.to_owned(), "the default address".to_owned()),
         };
         let url = spelled_out(&url);
-        // The token of a folder is for the server of that folder, and for no other that an address may name.
+        // The token of a data folder is only sent to the server of that folder.
         let is_local = local.as_ref().map_or(url == DEFAULT_URL, |(of_folder, _)| url == spelled_out(of_folder));
         let token = match (token_file, environment.token) {
             (Some(file), _) => {
@@ -84,7 +84,7 @@ fn read_token(file: &Path) -> io::Result<String> {
     Ok(fs::read_to_string(file)?.trim().to_owned())
 }
 
-/// The data folder of this folder, or of the nearest one above it.
+/// The data folder in `folder`, or in the nearest folder above it.
 fn nearest(folder: &Path) -> Option<PathBuf> {
     folder.ancestors().map(|folder| folder.join(DATA_FOLDER)).find(|folder| folder.is_dir())
 }
@@ -95,12 +95,12 @@ fn url_in(folder: &Path) -> Option<(String, PathBuf)> {
     Some((file.url, path))
 }
 
-/// Writes down where the server of a data folder is reached.
+/// Writes the file with the address of the data folder's server.
 pub(crate) fn write(data: &Path, url: String) -> io::Result<()> {
     let file = ServerFile { url, pid: std::process::id(), version: env!("CARGO_PKG_VERSION").to_owned() };
     windlass_store::create_private_folder(data)?;
     let text = serde_json::to_string(&file).map_err(io::Error::other)?;
-    // Renamed into place, so that a reader never finds half of it.
+    // Written under another name and renamed, so that a reader never sees half of the file.
     let fresh = data.join(format!("{SERVER_FILE}.{}", file.pid));
     fs::write(&fresh, text + "\n")?;
     fs::rename(&fresh, data.join(SERVER_FILE))

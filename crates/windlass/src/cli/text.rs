@@ -1,16 +1,16 @@
-//! How facts are printed for people: tables, ages, counts, reasons to wait, and colours where a terminal shows them.
+//! Formats values for people: tables, ages, counts, reasons to wait, and colours on a terminal.
 
 use std::io::IsTerminal;
 
 use jiff::Timestamp;
 use serde_json::Value;
 
-/// Text from outside, without anything that a terminal would obey.
+/// The text without control characters, which a terminal would obey.
 pub(crate) fn clean(text: &str) -> String {
     text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
 }
 
-/// A member that is a text, cleaned; `-` if there is none.
+/// A member of type string, cleaned; `-` if it is absent.
 pub(crate) fn member(value: &Value, name: &str) -> String {
     value[name].as_str().map_or_else(|| "-".to_owned(), clean)
 }
@@ -27,7 +27,7 @@ impl Style {
         Style { is_on: std::io::stdout().is_terminal() && !is_refused }
     }
 
-    /// A state or status in its colour. The word itself always says the same.
+    /// Colours a state or status. The text itself is complete without the colour.
     pub fn state(self, text: &str, padded: &str) -> String {
         let code = match text {
             "parked" | "queued" => "33",
@@ -39,18 +39,18 @@ impl Style {
     }
 }
 
-/// A moment of an answer.
+/// Parses a time in an answer.
 pub(crate) fn time(value: &Value) -> Option<Timestamp> {
     value.as_str()?.parse().ok()
 }
 
-/// The time of day of a moment, in UTC.
+/// The time of day, in UTC.
 pub(crate) fn clock(value: &Value) -> String {
     let text = time(value).map(|at| at.to_string()).unwrap_or_default();
     text.get(11..19).unwrap_or("-").to_owned()
 }
 
-/// How long it is from one moment to another: `0s`, `42s`, `3m`, `5h`, `2d`.
+/// The duration between two times as `0s`, `42s`, `3m`, `5h` or `2d`.
 pub(crate) fn span(from: Timestamp, to: Timestamp) -> String {
     let seconds = (to.as_second() - from.as_second()).max(0);
     match seconds {
@@ -61,13 +61,13 @@ pub(crate) fn span(from: Timestamp, to: Timestamp) -> String {
     }
 }
 
-/// How long something took, in what suits its size.
+/// The duration between two times, in a unit that suits it.
 pub(crate) fn took(from: Timestamp, to: Timestamp) -> String {
     let ms = (to.as_millisecond() - from.as_millisecond()).max(0);
     if ms < 1_000 { format!("{ms}ms") } else { format!("{}.{}s", ms / 1_000, ms % 1_000 / 100) }
 }
 
-/// A count: `812`, `4.1k`, `18k`, `1.2M`.
+/// A number as `812`, `4.1k`, `18k` or `1.2M`.
 pub(crate) fn count(number: u64) -> String {
     let scaled = |unit: u64, name: &str| match number / unit {
         whole @ 0..10 => format!("{whole}.{}{name}", number % unit * 10 / unit),
@@ -80,7 +80,7 @@ pub(crate) fn count(number: u64) -> String {
     }
 }
 
-/// Why a run waits or how it ended, in a few words.
+/// In short, why a run waits or how it ended.
 pub(crate) fn why(row: &Value, now: Timestamp) -> String {
     let wait = &row["wait"];
     let what = member(wait, "what");
@@ -117,7 +117,7 @@ fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// Rows under headings, each column as wide as it needs; the last one is not padded.
+/// A table with headings. Each column is as wide as its content; the last one is not padded.
 pub(crate) fn table(headings: &[&str], rows: &[Vec<String>], mark: impl Fn(usize, &str, &str) -> String) -> String {
     let width = |column: usize| {
         let cells = rows.iter().map(|row| row[column].chars().count());
@@ -156,9 +156,9 @@ mod tests {
     }
 
     #[test]
-    fn a_row_says_why_in_words() {
+    fn a_row_says_why_it_waits() {
         let wait = |kind: &str| json!({ "wait": { "kind": kind, "what": "write_file", "until": "1970-01-01T00:02:00Z" } });
-        for (row, words) in [
+        for (row, expected) in [
             (wait("unknown_outcome"), "write_file: outcome unknown"),
             (wait("external_call"), "write_file: waits for a worker, 2m left"),
             (wait("tool_call"), "write_file: runs, 2m left"),
@@ -171,7 +171,7 @@ mod tests {
             ),
             (json!({ "wait": null, "task_status": null, "end_reason": null }), ""),
         ] {
-            assert_eq!(why(&row, at(0)), words);
+            assert_eq!(why(&row, at(0)), expected);
         }
     }
 

@@ -41,7 +41,7 @@ fn read_tool(name: String, mut section: Section, limits: &Limits, known: &KnownT
         name,
         description: section.read_or("description", String::new(), Field::text)?,
         parameters: section.read_or("parameters", serde_json::json!({"type": "object"}), Field::object)?,
-        // Who says nothing gets the class that is never started twice.
+        // The default is the class that is never started twice.
         effect: section.read_or("effect", EffectClass::Write, |field| field.choice("effect", &EFFECTS, &[]))?,
         after_execution: section
             .read_or("after_execution", AfterExecution::Suspend, |field| field.choice("after_execution", &endings, &[]))?,
@@ -50,7 +50,7 @@ fn read_tool(name: String, mut section: Section, limits: &Limits, known: &KnownT
     })
 }
 
-/// Reads agents. What they name must exist.
+/// Reads agents and checks that the models and tools which they name exist.
 pub(super) struct Reader<'a> {
     pub models: &'a [Model],
     /// Tools and tool servers, with the tenants that may use them.
@@ -83,7 +83,7 @@ impl Reader<'_> {
         })
     }
 
-    /// A model that the configuration can resolve for every tenant of the agent: one of that name, or any if one passes names on.
+    /// A model that every tenant of the agent may use: one with that name, or any if there is a pass-through model.
     fn read_model_name(&self, field: &Field, tenants: &Tenants) -> Result<String, ConfigError> {
         let name = field.some_text()?;
         let mut fitting = self.models.iter().filter(|model| model.name == name || model.name == "*").peekable();
@@ -98,7 +98,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Tools, and servers whose tools are all meant, that every tenant of the agent may use.
+    /// Names of tools, or of servers for all their tools. Every tenant of the agent must be allowed to use them.
     fn read_tool_names(&self, field: Option<Field>, tenants: &Tenants) -> Result<Vec<String>, ConfigError> {
         let mut names: Vec<String> = Vec::new();
         for field in elements(field)? {

@@ -1,5 +1,5 @@
-//! What the environment adds to the file: `${NAME}` inside values, and whole settings as `WINDLASS_SERVER__LISTEN`.
-//! Both work on the parsed tree, so that no variable can change the structure of the file.
+//! Applies the environment to the file: `${NAME}` inside values, and whole settings such as `WINDLASS_SERVER__LISTEN`. Both work on the
+//! parsed tree, so no variable can change the structure of the file.
 
 use std::collections::BTreeMap;
 
@@ -10,11 +10,11 @@ use super::{
 };
 
 const PREFIX: &str = "WINDLASS_";
-/// Variables of this product that are no settings.
+/// Variables of this product that are not settings.
 const RESERVED: [&str; 3] = ["WINDLASS_CRASH_AT", "WINDLASS_TOKEN", "WINDLASS_LOG"];
 const RESERVED_PREFIX: &str = "WINDLASS_TEST_";
 
-/// The variables that a configuration is read with.
+/// The environment variables that are applied to a configuration.
 pub(super) struct Environment(BTreeMap<String, String>);
 
 impl Environment {
@@ -22,10 +22,10 @@ impl Environment {
         Self(variables.collect())
     }
 
-    /// Puts every `WINDLASS_…__…` variable into the tree, over what the file says.
+    /// Sets every `WINDLASS_…__…` variable in the tree, replacing the file's value.
     pub(super) fn overlay(&self, root: &mut Node) -> Result<(), ConfigError> {
         let mut settings: Vec<_> = self.0.iter().filter_map(|(name, text)| Some((segments(name)?, name, text))).collect();
-        // A section comes before its own keys, and list elements come in the order of their numbers.
+        // Sections sort before their own keys, and list elements sort by their numbers.
         settings.sort_by_key(|(path, ..)| path.iter().map(|part| (part.parse::<usize>().ok(), part.clone())).collect::<Vec<_>>());
         for pair in settings.windows(2) {
             if let [(first, name, _), (second, other, _)] = pair
@@ -43,10 +43,10 @@ impl Environment {
         Ok(())
     }
 
-    /// Fills in `${NAME}` and `${NAME:-default}` in every value that the file wrote.
+    /// Expands `${NAME}` and `${NAME:-default}` in every value of the file.
     pub(super) fn fill(&self, node: &mut Node, path: &str) -> Result<(), ConfigError> {
         match (&mut node.value, &node.origin) {
-            // A variable's text is final: it may be a secret with any characters in it.
+            // The text of a variable is not expanded: it may be a secret with any characters.
             (Value::Scalar(_), Origin::Variable(_)) => Ok(()),
             (Value::Scalar(scalar), origin) => {
                 self.fill_scalar(scalar).map_err(|message| ConfigError::new(origin, format!("{path}: {message}")))
@@ -66,7 +66,7 @@ impl Environment {
         Ok(())
     }
 
-    /// One pass: what a variable brings in is not looked at again.
+    /// Expands references in one pass: the text of a variable is not expanded again.
     fn expand(&self, template: &str) -> Result<String, String> {
         let mut text = String::new();
         let mut rest = template;
@@ -94,7 +94,7 @@ impl Environment {
             return Err(format!("\"${{{reference}}}\" is not a reference; write ${{NAME}} or ${{NAME:-default}}"));
         }
         let value = self.0.get(name).map(String::as_str);
-        // As in a shell, an empty variable counts as unset where a default is given.
+        // As in a shell, an empty variable counts as unset if there is a default.
         match (value, default) {
             (Some(""), Some(default)) | (None, Some(default)) => Ok(default),
             (Some(value), _) => Ok(value),
@@ -103,7 +103,7 @@ impl Environment {
     }
 }
 
-/// The path of a key below another one.
+/// Joins a key to the path above it.
 pub(super) fn join(path: &str, key: &str) -> String {
     if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
 }
@@ -113,19 +113,19 @@ fn is_variable_name(name: &str) -> bool {
     name.chars().all(allowed) && name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
 }
 
-/// The key that a variable sets, in small letters, or `None` if it is no setting.
+/// The path that a variable sets, in lower case, or `None` if it is not a setting.
 fn segments(name: &str) -> Option<Vec<String>> {
     let upper = name.to_ascii_uppercase();
     if RESERVED.contains(&upper.as_str()) || upper.starts_with(RESERVED_PREFIX) {
         return None;
     }
     let path = upper.strip_prefix(PREFIX)?.to_ascii_lowercase();
-    // Without a dot in it, only the name of a section can be meant; anything else belongs to somebody else.
+    // Without a separator, only the name of a section can be a setting; any other variable belongs to another program.
     let is_setting = path.contains("__") || sections::is_top_level(&path);
     is_setting.then(|| path.split("__").map(str::to_owned).collect())
 }
 
-/// A variable's text is a scalar as it stands, unless it is written as a flow collection or in quotes.
+/// Parses the text of a variable: a scalar, unless it is written as a flow collection or in quotes.
 fn parse_value(text: &str, origin: &Origin) -> Result<Node, ConfigError> {
     if text.starts_with(['[', '{', '"', '\'']) {
         return Node::parse(text, origin);
@@ -139,7 +139,7 @@ fn parse_value(text: &str, origin: &Origin) -> Result<Node, ConfigError> {
     Ok(node)
 }
 
-/// The place in the tree that a path names, made if it is missing.
+/// The node at the path, created if it is missing.
 fn slot<'a>(root: &'a mut Node, path: &[String], origin: &Origin) -> Result<&'a mut Node, ConfigError> {
     let mut here = root;
     let mut name = String::new();
@@ -148,7 +148,7 @@ fn slot<'a>(root: &'a mut Node, path: &[String], origin: &Origin) -> Result<&'a 
             return Err(ConfigError::new(origin, "a part of this name is empty; parts are parted by two underscores"));
         }
         if here.is_nothing() {
-            // Agents are keyed by name, and a name may be a number.
+            // Agents are a mapping, and the name of an agent may be a number.
             let is_index = part.bytes().all(|byte| byte.is_ascii_digit()) && name != "agents";
             here.value = if is_index { Value::List(Vec::new()) } else { Value::Mapping(Vec::new()) };
             here.origin = origin.clone();

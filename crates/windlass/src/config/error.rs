@@ -1,27 +1,27 @@
-//! Where a setting came from, and what is wrong with it. Nothing here may ever print a secret.
+//! Errors of the configuration, with the origin of the setting. They must never contain a secret.
 
 use std::{fmt, sync::Arc};
 
-/// Where a setting came from.
+/// The origin of a setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// The configuration file, with the line where that is known.
     File {
         /// The file as the caller named it.
         file: Arc<str>,
-        /// The line, from 1.
+        /// The line, counted from 1.
         line: Option<u64>,
     },
     /// An environment variable.
     Variable(Arc<str>),
     /// An option of the command line.
     Flag(&'static str),
-    /// Nobody wrote it.
+    /// A default of this program.
     Default,
 }
 
 impl Origin {
-    /// The same source, at a line of it. Only files have lines.
+    /// The same origin, at a line of it. Only files have lines.
     pub(super) fn at_line(&self, line: u64) -> Origin {
         match self {
             Origin::File { file, .. } => Origin::File { file: file.clone(), line: (line > 0).then_some(line) },
@@ -42,12 +42,12 @@ impl fmt::Display for Origin {
     }
 }
 
-/// The configuration cannot be used. Its text says where, what was found and what is wanted.
+/// An error in the configuration. Its text says where it is, what was found and what is expected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
-    /// Where the mistake is.
+    /// The origin of the faulty setting.
     pub origin: Origin,
-    /// What the mistake is.
+    /// What is wrong.
     pub message: String,
 }
 
@@ -65,10 +65,10 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// The end of a sentence about an unknown word: the nearest valid one, or all of them if none is near.
+/// The end of a message about an unknown word: the nearest valid word, or all of them if none is near.
 pub(super) fn suggestion(word: &str, valid: &[&str], plural: &str) -> String {
     let word = word.to_ascii_lowercase();
-    // Beyond a third of the letters a suggestion is a guess, and a wrong guess misleads more than a list.
+    // If more than a third of the letters differ, a suggestion would be a guess, and a wrong guess misleads more than a list.
     let distance_max = match word.chars().count() {
         0 | 1 => 0,
         count => (count / 3).max(1),

@@ -1,11 +1,11 @@
-//! Which secrets are written out in the configuration file instead of being taken from the environment.
+//! Finds secrets that are written in the configuration file instead of being taken from the environment.
 
 use super::{
     error::Origin,
     node::{Node, Value},
 };
 
-/// The settings of the file whose values are secrets that stand there in clear, such as `models[0].api_key`.
+/// The paths of settings with a literal secret, such as `models[0].api_key`.
 pub(super) fn literal_secrets(root: &Node) -> Vec<String> {
     let mut found = Vec::new();
     walk(root, &mut Vec::new(), &mut found);

@@ -1,4 +1,4 @@
-//! `log`: how log lines look.
+//! `log`: the format of the log.
 
 use super::{
     error::ConfigError,
@@ -10,17 +10,16 @@ pub(super) const LOG: Keys = Keys { known: &["format"], later: &[] };
 /// `log`: the log on stderr.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Log {
-    /// `format`: text or one JSON object a line.
     pub format: LogFormat,
 }
 
-/// How log lines look.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
-    /// For people.
+    /// Text for people.
     #[default]
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 

@@ -1,4 +1,4 @@
-//! `tools.mcp`, `mcp` and `egress`: servers elsewhere, what their tools need, and which addresses a request may name.
+//! `tools.mcp`, `mcp` and `egress`: the MCP servers, their effect classes, and the addresses that a request may name.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ pub(super) const SERVER: Keys = Keys {
 };
 pub(super) const MCP: Keys = Keys { known: &["default_approval"], later: &[] };
 pub(super) const EGRESS: Keys = Keys { known: &["allow"], later: &[] };
-/// What calls are shown under that no server of MCP runs.
+/// The label under which the API shows calls that no MCP server runs. No server may use it.
 const OWN_LABEL: &str = "windlass";
 
 pub(super) fn read_servers(field: Option<Field>, known: &KnownTenants) -> Result<Vec<McpServer>, ConfigError> {
@@ -59,10 +59,10 @@ fn read_command(command: Field, mut section: Section) -> Result<McpPlace, Config
         }
     }
     let none = command.fail("expected a program and its arguments, found none");
-    let mut words = command.list()?.iter().map(Field::text).collect::<Result<Vec<_>, _>>()?.into_iter();
-    let program = words.next().filter(|program| !program.trim().is_empty()).ok_or(none)?;
+    let mut command_line = command.list()?.iter().map(Field::text).collect::<Result<Vec<_>, _>>()?.into_iter();
+    let program = command_line.next().filter(|program| !program.trim().is_empty()).ok_or(none)?;
     let env = entries(section.take("env"))?.into_iter().map(|(name, field)| Ok((name, Secret::new(field.text()?))));
-    Ok(McpPlace::Command { program, arguments: words.map(Secret::new).collect(), env: env.collect::<Result<_, ConfigError>>()? })
+    Ok(McpPlace::Command { program, arguments: command_line.map(Secret::new).collect(), env: env.collect::<Result<_, ConfigError>>()? })
 }
 
 fn read_http(mut section: Section) -> Result<McpPlace, ConfigError> {
@@ -90,7 +90,7 @@ fn read_http(mut section: Section) -> Result<McpPlace, ConfigError> {
     Ok(McpPlace::Http { url, headers, authorization: authorization.transpose()? })
 }
 
-/// A mapping of names that may be left out.
+/// The entries of an optional mapping.
 fn entries(field: Option<Field>) -> Result<Vec<(String, Field)>, ConfigError> {
     field.map_or_else(|| Ok(Vec::new()), Field::named)
 }
@@ -99,7 +99,7 @@ fn read_url(field: &Field) -> Result<String, ConfigError> {
     let url = field.some_text()?;
     let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://")).unwrap_or_default();
     let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    // The address is printed and logged, so that a password in it would be too.
+    // The address is printed and logged, so it must not contain a password.
     if host.contains('@') {
         return Err(field.fail("expected an address without a user or password in it; a token goes into authorization"));
     }
@@ -109,7 +109,7 @@ fn read_url(field: &Field) -> Result<String, ConfigError> {
     Ok(url)
 }
 
-/// The keys of `mcp`, which hold for all servers.
+/// Reads `mcp`, whose keys apply to all servers.
 pub(super) fn read_mcp(mut section: Section) -> Result<DefaultApproval, ConfigError> {
     const WORDS: [(&str, DefaultApproval); 2] = [("always", DefaultApproval::Always), ("never", DefaultApproval::Never)];
     section.read_or("default_approval", DefaultApproval::default(), |field| field.choice("approval", &WORDS, &[]))

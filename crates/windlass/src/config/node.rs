@@ -1,4 +1,4 @@
-//! YAML as a tree in which every key and value knows where it was written. It gives no meaning to anything.
+//! YAML as a tree in which every key and value knows where it was written. It does not interpret the values.
 
 use std::fmt;
 
@@ -8,59 +8,59 @@ use serde_saphyr::{Location, Spanned};
 
 use super::error::{ConfigError, Origin};
 
-/// How deep a configuration may nest. Readers recurse, so this bounds their stack.
+/// The maximum depth of a configuration. Readers recurse, so this bounds their stack.
 const DEPTH_MAX: usize = 48;
 
-/// One value and where it was written.
+/// One value and its origin.
 pub(super) struct Node {
     pub(super) value: Value,
     pub(super) origin: Origin,
 }
 
-/// What a node holds. A mapping keeps its order, so errors come in the order of the file.
+/// The content of a node. A mapping keeps its order, so that errors come in the order of the file.
 pub(super) enum Value {
     Scalar(Scalar),
     List(Vec<Node>),
     Mapping(Vec<(Key, Node)>),
 }
 
-/// A key and where it was written.
+/// A key and its origin.
 pub(super) struct Key {
     pub(super) text: String,
     pub(super) origin: Origin,
 }
 
-/// A scalar keeps its letters: `1.10` stays `1.10` where text is wanted.
+/// A scalar keeps its text: `1.10` stays `1.10` where text is expected.
 pub(super) struct Scalar {
     pub(super) text: String,
     pub(super) style: Style,
-    /// The text before `${…}` was filled in. Errors show this one, since the filled-in text may be a secret.
+    /// The text before `${…}` was expanded. Errors show this text, since the expanded one may contain a secret.
     pub(super) template: Option<String>,
 }
 
-/// Whether a scalar may be read as something other than text.
+/// Whether a scalar may have a type other than text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Style {
-    /// Written without quotes: its letters decide whether it is a number, a truth value or nothing.
+    /// Written without quotes: its text decides whether it is a number, a boolean, null or text.
     Plain,
     /// Written with quotes or as a block: always text.
     Quoted,
 }
 
 impl Node {
-    /// A node that holds nothing.
+    /// A null node.
     pub(super) fn nothing(origin: Origin) -> Node {
         Node::plain(String::new(), origin)
     }
 
-    /// A scalar without quotes.
+    /// A plain scalar.
     pub(super) fn plain(text: String, origin: Origin) -> Node {
         Node { value: Value::Scalar(Scalar { text, style: Style::Plain, template: None }), origin }
     }
 
-    /// Reads one YAML document. The base names the source; lines are added to it.
+    /// Parses one YAML document. `base` is its origin, to which lines are added.
     pub(super) fn parse(source: &str, base: &Origin) -> Result<Node, ConfigError> {
-        // A mark at the start would shift every position by its length.
+        // A byte order mark would shift every position by its length.
         let source = source.strip_prefix('\u{feff}').unwrap_or(source);
         let options = serde_saphyr::options! {
             strict_booleans: true,
@@ -72,7 +72,7 @@ impl Node {
         Ok(place(raw, source, base))
     }
 
-    /// Whether nothing was written, which means the same as leaving the key out.
+    /// Whether the value is null, which means the same as leaving the key out.
     pub(super) fn is_nothing(&self) -> bool {
         match &self.value {
             Value::Scalar(scalar) => scalar.is_nothing(),
@@ -80,7 +80,7 @@ impl Node {
         }
     }
 
-    /// The value as JSON, by YAML's core rules.
+    /// The value as JSON, by the core schema of YAML.
     pub(super) fn to_json(&self) -> serde_json::Value {
         match &self.value {
             Value::Scalar(scalar) => scalar.to_json(),
@@ -91,7 +91,7 @@ impl Node {
 }
 
 impl Scalar {
-    /// Whether the scalar is YAML's null. Filled-in text never is: a variable must not make a setting disappear.
+    /// Whether the scalar is YAML's null. Expanded text never is: a variable must not remove a setting.
     fn is_nothing(&self) -> bool {
         self.style == Style::Plain && self.template.is_none() && matches!(self.text.as_str(), "" | "~" | "null" | "Null" | "NULL")
     }
@@ -111,7 +111,7 @@ impl Scalar {
     }
 }
 
-/// A decimal number, if the text is one. Rust would also read `inf` and `nan`, which are words here.
+/// Parses a decimal number. Rust would also parse `inf` and `nan`, which are text here.
 fn number(text: &str) -> Option<Number> {
     if !text.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '-' | '+' | '.')) || text.ends_with(char::is_alphabetic) {
         return None;
@@ -120,7 +120,7 @@ fn number(text: &str) -> Option<Number> {
     whole.ok().or_else(|| text.parse::<f64>().ok().and_then(Number::from_f64))
 }
 
-/// The parser's own words without its excerpt of the source, which could show a secret.
+/// The parser's message without its excerpt of the source, which could show a secret.
 fn syntax(error: &serde_saphyr::Error, source: &str, base: &Origin) -> ConfigError {
     let error = error.without_snippet();
     let line = error.location().map_or(0, |location| location.line());
@@ -128,15 +128,15 @@ fn syntax(error: &serde_saphyr::Error, source: &str, base: &Origin) -> ConfigErr
         return ConfigError::new(&base.at_line(line), format!("the key {key:?} is given twice"));
     }
     let text = error.render_with_formatter(&serde_saphyr::UserMessageFormatter);
-    // The position is said once, in front.
+    // The position is already at the front of the message.
     let text = text.rsplit_once(" at line ").map_or(text.as_str(), |(message, _)| message);
     let written = usize::try_from(line).ok().and_then(|line| source.lines().nth(line.checked_sub(1)?)).unwrap_or_default();
-    // YAML takes the brace for its own, and the parser cannot know what was meant.
+    // The parser takes the brace for a flow mapping and cannot know that a reference was meant.
     let hint = if text.contains("flow") && written.contains("${") { "; inside {} and [], put ${…} in quotes" } else { "" };
     ConfigError::new(&base.at_line(line), format!("not readable as YAML: {text}{hint}"))
 }
 
-/// A value as the YAML reader hands it over: scalars it would take for numbers have lost their letters.
+/// A value as the YAML parser returns it: scalars that look like numbers have lost their text.
 enum Raw {
     Text(String),
     Inferred(String),
@@ -144,13 +144,13 @@ enum Raw {
     Mapping(Vec<(Spanned<String>, Spanned<Raw>)>),
 }
 
-/// Gives scalars their letters back from the source, and everything its line.
+/// Restores the text of scalars from the source, and adds the lines.
 fn place(raw: Spanned<Raw>, source: &str, base: &Origin) -> Node {
     let origin = base.at_line(raw.referenced.line());
     let written = slice(source, raw.defined);
     let scalar = |text: String, style| Value::Scalar(Scalar { text, style, template: None });
     let value = match raw.value {
-        // What was written without quotes may turn out to be a number once its references are filled in.
+        // A plain scalar may be a number once its references are expanded.
         Raw::Text(text) if text.contains("${") && written == Some(text.as_str()) => scalar(text, Style::Plain),
         Raw::Text(text) => scalar(text, Style::Quoted),
         Raw::Inferred(text) => scalar(written.map_or(text, str::to_owned), Style::Plain),

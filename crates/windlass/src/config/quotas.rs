@@ -1,5 +1,5 @@
-//! `quotas`: what each tenant may use. What is not written has no limit. `usage`: whether and for how long the sums are kept that some of
-//! them need.
+//! `quotas`: what each tenant may use. A quota that is not set is unlimited. `usage`: whether and for how long the totals are kept that
+//! some quotas need.
 
 use windlass_engine::{Quota, Quotas, Rate};
 
@@ -13,10 +13,10 @@ pub(super) const QUOTA: Keys =
     Keys { known: &["requests_per_second", "burst", "runs_queued", "tokens_per_day", "bytes_stored"], later: &[] };
 pub(super) const USAGE: Keys = Keys { known: &["count", "keep"], later: &[] };
 
-/// Days for which sums are kept unless `usage.keep` says otherwise.
+/// Days for which totals are kept by default.
 const USAGE_DAYS: u32 = 400;
 
-/// Quotas by tenant; `*` is for tenants without their own.
+/// Reads the quotas by tenant; `*` applies to tenants without their own.
 pub(super) fn read_quotas(field: Option<Field>, known: &KnownTenants) -> Result<Quotas, ConfigError> {
     let mut quotas = Quotas::default();
     let Some(field) = field else { return Ok(quotas) };
@@ -40,7 +40,7 @@ fn read_quota(mut section: Section) -> Result<Quota, ConfigError> {
     })
 }
 
-/// For how many days sums of usage are kept; none if usage is not counted. It is counted if a quota needs it.
+/// Reads for how many days totals of usage are kept; `None` if usage is not counted. It is counted if a quota needs it.
 pub(super) fn read_usage(field: Option<Field>, quotas: &Quotas) -> Result<Option<u32>, ConfigError> {
     let Some(field) = field else { return Ok(quotas.need_usage().then_some(USAGE_DAYS)) };
     let mut section = field.section(&USAGE)?;
@@ -56,7 +56,7 @@ pub(super) fn read_usage(field: Option<Field>, quotas: &Quotas) -> Result<Option
     Ok(is_counted.then_some(days.unwrap_or(USAGE_DAYS)))
 }
 
-/// Without a burst, the requests of one second may come at once.
+/// Without a burst, the requests of one second may arrive at once.
 fn read_rate(section: &mut Section) -> Result<Option<Rate>, ConfigError> {
     let burst = section.take("burst");
     let Some(per_1000_s) = section.read("requests_per_second", Field::thousandths)? else {

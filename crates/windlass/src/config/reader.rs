@@ -1,4 +1,4 @@
-//! Small readers over the tree: each takes one kind of value, or says where, what was found and what is wanted.
+//! Readers over the tree: each reads one kind of value, or returns an error with the place, what was found and what is expected.
 
 use std::time::Duration;
 
@@ -8,30 +8,30 @@ use super::{
     node::{Key, Node, Scalar, Style, Value},
 };
 
-/// Longest name of an agent, tool, model, tenant or token.
+/// Characters of the name of an agent, tool, model, tenant or token.
 const NAME_LETTERS_MAX: usize = 128;
-/// Longest time that can be set. It keeps every sum of times far from overflow.
+/// The longest duration that can be set. It keeps sums of times far from an overflow.
 const DURATION_MAX: Duration = Duration::from_secs(3650 * 24 * 60 * 60);
-/// How much of a wrong value an error repeats.
+/// Characters of a wrong value that an error repeats.
 const FOUND_LETTERS_MAX: usize = 60;
 
-/// One value with its path, such as `models[0].name`.
+/// A value with its path, such as `models[0].name`.
 pub(super) struct Field {
     path: String,
     node: Node,
 }
 
-/// A mapping whose keys are all known. Keys are taken out of it one by one.
+/// A mapping whose keys are all known. Its readers take the keys out one by one.
 pub(super) struct Section {
     path: String,
     origin: Origin,
     entries: Vec<(Key, Node)>,
 }
 
-/// The keys that a mapping may have.
+/// The valid keys of a mapping.
 pub(super) struct Keys {
     pub(super) known: &'static [&'static str],
-    /// Keys of the contract that a later version will have: refused, but by name.
+    /// Keys that a later version will support. The error names them as such.
     pub(super) later: &'static [&'static str],
 }
 
@@ -52,7 +52,7 @@ impl Field {
         self.fail(format!("expected {wanted}, found {}", found(&self.node)))
     }
 
-    /// An error about the kind of value. It repeats nothing: a mapping may be missing around a secret.
+    /// An error about the type of the value. It repeats nothing: the value may be a secret in the wrong place.
     fn expected_shape(&self, wanted: &str) -> ConfigError {
         let found = match &self.node.value {
             Value::Scalar(_) if self.node.is_nothing() => "nothing",
@@ -63,7 +63,7 @@ impl Field {
         self.fail(format!("expected {wanted}, found {found}"))
     }
 
-    /// The mapping, after every key in it was found to be valid.
+    /// The mapping, after a check of all its keys.
     pub(super) fn section(self, keys: &Keys) -> Result<Section, ConfigError> {
         let is_nothing = self.node.is_nothing();
         let entries = match self.node.value {
@@ -86,12 +86,12 @@ impl Field {
         Ok(items.into_iter().enumerate().map(|(index, node)| Field { path: format!("{path}[{index}]"), node }).collect())
     }
 
-    /// The entries of a mapping whose keys are names that the operator chose.
+    /// The entries of a mapping whose keys are names chosen by the operator.
     pub(super) fn named(self) -> Result<Vec<(String, Field)>, ConfigError> {
         self.named_by(check_name)
     }
 
-    /// The same, where `*` stands for all other names.
+    /// The same, where the key `*` is allowed and means all other names.
     pub(super) fn named_or_all(self) -> Result<Vec<(String, Field)>, ConfigError> {
         self.named_by(|name| if name == "*" { Ok(()) } else { check_name(name) })
     }
@@ -107,29 +107,29 @@ impl Field {
         entries.into_iter().map(read).collect()
     }
 
-    /// Any text. Numbers written without quotes keep their letters.
+    /// Any text. Numbers without quotes keep their spelling.
     pub(super) fn text(&self) -> Result<String, ConfigError> {
         self.scalar().map(|scalar| scalar.text.clone()).ok_or_else(|| self.expected_shape("text"))
     }
 
-    /// Text with at least one letter. The error repeats nothing, so that secrets can be read with it.
+    /// Text that is not empty. The error does not repeat the value, so secrets can be read with it.
     pub(super) fn some_text(&self) -> Result<String, ConfigError> {
         let text = self.text()?;
         if text.trim().is_empty() { Err(self.fail("expected text, found none")) } else { Ok(text) }
     }
 
-    /// A name: one that can stand in a path, a log line and a file name.
+    /// A name that is safe in a path, a log line and a file name.
     pub(super) fn name(&self) -> Result<String, ConfigError> {
         let text = self.text()?;
         match check_name(&text) {
             Ok(()) => Ok(text),
-            // The one who reads the error knows the reference; the value behind it may be a secret.
+            // The error shows the reference and not its value, which may be a secret.
             Err(_) if self.is_filled() => Err(self.expected(NAME_WANTED)),
             Err(message) => Err(self.fail(message)),
         }
     }
 
-    /// A truth value.
+    /// A boolean.
     pub(super) fn flag(&self) -> Result<bool, ConfigError> {
         match self.unquoted() {
             Some("true") => Ok(true),
@@ -145,13 +145,13 @@ impl Field {
         T::try_from(number).map_err(|_| self.expected("a smaller number"))
     }
 
-    /// A number above zero with at most three digits behind the point, in thousandths.
+    /// A number above zero with at most three decimals, in thousandths.
     pub(super) fn thousandths(&self) -> Result<u64, ConfigError> {
         let number = self.unquoted().and_then(parse_thousandths).filter(|number| *number > 0);
         number.ok_or_else(|| self.expected("a number of at least 0.001, such as 20 or 0.5"))
     }
 
-    /// A time above zero: `500ms`, `30s`, `10m`, `2h`, `30d`, or a number of seconds.
+    /// A duration above zero: `500ms`, `30s`, `10m`, `2h`, `30d`, or a number of seconds.
     pub(super) fn duration(&self) -> Result<Duration, ConfigError> {
         const WANTED: &str = "a time such as 500ms, 30s, 10m, 2h or 30d, or a number of seconds";
         let duration = self.scalar().and_then(|scalar| parse_duration(&scalar.text)).ok_or_else(|| self.expected(WANTED))?;
@@ -164,7 +164,7 @@ impl Field {
         Ok(duration)
     }
 
-    /// One of a few words; `later` are those that a later version will have.
+    /// One of the keywords `words`; `later` are keywords that a later version will support.
     pub(super) fn choice<T: Copy>(&self, what: &str, words: &[(&str, T)], later: &[&str]) -> Result<T, ConfigError> {
         let text = self.text()?;
         if let Some((_, value)) = words.iter().find(|(word, _)| *word == text) {
@@ -177,7 +177,7 @@ impl Field {
         Err(self.unknown(what, &valid))
     }
 
-    /// An error about a word that is not among the valid ones.
+    /// An error about a keyword that is not valid.
     pub(super) fn unknown(&self, what: &str, valid: &[&str]) -> ConfigError {
         let near = self.scalar().map_or_else(String::new, |scalar| suggestion(&scalar.text, valid, "values"));
         self.fail(format!("unknown {what} {}{near}", found(&self.node)))
@@ -198,7 +198,7 @@ impl Field {
         }
     }
 
-    /// Text that may be read as a number. A quoted reference counts, since a reference is often quoted out of habit.
+    /// Text that may be read as a number. A quoted reference counts too, because references are often quoted by habit.
     fn unquoted(&self) -> Option<&str> {
         self.scalar().filter(|scalar| scalar.style == Style::Plain || scalar.template.is_some()).map(|scalar| scalar.text.trim())
     }
@@ -209,24 +209,24 @@ impl Field {
 }
 
 impl Section {
-    /// The value of a key, or `None` if nothing was written.
+    /// Takes the value of a key, or `None` if it is absent or null.
     pub(super) fn take(&mut self, key: &str) -> Option<Field> {
         let index = self.entries.iter().position(|(known, _)| known.text == key)?;
         let (_, node) = self.entries.swap_remove(index);
         (!node.is_nothing()).then(|| Field { path: join(&self.path, key), node })
     }
 
-    /// The value of a key that has no default.
+    /// Takes the value of a key without a default.
     pub(super) fn require(&mut self, key: &str) -> Result<Field, ConfigError> {
         self.take(key).ok_or_else(|| self.missing(key))
     }
 
-    /// An error about keys that are not there.
+    /// An error about missing keys.
     pub(super) fn missing(&self, keys: &str) -> ConfigError {
         ConfigError::new(&self.origin, format!("{}: {keys} is missing", self.path))
     }
 
-    /// Reads a key that has a default.
+    /// Reads a key with a default.
     pub(super) fn read_or<T>(
         &mut self,
         key: &str,
@@ -236,7 +236,7 @@ impl Section {
         self.take(key).map_or(Ok(default), |field| read(&field))
     }
 
-    /// Reads a key that may be left out.
+    /// Reads an optional key.
     pub(super) fn read<T>(&mut self, key: &str, read: impl FnOnce(&Field) -> Result<T, ConfigError>) -> Result<Option<T>, ConfigError> {
         self.take(key).as_ref().map(read).transpose()
     }
@@ -256,7 +256,7 @@ fn check_key(key: &Key, path: &str, keys: &Keys) -> Result<(), ConfigError> {
 
 const NAME_WANTED: &str = "a name of 1 to 128 letters, digits, \".\", \"_\" or \"-\"";
 
-/// Whether the text can be a name.
+/// Checks whether the text is a valid name.
 pub(super) fn check_name(text: &str) -> Result<(), String> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     if !text.is_empty() && text.len() <= NAME_LETTERS_MAX && text.chars().all(allowed) {
@@ -288,7 +288,7 @@ fn parse_thousandths(text: &str) -> Option<u64> {
         return None;
     }
     let part: u64 = format!("{part:0<3}").parse().ok()?;
-    // Few enough that no sum of them overflows.
+    // The limit to `u32` keeps sums from overflowing.
     whole.parse::<u32>().ok().map(|whole| u64::from(whole) * 1_000 + part)
 }
 
@@ -301,7 +301,7 @@ fn parse_duration(text: &str) -> Option<Duration> {
         "m" => 60_000,
         "h" => 3_600_000,
         "d" => 86_400_000,
-        // Without a unit, parts of a second are common: 0.5.
+        // Without a unit, fractions of a second such as 0.5 are common.
         "" => return number.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()),
         _ => return None,
     };

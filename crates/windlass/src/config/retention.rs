@@ -1,4 +1,4 @@
-//! `retention`: after what time ended runs are erased. What is not written is kept.
+//! `retention`: after what time ended runs are erased. Without a setting they are kept.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::{
 
 pub(super) const RETENTION: Keys = Keys { known: &["responses", "runs"], later: &["workspaces"] };
 
-/// A client gets this long for the follow-up of a response that waits for it.
+/// The minimum, so that a client has time for the follow-up of a response that waits for it.
 const MIN: Duration = Duration::from_secs(60 * 60);
 
 pub(super) fn read_retention(mut section: Section) -> Result<Retention, ConfigError> {

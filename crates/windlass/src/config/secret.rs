@@ -1,10 +1,10 @@
-//! What must never be printed.
+//! Values that must never be printed.
 
 use std::fmt;
 
 use sha2::{Digest, Sha256};
 
-/// A key for somebody else's service. It can be used, and cannot be printed.
+/// A credential for another service. It has no `Display`, and its `Debug` hides it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
@@ -25,12 +25,12 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// The SHA-256 of a bearer token. The token itself is not kept.
+/// The SHA-256 of a bearer token. The token itself is not stored.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct TokenHash([u8; 32]);
 
 impl TokenHash {
-    /// The hash of a token as a client sends it.
+    /// Hashes a token as clients send it.
     pub fn of(token: &str) -> Self {
         Self(Sha256::digest(token.as_bytes()).into())
     }
@@ -40,7 +40,7 @@ impl TokenHash {
         &self.0
     }
 
-    /// Reads the 64 hexadecimal digits of a hash.
+    /// Parses 64 hexadecimal digits.
     pub(super) fn from_hex(text: &str) -> Option<Self> {
         let digits: Vec<u8> = text.chars().map(|c| c.to_digit(16).and_then(|digit| u8::try_from(digit).ok())).collect::<Option<_>>()?;
         let bytes: Vec<u8> = digits.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect();

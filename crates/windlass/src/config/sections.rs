@@ -1,4 +1,4 @@
-//! The sections of `windlass.yaml`: which keys each has, what they mean, and what must fit together.
+//! The sections of `windlass.yaml`: their keys, the meaning of these, and how they constrain each other.
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
@@ -16,10 +16,10 @@ use super::{
     tenants::{self, KnownTenants},
 };
 
-/// The fewest characters of a token: 22 of Base64 are 128 bits, which cannot be guessed.
+/// The minimum length of a token: 22 characters of Base64 are 128 bits, which cannot be guessed.
 pub const TOKEN_CHARS_MIN: usize = 22;
 
-/// A shorter one would be lost to a pause that any machine makes now and then.
+/// The shortest lease. A shorter one would be lost in the pauses that any machine has now and then.
 const LEASE_MIN: Duration = Duration::from_millis(500);
 
 const TOP: Keys = Keys {
@@ -95,7 +95,7 @@ const LIMITS: Keys = Keys {
     later: &[],
 };
 
-/// Every section, by the keys it may have.
+/// The valid keys of all sections.
 #[cfg(test)]
 pub(super) const ALL: [&Keys; 20] = [
     &TOP,
@@ -120,16 +120,16 @@ pub(super) const ALL: [&Keys; 20] = [
     &retention::RETENTION,
 ];
 
-/// What a second start of a tool would do.
+/// The effect classes by their names.
 pub(super) const EFFECTS: [(&str, EffectClass); 3] =
     [("read", EffectClass::Read), ("idempotent", EffectClass::Idempotent), ("write", EffectClass::Write)];
 
-/// Whether a section of that name exists, in this version or a later one.
+/// Whether there is a section of that name, in this version or a later one.
 pub(super) fn is_top_level(key: &str) -> bool {
     TOP.known.contains(&key) || TOP.later.contains(&key)
 }
 
-/// Gives the tree its meaning.
+/// Reads the whole tree into a [`Config`].
 pub(super) fn read(root: Node) -> Result<Config, ConfigError> {
     let mut top = Field::root(root).section(&TOP)?;
     let limits = section_or_default(&mut top, "limits", &LIMITS, read_limits)?;
@@ -159,7 +159,7 @@ pub(super) fn read(root: Node) -> Result<Config, ConfigError> {
         }
         None => BTreeMap::new(),
     };
-    // Where agents are configured, another name is most likely a typing mistake.
+    // If agents are configured, another name is most likely a typing mistake.
     let agents_open = top.read_or("agents_open", agents.is_empty(), Field::flag)?;
     let quotas = quotas::read_quotas(top.take("quotas"), &known)?;
     let usage_days = quotas::read_usage(top.take("usage"), &quotas)?;
@@ -197,7 +197,7 @@ fn section_or_default<T: Default>(
     top.take(key).map_or_else(|| Ok(T::default()), |field| read(field.section(keys)?))
 }
 
-/// A list that may be left out.
+/// The elements of an optional list.
 pub(super) fn elements(field: Option<Field>) -> Result<Vec<Field>, ConfigError> {
     field.map_or_else(|| Ok(Vec::new()), Field::list)
 }
@@ -236,7 +236,7 @@ fn read_limits(mut section: Section) -> Result<Limits, ConfigError> {
     })
 }
 
-/// The bytes that all and one tenant may have in flight. One body has to fit in either, or it could never be sent.
+/// Reads the limits on bytes in flight, over all tenants and per tenant. Both must fit one body, or such a body could never be sent.
 fn read_in_flight(section: &mut Section, body_bytes: usize) -> Result<(usize, usize), ConfigError> {
     let read = |field: &Field| match field.whole(1)? {
         bytes if bytes < body_bytes => Err(field.expected(&format!("at least limits.body_bytes, which is {body_bytes}"))),
@@ -266,7 +266,7 @@ fn read_responses(mut section: Section) -> Result<Responses, ConfigError> {
     })
 }
 
-/// A shorter one would be lost to a pause that any machine makes now and then.
+/// Reads a lease and checks its minimum.
 fn read_lease(field: &Field) -> Result<Duration, ConfigError> {
     let lease = field.duration()?;
     if lease < LEASE_MIN { Err(field.expected("a time of at least 500ms")) } else { Ok(lease) }
@@ -275,7 +275,7 @@ fn read_lease(field: &Field) -> Result<Duration, ConfigError> {
 fn read_store(mut section: Section) -> Result<Store, ConfigError> {
     let store = section.read("url", |field| {
         let url = field.some_text()?;
-        // The address of a database often has a password in it, so that it is not repeated.
+        // The address of a database often contains a password, so the error does not repeat it.
         if url.starts_with("postgres://") || url.starts_with("postgresql://") {
             return Ok(Store::Postgres(Secret::new(url)));
         }
@@ -333,7 +333,7 @@ fn read_moment(field: &Field) -> Result<Timestamp, ConfigError> {
     Ok(Timestamp(moment.as_millisecond()))
 }
 
-/// Whether a response that waits for its client is called `completed`.
+/// Reads whether a response that waits for its client has the status `completed`.
 fn read_status(field: &Field) -> Result<bool, ConfigError> {
     field.choice("spelling", &[("hybrid", false), ("standard", true)], &[])
 }
@@ -341,14 +341,14 @@ fn read_status(field: &Field) -> Result<bool, ConfigError> {
 fn read_scope(field: &Field) -> Result<Scope, ConfigError> {
     let text = field.text()?;
     let kind = text.split_once(':').map(|(kind, _)| kind);
-    // Somebody who leaves out a letter of `agents:read` does not mean an agent named `read`.
+    // A misspelt `agents:read` must not be read as the scope of an agent named `read`.
     if let Some(("agent", verb)) = text.split_once(':')
         && Scope::parse(&format!("agents:{verb}")).is_ok()
     {
         return Err(field.unknown("scope", &Scope::SPELLINGS));
     }
     Scope::parse(&text).map_err(|_| match kind {
-        // The nearest word could be `tools:*`, and nobody should be talked into a wider scope.
+        // No nearest word is suggested: it could be `tools:*`, which is a wider scope than the operator meant.
         Some("tools") => field.expected("tools:<name> or tools:*"),
         Some("agent") => field.expected("agent:<name> with the name of one agent"),
         Some("use") => field.expected("use:<tool> with the name of one tool"),
@@ -357,7 +357,7 @@ fn read_scope(field: &Field) -> Result<Scope, ConfigError> {
     })
 }
 
-/// The providers by their names; the one without a protocol is offline.
+/// The providers by name. The one without a protocol is the offline model.
 const PROVIDERS: [(&str, Option<Protocol>); 4] = [
     ("scripted", None),
     ("openai-chat", Some(Protocol::OpenAiChat)),
@@ -427,7 +427,7 @@ fn read_base_url(field: &Field) -> Result<String, ConfigError> {
     let url = field.some_text()?;
     let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://")).unwrap_or_default();
     let host = rest.split('/').next().unwrap_or_default();
-    // The address is printed and logged, so that a password in it would be too.
+    // The address is printed and logged, so it must not contain a password.
     if host.contains('@') {
         return Err(field.fail("expected an address without a user or password in it; a key goes into api_key"));
     }

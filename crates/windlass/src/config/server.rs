@@ -1,4 +1,4 @@
-//! `server`: the address, what connections may take, and how the server stops.
+//! `server`: the address, the limits of connections, and the drain.
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
@@ -22,7 +22,7 @@ pub(super) const SERVER: Keys = Keys {
 
 const TLS: Keys = Keys { known: &["cert", "key"], later: &[] };
 
-/// `server`: the address, what connections may take, and how the server stops.
+/// The settings of the listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
     /// The address to listen on.
@@ -30,24 +30,24 @@ pub struct Server {
     /// `behind_proxy` and `proxies`: whether a proxy with TLS stands in front, so that the address need not be loopback, and which
     /// proxies are believed when they name their clients.
     pub peers: PeerRules,
-    /// Names that requests may address the server by, in small letters.
+    /// Names that requests may have in their `Host` header, in lower case.
     pub hosts: Vec<String>,
-    /// How many connections may be open.
+    /// Connections that may be open.
     pub connections: usize,
-    /// How many of them one peer may have; `None` is 1,000, and no limit for peers on this machine.
+    /// Connections per peer; `None` is 1,000, and unlimited for peers on this machine.
     pub connections_per_peer: Option<usize>,
-    /// How long running calls get when the server stops (`drain_s`).
+    /// `drain_s`: how long the server lets running calls finish when it stops.
     pub drain: Duration,
-    /// How long a client may take to send the head of a request.
+    /// The time limit for a client to send the head of a request.
     pub head: Duration,
-    /// How long it may take to send the body.
+    /// The time limit for a client to send the body of a request.
     pub body: Duration,
     /// Certificate and key; with them the server speaks HTTPS and may listen on any address.
     pub tls: Option<TlsFiles>,
 }
 
 impl Server {
-    /// Takes the address of the option `--listen`, under the same rule as the file's.
+    /// Sets the address of the option `--listen`, with the same checks as the file's.
     pub fn set_listen(&mut self, text: &str) -> Result<(), ConfigError> {
         let fail = |message| ConfigError { origin: Origin::Flag("--listen"), message };
         let address = text.parse().map_err(|_| fail(format!("expected {ADDRESS_WANTED}, found {text:?}")))?;
@@ -56,8 +56,8 @@ impl Server {
         Ok(())
     }
 
-    /// Where clients on this machine reach the server that listens on `address`. A certificate is issued for a name rather than for an
-    /// address, so that with TLS the first of `hosts` is used if there is one.
+    /// The URL for clients on this machine of a server that listens on `address`. With TLS it has the first of `hosts`, if there is one,
+    /// because a certificate is issued for a name rather than for an address.
     pub fn url(&self, address: SocketAddr) -> String {
         let (scheme, name) = match &self.tls {
             Some(_) => ("https", self.hosts.first()),
@@ -120,7 +120,7 @@ fn read_tls(field: Field) -> Result<TlsFiles, ConfigError> {
     Ok(TlsFiles { cert: section.require("cert")?.some_text()?.into(), key: section.require("key")?.some_text()?.into() })
 }
 
-/// The addresses of proxies, whose word about their clients is taken.
+/// Reads the addresses of the proxies whose information about their clients is trusted.
 fn read_proxies(field: Option<Field>, behind_proxy: bool) -> Result<Vec<Network>, ConfigError> {
     let Some(field) = field else { return Ok(Vec::new()) };
     if !behind_proxy {
@@ -130,17 +130,17 @@ fn read_proxies(field: Option<Field>, behind_proxy: bool) -> Result<Vec<Network>
     elements(Some(field))?.into_iter().map(network).collect()
 }
 
-/// A name that clients use for the server.
+/// Reads a host name that clients use for the server.
 fn read_host(field: &Field) -> Result<String, ConfigError> {
     let text = field.text()?;
     let name = Hosts::name_of(&text).filter(|name| name.len() == text.trim_end_matches('.').len());
     name.ok_or_else(|| field.expected("a host without a port, such as agents.example.com"))
 }
 
-/// What an address looks like, for errors.
+/// A description of a valid address, for errors.
 const ADDRESS_WANTED: &str = "an IP address with a port, such as 127.0.0.1:7600";
 
-/// Tokens travel in the clear over plain HTTP, so other machines reach the server through TLS only.
+/// Refuses plain HTTP on addresses that other machines can reach, because tokens would travel unencrypted.
 fn check_address(address: SocketAddr, has_tls: bool) -> Result<(), String> {
     if address.ip().to_canonical().is_loopback() || has_tls {
         return Ok(());

@@ -1,4 +1,4 @@
-//! `tenants`: who may use an agent, a tool, a tool server or a model.
+//! `tenants`: the tenants that may use an agent, a tool, a tool server or a model.
 
 use std::collections::BTreeSet;
 
@@ -7,21 +7,21 @@ use windlass_ports::Tenants;
 
 use super::{Auth, error::ConfigError, reader::Field};
 
-/// The tenant of a token that names none, and of everything that names no tenants where there are several.
+/// The tenant of a token without one, and the owner of everything without `tenants` if there are several tenants.
 pub(super) const DEFAULT: &str = "default";
 
 /// The tenants of `auth.tokens`.
 pub(super) struct KnownTenants(BTreeSet<Tenant>);
 
 impl KnownTenants {
-    /// The tenants that have a token. Without any tokens there is the tenant of the server's own.
+    /// The tenants that have a token. Without any tokens that is the tenant of the server's own token.
     pub fn of(auth: &Auth) -> Self {
         let named: BTreeSet<Tenant> = auth.tokens.iter().map(|token| Tenant::from(token.tenant.as_str())).collect();
         KnownTenants(if named.is_empty() { [DEFAULT.into()].into() } else { named })
     }
 
-    /// The tenants of an agent, a tool or a tool server. One that says nothing belongs to the only tenant there is, or to `default` where
-    /// there are several: a tenant that is added later gets nothing that was not given to it.
+    /// Reads the tenants of an agent, a tool or a tool server. Without a setting it belongs to the only tenant, or to `default` if there
+    /// are several: a tenant that is added later gets nothing that it was not given.
     pub fn read_own(&self, field: Option<Field>) -> Result<Tenants, ConfigError> {
         match field {
             Some(field) => self.read(field),
@@ -30,7 +30,7 @@ impl KnownTenants {
         }
     }
 
-    /// A list of tenants, or of `*` alone.
+    /// Reads a list of tenants, or `*` alone.
     pub fn read(&self, field: Field) -> Result<Tenants, ConfigError> {
         let none = field.fail("expected at least one tenant, or \"*\" for all, found none");
         let fields = field.list()?;
@@ -50,7 +50,7 @@ impl KnownTenants {
         if tenants.is_empty() { Err(none) } else { Ok(Tenants::Only(tenants)) }
     }
 
-    /// One tenant that has a token, for a value that is its own.
+    /// Checks that a tenant has a token.
     pub fn check(&self, name: &str, field: &Field) -> Result<Tenant, ConfigError> {
         let tenant = Tenant::from(name);
         if self.0.contains(&tenant) { Ok(tenant) } else { Err(self.unknown(name, field)) }

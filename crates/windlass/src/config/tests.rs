@@ -1,4 +1,4 @@
-//! What a configuration may say, and what is said about one that cannot be used.
+//! What a configuration may contain, and the errors of one that is invalid.
 
 use std::{os::unix::fs::PermissionsExt, time::Duration};
 
@@ -16,19 +16,19 @@ mod retention;
 mod servers;
 mod tenants;
 
-/// Reads the text as `windlass.yaml` with these variables.
+/// Reads the text as `windlass.yaml` with these environment variables.
 fn read(text: &str, variables: &[(&str, &str)]) -> Result<Config, ConfigError> {
     let origin = Origin::File { file: "windlass.yaml".into(), line: None };
     let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
     Config::read(Node::parse(text, &origin)?, variables)
 }
 
-/// Reads a configuration that is fine.
+/// Reads a valid configuration.
 fn good(text: &str, variables: &[(&str, &str)]) -> Config {
     read(text, variables).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// The error of a configuration that is not.
+/// The error of an invalid configuration.
 fn error(text: &str, variables: &[(&str, &str)]) -> String {
     match read(text, variables) {
         Ok(config) => panic!("accepted: {config:?}"),
@@ -230,7 +230,7 @@ fn bytes_in_flight_have_room_for_a_body() {
 }
 
 #[test]
-fn other_agents_than_the_configured_ones_are_open_only_where_none_is_or_it_is_said() {
+fn other_agents_are_open_if_none_is_configured_or_the_setting_says_so() {
     assert!(good("", &[]).agents_open);
     assert!(!good("agents: { a: {} }", &[]).agents_open);
     assert!(good("agents: { a: {} }\nagents_open: true", &[]).agents_open);
@@ -252,13 +252,13 @@ fn a_postgres_address_is_shown_as_host_and_port() {
 #[test]
 fn every_key_is_written_down() {
     let page = include_str!("../../../../docs/configuration.md");
-    // As a word of its own, or as an end of a path.
+    // As a whole code span, or as the beginning or end of a path.
     let is_there = |key: &str| [format!("`{key}`"), format!("`{key}."), format!(".{key}`")].iter().any(|word| page.contains(word));
     let missing: Vec<&str> = sections::ALL.iter().flat_map(|keys| keys.known).copied().filter(|key| !is_there(key)).collect();
     assert_eq!(missing, Vec::<&str>::new());
 }
 
-/// Whose everything is that names no tenants, where there are several.
+/// The owner of everything without `tenants`, if there are several tenants.
 fn of_default() -> Tenants {
     Tenants::Only(["default".into()].into())
 }
@@ -353,8 +353,8 @@ fn without_a_file_the_defaults_stand() {
 fn a_lease_is_no_shorter_than_a_pause() {
     assert_eq!(good("", &[]).limits.lease, Duration::from_secs(10));
     assert_eq!(good("limits: { lease: 500ms }", &[]).limits.lease, Duration::from_millis(500));
-    let said = error("limits:\n  lease: 499ms\n", &[]);
-    assert!(said.contains("limits.lease") && said.contains("at least 500ms"), "{said}");
+    let message = error("limits:\n  lease: 499ms\n", &[]);
+    assert!(message.contains("limits.lease") && message.contains("at least 500ms"), "{message}");
 }
 
 #[test]
@@ -490,7 +490,7 @@ tools: { mcp: [ { label: t, url: "http://127.0.0.1/mcp", authorization: a, heade
 }
 
 #[test]
-fn clients_on_this_machine_are_told_a_url_that_they_can_use() {
+fn clients_on_this_machine_get_a_url_that_they_can_use() {
     let url =
         |more: &str, listen: &str| good(&format!("server: {{ hosts: [a.example], {more} }}"), &[]).server.url(listen.parse().unwrap());
     assert_eq!(url("behind_proxy: true", "0.0.0.0:7611"), "http://127.0.0.1:7611");

@@ -9,7 +9,7 @@ use tokio::{
 
 use super::*;
 
-/// Longer than anything takes that works.
+/// A time limit that no working step reaches.
 const PATIENCE: Duration = Duration::from_secs(20);
 const LONG: Duration = Duration::from_secs(3600);
 
@@ -17,7 +17,7 @@ fn limits() -> ConnectionLimits {
     ConnectionLimits { connections: 1_000, per_peer: None, head: LONG, peers: PeerRules::default() }
 }
 
-/// A server with two routes, until the test ends.
+/// Starts a server with two routes that runs until the test ends.
 async fn start(limits: ConnectionLimits) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port");
     let address = listener.local_addr().expect("an address");
@@ -32,10 +32,10 @@ async fn connect(from: Ipv4Addr, to: SocketAddr) -> TcpStream {
     timeout(PATIENCE, socket.connect(to)).await.expect("in time").expect("the server listens")
 }
 
-/// What the server sends until it closes the connection.
+/// Reads what the server sends until it closes the connection.
 async fn rest(stream: &mut TcpStream) -> String {
     let mut text = Vec::new();
-    // A connection that is closed with unread bytes in it is reset, which is as good as its end.
+    // Closing a connection with unread bytes resets it, which counts as its end here.
     let _ = timeout(PATIENCE, stream.read_to_end(&mut text)).await.expect("the server closes the connection");
     String::from_utf8_lossy(&text).into_owned()
 }

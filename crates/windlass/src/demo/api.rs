@@ -1,4 +1,4 @@
-//! The server as a client sees it.
+//! The HTTP client of the demo.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::server::Server;
 
-/// Requests to the server that runs at the moment.
+/// Sends requests to the server that runs at the moment.
 pub(super) struct Api {
     client: Client,
     token: String,
@@ -16,29 +16,29 @@ pub(super) struct Api {
 }
 
 impl Api {
-    /// Speaks to this server, with the token it has made.
+    /// A client for this server, with the token that the server created.
     pub fn new(server: &Server) -> anyhow::Result<Self> {
-        // The server is on this machine, whatever proxy the environment names.
+        // The server is on this machine, so a proxy from the environment must not be used.
         let client = Client::builder().no_proxy().build()?;
         Ok(Api { client, token: server.token()?, base: Mutex::new(server.base().to_owned()) })
     }
 
-    /// Speaks to another server on the same data from here on.
+    /// Sends further requests to another server on the same data.
     pub fn move_to(&self, server: &Server) {
         server.base().clone_into(&mut self.base.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// The answer to a POST, its body still to come.
+    /// Sends a POST. The body of the answer is still to be read.
     pub async fn post(&self, path: &str, body: &Value) -> anyhow::Result<Response> {
         self.send(self.client.post(self.url(path)).json(body), path).await
     }
 
-    /// The answer to a GET, its body still to come.
+    /// Sends a GET. The body of the answer is still to be read.
     pub async fn get_response(&self, path: &str) -> anyhow::Result<Response> {
         self.send(self.client.get(self.url(path)), path).await
     }
 
-    /// The JSON that a GET answers with.
+    /// Sends a GET and parses the JSON of the answer.
     pub async fn get(&self, path: &str) -> anyhow::Result<Value> {
         Ok(self.get_response(path).await?.json().await?)
     }

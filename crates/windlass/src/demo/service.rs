@@ -1,4 +1,4 @@
-//! The demo's tool service: takes calls of the two tools, runs them, reports. It counts what it ran, and outlives the server.
+//! The demo's tool service: claims calls of the two tools, runs them and reports. It counts the calls that it ran, and outlives the server.
 
 use std::{
     convert::Infallible,
@@ -9,43 +9,43 @@ use std::{
 use anyhow::Context;
 use serde_json::{Value, json};
 
-use super::{api::Api, scene};
+use super::{api::Api, setup};
 
-/// How long a claim waits for a call, and how long the service holds one.
+/// How long a claim waits for a call, and the length of the lease.
 const CLAIM_WAIT_S: u64 = 10;
 const LEASE_S: u64 = 60;
-/// How long it waits before it tries again while the server is away.
+/// The pause before a retry while the server is down.
 const RETRY: Duration = Duration::from_millis(50);
 
-/// The service. What it ran is kept here, and nowhere near the server.
+/// The service. It counts in this process, independently of the server.
 pub(super) struct Service<'a> {
     api: &'a Api,
     ran: Mutex<Vec<String>>,
 }
 
 impl<'a> Service<'a> {
-    /// A service that has run nothing.
+    /// A service that has not run a call yet.
     pub fn new(api: &'a Api) -> Self {
         Service { api, ran: Mutex::default() }
     }
 
-    /// Serves both tools, for as long as this is polled.
+    /// Serves both tools while it is polled.
     pub async fn run(&self) -> Infallible {
         tokio::select! {
-            never = self.serve(scene::READ) => never,
-            never = self.serve(scene::WRITE) => never,
+            never = self.serve(setup::READ) => never,
+            never = self.serve(setup::WRITE) => never,
         }
     }
 
-    /// How often a tool ran.
+    /// The number of calls of a tool that ran.
     pub fn runs_of(&self, tool: &str) -> usize {
         self.ran.lock().unwrap_or_else(PoisonError::into_inner).iter().filter(|ran| *ran == tool).count()
     }
 
-    /// The tools of which the server has calls to give out.
+    /// The tools that have open calls on the server.
     pub async fn open_calls(&self) -> anyhow::Result<Vec<String>> {
         let mut open = Vec::new();
-        for tool in [scene::READ, scene::WRITE] {
+        for tool in [setup::READ, setup::WRITE] {
             open.extend(self.claim(tool, 0).await?.map(|_| tool.to_owned()));
         }
         Ok(open)
@@ -56,8 +56,8 @@ impl<'a> Service<'a> {
             match self.claim(tool, CLAIM_WAIT_S).await {
                 Ok(Some(call)) => {
                     self.ran.lock().unwrap_or_else(PoisonError::into_inner).push(tool.to_owned());
-                    // A result is kept until it is taken: a report that came twice would change nothing.
-                    while self.report(&call, scene::result_of(tool)).await.is_err() {
+                    // The report is repeated until the server accepts it; a duplicate changes nothing.
+                    while self.report(&call, setup::result_of(tool)).await.is_err() {
                         tokio::time::sleep(RETRY).await;
                     }
                 }

@@ -1,13 +1,13 @@
-//! A response's events as a client reads them, and what it has heard so far.
+//! Reads the events of a response as a client does, and records what has arrived.
 
 use anyhow::Context;
 use reqwest::Response;
 use serde_json::Value;
 
-/// What a stream ends with.
+/// The end mark of a stream.
 const DONE: &str = "[DONE]";
 
-/// One connection's server-sent events.
+/// The server-sent events of one connection.
 pub(super) struct Stream {
     response: Response,
     unread: Vec<u8>,
@@ -19,13 +19,13 @@ impl Stream {
         Stream { response, unread: Vec::new() }
     }
 
-    /// The data of the next event. An error if the stream has broken off, `None` if it just ended.
+    /// The data of the next event. An error if the connection broke, `None` at the end of the stream.
     async fn next(&mut self) -> anyhow::Result<Option<String>> {
         loop {
             if let Some(end) = self.unread.windows(2).position(|pair| pair == b"\n\n") {
                 let block: Vec<u8> = self.unread.drain(..end + 2).collect();
                 let text = String::from_utf8(block).context("an event is no text")?;
-                // Without data it is a comment that keeps the connection alive.
+                // An event without data is a comment that keeps the connection alive.
                 if let Some(data) = text.lines().find_map(|line| line.strip_prefix("data: ")) {
                     return Ok(Some(data.to_owned()));
                 }
@@ -39,51 +39,51 @@ impl Stream {
     }
 }
 
-/// A client that follows a response, over as many connections as it takes.
+/// A client that follows a response, over several connections if necessary.
 #[derive(Default)]
 pub(super) struct Follower {
-    /// The connection there is.
+    /// The current connection.
     pub stream: Option<Stream>,
-    /// What came over all of them.
-    pub heard: Heard,
+    /// What has arrived over all connections.
+    pub received: Received,
 }
 
-/// What a client has heard of a response.
+/// The parts of a response that a client has received.
 #[derive(Default)]
-pub(super) struct Heard {
+pub(super) struct Received {
     pub id: Option<String>,
-    /// The numbers of the events, as they came.
+    /// The sequence numbers of the events, in the order of arrival.
     pub numbers: Vec<u64>,
-    /// The text so far, and in how many pieces it came.
+    /// The text so far, and the number of its deltas.
     pub text: String,
-    pub pieces: usize,
+    pub deltas: usize,
     /// The type of the last event.
     pub last: Option<String>,
-    /// Whether the end mark came.
+    /// Whether the end mark has arrived.
     pub is_done: bool,
 }
 
 impl Follower {
-    /// The next event. An error if the stream broke off, `None` once it is over.
+    /// The next event. An error if the connection broke, `None` once the response is complete.
     pub async fn next(&mut self) -> anyhow::Result<Option<Value>> {
         let stream = self.stream.as_mut().context("there is no stream")?;
         let data = stream.next().await?.context("the stream ended without its end mark")?;
         if data == DONE {
-            self.heard.is_done = true;
+            self.received.is_done = true;
             return Ok(None);
         }
         let event: Value = serde_json::from_str(&data).context("an event is no JSON")?;
-        self.heard.take(&event)?;
+        self.received.take(&event)?;
         Ok(Some(event))
     }
 
-    /// The response's id, which its first event brings.
+    /// The response's id, which the first event contains.
     pub fn id(&self) -> anyhow::Result<&str> {
-        self.heard.id.as_deref().context("no event brought the response's id")
+        self.received.id.as_deref().context("no event brought the response's id")
     }
 }
 
-impl Heard {
+impl Received {
     fn take(&mut self, event: &Value) -> anyhow::Result<()> {
         self.numbers.push(event["sequence_number"].as_u64().context("an event has no number")?);
         if let Some(id) = event["response"]["id"].as_str() {
@@ -92,7 +92,7 @@ impl Heard {
         let kind = event["type"].as_str().context("an event has no type")?;
         if kind == "response.output_text.delta" {
             self.text.push_str(event["delta"].as_str().unwrap_or_default());
-            self.pieces += 1;
+            self.deltas += 1;
         }
         self.last = Some(kind.to_owned());
         Ok(())

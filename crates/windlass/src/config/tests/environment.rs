@@ -9,7 +9,7 @@ use crate::config::{Provider, TokenHash};
 
 const TOKEN: &str = "auth:\n  tokens:\n  - token: \"${T}\"\n    scopes: [admin]\n";
 
-/// A value that may be any text.
+/// A setting that accepts any text.
 const TEXT: &str = "agents:\n  a:\n    instructions: \"${T}\"\n";
 
 #[test]

@@ -1,8 +1,8 @@
-//! Configurations that cannot be used, with the exact words that are said about them.
+//! Invalid configurations, with the exact messages of their errors.
 
 use super::error;
 
-/// Each text is refused with exactly the message next to it.
+/// Checks that each text is refused with exactly the message next to it.
 fn check(table: &[(&str, &str)]) {
     for (text, expected) in table {
         assert_eq!(error(text, &[]), *expected, "for {text}");
@@ -103,7 +103,7 @@ fn times_and_limits_must_be_above_zero() {
 }
 
 #[test]
-fn words_to_go_on_from_are_for_providers_that_take_them() {
+fn a_prefill_is_for_providers_that_support_it() {
     const REFUSED: &str =
         "windlass.yaml:1: models[0].prefill: only the providers openai-chat and anthropic can be given words to go on from";
     check(&[

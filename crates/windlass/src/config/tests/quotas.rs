@@ -1,4 +1,4 @@
-//! What `quotas` may say.
+//! Valid and invalid `quotas`.
 
 use windlass_engine::{Quota, Rate};
 

@@ -1,4 +1,4 @@
-//! What `retention` may say.
+//! Valid and invalid `retention`.
 
 use super::*;
 

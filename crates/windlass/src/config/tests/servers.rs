@@ -49,7 +49,7 @@ fn tm_07_only_the_operator_lifts_the_approval_that_declared_servers_need() {
 }
 
 #[test]
-fn servers_that_cannot_be_used_are_refused_in_words() {
+fn unusable_servers_are_refused_with_a_message() {
     for (server, expected) in [
         ("{ url: http://h }", "tools.mcp[0]: label is missing"),
         ("{ label: a }", "tools.mcp[0]: url or command is missing"),

@@ -1,4 +1,4 @@
-//! Who may use what.
+//! Which tenants may use which parts of the configuration.
 
 use super::{error, good};
 use crate::config::Tenants;

@@ -1,4 +1,4 @@
-//! How much of an answer is taken, whatever protocol it comes in.
+//! Limits on the size of an answer, for all protocols.
 
 use windlass_ports::ModelError;
 
@@ -7,15 +7,15 @@ use crate::{
     limits::{CALLS_MAX, CONTENT_BYTES_MAX},
 };
 
-/// Counts what an answer amounts to.
+/// Counts the bytes of an answer's content against its limit.
 #[derive(Debug, Default)]
-pub(crate) struct Room {
+pub(crate) struct ContentBudget {
     bytes: usize,
 }
 
-impl Room {
-    /// Takes so many bytes more, if there is room for them.
-    pub(crate) fn take(&mut self, bytes: usize) -> Result<(), ModelError> {
+impl ContentBudget {
+    /// Adds `bytes`. An error if the answer is then larger than the limit.
+    pub(crate) fn add(&mut self, bytes: usize) -> Result<(), ModelError> {
         self.bytes = self.bytes.saturating_add(bytes);
         if self.bytes > CONTENT_BYTES_MAX {
             return Err(failure::too_large(format!("the answer amounts to more than {CONTENT_BYTES_MAX} bytes")));
@@ -24,7 +24,7 @@ impl Room {
     }
 }
 
-/// Whether there may be one more call beside so many.
+/// Checks that the answer may have one more call than the `made` ones.
 pub(crate) fn check_calls(made: usize) -> Result<(), ModelError> {
     match made < CALLS_MAX {
         true => Ok(()),

@@ -1,25 +1,25 @@
-//! The demo's configuration and its script: who says what, and how slowly.
+//! The demo's configuration and the script of its model.
 
 use std::{fs, path::Path};
 
 use anyhow::Context;
 use serde_json::json;
 
-/// The model of the script.
+/// The name of the model.
 pub(super) const MODEL: &str = "offline";
-/// The tool that a second start does no harm to.
+/// The tool that may be started twice.
 pub(super) const READ: &str = "look_up";
 /// The tool that must not run twice.
 pub(super) const WRITE: &str = "send_note";
 /// What the client asks.
 pub(super) const QUESTION: &str = "Where is parcel 4711? Let Ada know, and tell me what you did.";
 
-/// After so many pieces of text the server is killed: past the beginning, and far from the end.
-pub(super) const PIECES_BEFORE_KILL: usize = 24;
+/// The number of text deltas after which the server is killed: past the beginning and far from the end.
+pub(super) const DELTAS_BEFORE_KILL: usize = 24;
 
-/// Slow enough to be killed in the middle on any machine: a slower one only makes it slower.
-const PIECE_BYTES: usize = 6;
-const PIECE_MS: u64 = 40;
+/// Bytes per chunk. The answer is slow enough to be killed in the middle on any machine.
+const CHUNK_BYTES: usize = 6;
+const CHUNK_MS: u64 = 40;
 
 const ANSWER: [&str; 4] = [
     "Parcel 4711 left Lisbon on Monday and lies in Porto, in the hall of the harbour office, waiting for its signature. ",
@@ -28,13 +28,13 @@ const ANSWER: [&str; 4] = [
     "heard me out, and gave you the rest from the very letter at which you had lost me.",
 ];
 
-/// The whole text that the model writes.
+/// The whole text of the answer.
 pub(super) fn answer() -> String {
     ANSWER.concat()
 }
 
 /// Writes the configuration and the script into the folder.
-pub(super) fn set(folder: &Path) -> anyhow::Result<()> {
+pub(super) fn write_files(folder: &Path) -> anyhow::Result<()> {
     let tool = |name: &str, description: &str, effect: &str| json!({ "name": name, "description": description, "effect": effect });
     // JSON is YAML too.
     let config = json!({
@@ -47,7 +47,7 @@ pub(super) fn set(folder: &Path) -> anyhow::Result<()> {
     let script = json!({ "laps": [
         { "calls": [{ "tool": READ, "arguments": { "parcel": "4711" } }] },
         { "calls": [{ "tool": WRITE, "arguments": { "to": "Ada", "text": "Parcel 4711 is in Porto." } }] },
-        { "text": answer(), "chunk": PIECE_BYTES, "chunk_delay_ms": PIECE_MS },
+        { "text": answer(), "chunk": CHUNK_BYTES, "chunk_delay_ms": CHUNK_MS },
     ] });
     for (name, content) in [("windlass.yaml", config), ("script.yaml", script)] {
         fs::write(folder.join(name), content.to_string()).with_context(|| format!("{name} cannot be written to a temporary folder"))?;
@@ -55,7 +55,7 @@ pub(super) fn set(folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a tool answers.
+/// The result of a tool.
 pub(super) fn result_of(tool: &str) -> &'static str {
     match tool {
         READ => "in Porto, at the harbour office",

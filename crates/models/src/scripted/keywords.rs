@@ -1,4 +1,4 @@
-//! Answers by the words in the input. The language is described in the parent module.
+//! Answers by keywords in the input. The parent module documents them.
 
 use serde_json::{Map, Value, value::RawValue};
 use windlass_kernel::SUBMIT_RESULT;
@@ -6,21 +6,21 @@ use windlass_ports::ModelTool;
 
 use super::script::{Call, Cut, Fail, Reply};
 use crate::{
-    item::Talk,
-    limits::{CALLS_MAX, ECHO_CHARS_MAX, WORD_WAIT_MS_MAX},
+    item::ConversationEnd,
+    limits::{CALLS_MAX, ECHO_CHARS_MAX, KEYWORD_WAIT_MS_MAX},
 };
 
-/// The answer to the talk so far.
-pub(super) fn reply(talk: &Talk, tools: &[ModelTool]) -> Reply {
-    let Some(input) = talk.input.as_deref() else {
-        return said("Nobody has said anything yet.");
+/// The reply to the conversation so far.
+pub(super) fn reply(conversation: &ConversationEnd, tools: &[ModelTool]) -> Reply {
+    let Some(input) = conversation.input.as_deref() else {
+        return text_reply("Nobody has said anything yet.");
     };
-    if !talk.results.is_empty() {
-        return after_results(input, &talk.results, tools);
+    if !conversation.results.is_empty() {
+        return after_results(input, &conversation.results, tools);
     }
     let calls = mentioned(input, tools);
     let answer = if calls.is_empty() {
-        submission(input, tools, input).unwrap_or_else(|| said(format!("You said: {}", beginning(input))))
+        submission(input, tools, input).unwrap_or_else(|| text_reply(format!("You said: {}", beginning(input))))
     } else {
         Reply { calls, ..Reply::default() }
     };
@@ -28,15 +28,15 @@ pub(super) fn reply(talk: &Talk, tools: &[ModelTool]) -> Reply {
 }
 
 fn after_results(input: &str, results: &[(String, String)], tools: &[ModelTool]) -> Reply {
-    let told: Vec<String> = results.iter().map(|(tool, output)| format!("{tool} gave {}", beginning(output))).collect();
-    let told = told.join("; ");
-    // A submission that came back was refused; handing it in again would go on for ever.
+    let summary: Vec<String> = results.iter().map(|(tool, output)| format!("{tool} gave {}", beginning(output))).collect();
+    let summary = summary.join("; ");
+    // A submission with a result was refused. Submitting again would repeat that for ever.
     let was_refused = results.iter().any(|(tool, _)| tool == SUBMIT_RESULT);
-    let submission = if was_refused { None } else { submission(input, tools, &told) };
-    submission.unwrap_or_else(|| said(format!("The results are: {told}")))
+    let submission = if was_refused { None } else { submission(input, tools, &summary) };
+    submission.unwrap_or_else(|| text_reply(format!("The results are: {summary}")))
 }
 
-fn said(text: impl Into<String>) -> Reply {
+fn text_reply(text: impl Into<String>) -> Reply {
     Reply { text: text.into(), ..Reply::default() }
 }
 
@@ -51,19 +51,19 @@ fn mentioned(input: &str, tools: &[ModelTool]) -> Vec<Call> {
     while let Some(after) = after_word(rest, "call").filter(|_| calls.len() < CALLS_MAX) {
         rest = after;
         let name_end = after.find(|c: char| !is_name(c)).unwrap_or(after.len());
-        // The end of a sentence is not a part of the name.
+        // Punctuation at the end of a sentence is not part of the name.
         let name = after[..name_end].trim_end_matches(['.', ':']);
         if let Some(tool) = tools.iter().find(|tool| tool.name == name) {
             let (arguments, end) = object(&after[name_end..]).unwrap_or(("{}", 0));
             calls.push(Call::verbatim(&tool.name, arguments.to_owned()));
-            // What stands inside the arguments is not a mention.
+            // A tool's name inside the arguments is not a mention.
             rest = &after[name_end + end..];
         }
     }
     calls
 }
 
-/// The call that hands in a result, if the input wants that and the tool is offered.
+/// The call that submits a result, if the input asks for that and the tool is offered.
 fn submission(input: &str, tools: &[ModelTool], content: &str) -> Option<Reply> {
     let tool = tools.iter().find(|tool| tool.name == SUBMIT_RESULT)?;
     let after = after_word(input, "submit")?;
@@ -78,19 +78,19 @@ fn fields(tool: &ModelTool, content: &str) -> String {
 }
 
 fn with_faults(input: &str, answer: Reply) -> Reply {
-    let number_after = |words: &str| number(after_word(input, words)?);
+    let number_after = |keyword: &str| number(after_word(input, keyword)?);
     let wait_ms = number_after("wait").unwrap_or(0);
     let fail = number_after("fail").and_then(|code| u16::try_from(code).ok()).filter(|code| (400..600).contains(code));
     let cut = number_after("cut after").and_then(|chunks| usize::try_from(chunks).ok());
     Reply {
-        delay_ms: wait_ms.min(WORD_WAIT_MS_MAX),
+        delay_ms: wait_ms.min(KEYWORD_WAIT_MS_MAX),
         fail: fail.map(|code| Fail { code, message: "the input asks for it".to_owned(), retry_after_ms: None, times: Some(1) }),
         cut_after: cut.map(|chunks| Cut { chunks, times: Some(1) }),
         ..answer
     }
 }
 
-/// What follows the first mention of a word that stands on its own, without the space between.
+/// The text after the first occurrence of `word` as a whole word, without the space between.
 fn after_word<'a>(text: &'a str, word: &str) -> Option<&'a str> {
     let mut before = None;
     for (start, c) in text.char_indices() {
@@ -110,7 +110,7 @@ fn is_name(c: char) -> bool {
     c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | ':' | '/')
 }
 
-/// The JSON object a text begins with, byte for byte, and where it ends.
+/// The JSON object at the beginning of the text, byte for byte, and the position after it.
 fn object(text: &str) -> Option<(&str, usize)> {
     let start = text.find(|c: char| !c.is_whitespace()).filter(|start| text[*start..].starts_with('{'))?;
     let mut values = serde_json::Deserializer::from_str(&text[start..]).into_iter::<&RawValue>();
@@ -138,7 +138,7 @@ mod tests {
 
     fn answer(input: &str, results: &[(&str, &str)], names: &[&str]) -> (String, Vec<(String, String)>) {
         let results = results.iter().map(|(tool, output)| ((*tool).to_owned(), (*output).to_owned())).collect();
-        let reply = reply(&Talk { input: Some(input.to_owned()), results }, &tools(names));
+        let reply = reply(&ConversationEnd { input: Some(input.to_owned()), results }, &tools(names));
         (reply.text, reply.calls.iter().map(|call| (call.tool.clone(), call.arguments())).collect())
     }
 
@@ -168,11 +168,11 @@ mod tests {
     fn results_are_repeated_and_anything_else_is_echoed() {
         assert_eq!(answer("call echo", &[("echo", "hi"), ("b", "2")], &["echo"]).0, "The results are: echo gave hi; b gave 2");
         assert_eq!(answer("good day ä", &[], &[]).0, "You said: good day ä");
-        assert_eq!(reply(&Talk::default(), &[]).text, "Nobody has said anything yet.");
+        assert_eq!(reply(&ConversationEnd::default(), &[]).text, "Nobody has said anything yet.");
     }
 
     #[test]
-    fn a_submission_hands_in_what_was_given_or_every_field() {
+    fn a_submission_has_the_given_object_or_every_field() {
         let names = ["echo", SUBMIT_RESULT];
         assert_eq!(answer(r#"submit {"title": 1}"#, &[], &names).1, [call(SUBMIT_RESULT, r#"{"title": 1}"#)]);
         let filled = r#"{"body":"please submit","title":"please submit"}"#;
@@ -185,13 +185,13 @@ mod tests {
     }
 
     #[test]
-    fn faults_are_asked_for_in_words() {
+    fn keywords_ask_for_faults() {
         let faults = |input: &str| {
-            let reply = reply(&Talk { input: Some(input.to_owned()), results: Vec::new() }, &[]);
+            let reply = reply(&ConversationEnd { input: Some(input.to_owned()), results: Vec::new() }, &[]);
             (reply.delay_ms, reply.fail.map(|fail| fail.code), reply.cut_after.map(|cut| cut.chunks))
         };
         assert_eq!(faults("wait 20 ms, fail 429, cut after 2 pieces"), (20, Some(429), Some(2)));
-        assert_eq!(faults("wait 99999999"), (WORD_WAIT_MS_MAX, None, None));
+        assert_eq!(faults("wait 99999999"), (KEYWORD_WAIT_MS_MAX, None, None));
         assert_eq!(faults("do not fail 200, nor wait, nor cut after all"), (0, None, None));
     }
 }

@@ -1,4 +1,4 @@
-//! How the story is told: titles, lines, and a text that appears as it comes.
+//! Prints the demo: titles, lines, and text as it streams.
 
 use std::{
     io::{self, Write},
@@ -7,37 +7,36 @@ use std::{
 
 const INDENT: &str = "   ";
 const QUOTED: &str = "   | ";
-/// Where a streamed text goes on in the next line.
+/// The column after which streamed text wraps.
 const COLUMNS: usize = 84;
 
-/// The story so far, on the standard output.
-pub(super) struct Tale {
+/// The output on stdout.
+pub(super) struct Printer {
     out: io::Stdout,
-    /// Where in its line the streamed text is; `None` outside of one.
+    /// The column of the streamed text; `None` outside of one.
     column: Option<usize>,
 }
 
-impl Tale {
-    /// A story that begins.
+impl Printer {
     pub fn new() -> Self {
-        Tale { out: io::stdout(), column: None }
+        Printer { out: io::stdout(), column: None }
     }
 
-    /// The beginning of a part.
+    /// Starts a part with a title.
     pub fn title(&mut self, text: &str) -> io::Result<()> {
         self.end_text()?;
         writeln!(self.out, "\n{text}")
     }
 
-    /// A line of the part.
+    /// Prints a line.
     pub fn line(&mut self, text: &str) -> io::Result<()> {
         self.end_text()?;
         writeln!(self.out, "{INDENT}{text}")
     }
 
-    /// A piece of a streamed text, shown at once.
-    pub fn piece(&mut self, piece: &str) -> io::Result<()> {
-        for letter in piece.chars() {
+    /// Prints a delta of a streamed text at once.
+    pub fn delta(&mut self, delta: &str) -> io::Result<()> {
+        for letter in delta.chars() {
             let column = match self.column {
                 Some(column) if column >= COLUMNS && letter == ' ' => {
                     write!(self.out, "\n{QUOTED}")?;
@@ -64,7 +63,7 @@ impl Tale {
     }
 }
 
-/// A time as people read it.
+/// A duration for people.
 pub(super) fn seconds(time: Duration) -> String {
     match time.as_millis() {
         ms @ 0..1000 => format!("{ms} ms"),

@@ -1,4 +1,4 @@
-//! Something that many want and one makes.
+//! Single-flight: concurrent requests for a value share one computation of it.
 
 use std::time::Instant;
 
@@ -6,21 +6,21 @@ use tokio::sync::Mutex;
 
 use crate::Failure;
 
-/// One value, made by the first who wants it while the others wait, and made again once it is no longer good.
-pub(crate) struct Flight<T>(Mutex<State<T>>);
+/// One cached value. The first caller computes it while the others wait; once it is no longer good, the next caller computes it again.
+pub(crate) struct SingleFlight<T>(Mutex<State<T>>);
 
 struct State<T> {
     made: Option<(Instant, T)>,
     failed: Option<(Instant, Failure)>,
 }
 
-impl<T: Clone> Flight<T> {
+impl<T: Clone> SingleFlight<T> {
     pub(crate) fn new() -> Self {
-        Flight(Mutex::new(State { made: None, failed: None }))
+        SingleFlight(Mutex::new(State { made: None, failed: None }))
     }
 
-    /// The value, if it is still good, else a new one. Whoever waited for a making that failed shares its failure: five
-    /// who wait for a dead server wait once, not five times in a row.
+    /// The cached value if `is_good` accepts it, else the result of `make`. A caller that waited while another computation failed gets that
+    /// failure: five callers for a dead server wait once, not five times in a row.
     pub(crate) async fn get(
         &self,
         is_good: impl FnOnce(Instant, &T) -> bool,
@@ -47,12 +47,12 @@ impl<T: Clone> Flight<T> {
         made
     }
 
-    /// Looks at the value as it is, unless somebody is busy with it.
-    pub(crate) fn look<R>(&self, look: impl FnOnce(Option<&T>) -> R) -> Option<R> {
-        self.0.try_lock().ok().map(|state| look(state.made.as_ref().map(|(_, value)| value)))
+    /// Reads the cached value with `peek`. `None` if a caller is computing it.
+    pub(crate) fn peek<R>(&self, peek: impl FnOnce(Option<&T>) -> R) -> Option<R> {
+        self.0.try_lock().ok().map(|state| peek(state.made.as_ref().map(|(_, value)| value)))
     }
 
-    /// Takes the value out, unless somebody is busy with it.
+    /// Removes the cached value. `None` if there is none or a caller is computing it.
     pub(crate) fn take(&self) -> Option<T> {
         self.0.try_lock().ok()?.made.take().map(|(_, value)| value)
     }

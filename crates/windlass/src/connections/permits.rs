@@ -1,4 +1,4 @@
-//! Places for connections: so many in all, and so many for one peer.
+//! Permits for connections, limited in all and per peer.
 
 use std::{
     collections::HashMap,
@@ -11,15 +11,15 @@ use windlass_doors::{PeerKey, PeerRules};
 
 use super::ConnectionLimits;
 
-/// Connections of one peer where none are configured. Peers on this machine then have no limit of their own: tests, benchmarks and
-/// proxies connect from there.
+/// The default limit of connections per peer. Peers on this machine then have no limit of their own, because tests, benchmarks and proxies
+/// connect from there.
 const PER_PEER: usize = 1_000;
 
-/// How long a warning about taken places silences the next one.
+/// The minimum time between two warnings about missing permits.
 const WARNING_PAUSE: Duration = Duration::from_secs(10);
 
-/// The open connections, counted.
-pub(super) struct Places {
+/// Counts the open connections.
+pub(super) struct ConnectionPermits {
     connections_max: usize,
     per_peer: Option<usize>,
     rules: PeerRules,
@@ -29,27 +29,27 @@ pub(super) struct Places {
 #[derive(Default)]
 struct Open {
     connections: usize,
-    /// Only peers with an open connection are in it, so that it cannot outgrow `connections_max`.
+    /// Only peers with an open connection have an entry, so the map cannot outgrow `connections_max`.
     by_peer: HashMap<PeerKey, usize>,
     warned: Option<Instant>,
-    /// Connections without a place since the last warning.
+    /// Connections without a permit since the last warning.
     unplaced: u64,
 }
 
-/// A connection's place. Dropping it gives the place back.
-pub(super) struct Place {
-    places: Arc<Places>,
+/// The permit of a connection. Dropping it releases the permit.
+pub(super) struct ConnectionPermit {
+    permits: Arc<ConnectionPermits>,
     peer: Option<PeerKey>,
 }
 
-impl Places {
+impl ConnectionPermits {
     pub(super) fn new(limits: &ConnectionLimits) -> Self {
         let ConnectionLimits { connections, per_peer, peers, .. } = limits;
-        Places { connections_max: *connections, per_peer: *per_peer, rules: peers.clone(), open: Mutex::default() }
+        ConnectionPermits { connections_max: *connections, per_peer: *per_peer, rules: peers.clone(), open: Mutex::default() }
     }
 
-    /// A place for a connection from this address, unless all are taken or all of this peer's.
-    pub(super) fn take(self: &Arc<Self>, ip: IpAddr) -> Option<Place> {
+    /// A permit for a connection from this address, or `None` if all permits are taken, or all of this peer's.
+    pub(super) fn take(self: &Arc<Self>, ip: IpAddr) -> Option<ConnectionPermit> {
         let limited = self.per_peer_of(ip).map(|max| (PeerKey::of(ip), max));
         let mut open = self.lock();
         if open.connections >= self.connections_max {
@@ -68,10 +68,10 @@ impl Places {
             open.by_peer.insert(peer, count + 1);
         }
         open.connections += 1;
-        Some(Place { places: self.clone(), peer: limited.map(|(peer, _)| peer) })
+        Some(ConnectionPermit { permits: self.clone(), peer: limited.map(|(peer, _)| peer) })
     }
 
-    /// How many connections the peer with this address may have, if they are counted.
+    /// The limit for the peer with this address, or `None` if its connections are not counted.
     fn per_peer_of(&self, ip: IpAddr) -> Option<usize> {
         if !self.rules.is_client(ip) {
             return None;
@@ -85,7 +85,7 @@ impl Places {
 }
 
 impl Open {
-    /// Logs that a connection got no place, unless that was logged a short time ago.
+    /// Logs that a connection got no permit, unless that was logged a short time ago.
     fn warn(&mut self, log: impl FnOnce(u64)) {
         self.unplaced += 1;
         if self.warned.is_none_or(|at| at.elapsed() >= WARNING_PAUSE) {
@@ -95,9 +95,9 @@ impl Open {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        let mut open = self.places.lock();
+        let mut open = self.permits.lock();
         open.connections -= 1;
         let Some(peer) = self.peer else { return };
         match open.by_peer.get_mut(&peer) {
