@@ -1,4 +1,4 @@
-//! Codex, which does a task with tools of its own.
+//! Codex does a task with its own tools.
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -21,7 +21,7 @@ pub fn content(folder: &TempDir, name: &str) -> String {
     std::fs::read_to_string(folder.path().join(name)).unwrap_or_default()
 }
 
-/// Everything that it says until it ends.
+/// Collects every event that Codex prints until it ends.
 async fn told(mut program: Program, server: &Server) -> Vec<Value> {
     let mut events = Vec::new();
     while let Some(event) = program.line().await {
@@ -32,13 +32,13 @@ async fn told(mut program: Program, server: &Server) -> Vec<Value> {
     events
 }
 
-/// The items it finished, each with its type. Complaints are left out: it has one about a model it does not know.
+/// The items that Codex finished, each with its type. Its warnings are left out: it warns about a model that it does not know.
 pub fn finished(events: &[Value]) -> Vec<(&str, &Value)> {
     let items = events.iter().filter(|event| event["type"] == "item.completed").map(|event| &event["item"]);
     items.filter_map(|item| Some((item["type"].as_str()?, item))).filter(|(kind, _)| *kind != "error").collect()
 }
 
-/// It read the file, changed it and said so, each once.
+/// Asserts that Codex read the file, changed it and reported that, each exactly once.
 fn did_it_once(folder: &TempDir, events: &[Value]) {
     let done = finished(events);
     let kinds: Vec<&str> = done.iter().map(|(kind, _)| *kind).collect();
@@ -62,7 +62,7 @@ async fn a_task_that_edits_a_file_is_finished() {
     assert_eq!(server.number("SELECT count(*) FROM runs"), 3, "one run for each answer");
 }
 
-/// What a model says whose name Codex knows: its one tool takes a program, which calls the others.
+/// Calls of a model whose name Codex knows: its only tool takes a program, which calls the other tools.
 const DIALECT: &str = r#"
 rules:
   - when: { result: it is edited }
@@ -121,7 +121,7 @@ async fn a_kill_during_any_of_its_requests_is_not_noticed() {
     }
 }
 
-/// How many runs go on from a response that is not stored. Over HTTP that is refused.
+/// The number of runs that continue from a response that is not stored. Over HTTP such a request is refused.
 pub fn chained(server: &Server) -> i64 {
     let going_on = r#"CAST(note AS TEXT) LIKE '%"previous_response_id":"resp_%' AND CAST(note AS TEXT) LIKE '%"store":false%'"#;
     server.number(&format!("SELECT count(*) FROM runs WHERE {going_on}"))
@@ -159,7 +159,7 @@ async fn a_kill_after_words_repeats_neither_the_words_nor_the_call_that_follows(
         let folder = workplace();
         let mut program = start("agent/helper", "Which colour is it?", folder.path(), &server);
         let mut events = Vec::new();
-        // Codex keeps the words, since their item is finished, and sends them along when it asks again.
+        // Codex keeps the text, because its item is finished, and sends it along with its next request.
         while finished(&events).is_empty() {
             events.push(program.line().await.expect("Codex hears the words"));
         }
@@ -174,13 +174,13 @@ async fn a_kill_after_words_repeats_neither_the_words_nor_the_call_that_follows(
     }
 }
 
-/// How many runs of a server are compactions.
+/// The number of runs of a server that are compactions.
 fn compactions(server: &Server) -> i64 {
     let of_one = "SELECT hash FROM manifests WHERE CAST(body AS TEXT) LIKE '%\"compaction\":\"only\"%'";
     server.number(&format!("SELECT count(*) FROM runs WHERE manifest IN ({of_one})"))
 }
 
-/// It ran its command once, and went on from the summary.
+/// Asserts that Codex ran its command once and continued from the summary.
 fn went_on(folder: &TempDir, events: &[Value]) {
     let kinds: Vec<&str> = finished(events).iter().map(|(kind, _)| *kind).collect();
     assert_eq!(kinds, ["command_execution", "agent_message"], "{events:#?}");

@@ -15,21 +15,21 @@ use crate::{
     program::{Program, codex_on_a_socket, codex_with},
 };
 
-/// How long a server lives.
+/// The time from a server's start to its kill.
 const LIFE: Duration = Duration::from_secs(5);
 
-/// Steps between the edit and the end.
+/// The number of steps between the edit and the end.
 const STEPS: usize = 8;
 
-/// Reading, editing, the steps, and the last words.
+/// Iterations: reading, editing, the steps, and the final answer.
 const LAPS: usize = STEPS + 3;
 
-/// A lap takes two seconds: silent, or all the while with words. So every lap can be done in a server's life, and all of them need
-/// several lives.
+/// The scripted delay of an iteration that streams nothing. Every iteration takes two seconds, silent or streaming, so that each fits
+/// between two kills and all of them together need several server processes.
 const SILENT: &str = "delay_ms: 2000";
 const SPOKEN: &str = "chunk: 4, chunk_delay_ms: 200";
 
-/// What Codex is told before a step of which it is told with words. Eleven pieces.
+/// The text that the model streams before a step that is not silent: eleven deltas.
 fn words(step: usize) -> String {
     format!("Now comes step {step}, word for word, slowly.")
 }
@@ -40,7 +40,7 @@ fn is_spoken(step: usize) -> bool {
 
 const LAST_WORDS: &str = "The old line is replaced, and all is done.";
 
-/// What the model says. Codex sends everything again each time, so that the last step comes first.
+/// The model's script. Codex sends the whole conversation with every request, so the last step has to match first.
 fn script() -> String {
     let call = |command: &str| format!("calls: [{{ tool: exec_command, arguments: {{ cmd: {} }} }}]", json!(command));
     let patch = "*** Begin Patch\n*** Update File: note.txt\n@@\n-the old line\n+the new line\n*** End Patch\n";
@@ -48,7 +48,7 @@ fn script() -> String {
     let mut rules = rule(&done(STEPS), format!("text: '{LAST_WORDS}', {SPOKEN}"));
     for step in (1..=STEPS).rev() {
         let before = if step == 1 { "Success. Updated the following files".to_owned() } else { done(step - 1) };
-        // What a command has left behind tells how often it was run.
+        // The file that the commands append to shows how often each of them was executed.
         let command = call(&format!("echo {} | tee -a steps.txt", done(step)));
         let telling = if is_spoken(step) { format!("text: '{}', {SPOKEN}", words(step)) } else { SILENT.to_owned() };
         rules += &rule(&before, format!("{telling}, {command}"));
@@ -62,8 +62,8 @@ fn done(step: usize) -> String {
     format!("step {step} is done")
 }
 
-/// Reads all that Codex says until it ends, and kills its server and starts it again, at its address and with its database, whenever it
-/// has lived its life. Returns what was said, the last server, and how often it was killed.
+/// Reads every event of Codex until it ends. Meanwhile it kills the server every `LIFE` and starts it again at the same address and with
+/// the same database. Returns the events, the last server, and the number of kills.
 async fn under_kills(mut program: Program, mut server: Server) -> (Vec<Value>, Server, usize) {
     let (mut events, mut kills) = (Vec::new(), 0);
     let mut end = tokio::time::Instant::now() + LIFE;
@@ -86,7 +86,7 @@ async fn under_kills(mut program: Program, mut server: Server) -> (Vec<Value>, S
     (events, server, kills)
 }
 
-/// It read the file and changed it, took every step and said every word, each once and in order.
+/// Asserts that Codex read the file, changed it, took every step and printed every text, each once and in order.
 fn did_it_once(folder: &TempDir, events: &[Value]) {
     let told = finished(events).into_iter().map(|(kind, item)| match kind {
         "agent_message" => item["text"].as_str().unwrap_or_default().to_owned(),
@@ -106,7 +106,7 @@ fn did_it_once(folder: &TempDir, events: &[Value]) {
     assert_eq!(events.last().map(|event| &event["type"]), Some(&json!("turn.completed")));
 }
 
-/// Starts Codex and kills its servers until it has done its task. Returns the last of them.
+/// Starts Codex and kills its servers until it has done its task. Returns the last server.
 async fn is_finished_under_kills(transport: &str, start: fn(&str, &str, &Path, &Server) -> Program) -> Server {
     let config = "models: [ { name: offline, provider: scripted, script: script.yaml } ]\n";
     let server = ServerBuilder::new(config).file("script.yaml", &script()).start().await;
@@ -116,9 +116,9 @@ async fn is_finished_under_kills(transport: &str, start: fn(&str, &str, &Path, &
     let (events, server, kills) = under_kills(program, server).await;
     did_it_once(&folder, &events);
     assert_eq!(server.number("SELECT count(*) FROM runs"), LAPS as i64, "a request that was cut joins its run");
-    // The laps alone take longer than this.
+    // The iterations alone take longer than this many kills.
     assert!(kills >= 4, "it was killed {kills} times");
-    // Past the harness, which shows what a test prints only when it fails.
+    // Written past the test harness, which shows the output of a test only if it fails.
     let line = format!("Codex under kills ({transport}): {kills} kills in {} s, {LAPS} laps, 1 edit", began.elapsed().as_secs());
     let _ = writeln!(std::io::stdout(), "{line}");
     server

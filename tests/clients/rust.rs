@@ -1,5 +1,5 @@
-//! async-openai. Its types are closed: a status or an event that OpenAI does not have it cannot read. So it asks for the standard
-//! status, and talks to an agent that has a tool of the server's, where the status would be another.
+//! async-openai. Its types are closed, so it cannot read a status or an event that OpenAI does not have. Therefore it asks for the standard
+//! status, and talks to an agent with a server tool where the status would otherwise be another.
 
 use async_openai::{
     Client,
@@ -64,7 +64,7 @@ fn run(call: &FunctionToolCall) -> InputItem {
     }))
 }
 
-/// Asks, and reads every event of the stream into its type.
+/// Sends a request and parses every event of the stream into its type.
 async fn streamed(client: &Client<OpenAIConfig>, request: CreateResponse, deltas: &mut String) -> Response {
     let mut events = client.responses().create_stream(request).await.expect("a stream");
     let mut last = None;
@@ -79,12 +79,12 @@ async fn streamed(client: &Client<OpenAIConfig>, request: CreateResponse, deltas
     completed.response
 }
 
-/// How the conversation goes on.
+/// How a follow-up refers to the conversation before it.
 #[derive(Clone, Copy, PartialEq)]
 enum Memory {
-    /// By the id of the response before.
+    /// By the id of the previous response.
     Chained,
-    /// Everything is sent again.
+    /// The client sends the whole conversation again.
     SentAgain,
 }
 

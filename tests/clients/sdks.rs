@@ -1,4 +1,4 @@
-//! The OpenAI SDKs. Both do the same and must see the same.
+//! The OpenAI SDKs for Python and JavaScript. Both do the same and must observe the same.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use windlass_tests::{McpServer, Server};
 
 use crate::program::{Sdk, builder, builder_with, killed, story};
 
-/// Each case as a test of each SDK.
+/// Defines each case as one test per SDK.
 macro_rules! with_both {
     ($($case:ident),+ $(,)?) => {
         mod python {
@@ -81,7 +81,7 @@ async fn a_function_is_called_through_the_helper_without_storing_anything(sdk: S
     assert_eq!((&saw["laps"], &saw["status"], &saw["text"]), (&json!(2), &json!("completed"), &json!("It is sunny in Oslo.")));
 }
 
-/// A server with tools of its own to call.
+/// A server with an MCP server whose tools it runs.
 async fn with_tools() -> (Server, McpServer) {
     let tools = McpServer::start().await;
     (builder_with(&tools.config("tools")).start().await, tools)
@@ -97,7 +97,7 @@ async fn a_tool_of_the_servers_is_called_and_shown(sdk: Sdk) {
             "status": "completed", "items": ["mcp_list_tools", "message", "mcp_call", "message"], "offers": offers,
             "calls": call("from the server"), "text": "I have it echoed.The server has said it.",
         },
-        // Nothing of a lap is run in which the client has something to do.
+        // In an iteration with a client call no server call is executed.
         { "status": "requires_action", "items": ["mcp_list_tools", "function_call"], "offers": offers, "calls": [], "text": "" },
         {
             "status": "completed", "items": ["mcp_list_tools", "mcp_call", "message"], "offers": offers, "calls": call("beside it"),
@@ -128,7 +128,7 @@ async fn a_response_is_cancelled(sdk: Sdk) {
     assert_eq!((&saw["cancelled"], &saw["again"], &saw["kept"]), (&json!("cancelled"), &json!("cancelled"), &json!("cancelled")));
 }
 
-/// Runs a program that reads a stream, kills the server under it and starts it again; returns what it saw in the end.
+/// Runs a program that reads a stream, kills the server during the stream and starts it again. Returns the program's last line.
 async fn killed_while_reading(sdk: Sdk, program: &str) -> Value {
     let mut server = builder().start().await;
     let mut running = sdk.start(program, &server);

@@ -1,4 +1,4 @@
-//! `windlass demo`: tells its story, and leaves nothing behind, however it ends.
+//! `windlass demo` plays through, and leaves no files or processes behind, however it ends.
 
 use std::{
     io::{BufRead, BufReader, Read},
@@ -11,10 +11,10 @@ use tempfile::TempDir;
 
 use crate::{is_there, names, send, windlass};
 
-/// What it must not take longer than.
+/// The time limit of the demo.
 const AT_MOST: Duration = Duration::from_secs(20);
 
-/// An empty folder to run in, and one for its temporary files.
+/// An empty working folder, and a folder for temporary files.
 struct Folders {
     here: TempDir,
     temporary: TempDir,
@@ -37,7 +37,7 @@ impl Folders {
     }
 }
 
-/// The process ids that the story names.
+/// The process ids in the demo's output.
 fn pids(told: &str) -> Vec<u32> {
     let started = told.lines().filter_map(|line| line.trim().strip_prefix("process ")?.split_once(',')?.0.parse().ok());
     started.collect()
@@ -106,7 +106,7 @@ fn a_demo_that_cannot_run_says_so() {
 #[test]
 fn the_demo_keeps_away_from_what_a_person_has_configured() {
     let folders = Folders::new();
-    // Any of these would keep a server from starting.
+    // Each of these would keep a server from starting.
     std::fs::write(folders.here.path().join("windlass.yaml"), "store: { url: nonsense }").expect("a configuration");
     let out = folders
         .start(&[("WINDLASS_STORE__URL", "postgres://127.0.0.1:1/none"), ("WINDLASS_CRASH_AT", "nonsense"), ("WINDLASS_LOG", "off")])

@@ -1,7 +1,7 @@
-//! Many streams of words at once: how long a word waits for the flush before it is announced, and what the flushes cost.
+//! Many concurrent streams: how long a delta waits for the flush before the reader gets it, and what the flushes cost.
 //!
-//! `streams [DIR]` follows `STREAMS` runs (1,000) of `RATE` words a second (50), each with a reader beside it, and prints one JSON
-//! line about `SECS` seconds (30) in which all of them speak. Every word says when the model spoke it.
+//! `streams [DIR]` follows `STREAMS` runs (1,000) that stream `RATE` deltas per second (50), each with a reader, and prints one JSON line
+//! about `SECS` seconds (30) in which all of them stream. Every delta contains the time at which the model sent it.
 
 use std::{
     fs,
@@ -26,11 +26,11 @@ use windlass_engine::{Engine, Respond, Responded};
 use windlass_kernel::{Budgets, EffectClass, ItemKind, Manifest, TaskStatus, ToolName, content};
 use windlass_ports::{Executor, Lineage, Model, ModelEvent, ModelRequest, ModelStream, ToolCall, ToolReport};
 
-/// What the binary ships with.
+/// The allocator of the released binary.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// A model that speaks at an even pace; no two runs begin at the same moment.
+/// A model that sends deltas at a constant rate. The starts of the runs are spread, so that no two begin at the same moment.
 struct Speaker {
     words: u64,
     pause: Duration,
@@ -62,7 +62,7 @@ impl Model for Speaker {
     }
 }
 
-/// No tool is called here.
+/// An executor without tools.
 struct Nothing;
 
 #[async_trait]
@@ -80,7 +80,7 @@ impl Executor for Nothing {
     }
 }
 
-/// Seconds that all speak before they are listened to, and go on afterwards: it takes one to begin a thousand.
+/// Seconds of streaming before and after the measured interval. Starting a thousand runs takes about one second.
 const MARGIN_S: u64 = 2;
 
 async fn begin(engine: &Engine) -> Responded {
@@ -103,10 +103,10 @@ async fn begin(engine: &Engine) -> Responded {
     engine.respond(request).await.expect("the engine takes the run")
 }
 
-/// When a word was spoken, and how long it took from there to a reader.
+/// The time at which the model sent a delta, and the delay until a reader had it.
 type Heard = (u64, u64);
 
-/// Follows a run as a door does. The last words come with the answer.
+/// Follows a run as a door does. The final answer also contains the last deltas.
 async fn follow(engine: Engine, taken: Responded) -> Vec<Heard> {
     let mut news = engine.watch_agent(&taken.agent).from_before();
     let mut rests = taken.begun.expect("no key was used").rests;
@@ -124,7 +124,7 @@ async fn follow(engine: Engine, taken: Responded) -> Vec<Heard> {
     }
 }
 
-/// How late this machine wakes a thread that sleeps for a millisecond: nothing here can be sooner than that.
+/// Measures how late this machine wakes a thread that sleeps for a millisecond. No other delay here can be shorter.
 fn wakes_late(stop: Arc<AtomicBool>) -> std::thread::JoinHandle<Vec<u64>> {
     let nap = Duration::from_millis(1);
     std::thread::spawn(move || {
@@ -138,7 +138,7 @@ fn wakes_late(stop: Arc<AtomicBool>) -> std::thread::JoinHandle<Vec<u64>> {
     })
 }
 
-/// Processor seconds of the thread that writes.
+/// Processor seconds of the writer thread.
 fn writer_cpu_s() -> f64 {
     let threads = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     let stats = threads.filter_map(|thread| fs::read_to_string(thread.path().join("stat")).ok());
