@@ -1,5 +1,5 @@
-//! The checks can fail: what a story left behind is damaged in one place after another, and each time the promise that is broken
-//! is named.
+//! Shows that the checks can fail: what a scenario left behind is damaged in one place after another, and each time the broken promise is
+//! named.
 
 use windlass_tests::NatsServer;
 
@@ -11,7 +11,7 @@ use crate::{
     wreck::Remains,
 };
 
-/// A damage to the database, and the promise it breaks.
+/// Statements that damage the database, and the promise that each of them breaks.
 const DAMAGES: [(&str, &str); 16] = [
     ("UPDATE runs SET status = 'active', ended_at = NULL", "S1: two active runs"),
     ("UPDATE runs SET status = 'active', ended_at = NULL WHERE ordinal = 2", "S1: an active run that its head does not show"),
@@ -35,7 +35,7 @@ const DAMAGES: [(&str, &str); 16] = [
     ),
 ];
 
-/// Damages what a whole story left behind.
+/// Damages copies of what a complete scenario left behind, and checks each copy.
 pub async fn run() {
     let laps: &Scenario = &scenarios::ALL[0];
     let nats = NatsServer::start().await;

@@ -1,6 +1,6 @@
-//! What happens around the server while it dies: eleven small stories which together pass every point that can be reached.
+//! What happens around the server while it dies: eleven small scenarios which together pass every point that can be reached.
 //!
-//! A story is told by one teller, step after step, so that the n-th time a point is reached is always the same moment.
+//! The steps of a scenario are sequential, so the n-th passage of a point is always the same moment.
 
 use std::{future::Future, pin::Pin};
 
@@ -45,7 +45,7 @@ agents:
   lost_3: { tools: [slow_a] }
 ";
 
-/// What the model says in every scenario.
+/// The model's script in every scenario.
 pub const SCRIPT: &str = "
 rules:
   - when: { input: two laps, iteration: 1 }
@@ -88,7 +88,7 @@ rules:
     reply: { text: at last, fail: { code: 429, retry_after_ms: 20, times: 3 } }
 ";
 
-/// What a tool does to the world, as the configuration says.
+/// The external effect of a tool, as the configuration declares it.
 pub fn effect(tool: &str) -> &'static str {
     match tool {
         "upsert" => "idempotent",
@@ -99,21 +99,21 @@ pub fn effect(tool: &str) -> &'static str {
 
 type Told<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
-/// A story and the points on its way.
+/// A scenario and the points that it passes.
 pub struct Scenario {
-    /// Its name in the table.
+    /// The name in the table.
     pub name: &'static str,
-    /// Which commits and effects it makes the server do, and how often at the least. Each has a point before and after it.
+    /// The commits and effects of the scenario, and how often each happens at least. Each has a point before and after it.
     pub passes: &'static [(&'static str, u32)],
-    /// What each run delivers.
+    /// The text that each run delivers.
     pub delivers: &'static [(&'static str, &'static str)],
-    /// Whether the order to die is for the second start.
+    /// Whether the crash point is set at the second start of the server.
     pub is_second_start: bool,
-    /// The story.
+    /// Plays the scenario.
     pub tell: for<'a> fn(&'a mut World) -> Told<'a>,
 }
 
-/// All of them.
+/// All scenarios.
 pub const ALL: [Scenario; 11] = [
     Scenario {
         name: "laps",
@@ -204,7 +204,7 @@ pub const ALL: [Scenario; 11] = [
     },
 ];
 
-/// Two laps with calls of all three classes, then a run of one lap.
+/// Two iterations with calls of all three classes, then a run of one iteration.
 async fn laps(world: &mut World) {
     let run = world.enqueue("two laps", "lapper", "two laps").await;
     for tool in ["lookup", "charge", "upsert", "notify"] {
@@ -212,14 +212,14 @@ async fn laps(world: &mut World) {
     }
     world.ended(&run).await;
     let run = world.enqueue("one lap", "lapper", "one lap").await;
-    // The other way round: results stand in the order of the calls, whatever order they come in.
+    // The reports come in reverse order. Results are stored in the order of the calls, whatever order they arrive in.
     for tool in ["charge", "lookup"] {
         world.serve(&run, tool).await;
     }
     world.ended(&run).await;
 }
 
-/// Three turns wait behind one, then a person acts.
+/// Three turns are queued behind one, then a person acts.
 async fn queue(world: &mut World) {
     let first = world.enqueue("turn 1", "clerk", "look first").await;
     let mut last = String::new();
@@ -233,7 +233,7 @@ async fn queue(world: &mut World) {
     world.ended(&action).await;
 }
 
-/// A run is stopped while it thinks, one while it is queued, one while it waits; a result comes too late.
+/// One run is stopped during its model call, one while it is queued, one while it waits. A result arrives too late.
 async fn stop(world: &mut World) {
     let thinking = world.enqueue("thinking", "thinker", "think for long").await;
     world.stop("thinker", &thinking).await;
@@ -249,12 +249,12 @@ async fn stop(world: &mut World) {
     }
 }
 
-/// Deadlines pass, and the results come afterwards, one of them twice.
+/// Deadlines pass, and the results arrive afterwards, one of them twice.
 async fn late(world: &mut World) {
     let run = world.enqueue("late", "dawdler", "wait in vain").await;
     let mut held = Vec::new();
     for tool in ["slow_a", "slow_b", "slow_c"] {
-        // A service that hears of a call after its deadline has nothing to do with it.
+        // A service that learns of a call only after its deadline can't claim it.
         if let Some(call) = world.claim(&run, tool, "w1", 60).await {
             world.start_call(&call);
             held.push(call);
@@ -272,7 +272,7 @@ async fn late(world: &mut World) {
     world.ended(&run).await;
 }
 
-/// Workers die with calls in their hands. A write is parked, and a person decides; a read is started again.
+/// Workers die while they execute calls. A write is parked and a person decides; a read is started again.
 async fn cut(world: &mut World) {
     let buyers = [("buyer_1", "release"), ("buyer_2", "release"), ("buyer_3", "release"), ("buyer_4", "record"), ("buyer_5", "tell")];
     let read = world.enqueue("reader", "reader", "look first").await;
@@ -280,7 +280,7 @@ async fn cut(world: &mut World) {
     for (buyer, action) in buyers {
         runs.push((world.enqueue(buyer, buyer, "buy").await, action));
     }
-    // Which buyer's call a claim gets is the server's choice, so all of them have to be there.
+    // The server chooses which run's call a claim gets, so all calls have to exist first.
     for (run, _) in &runs {
         world.call_is(run, "charge", &["waiting"]).await;
     }
@@ -306,7 +306,7 @@ async fn cut(world: &mut World) {
     world.ended(&read).await;
 }
 
-/// A hold is prolonged three times, and given back three times.
+/// A lease is extended three times and released three times.
 async fn hold(world: &mut World) {
     let run = world.enqueue("held", "holder", "buy").await;
     let held = world.claim(&run, "charge", "w1", 60).await.expect("the call waits");
@@ -328,7 +328,7 @@ async fn retry(world: &mut World) {
     world.ended(&run).await;
 }
 
-/// Three runs think when their owner is killed.
+/// Three runs have model calls in progress when their owner is killed.
 async fn owners(world: &mut World) {
     let mut runs = Vec::new();
     for owner in ["owner_1", "owner_2", "owner_3"] {
@@ -340,7 +340,7 @@ async fn owners(world: &mut World) {
     }
 }
 
-/// Messages that are no run's lie in an agent's inbox, one after the other, while it waits.
+/// Messages without a run are put into an agent's inbox, one after the other, while it waits.
 async fn strays(world: &mut World) {
     let run = world.enqueue("host", "host", "look first").await;
     world.call_is(&run, "lookup", &["waiting"]).await;
@@ -357,7 +357,7 @@ fn refused(inbox: &Value) -> Option<usize> {
     Some(inbox["inbox"].as_array()?.iter().filter(|message| message["status"] == "error").count())
 }
 
-/// Three turns cannot be read any more. They are taken out of the way, a person gives them up, and their agents go on.
+/// Three turns become unreadable. They are quarantined, a person gives them up, and their agents continue.
 async fn lost(world: &mut World) {
     let agents = ["lost_1", "lost_2", "lost_3"];
     let mut runs = Vec::new();
@@ -376,7 +376,7 @@ async fn lost(world: &mut World) {
     }
 }
 
-/// Boxes are packed into each other, and a conversation is begun and described.
+/// Boxes are packed into each other, and a conversation is created and described.
 async fn shelf(world: &mut World) {
     let mut boxes: Vec<Value> = Vec::new();
     for name in ["a", "b", "c"] {

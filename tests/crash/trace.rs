@@ -1,27 +1,27 @@
-//! What a process did, as `strace -f -y` writes it down, and whether it flushed before it spoke.
+//! What a process did, as `strace -f -y` records it, and whether it flushed before it reported anything.
 //!
-//! An announcement is a write to a socket that tells somebody outside of a commit: the answer to a POST, an event of a stream, a
-//! request to the model, a call handed to a service, the start of a tool. A write to the database's log is flushed when an fsync
-//! or fdatasync of the log which began after the write had ended has ended.
+//! An announcement is a write to a socket that reports a commit to the outside: the answer to a POST, an event of a stream, a request to
+//! the model, a call given to a service, the start of a tool. A write to the database's log counts as flushed when an fsync or fdatasync of
+//! the log has ended that began after the write had ended.
 //!
-//! When an announcement begins, everything written to the log must have been flushed. Where much goes on at once, that would be too
-//! much to ask: the log is being written for others. There the words that are told say which writes must have been flushed, if
-//! each of them is a mark that is made once: those in which they stand for the first time.
+//! When an announcement begins, everything written to the log must have been flushed. With concurrent requests that condition is too
+//! strong, because the log is also written for other requests. There, each announcement contains marks, each of which is used once, and
+//! only the writes that contain one of these marks for the first time must have been flushed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is told when the server is asked to commit something: mostly the last part of the path.
+/// Announcements that answer a request which commits: mostly named by the last part of the path.
 pub const ASKED: [&str; 11] =
     ["enqueue", "actions", "claim", "renew", "release", "report", "report under a key", "stop", "reconcile", "boxes", "responses"];
 
-/// What is told without being asked.
+/// Announcements without a request.
 pub const UNASKED: [&str; 4] = ["event", "response event", "model", "tool"];
 
-/// How a mark begins. So many digits follow.
+/// The beginning of a mark. This number of digits follows.
 const MARK: &str = "mark-";
 const DIGITS: usize = 4;
 
-/// A word that can be found again in a trace. Nobody else says it.
+/// A word that can be found in a trace. Nothing else contains it.
 pub fn mark(number: usize) -> String {
     format!("{MARK}{number:0DIGITS$}")
 }
@@ -36,9 +36,9 @@ fn marks(text: &str) -> BTreeSet<String> {
 #[derive(Clone, Debug)]
 pub struct Call {
     name: String,
-    /// What follows the name: descriptor, arguments, result.
+    /// Everything after the name: descriptor, arguments, result.
     text: String,
-    /// The lines on which it began and ended.
+    /// The lines of the trace on which the call began and ended.
     begin: usize,
     end: usize,
 }
@@ -67,12 +67,12 @@ impl Call {
         self.file().starts_with("socket:")
     }
 
-    /// Whether an answer says that something was committed. A claim that finds nothing commits nothing.
+    /// Whether an answer reports a commit. A claim that finds nothing commits nothing.
     fn commits(&self) -> bool {
         self.text.contains("\"HTTP/1.1 2") && !self.text.contains("{\\\"calls\\\":[]}")
     }
 
-    /// What it tells without being asked, if it does.
+    /// The kind of announcement without a request that this call makes, if it makes one.
     fn tells(&self) -> Option<&'static str> {
         let signs = ["event: evt.", "event: response.", "\"POST /v1/chat/completions", "tools/call"];
         signs.into_iter().zip(UNASKED).find_map(|(sign, what)| self.text.contains(sign).then_some(what))
@@ -92,7 +92,7 @@ impl Call {
     }
 }
 
-/// Reads a trace. Calls that others interrupt are put together again.
+/// Parses a trace, and joins the two parts of calls that others interrupted.
 pub fn parse(trace: &str) -> Vec<Call> {
     let mut calls = Vec::new();
     let mut open: BTreeMap<&str, Call> = BTreeMap::new();
@@ -120,20 +120,20 @@ pub fn parse(trace: &str) -> Vec<Call> {
     calls
 }
 
-/// Something that was told to the outside.
+/// One announcement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Announcement {
-    /// What: one of `ASKED` or `UNASKED`.
+    /// The kind: one of `ASKED` or `UNASKED`.
     pub what: String,
-    /// The marks in it, and in what it answers.
+    /// The marks in the announcement and in the request that it answers.
     pub marks: BTreeSet<String>,
-    /// The line on which it began.
+    /// The line of the trace on which it began.
     begin: usize,
-    /// The line on which the request was read, if it answers one that commits.
+    /// The line on which the request was read, if the announcement answers one that commits.
     since: Option<usize>,
 }
 
-/// What was read from a socket since the last answer. A request may come in pieces.
+/// The bytes read from a socket since the last answer. A request may arrive in several reads.
 #[derive(Default)]
 struct Request {
     text: String,
@@ -147,7 +147,7 @@ impl Request {
         self.since.get_or_insert(call.end);
     }
 
-    /// The last part of the path of a POST. A report may have a key.
+    /// The last part of the path of a POST. For a report, also whether it has a key.
     fn what(&self) -> Option<String> {
         let (path, rest) = self.text.strip_prefix("POST ")?.split_once(" HTTP")?;
         let what = path.rsplit('/').next()?;
@@ -156,7 +156,7 @@ impl Request {
     }
 }
 
-/// Everything that was told, in order.
+/// All announcements, in order.
 pub fn announcements(calls: &[Call]) -> Vec<Announcement> {
     let mut told = Vec::new();
     let mut requests: BTreeMap<&str, Request> = BTreeMap::new();
@@ -177,7 +177,7 @@ pub fn announcements(calls: &[Call]) -> Vec<Announcement> {
     told
 }
 
-/// The log as it was written and flushed.
+/// The writes and flushes of the log.
 struct Log<'a> {
     writes: Vec<&'a Call>,
     flushes: Vec<&'a Call>,
@@ -189,12 +189,12 @@ impl<'a> Log<'a> {
         Log { writes, flushes: calls.iter().filter(|call| call.is_flush()).collect() }
     }
 
-    /// Whether a write was flushed before a line.
+    /// Whether a write was flushed before a line of the trace.
     fn is_flushed(&self, write: &Call, line: usize) -> bool {
         self.flushes.iter().any(|flush| flush.begin > write.end && flush.end < line)
     }
 
-    /// The write in which each mark stands for the first time.
+    /// For each mark, the first write that contains it.
     fn marked(&self) -> BTreeMap<String, &'a Call> {
         let mut first = BTreeMap::new();
         for write in &self.writes {
@@ -206,7 +206,7 @@ impl<'a> Log<'a> {
     }
 }
 
-/// What was told before it was on disk, in a trace of one thing after another.
+/// The announcements that were made before the log was flushed, in a trace of one request after another.
 pub fn violations(calls: &[Call], told: &[Announcement]) -> Vec<String> {
     let log = Log::of(calls);
     let mut wrong = Vec::new();
@@ -225,7 +225,8 @@ pub fn violations(calls: &[Call], told: &[Announcement]) -> Vec<String> {
     wrong
 }
 
-/// What was told before its marks were on disk, in any trace: one line for an announcement, whatever is wrong with it.
+/// The announcements that were made before their marks were flushed, in any trace: one line per announcement, however many marks are
+/// missing.
 pub fn early_marks(calls: &[Call], told: &[Announcement]) -> Vec<String> {
     let log = Log::of(calls);
     let written = log.marked();
@@ -239,7 +240,7 @@ pub fn early_marks(calls: &[Call], told: &[Announcement]) -> Vec<String> {
     told.iter().filter_map(fault).collect()
 }
 
-/// The most marks that one flush put on disk.
+/// The largest number of marks that one flush put on disk.
 pub fn marks_at_once(calls: &[Call]) -> usize {
     let log = Log::of(calls);
     let mut groups: BTreeMap<usize, usize> = BTreeMap::new();
@@ -267,7 +268,7 @@ mod tests {
 7  1.7 sendto(9<socket:[1]>, "HTTP/1.1 202 Accepted\r\n"..., 200, MSG_NOSIGNAL, NULL, 0) = 200
 "#;
 
-    /// How much was told, and how much of it too early.
+    /// The number of announcements, and the number of those that were made too early.
     fn found(trace: &str) -> (usize, usize) {
         let calls = parse(trace);
         let told = announcements(&calls);

@@ -215,7 +215,7 @@ fn ceiling(place: &OsStr) -> Map<String, Value> {
     serde_json::from_str(&line).expect("the ceiling prints one JSON object")
 }
 
-/// The name of a figure, its value, the direction of its bound (`>=`, `<=`), and the bound.
+/// The name of a figure, its value, the direction of its bound (`min`, `max`), and the bound.
 type Check = (&'static str, f64, &'static str, f64);
 
 fn number(fields: &Map<String, Value>, name: &str) -> f64 {
