@@ -1,5 +1,4 @@
-//! A broken promise would be noticed: the checker is shown histories that do not fit what was asked and done, and histories that
-//! do not fit together.
+//! Shows that the checker can fail: it gets histories that do not fit the load, and histories that contradict themselves.
 
 use std::time::Duration;
 
@@ -28,7 +27,7 @@ async fn a_loss_and_a_double_start_would_be_noticed() {
     };
     let honest = found().await;
     assert!(honest.is_empty(), "{honest}");
-    // A call number of two is the write of the first lap.
+    // A call number of two is the write of the first iteration.
     let ledger = load.ledger.lock().expect("nobody panics with it").clone();
     let (write, _) = ledger.iter().find(|(call, _)| call.ends_with("_2")).expect("there is a write");
     load.ledger.lock().expect("nobody panics with it").insert(write.clone(), 2);
@@ -36,24 +35,24 @@ async fn a_loss_and_a_double_start_would_be_noticed() {
     load.ledger.lock().expect("nobody panics with it").remove(write);
     expect(found().await, "was never started");
     load.ledger.lock().expect("nobody panics with it").insert(write.clone(), 1);
-    // One run that nobody asked for is what a doubled turn looks like.
+    // A run without a request looks like a doubled turn.
     let turns = load.turns.lock().expect("nobody panics with it").clone();
     let hidden = turns.iter().rposition(|turn| turn.key.ends_with("turn-0")).expect("there is a first turn");
     load.turns.lock().expect("nobody panics with it").remove(hidden);
     let doubled = found().await;
     expect(doubled.clone(), "turns were acknowledged, its inbox has");
     expect(doubled, "task events, of");
-    // Two keys with one run are what a swallowed turn looks like.
+    // Two keys with one run look like a lost turn.
     let swallowed = Turn { key: "another".to_owned(), ..turns[0].clone() };
     load.turns.lock().expect("nobody panics with it").clone_from(&[turns.clone(), vec![swallowed]].concat());
     expect(found().await, "keys became");
     trial.close("5 lies told", &missed);
 }
 
-/// Makes the record of a turn wrong.
+/// Falsifies the record of a turn.
 type Lie = fn(&mut History);
 
-/// What could be wrong with the record of one turn, and the words that it would be noticed with.
+/// Falsifications of the record of one turn, and a part of the message that reports each.
 const LIES: [(&str, Lie); 10] = [
     ("the journal is not dense", |history| drop(history.journal.remove(3))),
     ("the journal is not dense", |history| history.journal.insert(3, history.journal[3].clone())),
@@ -102,7 +101,7 @@ async fn lies_about_laps_journals_epochs_and_deliverables_would_be_noticed() {
         lie(&mut told[0]);
         expect(found(&mut told), words);
     }
-    // The later turn under the epochs of the one before.
+    // The later turn with the epochs of the earlier one.
     let mut told = honest.clone();
     let epoch = told[0].journal.last().expect("a journal has an end")["turn_epoch"].clone();
     told[1].journal.iter_mut().for_each(|entry| entry["turn_epoch"] = epoch.clone());

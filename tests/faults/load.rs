@@ -1,8 +1,8 @@
-//! People who ask for turns, services that do the work, and the operator who decides about what is parked.
+//! People who enqueue turns, services that execute the calls, and the operator who decides about parked calls.
 //!
-//! Everybody behaves as the documents ask: a request without an answer is made again under its key; a service starts a call only
-//! while its own clock says that it holds it, writes the start into its ledger first, and reports until that is acknowledged.
-//! Some services die in the middle of a call, and never say anything of it again.
+//! All of them behave as the documentation asks: a request without an answer is sent again with its key; a service starts a call only while
+//! its own clock says that it holds the lease, writes the start into its ledger first, and reports until the report is acknowledged. Some
+//! services die in the middle of a call and never report it.
 
 use std::{
     collections::BTreeMap,
@@ -18,43 +18,43 @@ use serde_json::{Value, json};
 
 use crate::cluster::Roads;
 
-/// How long a service holds a call.
+/// The length of a service's lease, in seconds.
 const LEASE_S: u64 = 3;
-/// How long a turn may take before it counts as wedged.
+/// The time after which a turn counts as wedged.
 const TURN_PATIENCE: Duration = Duration::from_secs(120);
 
-/// A turn that was acknowledged.
+/// An acknowledged turn.
 #[derive(Clone, Debug)]
 pub struct Turn {
-    /// Of which agent.
+    /// The agent.
     pub agent: String,
-    /// Under which key.
+    /// The idempotency key.
     pub key: String,
-    /// Its run.
+    /// The run.
     pub run: String,
 }
 
-/// What everybody has done so far.
+/// The load and its records so far.
 pub struct Load {
     roads: Arc<Roads>,
-    /// Turns that were acknowledged, in the order in which they were.
+    /// Acknowledged turns, in the order of their acknowledgement.
     pub turns: Mutex<Vec<Turn>>,
-    /// How often each call was started.
+    /// The number of starts of each call.
     pub ledger: Mutex<BTreeMap<String, u32>>,
-    /// Calls whose services died behind the start.
+    /// The number of calls whose services died after the start.
     pub abandoned: AtomicU64,
-    /// Decisions of the operator.
+    /// The number of the operator's decisions.
     pub decided: AtomicU64,
-    /// What went wrong.
+    /// Everything that went wrong.
     pub wrong: Mutex<Vec<String>>,
     claims: AtomicU64,
-    /// One call in so many is abandoned; none if 0.
+    /// A service abandons one call in this number; none if 0.
     abandon_one_in: u64,
     over: AtomicBool,
 }
 
 impl Load {
-    /// Services and ledgers, and nobody who asks yet.
+    /// Starts the services with an empty ledger. No turn is enqueued yet.
     pub fn start(roads: &Arc<Roads>, abandon_one_in: u64) -> Arc<Self> {
         let load = Arc::new(Load {
             roads: roads.clone(),
@@ -75,18 +75,18 @@ impl Load {
         load
     }
 
-    /// So many agents at once with so many turns each, one after the other, with a pause behind each.
+    /// Runs this number of agents at the same time, each with this number of turns, one after the other, with a pause after each.
     pub async fn ask(self: &Arc<Self>, agents: usize, turns: usize, pause: Duration) {
         self.ask_while(agents, pause, move |turn| turn < turns).await;
     }
 
-    /// So many agents at once, with turns until a moment.
+    /// Runs this number of agents at the same time, which have turns until this moment.
     pub async fn ask_until(self: &Arc<Self>, agents: usize, until: Instant, pause: Duration) {
         self.ask_while(agents, pause, move |_| Instant::now() < until).await;
     }
 
     async fn ask_while(self: &Arc<Self>, agents: usize, pause: Duration, goes_on: impl Fn(usize) -> bool + Clone + Send + 'static) {
-        // The more ask, the less often each looks.
+        // The more agents there are, the less often each of them polls.
         let look = Duration::from_millis(50.max(2 * agents as u64));
         let tasks: Vec<_> = (0..agents)
             .map(|agent| {
@@ -108,7 +108,7 @@ impl Load {
         }
     }
 
-    /// So many agents at once, with turns for as long as something happens to the servers.
+    /// Runs this number of agents at the same time for as long as the faults take.
     pub async fn ask_beside(self: &Arc<Self>, agents: usize, pause: Duration, faults: impl Future<Output = ()>) {
         let (over, is_over) = tokio::sync::watch::channel(false);
         let faults = async {
@@ -118,12 +118,12 @@ impl Load {
         tokio::join!(self.ask_while(agents, pause, move |_| !*is_over.borrow()), faults);
     }
 
-    /// Nobody asks any more, and the services go home.
+    /// Stops the agents and the services.
     pub fn end(&self) {
         self.over.store(true, Ordering::Relaxed);
     }
 
-    /// Asks for one turn and waits for its end.
+    /// Enqueues one turn and waits for its end.
     async fn turn(&self, agent: &str, number: usize, look: Duration) {
         let key = format!("{agent}-turn-{number}");
         let path = format!("/v1/agents/{agent}/enqueue");
@@ -141,7 +141,7 @@ impl Load {
             self.decide(&run, &view).await;
             tokio::time::sleep(look).await;
         }
-        // Whoever lost the answer asks again, also when it is over; it is the same turn.
+        // A client that lost the answer repeats the request, also after the end of the turn. It gets the same turn.
         if number.is_multiple_of(4) {
             let again = self.roads.post(&path, &body, Some(&key)).await.ok();
             if again["run_id"] != run.as_str() {
@@ -150,8 +150,8 @@ impl Load {
         }
     }
 
-    /// The operator: a parked write is looked up in the ledger. A decision without an answer is not made again blindly: by then
-    /// it could be about something else.
+    /// The operator looks up a parked write in the ledger. A decision without an answer is not repeated blindly: by then it could concern
+    /// another start.
     async fn decide(&self, run: &str, view: &Value) {
         let calls = view["calls"]["open"].as_array().cloned().unwrap_or_default();
         let parked: Vec<&Value> = calls.iter().filter(|call| call["progress"] == "parked").collect();
@@ -164,7 +164,7 @@ impl Load {
                 false => json!({ "run_id": run, "tool_call_id": id, "action": "release" }),
             });
         }
-        // A text says why the whole run waits.
+        // A text here gives the reason why the whole run is parked.
         if view["parked"].is_string() {
             decisions.push(json!({ "run_id": run, "action": "resume" }));
         }
@@ -178,12 +178,12 @@ impl Load {
         }
     }
 
-    /// A service: claims, starts, reports, until all is over.
+    /// One service: it claims, starts and reports calls until the load ends.
     async fn serve(self: Arc<Self>, tool: &'static str, worker: String) {
         while !self.over.load(Ordering::Relaxed) {
             let key = format!("{worker}-claim-{}", self.claims.fetch_add(1, Ordering::Relaxed));
             let body = json!({ "worker": worker, "max": 20, "lease_s": LEASE_S, "wait_s": 1 });
-            // Its hold may have begun with the first try.
+            // The lease may have begun with the first attempt.
             let asked = Instant::now();
             let answer = self.roads.post(&format!("/v1/tools/{tool}/claim"), &body, Some(&key)).await;
             let Some(calls) = answer.body["calls"].as_array().filter(|_| answer.status == 200) else {
@@ -196,7 +196,7 @@ impl Load {
     }
 
     async fn run_call(&self, call: &Value, asked: Instant) {
-        // The answer was slow to come; by now somebody else may hold the call. A claim that waited is no older than its wait.
+        // The answer came late, and another worker may hold the call by now. The lease of a claim that waited is no older than its wait.
         if asked.elapsed() > Duration::from_millis(LEASE_S * 1000 - 500) {
             return;
         }
@@ -204,7 +204,7 @@ impl Load {
         *self.ledger.lock().expect("nobody panics with it").entry(id.to_owned()).or_default() += 1;
         let is_chosen = |sum: u64| self.abandon_one_in > 0 && sum.is_multiple_of(self.abandon_one_in);
         let sum = id.bytes().fold(0_u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
-        // Only the first start dies: the second one is somebody else's.
+        // Only the first start is abandoned; the second belongs to another worker.
         if is_chosen(sum) && self.ledger.lock().expect("nobody panics with it")[id] == 1 {
             self.abandoned.fetch_add(1, Ordering::Relaxed);
             return;

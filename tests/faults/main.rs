@@ -1,7 +1,7 @@
-//! Real faults, over the real binary and real servers: processes killed and stopped, NATS and PostgreSQL gone in the middle of
-//! things, cut wires, full disks, wrong clocks. Behind each of them a checker reads the histories.
+//! Real faults, with the real binary and real servers: killed and stopped processes, NATS and PostgreSQL unavailable in the middle of work,
+//! cut connections, full disks, wrong clocks. After each fault a checker reads the histories.
 //!
-//! `WINDLASS_LONG=1` kills for 60 s where the usual run kills for 20 s.
+//! With `WINDLASS_LONG=1` servers are killed for 60 s instead of 20 s.
 
 mod checker;
 mod clocks;
@@ -29,7 +29,7 @@ use windlass_tests::Listener;
 use cluster::Cluster;
 use load::Load;
 
-/// How many tests there are: behind the last of them stands the sum.
+/// The number of tests: the last one prints the sum.
 const TESTS: u32 = 19;
 
 static ALONE: Mutex<()> = Mutex::const_new(());
@@ -37,7 +37,7 @@ static FAULTS: AtomicU32 = AtomicU32::new(0);
 static VIOLATIONS: AtomicU32 = AtomicU32::new(0);
 static OVER: AtomicU32 = AtomicU32::new(0);
 
-/// One fault after the other: each needs the whole machine, and has it to itself.
+/// One trial. Trials run one after the other, because each needs the whole machine.
 struct Trial {
     name: &'static str,
     began: Instant,
@@ -84,7 +84,7 @@ impl Trial {
 
 impl Drop for Trial {
     fn drop(&mut self) {
-        // What never came to its end is a violation, whatever it was.
+        // A trial without a verdict counts as a violation.
         VIOLATIONS.fetch_add(u32::from(!self.is_judged), Ordering::Relaxed);
         if OVER.fetch_add(1, Ordering::Relaxed) + 1 == TESTS {
             say(&format!("real faults: {}, violations: {}", FAULTS.load(Ordering::Relaxed), VIOLATIONS.load(Ordering::Relaxed)));
@@ -92,7 +92,7 @@ impl Drop for Trial {
     }
 }
 
-/// Past the test program's own capture: these lines are for whoever runs the tests.
+/// Prints a line past libtest's capture, for the person who runs the tests.
 fn say(line: &str) {
     let _ = std::io::stderr().lock().write_all(format!("{line}\n").as_bytes());
 }

@@ -1,4 +1,4 @@
-//! NATS is late, goes away, never comes, or refuses us. Work goes on all the same, and nothing is lost from the outbox.
+//! NATS is late, goes down, never comes up, or refuses the server. Work continues all the same, and the outbox loses nothing.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ async fn whole_run(server: &Server, agent: &str) -> String {
     run
 }
 
-/// Everything that was published of these runs, by run, is complete and came in the order of the journal.
+/// Everything published of these runs is complete and came in the order of the journal.
 async fn complete(listener: &Listener, server: &Server, runs: &[(String, String)]) {
     for (_, run) in runs {
         listener.told_end(run).await;
@@ -75,7 +75,7 @@ async fn c_005_f_008_nats_may_go_and_come_back_and_nothing_is_lost() {
     let kept = waiting(&server);
     assert!(kept >= 15, "the outbox has {kept} rows");
     assert_eq!(server.run(&before).await["status"], "ended");
-    // Core NATS keeps nothing for those who come later: the listener has to be there first.
+    // Core NATS keeps nothing for later subscribers, so the listener has to be connected first.
     server.signal(rustix::process::Signal::STOP);
     nats.up().await;
     let listener = nats.listen().await;
@@ -106,7 +106,7 @@ async fn nats_killed_again_and_again_loses_nothing() {
         }
     }
     until("the outbox is empty", || async { (waiting(&server) == 0).then_some(()) }).await;
-    // A kill may fall between a message and its confirmation: then two listeners have it, and the id is the same.
+    // A kill may fall between a message and its confirmation. Then the listener has the message twice, with the same id.
     let mut told: BTreeMap<String, (String, serde_json::Value)> = BTreeMap::new();
     until("every end was told to somebody", || {
         told.clear();
@@ -158,13 +158,13 @@ async fn a_password_lets_us_in_and_is_never_printed() {
     assert!(!status.success() && log.contains("doorbell.url") && !log.contains("s3cret"), "{log}");
 }
 
-/// Two users of a NATS server, of whom ours may not publish on some subjects; who has no name is the other one.
+/// The users of a NATS server: the one of the tests may not publish on some subjects; a connection without a name is the other one.
 fn users(denied: &str) -> String {
     let ours = format!("{{ user: ours, password: p, permissions: {{ publish: {{ deny: [{denied}] }} }} }}");
     format!("no_auth_user: other\nauthorization {{ users: [ {ours}, {{ user: other, password: p }} ] }}\n")
 }
 
-/// A refusal comes later than what it is about, and names no message: what was refused is not forgotten for that.
+/// NATS reports a refusal later than the message it is about, and does not name the message. The refused row must stay in the outbox.
 #[tokio::test]
 async fn what_nats_refuses_stays_and_is_sent_once_it_is_let() {
     let folder = tempfile::TempDir::new().expect("a folder for a configuration");
@@ -177,13 +177,13 @@ async fn what_nats_refuses_stays_and_is_sent_once_it_is_let() {
     let run = whole_run(&server, "a").await;
     until("a page was refused", || async { (lines(&server, "publishing stopped") == 1).then_some(()) }).await;
     assert!(waiting(&server) > 0);
-    // By its name and its body; where a page is let in the middle, what comes first is not what was first.
+    // By id and body. If NATS allows a subject in the middle of a page, the first message to arrive is not the first of the page.
     let events = || -> BTreeMap<String, String> {
         let all = listener.once().into_iter().filter(|message| message.subject.contains(".evt."));
         all.map(|message| (message.id, format!("{} {}", message.subject, message.body))).collect()
     };
     assert!(events().is_empty(), "NATS takes none of them");
-    // Rings are refused still: that one is lost stops nothing.
+    // Doorbell messages are still refused. Their loss stops nothing.
     std::fs::write(&file, users("\"windlass.bell\"")).expect("a configuration can be written");
     nats.reload();
     until("everything is published", || async { (waiting(&server) == 0).then_some(()) }).await;

@@ -14,7 +14,7 @@ async fn server(nats: &NatsServer) -> Server {
     ServerBuilder::new(&format!("{CONFIG}{}", nats.config())).start().await
 }
 
-/// A run with one call of `echo`, to its end.
+/// Plays a run with one call of `echo` to its end.
 async fn whole_run(server: &Server) -> String {
     let run = server.enqueue("a", "call echo").await;
     let call = server.claim("echo").await;
@@ -155,7 +155,7 @@ async fn names_with_dots_are_one_word_of_a_subject() {
     assert_eq!(subjects, wanted.map(|subject| format!("windlass.acme%2Eeu.{subject}")).into());
 }
 
-/// A name that only the model knows makes no command, however long it is.
+/// A tool name that only the model uses makes no command, however long the name is.
 #[tokio::test]
 async fn a_tool_that_only_the_model_knows_is_no_command_and_stops_nothing() {
     let nats = NatsServer::start().await;
@@ -185,7 +185,7 @@ struct Undying {
 }
 
 impl Undying {
-    /// The server, started again if it is gone.
+    /// Returns the server, and starts it again if it has died.
     async fn alive(&mut self) -> &Server {
         let mut server = self.server.take().expect("there is a server");
         if !server.is_running() {
@@ -196,7 +196,7 @@ impl Undying {
         self.server.insert(server)
     }
 
-    /// POSTs, with a key, until there is an answer.
+    /// Sends a POST request with a key until there is an answer.
     async fn post(&mut self, path: &str, body: &Value) -> Value {
         loop {
             let server = self.alive().await;
@@ -208,7 +208,7 @@ impl Undying {
         }
     }
 
-    /// Waits, and sees to it that there is a server meanwhile.
+    /// Waits, and restarts the server meanwhile if it dies.
     async fn until(&mut self, what: &str, is_so: impl Fn() -> bool) {
         let began = Instant::now();
         while !is_so() {
@@ -237,7 +237,7 @@ async fn f_008_f_009_a_kill_in_the_middle_loses_no_message_and_changes_no_id() {
         server.post("/v1/agents/a/report", &report).await;
         let is_last = |message: &Message| message.body["agent_turn_id"] == run.as_str() && message.body["status"] == "idle";
         server.until("the end is told", || listener.all().iter().any(is_last)).await;
-        // After a page was sent, the death may still be on its way.
+        // After a page was sent, the death at the crash point may still be on its way.
         until(&format!("{point}: the ordered death"), || {
             let is_dead = server.deaths > 0 || !server.server.as_mut().is_some_and(Server::is_running);
             std::future::ready(is_dead.then_some(()))
@@ -250,7 +250,7 @@ async fn f_008_f_009_a_kill_in_the_middle_loses_no_message_and_changes_no_id() {
     }
 }
 
-/// What was published is what the journal says: nothing is missing, nothing has a second id, and first arrivals are in order.
+/// The published messages match the journal: nothing is missing, nothing has a second id, and the first deliveries are in order.
 fn check(listener: &Listener, run: &str, streamed: &[SseEvent]) {
     let once = listener.once();
     let (events, commands): (Vec<&Message>, Vec<&Message>) = once.iter().partition(|message| message.subject.contains(".evt."));

@@ -1,4 +1,4 @@
-//! A tool service that lives on NATS: it hears of calls there, claims them over HTTP, and reports.
+//! A tool service that uses NATS: it gets commands there, claims the calls over HTTP, and reports.
 
 use std::{
     collections::BTreeMap,
@@ -11,10 +11,10 @@ use windlass_tests::{NatsServer, Server, ServerBuilder, until};
 
 use crate::CONFIG;
 
-/// How often each call was started.
+/// The number of starts of each call.
 type Started = Arc<Mutex<BTreeMap<String, u32>>>;
 
-/// Subscribes to a tool's commands. A command is only a bell: what is started is what the claim gives.
+/// Subscribes to a tool's commands. A command is only a doorbell: the service starts what the claim returns.
 async fn service(nats: &NatsServer, server: &Server, tool: &'static str, worker: String) -> Started {
     let mut commands = nats.client().await.subscribe(format!("windlass.default.cmd.tool.{tool}")).await.expect("a subscription");
     let started = Started::default();
@@ -74,7 +74,7 @@ async fn a_doubled_command_starts_nothing_twice() {
     for _ in 0..10 {
         again.publish(commands[0].subject.clone(), commands[0].body.to_string().into()).await.expect("a command is doubled");
     }
-    // The next call is served behind all of the doubled commands.
+    // The service handles the next call after all of the duplicated commands.
     again.flush().await.expect("they are sent");
     let run = server.enqueue("a", "call pay").await;
     server.ended(&run).await;
@@ -82,7 +82,7 @@ async fn a_doubled_command_starts_nothing_twice() {
     assert_eq!(started.values().copied().collect::<Vec<_>>(), [1, 1], "{started:?}");
 }
 
-/// A service that missed every command finds its calls by asking.
+/// A service that missed every command finds its calls by claiming.
 #[tokio::test]
 async fn a_service_that_heard_nothing_finds_its_calls() {
     let nats = NatsServer::start().await;

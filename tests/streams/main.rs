@@ -1,5 +1,5 @@
-//! Death in the middle of a stream, at every boundary and at random moments: whoever comes back with the last number it saw gets
-//! the rest, and both parts together are the stream that nobody interrupted. `tests/streams_postgres` has the same on PostgreSQL.
+//! Death in the middle of a stream, at every boundary and at random moments: a client that reconnects with its last sequence number gets
+//! the rest, and both parts together are the uninterrupted stream. `tests/streams_postgres` has the same on PostgreSQL.
 
 mod deaths;
 mod rare;

@@ -1,4 +1,4 @@
-//! Death at the rarer commits of a response: a sign of life, words that are not gone on with, and content that is erased.
+//! Death at the rarer commits of a response: a heartbeat, text that the model does not continue, and content that is erased.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use windlass_tests::{EventStream, FakeModel, Next, Scene, Server, ServerBuilder,
 
 const BOTH: [&str; 2] = ["before", "after"];
 
-/// Reads until the connection breaks or the response is over; says which.
+/// Reads until the connection breaks, the response ends or there is enough. Returns which.
 async fn read(stream: &mut EventStream, events: &mut Vec<Told>, enough: impl Fn(&[Told]) -> bool) -> Option<bool> {
     while !enough(events) {
         match stream.next().await {
@@ -91,14 +91,14 @@ pub async fn what_is_not_kept_is_erased() {
         let config = "responses: { erase_s: 0 }\nlimits: { sweep_interval: 20ms }";
         let server = ServerBuilder::new(config).env("WINDLASS_CRASH_AT", &format!("commit.erase.{when}:1")).start().await;
         let body = json!({ "model": "offline", "input": "a secret", "store": false });
-        // The server may die before the answer is out.
+        // The server may die before it has sent the answer.
         drop(server.try_post("/v1/responses", body).await);
         let server = restarted(server).await;
         until("nothing of it is left", || async { (server.database().number("SELECT count(*) FROM items") == 0).then_some(()) }).await;
     }
 }
 
-/// Half an object is no message that could be gone on with.
+/// Half a JSON object is not a message that a model could continue.
 pub async fn half_an_object_fails() {
     let model = FakeModel::start(vec![Scene::Cut("{\"answer\": 4"), Scene::Say("{\"other\": 1}")]).await;
     let config = format!("{}\nlimits: {{ backoff: 10ms }}", model.config());

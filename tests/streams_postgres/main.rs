@@ -1,4 +1,4 @@
-//! Death in the middle of a stream, on PostgreSQL: the stories and checks of `tests/streams`, word for word.
+//! Death in the middle of a stream, on PostgreSQL: the stories and checks of `tests/streams`, unchanged.
 
 #[path = "../golden/databases.rs"]
 mod databases;

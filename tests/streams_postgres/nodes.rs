@@ -1,11 +1,11 @@
-//! Two servers on one database: whatever runs at one is followed at the other.
+//! Two servers on one database: a client can follow any run at either of them.
 
 use serde_json::json;
 use windlass_tests::{
     EventStream, FakeModel, McpServer, Next, Scene, Server, ServerBuilder, Told, postgres::Server as Postgres, responses::Grammar,
 };
 
-/// Two servers that know nothing of each other but their database.
+/// Two servers that share nothing but their database.
 async fn two(config: &str, script: &str) -> (Server, Server) {
     let database = Postgres::shared().database().await;
     let config = format!("{config}\nlimits: {{ sweep_interval: 50ms, lease: 1s }}\nstore: {{ url: '{}' }}\n", database.url);
@@ -18,7 +18,7 @@ async fn ask(server: &Server, body: serde_json::Value) -> EventStream {
     EventStream::new(request.send().await.expect("the stream opens"))
 }
 
-/// Reads until there is enough, or to the end mark. Anything but an event is wrong.
+/// Reads until there is enough, or to the end mark. Fails at anything but an event.
 async fn read(stream: &mut EventStream, events: &mut Vec<Told>, is_enough: impl Fn(&[Told]) -> bool) {
     while !is_enough(events) {
         match stream.next().await {
@@ -41,7 +41,7 @@ fn of(events: &[Told], kind: &str) -> usize {
     events.iter().filter(|told| told.kind() == kind).count()
 }
 
-/// Each number once, from the first to the last, and the same for whoever comes later.
+/// Each number appears once, from the first to the last, and a later reader gets the same events.
 async fn check(server: &Server, events: &[Told]) {
     let mut grammar = Grammar::default();
     events.iter().for_each(|told| grammar.take(&told.data));
@@ -62,7 +62,7 @@ async fn s_07_a_stream_is_followed_at_another_server_and_outlives_its_own() {
     let mut events = Vec::new();
     let mut at_one = ask(&one, json!({ "model": "m", "input": "go", "stream": true, "windlass": { "tools": ["look"] } })).await;
     read(&mut at_one, &mut events, |events| of(events, "response.output_text.delta") >= 2).await;
-    // The same stream from its beginning, at the server that does not have the run.
+    // The same stream from its beginning, at the server that does not own the run.
     let mut from_start = Vec::new();
     let mut whole = other.follow(&id(&events), None).await;
     read(&mut whole, &mut from_start, |read| read.len() == events.len()).await;
@@ -86,7 +86,7 @@ async fn s_07_a_stream_is_followed_at_another_server_and_outlives_its_own() {
     assert_eq!((response["status"].as_str(), said), (Some("completed"), vec!["First a look.", words]));
 }
 
-/// A model that says nothing and a tool that takes its time, both at the server that the reader is not at.
+/// A model that streams nothing and a slow tool, both at the server that the reader is not connected to.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_silence_at_another_server_is_filled_with_signs_of_life() {
     let (model, tools) = (
@@ -100,7 +100,7 @@ async fn a_silence_at_another_server_is_filled_with_signs_of_life() {
     let mut at_one = ask(&one, body).await;
     read(&mut at_one, &mut events, |events| !events.is_empty()).await;
     let mut at_other = other.follow(&id(&events), last(&events)).await;
-    // Nobody reads at the server that has the run, so that nobody there asks for them.
+    // No client reads at the server that owns the run, so no reader there requests heartbeats.
     drop(at_one);
     let signs = |events: &[Told]| of(events, "response.in_progress");
     read(&mut at_other, &mut events, |events| signs(events) >= 4).await;
