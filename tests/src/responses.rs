@@ -1,4 +1,4 @@
-//! Responses: asked for in every way a client can ask, read to their end, and every word of them checked on the way.
+//! Requests responses in every way that a client can, reads them to their end, and checks every event and object on the way.
 
 pub mod contract;
 mod grammar;
@@ -19,23 +19,23 @@ pub use grammar::Grammar;
 
 use crate::{Answer, PATIENCE, Server, Store, socket::Opening, until};
 
-/// How a response is asked for.
+/// How a client requests a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// The object at the end.
+    /// The client waits for the object.
     Plain,
-    /// A stream.
+    /// The client reads a stream.
     Streamed,
-    /// In the background, and asked for until it is over.
+    /// In the background: the client polls until the response has ended.
     Background,
-    /// In the background, and followed as a stream.
+    /// In the background, with a reader of the stream.
     Followed,
-    /// Over a socket.
+    /// Over a WebSocket.
     Socket,
 }
 
 impl Mode {
-    /// Every mode that this program's tests go through: on PostgreSQL one is enough, since the door is the same.
+    /// All modes that this test program uses: on PostgreSQL one is enough, since the door is the same.
     pub fn every() -> &'static [Mode] {
         match Store::of_this_program() {
             Store::Sqlite => &[Mode::Plain, Mode::Streamed, Mode::Background, Mode::Followed, Mode::Socket],
@@ -48,7 +48,7 @@ impl Mode {
         matches!(self, Mode::Streamed | Mode::Followed | Mode::Socket)
     }
 
-    /// A body that asks so.
+    /// Adds the fields of this mode to a body.
     pub fn asks(self, mut body: Value) -> Value {
         if matches!(self, Mode::Streamed | Mode::Followed) {
             body["stream"] = true.into();
@@ -60,7 +60,7 @@ impl Mode {
     }
 }
 
-/// Plays the same in every mode. A failure is told with its mode.
+/// Plays the same in every mode. A failure names its mode.
 pub async fn in_every_mode(play: impl AsyncFn(Mode)) {
     for mode in Mode::every() {
         println!("mode: {mode:?}");
@@ -71,47 +71,47 @@ pub async fn in_every_mode(play: impl AsyncFn(Mode)) {
 /// An event of a stream.
 #[derive(Clone, Debug)]
 pub struct Told {
-    /// When it came.
+    /// The time of its arrival.
     pub at: Instant,
-    /// What it says.
+    /// The event.
     pub data: Value,
 }
 
 impl Told {
-    /// Its type.
+    /// The type.
     pub fn kind(&self) -> &str {
         self.data["type"].as_str().unwrap_or_default()
     }
 }
 
-/// A response that is over.
+/// A response that has ended.
 #[derive(Clone, Debug)]
 pub struct Made {
-    /// How it was asked for.
+    /// The mode in which it was requested.
     pub mode: Mode,
-    /// The object.
+    /// The response object.
     pub object: Value,
-    /// The events that led to it: as they came to a client who followed, else as they are told afterwards.
+    /// Its events: as they arrived if the client followed the stream, otherwise as a later replay has them.
     pub events: Vec<Told>,
 }
 
 impl Made {
-    /// Its id.
+    /// The id.
     pub fn id(&self) -> &str {
         self.object["id"].as_str().expect("a response has an id")
     }
 
-    /// Its status.
+    /// The status.
     pub fn status(&self) -> &str {
         self.object["status"].as_str().expect("a response has a status")
     }
 
-    /// Its output items of a type.
+    /// The output items of a type.
     pub fn items(&self, kind: &str) -> Vec<Value> {
         self.output().into_iter().filter(|item| item["type"] == kind).collect()
     }
 
-    /// Its output, without the lists of tools that stand before everything.
+    /// The output without the lists of tools at its beginning.
     pub fn output(&self) -> Vec<Value> {
         let output = self.object["output"].as_array().expect("a response has an output");
         output.iter().filter(|item| item["type"] != "mcp_list_tools").cloned().collect()
@@ -122,7 +122,7 @@ impl Made {
         self.output().iter().map(|item| item["type"].as_str().unwrap_or_default().to_owned()).collect()
     }
 
-    /// All words of its messages.
+    /// The text of all of its messages.
     pub fn text(&self) -> String {
         let messages = self.items("message");
         messages.iter().filter_map(|message| message["content"][0]["text"].as_str()).collect::<Vec<_>>().join("|")
@@ -133,7 +133,7 @@ impl Made {
         self.events.iter().map(Told::kind).collect()
     }
 
-    /// What two responses to the same request have in common: everything but ids and times.
+    /// The part that two responses to the same request have in common: everything but ids and times.
     pub fn essence(&self) -> Value {
         let run = self.id().trim_start_matches("resp_").to_owned();
         let of_interest = json!({
@@ -145,16 +145,16 @@ impl Made {
     }
 }
 
-/// The body of an event stream, event by event.
+/// Parses the body of an event stream, event by event.
 pub struct EventStream {
     chunks: Pin<Box<dyn Stream<Item = Option<Vec<u8>>> + Send>>,
     bytes: Vec<u8>,
-    /// How many of the bytes were looked through: an event can be megabytes, and comes in many pieces.
+    /// The number of bytes that contain no separator: an event can be megabytes long, and arrives in many pieces.
     looked: usize,
     ready: VecDeque<Next>,
 }
 
-/// What comes next in a stream.
+/// The next part of a stream.
 #[derive(Debug)]
 pub enum Next {
     /// An event.
@@ -163,14 +163,14 @@ pub enum Next {
     Done,
     /// A comment.
     Comment,
-    /// The connection ended properly.
+    /// The server closed the connection properly.
     Closed,
     /// The connection broke.
     Broken,
 }
 
 impl EventStream {
-    /// Reads the body of an answer.
+    /// Wraps the body of an answer.
     pub fn new(response: reqwest::Response) -> Self {
         assert_eq!(response.status(), 200, "the stream opens");
         let header = |name: &str| response.headers().get(name).map(|value| value.to_str().unwrap_or_default().to_owned());
@@ -180,7 +180,7 @@ impl EventStream {
         EventStream { chunks: Box::pin(chunks), bytes: Vec::new(), looked: 0, ready: VecDeque::new() }
     }
 
-    /// What comes next.
+    /// Reads the next part.
     pub async fn next(&mut self) -> Next {
         loop {
             if let Some(next) = self.ready.pop_front() {
@@ -200,7 +200,7 @@ impl EventStream {
         }
     }
 
-    /// Reads all events that come before the end, or before the connection breaks. The flag says whether it ended properly.
+    /// Reads all events up to the end mark, or until the connection breaks. The flag is true if the stream ended properly.
     pub async fn rest(&mut self) -> (Vec<Told>, bool) {
         let mut events = Vec::new();
         loop {
@@ -235,7 +235,7 @@ fn parse(block: &str) -> Next {
     Next::Event(Told { at: Instant::now(), data })
 }
 
-/// A response that was asked for and may not be over.
+/// A requested response that may not have ended yet.
 pub struct Asked {
     mode: Mode,
     seen: Arc<Mutex<Vec<Told>>>,
@@ -244,12 +244,12 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// The id, once the client can know it. A client who waits for the object knows it at the end only.
+    /// The id, as soon as the client can know it. A client that waits for the object learns it only at the end.
     pub async fn id(&self) -> String {
         until("the response has an id", || async { self.id.lock().expect("nobody panics here").clone() }).await
     }
 
-    /// Waits for an event; of a client who follows only.
+    /// Waits for an event. Only for clients that read a stream.
     pub async fn event(&self, kind: &str) -> Told {
         until(&format!("{kind} is told"), || async {
             self.seen.lock().expect("nobody panics here").iter().find(|event| event.kind() == kind).cloned()
@@ -257,14 +257,14 @@ impl Asked {
         .await
     }
 
-    /// Goes away.
+    /// Closes the client's connection.
     pub fn hang_up(self) {
         self.task.abort();
     }
 
-    /// Waits for the end. What can be read again must be the same again, as an object and as a stream.
+    /// Waits for the end. Whatever can be read again must be the same, as an object and as a stream.
     pub async fn made(self, server: &Server) -> Made {
-        // Signs of life would keep a reader waiting for ever.
+        // Heartbeats would keep a reader waiting for ever.
         let object = match tokio::time::timeout(2 * PATIENCE, self.task).await.expect("the response ends") {
             Ok(object) => object,
             Err(error) => std::panic::resume_unwind(error.into_panic()),
@@ -296,17 +296,17 @@ impl Server {
         self.request(method, path).bearer_auth(self.token())
     }
 
-    /// Asks for a response and reads it to its end.
+    /// Requests a response and reads it to its end.
     pub async fn respond(&self, mode: Mode, body: Value) -> Made {
         self.ask(mode, body).made(self).await
     }
 
-    /// Asks for a response.
+    /// Requests a response.
     pub fn ask(&self, mode: Mode, body: Value) -> Asked {
         self.ask_with(mode, body, &[])
     }
 
-    /// Asks for a response with headers of its own.
+    /// Requests a response with additional headers.
     pub fn ask_with(&self, mode: Mode, body: Value, headers: &[(&str, &str)]) -> Asked {
         let body = mode.asks(body);
         let opening = Opening::new(self, headers);
@@ -327,7 +327,7 @@ impl Server {
         Asked { mode, seen, id, task }
     }
 
-    /// Asks for a response that is refused.
+    /// Sends a request that must be refused.
     pub async fn refusal(&self, mode: Mode, body: Value) -> Answer {
         let answer = match mode {
             Mode::Plain | Mode::Streamed | Mode::Background | Mode::Followed => self.post("/v1/responses", mode.asks(body)).await,
@@ -337,7 +337,7 @@ impl Server {
         answer
     }
 
-    /// A stored response.
+    /// Reads a stored response.
     pub async fn response(&self, id: &str) -> Value {
         let response = self.get(&format!("/v1/responses/{id}")).await.ok();
         check_response(&response);
@@ -351,7 +351,7 @@ impl Server {
         EventStream::new(request.send().await.expect("the server answers"))
     }
 
-    /// The whole stream of a stored response that is over, or will be.
+    /// Reads the whole stream of a stored response, which has ended or will end.
     pub async fn replay(&self, id: &str) -> Vec<Told> {
         let (events, is_whole) = self.follow(id, None).await.rest().await;
         assert!(is_whole, "the stream ends properly");
@@ -366,26 +366,26 @@ impl Server {
         response
     }
 
-    /// Waits until a stored response is not going on any more.
+    /// Waits until a stored response has ended or waits for a client or a person.
     pub async fn over(&self, id: &str) -> Value {
         until(&format!("{id} is over"), || async { Some(self.response(id).await).filter(is_over) }).await
     }
 }
 
-/// Holds whole streams against the grammar.
+/// Checks a complete stream against the grammar.
 pub fn check_events(events: &[Told]) {
     let mut grammar = Grammar::default();
     events.iter().for_each(|event| grammar.take(&event.data));
     assert!(grammar.ended().is_some(), "a stream has an end: {:?}", events.last());
 }
 
-/// Holds an object against the contract.
+/// Checks an object against the contract.
 pub fn check_response(response: &Value) {
     let faults = contract::faults_of_response(response);
     assert!(faults.is_empty(), "a response that the contract does not have: {faults:#?}\n{response:#}");
 }
 
-/// An error has the shape that OpenAI's clients read.
+/// Checks that an error has the shape that OpenAI's clients parse.
 pub fn check_refusal(answer: &Answer) {
     assert!((400..500).contains(&answer.status), "{} {}", answer.status, answer.body);
     let error = answer.body["error"].as_object().unwrap_or_else(|| panic!("{} {}", answer.status, answer.body));
@@ -394,12 +394,12 @@ pub fn check_refusal(answer: &Answer) {
     assert!(error["message"].as_str().is_some_and(|words| !words.is_empty()) && error["code"].is_string(), "{}", answer.body);
 }
 
-/// Whether a response goes on no more by itself.
+/// Whether a response can't continue by itself.
 pub fn is_over(response: &Value) -> bool {
     response["status"] != "queued" && response["status"] != "in_progress"
 }
 
-/// What waits for one response.
+/// Sends one request and reads its answer.
 struct Client {
     get: reqwest::RequestBuilder,
     seen: Arc<Mutex<Vec<Told>>>,
@@ -412,7 +412,7 @@ impl Client {
         self.id.lock().expect("nobody panics here").get_or_insert(id);
     }
 
-    /// A response that failed with nothing produced is an HTTP error, which names the stored response.
+    /// A response that failed without output is answered with an HTTP error that names the stored response.
     async fn plain(&self, request: reqwest::RequestBuilder) -> Value {
         let answer = request.send().await.expect("the server answers");
         if !answer.status().is_success() {

@@ -1,42 +1,42 @@
-//! The same answer in the words of every protocol.
+//! The same answer in every protocol.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-/// A protocol.
+/// The protocol of a model provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
-    /// Chat completions.
+    /// Chat completions (OpenAI).
     Chat,
-    /// Responses.
+    /// Responses (OpenAI).
     Responses,
-    /// Messages.
+    /// Messages (Anthropic).
     Messages,
 }
 
-/// Everything that an answer can have.
+/// All parts of an answer.
 #[derive(Clone, Debug, Default)]
 pub struct Speech {
-    /// A thought before everything else.
+    /// Reasoning before everything else.
     pub thought: Option<&'static str>,
-    /// Words, piece by piece.
+    /// The chunks of the text.
     pub words: Vec<String>,
-    /// Calls of tools, with arguments as they are written.
+    /// Tool calls, with their raw arguments.
     pub calls: Vec<(&'static str, String)>,
-    /// Tokens read, written, and of those read the ones that were in a cache.
+    /// Input tokens, output tokens, and the input tokens that came from a cache.
     pub usage: Option<[u64; 3]>,
-    /// Whether it stops before it is done.
+    /// Whether the answer stops at the limit of output tokens.
     pub is_short: bool,
-    /// How long it takes from one event to the next.
+    /// The pause between two events.
     pub pause: Duration,
 }
 
 impl Dialect {
-    /// All of them.
+    /// All protocols.
     pub const EVERY: [Dialect; 3] = [Dialect::Chat, Dialect::Responses, Dialect::Messages];
 
-    /// The provider that speaks it.
+    /// The name of the provider that speaks it.
     pub fn provider(self) -> &'static str {
         match self {
             Dialect::Chat => "openai-chat",
@@ -45,7 +45,7 @@ impl Dialect {
         }
     }
 
-    /// Where it is spoken.
+    /// The path of its endpoint.
     pub(super) fn path(self) -> &'static str {
         match self {
             Dialect::Chat => "/v1/chat/completions",
@@ -54,7 +54,7 @@ impl Dialect {
         }
     }
 
-    /// The whole answer, event by event, as the wire has it.
+    /// The events of the complete answer, in the wire format.
     pub(super) fn events(self, speech: &Speech) -> Vec<String> {
         match self {
             Dialect::Chat => chat(speech),
@@ -63,7 +63,7 @@ impl Dialect {
         }
     }
 
-    /// The events up to and with its words, which are not the end.
+    /// The events up to the end of the text, without the end of the answer.
     pub(super) fn beginning(self, speech: &Speech) -> Vec<String> {
         let last = speech.words.last().map(|words| json!(words).to_string()).expect("it has words");
         let mut events = self.events(speech);
