@@ -1,5 +1,5 @@
-//! Whose word counts where several have one: limits of a request and of its agent, deadlines of tools, names of tools, and the spelling of
-//! a status.
+//! Which setting wins where several exist: limits of a request and of its agent, deadlines of tools, names of tools, and the name of a
+//! status.
 
 use serde_json::json;
 use windlass_tests::{FakeModel, McpServer, Mode, Scene, ServerBuilder};
@@ -48,7 +48,8 @@ async fn a_clients_function_stays_the_clients_wherever_a_server_offers_its_name(
         let names = offered(&model.asked()[0]);
         assert_eq!(names.iter().filter(|name| *name == "echo" || *name == "tools__echo").count(), 2, "{names:?}");
     }
-    // What a request names is ours, and a name that has a label already can be taken too.
+    // `windlass.tools` makes `look_up` a server tool although it is a function too, and a function may have the name that a label gives to a
+    // server tool (`tools__echo`).
     let (server, model, servers) =
         theatre(vec![Scene::Call(vec![("tools__tools__echo", json!({ "text": "ours" }))]), Scene::Say("done")]).await;
     let named = [mcp(), function("echo"), function("tools__echo"), function("look_up")];
@@ -86,8 +87,8 @@ auth:
     }
 }
 
-/// The lists that a tool server gives are asked for before a run begins, so that a tool which must be called is there then. What becomes of
-/// its server later is for the model to deal with.
+/// The server lists the tools of MCP servers before a run begins, so that a required tool is known then. If its MCP server fails later, the
+/// model gets the error.
 #[tokio::test]
 async fn a_036_a_required_tool_whose_server_is_gone_is_an_error_that_the_model_is_told() {
     let choices = [json!("required"), json!({ "type": "mcp", "server_label": "tools", "name": "echo" })];

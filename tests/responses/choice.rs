@@ -13,7 +13,7 @@ fn choosing(choice: Value) -> Value {
 async fn a_006_every_choice_is_accepted_and_sent_on() {
     in_every_mode(async |mode| {
         let (server, model, _tools) = theatre(vec![Scene::Say("fine")]).await;
-        // What every provider takes for granted is not said.
+        // Defaults of the provider are not sent.
         let cases = [
             (json!("auto"), Value::Null),
             (json!("required"), json!("required")),
@@ -123,7 +123,7 @@ async fn a_009_a_server_run_tool_of_the_request_can_be_chosen_by_name() {
     assert_eq!(server.refusal(Mode::Plain, unattached).await.body["error"]["param"], "tool_choice");
 }
 
-/// The forms that a limit of tools comes in.
+/// The forms of a limited choice of tools.
 fn limits(name: &str) -> [Value; 3] {
     let server = json!({ "type": "mcp", "server_label": "tools", "name": name });
     [

@@ -1,4 +1,4 @@
-//! Calls that are the client's: the response waits for it, and a follow-up goes on with everything.
+//! Calls that the client executes: the response waits for it, and a follow-up continues with the complete history.
 
 use serde_json::{Value, json};
 use windlass_tests::{Made, Mode, Scene, in_every_mode};
@@ -38,7 +38,7 @@ laps:
         );
         assert!(made.object["usage"]["total_tokens"].as_u64() > Some(0));
         assert!(made.object["completed_at"].is_u64());
-        // Without a server-run tool the same is a plain end.
+        // Without a server tool the same iteration is an ordinary end.
         let alone = server.respond(mode, with(ask_with("go", &[function("mine")]), json!({ "input": "go", "max_turns": 9 }))).await;
         assert_eq!(alone.items("mcp_call").len(), 1, "a call of an unknown tool is ours to answer");
         assert_eq!((alone.status(), calls_of(&alone).len()), ("completed", 1));
@@ -158,7 +158,7 @@ async fn a_025_a_lap_with_a_client_call_runs_nothing_and_the_follow_up_runs_the_
         assert_eq!(outputs, ["one", "two"]);
         let whole = ["user: go", "assistant: Both. +echo +mine +echo", "tool: one", "tool: from the client", "tool: two"];
         assert_eq!(told(&model.asked()[1]), whole);
-        // A second branch gets what the first one's calls brought.
+        // A second branch gets the results of the first branch's server calls.
         let branch = server.respond(mode, after(&first, results, &mixed())).await;
         assert_eq!((branch.status(), branch.text().as_str()), ("completed", "The other branch."));
         assert_eq!(tools.starts("echo").len(), 2, "no call is run twice");
@@ -202,7 +202,7 @@ async fn a_client_that_sends_the_conversation_again_gets_the_servers_work_put_ba
         let is_stored = matches!(mode, Mode::Background | Mode::Followed);
         let first = server.respond(mode, with(ask_with("go", &mixed()), json!({ "store": is_stored }))).await;
         let call = &calls_of(&first)[0];
-        // As Codex does: everything but the server's own items.
+        // Codex sends everything but the server's own items.
         let again = json!([{ "role": "user", "content": "go" }, call, output(call, "one")]);
         let second = server.respond(mode, with(ask_with("", &mixed()), json!({ "input": again, "store": is_stored }))).await;
         assert_eq!(second.text(), "done");
@@ -231,7 +231,7 @@ async fn functions_of_the_same_name_in_two_namespaces_are_told_apart() {
     assert_eq!(crate::stage::offered(&model.asked()[0]), ["a__close", "b__close"]);
     let names: Vec<(Value, Value)> = calls_of(&made).iter().map(|call| (call["namespace"].clone(), call["name"].clone())).collect();
     assert_eq!(names, [(json!("b"), json!("close")), (json!("a"), json!("close"))]);
-    // And a client that sends them back is understood.
+    // A client that sends such calls back is understood.
     let results: Vec<Value> = calls_of(&made).iter().map(|call| output(call, "closed")).collect();
     assert_eq!(server.respond(Mode::Streamed, after(&made, json!(results), &groups)).await.text(), "done");
     assert_eq!(told(&model.asked()[1]), ["user: go", "assistant:  +b__close +a__close", "tool: closed", "tool: closed"]);

@@ -1,4 +1,4 @@
-//! Conversations in short: made on request, given back sealed, taken as input, and made by a run that has too much to read.
+//! Compactions: made on request, returned sealed, accepted as input, and made by a run whose prompt is too long.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -28,7 +28,7 @@ fn trigger() -> Value {
     json!({ "type": "compaction_trigger" })
 }
 
-/// A compaction, which must be as the contract has it.
+/// Requests a compaction, which must match the contract.
 async fn compacted(server: &Server, body: Value) -> Value {
     let made = server.post(PATH, body).await.ok();
     let faults = contract::faults_of_compaction(&made);
@@ -36,7 +36,7 @@ async fn compacted(server: &Server, body: Value) -> Value {
     made
 }
 
-/// The item with the summary, which is the last one and the only one of its kind.
+/// The item with the summary, which is the last one and the only one of its type.
 fn sealed(made: &Value) -> Value {
     let output = made["output"].as_array().expect("an output");
     assert_eq!(output.iter().filter(|item| item["type"] == "compaction").count(), 1, "{made:#}");
@@ -51,7 +51,7 @@ fn kinds(items: &Value) -> Vec<&str> {
     items.as_array().expect("a list").iter().filter_map(|item| item["type"].as_str()).collect()
 }
 
-/// What the model was told last, without the words around a summary.
+/// The messages of the model's last request, without the frame around a summary.
 fn last_told(model: &FakeModel) -> Vec<String> {
     let asked = model.asked();
     let messages = told(asked.last().expect("it was asked"));
@@ -72,7 +72,7 @@ fn compaction_of(made: &Made) -> Value {
     made.output()[0].clone()
 }
 
-/// It was told by the item's own events, and by nothing of what it says.
+/// Asserts that the item has only the events of its beginning and end, and no event with its content.
 fn is_told_whole(made: &Made) {
     let kinds: Vec<&str> = made.kinds().into_iter().filter(|kind| !kind.ends_with("queued")).collect();
     let expected =
@@ -99,7 +99,7 @@ async fn a_conversation_is_given_back_as_its_newest_words_and_a_sealed_summary()
     assert_eq!(heard[..4], ["system: Be exact.", "user: The colour is blue.", "assistant: Noted.", "user: And the size is 7."]);
     assert!(heard.len() == 5 && is_question(&heard[4]), "{heard:#?}");
     assert_eq!((offered(asked).len(), asked.get("tool_choice")), (0, None), "there is nothing to call");
-    // It is an input, and nothing that could be read or gone on from.
+    // A compaction is an input. It can't be read as a response, and no response can continue from it.
     let id = made["id"].as_str().expect("an id");
     assert_eq!(server.get(&format!("/v1/responses/{id}")).await.status, 404);
     let refused = server.refusal(Mode::Plain, with(ask("on"), json!({ "previous_response_id": id }))).await;
@@ -118,7 +118,7 @@ async fn what_a_compaction_gave_is_taken_as_input_in_every_mode() {
         let summed_up = ["user: The colour is blue.", "user: And the size is 7.", "user: SUMMARY Blue, size 7.", "user: Which colour?"]
             .map(str::to_owned);
         assert_eq!(last_told(&model), summed_up, "it stands in its place");
-        // It is kept as it came, and stays what it is for whoever goes on.
+        // It is stored as it came, and follow-ups get the same item.
         let items = server.get(&format!("/v1/responses/{}/input_items?order=asc", first.id())).await.ok();
         assert_eq!(kinds(&items["data"]), ["message", "message", "compaction", "message"]);
         assert_eq!(items["data"][2], sealed(&made));
@@ -236,7 +236,7 @@ async fn the_same_request_under_a_key_is_the_same_compaction() {
     let first = server.send(with_key(PATH, &body)).await.ok();
     assert_eq!(server.send(with_key(PATH, &body)).await.ok(), first, "to the last byte of its seal");
     assert_eq!(model.asked().len(), 1);
-    // A response is something else, though it is asked for in the same words.
+    // A create request with the same body and key is another operation.
     let other = server.send(with_key("/v1/responses", &body)).await;
     assert_eq!((other.status, other.code()), (409, "idempotency_key_reused"));
 }
@@ -257,7 +257,7 @@ async fn a_trigger_at_the_end_of_an_input_gives_one_compaction_item() {
         let asked = &model.asked()[0];
         assert_eq!((offered(asked).len(), asked.get("response_format"), tools.lists()), (0, None, 0), "{asked:#}");
         assert!(is_question(told(asked).last().expect("a message")));
-        // A client may send it back, refer to it, or go on from the response: the model reads the summary in each case.
+        // A client may send it back, refer to it, or continue from the response: the model reads the summary in each case.
         let next = |input: Value| with(ask("-"), json!({ "input": input }));
         server.respond(mode, next(json!([item, say("on")]))).await;
         assert_eq!(last_told(&model), ["user: SUMMARY In short.", "user: on"]);
@@ -283,7 +283,7 @@ async fn a_trigger_goes_on_from_a_chain_and_stands_nowhere_but_at_the_end() {
         let refused = server.refusal(mode, with(ask("-"), json!({ "input": [trigger()] }))).await;
         assert_eq!((refused.status, &refused.body["error"]["param"]), (400, &json!("input")), "{}", refused.body);
     }
-    // Words that only look like one are words.
+    // A text that only looks like a trigger is a text.
     let made = server.respond(Mode::Plain, ask("compaction_trigger")).await;
     assert_eq!(made.text(), "fine");
 }
@@ -338,7 +338,7 @@ async fn nobody_reads_or_makes_a_summary_but_its_tenant() {
     assert_eq!(model.asked().len(), asked, "nobody was asked");
     let server = server.with_token("test-token-of-22-characters");
     server.respond(Mode::Plain, with(ask("-"), json!({ "input": [item.clone(), say("on")] }))).await;
-    // Nor does it open without its key.
+    // A server without the key can't open it.
     if Store::of_this_program() == Store::Sqlite {
         server.database().batch("DELETE FROM seal_canary");
         let server = server.restart(&[("WINDLASS_SEAL_KEY", &"ab".repeat(32))]).await;
@@ -357,7 +357,7 @@ async fn a_kill_during_a_compaction_changes_nothing_of_it() {
         let _ = server.try_send(request).await;
         server.gone().await;
         let server = server.restart(&[]).await;
-        // It is the same response, object and events, however often it is read.
+        // Every read returns the same response, as an object and as events.
         let made = server.ask_with(Mode::Background, body, &[("idempotency-key", "k")]).made(&server).await;
         let item = compaction_of(&made);
         is_told_whole(&made);
@@ -397,7 +397,7 @@ async fn with_truncation_auto_a_run_that_has_too_much_to_read_goes_on_from_a_sum
         assert_eq!(plain(&asked[3])[..2], rest, "what is above the conversation holds, and what was asked");
         assert!(plain(&asked[3])[2].ends_with("It said alpha.") && plain(&asked[3]).len() == 3, "{:#?}", plain(&asked[3]));
         assert_eq!(offered(&asked[3]).len(), offered(&asked[1]).len(), "and it has its tools again");
-        // Whoever goes on from it goes on from the summary.
+        // A follow-up of the response continues from the summary.
         server.respond(mode, after(&made, json!("Sure?"), &[])).await;
         assert_eq!(last_told(&model)[2..], ["user: SUMMARY It said alpha.", "assistant: So it is alpha.", "user: Sure?"]);
     })
@@ -413,14 +413,14 @@ async fn without_truncation_too_much_to_read_is_an_error_with_a_name() {
             assert_eq!((made.status(), &made.object["error"]["code"]), ("failed", &json!("context_length_exceeded")));
         }
         assert_eq!(model.asked().len(), 2, "nothing is summed up that nobody wanted summed up");
-        // With it, a conversation that stays too long is one in the end.
+        // With it, a response whose conversation stays too long fails in the end.
         let made = server.respond(mode, with(ask("hi"), json!({ "truncation": "auto" }))).await;
         assert_eq!((made.status(), &made.object["error"]["code"]), ("failed", &json!("context_length_exceeded")));
     })
     .await;
 }
 
-/// A server whose model is said to read no more than so many tokens.
+/// A server whose model has this context window in the configuration.
 async fn narrow(model: &FakeModel, tokens: u32, more: &str) -> Server {
     let config = model.config().replace("name: fake", &format!("name: m, context: {tokens}"));
     ServerBuilder::new(&format!("{config}{more}")).start().await
@@ -439,7 +439,7 @@ async fn a_budget_of_context_has_a_run_summed_up_before_the_model_would_refuse_i
     assert!(is_question(told(&asked[0]).last().expect("a message")), "{:#?}", told(&asked[0]));
     assert!(asked[0].to_string().len() < 4000, "what is summed up fits too");
     assert_eq!(last_told(&model), ["user: Remember this.", "user: Now?", "user: SUMMARY In short."]);
-    // Nothing is dropped for a client that did not say so.
+    // Nothing is dropped unless the client asked for it.
     let made = server.respond(Mode::Streamed, body).await;
     assert_eq!(made.text(), "all of it");
     assert_eq!(told(&model.asked()[2]).len(), 3);
@@ -459,7 +459,7 @@ async fn an_agent_whose_model_has_a_budget_of_context_is_summed_up_too() {
 
 #[tokio::test]
 async fn a_kill_around_a_runs_own_summary_loses_nothing_of_it() {
-    // Each time the server dies once, and each time the run ends as if it had not.
+    // In each case the server dies once, and the run ends as if it had not.
     for (point, calls) in [("commit.retry.after:1", 3), ("commit.resume.before:1", 4), ("commit.resume.after:1", 3)] {
         for mode in [Mode::Background, Mode::Followed] {
             let scenes = vec![Scene::TooLong, Scene::Say("In short."), Scene::Say("In short.")];

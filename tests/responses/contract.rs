@@ -1,4 +1,4 @@
-//! The checks themselves are checked: what is wrong is found, and what differs on purpose is written down.
+//! Tests of the checks themselves: they find violations, and the documentation lists the intended differences.
 
 use serde_json::{Value, json};
 use windlass_tests::{Mode, Store, responses::contract};

@@ -1,4 +1,4 @@
-//! Conversations: what is said in them, whoever says it, and who may say something next.
+//! Conversations: the items that responses and clients add, and who may add the next.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -19,14 +19,14 @@ fn items_of(id: &str) -> String {
     format!("/v1/conversations/{id}/items")
 }
 
-/// All items of a conversation, oldest first.
+/// All items of a conversation, the oldest first.
 async fn items(server: &Server, id: &str) -> Vec<Value> {
     let list = server.get(&format!("{}?order=asc&limit=100", items_of(id))).await.ok();
     assert_eq!((&list["object"], &list["has_more"]), (&json!("list"), &json!(false)));
     list["data"].as_array().expect("data").clone()
 }
 
-/// The items as who says them and what, or as their type.
+/// The items as role and text, or as their type.
 fn heard(items: &[Value]) -> Vec<String> {
     let one = |item: &Value| match item["type"].as_str() {
         Some("message") => {

@@ -1,4 +1,4 @@
-//! Tools in the forms that Codex has for them: custom ones, which take a text, and those that come with an item of the input.
+//! Tools in the forms that Codex uses: custom tools, whose input is a text, and tools that come with an item of the input.
 
 use serde_json::{Value, json};
 use windlass_tests::{Made, Mode, Scene, in_every_mode};
@@ -56,7 +56,7 @@ async fn a_client_that_sends_a_custom_call_again_is_understood() {
         let first = server.respond(mode, with(ask_with("go", &tools), store.clone())).await;
         let call = first.items("custom_tool_call").remove(0);
         assert_eq!(first.status(), "requires_action", "beside a tool of the server's");
-        // The server's call is not in what it sends, and is put back by the id of the custom one.
+        // The server's call is missing in the client's input. The server restores it by the id of the custom call.
         let again = json!([{ "role": "user", "content": "go" }, call, output(&call, "patched")]);
         let second = server.respond(mode, with(with(ask_with("", &tools), json!({ "input": again })), store)).await;
         assert_eq!(second.text(), "done");
@@ -96,7 +96,7 @@ async fn a_custom_tool_can_be_chosen_and_allowed() {
     }
 }
 
-/// The item with which Codex says its tools to models that it knows.
+/// The item in which Codex sends its tools to models that it knows.
 fn additional(tools: Value) -> Value {
     json!({ "type": "additional_tools", "id": "at_1", "role": "developer", "tools": tools })
 }
@@ -154,7 +154,7 @@ async fn on_a_socket_tools_that_were_brought_along_hold_for_what_goes_on_from_th
     let unkept = |body: Value| with(body, json!({ "store": false }));
     let (server, model, _tools) = theatre(vec![patch(), patch(), Scene::Say("done")]).await;
     let mut socket = server.socket().await;
-    // As Codex does: the tools are said beforehand, and never again.
+    // Codex sends the tools once, in a warm-up request.
     let warm = with(ask(""), json!({ "input": [additional(json!([group()]))], "generate": false }));
     let warm = socket.respond(unkept(warm)).await;
     let mut before = socket.respond(unkept(after(&warm, say("go"), &[]))).await;
@@ -166,7 +166,7 @@ async fn on_a_socket_tools_that_were_brought_along_hold_for_what_goes_on_from_th
     for asked in model.asked() {
         assert_eq!(offered(&asked), ["patch", "wait"]);
     }
-    // Somebody who begins anew has none.
+    // A request without a predecessor has none of them.
     socket.respond(unkept(ask("anew"))).await;
     assert_eq!(offered(&model.asked()[3]), Vec::<String>::new());
 }

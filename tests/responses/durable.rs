@@ -1,4 +1,4 @@
-//! What a crash leaves: results that were there stay, nothing runs twice, and what nobody can know waits for a person.
+//! After a crash: stored results stay, nothing is executed twice, and a write with an unknown outcome waits for a person.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use windlass_tests::{
 
 use crate::stage::{ask_with, fate, mcp, response_of, scripted, told};
 
-/// A server whose tools outlive it.
+/// A server whose tools run in another process and survive it.
 async fn shop(model: &FakeModel, tools: &McpServer, effects: &str) -> Server {
     let config = format!(
         "{}tools: {{ mcp: [ {{ label: tools, url: '{}', effects: {{ {effects} }} }} ] }}\nlimits: {{ sweep_interval: 50ms, backoff: 10ms, lease: 2s }}\n",
@@ -25,7 +25,7 @@ fn echo(text: &str) -> (&'static str, Value) {
     ("echo", json!({ "text": text }))
 }
 
-/// Reads a stream until it breaks, and then to its end from another server.
+/// Reads a stream until it breaks, and continues from the next server.
 struct Reading {
     events: Vec<Told>,
     id: String,
@@ -46,7 +46,7 @@ impl Reading {
         self.events.extend(events);
     }
 
-    /// Goes on at the last event. The whole of it has to be one stream.
+    /// Resumes after the last event and reads to the end. Both parts together have to be one stream.
     async fn resumed(&mut self, server: &Server) -> Value {
         let last = self.events.last().and_then(|event| event.data["sequence_number"].as_u64());
         let (rest, is_whole) = server.follow(&self.id, last).await.rest().await;
@@ -66,7 +66,7 @@ async fn a_044_results_are_on_record_before_the_model_is_asked_again() {
         let asked = server.ask(mode, ask_with("go", &[mcp()]));
         model.let_answer();
         model.asked_times(2).await;
-        // The model has not answered yet: what is there now was there before it was asked.
+        // The model has not answered yet, so everything that is stored now was stored before its request.
         let id = response_of(tools.starts("echo")[0].call_id.as_ref().expect("a key"));
         let outputs: Vec<Value> =
             server.response(&id).await["output"].as_array().expect("an output").iter().skip(1).map(|item| item["output"].clone()).collect();
@@ -130,8 +130,8 @@ async fn a_044_an_idempotent_call_that_was_cut_starts_again_with_its_key() {
     assert!(starts[0].call_id.is_some() && starts[0] == starts[1], "the same key and the same arguments: {starts:?}");
 }
 
-/// Whoever reads cannot take it for a whole answer, and gets the rest from the server that comes after. With a heartbeat the stream is
-/// awake in time to be broken off by the server; without one it breaks with it.
+/// No reader can take the part for a complete answer, and the next server streams the rest. With a heartbeat the server has the time to
+/// break the stream off; without one the connection breaks when the process ends.
 #[tokio::test]
 async fn a_server_that_stops_breaks_its_streams_off() {
     for heartbeat in ["50ms", "15s"] {
@@ -176,7 +176,7 @@ async fn a_044_a_crash_at_every_step_loses_nothing_and_applies_nothing_twice() {
         let body = Mode::Background.asks(ask_with("go", &[mcp()]));
         let request = server.authorized(reqwest::Method::POST, "/v1/responses").header("idempotency-key", "k").json(&body);
         let answer = server.try_send(request).await.ok();
-        // Not every step is one of every run: then it just ends.
+        // Not every run has every step. If the point is never reached, the run just ends.
         let died = loop {
             if !server.is_running() {
                 break true;
@@ -207,7 +207,7 @@ async fn a_044_a_crash_at_every_step_loses_nothing_and_applies_nothing_twice() {
     assert!(reached >= 8, "only {reached} of the points were reached");
 }
 
-/// A write that a crash cut: the server is back, and the response waits for a person.
+/// A crash interrupts a write. After the restart the response waits for a person.
 async fn parked(model: &FakeModel, tools: &McpServer) -> (Server, Reading) {
     let mut server = shop(model, tools, "sleep_ms: write").await;
     let (mut reading, stream) = Reading::begin(&server, ask_with("go", &[mcp()])).await;
@@ -321,7 +321,7 @@ limits: { sweep_interval: 50ms }
     let server = ServerBuilder::new(config).file("script.yaml", script).start().await;
     in_every_mode(async |mode| {
         let asked = server.ask(mode, json!({ "model": "m", "input": "go", "windlass": { "tools": ["post"] } }));
-        // A service takes the call and is never heard of again: nobody knows whether the write happened.
+        // A service claims the call and disappears, so the outcome of the write is unknown.
         let call = until("the call can be claimed", || async {
             let claim = json!({ "worker": "lost", "max": 1, "lease_s": 1 });
             server.post("/v1/tools/post/claim", claim).await.ok()["calls"].get(0).cloned()
@@ -333,7 +333,7 @@ limits: { sweep_interval: 50ms }
         })
         .await;
         assert_eq!((&parked["status"], &parked["output"][0]["status"]), (&json!("in_progress"), &json!("in_progress")));
-        // Who waits for the object gets it at once; who follows is kept.
+        // A client that waits for the object gets it at once; a client that follows the stream stays connected.
         let waiting = match mode {
             Mode::Plain => {
                 let made = asked.made(&server).await;

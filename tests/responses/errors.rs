@@ -1,4 +1,4 @@
-//! What goes wrong: a tool's failure is the model's to hear, a provider's ends the response.
+//! Errors: the model gets those of tools; those of a provider end the response.
 
 use std::time::Duration;
 
@@ -66,7 +66,7 @@ async fn a_034_all_calls_of_a_lap_failing_does_not_end_the_loop() {
 #[tokio::test]
 async fn a_035_a_call_of_a_tool_that_the_request_did_not_list_is_an_error_for_the_model() {
     in_every_mode(async |mode| {
-        // The configuration has the tool, and this request does not.
+        // The tool is configured, but this request does not include it.
         let (server, model, tools) = theatre(vec![Scene::Call(vec![("look_up", json!({})), echo("hi")]), Scene::Say("I see")]).await;
         let made = server.respond(mode, ask_with("go", &[mcp()])).await;
         assert_eq!((made.status(), made.text().as_str()), ("completed", "I see"));
@@ -227,7 +227,7 @@ async fn a_038_a_tools_error_is_logged_once_with_tool_and_call_and_without_its_c
 
 #[tokio::test]
 async fn tm_24_what_a_server_says_about_a_failed_call_is_not_logged() {
-    // A server that answers calls with an error of the protocol, in words that are content.
+    // An MCP server whose protocol errors contain content.
     let script = r#"
 answer() { printf '{"jsonrpc":"2.0","id":%s,%s}\n' "$id" "$1"; }
 while read -r line; do
@@ -312,7 +312,7 @@ async fn five_responses_to_one_server_open_one_session() {
     let made = futures_util::future::join_all([Mode::Plain, Mode::Streamed, Mode::Streamed, Mode::Plain, Mode::Streamed].map(ask)).await;
     assert!(made.iter().all(|made| made.text() == "done"));
     assert_eq!((tools.sessions(), tools.starts("sleep_ms").len()), (1, 5));
-    // A server that the request brings along is pooled by its address and what it is shown.
+    // Sessions with a declared server are pooled by its address and its headers.
     let other = McpServer::start().await;
     let declared = |token: &str| with(declared("other", &other), json!({ "authorization": token }));
     for token in ["one", "one", "one", "one", "one", "two"] {

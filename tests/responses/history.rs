@@ -1,4 +1,4 @@
-//! What a response stands on and leaves behind: chains and branches, references, what the model gets of them, and their end.
+//! The history of a response: chains and branches, references, the model's view of them, and their deletion.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -119,7 +119,7 @@ auth: { tokens: [ { token: test-token-of-22-characters, scopes: ['*'] }, { token
         assert_eq!((answer.status, &answer.body["error"]["param"]), (400, &json!("previous_response_id")), "{id:?}: {}", answer.body);
         assert!(id.is_empty() || answer.code() == "previous_response_not_found", "{}", answer.body);
     }
-    // Somebody else's is not there at all.
+    // A response of another tenant does not exist.
     let server = server.with_token("other-token-of-22-characters");
     let foreign = server.refusal(Mode::Plain, with(ask("on"), json!({ "previous_response_id": stored.id() }))).await;
     assert_eq!(foreign.code(), "previous_response_not_found");
@@ -155,7 +155,7 @@ async fn an_unfinished_response_cannot_be_gone_on_from() {
     );
 }
 
-/// A page of a response's input.
+/// A page of a response's input items.
 async fn page(server: &Server, id: &str, query: &str) -> Value {
     server.get(&format!("/v1/responses/{id}/input_items{query}")).await.ok()
 }
@@ -252,7 +252,7 @@ async fn the_whole_conversation_can_be_sent_instead_of_a_chain() {
     let second = server.respond(Mode::Streamed, with(ask_with("", &[function("mine")]), json!({ "input": input }))).await;
     assert_eq!(second.text(), "done");
     assert_eq!(told(&model.asked()[1]), ["user: go", "assistant:  +mine", "tool: one"]);
-    // Calls that nothing was said of by a client that chose not to have them run.
+    // Calls without results, from a client that chose not to have them executed.
     let none = with(ask_with("go", &[function("mine")]), json!({ "tool_choice": "none" }));
     let (server, model, _tools) = theatre(vec![Scene::Call(vec![("mine", json!({}))]), Scene::Say("done")]).await;
     let first = server.respond(Mode::Streamed, none).await;
@@ -279,7 +279,7 @@ async fn items_of_a_type_that_nobody_knows_are_kept_and_not_read_to_the_model() 
         let kinds: Vec<&Value> = listed["data"].as_array().expect("a list").iter().map(|item| &item["type"]).collect();
         assert_eq!(kinds, ["message", "next_years_item", "reasoning", "web_search_call", "additional_tools"], "all are on record");
         assert_eq!(listed["data"][1], novel, "as they came");
-        // Nor are they read to it in what comes after, also if they are referred to.
+        // Follow-ups do not give them to the model either, even if they refer to them.
         let referred = json!([{ "type": "item_reference", "id": listed["data"][4]["id"] }, { "role": "user", "content": "on" }]);
         server.respond(mode, after(&first, referred, &[])).await;
         assert_eq!(told(&model.asked()[1]), ["user: go", "assistant: done", "user: on"]);

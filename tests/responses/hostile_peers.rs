@@ -1,4 +1,4 @@
-//! Models, clients and tool servers that send too much, too long or too slowly: every response ends clearly, and memory is bounded.
+//! Models, clients and MCP servers that send too much, too long or too slowly: every response ends clearly, and memory is bounded.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use windlass_tests::{FakeModel, McpServer, Mode, Proxy, Scene, Server, ServerBui
 use crate::stage::{after, ask, ask_with, function, mcp, output, theatre, told, with};
 
 const MEGABYTE: usize = 1 << 20;
-/// Bytes of the largest answer of a model.
+/// The limit of a model's answer in bytes.
 const ANSWER: u64 = 4 << 20;
 
 fn check_unharmed(server: &Server) {
@@ -26,7 +26,7 @@ async fn ten_thousand_items_reach_the_model_in_their_order() {
     let made = server.respond(Mode::Streamed, json!({ "model": "m", "input": items(10_000) })).await;
     assert_eq!(made.text(), "counted");
     let grown = server.grown_since(before);
-    // Every item some times over: as it came, as it is stored, and as the model is told.
+    // A few copies of every item: as it came, as it is stored, and as the model gets it.
     assert!(grown < 64 * MEGABYTE as u64, "{grown}");
     assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
     let heard = told(&model.asked()[0]);
@@ -57,7 +57,7 @@ async fn a_megabyte_of_arguments_and_of_output_goes_through_whole() {
     assert_eq!(second.text(), "all of it");
     assert_eq!(told(&model.asked()[2]).last(), Some(&format!("tool: {large}")));
     let grown = server.grown_since(before);
-    // Four such texts, each some times over.
+    // A few copies of four such texts.
     assert!(grown < 96 * MEGABYTE as u64, "{grown}");
     check_unharmed(&server);
 }
@@ -96,7 +96,7 @@ async fn a_model_that_never_stops_is_cut_off() {
     ];
     for (what, bytes) in streams {
         let (server, model) = endless(bytes, Duration::ZERO, "").await;
-        // Only words are told before their answer is whole.
+        // Only text is streamed before the answer is complete.
         let modes: &[Mode] = if what == "words" { &[Mode::Streamed, Mode::Plain] } else { &[Mode::Plain] };
         for mode in modes {
             let before = server.peak_bytes();
@@ -104,7 +104,7 @@ async fn a_model_that_never_stops_is_cut_off() {
             let error = &made.object["error"];
             assert_eq!((made.status(), &error["code"]), ("failed", &json!("answer_too_large")), "{what}: {error}");
             assert!(error["message"].as_str().is_some_and(|words| words.contains("larger") || words.contains("more than")), "{error}");
-            // The last words are told four times in a stream, which is told twice here; and it would take all of memory otherwise.
+            // The final text is in four events of a stream, which is read twice here. Without a limit all of memory would be used.
             let grown = server.grown_since(before);
             assert!(grown < 40 * ANSWER, "{what}: {grown}");
             until("the model is hung up on", || async { (model.hanging() == 0).then_some(()) }).await;
@@ -141,10 +141,10 @@ async fn a_model_that_dawdles_is_given_up_when_the_responses_time_is_over() {
     }
 }
 
-/// Asks for a stream and reads a byte of it a second.
+/// Requests a stream and reads one byte of it per second.
 async fn hardly_reads(server: &Server, what: &str, body: &str) -> tokio::task::JoinHandle<()> {
     let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
-    // The system keeps little for this client, so that it is the server that has to wait.
+    // The client's receive buffer is small, so that the server has to wait.
     socket.set_recv_buffer_size(4096).expect("a small window");
     let address = server.base().trim_start_matches("http://").parse().expect("an address");
     let mut socket = socket.connect(address).await.expect("a connection");
@@ -160,7 +160,7 @@ async fn hardly_reads(server: &Server, what: &str, body: &str) -> tokio::task::J
 
 #[tokio::test]
 async fn clients_that_hardly_read_hold_nobody_up_and_little_memory() {
-    // Each letter is an event of more than two hundred bytes: a stream of more than twenty megabytes.
+    // Each letter is an event of more than two hundred bytes, so the stream has more than twenty megabytes.
     const LETTERS: usize = 100_000;
     let scenes = vec![Scene::Say("quick"), Scene::SayLetters(LETTERS, 1), Scene::Say("quick")];
     let (server, _model, _tools) = theatre(scenes).await;
@@ -171,7 +171,7 @@ async fn clients_that_hardly_read_hold_nobody_up_and_little_memory() {
     let ended = || server.number("SELECT count(*) FROM runs WHERE status = 'ended'");
     until("all of it is said to who hardly reads", || async { (ended() == 2).then_some(()) }).await;
     let id = format!("resp_{}", server.database().text("SELECT lower(hex(max(run))) FROM runs"));
-    // Whoever comes later has all of it before them at once.
+    // A later reader has all of it waiting at once.
     let readers = [
         along,
         hardly_reads(&server, &format!("GET /v1/responses/{id}?stream=true"), "").await,
@@ -183,8 +183,8 @@ async fn clients_that_hardly_read_hold_nobody_up_and_little_memory() {
     assert_eq!((&response["status"], text.map(str::len)), (&json!("completed"), Some(LETTERS)));
     assert!(readers.iter().all(|reader| !reader.is_finished()), "they still read");
     let grown = server.grown_since(before);
-    // Most of it is what an answer in so many pieces takes to be made. Streams that are held would be seventy megabytes, and their
-    // events as objects three times as much.
+    // Most of it is the memory for building an answer of so many deltas. Buffered streams would take seventy megabytes, and their events as
+    // objects three times as much.
     assert!(grown < 48 << 20, "{grown}");
     readers.into_iter().for_each(|reader| reader.abort());
     check_unharmed(&server);
@@ -205,7 +205,7 @@ async fn a_socket_that_nobody_reads_holds_nobody_up_and_little_memory() {
     assert_eq!(server.respond(Mode::Socket, ask("hi")).await.text(), "quick", "others are served meanwhile");
     let grown = server.grown_since(before);
     assert!(grown < 48 << 20, "{grown}");
-    // And when it reads at last, all of it is there.
+    // When the client reads at last, the stream is complete.
     let mut letters = 0;
     let last = loop {
         let event = socket.event().await;
@@ -228,7 +228,7 @@ async fn a_socket_that_is_flooded_and_never_read_holds_little_memory() {
     let mut flooded = Vec::new();
     for frame in floods {
         let mut socket = server.narrow_socket().await;
-        // Forty megabytes of pings, or as many as are taken before the server waits for their answers to be read.
+        // Forty megabytes of pings, or as many as the server accepts before it waits for its answers to be read.
         let flood = async {
             for _ in 0..320_000 {
                 socket.send(frame.clone()).await;
@@ -273,14 +273,14 @@ async fn a_tool_server_that_sends_a_hundred_megabytes_is_cut_off() {
         );
         assert!(told(&model.asked()[1])[2].contains("larger than 4194304 bytes"), "the model is told");
         let grown = server.grown_since(before);
-        // As much as is taken of an answer, some times over while it is read; not what was sent.
+        // A few copies of the accepted part of an answer, but not everything that was sent.
         assert!(grown < 60 * MEGABYTE as u64, "{tool}: {grown}");
         tools.runs(tool, 0).await;
         check_unharmed(&server);
     }
 }
 
-/// A server with a tool server behind a wire that can be cut.
+/// A server that reaches its MCP server through a proxy.
 async fn behind_a_wire(scenes: Vec<Scene>, limits: &str) -> (Server, FakeModel, McpServer, Proxy) {
     let (model, tools) = (FakeModel::held_back(scenes).await, McpServer::start().await);
     let wire = Proxy::start(tools.url.trim_start_matches("http://").trim_end_matches("/mcp")).await;
@@ -290,7 +290,7 @@ async fn behind_a_wire(scenes: Vec<Scene>, limits: &str) -> (Server, FakeModel, 
     (ServerBuilder::new(&config).start().await, model, tools, wire)
 }
 
-/// Before the model is asked anything: whoever asks is told which server it was, and the next one is served.
+/// The server needs the list before it asks the model. The error names the MCP server, and the next request is served.
 #[tokio::test]
 async fn a_tool_server_that_cannot_list_its_tools_is_named() {
     let agent = "agents: { helper: { tools: [tools] } }";

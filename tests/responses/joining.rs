@@ -1,4 +1,4 @@
-//! A request of Codex's that was cut and comes again: it joins its run, by the id of its turn and all that it says.
+//! An interrupted request of Codex that is sent again: it joins its run, recognised by the id of its turn and its whole content.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -18,7 +18,7 @@ fn words(text: &str) -> Value {
     json!([{ "role": "user", "content": text }])
 }
 
-/// Asks for a stream as a part of a turn.
+/// Requests a stream as a part of a turn.
 async fn ask(server: &Server, turn: &str, body: &str) -> EventStream {
     let request = server.authorized(reqwest::Method::POST, "/v1/responses").header("content-type", "application/json");
     EventStream::new(request.header("x-codex-turn-metadata", turn).body(body.to_owned()).send().await.expect("the server answers"))
@@ -28,7 +28,7 @@ fn streamed(body: Value) -> String {
     Mode::Streamed.asks(body).to_string()
 }
 
-/// A stream that has begun.
+/// An open stream and its events so far.
 struct Begun {
     id: String,
     events: Vec<Told>,
@@ -44,7 +44,7 @@ impl Begun {
         Begun { id, events: vec![first], stream }
     }
 
-    /// Reads on until an event that is wanted.
+    /// Reads until an event satisfies the condition. Returns its data.
     async fn until(&mut self, is_it: impl Fn(&Told) -> bool) -> Value {
         loop {
             match self.stream.next().await {
@@ -58,7 +58,7 @@ impl Begun {
         }
     }
 
-    /// Reads to the end: how it ended, and every event.
+    /// Reads to the end. Returns the last object, and every event.
     async fn ends(mut self) -> (Value, Vec<Told>) {
         let (rest, is_whole) = self.stream.rest().await;
         assert!(is_whole, "the stream ends properly");
@@ -88,7 +88,7 @@ async fn a_cut_request_of_a_turn_joins_its_run_from_the_first_event() {
         first.until(|event| event.kind() == "response.mcp_call_arguments.done").await;
         let (id, seen) = (first.id, first.events);
         drop(first.stream);
-        // As Codex does: the same, with some keys in another order.
+        // Codex sends the same request with some keys in another order.
         let turned = body.replace(r#"{"a":1,"b":2}"#, r#"{"b":2,"a":1}"#);
         assert_ne!(turned, body);
         let again = Begun::new(&server, TURN, &turned).await;
@@ -202,7 +202,7 @@ fn is_message_done(event: &Told) -> bool {
     event.kind() == "response.output_item.done" && event.data["item"]["type"] == "message"
 }
 
-/// The input of a request, and the items that came of it.
+/// The input of a request with further items.
 fn extended(text: &str, more: &[&Value]) -> Value {
     let mut input = words(text);
     input.as_array_mut().expect("a list").extend(more.iter().map(|item| (*item).clone()));
@@ -235,7 +235,7 @@ async fn a_turn_that_has_items_already_gets_only_what_is_missing() {
         assert_eq!(done.iter().map(|item| item["type"].clone()).collect::<Vec<_>>(), ["mcp_list_tools", "mcp_call", "message"]);
         assert_eq!((done[2], &last["output"][1]), (&last["output"][3], &got["item"]), "the object has everything");
         assert_eq!((&last["status"], runs(&server), model.asked().len()), (&json!("completed"), 1, 2));
-        // Cut again, with all of it there: only the end is missing.
+        // Interrupted again after all items: only the end is missing.
         let whole = streamed(request(extended("go", &[&got["item"], done[2]]), false));
         let (end, events) = Begun::new(&server, TURN, &whole).await.ends().await;
         assert_eq!((end, runs(&server)), (last.clone(), 1));

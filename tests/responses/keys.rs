@@ -1,4 +1,4 @@
-//! Requests that come again: they are known before anything is prepared for them, whatever has become of what they need.
+//! Repeated requests: the server recognises them before it prepares anything, even if something that the first one needed is gone.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use crate::stage::{after, ask, ask_with, mcp, theatre, theatre_with, with};
 const KEY: [(&str, &str); 1] = [("idempotency-key", "k")];
 const TURN: [(&str, &str); 1] = [("x-codex-turn-metadata", r#"{"turn_id":"t"}"#)];
 
-/// What a request with the key is answered that is not answered with a response.
+/// Sends a request with the key that must not be answered with a response.
 async fn refused(server: &Server, body: &Value) -> Answer {
     server.send(server.authorized(Method::POST, "/v1/responses").header(KEY[0].0, KEY[0].1).json(body)).await
 }
@@ -21,7 +21,7 @@ async fn a_request_that_comes_again_does_not_need_its_tool_server() {
         let body = ask_with("go", &[mcp()]);
         let first = server.ask_with(Mode::Streamed, body.clone(), headers).made(&server).await;
         tools.behave(|manners| manners.authorization = Some("nobody has it".into()));
-        // What a server offers is remembered for a while, but by nobody who has just started.
+        // The cache of MCP servers' tools is empty after a restart.
         let server = server.restart(&[]).await;
         assert_eq!(server.refusal(Mode::Plain, body.clone()).await.status, 424, "its tools cannot be listed");
         let before = model.asked().len();

@@ -1,4 +1,4 @@
-//! The loop itself: calls are run, results go back, until the model answers.
+//! The loop: the server executes calls and returns results to the model, until the model answers.
 
 use std::time::Duration;
 
@@ -64,7 +64,7 @@ rules:
         );
         let keys = |item: &Value| item.as_object().map(|item| item.keys().cloned().collect::<Vec<_>>());
         assert_eq!(keys(&calls[0]), keys(&calls[1]), "one shape for every kind of executor");
-        // A client's function is no executor: it ends the run.
+        // A client function has no executor, so it ends the run.
         let ended = server.respond(mode, with(body, json!({ "input": "do yours" }))).await;
         assert_eq!((ended.status(), ended.shape()), ("requires_action", vec!["function_call".to_owned()]));
     })
@@ -164,7 +164,7 @@ async fn a_013_results_are_fed_back_and_the_model_is_asked_again() {
     .await;
 }
 
-/// The time of day of a moment.
+/// The time of an RFC 3339 timestamp in milliseconds.
 fn milliseconds(at: &Value) -> i64 {
     let digits = |from: usize, to: usize| at.as_str().and_then(|text| text.get(from..to)?.parse::<i64>().ok()).expect("a moment");
     ((digits(11, 13) * 60 + digits(14, 16)) * 60 + digits(17, 19)) * 1_000 + digits(20, 23)
@@ -175,11 +175,11 @@ async fn a_018_calls_of_one_lap_run_at_the_same_time() {
     let nap = "{ tool: sleep_ms, arguments: { ms: 300 } }";
     let script = format!("laps: [ {{ calls: [{nap}, {nap}, {nap}, {nap}] }}, {{ text: rested }} ]");
     let (server, tools) = scripted(&script).await;
-    // The session is opened and the tools are listed before anything is measured.
+    // The session is opened and the tools are listed before the measurement.
     server.respond(Mode::Plain, ask_with("go", &[mcp()])).await;
     for mode in Mode::every().iter().filter(|mode| mode.streams()) {
         let mut fastest = Duration::MAX;
-        // On a machine that others keep busy, one of a few tries is enough to show it.
+        // On a busy machine some attempts may fail; one success is enough.
         for _ in 0..5 {
             let made = server.respond(*mode, ask_with("go", &[mcp()])).await;
             let those = |kind: &str| made.events.iter().filter(|event| event.kind() == kind).map(|event| event.at).collect::<Vec<_>>();
@@ -194,7 +194,8 @@ async fn a_018_calls_of_one_lap_run_at_the_same_time() {
         }
         assert!(fastest < Duration::from_millis(400), "four naps of 300 ms took {fastest:?}");
     }
-    // Whoever waits for the object sees nothing of it in between: the journal has when the calls were made and the last one was done.
+    // A client that waits for the object sees nothing of it in between. The journal has the times at which the calls were made and the last
+    // one ended.
     for mode in Mode::every().iter().filter(|mode| !mode.streams()) {
         let mut fastest = i64::MAX;
         for _ in 0..5 {
@@ -231,7 +232,7 @@ async fn a_019_results_carry_their_calls_id_and_keep_the_order_of_the_calls() {
         assert_eq!(arguments, [r#"{"ms":150}"#, r#"{"ms":80}"#, r#"{"ms":10}"#, r#"{"text":"last"}"#]);
         assert_eq!(calls[3]["output"], "last");
         assert!(calls[..3].iter().all(|call| call["output"] == "slept"));
-        // The model gets them in the order of the calls too, whatever finished first.
+        // The model gets them in the order of the calls as well, whichever call ended first.
         let asked = model.asked();
         let ids: Vec<&str> =
             asked[1]["messages"].as_array().expect("messages")[2..].iter().filter_map(|m| m["tool_call_id"].as_str()).collect();

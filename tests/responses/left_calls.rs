@@ -1,5 +1,5 @@
-//! Calls of the server's that a response left behind beside the client's, when the client sends the whole conversation again
-//! instead of naming the response it goes on from.
+//! Server calls that a response deferred because of client calls, when the client sends the whole conversation again instead of naming the
+//! previous response.
 
 use serde_json::{Value, json};
 use windlass_tests::{Made, Mode, Scene, in_every_mode, until};
@@ -26,17 +26,17 @@ fn request(input: &[Value], store: bool) -> Value {
     with(ask_with("", &mixed()), json!({ "input": input, "store": store }))
 }
 
-/// What a client such as Codex keeps of a response: everything but the server's calls.
+/// The items that a client such as Codex keeps of a response: all but the server's calls.
 fn kept(made: &Made) -> Vec<Value> {
     made.output().into_iter().filter(|item| item["type"] != "mcp_call").collect()
 }
 
-/// The client's calls of a response, and what it says they brought.
+/// The client's calls of a response, and their results.
 fn outputs(made: &Made, text: &str) -> Vec<Value> {
     made.items("function_call").iter().map(|call| output(call, text)).collect()
 }
 
-/// A conversation sent again: what was said, and what comes now.
+/// The history and the new items.
 fn and(history: &[Value], more: Vec<Value>) -> Vec<Value> {
     [history.to_vec(), more].concat()
 }
@@ -62,11 +62,11 @@ async fn a_025_a_client_that_sends_the_conversation_again_has_the_rest_of_the_la
         assert_eq!((second.status(), second.text().as_str()), ("completed", "Finished."));
         assert_eq!(second.shape(), ["mcp_call", "mcp_call", "message"], "the follow-up runs what was left, first");
         assert_eq!(told(&model.asked()[1]), WHOLE);
-        // A second branch gets what the first one's calls brought.
+        // A second branch gets the results of the first branch's server calls.
         let branch = server.respond(mode, request(&history, store)).await;
         assert_eq!((branch.shape(), branch.text().as_str()), (vec!["message".to_owned()], "The other branch."));
         assert_eq!(told(&model.asked()[2]), WHOLE);
-        // The conversation goes on, and nothing is forgotten or run again.
+        // The conversation continues; nothing is forgotten or executed again.
         let history = and(&and(&history, kept(&second)), vec![user("and now?")]);
         let third = server.respond(mode, request(&history, store)).await;
         let told_now = [&WHOLE[..], &["assistant: Finished.", "user: and now?"]].concat();
@@ -131,7 +131,7 @@ async fn a_025_a_follow_up_of_a_turn_that_a_kill_cut_joins_the_run_that_took_the
     assert!(starts.iter().all(|start| start.call_id == starts[0].call_id), "a read that was cut keeps its key: {starts:?}");
 }
 
-/// A branch that has to wait for its turn is begun by somebody who finds nothing but what it stored.
+/// A queued branch is started by a worker that has only what was stored.
 #[tokio::test]
 async fn a_025_a_branch_that_waited_in_the_queue_runs_nothing_again() {
     for is_named in [false, true] {
@@ -164,7 +164,7 @@ async fn a_025_a_branch_that_waited_in_the_queue_runs_nothing_again() {
     }
 }
 
-/// A follow-up that has to wait, on the other hand, runs what was left when its turn has come.
+/// A queued follow-up, in contrast, executes the deferred calls when its turn comes.
 #[tokio::test]
 async fn a_025_a_follow_up_that_waited_in_the_queue_runs_what_was_left() {
     let scenes = vec![

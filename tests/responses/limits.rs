@@ -1,4 +1,4 @@
-//! What ends a response before its model does: numbers of laps, calls and tokens, time, and a person.
+//! What ends a response before its model does: limits of iterations, calls and tokens, time, and a person.
 
 use std::time::{Duration, Instant};
 
@@ -112,7 +112,7 @@ rules:
     .await;
 }
 
-/// Waits until a call of the tool runs; returns the response it belongs to.
+/// Waits until a call of the tool is running. Returns its response.
 async fn running(tools: &windlass_tests::McpServer, tool: &str) -> String {
     tools.runs(tool, 1).await;
     let start = tools.starts(tool).pop().expect("a start");
@@ -198,7 +198,7 @@ async fn a_017_a_stored_response_goes_on_without_its_client() {
     .await;
 }
 
-/// Whether a run has ended while its tool still runs, which only a stop does. No route shows a run of `store: false`.
+/// Whether a run has ended while its tool is still running, which only a stop can cause. No route shows a run with `store: false`.
 fn is_stopped(server: &Server, run: &str) -> bool {
     server.number(&format!("SELECT count(*) FROM runs WHERE status = 'ended' AND run = {}", windlass_tests::bytes(run))) == 1
 }
@@ -219,7 +219,7 @@ async fn a_017_a_response_that_is_not_stored_ends_after_its_client_went_away() {
     }
 }
 
-/// The time begins anew with the server that has the run then, and the tool that it started again is called off with it.
+/// The deadline starts anew with the server that takes the run over, and the call that it started again is cancelled as well.
 #[tokio::test]
 async fn a_017_a_kill_does_not_let_it_run_to_its_end() {
     let script = "laps: [ { calls: [{ tool: sleep_ms, arguments: { ms: 60000 } }] }, { text: all done } ]";
@@ -255,7 +255,7 @@ async fn a_040_the_deadline_of_the_request_bounds_every_tool() {
 
 #[tokio::test]
 async fn a_040_there_is_no_timeout_for_one_tool_in_a_request() {
-    // A tool server has no such setting either: an unknown key is refused when the server starts.
+    // The configuration of an MCP server has no such setting either: the server refuses to start with an unknown key.
     let config = "tools: { mcp: [ { label: tools, url: 'http://127.0.0.1:1/mcp', timeout: 1s } ] }";
     let (status, words) = windlass_tests::ServerBuilder::new(config).refuses();
     assert!(!status.success() && words.contains("timeout"), "{words}");

@@ -1,4 +1,4 @@
-//! Lists of a server with tool servers: what they offer, and calls that the server runs itself.
+//! The tool lists of a server with MCP servers, and calls that the server executes itself.
 
 use serde_json::json;
 use windlass_tests::{McpServer, Mode, ServerBuilder};

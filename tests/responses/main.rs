@@ -1,4 +1,4 @@
-//! What the Responses door promises, over the real binary: the loop behind `POST /v1/responses`, in every way a client can ask.
+//! The promises of the Responses door, with the real binary: the loop behind `POST /v1/responses`, in every mode of a request.
 
 mod bad_input;
 mod budgets;

@@ -1,4 +1,4 @@
-//! One script, whoever plays it: every provider gives the same, breaks off in the same ways, and stands in for another.
+//! One script for every provider: each gives the same results, fails in the same ways, and can replace another one.
 
 use serde_json::{Value, json};
 use windlass_tests::{Dialect, FakeModel, McpServer, Mode, Scene, Server, ServerBuilder, Speech, in_every_mode, until};
@@ -16,7 +16,7 @@ fn pieces(text: &str, bytes: usize) -> Vec<String> {
     text.as_bytes().chunks(bytes).map(|piece| String::from_utf8_lossy(piece).into_owned()).collect()
 }
 
-/// The same laps as scenes.
+/// The same iterations as scenes.
 fn laps() -> Vec<Scene> {
     let first = vec![("echo", json!({ "text": "alpha" }).to_string()), ("fail", "{}".to_owned())];
     let second = vec![("add", json!({ "a": 2, "b": 3 }).to_string()), ("echo", "{broken".to_owned())];
@@ -30,7 +30,7 @@ fn laps() -> Vec<Scene> {
     ]
 }
 
-/// A server whose model speaks so.
+/// A server whose model uses this protocol.
 async fn speaking(dialect: Dialect, scenes: Vec<Scene>, tools: &McpServer) -> (Server, FakeModel) {
     let model = FakeModel::start(scenes).await;
     let config = format!(
@@ -85,7 +85,7 @@ async fn a_036_a_cut_stream_of_any_provider_that_goes_on_otherwise_goes_on_in_an
     }
 }
 
-/// A server whose model can be given words to go on from.
+/// A server whose model accepts the beginning of its answer in the prompt.
 async fn prefilled(dialect: Dialect, scenes: Vec<Scene>) -> (Server, FakeModel) {
     let model = FakeModel::start(scenes).await;
     let models = model.config_in(dialect).replace("name: fake", "name: m, prefill: true");
@@ -131,7 +131,7 @@ async fn a_036_a_model_that_refuses_its_words_goes_on_in_another_message() {
         assert_eq!((made.status(), made.text().as_str()), ("completed", "It was a dark|Something else."), "{dialect:?}");
         assert_eq!(model.asked().len(), 4, "{dialect:?}");
     }
-    // Anthropic refuses words that end with a space, so nobody tries.
+    // Anthropic refuses a beginning that ends with a space, so the server does not send one.
     let (server, model) = prefilled(Dialect::Messages, vec![Scene::Cut("It was "), Scene::Say("Else."), Scene::Say("Else.")]).await;
     let made = server.respond(Mode::Streamed, ask("go")).await;
     assert_eq!((made.text().as_str(), model.asked().len()), ("It was |Else.", 3));
@@ -224,7 +224,7 @@ async fn what_a_request_says_about_itself_is_repeated_and_goes_on_to_whoever_kno
     }
 }
 
-/// Two models of one name.
+/// A server with two models of the same name.
 async fn two(first: (&FakeModel, Dialect), second: (&FakeModel, Dialect), tools: &McpServer) -> Server {
     let entry = |(model, dialect): (&FakeModel, Dialect)| {
         format!("  - {{ name: m, provider: {}, base_url: '{}' }}\n", dialect.provider(), model.base_url)
@@ -271,7 +271,7 @@ async fn another_model_stands_in_after_whatever_another_server_may_not_suffer_fr
     }
 }
 
-/// Nothing but a beginning.
+/// An answer that has begun and has no content.
 fn silent() -> Speech {
     Speech { words: vec![String::new()], ..Speech::default() }
 }

@@ -1,5 +1,5 @@
-//! Conversations that come back without what the server did in them, or with it: the model is told what it would be told if the client
-//! had named the response it goes on from.
+//! Conversations that a client sends again, without the server's calls or with them: the model gets the same messages as if the client had
+//! named the previous response.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ fn again(items: &[Value], tools: &[Value]) -> Value {
     with(ask_with("", tools), json!({ "input": items }))
 }
 
-/// What a client that drops some of the output sends: what was asked, what is left, and what its own calls brought.
+/// The input of a client that drops some of the output: the question, the items that it kept, and the results of its own calls.
 fn conversation(made: &Made, is_kept: impl Fn(&Value) -> bool) -> Vec<Value> {
     let kept = made.output().into_iter().filter(is_kept);
     let outputs = made.items("function_call").iter().map(|call| output(call, "mine")).collect::<Vec<_>>();
@@ -41,7 +41,7 @@ fn without_id(mut item: Value) -> Value {
     item
 }
 
-/// What a model was told, without ids: those are each provider's own. Results stand in the order of their calls.
+/// The messages of a request to the model, without the ids, which each provider makes up. Results come in the order of their calls.
 fn heard(request: &Value) -> Value {
     fn forget(value: &mut Value) {
         match value {
@@ -59,7 +59,7 @@ fn heard(request: &Value) -> Value {
     told
 }
 
-/// Goes on from a response by its name and by these inputs: the model is told the same.
+/// Continues from a response by its id and with each of these inputs, and asserts that the model gets the same messages.
 async fn same(server: &Server, model: &FakeModel, made: &Made, inputs: &[(&str, Vec<Value>)], tools: &[Value]) -> Value {
     let outputs: Vec<Value> = made.items("function_call").iter().map(|call| output(call, "mine")).collect();
     server.respond(Mode::Plain, after(made, json!(outputs), tools)).await;
@@ -133,7 +133,7 @@ async fn a_response_without_calls_of_the_clients_is_found_by_its_words() {
     let second = server.respond(Mode::Plain, again(&kept, &mixed())).await;
     let whole = ["user: go", "assistant:  +echo", "tool: one", "assistant: It is one.", "user: sure?"];
     assert_eq!(told(&model.asked()[2]), whole);
-    // What it was given is on record as it was used.
+    // The input items are stored as the server used them.
     let listed = server.get(&format!("/v1/responses/{}/input_items?order=asc", second.id())).await.ok();
     let kinds: Vec<&str> = listed["data"].as_array().expect("a list").iter().filter_map(|item| item["type"].as_str()).collect();
     assert_eq!(kinds, ["message", "mcp_call", "message", "message"]);
@@ -201,7 +201,7 @@ async fn calls_of_two_servers_come_back_under_the_names_that_the_model_knows() {
     let chained = same(&server, &model, &made, &inputs, &tools).await;
     let whole = ["user: go", "assistant:  +echo +second__echo", "tool: one", "tool: two"];
     assert_eq!(told(&chained)[..4], whole);
-    // What nobody here made, as another host tells of it: what stands together was made together.
+    // Items from another host, which this server did not make: those that are adjacent came from one reply.
     let mut foreign: Vec<Value> = kept[..3].to_vec();
     (foreign[1]["id"], foreign[2]["id"]) = ("mcp_1".into(), "mcp_2".into());
     foreign.extend([json!({ "role": "assistant", "content": "So." }), with(foreign[2].clone(), json!({ "id": "mcp_3" })), user("on")]);

@@ -1,4 +1,4 @@
-//! Thoughts of models: shown before what came of them, and given back to the provider that had them.
+//! Reasoning of models: streamed before the output that follows from it, and given back to the provider that made it.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use windlass_tests::{
 
 use crate::stage::{after, ask, ask_with, function, mcp, output, with};
 
-/// Providers that take their thoughts back.
+/// Providers that accept their reasoning back.
 const THINKERS: [Dialect; 2] = [Dialect::Responses, Dialect::Messages];
 
 fn speech(thought: &'static str, words: &[&str], calls: &[(&'static str, Value)]) -> Speech {
@@ -38,7 +38,7 @@ fn sealed(body: Value) -> Value {
     with(body, json!({ "include": ["reasoning.encrypted_content"] }))
 }
 
-/// The kinds of what a model was told, thoughts with their seals.
+/// The kinds of the messages in a request to the model, reasoning with its signature.
 fn heard(request: &Value) -> Vec<String> {
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -52,7 +52,7 @@ fn data(events: &[Told]) -> Vec<Value> {
     events.iter().map(|event| event.data.clone()).collect()
 }
 
-/// What was told while it happened is what is told afterwards.
+/// Asserts that a replay has the same events as the stream had.
 async fn is_replayed(server: &Server, made: &Made) {
     let replayed = server.replay(made.id()).await;
     check_events(&replayed);
@@ -191,7 +191,7 @@ async fn a_cut_after_thoughts_shows_those_that_were_announced_once() {
         let made = server.respond(Mode::Streamed, ask("go")).await;
         assert_eq!((made.text().as_str(), summaries(&made)), ("It was late.", vec!["First.".to_owned()]), "{dialect:?}");
         is_replayed(&server, &made).await;
-        // What comes otherwise goes on in another message, with the thought it came from.
+        // Text that does not continue the streamed part becomes another message, after the reasoning that it came from.
         let scenes = vec![Scene::CutSpeech(speech("First.", &["It was"], &[])), think("Second.", &["Quite", " different."], &[])];
         let model = FakeModel::start(scenes).await;
         let server = start(&model, dialect, &tools, "").await;

@@ -1,5 +1,4 @@
-//! Sockets that end: cut by either side, too old, or closed by a server that stops. What was asked on them goes on by the rules of
-//! streams.
+//! Sockets that end: cut by either side, too old, or closed by a server that stops. Their requests then follow the rules of streams.
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -19,7 +18,7 @@ fn data(events: &[Told]) -> Vec<Value> {
     events.iter().map(|event| event.data.clone()).collect()
 }
 
-/// Reads until an event of this type; returns everything read.
+/// Reads until an event of this type. Returns everything read.
 async fn read_until(socket: &mut Socket, kind: &str) -> Vec<Told> {
     let mut events = vec![socket.event().await];
     while events.last().is_some_and(|event| event.kind() != kind) {
@@ -42,7 +41,7 @@ async fn a_kill_in_the_middle_is_gone_on_from_with_the_next_number() {
     tools.runs("sleep_ms", 1).await;
     let id = id_of(&events);
     server.kill();
-    // What was on its way is still told; then the connection is broken, not closed.
+    // Events in flight still arrive; then the connection breaks without a close frame.
     loop {
         match socket.next().await {
             Frame::Event(data) => events.push(Told { at: std::time::Instant::now(), data }),
@@ -82,7 +81,7 @@ async fn a_client_that_goes_away_ends_what_is_not_stored_and_nothing_else() {
 const TURN: &str = r#"{"session_id":"s","turn_id":"turn-1"}"#;
 const OTHER_TURN: &str = r#"{"session_id":"s","turn_id":"turn-2"}"#;
 
-/// A request as a part of a turn, as Codex says it on a socket.
+/// A request as a part of a turn, in the form of Codex on a socket.
 fn in_turn(turn: &str, body: Value) -> Value {
     with(unkept(body), json!({ "stream": true, "client_metadata": { "x-codex-turn-metadata": turn, "x": "y" } }))
 }
@@ -109,7 +108,7 @@ async fn a_cut_request_of_a_turn_joins_its_run_from_another_socket() {
         assert_eq!((again.text().as_str(), runs(&server), model.asked().len()), ("See.|done", 1, 2));
         let other = socket.respond(in_turn(OTHER_TURN, ask_with("go", &[mcp()]))).await;
         assert_ne!(other.id(), again.id(), "another turn is another request");
-        // Whoever joined it can go on from it.
+        // The client that joined can continue from it.
         let next = with(in_turn(TURN, after(&again, json!("and?"), &[])), json!({}));
         assert_eq!(socket.respond(next).await.status(), "completed");
     }
@@ -145,7 +144,7 @@ async fn a_request_upon_a_warm_up_is_known_again_by_all_that_was_said() {
     model.asked_times(1).await;
     drop(socket);
     model.let_answer();
-    // Nobody knows the warm-up any more, so that all of it is said again.
+    // The server has forgotten the warm-up, so the client sends everything again.
     let again = server.socket().await.respond(asks(json!([user("first"), user("second")]))).await;
     assert_eq!((again.id(), again.text().as_str(), runs(&server)), (id_of(&seen).as_str(), "done", 1));
     assert_eq!(told(&model.asked()[0]), ["user: first", "user: second"]);
@@ -169,13 +168,13 @@ async fn a_lap_upon_what_only_its_socket_knew_is_known_again_by_all_that_was_sai
     server.kill();
     let server = server.restart(&[]).await;
     (0..2).for_each(|_| model.let_answer());
-    // As Codex keeps them: without what it does not know of them.
+    // Codex keeps them without the fields that it does not know.
     let mut kept = [message.clone(), call.clone()];
     kept.iter_mut().for_each(|item| drop(item.as_object_mut().expect("an object").remove("status")));
     kept[0]["content"] = json!([{ "type": "output_text", "text": "See." }]);
     let again = server.socket().await.respond(asks(json!([user, kept[0], kept[1], brought]))).await;
     assert_eq!((again.id(), again.text().as_str(), runs(&server)), (id_of(&seen).as_str(), "done", 2));
-    // The last lap with another outcome is another request.
+    // The same with another result of the last call is another request.
     let other = json!([user, kept[0], kept[1], output(call, "two")]);
     model.let_answer();
     assert_ne!(server.socket().await.respond(asks(other)).await.id(), again.id());
@@ -193,7 +192,7 @@ async fn a_socket_that_is_too_old_is_closed_after_its_response() {
     let (status, error) = idle.error().await;
     assert_eq!((status, &error["code"]), (400, &json!("websocket_connection_limit_reached")));
     assert_eq!(idle.next().await, Frame::Closed(1000));
-    // The other one is older, and has its response in flight.
+    // The other socket is older, and has a response in flight.
     model.let_answer();
     assert_eq!(busy.response().await.text(), "done", "which is told to its end");
     assert_eq!(busy.error_code().await, "websocket_connection_limit_reached");
@@ -220,7 +219,7 @@ async fn a_server_that_stops_closes_its_sockets() {
     assert_eq!(server.socket().await.refused(json!({ "model": "nobody", "input": "x" })).await, "model_not_found");
 }
 
-/// How many runs have nothing left but their skeleton.
+/// The number of runs of which only the skeleton is left.
 fn erased(server: &Server) -> i64 {
     server.number("SELECT count(*) FROM runs WHERE note IS NULL")
 }
@@ -235,7 +234,7 @@ async fn what_is_not_stored_is_kept_for_its_socket_and_erased_after_it() {
     until("what no socket keeps is erased", || async { (erased(&server) == 1).then_some(()) }).await;
     let second = socket.respond(unkept(after(&first, json!("second"), &[]))).await;
     assert_eq!(second.status(), "completed");
-    // Who cannot go on lets go of it.
+    // A failed follow-up releases the response.
     socket.refused(unkept(with(after(&first, json!("x"), &[]), json!({ "temperature": "hot" })))).await;
     until("what is forgotten is erased", || async { (erased(&server) == 2).then_some(()) }).await;
     let third = socket.respond(unkept(after(&second, json!("third"), &[]))).await;
@@ -245,7 +244,7 @@ async fn what_is_not_stored_is_kept_for_its_socket_and_erased_after_it() {
     assert_eq!(runs(&server), 4);
 }
 
-/// A client that names the response it goes on from, as sockets let it.
+/// A client that names the previous response, which sockets allow.
 #[tokio::test]
 async fn calls_handed_back_over_a_socket_wait_for_their_follow_up_and_not_for_an_hour() {
     let calls = || Scene::Call(vec![("mine", json!({}))]);

@@ -1,4 +1,4 @@
-//! Responses over a socket: one after the other, told as a stream tells them, each able to go on from those before it.
+//! Responses over a socket: one after the other, with the events of a stream, each able to continue from the earlier ones.
 
 use serde_json::{Value, json};
 use windlass_tests::{
@@ -17,19 +17,19 @@ fn runs(server: &Server) -> i64 {
     server.number("SELECT count(*) FROM runs")
 }
 
-/// A server that takes no longer bodies, and its model.
+/// A server with this limit of a body, and its model.
 async fn limited(bytes: usize) -> (Server, FakeModel) {
     let model = FakeModel::start(vec![Scene::Say("fine")]).await;
     let config = model.config().replace("name: fake", "name: m") + &format!("limits: {{ body_bytes: {bytes} }}\n");
     (ServerBuilder::new(&config).start().await, model)
 }
 
-/// A follow-up that is not kept either.
+/// A follow-up that is not stored either.
 fn unkept_after(made: &Made, input: &str) -> Value {
     unkept(after(made, json!(input), &[]))
 }
 
-/// What two streams of the same script have in common: everything but ids and times.
+/// The part that two streams of the same script have in common: everything but ids and times.
 fn essence(made: &Made) -> Vec<(String, Value)> {
     let run = made.id().trim_start_matches("resp_").to_owned();
     let mut essence = Vec::new();
@@ -54,7 +54,7 @@ async fn one_request_is_told_by_the_events_of_a_stream() {
     let (server, _tools) = scripted(script).await;
     let streamed = server.respond(Mode::Streamed, ask_with("go", &[mcp()])).await;
     let mut socket = server.socket().await;
-    // What is about HTTP is not looked at, whatever it says.
+    // Fields that only concern HTTP are ignored, whatever their values.
     let ways = [
         json!({}),
         json!({ "stream": true }),
@@ -190,7 +190,7 @@ async fn what_is_asked_meanwhile_waits_for_its_turn() {
     socket.ask(ask("third")).await;
     model.asked_times(1).await;
     socket.until("response.in_progress").await;
-    // Reading goes on, and nothing else is begun.
+    // The server still reads the socket, but starts no second request.
     socket.send(Message::Ping(b"there?".as_slice().into())).await;
     assert_eq!((socket.next().await, runs(&server)), (Frame::Pong(b"there?".to_vec()), 1));
     (0..3).for_each(|_| model.let_answer());
@@ -216,7 +216,7 @@ async fn more_than_may_wait_is_refused_and_the_socket_stays() {
     for number in 0..35 {
         socket.ask(ask(&format!("number {number}"))).await;
     }
-    // Once this is answered, all of them were read.
+    // When this ping is answered, the server has read all requests.
     socket.send(Message::Ping(b"read?".as_slice().into())).await;
     while !matches!(socket.next().await, Frame::Pong(_)) {}
     (0..40).for_each(|_| model.let_answer());
@@ -244,7 +244,7 @@ async fn a_warm_up_asks_nobody_and_can_be_gone_on_from() {
     let first = socket.respond(unkept_after(&warm, "now")).await;
     assert_eq!(first.object["previous_response_id"], warm.id());
     assert_eq!(told(&model.asked()[0]), ["user: beforehand", "user: now"]);
-    // One upon another, and upon a real one.
+    // A warm-up after a warm-up, and one after a real response.
     let over = socket.respond(with(unkept_after(&first, "and"), json!({ "generate": false }))).await;
     let over = socket.respond(with(unkept_after(&over, "then"), json!({ "generate": false }))).await;
     let second = socket.respond(with(unkept_after(&over, ""), json!({ "input": [] }))).await;

@@ -1,4 +1,4 @@
-//! The stream of a response: one for the whole loop, with one beginning and one end, the same however it is asked for.
+//! The stream of a response: one for the whole loop, with one beginning and one end, the same in every mode.
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -6,7 +6,7 @@ use windlass_tests::{Made, Mode, Next, Server, Told, in_every_mode, responses::G
 
 use crate::stage::{ask, ask_with, function, mcp, scripted, scripted_with, with};
 
-/// Scripts of every kind of end, each by the input that plays it.
+/// A script for every kind of end, each selected by an input.
 const PLAYS: &str = r#"
 rules:
   - when: { input: three, iteration: 1 }
@@ -54,7 +54,7 @@ async fn a_026_a_027_a_028_one_beginning_one_end_and_only_items_between() {
                 _ => "response.failed",
             };
             assert_eq!(kinds.last(), Some(&last), "{input}");
-            // Calls, results and words: each item is added once and finished once.
+            // Calls, results and text: each item is added once and finished once.
             let items = made.object["output"].as_array().expect("an output").len();
             let count = |kind: &str| kinds.iter().filter(|given| **given == kind).count();
             assert_eq!((count("response.output_item.added"), count("response.output_item.done")), (items, items), "{input}");
@@ -147,7 +147,7 @@ fn data(events: &[Told]) -> Vec<Value> {
     events.iter().map(|event| event.data.clone()).collect()
 }
 
-/// The events after a number, as somebody gets them who comes back.
+/// The events after a number, as a reader gets them that reconnects.
 async fn resumed(server: &Server, id: &str, after: u64) -> Vec<Told> {
     let (events, is_whole) = server.follow(id, Some(after)).await.rest().await;
     assert!(is_whole);
@@ -206,7 +206,7 @@ async fn what_a_stream_is_asked_for_wrongly_is_refused() {
 #[tokio::test]
 async fn the_same_key_is_the_same_response() {
     let (server, tools) = scripted(PLAYS).await;
-    // A socket has one handshake for all its requests, and so no key for each.
+    // A socket has one handshake for all its requests, so a request has no key of its own.
     for &mode in Mode::every().iter().filter(|mode| **mode != Mode::Socket) {
         let key = format!("key-{mode:?}");
         let headers = [("idempotency-key", key.as_str())];
@@ -241,7 +241,7 @@ async fn a_026_a_silence_is_filled_with_a_sign_of_life_that_shows_what_there_is(
             next @ (Next::Done | Next::Comment | Next::Closed | Next::Broken) => panic!("events keep a stream alive, not {next:?}"),
         }
     }
-    // The first is the opening; the second came out of the silence, for every reader the same.
+    // The first is the opening; the second is a heartbeat, which is the same for every reader.
     let shown = &signs[1].data["response"]["output"];
     assert_eq!((&shown[0]["content"][0]["text"], &shown[1]["status"]), (&json!("Let me ask."), &json!("in_progress")));
     server.report(&call, json!("found")).await.ok();
@@ -254,7 +254,7 @@ async fn a_026_a_silence_is_filled_with_a_sign_of_life_that_shows_what_there_is(
 async fn a_reader_that_follows_from_the_beginning_costs_the_store_no_reads() {
     let (server, _tools) = scripted(PLAYS).await;
     let server = server.restart(&[("WINDLASS_LOG", "info,windlass_doors=trace")]).await;
-    // The reads of a response that started from its first event, and those that started from a later one.
+    // The number of reads of the store by readers that started at the response's first event, and by those that started at a later one.
     let reads = |id: &str| {
         let log = server.log();
         let run = id.trim_start_matches("resp_");
@@ -271,10 +271,10 @@ async fn a_reader_that_follows_from_the_beginning_costs_the_store_no_reads() {
     for id in [plain["id"].as_str().expect("an id"), &streamed[..32]] {
         assert_eq!(reads(id).0, 0, "nothing is read back: {}", server.log());
         server.get(&format!("/v1/responses/resp_{}", id.trim_start_matches("resp_"))).await.ok();
-        // Lines of the log arrive in order: with this one, all earlier ones are there.
+        // Log lines arrive in order, so when this one is there, all earlier ones are.
         until("a later reader reads the store", || async { (reads(id).0 == 1).then_some(()) }).await;
-        // A second notification without news makes the reader ask whether it has missed something. That happens when it has read
-        // words before their notification; a reader that reads the run back asks for every commit, which are ten here.
+        // After a second notification without news the reader asks whether it has missed something. That happens if it has read deltas
+        // before their notification arrives. A reader that reads the run back from the store asks for every commit, which are ten here.
         assert!(reads(id).1 <= 2, "{:?}: {}", reads(id), server.log());
     }
 }

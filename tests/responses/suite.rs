@@ -1,5 +1,5 @@
-//! The seventeen cases of the official compliance suite of Open Responses (release 2026-04-24), and which of our tests fails when one of
-//! them would. Every response and event that these tests see is held against the contract on the way.
+//! The seventeen cases of the official compliance suite of Open Responses (release 2026-04-24), and the test of ours that covers each of
+//! them. Every response and event in these tests is also checked against the contract.
 //!
 //! | # | case | test |
 //! |---|---|---|
@@ -21,8 +21,8 @@
 //! | 16 | compact-response | `compaction.rs` `a_conversation_is_given_back_as_its_newest_words_and_a_sealed_summary` |
 //! | 17 | compact-missing-model | `compaction.rs` `a_request_for_a_compaction_is_checked_like_any_other` |
 //!
-//! The suite starts all of them at once, and loses events of a stream that are not written whole: `everybody_at_once_is_answered` here,
-//! and `a_026_every_event_is_written_whole` in `streams.rs`.
+//! The suite starts all cases at once, and loses events of a stream that are not written as a whole: `everybody_at_once_is_answered` covers
+//! that here, and `a_026_every_event_is_written_whole` in `streams.rs`.
 
 use futures_util::future::join_all;
 use serde_json::{Value, json};
@@ -30,7 +30,7 @@ use windlass_tests::{Scene, in_every_mode, responses::contract};
 
 use crate::stage::{ask, scripted, theatre, told, with};
 
-/// What the suite says in cases 1, 2, 12, 14 and 15, with what the model must hear of it.
+/// The inputs of the suite in cases 1, 2, 12, 14 and 15, with the messages that the model must get.
 fn inputs() -> [(&'static str, Value, &'static [&'static str]); 5] {
     let say = |role: &str, text: &str| json!({ "type": "message", "role": role, "content": text });
     let phased = |phase: &str, text: &str| with(say("assistant", text), json!({ "phase": phase }));
@@ -96,7 +96,7 @@ async fn everybody_at_once_is_answered() {
     }
 }
 
-/// The table above names tests that are there.
+/// The table above names existing tests.
 #[test]
 fn every_case_has_a_test() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("responses");

@@ -1,4 +1,4 @@
-//! `responses.store_false: memory`: what is not to be stored is never on disk, and is gone when its time has come.
+//! `responses.store_false: memory`: a response that is not to be stored is never on disk, and is deleted after its time.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ fn unkept(body: Value) -> Value {
     with(body, json!({ "store": false }))
 }
 
-/// Rows of what there could be of a run.
+/// The number of rows that a run could have.
 fn rows(server: &Server) -> i64 {
     ["runs", "items", "boxes", "journal", "inbox"].iter().map(|table| server.number(&format!("SELECT count(*) FROM {table}"))).sum()
 }
@@ -53,7 +53,7 @@ async fn what_is_stored_is_stored_beside_it() {
 async fn when_its_time_has_come_nothing_is_left() {
     let scenes = std::iter::repeat_with(|| Scene::Say("done")).take(100).collect();
     let (server, _model, _tools) = theatre_with(scenes, "responses: { store_false: memory, erase_s: 1 }").await;
-    // A repeated request is answered by its run for as long as there is one.
+    // A repeated request is answered by its run for as long as the run exists.
     let repeat = || async {
         let request = server.request(Method::POST, "/v1/responses").header("Idempotency-Key", "again").json(&unkept(ask("a secret")));
         server.send(request).await.ok()["id"].clone()
@@ -109,7 +109,7 @@ async fn memory_that_is_full_is_told_and_loses_nothing() {
     assert_eq!(server.respond(Mode::Streamed, unkept(ask(&"x".repeat(3_000)))).await.status(), "completed", "what is over makes room");
 }
 
-/// A client that sends the whole conversation again with every lap, and names no earlier response, as Codex does.
+/// A client that sends the whole conversation again with every iteration and names no earlier response, as Codex does.
 #[tokio::test]
 async fn calls_handed_back_wait_for_their_follow_up_and_not_for_an_hour() {
     let calls = || Scene::Call(vec![("mine", json!({}))]);

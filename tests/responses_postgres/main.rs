@@ -1,5 +1,5 @@
-//! What the Responses door promises, over the real binary, on PostgreSQL with NATS: the tests of `tests/responses`, word for word,
-//! streamed only: the door is the same in every mode, and what differs is the store.
+//! The promises of the Responses door, with the real binary, on PostgreSQL with NATS: the tests of `tests/responses`, unchanged, but only
+//! in streamed mode, since the modes differ in the door and not in the store.
 
 #[path = "../responses/bad_input.rs"]
 mod bad_input;

@@ -1,4 +1,4 @@
-//! What the turn machine's next version added, and is worth having: V-01 to V-07.
+//! The additions to the turn machine: V-01 to V-07.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -29,7 +29,7 @@ fn step_of(run: &str) -> String {
     format!("step_{}_1", run.trim_start_matches("run_"))
 }
 
-/// Edges of an agent as primitive, phase and depth.
+/// The edges of an agent as primitive, phase and depth.
 async fn depths(server: &Server, agent: &str) -> Vec<(String, String, u64)> {
     let word = |value: &Value| value.as_str().expect("a word").to_owned();
     let row = |edge: &Value| (word(&edge["primitive"]), word(&edge["edge_phase"]), edge["recursion_depth"].as_u64().expect("a depth"));
@@ -115,8 +115,8 @@ async fn v_003_the_request_edge_of_a_call_is_on_record_before_its_command_can_be
     .await;
 }
 
-/// Dying between the commit of a call and everything after it leaves the edge, and the call can be claimed: one without the other
-/// cannot be.
+/// A death between the commit of a call and everything after it leaves both the edge and a call that can be claimed. There can't be one
+/// without the other.
 #[tokio::test]
 async fn v_003_a_call_and_its_request_edge_survive_or_are_lost_together() {
     for (point, is_there) in [("commit.suspend.before", false), ("commit.suspend.after", true)] {
@@ -132,7 +132,7 @@ async fn v_003_a_call_and_its_request_edge_survive_or_are_lost_together() {
     }
 }
 
-/// No result is deferred here; what is tried again is the model's call, and that has a bound.
+/// No result is deferred here. The retried operation is the model call, whose retries are bounded.
 #[tokio::test]
 async fn v_004_what_is_tried_again_has_a_bound() {
     let fail = |status| Scene::Fail(status, Vec::new());

@@ -1,4 +1,4 @@
-//! Input that makes no sense: each is refused with a code for machines, and nothing changes.
+//! Invalid input: each is refused with a machine-readable code, and nothing changes.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -39,7 +39,7 @@ impl Scene {
         Scene { server, run, call }
     }
 
-    /// Every one of these bodies is refused with this status and code, and the database stays as it is.
+    /// Asserts that each of these bodies is refused with this status and code, and that the database stays as it is.
     async fn refuses(&self, path: &str, refusals: &[(&str, u16, &str)]) {
         let before = self.server.snapshot();
         for (body, status, code) in refusals {
@@ -56,7 +56,7 @@ impl Scene {
         assert_eq!(self.server.snapshot(), before, "{path} changed something");
     }
 
-    /// Puts the ids of the scene into a body.
+    /// Replaces placeholders in a body by the ids of the scene.
     fn fill(&self, body: &str) -> String {
         body.replace("$RUN", &self.run).replace("$CALL", self.call["tool_call_id"].as_str().expect("an id"))
     }
@@ -160,7 +160,7 @@ async fn a_report_that_fits_no_call_is_refused_and_changes_nothing() {
         (&zero, 404, "unknown_call"),
         (&big, 413, "item_too_large"),
     ];
-    // A number with a leading zero is no JSON at all.
+    // A number with a leading zero is invalid JSON.
     refusals.extend(epochs.iter().map(|body| (body.as_str(), 400, if body.contains("01}") { "bad_json" } else { "bad_epoch" })));
     scene.refuses("/v1/agents/a/report", &refusals).await;
     let elsewhere = [(r#"{"agent_turn_id": "$RUN", "tool_call_id": "$CALL", "status": "success"}"#, 404, "unknown_turn")];
@@ -278,7 +278,7 @@ async fn bodies_nested_without_end_are_refused_or_kept_and_never_bring_the_serve
     let answer = server.post_bytes("/v1/agents/b/enqueue", format!(r#"{{"input": [{deep}]}}"#).into_bytes()).await;
     assert_eq!((answer.status, answer.code()), (400, "bad_field"));
     assert_eq!(server.snapshot(), before);
-    // Content is only carried: a tool may well give back something deep.
+    // The content is opaque to the server: a tool may return deeply nested JSON.
     let id = call["tool_call_id"].as_str().expect("an id");
     let report = format!(r#"{{"agent_turn_id": "{run}", "tool_call_id": "{id}", "status": "success", "result": {deep}}}"#);
     assert_eq!(server.post_bytes("/v1/agents/a/report", report.into_bytes()).await.status, 202);

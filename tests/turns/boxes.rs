@@ -24,7 +24,7 @@ async fn server_with(model: &FakeModel) -> Server {
     ServerBuilder::new(&format!("{CONFIG}{}", model.config())).start().await
 }
 
-/// Runs a turn with one call to its end.
+/// Plays a turn with one call to its end.
 async fn run_with_call(server: &Server, agent: &str, body: Value) -> Value {
     let run = server.enqueue_body(agent, body).await;
     let call = server.claim("echo").await;
@@ -59,7 +59,7 @@ async fn c_069_a_context_box_never_gains_a_card() {
     server.report(&call, json!("x")).await.ok();
     server.ended(&run).await;
     assert_eq!(server.cards(&context).await, before);
-    // Nor does a box that a later turn is given to read.
+    // A box that a later turn reads does not change either.
     let given = server.run(&run).await["output_box_id"].clone();
     let before = server.cards(&given).await;
     let later = run_with_call(&server, "a", json!({ "input": "call echo", "context_box_id": given })).await;
@@ -164,7 +164,7 @@ async fn c_074_box_pointers_change_from_turn_to_turn_and_may_be_replaced_by_anyb
     let first = server.ended(&first).await;
     let second = server.enqueue_body("a", json!({ "input": "two", "context_box_id": first["output_box_id"] })).await;
     let second = server.ended(&second).await;
-    // Somebody makes the history shorter, and the agent goes on from there.
+    // A client shortens the history, and the agent continues from there.
     let short = server.post("/v1/windlass/boxes", json!({ "items": ["a summary"] })).await.ok();
     let third = server.enqueue_body("a", json!({ "input": "three", "context_box_id": short["box_id"] })).await;
     let third = server.ended(&third).await;
@@ -259,7 +259,7 @@ async fn c_077_instructions_and_tools_come_from_the_roster_and_stay_as_they_were
     } }]);
     let asked = model.asked();
     assert_eq!((&asked[0]["tools"], &messages(&asked[0])[0]), (&tools, &json!({ "role": "system", "content": "You are A." })));
-    // The operator changes the roster while the turn waits.
+    // The operator changes the agents' tools while the turn waits.
     let path = server.folder().join("windlass.yaml");
     let config = std::fs::read_to_string(&path).expect("the configuration");
     std::fs::write(&path, config.replace("You are A.", "You are somebody else.").replace("tools: [echo]", "tools: [other]"))

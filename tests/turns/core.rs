@@ -1,4 +1,4 @@
-//! The core invariants: one active turn, one enqueue one turn one delivery, nothing acts on what is not in the inbox.
+//! The core invariants: one active turn; one enqueue, one turn, one delivery; nothing acts on anything but the inbox.
 
 use std::collections::BTreeSet;
 
@@ -48,7 +48,7 @@ async fn c_002_an_owner_with_a_stale_epoch_writes_nothing() {
     server.agent_is("ada", "running").await;
     let bumped: i64 = server.number("UPDATE heads SET epoch = epoch + 7 WHERE agent = 'ada' AND status = 'running' RETURNING epoch");
     server.ended(&run).await;
-    // The answer of the fenced call was dropped, and the model asked again under the epoch that holds.
+    // The answer of the fenced call was dropped, and the model was asked again with the current epoch.
     let replied: Vec<Value> = server.journal(&run).await.into_iter().filter(|entry| entry["event"]["kind"] == "replied").collect();
     assert_eq!(replied.len(), 1);
     assert_eq!(replied[0]["turn_epoch"], bumped);
@@ -99,7 +99,7 @@ async fn c_002_a_stop_and_many_results_at_once_end_the_turn_exactly_once() {
     assert_eq!(server.number("SELECT count(*) FROM inbox WHERE status NOT IN ('consumed', 'skipped')"), 0);
 }
 
-/// One turn for each way to end: answered, failed, stopped, stopped while queued, out of time, out of budget, terminated, acted.
+/// Plays one turn for each way to end: answered, failed, stopped, stopped while queued, out of time, out of budget, terminated, acted.
 async fn every_ending(server: &Server) -> Vec<(String, &'static str)> {
     let answered = server.enqueue("ada", "good day").await;
     let failed = server.enqueue_body("ada", json!({ "input": "x", "model": "broken" })).await;
@@ -182,7 +182,7 @@ async fn c_005_requests_that_nobody_was_told_of_are_worked_off_from_the_inbox() 
     let mut server = ServerBuilder::new(&model.config()).start().await;
     let runs = hammer(&server, "ada", 20).await;
     model.asked_times(1).await;
-    // There is no message to lose beside the inbox; the process that knew of the work is lost with everything it knew.
+    // No message exists beside the inbox. The process that knew of the work loses everything that it had in memory.
     server.kill();
     let server = server.restart(&[]).await;
     let turns = server.inbox_of("ada", "turn").await;
@@ -277,7 +277,7 @@ async fn c_008_each_turn_emits_one_task_event_across_crashes_and_retries() {
         }
         server.gone().await;
         let server = server.restart(&[]).await;
-        // The client tries again, and so does the tool.
+        // Both the client and the tool service retry.
         let run = server.enqueue_body("ada", body).await;
         until("the call is answered", || async {
             let claim = server.post("/v1/tools/echo/claim", json!({ "worker": "w", "lease_s": 60 })).await.ok();

@@ -1,4 +1,4 @@
-//! Deliverables and events: every turn ends with one result and one task event, however it ends.
+//! Deliverables and events: every turn ends with one result and one task event, whatever its ending.
 
 use std::collections::BTreeSet;
 
@@ -40,7 +40,7 @@ fn tasks<'a>(events: &'a [SseEvent], agent: &str) -> Vec<&'a SseEvent> {
     events.iter().filter(|event| event.event == name).collect()
 }
 
-/// What every ending owes: a deliverable that is the last card of the output box, and one task event that points at it.
+/// Asserts what every ending has: a deliverable that is the last card of the output box, and one task event that points at it.
 async fn owes_nothing(server: &Server, agent: &str, run: &str, status: &str) {
     let ended = server.ended(run).await;
     assert_eq!(ended["task_status"], status, "{ended}");
@@ -87,7 +87,7 @@ async fn c_055_a_delivery_publishes_one_task_event_also_over_a_kill_and_a_resume
     seen.extend(stream.read_until(|event| event.data["agent_turn_id"] == third && event.event == "evt.agent.a.task").await);
     let told: Vec<&Value> = tasks(&seen, "a").iter().map(|event| &event.data["agent_turn_id"]).collect();
     assert_eq!(told, [&json!(first), &json!(second), &json!(third)]);
-    // A stream from the start tells the same events under the same ids.
+    // A stream from the start has the same events with the same ids.
     let whole = server.events_until_end("a", &third).await;
     let told = whole.iter().filter(|event| seen.iter().any(|earlier| earlier.id == event.id));
     assert_eq!(told.cloned().collect::<Vec<_>>(), seen);

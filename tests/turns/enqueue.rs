@@ -1,4 +1,4 @@
-//! Enqueueing: what is written, what an idle agent makes of it, what a full queue says.
+//! Enqueueing: the rows that are written, the reaction of an idle agent, and the refusal of a full queue.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use crate::look::{crowded, edges_taken, hammer, head, multiply, office, office_w
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 
-/// Enqueues as a part of something larger.
+/// Enqueues with a trace.
 async fn enqueue_traced(server: &Server, agent: &str, input: &str) -> Answer {
     let request = server
         .request(Method::POST, &format!("/v1/agents/{agent}/enqueue"))
@@ -50,7 +50,7 @@ async fn c_022_a_turn_carries_its_trace_and_lineage() {
     let edge = &server.edges("ada").await[0];
     assert_eq!((&edge["trace_id"], &edge["parent_step_id"]), (&json!(TRACE), &json!("step_of_the_parent")));
     assert!(server.inbox("ada").await[0]["source"].is_string(), "who asked is on record");
-    // Who names no trace gets one of its own.
+    // A request without a trace gets a new one.
     let other = server.enqueue("ada", "hello").await;
     let own = server.ended(&other).await["trace_id"].as_str().expect("a trace").to_owned();
     assert!(own.len() == 32 && own != TRACE);
@@ -125,7 +125,7 @@ async fn c_026_the_turn_that_leaves_promotes_the_next_with_its_epoch() {
 #[tokio::test]
 async fn c_027_an_action_leases_the_head_before_its_row_is_written() {
     let (server, _model, holder) = crowded(vec![Scene::Say("not asked")]).await;
-    // What the head is at the moment the row comes.
+    // Records the state of the head when the row is inserted.
     let database = server.database();
     database.batch("CREATE TABLE spy_rows (status text, epoch bigint, run text, row_status text)");
     let note = "INSERT INTO spy_rows SELECT status, epoch, lower(hex(run)), NEW.status FROM heads WHERE agent = NEW.agent";
@@ -207,7 +207,7 @@ async fn c_029_results_and_timeouts_have_their_report_edges() {
     server.report(&sent, json!("the last")).await.ok();
     server.ended(&run).await;
     assert_eq!(server.report(&sent, json!("again")).await.ok()["duplicate"], true);
-    // A result after the timeout is taken in too, and changes nothing.
+    // A result after the timeout is accepted as well, and changes nothing.
     let late = json!({ "agent_turn_id": run, "tool_call_id": timed_out["tool_call_id"], "status": "success", "result": "late" });
     assert_eq!(server.post("/v1/agents/ada/report", late).await.ok()["duplicate"], false);
     let edges = server.edges("ada").await;
@@ -222,14 +222,14 @@ async fn c_029_results_and_timeouts_have_their_report_edges() {
 
 #[tokio::test]
 async fn f_003_no_dispatch_is_lost_between_enqueueing_and_finishing() {
-    // Nothing looks around by itself: whoever ends a turn must see every turn that was enqueued before.
+    // No sweep comes in time: a worker that ends a turn must see every turn that was enqueued before.
     let server = office_with("limits: { sweep_interval: 1h }\n").await;
     let agents: Vec<String> = (0..10).map(|number| format!("agent-{number}")).collect();
     let client = async |agent: &str| {
         let mut runs = Vec::new();
         for number in 0..12 {
             let run = server.enqueue(agent, "short").await;
-            // Some wait for the end, some do not, so that enqueues meet ends at every moment.
+            // Some wait for the end and some do not, so that enqueues meet ends at every moment.
             if number % 3 == 0 {
                 server.ended(&run).await;
             }
@@ -293,7 +293,7 @@ async fn f_016_ten_thousand_queued_turns_of_one_agent_slow_nobody_down() {
     let last = server.enqueue("ada", "the very last").await;
     let other = server.enqueue("bob", "in between").await;
     server.ended(&other).await;
-    // One end, one lease: however many wait, the next one is found at once, and it is the oldest.
+    // One end, one lease: however many turns are queued, the next one is found at once, and it is the oldest.
     stop(&server, "ada", &first).await;
     until("some hundreds are done", || async { (head(&server, "ada").await["queued"].as_i64() < Some(9_700)).then_some(()) }).await;
     let (most, left) =
@@ -302,7 +302,7 @@ async fn f_016_ten_thousand_queued_turns_of_one_agent_slow_nobody_down() {
     assert_eq!(server.number(&picture), 1, "the oldest first");
     let counted = "SELECT count(*) = (SELECT queued FROM heads WHERE agent = 'ada') FROM runs WHERE status = 'queued'";
     assert_eq!(server.number(counted), 1, "and none is lost");
-    // Nor does the end of the queue wait for its beginning to be called off.
+    // The last turn of the queue can be stopped before the first.
     assert_eq!(stop(&server, "ada", &last).await["status"], "stopped");
     assert_eq!(server.ended(&last).await["task_status"], "canceled");
 }

@@ -1,4 +1,4 @@
-//! What the turn machine promises, over the real binary, on SQLite. `tests/turns_postgres` has the same on PostgreSQL.
+//! The promises of the turn machine, with the real binary, on SQLite. `tests/turns_postgres` has the same on PostgreSQL.
 
 mod additions;
 mod bad_input;

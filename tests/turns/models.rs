@@ -1,4 +1,4 @@
-//! A chat-completions provider through the whole server: its failures are waited out, its answers arrive whole.
+//! A chat-completions provider through the whole server: its failures are retried, and its answers arrive complete.
 
 use std::time::{Duration, Instant};
 
@@ -35,7 +35,7 @@ async fn a_429_is_waited_out_in_the_same_lap_and_holds_no_worker() {
     .await;
     let head = server.get("/v1/agents/a").await.ok();
     assert_eq!((&head["status"], &head["active_run_id"]), (&json!("running"), &json!(limited)));
-    // The only worker is free for somebody else meanwhile.
+    // The only worker is free for another agent meanwhile.
     let other = server.enqueue("other", "second").await;
     assert_eq!(server.ended(&other).await["task_status"], "success");
     assert_eq!(server.run(&limited).await["status"], "active", "the first still waits");

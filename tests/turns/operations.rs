@@ -1,4 +1,4 @@
-//! What an operator meets: refusals to start, a clean stop; and content that survives as it is.
+//! The operator's view: refusals to start, a clean stop, and content that stays as it is.
 
 use std::{
     os::unix::fs::PermissionsExt,
@@ -48,7 +48,7 @@ fn an_error_in_the_configuration_names_the_line_and_the_nearest_key() {
 
 #[test]
 fn a_database_that_is_down_is_named_by_host_and_port_and_not_by_its_password() {
-    // A listener that is gone: nothing answers at its address.
+    // The listener is closed, so nothing answers at its address.
     let gone = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port");
     let (status, said) = ServerBuilder::new(&format!("store: {{ url: 'postgres://me:hunter2@{gone}/windlass' }}\n")).refuses();
     assert!(!status.success());
@@ -71,12 +71,12 @@ async fn tm_20_a_server_without_the_seal_key_of_its_store_is_refused_at_the_star
         server
     };
     let server = refused(server, &second).await;
-    // With the earlier key behind the new one it starts, and seals with the new one from then on.
+    // With the earlier key after the new one the server starts, and seals with the new one from then on.
     let server = server.restart(&[(KEYS, &both)]).await;
     server.ended(&run).await;
     let server = refused(server, &first).await;
     let server = server.restart(&[(KEYS, &second)]).await;
-    // An operator who has lost the key for good can say so.
+    // An operator who has lost the key for good can say so by deleting the canary.
     server.database().batch("DELETE FROM seal_canary");
     let server = server.restart(&[(KEYS, &first)]).await;
     assert_eq!(server.ended(&run).await["agent_turn_id"].as_str(), server.ended(&run).await["agent_turn_id"].as_str());
@@ -234,7 +234,7 @@ async fn health_is_told_without_a_token_and_nothing_else_is() {
     }
 }
 
-/// An item's answer as it is sent.
+/// The raw body of an item's answer.
 async fn raw_item(server: &Server, id: &Value) -> String {
     let path = format!("/v1/windlass/items/{}", id.as_str().expect("an id"));
     let answer = server.request(Method::GET, &path).bearer_auth("test-token-of-22-characters").send().await.expect("an answer");

@@ -1,4 +1,4 @@
-//! Reports: what a tool's result, a deadline, a late or repeated result do to a turn.
+//! Reports: the effect of a result, a deadline, and a late or repeated result on a turn.
 
 use serde_json::{Value, json};
 use windlass_tests::{FakeModel, McpServer, Scene, Server, ServerBuilder, until};
@@ -23,7 +23,7 @@ async fn server_with(model: &FakeModel) -> Server {
     ServerBuilder::new(&format!("{CONFIG}{}", model.config())).start().await
 }
 
-/// Claims so many calls of a tool.
+/// Claims this number of calls of a tool.
 async fn claim_all(server: &Server, tool: &str, count: usize) -> Vec<Value> {
     let mut calls = Vec::new();
     while calls.len() < count {
@@ -56,7 +56,7 @@ async fn c_049_a_report_for_a_call_that_is_not_awaited_resumes_nothing() {
     let server = server_with(&model).await;
     let run = server.enqueue("a", "go").await;
     let call = server.claim("slow").await;
-    // The deadline stands for the result, and the second lap thinks.
+    // The timeout replaces the result, and the second iteration asks the model.
     model.asked_times(2).await;
     let before = server.agent_is("a", "running").await;
     let late = server.report(&call, json!("too late")).await;
@@ -264,7 +264,7 @@ async fn c_081_a_tool_result_row_carries_turn_agent_epoch_call_status_wish_and_c
     assert_eq!(server.ended(&run).await["task_status"], "partial", "the row's wish and status decided the end");
 }
 
-/// The items of an output box without what is each run's own.
+/// The items of an output box without the fields that differ in every run.
 async fn shape(server: &Server, run: &str) -> Vec<(Value, Value)> {
     let ended = server.ended(run).await;
     let cards = server.cards(&ended["output_box_id"]).await;

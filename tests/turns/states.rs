@@ -1,4 +1,4 @@
-//! The states of a head, what each of them means, and what is told of them.
+//! The states of a head, what each of them means, and which events they produce.
 
 use std::collections::BTreeSet;
 
@@ -52,7 +52,7 @@ async fn c_011_heads_take_only_the_edges_of_the_state_machine() {
     server.agent_is("ada", "idle").await;
     let taken = edges_taken(&server, "ada");
     let taken: Vec<(&str, &str)> = taken.iter().map(|(from, to)| (from.as_str(), to.as_str())).collect();
-    // A turn that ends and the next one's lease are one commit, so that the agent is never idle with work waiting.
+    // The end of a turn and the next one's lease are one commit, so the agent is never idle while work waits.
     let wanted = [
         ("idle", "dispatched"),
         ("dispatched", "running"),
@@ -92,8 +92,8 @@ async fn c_011_under_load_no_other_edge_is_ever_taken() {
     serve(&server, "echo", 1).await;
     server.ended(action["run_id"].as_str().expect("a run")).await;
     let within = [("dispatched", "running"), ("running", "suspended"), ("suspended", "running")];
-    // The lease and the first step after it are one commit where a worker is at hand. A turn begins with the model, an action with its
-    // call, for which it waits.
+    // If a worker is free, the lease and the first step after it are one commit. A turn begins with the model, an action with its call, for
+    // which it waits.
     let begins = |kind: &str, to: &str| match kind {
         "turn" => ["dispatched", "running"].contains(&to),
         "ui_action" => ["dispatched", "suspended"].contains(&to),
@@ -161,7 +161,7 @@ async fn c_014_running_covers_reasoning_and_the_dispatch_of_tools() {
     server.suspended("ada", &run).await;
     let seen = moves(&server, "ada");
     let seen: Vec<(&str, i64)> = seen.iter().map(|seen| (seen.to.as_str(), seen.waiting)).collect();
-    // From entering to the moment both calls stand and can be claimed there is no state but running.
+    // The state is running from the start until both calls are stored and can be claimed.
     assert_eq!(seen, [("running", 0), ("suspended", 2)]);
     serve(&server, "echo", 1).await;
     serve(&server, "send", 1).await;
@@ -195,7 +195,7 @@ async fn c_015_count_and_set_agree_at_every_moment_of_a_busy_server() {
     let agents: Vec<String> = (0..30).map(|number| format!("agent-{number}")).collect();
     let body = json!({ "input": "call echo call echo call echo call echo", "tools": ["echo"] });
     let runs = join_all(agents.iter().map(|agent| server.enqueue_body(agent, body.clone()))).await;
-    // One statement sees one moment.
+    // One statement reads one snapshot.
     let sql = "SELECT count(*) FROM heads AS h WHERE (h.status = 'suspended') <> (h.waiting > 0) OR h.waiting <>
                (SELECT count(*) FROM calls AS c WHERE c.run = h.run AND c.status IN ('waiting', 'claimed', 'parked', 'started'))";
     let database = server.database();
@@ -228,7 +228,7 @@ async fn c_016_resuming_is_decided_by_the_waiting_set_in_whatever_order_results_
             server.report(&calls[index], calls[index]["arguments"]["n"].clone()).await.ok();
         }
         let view = server.ended(&run).await;
-        // The results go into the box in the order of the calls, so that the order they came in changes nothing.
+        // The results are added to the box in the order of the calls, so the order of their arrival does not matter.
         let said = server.content(&view["deliverable_item_id"]).await;
         assert_eq!(said["text"], "The results are: echo gave 1; echo gave 2; echo gave 3");
     }
@@ -250,7 +250,7 @@ async fn c_017_no_path_sets_expecting_correlation_id() {
     let run = head(&server, "ada").await["active_agent_turn_id"].clone();
     stop(&server, "ada", run.as_str().expect("a turn")).await;
     expects_nothing("idle").await;
-    // The boundary path, which could set it, does not either.
+    // The boundary path, which could set it, does not do so either.
     server.post("/v1/agents/ada/actions", json!({ "action_id": "click", "tool": "echo" })).await.ok();
     expects_nothing("suspended").await;
 }
@@ -278,7 +278,7 @@ async fn c_018_losing_the_events_changes_no_outcome() {
     let server = office().await;
     let mut journals = Vec::new();
     for agent in ["ada", "bob"] {
-        // Ada's reader goes away in the middle; nobody ever listens to Bob.
+        // Ada's reader disconnects in the middle; Bob has no reader at all.
         let mut reader = if agent == "ada" { Some(server.events(agent, None).await) } else { None };
         let run = server.enqueue(agent, "call echo").await;
         if let Some(stream) = &mut reader {
@@ -318,7 +318,7 @@ async fn c_020_a_turn_resumes_only_when_nothing_is_awaited_any_more() {
     server.report(&calls[1], json!("second")).await.ok();
     let waits = head(&server, "ada").await;
     assert_eq!((&waits["status"], &waits["waiting_tool_count"]), (&json!("suspended"), &json!(1)));
-    // A repeated result does not stand for the missing one.
+    // A repeated result does not count for the missing one.
     assert_eq!(server.report(&calls[1], json!("second again")).await.ok()["duplicate"], true);
     assert_eq!(head(&server, "ada").await["waiting_tool_count"], 1);
     assert_eq!(model.asked().len(), 1, "the model is not asked before all results are in");
@@ -341,7 +341,7 @@ async fn c_021_the_deadline_is_set_at_suspend_and_passes_without_outside_help() 
     let deadline = suspended.deadline.expect("a suspend has a deadline");
     let created = server.number("SELECT created_at FROM calls WHERE tool = 'brief'");
     assert_eq!(deadline, created + 300, "the nearest of the calls' deadlines");
-    // Nobody reports on it and nobody asks for anything.
+    // No report and no request arrives.
     let timeout = until("the timeout is reported", || async { server.inbox_of("ada", "timeout").await.pop() }).await;
     assert_eq!((&timeout["result_status"], &timeout["status"]), (&json!("timeout"), &json!("consumed")));
     let after = head(&server, "ada").await;

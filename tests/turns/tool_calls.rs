@@ -1,4 +1,4 @@
-//! Tool calls: stored before they can be seen, awaited in a set, and what a result may decide.
+//! Tool calls: stored before they can be seen, awaited as a set, and what a result may decide.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use crate::look::{claim_all, edges_taken, head, moves, office, serve, spy, theat
 #[tokio::test]
 async fn c_040_a_call_is_stored_before_anybody_can_be_told_to_run_it() {
     let server = office().await;
-    // A row of `calls` is the command: before anybody can see it, its card must stand.
+    // A row of `calls` is the command: its card must be stored before the row is visible.
     let database = server.database();
     database.batch("CREATE TABLE spy_calls (card text, boxed bigint, status text)");
     let note = "INSERT INTO spy_calls VALUES ((SELECT kind FROM items WHERE item = NEW.item),
@@ -132,7 +132,7 @@ async fn c_046_a_report_may_say_terminate_and_any_terminate_wins() {
     assert_eq!((&view["task_status"], &view["end_reason"]), (&json!("failed"), &json!("terminated")));
 }
 
-/// How a turn with one call ends whose result and report say this.
+/// Plays a turn with one call with this result and report. Returns how the turn ended.
 async fn end_with(server: &Server, tool: &str, result: Value, after: Option<&str>) -> String {
     let run = server.enqueue("ada", &format!("call {tool}")).await;
     let call = server.claim(tool).await;
@@ -184,7 +184,7 @@ async fn c_047_an_invalid_control_in_the_result_is_ignored() {
 
 #[tokio::test]
 async fn f_014_models_that_reuse_call_ids_never_collide() {
-    // Every reply of this model numbers its calls c0, c1: in every lap, in every run, for every agent.
+    // Every reply of this model numbers its calls c0, c1: in every iteration, in every run, for every agent.
     let both = || Scene::Call(vec![("echo", json!({})), ("echo", json!({}))]);
     let turn = || vec![both(), both(), Scene::Say("done")];
     let (server, model) = theatre([turn(), turn(), turn()].concat(), "").await;
@@ -204,7 +204,7 @@ async fn f_014_models_that_reuse_call_ids_never_collide() {
         }
     }
     assert_eq!(ids.len(), 12);
-    // What the model is told of its second lap of the last turn: its own ids, and with each the result of that call.
+    // The model's messages in the second iteration of the last turn: its own call ids, and with each the result of that call.
     let told = model.asked().pop().expect("it was asked")["messages"].clone();
     let results: Vec<&Value> = told.as_array().expect("messages").iter().filter(|message| message["role"] == "tool").collect();
     assert_eq!(results.iter().map(|result| result["tool_call_id"].as_str().expect("an id")).collect::<Vec<_>>(), ["c0", "c1", "c0", "c1"]);

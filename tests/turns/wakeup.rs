@@ -1,4 +1,4 @@
-//! Waking up: what waits is taken first, in order, once; and nothing but the inbox and the guard decides.
+//! Waking up: waiting results are taken first, in order, once; only the inbox and the guard decide.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::look::{
     theatre,
 };
 
-/// Ada waits for so many calls of `echo`, and the only worker is kept by another agent: reports stay in the inbox.
+/// Ada waits for this number of calls of `echo`, and another agent occupies the only worker, so reports stay in the inbox.
 async fn waiting_unattended(calls: usize) -> (Server, FakeModel, String, Vec<Value>, String) {
     let asks = Scene::Call(vec![("echo", json!({})); calls]);
     let (server, model) = theatre(vec![asks, Scene::Hang, Scene::Say("done")], ", workers: 1").await;
@@ -169,7 +169,7 @@ async fn c_034_a_lease_raises_the_epoch_and_shows_where_the_turn_comes_from() {
 
 #[tokio::test]
 async fn c_035_a_queued_turn_is_promoted_when_its_agent_gets_free() {
-    // Nothing looks around by itself, so that only the end of a turn can bring on the next.
+    // No sweep comes in time, so only the end of a turn can start the next.
     let server = office_with("limits: { sweep_interval: 1h }\n").await;
     let runs = [
         server.enqueue("ada", "call echo").await,
@@ -237,7 +237,7 @@ async fn c_038_a_suspended_turn_takes_results_timeouts_and_stops_by_their_type()
     let server = office().await;
     let run = server.enqueue("ada", "call echo call brief call send").await;
     let send = server.claim("send").await;
-    // Not the first call, nor one that anybody announced to wait for.
+    // This is neither the first call nor one that the run was told to wait for.
     server.report(&send, json!("the last call first")).await.ok();
     until("the timeout is taken", || async { (taken(&server, &run).await == [3, 2]).then_some(()) }).await;
     let waits = head(&server, "ada").await;
@@ -277,7 +277,7 @@ async fn c_038_reports_of_many_kinds_in_any_order_lead_to_the_same_end() {
 async fn c_039_enqueues_are_never_merged_into_one_turn() {
     let server = office().await;
     spy(&server);
-    // The first turn is in the middle of its work while the others come.
+    // The first turn is in the middle of its work while the others arrive.
     let first = server.enqueue("ada", "call echo").await;
     let (more, _) = join(hammer(&server, "ada", 40), serve(&server, "echo", 1)).await;
     let runs = [vec![first], more].concat();

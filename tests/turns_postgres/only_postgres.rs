@@ -1,7 +1,7 @@
-//! What is told of PostgreSQL only: every other test of the turn machine runs on both stores. No numbered requirement is shown here.
+//! Tests for PostgreSQL only: every other test of the turn machine runs on both stores. These show no numbered requirement.
 //!
-//! - A database of a newer version: of SQLite every byte is compared instead (`tests/turns/only_sqlite.rs`).
-//! - Where the harness puts its servers: without this, the other tests could run on SQLite twice.
+//! - A database of a newer version: for SQLite every byte is compared instead (`tests/turns/only_sqlite.rs`).
+//! - The store of the harness's servers: without this test, the others could run on SQLite twice.
 
 use windlass_tests::{ServerBuilder, Store};
 
