@@ -59,7 +59,7 @@ impl Notes {
         join_all((0..WRITERS).map(writer)).await;
     }
 
-    /// Waits until so many notes are in progress that almost every server has one, or until the writers stop.
+    /// Waits until `BUSY` notes are in progress, so that almost every server has one, or until the writers stop.
     pub async fn busy(&self, until: Instant) {
         while self.server.running(WRITE) < BUSY && Instant::now() < until {
             tokio::time::sleep(Duration::from_millis(5)).await;

@@ -219,7 +219,7 @@ async fn a_017_a_response_that_is_not_stored_ends_after_its_client_went_away() {
     }
 }
 
-/// The deadline starts anew with the server that takes the run over, and the call that it started again is cancelled as well.
+/// The deadline starts again with the server that takes the run over, and the call that it started again is cancelled as well.
 #[tokio::test]
 async fn a_017_a_kill_does_not_let_it_run_to_its_end() {
     let script = "laps: [ { calls: [{ tool: sleep_ms, arguments: { ms: 60000 } }] }, { text: all done } ]";

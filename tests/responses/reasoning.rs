@@ -16,7 +16,7 @@ const THINKERS: [Dialect; 2] = [Dialect::Responses, Dialect::Messages];
 fn speech(thought: &'static str, words: &[&str], calls: &[(&'static str, Value)]) -> Speech {
     let calls = calls.iter().map(|(tool, arguments)| (*tool, arguments.to_string())).collect();
     let words = words.iter().map(|piece| (*piece).to_owned()).collect();
-    // ChunkLengths come one by one, so that thoughts are whole before the words they led to.
+    // The events arrive one by one, so the reasoning is complete before the text that follows from it.
     Speech { thought: Some(thought), words, calls, pause: Duration::from_millis(20), ..Speech::default() }
 }
 

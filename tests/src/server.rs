@@ -25,7 +25,7 @@ pub fn binary() -> &'static Path {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut build = Command::new(cargo);
         build.args(["build", "--quiet", "-p", "windlass"]).current_dir(&root);
-        // Cargo's variables about this package must not reach the build: they would make it compile `ring` anew each time.
+        // Cargo's variables about this package must not reach the build: they would make it recompile `ring` each time.
         for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")) {
             build.env_remove(name);
         }

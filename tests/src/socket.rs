@@ -59,7 +59,7 @@ impl Server {
         opening.over(connection).await.unwrap_or_else(|error| panic!("the socket opens: {error}"))
     }
 
-    /// Tries to open a socket, which the server may refuse.
+    /// Opens a socket, or returns the error if the server refuses.
     pub async fn try_socket(&self, headers: &[(&str, &str)]) -> Result<Socket, tungstenite::Error> {
         Opening::new(self, headers).open().await
     }

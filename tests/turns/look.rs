@@ -18,7 +18,7 @@ agents:
   eve: { tools: [echo, send, brief, last] }
 ";
 
-/// A server whose agents answer according to the words of their input.
+/// A server whose agents answer according to keywords in their input.
 pub async fn office() -> Server {
     office_with("limits: { sweep_interval: 50ms }\n").await
 }

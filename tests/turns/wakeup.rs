@@ -237,7 +237,7 @@ async fn c_038_a_suspended_turn_takes_results_timeouts_and_stops_by_their_type()
     let server = office().await;
     let run = server.enqueue("ada", "call echo call brief call send").await;
     let send = server.claim("send").await;
-    // This is neither the first call nor one that the run was told to wait for.
+    // The result is for neither the first call nor a particular one that the run waits for.
     server.report(&send, json!("the last call first")).await.ok();
     until("the timeout is taken", || async { (taken(&server, &run).await == [3, 2]).then_some(()) }).await;
     let waits = head(&server, "ada").await;
