@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use windlass_tests::{Made, Mode, Scene, in_every_mode};
 
-use crate::stage::{after, ask_with, function, mcp, output, response_of, scripted, theatre, told, with};
+use crate::stage::{after, ask_with, function, mcp, output, response_of, scripted, server_with_model, told, with};
 
 fn mixed() -> Vec<Value> {
     vec![mcp(), function("mine"), function("yours")]
@@ -90,7 +90,7 @@ async fn a_023_a_follow_up_with_results_goes_on_with_the_whole_history() {
             Scene::Say("Thanks."),
             Scene::Say("Again."),
         ];
-        let (server, model, _tools) = theatre(scenes).await;
+        let (server, model, _tools) = server_with_model(scenes).await;
         let first = server.respond(mode, with(ask_with("go", &mixed()), json!({ "instructions": "be kind" }))).await;
         let calls = calls_of(&first);
         assert_eq!(calls.len(), 2);
@@ -121,7 +121,7 @@ async fn a_023_a_follow_up_with_results_goes_on_with_the_whole_history() {
 async fn a_024_a_follow_up_without_results_is_still_sent_to_the_model() {
     in_every_mode(async |mode| {
         let scenes = vec![Scene::Call(vec![("mine", json!({})), ("yours", json!({}))]), Scene::Say("Never mind."), Scene::Say("Half.")];
-        let (server, model, _tools) = theatre(scenes).await;
+        let (server, model, _tools) = server_with_model(scenes).await;
         let first = server.respond(mode, ask_with("go", &mixed())).await;
         let none = server.respond(mode, after(&first, json!("forget it"), &mixed())).await;
         assert_eq!(none.text(), "Never mind.");
@@ -144,7 +144,7 @@ async fn a_025_a_lap_with_a_client_call_runs_nothing_and_the_follow_up_runs_the_
             Scene::Say("Finished."),
             Scene::Say("The other branch."),
         ];
-        let (server, model, tools) = theatre(scenes).await;
+        let (server, model, tools) = server_with_model(scenes).await;
         let first = server.respond(mode, ask_with("go", &mixed())).await;
         assert_eq!(first.status(), "requires_action");
         assert_eq!(first.shape(), ["message", "function_call"], "only the client's calls are listed");
@@ -170,7 +170,7 @@ async fn a_025_a_lap_with_a_client_call_runs_nothing_and_the_follow_up_runs_the_
 
 #[tokio::test]
 async fn a_025_what_was_left_runs_even_if_the_client_has_no_results() {
-    let (server, model, tools) = theatre(vec![Scene::Call(vec![("mine", json!({})), echo("one")]), Scene::Say("done")]).await;
+    let (server, model, tools) = server_with_model(vec![Scene::Call(vec![("mine", json!({})), echo("one")]), Scene::Say("done")]).await;
     let first = server.respond(Mode::Streamed, ask_with("go", &mixed())).await;
     let second = server.respond(Mode::Streamed, after(&first, json!("go on"), &mixed())).await;
     assert_eq!(second.shape(), ["mcp_call", "message"]);
@@ -198,7 +198,7 @@ async fn a_029_a_stream_that_needs_the_client_says_so_in_its_last_event() {
 async fn a_client_that_sends_the_conversation_again_gets_the_servers_work_put_back() {
     in_every_mode(async |mode| {
         let scenes = vec![Scene::Call(vec![echo("alpha")]), Scene::Call(vec![("mine", json!({ "n": 1 }))]), Scene::Say("done")];
-        let (server, model, _tools) = theatre(scenes).await;
+        let (server, model, _tools) = server_with_model(scenes).await;
         let is_stored = matches!(mode, Mode::Background | Mode::Followed);
         let first = server.respond(mode, with(ask_with("go", &mixed()), json!({ "store": is_stored }))).await;
         let call = &calls_of(&first)[0];
@@ -213,7 +213,7 @@ async fn a_client_that_sends_the_conversation_again_gets_the_servers_work_put_ba
 
 #[tokio::test]
 async fn functions_in_namespaces_come_back_under_the_clients_names() {
-    let (server, model, _tools) = theatre(vec![Scene::Call(vec![("close", json!({}))]), Scene::Say("done")]).await;
+    let (server, model, _tools) = server_with_model(vec![Scene::Call(vec![("close", json!({}))]), Scene::Say("done")]).await;
     let group = json!({ "type": "namespace", "name": "agents", "description": "d", "tools": [{ "type": "function", "name": "close" }] });
     let made = server.respond(Mode::Streamed, ask_with("go", &[group, json!({ "type": "next_year" })])).await;
     let call = &calls_of(&made)[0];
@@ -224,7 +224,7 @@ async fn functions_in_namespaces_come_back_under_the_clients_names() {
 #[tokio::test]
 async fn functions_of_the_same_name_in_two_namespaces_are_told_apart() {
     let (server, model, _tools) =
-        theatre(vec![Scene::Call(vec![("b__close", json!({})), ("a__close", json!({}))]), Scene::Say("done")]).await;
+        server_with_model(vec![Scene::Call(vec![("b__close", json!({})), ("a__close", json!({}))]), Scene::Say("done")]).await;
     let group = |name: &str| json!({ "type": "namespace", "name": name, "tools": [{ "type": "function", "name": "close" }] });
     let groups = [group("a"), group("b")];
     let made = server.respond(Mode::Streamed, ask_with("go", &groups)).await;
@@ -247,7 +247,7 @@ async fn a_025_a_chain_goes_on_from_the_follow_up_and_from_the_second_branch() {
             Scene::Say("Deep."),
             Scene::Say("Branch on."),
         ];
-        let (server, model, tools) = theatre(scenes).await;
+        let (server, model, tools) = server_with_model(scenes).await;
         let first = server.respond(mode, ask_with("go", &mixed())).await;
         let second = server.respond(mode, after(&first, json!([output(&calls_of(&first)[0], "mine 1")]), &mixed())).await;
         assert_eq!((second.status(), second.shape()), ("requires_action", vec!["mcp_call".to_owned(), "function_call".to_owned()]));
@@ -271,7 +271,7 @@ async fn a_025_a_chain_goes_on_from_the_follow_up_and_from_the_second_branch() {
 #[tokio::test]
 async fn a_025_a_second_branch_waits_while_the_first_one_runs_what_was_left() {
     let scenes = vec![Scene::Call(vec![("sleep_ms", json!({ "ms": 400 })), ("mine", json!({}))]), Scene::Say("done")];
-    let (server, _model, tools) = theatre(scenes).await;
+    let (server, _model, tools) = server_with_model(scenes).await;
     let first = server.respond(Mode::Streamed, ask_with("go", &mixed())).await;
     let results = json!([output(&calls_of(&first)[0], "mine")]);
     let running = server.ask(Mode::Streamed, after(&first, results.clone(), &mixed()));
@@ -288,7 +288,7 @@ async fn a_025_a_call_that_may_not_be_made_beside_a_clients_is_refused_in_the_fo
     in_every_mode(async |mode| {
         for tools in [mixed(), vec![function("mine")]] {
             let scenes = vec![Scene::Call(vec![("nobody", json!({})), ("mine", json!({}))]), Scene::Say("done")];
-            let (server, model, _tools) = theatre(scenes).await;
+            let (server, model, _tools) = server_with_model(scenes).await;
             let first = server.respond(mode, ask_with("go", &tools)).await;
             assert_eq!(first.shape(), ["function_call"]);
             assert_eq!(calls_of(&first)[0]["name"], "mine");

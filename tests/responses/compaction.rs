@@ -7,7 +7,7 @@ use windlass_tests::{
     responses::{check_refusal, contract},
 };
 
-use crate::stage::{after, ask, ask_with, function, mcp, offered, on_stage, theatre, theatre_with, told, with};
+use crate::stage::{after, ask, ask_with, function, mcp, offered, server_for_model, server_with_model, server_with_model_and_config, told, with};
 
 const PATH: &str = "/v1/responses/compact";
 const TWO_TENANTS: &str = "auth: { tokens: [ { token: test-token-of-22-characters, scopes: ['*'] }, { token: other-token-of-22-characters, tenant: other, scopes: ['*'] } ] }\n";
@@ -83,7 +83,7 @@ fn is_told_whole(made: &Made) {
 #[tokio::test]
 async fn a_conversation_is_given_back_as_its_newest_words_and_a_sealed_summary() {
     let speech = Speech { words: vec!["Blue, ".into(), "size 7.".into()], usage: Some([31, 7, 5]), ..Speech::default() };
-    let (server, model, _tools) = theatre(vec![Scene::Speak(speech), Scene::Say("Blue.")]).await;
+    let (server, model, _tools) = server_with_model(vec![Scene::Speak(speech), Scene::Say("Blue.")]).await;
     let body = json!({ "model": "m", "input": conversation(), "instructions": "Be exact.", "prompt_cache_key": "k" });
     let made = compacted(&server, with(body, json!({ "tools": [function("f"), mcp()], "tool_choice": "required" }))).await;
     assert_eq!(made["object"], "response.compaction");
@@ -109,7 +109,7 @@ async fn a_conversation_is_given_back_as_its_newest_words_and_a_sealed_summary()
 #[tokio::test]
 async fn what_a_compaction_gave_is_taken_as_input_in_every_mode() {
     in_every_mode(async |mode| {
-        let (server, model, _tools) = theatre(vec![Scene::Say("Blue, size 7."), Scene::Say("It is blue."), Scene::Say("Really.")]).await;
+        let (server, model, _tools) = server_with_model(vec![Scene::Say("Blue, size 7."), Scene::Say("It is blue."), Scene::Say("Really.")]).await;
         let made = compacted(&server, json!({ "model": "m", "input": conversation() })).await;
         let mut input = made["output"].as_array().expect("an output").clone();
         input.push(say("Which colour?"));
@@ -131,7 +131,7 @@ async fn what_a_compaction_gave_is_taken_as_input_in_every_mode() {
 
 #[tokio::test]
 async fn a_new_chain_begins_on_a_socket_with_what_a_compaction_gave() {
-    let (server, model, _tools) = theatre(vec![Scene::Say("In short."), Scene::Say("one"), Scene::Say("two")]).await;
+    let (server, model, _tools) = server_with_model(vec![Scene::Say("In short."), Scene::Say("one"), Scene::Say("two")]).await;
     let made = compacted(&server, json!({ "model": "m", "input": conversation(), "prompt_cache_key": "k" })).await;
     let mut input = made["output"].as_array().expect("an output").clone();
     input.push(say("go on"));
@@ -145,7 +145,7 @@ async fn a_new_chain_begins_on_a_socket_with_what_a_compaction_gave() {
 
 #[tokio::test]
 async fn a_chain_is_compacted_from_its_beginning() {
-    let (server, model, _tools) = theatre(vec![Scene::Say("Noted."), Scene::Say("Fine."), Scene::Say("In short.")]).await;
+    let (server, model, _tools) = server_with_model(vec![Scene::Say("Noted."), Scene::Say("Fine."), Scene::Say("In short.")]).await;
     let first = server.respond(Mode::Plain, ask("The colour is blue.")).await;
     let second = server.respond(Mode::Plain, after(&first, json!("The size is 7."), &[])).await;
     let made = compacted(&server, json!({ "model": "m", "previous_response_id": second.id() })).await;
@@ -157,7 +157,7 @@ async fn a_chain_is_compacted_from_its_beginning() {
 
 #[tokio::test]
 async fn only_the_newest_words_that_fit_are_kept() {
-    let (server, _model, _tools) = theatre(vec![Scene::Say("In short.")]).await;
+    let (server, _model, _tools) = server_with_model(vec![Scene::Say("In short.")]).await;
     let long = "x".repeat(30_000);
     let input = json!([say("old"), say(&format!("1{long}")), answer("yes"), say(&format!("2{long}")), say("new")]);
     let made = compacted(&server, json!({ "model": "m", "input": input })).await;
@@ -176,7 +176,7 @@ async fn only_the_newest_words_that_fit_are_kept() {
 
 #[tokio::test]
 async fn a_request_for_a_compaction_is_checked_like_any_other() {
-    let (server, model, _tools) = theatre(vec![Scene::Say("In short.")]).await;
+    let (server, model, _tools) = server_with_model(vec![Scene::Say("In short.")]).await;
     let refused = async |body: Value| {
         let answer = server.post(PATH, body).await;
         check_refusal(&answer);
@@ -211,7 +211,7 @@ async fn a_summary_that_cannot_be_made_is_an_error_that_says_why() {
         (Scene::Call(vec![("f", json!({}))]), 502, "upstream_bad_answer"),
     ];
     for (scene, status, code) in scenes {
-        let (server, _model, _tools) = theatre_with(vec![scene.clone()], "").await;
+        let (server, _model, _tools) = server_with_model_and_config(vec![scene.clone()], "").await;
         let answer: Answer = server.post(PATH, json!({ "model": "m", "input": "hi" })).await;
         assert_eq!((answer.status, answer.code()), (status, code), "{scene:?}: {}", answer.body);
         assert!(answer.body["error"]["message"].as_str().is_some_and(|words| !words.is_empty()));
@@ -220,7 +220,7 @@ async fn a_summary_that_cannot_be_made_is_an_error_that_says_why() {
 
 #[tokio::test]
 async fn a_conversation_that_is_too_long_to_be_summed_up_is_summed_up_without_its_beginning() {
-    let (server, model, _tools) = theatre(vec![Scene::TooLong, Scene::TooLong, Scene::Say("In short.")]).await;
+    let (server, model, _tools) = server_with_model(vec![Scene::TooLong, Scene::TooLong, Scene::Say("In short.")]).await;
     let input: Vec<Value> = (0..100).map(|n| say(&format!("word number {n:03}"))).collect();
     compacted(&server, json!({ "model": "m", "input": input })).await;
     let heard: Vec<Vec<String>> = model.asked().iter().map(told).collect();
@@ -230,7 +230,7 @@ async fn a_conversation_that_is_too_long_to_be_summed_up_is_summed_up_without_it
 
 #[tokio::test]
 async fn the_same_request_under_a_key_is_the_same_compaction() {
-    let (server, model, _tools) = theatre(vec![Scene::Say("In short."), Scene::Say("otherwise")]).await;
+    let (server, model, _tools) = server_with_model(vec![Scene::Say("In short."), Scene::Say("otherwise")]).await;
     let body = json!({ "model": "m", "input": conversation() });
     let with_key = |path: &str, body: &Value| server.authorized(Method::POST, path).header("idempotency-key", "k").json(body);
     let first = server.send(with_key(PATH, &body)).await.ok();
@@ -245,7 +245,7 @@ async fn the_same_request_under_a_key_is_the_same_compaction() {
 async fn a_trigger_at_the_end_of_an_input_gives_one_compaction_item() {
     in_every_mode(async |mode| {
         let speech = Speech { words: vec!["In ".into(), "short.".into()], usage: Some([9, 3, 0]), ..Speech::default() };
-        let (server, model, tools) = theatre(vec![Scene::Speak(speech), Scene::Say("fine")]).await;
+        let (server, model, tools) = server_with_model(vec![Scene::Speak(speech), Scene::Say("fine")]).await;
         let mut input = conversation().as_array().expect("a list").clone();
         input.push(trigger());
         let body = json!({ "model": "m", "input": input, "tools": [function("f"), mcp()], "tool_choice": "auto" });
@@ -272,7 +272,7 @@ async fn a_trigger_at_the_end_of_an_input_gives_one_compaction_item() {
 
 #[tokio::test]
 async fn a_trigger_goes_on_from_a_chain_and_stands_nowhere_but_at_the_end() {
-    let (server, model, _tools) = theatre(vec![Scene::Say("Noted."), Scene::Say("In short."), Scene::Say("fine")]).await;
+    let (server, model, _tools) = server_with_model(vec![Scene::Say("Noted."), Scene::Say("In short."), Scene::Say("fine")]).await;
     let first = server.respond(Mode::Streamed, ask("The colour is blue.")).await;
     let made = server.respond(Mode::Streamed, after(&first, json!([trigger()]), &[])).await;
     compaction_of(&made);
@@ -305,7 +305,7 @@ async fn every_provider_is_asked_for_a_summary_and_thoughts_are_left_out() {
 #[tokio::test]
 async fn nobody_reads_or_makes_a_summary_but_its_tenant() {
     let (model, tools) = (FakeModel::start(vec![Scene::Say("In short.")]).await, McpServer::start().await);
-    let server = on_stage(&model, &tools, TWO_TENANTS).await;
+    let server = server_for_model(&model, &tools, TWO_TENANTS).await;
     let item = sealed(&compacted(&server, json!({ "model": "m", "input": conversation() })).await);
     let changed = |change: &dyn Fn(&str) -> String| {
         let mut other = item.clone();
@@ -349,7 +349,7 @@ async fn nobody_reads_or_makes_a_summary_but_its_tenant() {
 #[tokio::test]
 async fn a_kill_during_a_compaction_changes_nothing_of_it() {
     for point in ["effect.model_call.before:1", "effect.model_call.after:1", "commit.end.before:1", "commit.end.after:1"] {
-        let (server, model, _tools) = theatre(vec![Scene::Say("In short.")]).await;
+        let (server, model, _tools) = server_with_model(vec![Scene::Say("In short.")]).await;
         let mut server = server.restart(&[("WINDLASS_CRASH_AT", point)]).await;
         let body = with(ask("-"), json!({ "input": [say("hi"), trigger()] }));
         let request =
@@ -378,7 +378,7 @@ async fn with_truncation_auto_a_run_that_has_too_much_to_read_goes_on_from_a_sum
             speak("So it is alpha.", [5, 1, 0]),
             Scene::Say("Yes."),
         ];
-        let (server, model, _tools) = theatre(scenes).await;
+        let (server, model, _tools) = server_with_model(scenes).await;
         let input = json!([{ "role": "developer", "content": "Be brief." }, say("What is it?")]);
         let body = with(ask_with("-", &[mcp()]), json!({ "input": input, "truncation": "auto" }));
         let made = server.respond(mode, body).await;
@@ -407,7 +407,7 @@ async fn with_truncation_auto_a_run_that_has_too_much_to_read_goes_on_from_a_sum
 #[tokio::test]
 async fn without_truncation_too_much_to_read_is_an_error_with_a_name() {
     in_every_mode(async |mode| {
-        let (server, model, _tools) = theatre(vec![Scene::TooLong]).await;
+        let (server, model, _tools) = server_with_model(vec![Scene::TooLong]).await;
         for more in [json!({}), json!({ "truncation": "disabled" })] {
             let made = server.respond(mode, with(ask("hi"), more)).await;
             assert_eq!((made.status(), &made.object["error"]["code"]), ("failed", &json!("context_length_exceeded")));
@@ -463,7 +463,7 @@ async fn a_kill_around_a_runs_own_summary_loses_nothing_of_it() {
     for (point, calls) in [("commit.retry.after:1", 3), ("commit.resume.before:1", 4), ("commit.resume.after:1", 3)] {
         for mode in [Mode::Background, Mode::Followed] {
             let scenes = vec![Scene::TooLong, Scene::Say("In short."), Scene::Say("In short.")];
-            let (server, model, _tools) = theatre(scenes).await;
+            let (server, model, _tools) = server_with_model(scenes).await;
             let mut server = server.restart(&[("WINDLASS_CRASH_AT", point)]).await;
             let body = with(ask("What is it?"), json!({ "truncation": "auto" }));
             let request = server.authorized(Method::POST, "/v1/responses").header("idempotency-key", "k").json(&mode.asks(body.clone()));

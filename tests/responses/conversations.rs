@@ -4,7 +4,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use windlass_tests::{FakeModel, McpServer, Mode, Scene, Server, in_every_mode, responses::check_refusal, until};
 
-use crate::stage::{ask, ask_with, function, mcp, on_stage, output, scripted, theatre, told, with};
+use crate::stage::{ask, ask_with, function, mcp, server_for_model, output, scripted, server_with_model, told, with};
 
 const ECHOES: &str = "rules: [ { reply: { text: Heard you. } } ]";
 
@@ -58,7 +58,7 @@ async fn responses_read_a_conversation_and_are_appended_to_it() {
             Scene::Call(vec![("mine", json!({}))]),
             Scene::Say("Thanks."),
         ];
-        let (server, model, _tools) = theatre(scenes).await;
+        let (server, model, _tools) = server_with_model(scenes).await;
         let id = begin(&server, json!({ "items": [says("before")], "metadata": { "topic": "demo" } })).await;
         let tools = [mcp(), function("mine")];
         let first = server.respond(mode, with(ask_with("go", &tools), json!({ "conversation": { "id": id } }))).await;
@@ -121,7 +121,7 @@ async fn a_conversation_is_described_and_forgotten() {
 
 #[tokio::test]
 async fn items_are_put_in_listed_and_taken_out() {
-    let (server, model, _tools) = theatre(vec![Scene::Say("ok")]).await;
+    let (server, model, _tools) = server_with_model(vec![Scene::Say("ok")]).await;
     let id = begin(&server, json!({})).await;
     let put = server.post(&items_of(&id), json!({ "items": [says("one"), says("two"), says("three")] })).await.ok();
     assert_eq!((heard(put["data"].as_array().expect("data")).len(), &put["has_more"]), (3, &json!(false)));
@@ -157,7 +157,7 @@ async fn items_are_put_in_listed_and_taken_out() {
 
 #[tokio::test]
 async fn a_response_that_is_deleted_stays_said() {
-    let (server, model, _tools) = theatre(vec![Scene::Say("first"), Scene::Say("second")]).await;
+    let (server, model, _tools) = server_with_model(vec![Scene::Say("first"), Scene::Say("second")]).await;
     let id = begin(&server, json!({})).await;
     let made = server.respond(Mode::Plain, in_it(&id, "go")).await;
     let before = items(&server, &id).await;
@@ -172,7 +172,7 @@ async fn while_a_response_is_made_others_are_refused_or_wait() {
     for mode in [Mode::Plain, Mode::Streamed, Mode::Socket, Mode::Background] {
         let model = FakeModel::held_back(vec![Scene::Say("one"), Scene::Say("two"), Scene::Say("three")]).await;
         let tools = McpServer::start().await;
-        let server = on_stage(&model, &tools, "").await;
+        let server = server_for_model(&model, &tools, "").await;
         let id = begin(&server, json!({})).await;
         let first = server.ask(mode, in_it(&id, "first"));
         model.asked_times(1).await;
@@ -211,7 +211,7 @@ async fn a_kill_in_the_middle_unlocks_when_the_response_is_over_and_says_it_once
     for mode in [Mode::Streamed, Mode::Background] {
         let model = FakeModel::start(vec![Scene::Hang, Scene::Say("one"), Scene::Say("two"), Scene::Say("three")]).await;
         let tools = McpServer::start().await;
-        let mut server = on_stage(&model, &tools, "").await;
+        let mut server = server_for_model(&model, &tools, "").await;
         let id = begin(&server, json!({ "items": [says("before")] })).await;
         let first = server.ask(mode, in_it(&id, "first"));
         let run = first.id().await;
@@ -250,7 +250,7 @@ async fn a_kill_around_the_end_says_it_once() {
 
 #[tokio::test]
 async fn what_failed_or_was_cancelled_is_not_said_and_locks_nothing() {
-    let (server, model, _tools) = theatre(vec![Scene::Fail(400, vec![]), Scene::Hang, Scene::Say("ok")]).await;
+    let (server, model, _tools) = server_with_model(vec![Scene::Fail(400, vec![]), Scene::Hang, Scene::Say("ok")]).await;
     let id = begin(&server, json!({})).await;
     assert_eq!(server.respond(Mode::Plain, in_it(&id, "fails")).await.status(), "failed");
     let hanging = server.post("/v1/responses", Mode::Background.asks(in_it(&id, "hangs"))).await.ok();
@@ -262,7 +262,7 @@ async fn what_failed_or_was_cancelled_is_not_said_and_locks_nothing() {
 
 #[tokio::test]
 async fn a_key_finds_the_response_again_however_far_the_conversation_is() {
-    let (server, model, _tools) = theatre(vec![Scene::Call(vec![("mine", json!({}))]), Scene::Say("one"), Scene::Say("two")]).await;
+    let (server, model, _tools) = server_with_model(vec![Scene::Call(vec![("mine", json!({}))]), Scene::Say("one"), Scene::Say("two")]).await;
     let id = begin(&server, json!({})).await;
     let asked = with(ask_with("go", &[function("mine")]), json!({ "conversation": id }));
     let first = server.respond(Mode::Plain, asked).await;
@@ -351,7 +351,7 @@ async fn what_cannot_be_done_is_refused_and_changes_nothing() {
 
 #[tokio::test]
 async fn a_call_that_was_put_in_can_be_answered() {
-    let (server, model, _tools) = theatre(vec![Scene::Say("ok")]).await;
+    let (server, model, _tools) = server_with_model(vec![Scene::Say("ok")]).await;
     let call = json!({ "type": "function_call", "call_id": "call_1", "name": "f", "arguments": "{}" });
     let id = begin(&server, json!({ "items": [says("a"), call] })).await;
     let answer = json!({ "type": "function_call_output", "call_id": "call_1", "output": "b" });
@@ -363,7 +363,7 @@ async fn a_call_that_was_put_in_can_be_answered() {
 
 #[tokio::test]
 async fn tokens_are_counted_as_they_would_be_read_and_nothing_is_stored() {
-    let (server, model, _tools) = theatre(vec![Scene::Say("word ".repeat(100).leak())]).await;
+    let (server, model, _tools) = server_with_model(vec![Scene::Say("word ".repeat(100).leak())]).await;
     let count = async |body: Value| {
         let counted = server.post("/v1/responses/input_tokens", body).await.ok();
         assert_eq!(counted["object"], "response.input_tokens");

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use windlass_tests::{Made, Mode, Scene, in_every_mode};
 
-use crate::stage::{after, ask, ask_with, function, mcp, offered, theatre, told, with};
+use crate::stage::{after, ask, ask_with, function, mcp, offered, server_with_model, told, with};
 
 const PATCH: &str = "*** Begin Patch\n\"quoted\"\n*** End Patch";
 
@@ -28,7 +28,7 @@ fn call_of(made: &Made) -> Value {
 #[tokio::test]
 async fn a_custom_tool_takes_a_text_and_the_model_an_object() {
     in_every_mode(async |mode| {
-        let (server, model, _tools) = theatre(vec![patch(), Scene::Say("done")]).await;
+        let (server, model, _tools) = server_with_model(vec![patch(), Scene::Say("done")]).await;
         let made = server.respond(mode, ask_with("go", &[custom("patch")])).await;
         let call = call_of(&made);
         assert_eq!((&call["name"], &call["input"], &call["status"]), (&json!("patch"), &json!(PATCH), &json!("completed")));
@@ -49,7 +49,7 @@ async fn a_custom_tool_takes_a_text_and_the_model_an_object() {
 async fn a_client_that_sends_a_custom_call_again_is_understood() {
     in_every_mode(async |mode| {
         let echo = Scene::Call(vec![("echo", json!({ "text": "alpha" }))]);
-        let (server, model, _tools) = theatre(vec![echo, patch(), Scene::Say("done")]).await;
+        let (server, model, _tools) = server_with_model(vec![echo, patch(), Scene::Say("done")]).await;
         let tools = [custom("patch"), mcp()];
         let is_stored = matches!(mode, Mode::Background | Mode::Followed);
         let store = json!({ "store": is_stored });
@@ -70,7 +70,7 @@ async fn a_client_that_sends_a_custom_call_again_is_understood() {
 
 #[tokio::test]
 async fn a_model_that_forgets_to_wrap_a_text_has_said_it_all_the_same() {
-    let (server, _model, _tools) = theatre(vec![Scene::Call(vec![("patch", json!({ "patch": "x" }))])]).await;
+    let (server, _model, _tools) = server_with_model(vec![Scene::Call(vec![("patch", json!({ "patch": "x" }))])]).await;
     let made = server.respond(Mode::Streamed, ask_with("go", &[custom("patch")])).await;
     assert_eq!(call_of(&made)["input"], r#"{"patch":"x"}"#);
 }
@@ -82,13 +82,13 @@ async fn a_custom_tool_can_be_chosen_and_allowed() {
         json!({ "type": "allowed_tools", "mode": "required", "tools": [{ "type": "custom", "name": "patch" }] }),
     ];
     for choice in choices {
-        let (server, model, _tools) = theatre(vec![patch()]).await;
+        let (server, model, _tools) = server_with_model(vec![patch()]).await;
         let body = with(ask_with("go", &[function("other"), custom("patch")]), json!({ "tool_choice": choice }));
         call_of(&server.respond(Mode::Streamed, body).await);
         let sent = &model.asked()[0]["tool_choice"];
         assert!(*sent == "required" || sent["function"]["name"] == "patch", "{choice}: {sent}");
     }
-    let (server, _model, _tools) = theatre(vec![patch()]).await;
+    let (server, _model, _tools) = server_with_model(vec![patch()]).await;
     for name in ["nobody", "other"] {
         let choice = json!({ "tool_choice": { "type": "custom", "name": name } });
         let refused = server.refusal(Mode::Plain, with(ask_with("go", &[function("other"), custom("patch")]), choice)).await;
@@ -108,7 +108,7 @@ fn group() -> Value {
 #[tokio::test]
 async fn tools_that_an_item_brings_along_are_offered_and_called_by_their_names() {
     in_every_mode(async |mode| {
-        let (server, model, _tools) = theatre(vec![patch(), Scene::Say("done")]).await;
+        let (server, model, _tools) = server_with_model(vec![patch(), Scene::Say("done")]).await;
         let input = json!([additional(json!([group(), { "type": "web_search" }])), { "role": "user", "content": "go" }]);
         let made = server.respond(mode, with(ask_with("", &[function("wait")]), json!({ "input": input }))).await;
         let call = call_of(&made);
@@ -122,7 +122,7 @@ async fn tools_that_an_item_brings_along_are_offered_and_called_by_their_names()
 
 #[tokio::test]
 async fn tools_that_are_brought_along_again_hold_instead() {
-    let (server, model, _tools) = theatre(vec![Scene::Say("done")]).await;
+    let (server, model, _tools) = server_with_model(vec![Scene::Say("done")]).await;
     let later = json!([{ "type": "function", "name": "wait", "description": "waits longer" }]);
     let input = json!([additional(json!([function("wait"), function("stop")])), { "role": "user", "content": "go" }, additional(later)]);
     server.respond(Mode::Streamed, with(ask(""), json!({ "input": input }))).await;
@@ -133,7 +133,7 @@ async fn tools_that_are_brought_along_again_hold_instead() {
 
 #[tokio::test]
 async fn tools_that_are_brought_along_are_checked_like_others() {
-    let (server, _model, _tools) = theatre(vec![Scene::Say("done")]).await;
+    let (server, _model, _tools) = server_with_model(vec![Scene::Say("done")]).await;
     let many: Vec<Value> = (0..1100).map(|number| function(&format!("f{number}"))).collect();
     let wrong = [
         (json!(7), "input[0].tools"),
@@ -152,7 +152,7 @@ async fn tools_that_are_brought_along_are_checked_like_others() {
 async fn on_a_socket_tools_that_were_brought_along_hold_for_what_goes_on_from_there() {
     let say = |text: &str| json!([{ "role": "user", "content": text }]);
     let unkept = |body: Value| with(body, json!({ "store": false }));
-    let (server, model, _tools) = theatre(vec![patch(), patch(), Scene::Say("done")]).await;
+    let (server, model, _tools) = server_with_model(vec![patch(), patch(), Scene::Say("done")]).await;
     let mut socket = server.socket().await;
     // Codex sends the tools once, in a warm-up request.
     let warm = with(ask(""), json!({ "input": [additional(json!([group()]))], "generate": false }));

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use windlass_tests::{Made, McpServer, Mode, QUERY, Scene, Server, ServerBuilder, in_every_mode};
 
-use crate::stage::{ask_with, declared, mcp, scripted_with, theatre_with, with};
+use crate::stage::{ask_with, declared, mcp, scripted_with, server_with_model_and_config, with};
 
 fn without(mut tool: Value, member: &str) -> Value {
     tool.as_object_mut().expect("an object").remove(member);
@@ -92,15 +92,15 @@ async fn tm_07_a_declared_server_is_not_contacted_without_approval() {
 async fn tm_07_hints_of_a_declared_server_lift_nothing() {
     let scenes = || vec![Scene::Call(vec![("echo", json!({ "text": "hi" }))]), Scene::Say("done")];
     let other = McpServer::start().await;
-    let (server, _model, _tools) = theatre_with(scenes(), "").await;
+    let (server, _model, _tools) = server_with_model_and_config(scenes(), "").await;
     let made = server.respond(Mode::Plain, ask_with("go", &[declared("other", &other)])).await;
     assert_eq!((made.text().as_str(), effects(&server, &made).await), ("done", vec![json!("write")]));
     // The operator may lift the restriction.
-    let (server, _model, _tools) = theatre_with(scenes(), "\nmcp: { default_approval: never }").await;
+    let (server, _model, _tools) = server_with_model_and_config(scenes(), "\nmcp: { default_approval: never }").await;
     let made = server.respond(Mode::Plain, ask_with("go", &[without(declared("other", &other), "require_approval")])).await;
     assert_eq!((made.text().as_str(), effects(&server, &made).await), ("done", vec![json!("read")]));
     // The operator approves the servers of the configuration.
-    let (server, _model, _tools) = theatre_with(scenes(), "").await;
+    let (server, _model, _tools) = server_with_model_and_config(scenes(), "").await;
     let made = server.respond(Mode::Plain, ask_with("go", &[without(mcp(), "require_approval")])).await;
     assert_eq!((made.text().as_str(), effects(&server, &made).await), ("done", vec![json!("read")]));
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use windlass_tests::{FakeModel, McpServer, Mode, Scene, ServerBuilder, in_every_mode};
 
-use crate::stage::{ask, ask_with, declared, fate, mcp, scripted, theatre, theatre_with, told, with};
+use crate::stage::{ask, ask_with, declared, fate, mcp, scripted, server_with_model, server_with_model_and_config, told, with};
 
 fn echo(text: &str) -> (&'static str, Value) {
     ("echo", json!({ "text": text }))
@@ -14,7 +14,7 @@ fn echo(text: &str) -> (&'static str, Value) {
 #[tokio::test]
 async fn a_033_a_tools_error_is_a_result_and_the_loop_goes_on() {
     in_every_mode(async |mode| {
-        let (server, model, _tools) = theatre(vec![Scene::Call(vec![("fail", json!({})), echo("fine")]), Scene::Say("never mind")]).await;
+        let (server, model, _tools) = server_with_model(vec![Scene::Call(vec![("fail", json!({})), echo("fine")]), Scene::Say("never mind")]).await;
         let made = server.respond(mode, ask_with("go", &[mcp()])).await;
         assert_eq!((made.status(), made.text().as_str()), ("completed", "never mind"));
         let calls = made.items("mcp_call");
@@ -30,7 +30,7 @@ async fn a_033_a_tools_error_is_a_result_and_the_loop_goes_on() {
 #[tokio::test]
 async fn a_033_an_error_that_a_service_reports_is_a_result_too() {
     in_every_mode(async |mode| {
-        let (server, model, _tools) = theatre(vec![Scene::Call(vec![("look_up", json!({}))]), Scene::Say("never mind")]).await;
+        let (server, model, _tools) = server_with_model(vec![Scene::Call(vec![("look_up", json!({}))]), Scene::Say("never mind")]).await;
         let asked = server.ask(mode, with(ask("go"), json!({ "windlass": { "tools": ["look_up"] } })));
         let call = server.claim("look_up").await;
         let body = json!({
@@ -53,7 +53,7 @@ async fn a_034_all_calls_of_a_lap_failing_does_not_end_the_loop() {
             Scene::Call(vec![echo("better")]),
             Scene::Say("done"),
         ];
-        let (server, model, _tools) = theatre(scenes).await;
+        let (server, model, _tools) = server_with_model(scenes).await;
         let made = server.respond(mode, ask_with("go", &[mcp()])).await;
         assert_eq!((made.status(), made.text().as_str()), ("completed", "done"));
         let statuses: Vec<Value> = made.items("mcp_call").iter().map(|call| call["status"].clone()).collect();
@@ -67,7 +67,7 @@ async fn a_034_all_calls_of_a_lap_failing_does_not_end_the_loop() {
 async fn a_035_a_call_of_a_tool_that_the_request_did_not_list_is_an_error_for_the_model() {
     in_every_mode(async |mode| {
         // The tool is configured, but this request does not include it.
-        let (server, model, tools) = theatre(vec![Scene::Call(vec![("look_up", json!({})), echo("hi")]), Scene::Say("I see")]).await;
+        let (server, model, tools) = server_with_model(vec![Scene::Call(vec![("look_up", json!({})), echo("hi")]), Scene::Say("I see")]).await;
         let made = server.respond(mode, ask_with("go", &[mcp()])).await;
         assert_eq!((made.status(), made.text().as_str()), ("completed", "I see"));
         let call = &made.items("mcp_call")[0];
@@ -86,7 +86,7 @@ async fn a_035_a_call_of_a_tool_that_the_request_did_not_list_is_an_error_for_th
 #[tokio::test]
 async fn a_036_a_037_a_provider_that_fails_in_the_middle_fails_the_response() {
     in_every_mode(async |mode| {
-        let (server, model, _tools) = theatre(vec![Scene::Call(vec![echo("kept")]), Scene::Fail(400, Vec::new())]).await;
+        let (server, model, _tools) = server_with_model(vec![Scene::Call(vec![echo("kept")]), Scene::Fail(400, Vec::new())]).await;
         let made = server.respond(mode, ask_with("go", &[mcp()])).await;
         assert_eq!((made.status(), &made.object["windlass"]["status"]), ("failed", &json!("failed")));
         let error = &made.object["error"];
@@ -121,7 +121,7 @@ async fn a_036_a_provider_that_stays_away_fails_the_response_with_a_code_that_cl
 async fn a_036_a_passing_failure_of_the_provider_is_not_seen() {
     in_every_mode(async |mode| {
         let scenes = vec![Scene::Fail(503, Vec::new()), Scene::Call(vec![echo("hi")]), Scene::Fail(429, Vec::new()), Scene::Say("done")];
-        let (server, model, tools) = theatre(scenes).await;
+        let (server, model, tools) = server_with_model(scenes).await;
         let made = server.respond(mode, ask_with("go", &[mcp()])).await;
         assert_eq!((made.status(), made.text().as_str(), model.asked().len()), ("completed", "done", 4));
         assert_eq!(tools.starts("echo").len(), 1);
@@ -148,7 +148,7 @@ async fn a_036_a_cut_stream_is_asked_again_and_what_it_repeats_is_swallowed() {
 #[tokio::test]
 async fn a_036_a_cut_stream_that_goes_on_otherwise_goes_on_in_a_message_of_its_own() {
     for mode in Mode::every().iter().filter(|mode| mode.streams()) {
-        let (server, model, _tools) = theatre(vec![Scene::Cut("It was a dark"), Scene::Say("Something else entirely.")]).await;
+        let (server, model, _tools) = server_with_model(vec![Scene::Cut("It was a dark"), Scene::Say("Something else entirely.")]).await;
         let made = server.respond(*mode, ask("go")).await;
         assert_eq!(made.status(), "completed");
         assert_eq!(made.text(), "It was a dark|Something else entirely.");
@@ -215,7 +215,7 @@ async fn a_036_a_tool_server_that_turns_us_away_in_the_middle_is_an_error_for_th
 
 #[tokio::test]
 async fn a_038_a_tools_error_is_logged_once_with_tool_and_call_and_without_its_content() {
-    let (server, _model, _tools) = theatre(vec![Scene::Call(vec![("fail", json!({}))]), Scene::Say("never mind")]).await;
+    let (server, _model, _tools) = server_with_model(vec![Scene::Call(vec![("fail", json!({}))]), Scene::Say("never mind")]).await;
     let made = server.ask_with(Mode::Streamed, ask_with("go", &[mcp()]), &[("windlass-items", "pairs")]).made(&server).await;
     let call = made.items("function_call")[0]["call_id"].as_str().expect("a call has an id").to_owned();
     let log = server.log();
@@ -255,7 +255,7 @@ done
 #[tokio::test]
 async fn a_038_a_call_that_is_refused_or_that_a_service_failed_at_is_logged_too() {
     let wanted = vec![("nobody_has_it", json!({})), ("look_up", json!({}))];
-    let (server, _model, _tools) = theatre(vec![Scene::Call(wanted), Scene::Say("never mind")]).await;
+    let (server, _model, _tools) = server_with_model(vec![Scene::Call(wanted), Scene::Say("never mind")]).await;
     let asked = server.ask(Mode::Streamed, with(ask("go"), json!({ "windlass": { "tools": ["look_up"] } })));
     let call = server.claim("look_up").await;
     let agent = call["agent_id"].as_str().expect("a call has its agent");
@@ -277,7 +277,7 @@ async fn a_038_a_call_that_is_refused_or_that_a_service_failed_at_is_logged_too(
 async fn a_045_an_error_is_shown_as_one_on_the_wire_and_to_the_model() {
     in_every_mode(async |mode| {
         let scenes = vec![Scene::Call(vec![("fail", json!({})), ("echo", json!({ "text": "it did not work" }))]), Scene::Say("done")];
-        let (server, model, _tools) = theatre(scenes).await;
+        let (server, model, _tools) = server_with_model(scenes).await;
         let made = server.respond(mode, ask_with("go", &[mcp()])).await;
         let calls = made.items("mcp_call");
         assert_eq!(fate(&calls[0]), ("failed".into(), String::new(), "it did not work".into()));
@@ -339,7 +339,7 @@ async fn a_private_address_of_a_request_is_refused_unless_it_is_allowed() {
 
 #[tokio::test]
 async fn a_tool_that_answers_without_end_is_given_up_by_the_deadline() {
-    let (server, _model, tools) = theatre_with(vec![Scene::Call(vec![("endless", json!({}))]), Scene::Say("given up")], "").await;
+    let (server, _model, tools) = server_with_model_and_config(vec![Scene::Call(vec![("endless", json!({}))]), Scene::Say("given up")], "").await;
     let body = with(ask_with("go", &[mcp()]), json!({ "windlass": { "budgets": { "wall_time_s": 1 } } }));
     let made = tokio::time::timeout(Duration::from_secs(20), server.respond(Mode::Streamed, body)).await.expect("a clear end");
     assert!(["incomplete", "completed"].contains(&made.status()), "{}", made.status());

@@ -4,7 +4,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use windlass_tests::{Made, Mode, Scene, Server, in_every_mode, until};
 
-use crate::stage::{after, ask, ask_with, function, mcp, output, scripted, theatre, told, with};
+use crate::stage::{after, ask, ask_with, function, mcp, output, scripted, server_with_model, told, with};
 
 const ECHOES: &str = "rules: [ { reply: { text: Heard you. } } ]";
 
@@ -17,7 +17,7 @@ async fn a_039_text_beside_calls_stays_in_the_output_and_in_the_history() {
             Scene::Say("Thanks."),
             Scene::Say("Yes."),
         ];
-        let (server, model, _tools) = theatre(scenes).await;
+        let (server, model, _tools) = server_with_model(scenes).await;
         let tools = [mcp(), function("mine")];
         let first = server.respond(mode, ask_with("go", &tools)).await;
         assert_eq!(first.text(), "First I look.|Then you.");
@@ -36,7 +36,7 @@ async fn a_039_text_beside_calls_stays_in_the_output_and_in_the_history() {
 #[tokio::test]
 async fn two_branches_from_one_response_know_nothing_of_each_other() {
     in_every_mode(async |mode| {
-        let (server, model, _tools) = theatre(vec![Scene::Say("root"), Scene::Say("left"), Scene::Say("right"), Scene::Say("leaf")]).await;
+        let (server, model, _tools) = server_with_model(vec![Scene::Say("root"), Scene::Say("left"), Scene::Say("right"), Scene::Say("leaf")]).await;
         let root = server.respond(mode, ask("start")).await;
         let left = server.respond(mode, after(&root, json!("go left"), &[])).await;
         let right = server.respond(mode, after(&root, json!("go right"), &[])).await;
@@ -63,7 +63,7 @@ async fn a_client_may_go_on_as_soon_as_it_hears_the_end() {
 
 #[tokio::test]
 async fn instructions_are_each_requests_own() {
-    let (server, model, _tools) = theatre(vec![Scene::Say("ok")]).await;
+    let (server, model, _tools) = server_with_model(vec![Scene::Say("ok")]).await;
     let first = server.respond(Mode::Plain, with(ask("go"), json!({ "instructions": "be short" }))).await;
     assert_eq!(first.object["instructions"], "be short");
     let second = server.respond(Mode::Plain, with(after(&first, json!("on"), &[]), json!({ "instructions": "be long" }))).await;
@@ -79,7 +79,7 @@ async fn instructions_are_each_requests_own() {
 async fn items_of_stored_responses_can_be_referred_to() {
     in_every_mode(async |mode| {
         let scenes = vec![Scene::Call(vec![("echo", json!({ "text": "alpha" }))]), Scene::Say("It is alpha."), Scene::Say("Again.")];
-        let (server, model, _tools) = theatre(scenes).await;
+        let (server, model, _tools) = server_with_model(scenes).await;
         let made = server.respond(mode, ask_with("what?", &[mcp()])).await;
         let page = server.get(&format!("/v1/responses/{}/input_items", made.id())).await.ok();
         let output = made.output();
@@ -244,7 +244,7 @@ async fn what_is_not_stored_can_be_heard_once() {
 
 #[tokio::test]
 async fn the_whole_conversation_can_be_sent_instead_of_a_chain() {
-    let (server, model, _tools) = theatre(vec![Scene::Call(vec![("mine", json!({ "n": 1 }))]), Scene::Say("done")]).await;
+    let (server, model, _tools) = server_with_model(vec![Scene::Call(vec![("mine", json!({ "n": 1 }))]), Scene::Say("done")]).await;
     let first = server.respond(Mode::Streamed, ask_with("go", &[function("mine")])).await;
     let mut input = vec![json!({ "role": "user", "content": "go" })];
     input.extend(first.output());
@@ -254,7 +254,7 @@ async fn the_whole_conversation_can_be_sent_instead_of_a_chain() {
     assert_eq!(told(&model.asked()[1]), ["user: go", "assistant:  +mine", "tool: one"]);
     // Calls without results, from a client that chose not to have them executed.
     let none = with(ask_with("go", &[function("mine")]), json!({ "tool_choice": "none" }));
-    let (server, model, _tools) = theatre(vec![Scene::Call(vec![("mine", json!({}))]), Scene::Say("done")]).await;
+    let (server, model, _tools) = server_with_model(vec![Scene::Call(vec![("mine", json!({}))]), Scene::Say("done")]).await;
     let first = server.respond(Mode::Streamed, none).await;
     let follow_up = after(&first, json!([output(&first.items("function_call")[0], "run all the same")]), &[function("mine")]);
     assert_eq!(server.respond(Mode::Streamed, follow_up).await.text(), "done");
@@ -264,7 +264,7 @@ async fn the_whole_conversation_can_be_sent_instead_of_a_chain() {
 #[tokio::test]
 async fn items_of_a_type_that_nobody_knows_are_kept_and_not_read_to_the_model() {
     in_every_mode(async |mode| {
-        let (server, model, _tools) = theatre(vec![Scene::Say("done")]).await;
+        let (server, model, _tools) = server_with_model(vec![Scene::Say("done")]).await;
         let novel = json!({ "type": "next_years_item", "id": "ny_1", "text": "nothing for you", "x": [1, null] });
         let strange = [
             novel.clone(),
@@ -301,7 +301,7 @@ async fn models_and_agents_are_listed_as_models() {
 
 #[tokio::test]
 async fn a_response_that_did_not_complete_can_be_gone_on_from() {
-    let (server, model, tools) = theatre(vec![
+    let (server, model, tools) = server_with_model(vec![
         Scene::SayAndCall("I wait.", vec![("sleep_ms", json!({ "ms": 60_000 })), ("echo", json!({ "text": "hi" }))]),
         Scene::Say("Never mind."),
         Scene::Call(vec![("echo", json!({ "text": "last" }))]),
@@ -333,7 +333,7 @@ async fn a_response_that_did_not_complete_can_be_gone_on_from() {
 
 #[tokio::test]
 async fn what_a_request_says_of_the_answer_reaches_the_model() {
-    let (server, model, _tools) = theatre(vec![Scene::Say("ok")]).await;
+    let (server, model, _tools) = server_with_model(vec![Scene::Say("ok")]).await;
     let more = json!({
         "temperature": 0.5, "top_p": 0.25, "max_output_tokens": 99, "reasoning": { "effort": "low" }, "user": "u",
         "text": { "format": { "type": "json_schema", "name": "n", "schema": { "type": "object" } } },

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use windlass_tests::{FakeModel, McpServer, Mode, Proxy, Scene, Server, ServerBuilder, tungstenite::Message, until};
 
-use crate::stage::{after, ask, ask_with, function, mcp, output, theatre, told, with};
+use crate::stage::{after, ask, ask_with, function, mcp, output, server_with_model, told, with};
 
 const MEGABYTE: usize = 1 << 20;
 /// The limit of a model's answer in bytes.
@@ -19,7 +19,7 @@ fn check_unharmed(server: &Server) {
 
 #[tokio::test]
 async fn ten_thousand_items_reach_the_model_in_their_order() {
-    let (server, model, _tools) = theatre(vec![Scene::Say("counted")]).await;
+    let (server, model, _tools) = server_with_model(vec![Scene::Say("counted")]).await;
     let items =
         |count: usize| -> Vec<Value> { (0..count).map(|number| json!({ "role": "user", "content": format!("n{number}") })).collect() };
     let (began, before) = (Instant::now(), server.peak_bytes());
@@ -45,7 +45,7 @@ async fn a_megabyte_of_arguments_and_of_output_goes_through_whole() {
     let arguments = json!({ "text": large }).to_string();
     let scenes =
         vec![Scene::CallAsWritten("echo", arguments.clone()), Scene::CallAsWritten("f", arguments.clone()), Scene::Say("all of it")];
-    let (server, model, tools) = theatre(scenes).await;
+    let (server, model, tools) = server_with_model(scenes).await;
     let offers = [mcp(), function("f")];
     let before = server.peak_bytes();
     let first = server.respond(Mode::Streamed, ask_with("go", &offers)).await;
@@ -65,7 +65,7 @@ async fn a_megabyte_of_arguments_and_of_output_goes_through_whole() {
 #[tokio::test]
 async fn broken_arguments_are_told_to_the_model_and_start_nothing() {
     for broken in ["{\"text\":", "nonsense", "[1]", "\"x\"", "{} {}", "{\"text\":\"\\ud800\"}", "\u{0}"] {
-        let (server, model, tools) = theatre(vec![Scene::CallAsWritten("echo", broken.to_owned()), Scene::Say("sorry")]).await;
+        let (server, model, tools) = server_with_model(vec![Scene::CallAsWritten("echo", broken.to_owned()), Scene::Say("sorry")]).await;
         let made = server.respond(Mode::Streamed, ask_with("go", &[mcp()])).await;
         assert_eq!((made.status(), made.text().as_str()), ("completed", "sorry"), "{broken:?}");
         let call = &made.items("mcp_call")[0];
@@ -163,7 +163,7 @@ async fn clients_that_hardly_read_hold_nobody_up_and_little_memory() {
     // Each letter is an event of more than two hundred bytes, so the stream has more than twenty megabytes.
     const LETTERS: usize = 100_000;
     let scenes = vec![Scene::Say("quick"), Scene::SayLetters(LETTERS, 1), Scene::Say("quick")];
-    let (server, _model, _tools) = theatre(scenes).await;
+    let (server, _model, _tools) = server_with_model(scenes).await;
     assert_eq!(server.respond(Mode::Streamed, ask("hi")).await.text(), "quick");
     let before = server.peak_bytes();
     let body = Mode::Streamed.asks(ask("go")).to_string();
@@ -194,7 +194,7 @@ async fn clients_that_hardly_read_hold_nobody_up_and_little_memory() {
 async fn a_socket_that_nobody_reads_holds_nobody_up_and_little_memory() {
     const LETTERS: usize = 100_000;
     let scenes = vec![Scene::Say("quick"), Scene::SayLetters(LETTERS, 1), Scene::Say("quick")];
-    let (server, _model, _tools) = theatre(scenes).await;
+    let (server, _model, _tools) = server_with_model(scenes).await;
     assert_eq!(server.respond(Mode::Socket, ask("hi")).await.text(), "quick");
     let before = server.peak_bytes();
     let mut socket = server.narrow_socket().await;
@@ -220,7 +220,7 @@ async fn a_socket_that_nobody_reads_holds_nobody_up_and_little_memory() {
 
 #[tokio::test]
 async fn a_socket_that_is_flooded_and_never_read_holds_little_memory() {
-    let (server, _model, _tools) = theatre(vec![Scene::Say("quick")]).await;
+    let (server, _model, _tools) = server_with_model(vec![Scene::Say("quick")]).await;
     assert_eq!(server.respond(Mode::Socket, ask("hi")).await.text(), "quick");
     let before = server.peak_bytes();
     let payload = vec![b'x'; 125];
@@ -262,7 +262,7 @@ async fn half_a_request_is_not_waited_for_for_ever_and_a_silent_answer_is() {
 #[tokio::test]
 async fn a_tool_server_that_sends_a_hundred_megabytes_is_cut_off() {
     for (tool, arguments) in [("flood", json!({ "megabytes": 100 })), ("endless", json!({}))] {
-        let (server, model, tools) = theatre(vec![Scene::Call(vec![(tool, arguments)]), Scene::Say("I see")]).await;
+        let (server, model, tools) = server_with_model(vec![Scene::Call(vec![(tool, arguments)]), Scene::Say("I see")]).await;
         let before = server.peak_bytes();
         let made = server.respond(Mode::Streamed, ask_with("go", &[mcp()])).await;
         assert_eq!((made.status(), made.text().as_str()), ("completed", "I see"));

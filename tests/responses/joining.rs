@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 use serde_json::{Value, json};
 use windlass_tests::{EventStream, FakeModel, McpServer, Mode, Next, Scene, Server, Told, responses::check_events, until};
 
-use crate::stage::{ask_with, function, mcp, on_stage, output, theatre, theatre_with, with};
+use crate::stage::{ask_with, function, mcp, server_for_model, output, server_with_model, server_with_model_and_config, with};
 
 const TURN: &str = r#"{"session_id":"s","turn_id":"turn-1","request_kind":"turn"}"#;
 const OTHER_TURN: &str = r#"{"session_id":"s","turn_id":"turn-2","request_kind":"turn"}"#;
@@ -81,7 +81,7 @@ fn data(events: &[Told]) -> Vec<Value> {
 async fn a_cut_request_of_a_turn_joins_its_run_from_the_first_event() {
     for store in [false, true] {
         let (server, model, tools) =
-            theatre(vec![Scene::SayAndCall("See.", vec![("sleep_ms", json!({ "ms": 700 }))]), Scene::Say("done")]).await;
+            server_with_model(vec![Scene::SayAndCall("See.", vec![("sleep_ms", json!({ "ms": 700 }))]), Scene::Say("done")]).await;
         let body = streamed(request(words("go"), store));
         let mut first = Begun::new(&server, TURN, &body).await;
         tools.runs("sleep_ms", 1).await;
@@ -103,7 +103,7 @@ async fn a_cut_request_of_a_turn_joins_its_run_from_the_first_event() {
 
 #[tokio::test]
 async fn a_request_of_a_turn_that_a_kill_cut_joins_its_run() {
-    let (mut server, model, _tools) = theatre(vec![Scene::Hang, Scene::Say("done")]).await;
+    let (mut server, model, _tools) = server_with_model(vec![Scene::Hang, Scene::Say("done")]).await;
     let body = streamed(request(words("go"), false));
     let first = Begun::new(&server, TURN, &body).await;
     model.asked_times(1).await;
@@ -118,7 +118,7 @@ async fn a_request_of_a_turn_that_a_kill_cut_joins_its_run() {
 
 #[tokio::test]
 async fn a_turn_that_missed_the_end_gets_the_same_response() {
-    let (server, model, _tools) = theatre(vec![Scene::Say("done")]).await;
+    let (server, model, _tools) = server_with_model(vec![Scene::Say("done")]).await;
     let body = streamed(request(words("go"), false));
     let (_, first) = Begun::new(&server, TURN, &body).await.ends().await;
     for _ in 0..2 {
@@ -133,7 +133,7 @@ async fn a_turn_that_missed_the_end_gets_the_same_response() {
 
 #[tokio::test]
 async fn neither_the_turn_nor_the_body_alone_is_enough() {
-    let (server, _model, _tools) = theatre(vec![Scene::Say("done")]).await;
+    let (server, _model, _tools) = server_with_model(vec![Scene::Say("done")]).await;
     let body = streamed(request(words("go"), false));
     let (first, _) = Begun::new(&server, TURN, &body).await.ends().await;
     let mut ids = BTreeSet::from([first["id"].to_string()]);
@@ -147,7 +147,7 @@ async fn neither_the_turn_nor_the_body_alone_is_enough() {
 
 #[tokio::test]
 async fn after_a_failure_a_turn_gets_another_try() {
-    let (server, _model, _tools) = theatre(vec![Scene::Fail(400, Vec::new()), Scene::Fail(400, Vec::new()), Scene::Say("done")]).await;
+    let (server, _model, _tools) = server_with_model(vec![Scene::Fail(400, Vec::new()), Scene::Fail(400, Vec::new()), Scene::Say("done")]).await;
     let body = streamed(request(words("go"), false));
     let mut statuses = Vec::new();
     for _ in 0..4 {
@@ -161,7 +161,7 @@ async fn after_a_failure_a_turn_gets_another_try() {
 #[tokio::test]
 async fn a_run_that_is_read_is_not_joined() {
     let (model, tools) = (FakeModel::held_back(vec![Scene::Say("done")]).await, McpServer::start().await);
-    let mut server = on_stage(&model, &tools, "").await;
+    let mut server = server_for_model(&model, &tools, "").await;
     let body = streamed(request(words("go"), false));
     let (one, two) = tokio::join!(Begun::new(&server, TURN, &body), Begun::new(&server, TURN, &body));
     assert_ne!(one.id, two.id, "two at once are two");
@@ -181,7 +181,7 @@ async fn a_run_that_is_read_is_not_joined() {
 #[tokio::test]
 async fn a_reader_that_left_twice_has_all_its_time_once_more() {
     let (server, _model, tools) =
-        theatre_with(vec![Scene::Call(vec![("sleep_ms", json!({ "ms": 60_000 }))])], "responses: { join_s: 3 }").await;
+        server_with_model_and_config(vec![Scene::Call(vec![("sleep_ms", json!({ "ms": 60_000 }))])], "responses: { join_s: 3 }").await;
     let body = streamed(request(words("go"), false));
     let first = Begun::new(&server, TURN, &body).await;
     let id = first.id.clone();
@@ -213,7 +213,7 @@ fn extended(text: &str, more: &[&Value]) -> Value {
 async fn a_turn_that_has_items_already_gets_only_what_is_missing() {
     for is_killed in [false, true] {
         let (mut server, model, tools) =
-            theatre(vec![Scene::SayAndCall("See.", vec![("sleep_ms", json!({ "ms": 700 }))]), Scene::Say("done")]).await;
+            server_with_model(vec![Scene::SayAndCall("See.", vec![("sleep_ms", json!({ "ms": 700 }))]), Scene::Say("done")]).await;
         let mut first = Begun::new(&server, TURN, &streamed(request(words("go"), false))).await;
         let got = first.until(is_message_done).await;
         tools.runs("sleep_ms", 1).await;
@@ -245,7 +245,7 @@ async fn a_turn_that_has_items_already_gets_only_what_is_missing() {
 
 #[tokio::test]
 async fn a_turn_that_goes_on_is_the_next_lap() {
-    let (server, _model, _tools) = theatre(vec![Scene::SayAndCall("Yours.", vec![("mine", json!({}))]), Scene::Say("done")]).await;
+    let (server, _model, _tools) = server_with_model(vec![Scene::SayAndCall("Yours.", vec![("mine", json!({}))]), Scene::Say("done")]).await;
     let (first, _) = Begun::new(&server, TURN, &streamed(request(words("go"), false))).await.ends().await;
     let (message, call) = (&first["output"][1], &first["output"][2]);
     let lap = streamed(request(extended("go", &[message, call, &output(call, "one")]), false));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use windlass_tests::{McpServer, Mode, Scene, ServerBuilder, in_every_mode};
 
-use crate::stage::{ask, ask_with, fate, function, mcp, offered, response_of, scripted, theatre, told, with};
+use crate::stage::{ask, ask_with, fate, function, mcp, offered, response_of, scripted, server_with_model, told, with};
 
 const TWO_TOOLS: &str = r#"
 laps:
@@ -148,7 +148,7 @@ async fn a_013_results_are_fed_back_and_the_model_is_asked_again() {
             Scene::Call(vec![("echo", json!({ "text": "beta" }))]),
             Scene::Say("done"),
         ];
-        let (server, model, _tools) = theatre(scenes).await;
+        let (server, model, _tools) = server_with_model(scenes).await;
         let made = server.respond(mode, ask_with("go", &[mcp()])).await;
         assert_eq!(made.text(), "done");
         let asked = model.asked();
@@ -225,7 +225,7 @@ async fn a_019_results_carry_their_calls_id_and_keep_the_order_of_the_calls() {
     in_every_mode(async |mode| {
         let naps = [150, 80, 10].map(|ms| ("sleep_ms", json!({ "ms": ms })));
         let scenes = vec![Scene::Call([naps.to_vec(), vec![("echo", json!({ "text": "last" }))]].concat()), Scene::Say("done")];
-        let (server, model, tools) = theatre(scenes).await;
+        let (server, model, tools) = server_with_model(scenes).await;
         let made = server.respond(mode, ask_with("go", &[mcp()])).await;
         let calls = made.items("mcp_call");
         let arguments: Vec<&str> = calls.iter().filter_map(|call| call["arguments"].as_str()).collect();

@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 use windlass_tests::{Made, Mode, Scene, in_every_mode, until};
 
-use crate::stage::{after, ask_with, function, mcp, output, theatre, theatre_with, told, with};
+use crate::stage::{after, ask_with, function, mcp, output, server_with_model, server_with_model_and_config, told, with};
 
 fn mixed() -> Vec<Value> {
     vec![mcp(), function("mine"), function("yours")]
@@ -53,7 +53,7 @@ async fn a_025_a_client_that_sends_the_conversation_again_has_the_rest_of_the_la
             Scene::Call(vec![("yours", json!({}))]),
             Scene::Say("On."),
         ];
-        let (server, model, tools) = theatre(scenes).await;
+        let (server, model, tools) = server_with_model(scenes).await;
         let store = is_stored(mode);
         let first = server.respond(mode, request(&[user("go")], store)).await;
         assert_eq!((first.status(), tools.starts("echo").len()), ("requires_action", 0));
@@ -82,7 +82,7 @@ async fn a_025_a_client_that_sends_the_conversation_again_has_the_rest_of_the_la
 #[tokio::test]
 async fn a_025_a_client_that_keeps_the_servers_items_is_not_told_twice() {
     let scenes = vec![Scene::Call(vec![("mine", json!({})), echo("one")]), Scene::Say("Finished."), Scene::Say("On.")];
-    let (server, model, tools) = theatre(scenes).await;
+    let (server, model, tools) = server_with_model(scenes).await;
     let first = server.respond(Mode::Streamed, request(&[user("go")], true)).await;
     let history = and(&and(&[user("go")], first.output()), outputs(&first, "mine"));
     let second = server.respond(Mode::Streamed, request(&history, true)).await;
@@ -99,7 +99,7 @@ async fn a_025_a_client_that_keeps_the_servers_items_is_not_told_twice() {
 #[tokio::test]
 async fn a_025_of_two_follow_ups_at_once_one_runs_what_was_left() {
     let scenes = vec![Scene::Call(vec![("sleep_ms", json!({ "ms": 400 })), ("mine", json!({}))]), Scene::Say("done")];
-    let (server, _model, tools) = theatre(scenes).await;
+    let (server, _model, tools) = server_with_model(scenes).await;
     let first = server.respond(Mode::Streamed, request(&[user("go")], false)).await;
     let follow_up = request(&and(&and(&[user("go")], kept(&first)), outputs(&first, "mine")), false);
     let running = server.ask(Mode::Streamed, follow_up.clone());
@@ -114,7 +114,7 @@ async fn a_025_of_two_follow_ups_at_once_one_runs_what_was_left() {
 #[tokio::test]
 async fn a_025_a_follow_up_of_a_turn_that_a_kill_cut_joins_the_run_that_took_the_calls() {
     let scenes = vec![Scene::Call(vec![("sleep_ms", json!({ "ms": 700 })), ("mine", json!({}))]), Scene::Say("done")];
-    let (mut server, _model, tools) = theatre(scenes).await;
+    let (mut server, _model, tools) = server_with_model(scenes).await;
     let first = server.respond(Mode::Streamed, request(&[user("go")], false)).await;
     let follow_up = request(&and(&and(&[user("go")], kept(&first)), outputs(&first, "mine")), false);
     let turn = [("x-codex-turn-metadata", r#"{"turn_id":"t"}"#)];
@@ -142,7 +142,7 @@ async fn a_025_a_branch_that_waited_in_the_queue_runs_nothing_again() {
             Scene::Say("Found."),
             Scene::Say("The other branch."),
         ];
-        let (server, model, tools) = theatre_with(scenes, "agents: { helper: { tools: [look_up], serial: true } }").await;
+        let (server, model, tools) = server_with_model_and_config(scenes, "agents: { helper: { tools: [look_up], serial: true } }").await;
         let agent = |body: Value| with(body, json!({ "model": "agent/helper" }));
         let first = server.respond(Mode::Streamed, agent(request(&[user("go")], true))).await;
         let results = outputs(&first, "mine");
@@ -173,7 +173,7 @@ async fn a_025_a_follow_up_that_waited_in_the_queue_runs_what_was_left() {
         Scene::Say("Found."),
         Scene::Say("Finished."),
     ];
-    let (server, model, tools) = theatre_with(scenes, "agents: { helper: { tools: [look_up], serial: true } }").await;
+    let (server, model, tools) = server_with_model_and_config(scenes, "agents: { helper: { tools: [look_up], serial: true } }").await;
     let agent = |body: Value| with(body, json!({ "model": "agent/helper" }));
     let first = server.respond(Mode::Streamed, agent(request(&[user("go")], true))).await;
     let busy = server.ask(Mode::Streamed, agent(request(&[user("look")], true)));
@@ -192,7 +192,7 @@ async fn a_025_a_follow_up_that_waited_in_the_queue_runs_what_was_left() {
 
 #[tokio::test]
 async fn a_conversation_of_any_length_can_be_sent_again() {
-    let (server, _model, _tools) = theatre(vec![Scene::Call(vec![("mine", json!({}))])]).await;
+    let (server, _model, _tools) = server_with_model(vec![Scene::Call(vec![("mine", json!({}))])]).await;
     let mut history = vec![user("go")];
     for _ in 0..70 {
         let made = server.respond(Mode::Plain, with(request(&history, false), json!({ "tools": [function("mine")] }))).await;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use windlass_tests::{Mode, Next, Scene, Server, in_every_mode, until};
 
-use crate::stage::{ask_with, function, mcp, response_of, scripted, scripted_with, theatre, told, with};
+use crate::stage::{ask_with, function, mcp, response_of, scripted, scripted_with, server_with_model, told, with};
 
 const FOR_EVER: &str =
     "rules: [ { reply: { text: More., calls: [{ tool: echo, arguments: { text: again } }], usage: { in: 10, out: 5 } } } ]";
@@ -71,7 +71,7 @@ async fn further_calls_than_max_tool_calls_are_refused_and_the_model_goes_on() {
     in_every_mode(async |mode| {
         let echo = |text: &str| ("echo", json!({ "text": text }));
         let scenes = vec![Scene::Call(vec![echo("one")]), Scene::Call(vec![echo("two"), echo("three")]), Scene::Say("enough")];
-        let (server, model, tools) = theatre(scenes).await;
+        let (server, model, tools) = server_with_model(scenes).await;
         let made = server.respond(mode, with(ask_with("go", &[mcp()]), json!({ "max_tool_calls": 2 }))).await;
         assert_eq!((made.status(), made.text().as_str(), &made.object["max_tool_calls"]), ("completed", "enough", &json!(2)));
         let calls = made.items("mcp_call");

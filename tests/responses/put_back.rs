@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use windlass_tests::{Dialect, FakeModel, Made, McpServer, Mode, Scene, Server, ServerBuilder, Speech};
 
-use crate::stage::{after, ask_with, declared, function, mcp, output, theatre, told, with};
+use crate::stage::{after, ask_with, declared, function, mcp, output, server_with_model, told, with};
 
 fn echo(text: &str) -> (&'static str, Value) {
     ("echo", json!({ "text": text }))
@@ -81,7 +81,7 @@ async fn what_a_client_dropped_is_put_back_where_it_stood() {
         Scene::SayAndCall("Yours.", vec![("mine", json!({}))]),
         Scene::Say("done"),
     ];
-    let (server, model, tools) = theatre(scenes).await;
+    let (server, model, tools) = server_with_model(scenes).await;
     let made = server.respond(Mode::Streamed, ask_with("go", &mixed())).await;
     let shape = ["message", "mcp_call", "mcp_call", "mcp_call", "message", "mcp_call", "mcp_call", "mcp_call", "message", "function_call"];
     assert_eq!(made.shape(), shape);
@@ -110,7 +110,7 @@ async fn what_is_not_stored_is_put_back_too_and_what_a_client_says_otherwise_cou
         Scene::SayAndCall("Yours.", vec![("mine", json!({}))]),
         Scene::Say("done"),
     ];
-    let (server, model, _tools) = theatre(scenes).await;
+    let (server, model, _tools) = server_with_model(scenes).await;
     let made = server.respond(Mode::Streamed, with(ask_with("go", &mixed()), json!({ "store": false }))).await;
     let whole =
         ["user: go", "assistant:  +fail +echo", "tool: error: it did not work", "tool: one", "assistant: Yours. +mine", "tool: mine"];
@@ -127,7 +127,7 @@ async fn what_is_not_stored_is_put_back_too_and_what_a_client_says_otherwise_cou
 #[tokio::test]
 async fn a_response_without_calls_of_the_clients_is_found_by_its_words() {
     let scenes = vec![Scene::Call(vec![echo("one")]), Scene::Say("It is one."), Scene::Say("Sure.")];
-    let (server, model, _tools) = theatre(scenes).await;
+    let (server, model, _tools) = server_with_model(scenes).await;
     let made = server.respond(Mode::Streamed, ask_with("go", &mixed())).await;
     let kept = [conversation(&made, is_no_server_call), vec![user("sure?")]].concat();
     let second = server.respond(Mode::Plain, again(&kept, &mixed())).await;
@@ -142,7 +142,7 @@ async fn a_response_without_calls_of_the_clients_is_found_by_its_words() {
 #[tokio::test]
 async fn a_call_at_the_end_stands_behind_what_the_client_kept() {
     let scenes = vec![Scene::SayAndCall("I look.", vec![echo("one")]), Scene::Say("On.")];
-    let (server, model, _tools) = theatre(scenes).await;
+    let (server, model, _tools) = server_with_model(scenes).await;
     let made = server.respond(Mode::Streamed, with(ask_with("go", &mixed()), json!({ "max_turns": 1 }))).await;
     assert_eq!((made.status(), made.shape()), ("incomplete", vec!["message".to_owned(), "mcp_call".to_owned()]));
     server.respond(Mode::Plain, again(&[conversation(&made, is_no_server_call), vec![user("go on")]].concat(), &mixed())).await;
@@ -187,7 +187,7 @@ async fn calls_of_two_servers_come_back_under_the_names_that_the_model_knows() {
         Scene::SayAndCall("Yours.", vec![("second__echo", json!({ "text": "three" })), ("mine", json!({}))]),
         Scene::Say("done"),
     ];
-    let (server, model, _tools) = theatre(scenes).await;
+    let (server, model, _tools) = server_with_model(scenes).await;
     let second = declared("second", &other);
     let tools = [mcp(), second, function("mine")];
     let made = server.respond(Mode::Streamed, ask_with("go", &tools)).await;
@@ -215,7 +215,7 @@ async fn however_many_responses_a_conversation_has_all_of_it_is_put_back() {
     const RESPONSES: usize = 70;
     let laps = [Scene::Call(vec![echo("one")]), Scene::Call(vec![("mine", json!({}))])];
     let scenes = (0..RESPONSES).flat_map(|_| laps.clone()).chain([Scene::Say("done")]).collect();
-    let (server, model, _tools) = theatre(scenes).await;
+    let (server, model, _tools) = server_with_model(scenes).await;
     let mut history = Vec::new();
     for _ in 0..RESPONSES {
         let made = server.respond(Mode::Plain, with(ask_with("go", &mixed()), json!({ "store": false }))).await;

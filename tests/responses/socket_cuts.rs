@@ -4,7 +4,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use windlass_tests::{EventStream, FakeModel, Frame, McpServer, Mode, Scene, Server, Socket, Told, responses::check_events, until};
 
-use crate::stage::{after, ask, ask_with, function, mcp, on_stage, output, scripted, scripted_with, theatre, theatre_with, told, with};
+use crate::stage::{after, ask, ask_with, function, mcp, server_for_model, output, scripted, scripted_with, server_with_model, server_with_model_and_config, told, with};
 
 fn unkept(body: Value) -> Value {
     with(body, json!({ "store": false }))
@@ -34,7 +34,7 @@ fn id_of(events: &[Told]) -> String {
 #[tokio::test]
 async fn a_kill_in_the_middle_is_gone_on_from_with_the_next_number() {
     let scenes = vec![Scene::SayAndCall("See.", vec![("sleep_ms", json!({ "ms": 1500 }))]), Scene::Say("done")];
-    let (mut server, _model, tools) = theatre(scenes).await;
+    let (mut server, _model, tools) = server_with_model(scenes).await;
     let mut socket = server.socket().await;
     socket.ask(ask_with("go", &[mcp()])).await;
     let mut events = read_until(&mut socket, "response.mcp_call_arguments.done").await;
@@ -65,7 +65,7 @@ async fn a_kill_in_the_middle_is_gone_on_from_with_the_next_number() {
 #[tokio::test]
 async fn a_client_that_goes_away_ends_what_is_not_stored_and_nothing_else() {
     let nap = || Scene::Call(vec![("sleep_ms", json!({ "ms": 60_000 }))]);
-    let (server, _model, tools) = theatre_with(vec![nap()], "responses: { join_s: 1 }").await;
+    let (server, _model, tools) = server_with_model_and_config(vec![nap()], "responses: { join_s: 1 }").await;
     for (count, store) in [(1, true), (2, false)] {
         let mut socket = server.socket().await;
         socket.ask(with(ask_with("go", &[mcp()]), json!({ "store": store }))).await;
@@ -90,7 +90,7 @@ fn in_turn(turn: &str, body: Value) -> Value {
 async fn a_cut_request_of_a_turn_joins_its_run_from_another_socket() {
     for is_killed in [false, true] {
         let scenes = vec![Scene::SayAndCall("See.", vec![("sleep_ms", json!({ "ms": 700 }))]), Scene::Say("done")];
-        let (mut server, model, tools) = theatre(scenes).await;
+        let (mut server, model, tools) = server_with_model(scenes).await;
         let body = in_turn(TURN, ask_with("go", &[mcp()]));
         let mut socket = server.socket().await;
         socket.ask(body.clone()).await;
@@ -117,7 +117,7 @@ async fn a_cut_request_of_a_turn_joins_its_run_from_another_socket() {
 #[tokio::test]
 async fn a_cut_request_of_a_turn_joins_its_run_over_http() {
     let scenes = vec![Scene::Call(vec![("sleep_ms", json!({ "ms": 700 }))]), Scene::Say("done")];
-    let (server, _model, tools) = theatre(scenes).await;
+    let (server, _model, tools) = server_with_model(scenes).await;
     let body = in_turn(TURN, ask_with("go", &[mcp()]));
     let mut socket = server.socket().await;
     socket.ask(body.clone()).await;
@@ -134,7 +134,7 @@ async fn a_cut_request_of_a_turn_joins_its_run_over_http() {
 #[tokio::test]
 async fn a_request_upon_a_warm_up_is_known_again_by_all_that_was_said() {
     let (model, tools) = (FakeModel::held_back(vec![Scene::Say("done")]).await, McpServer::start().await);
-    let server = on_stage(&model, &tools, "").await;
+    let server = server_for_model(&model, &tools, "").await;
     let user = |text: &str| json!({ "role": "user", "content": text });
     let asks = |input: Value| in_turn(TURN, with(ask(""), json!({ "input": input })));
     let mut socket = server.socket().await;
@@ -154,7 +154,7 @@ async fn a_request_upon_a_warm_up_is_known_again_by_all_that_was_said() {
 async fn a_lap_upon_what_only_its_socket_knew_is_known_again_by_all_that_was_said() {
     let scenes = vec![Scene::SayAndCall("See.", vec![("mine", json!({ "n": 1 }))]), Scene::Say("done")];
     let (model, tools) = (FakeModel::held_back(scenes).await, McpServer::start().await);
-    let mut server = on_stage(&model, &tools, "").await;
+    let mut server = server_for_model(&model, &tools, "").await;
     let user = json!({ "role": "user", "content": "go" });
     let asks = |input: Value| in_turn(TURN, with(ask_with("", &[function("mine")]), json!({ "input": input })));
     let mut socket = server.socket().await;
@@ -183,7 +183,7 @@ async fn a_lap_upon_what_only_its_socket_knew_is_known_again_by_all_that_was_sai
 #[tokio::test]
 async fn a_socket_that_is_too_old_is_closed_after_its_response() {
     let (model, tools) = (FakeModel::held_back(vec![Scene::Say("done")]).await, McpServer::start().await);
-    let server = on_stage(&model, &tools, "responses: { socket_limit: 3s }").await;
+    let server = server_for_model(&model, &tools, "responses: { socket_limit: 3s }").await;
     let mut busy = server.socket().await;
     busy.ask(ask("first")).await;
     busy.ask(ask("second")).await;
@@ -204,7 +204,7 @@ async fn a_socket_that_is_too_old_is_closed_after_its_response() {
 
 #[tokio::test]
 async fn a_server_that_stops_closes_its_sockets() {
-    let (mut server, model, _tools) = theatre_with(vec![Scene::Hang], "server: { drain_s: 1 }").await;
+    let (mut server, model, _tools) = server_with_model_and_config(vec![Scene::Hang], "server: { drain_s: 1 }").await;
     let (mut idle, mut busy) = (server.socket().await, server.socket().await);
     busy.ask(unkept(ask("go"))).await;
     read_until(&mut busy, "response.in_progress").await;
@@ -249,7 +249,7 @@ async fn what_is_not_stored_is_kept_for_its_socket_and_erased_after_it() {
 async fn calls_handed_back_over_a_socket_wait_for_their_follow_up_and_not_for_an_hour() {
     let calls = || Scene::Call(vec![("mine", json!({}))]);
     let scenes = vec![calls(), calls(), Scene::Say("done"), calls()];
-    let (server, _model, _tools) = theatre_with(scenes, "responses: { erase_s: 0 }").await;
+    let (server, _model, _tools) = server_with_model_and_config(scenes, "responses: { erase_s: 0 }").await;
     let mut socket = server.socket().await;
     let offered = [function("mine")];
     let mut made = socket.respond(unkept(ask_with("go", &offered))).await;

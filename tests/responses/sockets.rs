@@ -7,7 +7,7 @@ use windlass_tests::{
     until,
 };
 
-use crate::stage::{after, ask, ask_with, function, mcp, on_stage, output, scripted, scripted_with, theatre, theatre_with, told, with};
+use crate::stage::{after, ask, ask_with, function, mcp, server_for_model, output, scripted, scripted_with, server_with_model, server_with_model_and_config, told, with};
 
 fn unkept(body: Value) -> Value {
     with(body, json!({ "store": false }))
@@ -74,7 +74,7 @@ async fn one_request_is_told_by_the_events_of_a_stream() {
 
 #[tokio::test]
 async fn two_requests_on_one_socket_are_answered_in_their_order() {
-    let (server, model, _tools) = theatre(vec![Scene::Say("one"), Scene::Say("two")]).await;
+    let (server, model, _tools) = server_with_model(vec![Scene::Say("one"), Scene::Say("two")]).await;
     let mut socket = server.socket().await;
     let first = socket.respond(unkept(ask("first"))).await;
     let second = socket.respond(unkept(ask("second"))).await;
@@ -85,7 +85,7 @@ async fn two_requests_on_one_socket_are_answered_in_their_order() {
 
 #[tokio::test]
 async fn what_is_not_stored_can_be_gone_on_from_on_its_own_socket_and_nowhere_else() {
-    let (server, model, _tools) = theatre(vec![Scene::Say("one"), Scene::Say("two"), Scene::Say("three"), Scene::Say("fresh")]).await;
+    let (server, model, _tools) = server_with_model(vec![Scene::Say("one"), Scene::Say("two"), Scene::Say("three"), Scene::Say("fresh")]).await;
     let mut socket = server.socket().await;
     let first = socket.respond(unkept(ask("first"))).await;
     let second = socket.respond(unkept_after(&first, "second")).await;
@@ -108,7 +108,7 @@ async fn what_is_not_stored_can_be_gone_on_from_on_its_own_socket_and_nowhere_el
 #[tokio::test]
 async fn what_is_in_memory_alone_can_be_gone_on_from_too() {
     let scenes = vec![Scene::Say("one"), Scene::Say("two"), Scene::Say("three")];
-    let (server, model, _tools) = theatre_with(scenes, "responses: { store_false: memory }").await;
+    let (server, model, _tools) = server_with_model_and_config(scenes, "responses: { store_false: memory }").await;
     let mut socket = server.socket().await;
     let first = socket.respond(unkept(ask("first"))).await;
     let second = socket.respond(unkept_after(&first, "second")).await;
@@ -135,7 +135,7 @@ async fn what_nobody_knows_cannot_be_gone_on_from() {
 
 #[tokio::test]
 async fn whoever_fails_to_go_on_has_to_begin_anew() {
-    let (server, _model, _tools) = theatre(vec![Scene::Call(vec![("mine", json!({}))]), Scene::Say("done")]).await;
+    let (server, _model, _tools) = server_with_model(vec![Scene::Call(vec![("mine", json!({}))]), Scene::Say("done")]).await;
     let stray = json!([{ "type": "function_call_output", "call_id": "call_nope", "output": "x" }]);
     let mut socket = server.socket().await;
     for wrong in [json!({ "input": stray }), json!({ "temperature": "hot" }), json!({ "model": "nobody" })] {
@@ -166,7 +166,7 @@ async fn a_socket_remembers_a_few_responses() {
 #[tokio::test]
 async fn a_call_of_the_clients_is_answered_on_the_socket() {
     let scenes = vec![Scene::Call(vec![("mine", json!({ "n": 1 })), ("echo", json!({ "text": "alpha" }))]), Scene::Say("done")];
-    let (server, model, tools) = theatre(scenes).await;
+    let (server, model, tools) = server_with_model(scenes).await;
     let mut socket = server.socket().await;
     let first = socket.respond(unkept(ask_with("go", &[mcp(), function("mine")]))).await;
     assert_eq!(first.status(), "requires_action");
@@ -181,7 +181,7 @@ async fn a_call_of_the_clients_is_answered_on_the_socket() {
 async fn what_is_asked_meanwhile_waits_for_its_turn() {
     let (model, tools) =
         (FakeModel::held_back(vec![Scene::Say("one"), Scene::Say("two"), Scene::Say("three")]).await, McpServer::start().await);
-    let server = on_stage(&model, &tools, "").await;
+    let server = server_for_model(&model, &tools, "").await;
     let mut socket = server.socket().await;
     socket.ask(ask("first")).await;
     socket.ask(with(ask("wrong"), json!({ "temperature": "hot" }))).await;
@@ -209,7 +209,7 @@ async fn what_is_asked_meanwhile_waits_for_its_turn() {
 #[tokio::test]
 async fn more_than_may_wait_is_refused_and_the_socket_stays() {
     let (model, tools) = (FakeModel::held_back(vec![Scene::Say("fine")]).await, McpServer::start().await);
-    let server = on_stage(&model, &tools, "").await;
+    let server = server_for_model(&model, &tools, "").await;
     let mut socket = server.socket().await;
     socket.ask(ask("first")).await;
     model.asked_times(1).await;
@@ -234,7 +234,7 @@ async fn more_than_may_wait_is_refused_and_the_socket_stays() {
 
 #[tokio::test]
 async fn a_warm_up_asks_nobody_and_can_be_gone_on_from() {
-    let (server, model, _tools) = theatre(vec![Scene::Say("one"), Scene::Say("two")]).await;
+    let (server, model, _tools) = server_with_model(vec![Scene::Say("one"), Scene::Say("two")]).await;
     let mut socket = server.socket().await;
     let body = unkept(with(ask_with("beforehand", &[function("mine")]), json!({ "generate": false, "instructions": "Be brief." })));
     let warm = socket.respond(body).await;

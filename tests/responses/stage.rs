@@ -32,18 +32,18 @@ pub async fn scripted_with(script: &str, more: &str) -> (Server, McpServer) {
 }
 
 /// A server whose model plays scenes and records its requests, and its MCP server.
-pub async fn theatre(scenes: Vec<Scene>) -> (Server, FakeModel, McpServer) {
-    theatre_with(scenes, "").await
+pub async fn server_with_model(scenes: Vec<Scene>) -> (Server, FakeModel, McpServer) {
+    server_with_model_and_config(scenes, "").await
 }
 
 /// A server whose model plays scenes, with additional configuration.
-pub async fn theatre_with(scenes: Vec<Scene>, more: &str) -> (Server, FakeModel, McpServer) {
+pub async fn server_with_model_and_config(scenes: Vec<Scene>, more: &str) -> (Server, FakeModel, McpServer) {
     let (model, tools) = (FakeModel::start(scenes).await, McpServer::start().await);
-    (on_stage(&model, &tools, more).await, model, tools)
+    (server_for_model(&model, &tools, more).await, model, tools)
 }
 
 /// A server for an existing model and MCP server.
-pub async fn on_stage(model: &FakeModel, tools: &McpServer, more: &str) -> Server {
+pub async fn server_for_model(model: &FakeModel, tools: &McpServer, more: &str) -> Server {
     ServerBuilder::new(&(model.config().replace("name: fake", "name: m") + &shop(tools, more))).start().await
 }
 

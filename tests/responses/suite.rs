@@ -28,7 +28,7 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use windlass_tests::{Scene, in_every_mode, responses::contract};
 
-use crate::stage::{ask, scripted, theatre, told, with};
+use crate::stage::{ask, scripted, server_with_model, told, with};
 
 /// The inputs of the suite in cases 1, 2, 12, 14 and 15, with the messages that the model must get.
 fn inputs() -> [(&'static str, Value, &'static [&'static str]); 5] {
@@ -58,7 +58,7 @@ fn inputs() -> [(&'static str, Value, &'static [&'static str]); 5] {
 #[tokio::test]
 async fn what_the_suite_says_is_answered_in_every_mode() {
     in_every_mode(async |mode| {
-        let (server, model, _tools) = theatre(vec![Scene::Say("There you are.")]).await;
+        let (server, model, _tools) = server_with_model(vec![Scene::Say("There you are.")]).await;
         for (index, (case, input, heard)) in inputs().into_iter().enumerate() {
             let made = server.respond(mode, with(ask(""), json!({ "input": input }))).await;
             assert_eq!((made.status(), made.text().as_str()), ("completed", "There you are."), "{case}");

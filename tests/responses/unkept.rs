@@ -4,7 +4,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use windlass_tests::{FakeModel, Made, McpServer, Mode, Scene, Server, ServerBuilder, until};
 
-use crate::stage::{ask, ask_with, function, mcp, on_stage, output, theatre_with, with};
+use crate::stage::{ask, ask_with, function, mcp, server_for_model, output, server_with_model_and_config, with};
 
 const MEMORY: &str = "responses: { store_false: memory }";
 
@@ -26,7 +26,7 @@ async fn what_is_not_to_be_stored_leaves_no_row() {
     for (way, is_stored) in [("journal", true), ("memory", false)] {
         for mode in [Mode::Plain, Mode::Streamed] {
             let (server, _model, _tools) =
-                theatre_with(vec![looks(), Scene::Say("done")], &format!("responses: {{ store_false: {way} }}")).await;
+                server_with_model_and_config(vec![looks(), Scene::Say("done")], &format!("responses: {{ store_false: {way} }}")).await;
             let made = server.respond(mode, unkept(ask_with("a secret", &[mcp()]))).await;
             assert_eq!((made.status(), made.text().as_str()), ("completed", "done"));
             assert_eq!(made.items("mcp_call")[0]["status"], "completed");
@@ -37,7 +37,7 @@ async fn what_is_not_to_be_stored_leaves_no_row() {
 
 #[tokio::test]
 async fn what_is_stored_is_stored_beside_it() {
-    let (mut server, _model, _tools) = theatre_with(vec![Scene::Say("done")], MEMORY).await;
+    let (mut server, _model, _tools) = server_with_model_and_config(vec![Scene::Say("done")], MEMORY).await;
     let fleeting = server.respond(Mode::Streamed, unkept(ask("hi"))).await;
     let stored = server.respond(Mode::Streamed, ask("hi")).await;
     let run = |made: &Made| format!("/v1/windlass/runs/{}", made.object["windlass"]["run_id"].as_str().expect("a run"));
@@ -52,7 +52,7 @@ async fn what_is_stored_is_stored_beside_it() {
 #[tokio::test]
 async fn when_its_time_has_come_nothing_is_left() {
     let scenes = std::iter::repeat_with(|| Scene::Say("done")).take(100).collect();
-    let (server, _model, _tools) = theatre_with(scenes, "responses: { store_false: memory, erase_s: 1 }").await;
+    let (server, _model, _tools) = server_with_model_and_config(scenes, "responses: { store_false: memory, erase_s: 1 }").await;
     // A repeated request is answered by its run for as long as the run exists.
     let repeat = || async {
         let request = server.request(Method::POST, "/v1/responses").header("Idempotency-Key", "again").json(&unkept(ask("a secret")));
@@ -66,7 +66,7 @@ async fn when_its_time_has_come_nothing_is_left() {
 #[tokio::test]
 async fn a_client_answers_its_calls_and_the_rest_of_the_lap_runs_once() {
     let calls = vec![("echo", json!({ "text": "theirs" })), ("mine", json!({}))];
-    let (server, model, tools) = theatre_with(vec![Scene::Call(calls), Scene::Say("done")], MEMORY).await;
+    let (server, model, tools) = server_with_model_and_config(vec![Scene::Call(calls), Scene::Say("done")], MEMORY).await;
     let offered = [mcp(), function("mine")];
     let paused = server.respond(Mode::Streamed, unkept(ask_with("go", &offered))).await;
     let call = paused.items("function_call")[0].clone();
@@ -93,7 +93,7 @@ async fn services_take_calls_from_memory_too() {
 #[tokio::test]
 async fn memory_that_is_full_is_told_and_loses_nothing() {
     let (model, tools) = (FakeModel::held_back(vec![Scene::Say("done")]).await, McpServer::start().await);
-    let server = on_stage(&model, &tools, "responses: { store_false: memory, memory_bytes: 4000 }").await;
+    let server = server_for_model(&model, &tools, "responses: { store_false: memory, memory_bytes: 4000 }").await;
     let first = server.ask(Mode::Streamed, unkept(ask(&"x".repeat(3_000))));
     model.asked_times(1).await;
     for mode in [Mode::Plain, Mode::Streamed] {
@@ -114,7 +114,7 @@ async fn memory_that_is_full_is_told_and_loses_nothing() {
 async fn calls_handed_back_wait_for_their_follow_up_and_not_for_an_hour() {
     let calls = || Scene::Call(vec![("mine", json!({}))]);
     let scenes = vec![calls(), calls(), Scene::Say("done")];
-    let (server, _model, _tools) = theatre_with(scenes, "responses: { erase_s: 0 }").await;
+    let (server, _model, _tools) = server_with_model_and_config(scenes, "responses: { erase_s: 0 }").await;
     let erased = || server.number("SELECT count(*) FROM runs WHERE note IS NULL");
     let offered = [function("mine")];
     let mut input = vec![json!({ "role": "user", "content": "go" })];

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use windlass_tests::{FakeModel, Scene, Server, ServerBuilder, bytes, until};
 
 use crate::look::{
-    claim_all, each_ran_once, hammer, head, most_active, moves, office, office_with, row_status, serve, spy, stop, tasks, theatre,
+    claim_all, each_ran_once, hammer, head, most_active, moves, office, office_with, row_status, serve, spy, stop, tasks, server_with_model,
 };
 
 #[tokio::test]
@@ -390,7 +390,7 @@ async fn f_001_sixteen_and_two_hundred_agents_at_once_complete_with_default_sett
 
 #[tokio::test]
 async fn f_001_more_agents_than_workers_complete_all_the_same() {
-    let (server, _model) = theatre(vec![Scene::Say("done")], ", workers: 4").await;
+    let (server, _model) = server_with_model(vec![Scene::Say("done")], ", workers: 4").await;
     let agents: Vec<String> = (0..60).map(|number| format!("agent-{number}")).collect();
     let runs = join_all(agents.iter().map(|agent| server.enqueue(agent, "go"))).await;
     for view in server.all_ended(&runs).await {

@@ -7,7 +7,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use windlass_tests::{Answer, Scene, Server, hex, until};
 
-use crate::look::{crowded, edges_taken, hammer, head, multiply, office, office_with, serve, spy, stop, theatre};
+use crate::look::{crowded, edges_taken, hammer, head, multiply, office, office_with, serve, spy, stop, server_with_model};
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 
@@ -100,7 +100,7 @@ async fn c_026_dispatch_on_an_idle_agent_leases_it_and_writes_the_epoch_back() {
 
 #[tokio::test]
 async fn c_026_the_turn_that_leaves_promotes_the_next_with_its_epoch() {
-    let (server, model) = theatre(vec![Scene::Hang], "").await;
+    let (server, model) = server_with_model(vec![Scene::Hang], "").await;
     let database = server.database();
     database.batch("CREATE TABLE spy_rows (moved text, epoch bigint)");
     database.spy("spy_inbox", "UPDATE", "inbox", "INSERT INTO spy_rows VALUES (OLD.status || ' ' || NEW.status, NEW.epoch)");
@@ -148,7 +148,7 @@ async fn c_027_an_action_leases_the_head_before_its_row_is_written() {
 
 #[tokio::test]
 async fn c_027_an_action_for_a_busy_agent_is_refused_and_nothing_is_stored() {
-    let (server, model) = theatre(vec![Scene::Call(vec![("echo", json!({}))]), Scene::Hang], "").await;
+    let (server, model) = server_with_model(vec![Scene::Call(vec![("echo", json!({}))]), Scene::Hang], "").await;
     let run = server.enqueue("ada", "go").await;
     let refused = async |status: &str| {
         server.agent_is("ada", status).await;
@@ -248,7 +248,7 @@ async fn f_003_no_dispatch_is_lost_between_enqueueing_and_finishing() {
 
 #[tokio::test]
 async fn f_018_a_full_queue_answers_429_and_loses_nothing() {
-    let (server, model) = theatre(vec![Scene::Hang, Scene::Say("done")], ", queued_per_agent: 5").await;
+    let (server, model) = server_with_model(vec![Scene::Hang, Scene::Say("done")], ", queued_per_agent: 5").await;
     let first = server.enqueue("ada", "keeps the agent").await;
     model.asked_times(1).await;
     let answers = join_all((0..40).map(|_| server.post("/v1/agents/ada/enqueue", json!({ "input": "next" })))).await;
@@ -273,7 +273,7 @@ async fn f_018_a_full_queue_answers_429_and_loses_nothing() {
 
 #[tokio::test]
 async fn f_018_a_full_tenant_answers_429_and_recovers() {
-    let (server, _model) = theatre(vec![Scene::Hang], ", open_per_tenant: 3").await;
+    let (server, _model) = server_with_model(vec![Scene::Hang], ", open_per_tenant: 3").await;
     let runs = [server.enqueue("ada", "1").await, server.enqueue("ada", "2").await, server.enqueue("bob", "3").await];
     let refused = server.post("/v1/agents/eve/enqueue", json!({ "input": "4" })).await;
     assert_eq!((refused.status, refused.code()), (429, "tenant_full"));
@@ -284,7 +284,7 @@ async fn f_018_a_full_tenant_answers_429_and_recovers() {
 
 #[tokio::test]
 async fn f_016_ten_thousand_queued_turns_of_one_agent_slow_nobody_down() {
-    let (server, model) = theatre(vec![Scene::Hang, Scene::Say("done")], ", queued_per_agent: 20000").await;
+    let (server, model) = server_with_model(vec![Scene::Hang, Scene::Say("done")], ", queued_per_agent: 20000").await;
     let first = server.enqueue("ada", "keeps the agent").await;
     model.asked_times(1).await;
     let queued = server.enqueue("ada", "one of many").await;

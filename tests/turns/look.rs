@@ -29,7 +29,7 @@ pub async fn office_with(more: &str) -> Server {
 }
 
 /// A server whose model plays scenes.
-pub async fn theatre(scenes: Vec<Scene>, limits: &str) -> (Server, FakeModel) {
+pub async fn server_with_model(scenes: Vec<Scene>, limits: &str) -> (Server, FakeModel) {
     let model = FakeModel::start(scenes).await;
     let server = ServerBuilder::new(&format!("{OFFICE}{}limits: {{ sweep_interval: 50ms{limits} }}\n", model.config())).start().await;
     (server, model)
@@ -37,7 +37,7 @@ pub async fn theatre(scenes: Vec<Scene>, limits: &str) -> (Server, FakeModel) {
 
 /// A server with room for one worker, which an agent `holder` occupies: work for other agents waits in the store.
 pub async fn crowded(then: Vec<Scene>) -> (Server, FakeModel, String) {
-    let (server, model) = theatre([vec![Scene::Hang], then].concat(), ", workers: 1").await;
+    let (server, model) = server_with_model([vec![Scene::Hang], then].concat(), ", workers: 1").await;
     let holder = server.enqueue("holder", "keep the only worker").await;
     model.asked_times(1).await;
     (server, model, holder)

@@ -6,7 +6,7 @@ use futures_util::future::join;
 use serde_json::{Value, json};
 use windlass_tests::{Scene, Server};
 
-use crate::look::{claim_all, edges_taken, head, moves, office, serve, spy, theatre};
+use crate::look::{claim_all, edges_taken, head, moves, office, serve, spy, server_with_model};
 
 #[tokio::test]
 async fn c_040_a_call_is_stored_before_anybody_can_be_told_to_run_it() {
@@ -48,7 +48,7 @@ async fn c_042_suspending_sets_the_waiting_count_and_the_deadline() {
 
 #[tokio::test]
 async fn c_043_suspending_records_call_and_step_of_each_awaited_call() {
-    let (server, _model) = theatre(
+    let (server, _model) = server_with_model(
         vec![Scene::Call(vec![("echo", json!({})), ("send", json!({}))]), Scene::Call(vec![("echo", json!({}))]), Scene::Say("done")],
         "",
     )
@@ -89,7 +89,7 @@ async fn c_044_suspending_leaves_no_expected_correlation() {
 #[tokio::test]
 async fn c_045_suspending_moves_running_to_suspended() {
     let (server, _model) =
-        theatre(vec![Scene::Call(vec![("echo", json!({}))]), Scene::Call(vec![("echo", json!({}))]), Scene::Say("done")], "").await;
+        server_with_model(vec![Scene::Call(vec![("echo", json!({}))]), Scene::Call(vec![("echo", json!({}))]), Scene::Say("done")], "").await;
     spy(&server);
     let run = server.enqueue("ada", "two laps").await;
     serve(&server, "echo", 2).await;
@@ -102,7 +102,7 @@ async fn c_045_suspending_moves_running_to_suspended() {
 
 #[tokio::test]
 async fn c_046_a_terminating_tool_delivers_and_returns_to_idle() {
-    let (server, model) = theatre(vec![Scene::Call(vec![("last", json!({}))]), Scene::Say("never asked for")], "").await;
+    let (server, model) = server_with_model(vec![Scene::Call(vec![("last", json!({}))]), Scene::Say("never asked for")], "").await;
     spy(&server);
     let run = server.enqueue("ada", "go").await;
     let call = server.claim("last").await;
@@ -187,7 +187,7 @@ async fn f_014_models_that_reuse_call_ids_never_collide() {
     // Every reply of this model numbers its calls c0, c1: in every iteration, in every run, for every agent.
     let both = || Scene::Call(vec![("echo", json!({})), ("echo", json!({}))]);
     let turn = || vec![both(), both(), Scene::Say("done")];
-    let (server, model) = theatre([turn(), turn(), turn()].concat(), "").await;
+    let (server, model) = server_with_model([turn(), turn(), turn()].concat(), "").await;
     let mut ids = BTreeSet::new();
     for agent in ["ada", "ada", "bob"] {
         let run = server.enqueue(agent, "go").await;

@@ -9,13 +9,13 @@ use windlass_tests::{FakeModel, Scene, Server, hex, until};
 
 use crate::look::{
     claim_all, crowded, each_ran_once, edges_taken, hammer, head, most_active, moves, office, office_with, row_status, serve, spy, stop,
-    theatre,
+    server_with_model,
 };
 
 /// Ada waits for this number of calls of `echo`, and another agent occupies the only worker, so reports stay in the inbox.
 async fn waiting_unattended(calls: usize) -> (Server, FakeModel, String, Vec<Value>, String) {
     let asks = Scene::Call(vec![("echo", json!({})); calls]);
-    let (server, model) = theatre(vec![asks, Scene::Hang, Scene::Say("done")], ", workers: 1").await;
+    let (server, model) = server_with_model(vec![asks, Scene::Hang, Scene::Say("done")], ", workers: 1").await;
     let run = server.enqueue("ada", "go").await;
     let calls = claim_all(&server, "echo", calls).await;
     let holder = server.enqueue("holder", "keep the only worker").await;
