@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 use windlass_tests::{FakeModel, Scene, Server, ServerBuilder, bytes, until};
 
 use crate::look::{
-    claim_all, each_ran_once, hammer, head, most_active, moves, office, office_with, row_status, serve, spy, stop, tasks, server_with_model,
+    claim_all, each_ran_once, hammer, head, most_active, moves, turn_server, turn_server_with_config, row_status, serve, spy, stop, tasks, server_with_model,
 };
 
 #[tokio::test]
 async fn c_001_of_many_leases_at_once_exactly_one_wins() {
-    let server = office().await;
+    let server = turn_server().await;
     let act = |number: usize| {
         let body = json!({ "action_id": format!("click {number}"), "tool": "echo", "args": {} });
         server.post("/v1/agents/ada/actions", body)
@@ -28,7 +28,7 @@ async fn c_001_of_many_leases_at_once_exactly_one_wins() {
 
 #[tokio::test]
 async fn c_001_many_enqueues_and_actions_at_once_never_make_two_turns_active() {
-    let server = office().await;
+    let server = turn_server().await;
     spy(&server);
     let acts = (0..40).map(|number| server.post("/v1/agents/ada/actions", json!({ "action_id": format!("{number}"), "tool": "brief" })));
     let (runs, answers) = join(hammer(&server, "ada", 60), join_all(acts)).await;
@@ -43,7 +43,7 @@ async fn c_001_many_enqueues_and_actions_at_once_never_make_two_turns_active() {
 
 #[tokio::test]
 async fn c_002_an_owner_with_a_stale_epoch_writes_nothing() {
-    let server = office().await;
+    let server = turn_server().await;
     let run = server.enqueue("ada", "wait 1000 and answer").await;
     server.agent_is("ada", "running").await;
     let bumped: i64 = server.number("UPDATE heads SET epoch = epoch + 7 WHERE agent = 'ada' AND status = 'running' RETURNING epoch");
@@ -57,7 +57,7 @@ async fn c_002_an_owner_with_a_stale_epoch_writes_nothing() {
 
 #[tokio::test]
 async fn c_002_while_another_turn_is_active_nothing_of_this_one_moves() {
-    let server = office().await;
+    let server = turn_server().await;
     let run = server.enqueue("ada", "call echo").await;
     let call = server.claim("echo").await;
     let other = server.enqueue("ada", "the next").await;
@@ -77,7 +77,7 @@ async fn c_002_while_another_turn_is_active_nothing_of_this_one_moves() {
 
 #[tokio::test]
 async fn c_002_a_stop_and_many_results_at_once_end_the_turn_exactly_once() {
-    let server = office().await;
+    let server = turn_server().await;
     for _ in 0..10 {
         let run = server.enqueue("ada", "call echo call echo call echo call echo").await;
         let next = server.enqueue("ada", "and then this").await;
@@ -192,7 +192,7 @@ async fn c_005_requests_that_nobody_was_told_of_are_worked_off_from_the_inbox() 
 
 #[tokio::test]
 async fn c_005_receipts_are_in_the_inbox_before_they_are_acknowledged() {
-    let mut server = office().await;
+    let mut server = turn_server().await;
     let run = server.enqueue("ada", "call echo").await;
     let call = server.claim("echo").await;
     let receipt = server.report(&call, json!("kept")).await.ok();
@@ -207,7 +207,7 @@ async fn c_005_receipts_are_in_the_inbox_before_they_are_acknowledged() {
 
 #[tokio::test]
 async fn c_006_one_enqueue_is_one_turn_with_its_own_epoch_and_delivery() {
-    let server = office().await;
+    let server = turn_server().await;
     let runs = hammer(&server, "ada", 100).await;
     assert_eq!(runs.iter().collect::<BTreeSet<_>>().len(), 100, "every enqueue has its own turn");
     each_ran_once(&server, "ada", &runs).await;
@@ -223,7 +223,7 @@ async fn c_006_one_enqueue_is_one_turn_with_its_own_epoch_and_delivery() {
 
 #[tokio::test]
 async fn c_006_a_repeated_idempotency_key_is_no_second_enqueue() {
-    let server = office().await;
+    let server = turn_server().await;
     let enqueue = || server.post("/v1/agents/ada/enqueue", json!({ "input": "once", "idempotency_key": "k" }));
     let answers = join_all((0..30).map(|_| enqueue())).await;
     let runs: BTreeSet<String> = answers.into_iter().map(|answer| answer.ok()["run_id"].to_string()).collect();
@@ -234,7 +234,7 @@ async fn c_006_a_repeated_idempotency_key_is_no_second_enqueue() {
 
 #[tokio::test]
 async fn c_007_the_epoch_is_absent_while_queued_and_set_by_the_lease() {
-    let server = office().await;
+    let server = turn_server().await;
     let first = server.enqueue("ada", "call echo").await;
     let call = server.claim("echo").await;
     let queued = server.post("/v1/agents/ada/enqueue", json!({ "input": "call send" })).await.ok();
@@ -299,7 +299,7 @@ async fn c_008_each_turn_emits_one_task_event_across_crashes_and_retries() {
 
 #[tokio::test]
 async fn c_008_stops_and_reports_after_the_end_emit_no_second_task_event() {
-    let server = office().await;
+    let server = turn_server().await;
     let run = server.enqueue("ada", "call echo").await;
     let call = server.claim("echo").await;
     server.report(&call, json!("done")).await.ok();
@@ -315,7 +315,7 @@ async fn c_008_stops_and_reports_after_the_end_emit_no_second_task_event() {
 
 #[tokio::test]
 async fn c_009_rows_that_make_no_sense_change_nothing() {
-    let server = office().await;
+    let server = turn_server().await;
     let foreign = server.enqueue("bob", "call send").await;
     server.suspended("bob", &foreign).await;
     let run = server.enqueue("ada", "call echo").await;
@@ -335,7 +335,7 @@ async fn c_009_rows_that_make_no_sense_change_nothing() {
 
 #[tokio::test]
 async fn c_009_requests_that_contradict_the_inbox_are_refused_and_leave_nothing() {
-    let server = office().await;
+    let server = turn_server().await;
     let foreign = server.enqueue("bob", "call send").await;
     server.suspended("bob", &foreign).await;
     let run = server.enqueue("ada", "call echo").await;
@@ -374,7 +374,7 @@ async fn c_009_requests_that_contradict_the_inbox_are_refused_and_leave_nothing(
 
 #[tokio::test]
 async fn f_001_sixteen_and_two_hundred_agents_at_once_complete_with_default_settings() {
-    let server = office_with("").await;
+    let server = turn_server_with_config("").await;
     for count in [16, 200] {
         let agents: Vec<String> = (0..count).map(|number| format!("agent-{count}-{number}")).collect();
         let body = json!({ "input": "call echo", "tools": ["echo"] });

@@ -7,7 +7,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use windlass_tests::{Answer, Scene, Server, hex, until};
 
-use crate::look::{crowded, edges_taken, hammer, head, multiply, office, office_with, serve, spy, stop, server_with_model};
+use crate::look::{crowded, edges_taken, hammer, head, multiply, turn_server, turn_server_with_config, serve, spy, stop, server_with_model};
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 
@@ -22,7 +22,7 @@ async fn enqueue_traced(server: &Server, agent: &str, input: &str) -> Answer {
 
 #[tokio::test]
 async fn c_022_the_inbox_row_holds_pointers_and_no_content() {
-    let server = office().await;
+    let server = turn_server().await;
     let secret = "the words themselves, call echo";
     let enqueued = enqueue_traced(&server, "ada", secret).await.ok();
     let run = enqueued["run_id"].as_str().expect("a run");
@@ -43,7 +43,7 @@ async fn c_022_the_inbox_row_holds_pointers_and_no_content() {
 
 #[tokio::test]
 async fn c_022_a_turn_carries_its_trace_and_lineage() {
-    let server = office().await;
+    let server = turn_server().await;
     let run = enqueue_traced(&server, "ada", "hello").await.ok()["run_id"].as_str().expect("a run").to_owned();
     let view = server.ended(&run).await;
     assert_eq!((&view["trace_id"], &view["parent_step_id"]), (&json!(TRACE), &json!("step_of_the_parent")));
@@ -58,7 +58,7 @@ async fn c_022_a_turn_carries_its_trace_and_lineage() {
 
 #[tokio::test]
 async fn c_023_an_enqueue_writes_its_edge() {
-    let server = office().await;
+    let server = turn_server().await;
     let enqueued = server.post("/v1/agents/ada/enqueue", json!({ "input": "hello" })).await.ok();
     let edges = server.edges("ada").await;
     assert_eq!(edges.len(), 1);
@@ -68,7 +68,7 @@ async fn c_023_an_enqueue_writes_its_edge() {
 
 #[tokio::test]
 async fn c_025_a_turn_behind_another_starts_queued_without_epoch() {
-    let server = office().await;
+    let server = turn_server().await;
     let first = server.enqueue("ada", "call echo").await;
     server.suspended("ada", &first).await;
     let second = server.post("/v1/agents/ada/enqueue", json!({ "input": "later" })).await.ok();
@@ -168,7 +168,7 @@ async fn c_027_an_action_for_a_busy_agent_is_refused_and_nothing_is_stored() {
 
 #[tokio::test]
 async fn c_028_every_way_in_has_its_edge() {
-    let server = office().await;
+    let server = turn_server().await;
     let entered = server.enqueue("ada", "call echo").await;
     server.suspended("ada", &entered).await;
     let queued = server.enqueue_body("ada", json!({ "input": "later", "idempotency_key": "k" })).await;
@@ -186,7 +186,7 @@ async fn c_028_every_way_in_has_its_edge() {
 
 #[tokio::test]
 async fn c_028_a_hundred_enqueues_at_once_have_a_hundred_edges() {
-    let server = office().await;
+    let server = turn_server().await;
     let runs = hammer(&server, "ada", 100).await;
     let edges = server.edges("ada").await;
     let wanted: BTreeSet<&str> = runs.iter().map(String::as_str).collect();
@@ -198,7 +198,7 @@ async fn c_028_a_hundred_enqueues_at_once_have_a_hundred_edges() {
 
 #[tokio::test]
 async fn c_029_results_and_timeouts_have_their_report_edges() {
-    let server = office().await;
+    let server = turn_server().await;
     let run = server.enqueue("ada", "call echo call brief call send").await;
     let echoed = server.claim("echo").await;
     server.report(&echoed, json!("in time")).await.ok();
@@ -223,7 +223,7 @@ async fn c_029_results_and_timeouts_have_their_report_edges() {
 #[tokio::test]
 async fn f_003_no_dispatch_is_lost_between_enqueueing_and_finishing() {
     // No sweep comes in time: a worker that ends a turn must see every turn that was enqueued before.
-    let server = office_with("limits: { sweep_interval: 1h }\n").await;
+    let server = turn_server_with_config("limits: { sweep_interval: 1h }\n").await;
     let agents: Vec<String> = (0..10).map(|number| format!("agent-{number}")).collect();
     let client = async |agent: &str| {
         let mut runs = Vec::new();

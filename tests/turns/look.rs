@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use windlass_tests::{FakeModel, Row, Scene, Server, ServerBuilder, SseEvent, Store, bytes};
 
 /// Tools of several kinds, and agents that may use them.
-const OFFICE: &str = "
+const TURN_CONFIG: &str = "
 tools:
   external:
     - { name: echo, effect: read }
@@ -19,12 +19,12 @@ agents:
 ";
 
 /// A server whose agents answer according to keywords in their input.
-pub async fn office() -> Server {
-    office_with("limits: { sweep_interval: 50ms }\n").await
+pub async fn turn_server() -> Server {
+    turn_server_with_config("limits: { sweep_interval: 50ms }\n").await
 }
 
 /// A server with additional configuration.
-pub async fn office_with(more: &str) -> Server {
+pub async fn turn_server_with_config(more: &str) -> Server {
     ServerBuilder::new(&format!("{OFFICE}{more}")).start().await
 }
 

@@ -6,11 +6,11 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use windlass_tests::{Scene, hex, until};
 
-use crate::look::{claim_all, crowded, edges_taken, head, moves, office, serve, spy, states, stop, server_with_model};
+use crate::look::{claim_all, crowded, edges_taken, head, moves, turn_server, serve, spy, states, stop, server_with_model};
 
 #[tokio::test]
 async fn c_010_the_store_refuses_a_status_that_is_none() {
-    let server = office().await;
+    let server = turn_server().await;
     let run = server.enqueue("ada", "call echo").await;
     server.suspended("ada", &run).await;
     let database = server.database();
@@ -69,7 +69,7 @@ async fn c_011_heads_take_only_the_edges_of_the_state_machine() {
 
 #[tokio::test]
 async fn c_011_under_load_no_other_edge_is_ever_taken() {
-    let server = office().await;
+    let server = turn_server().await;
     spy(&server);
     let words = ["hello", "call echo", "call echo call send", "call last", "call brief"];
     let inputs: Vec<String> = (0..50).map(|number| words[number % words.len()].to_owned()).collect();
@@ -124,7 +124,7 @@ async fn c_011_under_load_no_other_edge_is_ever_taken() {
 
 #[tokio::test]
 async fn c_012_idle_means_no_active_turn() {
-    let server = office().await;
+    let server = turn_server().await;
     assert_eq!(head(&server, "ada").await["active_agent_turn_id"], Value::Null, "before its first turn");
     let run = server.enqueue("ada", "call echo").await;
     server.suspended("ada", &run).await;
@@ -171,7 +171,7 @@ async fn c_014_running_covers_reasoning_and_the_dispatch_of_tools() {
 
 #[tokio::test]
 async fn c_015_the_waiting_count_agrees_with_the_waiting_set() {
-    let server = office().await;
+    let server = turn_server().await;
     let run = server.enqueue("ada", "call echo call echo call echo call send").await;
     let calls = claim_all(&server, "echo", 3).await;
     let awaited = |calls: Vec<Value>| {
@@ -191,7 +191,7 @@ async fn c_015_the_waiting_count_agrees_with_the_waiting_set() {
 
 #[tokio::test]
 async fn c_015_count_and_set_agree_at_every_moment_of_a_busy_server() {
-    let server = office().await;
+    let server = turn_server().await;
     let agents: Vec<String> = (0..30).map(|number| format!("agent-{number}")).collect();
     let body = json!({ "input": "call echo call echo call echo call echo", "tools": ["echo"] });
     let runs = join_all(agents.iter().map(|agent| server.enqueue_body(agent, body.clone()))).await;
@@ -218,7 +218,7 @@ async fn c_015_count_and_set_agree_at_every_moment_of_a_busy_server() {
 #[tokio::test]
 async fn c_016_resuming_is_decided_by_the_waiting_set_in_whatever_order_results_come() {
     for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0]] {
-        let server = office().await;
+        let server = turn_server().await;
         let run = server.enqueue("ada", r#"call echo {"n":1} call echo {"n":2} call echo {"n":3}"#).await;
         let calls = claim_all(&server, "echo", 3).await;
         for (count, index) in order.into_iter().enumerate() {
@@ -257,7 +257,7 @@ async fn c_017_no_path_sets_expecting_correlation_id() {
 
 #[tokio::test]
 async fn c_018_activity_is_one_of_three_words() {
-    let server = office().await;
+    let server = turn_server().await;
     let run = server.enqueue("ada", "call echo call send").await;
     serve(&server, "echo", 1).await;
     serve(&server, "send", 1).await;
@@ -275,7 +275,7 @@ async fn c_018_activity_is_one_of_three_words() {
 
 #[tokio::test]
 async fn c_018_losing_the_events_changes_no_outcome() {
-    let server = office().await;
+    let server = turn_server().await;
     let mut journals = Vec::new();
     for agent in ["ada", "bob"] {
         // Ada's reader disconnects in the middle; Bob has no reader at all.
@@ -296,7 +296,7 @@ async fn c_018_losing_the_events_changes_no_outcome() {
 
 #[tokio::test]
 async fn c_019_state_events_carry_the_current_tool_and_the_waiting_count() {
-    let server = office().await;
+    let server = turn_server().await;
     let run = server.enqueue("ada", "call echo call send").await;
     serve(&server, "echo", 1).await;
     serve(&server, "send", 1).await;
@@ -332,7 +332,7 @@ async fn c_020_a_turn_resumes_only_when_nothing_is_awaited_any_more() {
 
 #[tokio::test]
 async fn c_021_the_deadline_is_set_at_suspend_and_passes_without_outside_help() {
-    let server = office().await;
+    let server = turn_server().await;
     spy(&server);
     let run = server.enqueue("ada", "call brief call echo").await;
     let waits = server.suspended("ada", &run).await;

@@ -6,11 +6,11 @@ use futures_util::future::join;
 use serde_json::{Value, json};
 use windlass_tests::{Scene, Server};
 
-use crate::look::{claim_all, edges_taken, head, moves, office, serve, spy, server_with_model};
+use crate::look::{claim_all, edges_taken, head, moves, turn_server, serve, spy, server_with_model};
 
 #[tokio::test]
 async fn c_040_a_call_is_stored_before_anybody_can_be_told_to_run_it() {
-    let server = office().await;
+    let server = turn_server().await;
     // A row of `calls` is the command: its card must be stored before the row is visible.
     let database = server.database();
     database.batch("CREATE TABLE spy_calls (card text, boxed bigint, status text)");
@@ -32,7 +32,7 @@ async fn c_040_a_call_is_stored_before_anybody_can_be_told_to_run_it() {
 
 #[tokio::test]
 async fn c_042_suspending_sets_the_waiting_count_and_the_deadline() {
-    let server = office().await;
+    let server = turn_server().await;
     spy(&server);
     let run = server.enqueue("ada", "call echo call send call echo").await;
     server.suspended("ada", &run).await;
@@ -75,7 +75,7 @@ async fn c_043_suspending_records_call_and_step_of_each_awaited_call() {
 
 #[tokio::test]
 async fn c_044_suspending_leaves_no_expected_correlation() {
-    let server = office().await;
+    let server = turn_server().await;
     let run = server.enqueue("ada", "call echo call send").await;
     server.suspended("ada", &run).await;
     let waits = head(&server, "ada").await;
@@ -120,7 +120,7 @@ async fn c_046_a_terminating_tool_delivers_and_returns_to_idle() {
 
 #[tokio::test]
 async fn c_046_a_report_may_say_terminate_and_any_terminate_wins() {
-    let server = office().await;
+    let server = turn_server().await;
     let run = server.enqueue("ada", "call echo call send").await;
     let echo = server.claim("echo").await;
     let send = server.claim("send").await;
@@ -146,7 +146,7 @@ async fn end_with(server: &Server, tool: &str, result: Value, after: Option<&str
 
 #[tokio::test]
 async fn c_047_a_valid_control_in_the_result_overrides() {
-    let server = office().await;
+    let server = turn_server().await;
     let control = |after: &str| json!({ "value": 1, "__cg_control": { "after_execution": after } });
     assert_eq!(end_with(&server, "echo", control("terminate"), None).await, "terminated");
     assert_eq!(end_with(&server, "last", control("suspend"), None).await, "answered");
@@ -157,7 +157,7 @@ async fn c_047_a_valid_control_in_the_result_overrides() {
 
 #[tokio::test]
 async fn c_047_an_invalid_control_in_the_result_is_ignored() {
-    let server = office().await;
+    let server = turn_server().await;
     for control in [
         json!({ "after_execution": "explode" }),
         json!({ "after_execution": "TERMINATE" }),

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use windlass_tests::{FakeModel, Scene, Server, hex, until};
 
 use crate::look::{
-    claim_all, crowded, each_ran_once, edges_taken, hammer, head, most_active, moves, office, office_with, row_status, serve, spy, stop,
+    claim_all, crowded, each_ran_once, edges_taken, hammer, head, most_active, moves, turn_server, turn_server_with_config, row_status, serve, spy, stop,
     server_with_model,
 };
 
@@ -50,7 +50,7 @@ async fn c_031_what_waits_is_taken_oldest_first_and_each_row_once() {
 
 #[tokio::test]
 async fn c_031_many_reports_of_the_same_calls_at_once_are_taken_once_each() {
-    let server = office().await;
+    let server = turn_server().await;
     for _ in 0..5 {
         let run = server.enqueue("ada", "call echo call echo call echo call echo").await;
         let calls = claim_all(&server, "echo", 4).await;
@@ -69,7 +69,7 @@ async fn c_031_many_reports_of_the_same_calls_at_once_are_taken_once_each() {
 
 #[tokio::test]
 async fn c_032_readers_of_the_head_hold_nobody_up() {
-    let server = office().await;
+    let server = turn_server().await;
     let database = server.database();
     database.hold_still();
     database.batch("SELECT * FROM heads; SELECT * FROM runs;");
@@ -82,7 +82,7 @@ async fn c_032_readers_of_the_head_hold_nobody_up() {
 
 #[tokio::test]
 async fn c_032_a_write_that_lost_the_race_for_the_head_is_made_anew() {
-    let server = office().await;
+    let server = turn_server().await;
     let run = server.enqueue("ada", "wait 1000 and answer").await;
     server.agent_is("ada", "running").await;
     let moved = server.database().execute("UPDATE heads SET seq = seq + 1 WHERE agent = 'ada' AND status = 'running'");
@@ -95,7 +95,7 @@ async fn c_032_a_write_that_lost_the_race_for_the_head_is_made_anew() {
 
 #[tokio::test]
 async fn c_033_a_row_without_a_turn_becomes_an_error_and_nothing_else_changes() {
-    let server = office().await;
+    let server = turn_server().await;
     let other = server.enqueue("bob", "call send").await;
     server.suspended("bob", &other).await;
     let run = server.enqueue("ada", "call echo").await;
@@ -147,7 +147,7 @@ async fn c_033_a_row_without_an_epoch_is_taken_under_the_one_its_turn_was_leased
 
 #[tokio::test]
 async fn c_034_a_lease_raises_the_epoch_and_shows_where_the_turn_comes_from() {
-    let server = office().await;
+    let server = turn_server().await;
     for number in 1..=3_u64 {
         let trace = format!("{number:032x}");
         let request = server
@@ -170,7 +170,7 @@ async fn c_034_a_lease_raises_the_epoch_and_shows_where_the_turn_comes_from() {
 #[tokio::test]
 async fn c_035_a_queued_turn_is_promoted_when_its_agent_gets_free() {
     // No sweep comes in time, so only the end of a turn can start the next.
-    let server = office_with("limits: { sweep_interval: 1h }\n").await;
+    let server = turn_server_with_config("limits: { sweep_interval: 1h }\n").await;
     let runs = [
         server.enqueue("ada", "call echo").await,
         server.enqueue("ada", "call send").await,
@@ -234,7 +234,7 @@ async fn c_037_a_stop_among_results_counts_from_where_it_stands() {
 
 #[tokio::test]
 async fn c_038_a_suspended_turn_takes_results_timeouts_and_stops_by_their_type() {
-    let server = office().await;
+    let server = turn_server().await;
     let run = server.enqueue("ada", "call echo call brief call send").await;
     let send = server.claim("send").await;
     // The result is for neither the first call nor a particular one that the run waits for.
@@ -255,7 +255,7 @@ async fn c_038_a_suspended_turn_takes_results_timeouts_and_stops_by_their_type()
 #[tokio::test]
 async fn c_038_reports_of_many_kinds_in_any_order_lead_to_the_same_end() {
     for order in [[0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1]] {
-        let server = office().await;
+        let server = turn_server().await;
         let run = server.enqueue("ada", "call echo call echo call echo call echo").await;
         let calls = claim_all(&server, "echo", 4).await;
         let report = |index: usize| {
@@ -275,7 +275,7 @@ async fn c_038_reports_of_many_kinds_in_any_order_lead_to_the_same_end() {
 
 #[tokio::test]
 async fn c_039_enqueues_are_never_merged_into_one_turn() {
-    let server = office().await;
+    let server = turn_server().await;
     spy(&server);
     // The first turn is in the middle of its work while the others arrive.
     let first = server.enqueue("ada", "call echo").await;
