@@ -12,7 +12,7 @@ use windlass_tests::{
 use crate::stage::{ask_with, fate, mcp, response_of, scripted, told};
 
 /// A server whose tools run in another process and survive it.
-async fn shop(model: &FakeModel, tools: &McpServer, effects: &str) -> Server {
+async fn server_with_effects(model: &FakeModel, tools: &McpServer, effects: &str) -> Server {
     let config = format!(
         "{}tools: {{ mcp: [ {{ label: tools, url: '{}', effects: {{ {effects} }} }} ] }}\nlimits: {{ sweep_interval: 50ms, backoff: 10ms, lease: 2s }}\n",
         model.config().replace("name: fake", "name: m"),
@@ -62,7 +62,7 @@ async fn a_044_results_are_on_record_before_the_model_is_asked_again() {
     in_every_mode(async |mode| {
         let model = FakeModel::held_back(vec![Scene::Call(vec![echo("one"), echo("two")]), Scene::Say("done")]).await;
         let tools = McpServer::start().await;
-        let server = shop(&model, &tools, "").await;
+        let server = server_with_effects(&model, &tools, "").await;
         let asked = server.ask(mode, ask_with("go", &[mcp()]));
         model.let_answer();
         model.asked_times(2).await;
@@ -81,7 +81,7 @@ async fn a_044_results_are_on_record_before_the_model_is_asked_again() {
 async fn a_044_a_crash_after_the_results_runs_no_call_again() {
     let model = FakeModel::start(vec![Scene::SayAndCall("See.", vec![echo("one"), echo("two")]), Scene::Hang, Scene::Say("done")]).await;
     let tools = McpServer::start().await;
-    let mut server = shop(&model, &tools, "").await;
+    let mut server = server_with_effects(&model, &tools, "").await;
     let (mut reading, stream) = Reading::begin(&server, ask_with("go", &[mcp()])).await;
     model.asked_times(2).await;
     server.kill();
@@ -97,7 +97,7 @@ async fn a_044_a_crash_after_the_results_runs_no_call_again() {
 async fn a_044_a_read_that_was_cut_starts_again_with_its_key() {
     let model = FakeModel::start(vec![Scene::Call(vec![("sleep_ms", json!({ "ms": 700 })), echo("quick")]), Scene::Say("done")]).await;
     let tools = McpServer::start().await;
-    let mut server = shop(&model, &tools, "").await;
+    let mut server = server_with_effects(&model, &tools, "").await;
     let (mut reading, stream) = Reading::begin(&server, ask_with("go", &[mcp()])).await;
     tools.runs("sleep_ms", 1).await;
     until("the quick one is on record", || async { (server.response(&reading.id).await["output"][2]["output"] == "quick").then_some(()) })
@@ -117,7 +117,7 @@ async fn a_044_an_idempotent_call_that_was_cut_starts_again_with_its_key() {
     let model = FakeModel::start(vec![Scene::Call(vec![("put_note", json!({ "text": "once" }))]), Scene::Say("done")]).await;
     let tools = McpServer::start().await;
     tools.behave(|manners| manners.holds = Some(("put_note", 1)));
-    let mut server = shop(&model, &tools, "").await;
+    let mut server = server_with_effects(&model, &tools, "").await;
     let (mut reading, stream) = Reading::begin(&server, ask_with("go", &[mcp()])).await;
     tools.runs("put_note", 1).await;
     server.kill();
@@ -209,7 +209,7 @@ async fn a_044_a_crash_at_every_step_loses_nothing_and_applies_nothing_twice() {
 
 /// A crash interrupts a write. After the restart the response waits for a person.
 async fn parked(model: &FakeModel, tools: &McpServer) -> (Server, Reading) {
-    let mut server = shop(model, tools, "sleep_ms: write").await;
+    let mut server = server_with_effects(model, tools, "sleep_ms: write").await;
     let (mut reading, stream) = Reading::begin(&server, ask_with("go", &[mcp()])).await;
     tools.runs("sleep_ms", 1).await;
     server.kill();
@@ -299,7 +299,7 @@ async fn a_parked_response_can_be_cancelled() {
 async fn a_background_response_survives_a_restart() {
     let model = FakeModel::start(vec![Scene::Call(vec![echo("one")]), Scene::Hang, Scene::Say("done")]).await;
     let tools = McpServer::start().await;
-    let server = shop(&model, &tools, "").await;
+    let server = server_with_effects(&model, &tools, "").await;
     let asked = server.ask(Mode::Background, ask_with("go", &[mcp()]));
     let id = asked.id().await;
     model.asked_times(2).await;

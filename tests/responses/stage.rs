@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use windlass_tests::{FakeModel, Made, McpServer, Scene, Server, ServerBuilder};
 
 /// The tools of such a server are of two kinds: those of an MCP server, which the configuration calls `tools`, and those of tool services.
-const SHOP: &str = "
+const BASE_CONFIG: &str = "
 limits: { sweep_interval: 50ms, backoff: 10ms }
 egress: { allow: ['127.0.0.1'] }
 ";
@@ -15,7 +15,7 @@ const EXTERNAL: &str = "
     - { name: send, description: sends things, effect: read }
 ";
 
-fn shop(tools: &McpServer, more: &str) -> String {
+fn mcp_config(tools: &McpServer, more: &str) -> String {
     format!("{SHOP}{}{EXTERNAL}{more}\n", tools.config("tools").replace("tools: { mcp:", "tools:\n  mcp:").replace("] }\n", "]\n"))
 }
 
@@ -27,7 +27,7 @@ pub async fn scripted(script: &str) -> (Server, McpServer) {
 /// A server whose model plays a script, with additional configuration.
 pub async fn scripted_with(script: &str, more: &str) -> (Server, McpServer) {
     let tools = McpServer::start().await;
-    let config = format!("models: [ {{ name: m, provider: scripted, script: script.yaml }} ]\n{}", shop(&tools, more));
+    let config = format!("models: [ {{ name: m, provider: scripted, script: script.yaml }} ]\n{}", mcp_config(&tools, more));
     (ServerBuilder::new(&config).file("script.yaml", script).start().await, tools)
 }
 
@@ -44,7 +44,7 @@ pub async fn server_with_model_and_config(scenes: Vec<Scene>, more: &str) -> (Se
 
 /// A server for an existing model and MCP server.
 pub async fn server_for_model(model: &FakeModel, tools: &McpServer, more: &str) -> Server {
-    ServerBuilder::new(&(model.config().replace("name: fake", "name: m") + &shop(tools, more))).start().await
+    ServerBuilder::new(&(model.config().replace("name: fake", "name: m") + &mcp_config(tools, more))).start().await
 }
 
 /// A request without tools.
