@@ -9,7 +9,7 @@ use windlass_tests::{
     until,
 };
 
-use crate::stage::{ask_with, fate, mcp, response_of, scripted, told};
+use crate::stage::{ask_with, call_outcome, mcp, response_of, scripted, told};
 
 /// A server whose tools run in another process and survive it.
 async fn server_with_effects(model: &FakeModel, tools: &McpServer, effects: &str) -> Server {
@@ -192,9 +192,9 @@ async fn a_044_a_crash_at_every_step_loses_nothing_and_applies_nothing_twice() {
         let server = server.restart(&[]).await;
         let made = server.ask_with(Mode::Background, ask_with("go", &[mcp()]), &[("idempotency-key", "k")]).made(&server).await;
         assert_eq!((made.status(), made.text().as_str()), ("completed", "done"), "{point}");
-        let fates: Vec<_> = made.items("mcp_call").iter().map(fate).collect();
+        let outcomes: Vec<_> = made.items("mcp_call").iter().map(call_outcome).collect();
         assert_eq!(
-            fates,
+            outcomes,
             [("completed".into(), "one".into(), String::new()), ("completed".into(), "two".into(), String::new())],
             "{point}"
         );

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use windlass_tests::{FakeModel, McpServer, Mode, Scene, ServerBuilder, in_every_mode};
 
-use crate::stage::{ask, ask_with, declared, fate, mcp, scripted, server_with_model, server_with_model_and_config, told, with};
+use crate::stage::{ask, ask_with, declared, call_outcome, mcp, scripted, server_with_model, server_with_model_and_config, told, with};
 
 fn echo(text: &str) -> (&'static str, Value) {
     ("echo", json!({ "text": text }))
@@ -18,8 +18,8 @@ async fn a_033_a_tools_error_is_a_result_and_the_loop_goes_on() {
         let made = server.respond(mode, ask_with("go", &[mcp()])).await;
         assert_eq!((made.status(), made.text().as_str()), ("completed", "never mind"));
         let calls = made.items("mcp_call");
-        assert_eq!(fate(&calls[0]), ("failed".into(), String::new(), "it did not work".into()));
-        assert_eq!(fate(&calls[1]), ("completed".into(), "fine".into(), String::new()));
+        assert_eq!(call_outcome(&calls[0]), ("failed".into(), String::new(), "it did not work".into()));
+        assert_eq!(call_outcome(&calls[1]), ("completed".into(), "fine".into(), String::new()));
         assert_eq!(made.object["error"], Value::Null);
         let heard = told(&model.asked()[1]);
         assert!(heard[2].contains("it did not work"), "{heard:?}");
@@ -39,7 +39,7 @@ async fn a_033_an_error_that_a_service_reports_is_a_result_too() {
         server.post(&format!("/v1/agents/{}/report", call["agent_id"].as_str().expect("an agent")), body).await.ok();
         let made = asked.made(&server).await;
         assert_eq!(made.text(), "never mind");
-        assert_eq!(fate(&made.items("mcp_call")[0]), ("failed".into(), String::new(), "no such thing".into()));
+        assert_eq!(call_outcome(&made.items("mcp_call")[0]), ("failed".into(), String::new(), "no such thing".into()));
         assert!(told(&model.asked()[1])[2].contains("no such thing"));
     })
     .await;
@@ -280,8 +280,8 @@ async fn a_045_an_error_is_shown_as_one_on_the_wire_and_to_the_model() {
         let (server, model, _tools) = server_with_model(scenes).await;
         let made = server.respond(mode, ask_with("go", &[mcp()])).await;
         let calls = made.items("mcp_call");
-        assert_eq!(fate(&calls[0]), ("failed".into(), String::new(), "it did not work".into()));
-        assert_eq!(fate(&calls[1]), ("completed".into(), "it did not work".into(), String::new()));
+        assert_eq!(call_outcome(&calls[0]), ("failed".into(), String::new(), "it did not work".into()));
+        assert_eq!(call_outcome(&calls[1]), ("completed".into(), "it did not work".into(), String::new()));
         let heard = told(&model.asked()[1]);
         assert_eq!(heard[3], "tool: it did not work");
         assert_ne!(heard[2], heard[3], "the model can tell the error from the result that says the same");

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use windlass_tests::{McpServer, Mode, Scene, ServerBuilder, in_every_mode};
 
-use crate::stage::{ask, ask_with, fate, function, mcp, offered, response_of, scripted, server_with_model, told, with};
+use crate::stage::{ask, ask_with, call_outcome, function, mcp, offered, response_of, scripted, server_with_model, told, with};
 
 const TWO_TOOLS: &str = r#"
 laps:
@@ -29,7 +29,7 @@ laps:
         let names: Vec<&str> = listed["tools"].as_array().expect("a list").iter().filter_map(|tool| tool["name"].as_str()).collect();
         assert!(names.contains(&"echo") && !names.contains(&"nothing_like_it"), "{names:?}");
         let calls = made.items("mcp_call");
-        assert_eq!(fate(&calls[0]), ("completed".into(), "hi".into(), String::new()));
+        assert_eq!(call_outcome(&calls[0]), ("completed".into(), "hi".into(), String::new()));
         assert_eq!(calls[1]["status"], "failed", "what it did not say it can run is not run");
     })
     .await;
@@ -130,8 +130,8 @@ async fn a_013_a_014_a_042_three_laps_end_with_calls_results_and_the_answer() {
         assert_eq!((made.status(), &made.object["windlass"]["iteration"]), ("completed", &json!(3)));
         assert_eq!(made.shape(), ["message", "mcp_call", "mcp_call", "message"]);
         let calls = made.items("mcp_call");
-        assert_eq!((&calls[0]["name"], fate(&calls[0])), (&json!("echo"), ("completed".into(), "alpha".into(), String::new())));
-        assert_eq!((&calls[1]["name"], fate(&calls[1])), (&json!("add"), ("completed".into(), "5".into(), String::new())));
+        assert_eq!((&calls[0]["name"], call_outcome(&calls[0])), (&json!("echo"), ("completed".into(), "alpha".into(), String::new())));
+        assert_eq!((&calls[1]["name"], call_outcome(&calls[1])), (&json!("add"), ("completed".into(), "5".into(), String::new())));
         assert_eq!(calls[1]["arguments"], r#"{"a":2,"b":3}"#);
         assert_eq!(made.text(), "Let me see.|It is alpha, and five.");
         assert_eq!(made.output().last().expect("an answer")["status"], "completed");

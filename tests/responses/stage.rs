@@ -114,7 +114,7 @@ pub fn offered(request: &Value) -> Vec<String> {
 }
 
 /// The fields of a call item that contain its outcome.
-pub fn fate(item: &Value) -> (String, String, String) {
+pub fn call_outcome(item: &Value) -> (String, String, String) {
     let text = |key: &str| item[key].as_str().unwrap_or_default().to_owned();
     (text("status"), text("output"), text("error"))
 }
