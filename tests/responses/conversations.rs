@@ -107,8 +107,8 @@ async fn a_conversation_is_described_and_forgotten() {
     let id = begin(&server, json!({ "metadata": { "a": "1" } })).await;
     let path = format!("/v1/conversations/{id}");
     assert_eq!(server.get(&path).await.ok()["metadata"], json!({ "a": "1" }));
-    let told = server.post(&path, json!({ "metadata": { "b": "2" } })).await.ok();
-    assert_eq!((&told["id"], &told["metadata"]), (&json!(id), &json!({ "b": "2" })));
+    let updated = server.post(&path, json!({ "metadata": { "b": "2" } })).await.ok();
+    assert_eq!((&updated["id"], &updated["metadata"]), (&json!(id), &json!({ "b": "2" })));
     let made = server.respond(Mode::Plain, in_it(&id, "hi")).await;
     let gone = server.send(server.authorized(Method::DELETE, &path)).await.ok();
     assert_eq!(gone, json!({ "id": id, "object": "conversation.deleted", "deleted": true }));

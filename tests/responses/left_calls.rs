@@ -69,11 +69,11 @@ async fn a_025_a_client_that_sends_the_conversation_again_has_the_rest_of_the_la
         // The conversation continues; nothing is forgotten or executed again.
         let history = and(&and(&history, kept(&second)), vec![user("and now?")]);
         let third = server.respond(mode, request(&history, store)).await;
-        let told_now = [&WHOLE[..], &["assistant: Finished.", "user: and now?"]].concat();
-        assert_eq!(told(&model.asked()[3]), told_now);
+        let messages_now = [&WHOLE[..], &["assistant: Finished.", "user: and now?"]].concat();
+        assert_eq!(told(&model.asked()[3]), messages_now);
         let history = and(&and(&history, kept(&third)), outputs(&third, "here"));
         assert_eq!(server.respond(mode, request(&history, store)).await.text(), "On.");
-        assert_eq!(told(&model.asked()[4]), [&told_now[..], &["assistant:  +yours", "tool: here"]].concat());
+        assert_eq!(told(&model.asked()[4]), [&messages_now[..], &["assistant:  +yours", "tool: here"]].concat());
         assert_eq!(tools.starts("echo").len(), 2, "each call once, whoever comes by");
     })
     .await;

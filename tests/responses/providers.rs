@@ -103,10 +103,10 @@ async fn a_036_a_model_that_goes_on_otherwise_is_given_its_words_to_go_on_from()
         let made = server.respond(Mode::Streamed, ask("go")).await;
         assert_eq!((made.status(), made.text().as_str()), ("completed", "It was a dark and stormy night."), "{dialect:?}");
         let asked = model.asked();
-        let told = |asked: &Value| asked["messages"].as_array().and_then(|messages| messages.last()).cloned().unwrap_or_default();
-        let roles: Vec<Value> = asked.iter().map(|asked| told(asked)["role"].clone()).collect();
-        assert_eq!(roles, ["user", "user", "assistant"], "{dialect:?}: only what does not repeat itself is told its words");
-        assert!(told(&asked[2]).to_string().contains("It was a dark"), "{dialect:?}: {}", asked[2]);
+        let last_message = |asked: &Value| asked["messages"].as_array().and_then(|messages| messages.last()).cloned().unwrap_or_default();
+        let roles: Vec<Value> = asked.iter().map(|asked| last_message(asked)["role"].clone()).collect();
+        assert_eq!(roles, ["user", "user", "assistant"], "{dialect:?}: the text is only sent to a model that does not repeat it");
+        assert!(last_message(&asked[2]).to_string().contains("It was a dark"), "{dialect:?}: {}", asked[2]);
         assert!(dialect == Dialect::Messages || asked[2]["continue_final_message"] == true, "{}", asked[2]);
     }
 }

@@ -53,10 +53,10 @@ fn heard(request: &Value) -> Value {
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
         }
     }
-    let told = [&request["messages"], &request["input"]].into_iter().find(|told| told.is_array());
-    let mut told = told.expect("a model is told something").clone();
-    forget(&mut told);
-    told
+    let messages = [&request["messages"], &request["input"]].into_iter().find(|messages| messages.is_array());
+    let mut messages = messages.expect("a request has messages").clone();
+    forget(&mut messages);
+    messages
 }
 
 /// Continues from a response by its id and with each of these inputs, and asserts that the model gets the same messages.
@@ -96,10 +96,10 @@ async fn what_a_client_dropped_is_put_back_where_it_stood() {
         ("everything is referred to", [vec![user("go")], referred.collect(), outputs].concat()),
     ];
     let chained = same(&server, &model, &made, &inputs, &mixed()).await;
-    let told = told(&chained);
-    assert_eq!(told[..6], ["user: go", "assistant: First. +echo +echo", "tool: one", "tool: two", "assistant:  +echo", "tool: three"]);
-    assert_eq!((told[6].as_str(), told[8].as_str()), ("assistant: Then. +fail +echo +nobody", "tool: four"));
-    assert_eq!(told[10..], ["assistant: Yours. +mine", "tool: mine"]);
+    let messages = told(&chained);
+    assert_eq!(messages[..6], ["user: go", "assistant: First. +echo +echo", "tool: one", "tool: two", "assistant:  +echo", "tool: three"]);
+    assert_eq!((messages[6].as_str(), messages[8].as_str()), ("assistant: Then. +fail +echo +nobody", "tool: four"));
+    assert_eq!(messages[10..], ["assistant: Yours. +mine", "tool: mine"]);
     assert_eq!(tools.starts("echo").len(), 4, "nothing runs again");
 }
 

@@ -13,15 +13,15 @@ use crate::stage::{after, ask, ask_with, function, mcp, output, with};
 /// Providers that accept their reasoning back.
 const THINKERS: [Dialect; 2] = [Dialect::Responses, Dialect::Messages];
 
-fn speech(thought: &'static str, words: &[&str], calls: &[(&'static str, Value)]) -> Speech {
+fn speech(reasoning_type: &'static str, words: &[&str], calls: &[(&'static str, Value)]) -> Speech {
     let calls = calls.iter().map(|(tool, arguments)| (*tool, arguments.to_string())).collect();
     let words = words.iter().map(|piece| (*piece).to_owned()).collect();
     // The events arrive one by one, so the reasoning is complete before the text that follows from it.
-    Speech { thought: Some(thought), words, calls, pause: Duration::from_millis(20), ..Speech::default() }
+    Speech { reasoning_type: Some(reasoning_type), words, calls, pause: Duration::from_millis(20), ..Speech::default() }
 }
 
-fn think(thought: &'static str, words: &[&str], calls: &[(&'static str, Value)]) -> Scene {
-    Scene::Speak(speech(thought, words, calls))
+fn think(reasoning_type: &'static str, words: &[&str], calls: &[(&'static str, Value)]) -> Scene {
+    Scene::Speak(speech(reasoning_type, words, calls))
 }
 
 async fn start(model: &FakeModel, dialect: Dialect, tools: &McpServer, more: &str) -> Server {
@@ -86,15 +86,15 @@ async fn thoughts_stand_before_what_came_of_them_and_go_back_to_their_provider()
             assert!(made.items("reasoning").iter().all(|item| item.get("encrypted_content").is_none() && item["status"] == "completed"));
             is_replayed(&server, &made).await;
             let asked = &model.asked()[before..];
-            let told = heard(&asked[2]);
-            let (thought, said, call) = match dialect {
+            let messages = heard(&asked[2]);
+            let (reasoning_type, said, call) = match dialect {
                 Dialect::Messages => ("thinking", "text", "tool_use"),
                 Dialect::Chat | Dialect::Responses => ("reasoning", "message", "function_call"),
             };
             let result = if call == "tool_use" { "tool_result" } else { "function_call_output" };
-            let first = format!("{thought} sealed I should look.");
-            let second = format!("{thought} sealed Once more.");
-            assert_eq!(told, [said, &first, said, call, result, &second, call, result], "{dialect:?}");
+            let first = format!("{reasoning_type} sealed I should look.");
+            let second = format!("{reasoning_type} sealed Once more.");
+            assert_eq!(messages, [said, &first, said, call, result, &second, call, result], "{dialect:?}");
         })
         .await;
         let made = server.respond(Mode::Plain, sealed(thinking(ask_with("go", &[mcp()])))).await;
@@ -114,7 +114,7 @@ async fn thoughts_in_a_conversation_go_back_and_their_seals_are_shown_to_whoever
         let made = server.respond(Mode::Streamed, said("go")).await;
         assert_eq!(made.shape(), ["reasoning", "message"]);
         server.respond(Mode::Plain, said("sure?")).await;
-        assert!(heard(&model.asked()[1]).iter().any(|told| told.ends_with(" sealed So it is.")), "{dialect:?}");
+        assert!(heard(&model.asked()[1]).iter().any(|messages| messages.ends_with(" sealed So it is.")), "{dialect:?}");
         let path = format!("/v1/conversations/{}/items?order=asc", id.as_str().expect("an id"));
         let listed = server.get(&path).await.ok();
         assert_eq!(listed["data"].as_array().expect("data")[1..3], made.output());
@@ -140,8 +140,8 @@ async fn a_chain_keeps_thoughts_for_their_provider_and_for_no_other() {
     assert_eq!(first.shape(), ["reasoning", "function_call"]);
     let follow_up = thinking(after(&first, json!([output(&first.items("function_call")[0], "ok")]), &[function("mine")]));
     server.respond(Mode::Streamed, follow_up.clone()).await;
-    let told = heard(&thinker.asked()[1]);
-    assert_eq!(told, ["message", "reasoning sealed It is the client's.", "function_call", "function_call_output"]);
+    let messages = heard(&thinker.asked()[1]);
+    assert_eq!(messages, ["message", "reasoning sealed It is the client's.", "function_call", "function_call_output"]);
     let made = server.respond(Mode::Streamed, with(follow_up, json!({ "model": "other" }))).await;
     assert_eq!(made.text(), "done");
     assert_eq!(heard(&other.asked()[0]), ["text", "tool_use", "tool_result"], "another's thought is left out");
@@ -160,9 +160,9 @@ async fn a_client_that_sends_everything_again_sends_thoughts_too() {
         input.push(output(&first.items("function_call")[0], "ok"));
         let made = server.respond(Mode::Streamed, with(body, json!({ "input": input }))).await;
         assert_eq!(made.text(), "done");
-        let told = heard(&model.asked()[1]);
-        let thought = told.iter().position(|item| item.ends_with("sealed It is the client's."));
-        assert_eq!((thought, told.len()), (Some(1), 5), "{dialect:?}: {told:?}");
+        let messages = heard(&model.asked()[1]);
+        let reasoning_type = messages.iter().position(|item| item.ends_with("sealed It is the client's."));
+        assert_eq!((reasoning_type, messages.len()), (Some(1), 5), "{dialect:?}: {messages:?}");
     }
 }
 

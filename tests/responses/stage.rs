@@ -3,7 +3,6 @@
 use serde_json::{Value, json};
 use windlass_tests::{FakeModel, Made, McpServer, Scene, Server, ServerBuilder};
 
-/// The tools of such a server are of two kinds: those of an MCP server, which the configuration calls `tools`, and those of tool services.
 const BASE_CONFIG: &str = "
 limits: { sweep_interval: 50ms, backoff: 10ms }
 egress: { allow: ['127.0.0.1'] }
@@ -15,8 +14,9 @@ const EXTERNAL: &str = "
     - { name: send, description: sends things, effect: read }
 ";
 
+/// A configuration with tools of two kinds: those of an MCP server with the label `tools`, and those of tool services.
 fn mcp_config(tools: &McpServer, more: &str) -> String {
-    format!("{SHOP}{}{EXTERNAL}{more}\n", tools.config("tools").replace("tools: { mcp:", "tools:\n  mcp:").replace("] }\n", "]\n"))
+    format!("{BASE_CONFIG}{}{EXTERNAL}{more}\n", tools.config("tools").replace("tools: { mcp:", "tools:\n  mcp:").replace("] }\n", "]\n"))
 }
 
 /// A server whose model plays a script, and its MCP server.

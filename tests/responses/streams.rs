@@ -265,9 +265,9 @@ async fn a_reader_that_follows_from_the_beginning_costs_the_store_no_reads() {
     let plain = server.post("/v1/responses", request("three")).await.ok();
     let streamed = with(request("three"), json!({ "stream": true }));
     let streamed = server.request(reqwest::Method::POST, "/v1/responses").bearer_auth(server.token()).json(&streamed);
-    let told = streamed.send().await.expect("an answer").text().await.expect("a whole stream");
-    assert!(told.contains("response.completed"), "{told}");
-    let streamed = told.split_once("\"id\":\"resp_").expect("an id").1;
+    let stream = streamed.send().await.expect("an answer").text().await.expect("a whole stream");
+    assert!(stream.contains("response.completed"), "{stream}");
+    let streamed = stream.split_once("\"id\":\"resp_").expect("an id").1;
     for id in [plain["id"].as_str().expect("an id"), &streamed[..32]] {
         assert_eq!(reads(id).0, 0, "nothing is read back: {}", server.log());
         server.get(&format!("/v1/responses/resp_{}", id.trim_start_matches("resp_"))).await.ok();

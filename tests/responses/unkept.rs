@@ -73,8 +73,8 @@ async fn a_client_answers_its_calls_and_the_rest_of_the_lap_runs_once() {
     let input = json!([{ "role": "user", "content": "go" }, call, output(&call, "ours")]);
     let made = server.respond(Mode::Streamed, unkept(with(ask_with("", &offered), json!({ "input": input })))).await;
     assert_eq!((made.status(), made.text().as_str(), tools.starts("echo").len()), ("completed", "done", 1));
-    let told = model.asked().last().expect("the model was asked")["messages"].to_string();
-    assert!(told.contains("theirs") && told.contains("ours"), "{told}");
+    let messages = model.asked().last().expect("the model was asked")["messages"].to_string();
+    assert!(messages.contains("theirs") && messages.contains("ours"), "{messages}");
     assert_eq!(rows(&server), 0);
 }
 

@@ -25,13 +25,13 @@ pub async fn turn_server() -> Server {
 
 /// A server with additional configuration.
 pub async fn turn_server_with_config(more: &str) -> Server {
-    ServerBuilder::new(&format!("{OFFICE}{more}")).start().await
+    ServerBuilder::new(&format!("{TURN_CONFIG}{more}")).start().await
 }
 
 /// A server whose model plays scenes.
 pub async fn server_with_model(scenes: Vec<Scene>, limits: &str) -> (Server, FakeModel) {
     let model = FakeModel::start(scenes).await;
-    let server = ServerBuilder::new(&format!("{OFFICE}{}limits: {{ sweep_interval: 50ms{limits} }}\n", model.config())).start().await;
+    let server = ServerBuilder::new(&format!("{TURN_CONFIG}{}limits: {{ sweep_interval: 50ms{limits} }}\n", model.config())).start().await;
     (server, model)
 }
 
