@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use windlass_tests::{Mode, Scene, in_every_mode};
 
-use crate::stage::{ask, ask_with, function, mcp, offered, scripted, server_with_model, told, with};
+use crate::stage::{ask, ask_with, function, mcp, offered, scripted, server_with_model, messages_sent, with};
 
 fn choosing(choice: Value) -> Value {
     with(ask_with("go", &[function("a"), function("b")]), json!({ "tool_choice": choice }))
@@ -150,7 +150,7 @@ async fn a_010_a_011_a_call_outside_of_the_allowed_tools_is_told_to_the_model_an
             let asked = model.asked();
             let offered = offered(&asked[0]);
             assert!(offered.contains(&"echo".to_owned()) && offered.contains(&"add".to_owned()), "all definitions reach it");
-            assert!(told(&asked[1])[2].contains("may not be called"), "{:?}", told(&asked[1]));
+            assert!(messages_sent(&asked[1])[2].contains("may not be called"), "{:?}", messages_sent(&asked[1]));
         }
     })
     .await;
@@ -166,7 +166,7 @@ async fn a_010_a_limit_with_a_call_that_is_required_reaches_the_model_as_both() 
         let made = server.respond(mode, with(ask_with("go", &[mcp()]), json!({ "tool_choice": choice }))).await;
         assert_eq!((made.status(), &made.object["tool_choice"]), ("completed", &choice), "the echo");
         assert_eq!(model.asked()[0]["tool_choice"], "required");
-        assert!(told(&model.asked()[1])[2].contains("may not be called"), "{:?}", told(&model.asked()[1]));
+        assert!(messages_sent(&model.asked()[1])[2].contains("may not be called"), "{:?}", messages_sent(&model.asked()[1]));
         assert_eq!((&made.items("mcp_call")[0]["status"], tools.starts("echo").len()), (&json!("failed"), 0));
     })
     .await;

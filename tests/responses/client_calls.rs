@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use windlass_tests::{Made, Mode, Scene, in_every_mode};
 
-use crate::stage::{after, ask_with, function, mcp, output, response_of, scripted, server_with_model, told, with};
+use crate::stage::{after, ask_with, function, mcp, output, response_of, scripted, server_with_model, messages_sent, with};
 
 fn mixed() -> Vec<Value> {
     vec![mcp(), function("mine"), function("yours")]
@@ -108,11 +108,11 @@ async fn a_023_a_follow_up_with_results_goes_on_with_the_whole_history() {
             "user: and now?",
         ];
         let asked = model.asked();
-        assert_eq!(told(&asked[2]), history, "calls included, results in the order of the calls, instructions not");
-        assert_eq!(told(&asked[1])[0], "system: be kind");
+        assert_eq!(messages_sent(&asked[2]), history, "calls included, results in the order of the calls, instructions not");
+        assert_eq!(messages_sent(&asked[1])[0], "system: be kind");
         let third = server.respond(mode, after(&second, json!("more"), &[])).await;
         assert_eq!(third.text(), "Again.");
-        assert_eq!(told(&model.asked()[3]), [&history[..], &["assistant: Thanks.", "user: more"]].concat());
+        assert_eq!(messages_sent(&model.asked()[3]), [&history[..], &["assistant: Thanks.", "user: more"]].concat());
     })
     .await;
 }
@@ -126,10 +126,10 @@ async fn a_024_a_follow_up_without_results_is_still_sent_to_the_model() {
         let none = server.respond(mode, after(&first, json!("forget it"), &mixed())).await;
         assert_eq!(none.text(), "Never mind.");
         let no_output = "tool: error: no output given for this call";
-        assert_eq!(told(&model.asked()[1]), ["user: go", "assistant:  +mine +yours", no_output, no_output, "user: forget it"]);
+        assert_eq!(messages_sent(&model.asked()[1]), ["user: go", "assistant:  +mine +yours", no_output, no_output, "user: forget it"]);
         let some = server.respond(mode, after(&first, json!([output(&calls_of(&first)[1], "two")]), &mixed())).await;
         assert_eq!(some.text(), "Half.");
-        assert_eq!(told(&model.asked()[2]), ["user: go", "assistant:  +mine +yours", no_output, "tool: two"]);
+        assert_eq!(messages_sent(&model.asked()[2]), ["user: go", "assistant:  +mine +yours", no_output, "tool: two"]);
         let nothing = server.respond(mode, json!({ "model": "m", "previous_response_id": first.id(), "tools": mixed() })).await;
         assert_eq!(nothing.status(), "completed", "not even an input is needed");
     })
@@ -157,12 +157,12 @@ async fn a_025_a_lap_with_a_client_call_runs_nothing_and_the_follow_up_runs_the_
         let outputs: Vec<Value> = second.items("mcp_call").iter().map(|call| call["output"].clone()).collect();
         assert_eq!(outputs, ["one", "two"]);
         let whole = ["user: go", "assistant: Both. +echo +mine +echo", "tool: one", "tool: from the client", "tool: two"];
-        assert_eq!(told(&model.asked()[1]), whole);
+        assert_eq!(messages_sent(&model.asked()[1]), whole);
         // A second branch gets the results of the first branch's server calls.
         let branch = server.respond(mode, after(&first, results, &mixed())).await;
         assert_eq!((branch.status(), branch.text().as_str()), ("completed", "The other branch."));
         assert_eq!(tools.starts("echo").len(), 2, "no call is run twice");
-        assert_eq!(told(&model.asked()[2]), whole);
+        assert_eq!(messages_sent(&model.asked()[2]), whole);
         assert!(tools.starts("echo").iter().all(|start| start.call_id.as_deref().map(response_of).as_deref() == Some(second.id())));
     })
     .await;
@@ -175,7 +175,7 @@ async fn a_025_what_was_left_runs_even_if_the_client_has_no_results() {
     let second = server.respond(Mode::Streamed, after(&first, json!("go on"), &mixed())).await;
     assert_eq!(second.shape(), ["mcp_call", "message"]);
     assert_eq!(tools.starts("echo").len(), 1);
-    let asked = told(&model.asked()[1]);
+    let asked = messages_sent(&model.asked()[1]);
     assert_eq!(asked[..4], ["user: go", "assistant:  +mine +echo", "tool: error: no output given for this call", "tool: one"]);
 }
 
@@ -206,7 +206,7 @@ async fn a_client_that_sends_the_conversation_again_gets_the_servers_work_put_ba
         let again = json!([{ "role": "user", "content": "go" }, call, output(call, "one")]);
         let second = server.respond(mode, with(ask_with("", &mixed()), json!({ "input": again, "store": is_stored }))).await;
         assert_eq!(second.text(), "done");
-        assert_eq!(told(&model.asked()[2]), ["user: go", "assistant:  +echo", "tool: alpha", "assistant:  +mine", "tool: one"]);
+        assert_eq!(messages_sent(&model.asked()[2]), ["user: go", "assistant:  +echo", "tool: alpha", "assistant:  +mine", "tool: one"]);
     })
     .await;
 }
@@ -234,7 +234,7 @@ async fn functions_of_the_same_name_in_two_namespaces_are_told_apart() {
     // A client that sends such calls back is understood.
     let results: Vec<Value> = calls_of(&made).iter().map(|call| output(call, "closed")).collect();
     assert_eq!(server.respond(Mode::Streamed, after(&made, json!(results), &groups)).await.text(), "done");
-    assert_eq!(told(&model.asked()[1]), ["user: go", "assistant:  +b__close +a__close", "tool: closed", "tool: closed"]);
+    assert_eq!(messages_sent(&model.asked()[1]), ["user: go", "assistant:  +b__close +a__close", "tool: closed", "tool: closed"]);
 }
 
 #[tokio::test]
@@ -258,11 +258,11 @@ async fn a_025_a_chain_goes_on_from_the_follow_up_and_from_the_second_branch() {
         let start = ["user: go", "assistant:  +echo +mine", "tool: one"];
         let asked = model.asked();
         let no_output = "tool: error: no output given for this call";
-        assert_eq!(told(&asked[1]), [&start[..], &["tool: mine 1"]].concat());
-        assert_eq!(told(&asked[2]), [&start[..], &[no_output, "user: without it"]].concat());
+        assert_eq!(messages_sent(&asked[1]), [&start[..], &["tool: mine 1"]].concat());
+        assert_eq!(messages_sent(&asked[2]), [&start[..], &[no_output, "user: without it"]].concat());
         let whole = [&start[..], &["tool: mine 1", "assistant:  +mine +echo", "tool: mine 2", "tool: two"]].concat();
-        assert_eq!(told(&asked[3]), whole);
-        assert_eq!(told(&asked[4]), [&start[..], &[no_output, "user: without it", "assistant: Branch.", "user: on"]].concat());
+        assert_eq!(messages_sent(&asked[3]), whole);
+        assert_eq!(messages_sent(&asked[4]), [&start[..], &[no_output, "user: without it", "assistant: Branch.", "user: on"]].concat());
         assert_eq!(tools.starts("echo").len(), 2, "each call once, whoever comes by");
     })
     .await;
@@ -294,7 +294,7 @@ async fn a_025_a_call_that_may_not_be_made_beside_a_clients_is_refused_in_the_fo
             assert_eq!(calls_of(&first)[0]["name"], "mine");
             let second = server.respond(mode, after(&first, json!([output(&calls_of(&first)[0], "one")]), &tools)).await;
             assert_eq!((second.status(), second.text().as_str()), ("completed", "done"));
-            let heard = told(&model.asked()[1]);
+            let heard = messages_sent(&model.asked()[1]);
             assert_eq!((heard[1].as_str(), heard[3].as_str()), ("assistant:  +nobody +mine", "tool: one"));
             assert!(heard[2].contains("there is no tool"), "{heard:?}");
         }

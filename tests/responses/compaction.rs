@@ -7,7 +7,7 @@ use windlass_tests::{
     responses::{check_refusal, contract},
 };
 
-use crate::stage::{after, ask, ask_with, function, mcp, offered, server_for_model, server_with_model, server_with_model_and_config, told, with};
+use crate::stage::{after, ask, ask_with, function, mcp, offered, server_for_model, server_with_model, server_with_model_and_config, messages_sent, with};
 
 const PATH: &str = "/v1/responses/compact";
 const TWO_TENANTS: &str = "auth: { tokens: [ { token: test-token-of-22-characters, scopes: ['*'] }, { token: other-token-of-22-characters, tenant: other, scopes: ['*'] } ] }\n";
@@ -54,7 +54,7 @@ fn kinds(items: &Value) -> Vec<&str> {
 /// The messages of the model's last request, without the frame around a summary.
 fn last_told(model: &FakeModel) -> Vec<String> {
     let asked = model.asked();
-    let messages = told(asked.last().expect("it was asked"));
+    let messages = messages_sent(asked.last().expect("it was asked"));
     messages
         .iter()
         .map(|message| {
@@ -95,7 +95,7 @@ async fn a_conversation_is_given_back_as_its_newest_words_and_a_sealed_summary()
     assert_eq!(usage["input_tokens_details"]["cached_tokens"], 5);
     assert!(!sealed(&made)["encrypted_content"].as_str().expect("a text").contains("Blue"), "{made:#}");
     let asked = &model.asked()[0];
-    let heard = told(asked);
+    let heard = messages_sent(asked);
     assert_eq!(heard[..4], ["system: Be exact.", "user: The colour is blue.", "assistant: Noted.", "user: And the size is 7."]);
     assert!(heard.len() == 5 && is_question(&heard[4]), "{heard:#?}");
     assert_eq!((offered(asked).len(), asked.get("tool_choice")), (0, None), "there is nothing to call");
@@ -223,7 +223,7 @@ async fn a_conversation_that_is_too_long_to_be_summed_up_is_summed_up_without_it
     let (server, model, _tools) = server_with_model(vec![Scene::TooLong, Scene::TooLong, Scene::Say("In short.")]).await;
     let input: Vec<Value> = (0..100).map(|n| say(&format!("word number {n:03}"))).collect();
     compacted(&server, json!({ "model": "m", "input": input })).await;
-    let heard: Vec<Vec<String>> = model.asked().iter().map(told).collect();
+    let heard: Vec<Vec<String>> = model.asked().iter().map(messages_sent).collect();
     assert_eq!(heard.iter().map(Vec::len).collect::<Vec<_>>(), [101, 76, 51], "the question is asked of less and less");
     assert!(heard.iter().all(|heard| heard[heard.len() - 2] == "user: word number 099" && is_question(&heard[heard.len() - 1])));
 }
@@ -256,7 +256,7 @@ async fn a_trigger_at_the_end_of_an_input_gives_one_compaction_item() {
         assert_eq!(made.object["tools"].as_array().map(Vec::len), Some(2), "the request is repeated as it was");
         let asked = &model.asked()[0];
         assert_eq!((offered(asked).len(), asked.get("response_format"), tools.lists()), (0, None, 0), "{asked:#}");
-        assert!(is_question(told(asked).last().expect("a message")));
+        assert!(is_question(messages_sent(asked).last().expect("a message")));
         // A client may send it back, refer to it, or continue from the response: the model reads the summary in each case.
         let next = |input: Value| with(ask("-"), json!({ "input": input }));
         server.respond(mode, next(json!([item, say("on")]))).await;
@@ -390,10 +390,10 @@ async fn with_truncation_auto_a_run_that_has_too_much_to_read_goes_on_from_a_sum
             "the summary counts"
         );
         let asked = model.asked();
-        let heard = told(&asked[2]);
+        let heard = messages_sent(&asked[2]);
         assert!(is_question(heard.last().expect("a message")) && offered(&asked[2]).is_empty(), "{heard:#?}");
         let rest = ["system: Be brief.", "user: What is it?"];
-        let plain = |request: &Value| told(request).iter().map(|message| message.replace("developer:", "system:")).collect::<Vec<_>>();
+        let plain = |request: &Value| messages_sent(request).iter().map(|message| message.replace("developer:", "system:")).collect::<Vec<_>>();
         assert_eq!(plain(&asked[3])[..2], rest, "what is above the conversation holds, and what was asked");
         assert!(plain(&asked[3])[2].ends_with("It said alpha.") && plain(&asked[3]).len() == 3, "{:#?}", plain(&asked[3]));
         assert_eq!(offered(&asked[3]).len(), offered(&asked[1]).len(), "and it has its tools again");
@@ -436,13 +436,13 @@ async fn a_budget_of_context_has_a_run_summed_up_before_the_model_would_refuse_i
     let made = server.respond(Mode::Streamed, with(body.clone(), json!({ "truncation": "auto" }))).await;
     assert_eq!((made.status(), made.text().as_str()), ("completed", "done"));
     let asked = model.asked();
-    assert!(is_question(told(&asked[0]).last().expect("a message")), "{:#?}", told(&asked[0]));
+    assert!(is_question(messages_sent(&asked[0]).last().expect("a message")), "{:#?}", messages_sent(&asked[0]));
     assert!(asked[0].to_string().len() < 4000, "what is summed up fits too");
     assert_eq!(last_told(&model), ["user: Remember this.", "user: Now?", "user: SUMMARY In short."]);
     // Nothing is dropped unless the client asked for it.
     let made = server.respond(Mode::Streamed, body).await;
     assert_eq!(made.text(), "all of it");
-    assert_eq!(told(&model.asked()[2]).len(), 3);
+    assert_eq!(messages_sent(&model.asked()[2]).len(), 3);
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use windlass_tests::{FakeModel, McpServer, Mode, Scene, Server, in_every_mode, responses::check_refusal, until};
 
-use crate::stage::{ask, ask_with, function, mcp, server_for_model, output, scripted, server_with_model, told, with};
+use crate::stage::{ask, ask_with, function, mcp, server_for_model, output, scripted, server_with_model, messages_sent, with};
 
 const ECHOES: &str = "rules: [ { reply: { text: Heard you. } } ]";
 
@@ -69,7 +69,7 @@ async fn responses_read_a_conversation_and_are_appended_to_it() {
         let third = server.respond(mode, json!({ "model": "m", "conversation": id, "input": answer, "tools": tools })).await;
         assert_eq!(third.text(), "Thanks.");
         let asked = model.asked();
-        assert_eq!(told(&asked[0]), ["user: before", "user: go"]);
+        assert_eq!(messages_sent(&asked[0]), ["user: before", "user: go"]);
         let whole = [
             "user: before",
             "user: go",
@@ -80,7 +80,7 @@ async fn responses_read_a_conversation_and_are_appended_to_it() {
             "assistant:  +mine",
             "tool: hers",
         ];
-        assert_eq!(told(&asked[3]), whole);
+        assert_eq!(messages_sent(&asked[3]), whole);
         let items = items(&server, &id).await;
         let said = [
             "user: before",
@@ -147,12 +147,12 @@ async fn items_are_put_in_listed_and_taken_out() {
     assert_eq!(server.get(&two).await.status, 404);
     assert_eq!(heard(&items(&server, &id).await), ["user: one", "user: three", "user: four"]);
     server.respond(Mode::Plain, in_it(&id, "go")).await;
-    assert_eq!(told(&model.asked()[0]), ["user: one", "user: three", "user: four", "user: go"], "the model does not hear what is gone");
+    assert_eq!(messages_sent(&model.asked()[0]), ["user: one", "user: three", "user: four", "user: go"], "the model does not hear what is gone");
     let answer = items(&server, &id).await.pop().expect("an answer");
     let answer = format!("{}/{}", items_of(&id), answer["id"].as_str().expect("an id"));
     server.send(server.authorized(Method::DELETE, &answer)).await.ok();
     server.respond(Mode::Plain, in_it(&id, "again")).await;
-    assert_eq!(told(&model.asked()[1])[3..], ["user: go", "user: again"], "nor what a response said and somebody took out");
+    assert_eq!(messages_sent(&model.asked()[1])[3..], ["user: go", "user: again"], "nor what a response said and somebody took out");
 }
 
 #[tokio::test]
@@ -164,7 +164,7 @@ async fn a_response_that_is_deleted_stays_said() {
     server.send(server.authorized(Method::DELETE, &format!("/v1/responses/{}", made.id()))).await.ok();
     assert_eq!(items(&server, &id).await, before);
     server.respond(Mode::Plain, in_it(&id, "on")).await;
-    assert_eq!(told(&model.asked()[1]), ["user: go", "assistant: first", "user: on"]);
+    assert_eq!(messages_sent(&model.asked()[1]), ["user: go", "assistant: first", "user: on"]);
 }
 
 #[tokio::test]
@@ -198,7 +198,7 @@ async fn while_a_response_is_made_others_are_refused_or_wait() {
             assert_eq!(server.over(run).await["status"], "completed");
         }
         let asked = model.asked();
-        assert_eq!(told(&asked[2]), ["user: first", "assistant: one", "user: second", "assistant: two", "user: third"]);
+        assert_eq!(messages_sent(&asked[2]), ["user: first", "assistant: one", "user: second", "assistant: two", "user: third"]);
         let said = ["user: first", "assistant: one", "user: second", "assistant: two", "user: third", "assistant: three"];
         assert_eq!(heard(&items(&server, &id).await), said);
         model.let_answer();
@@ -357,7 +357,7 @@ async fn a_call_that_was_put_in_can_be_answered() {
     let answer = json!({ "type": "function_call_output", "call_id": "call_1", "output": "b" });
     let made = server.respond(Mode::Plain, json!({ "model": "m", "conversation": id, "input": [answer] })).await;
     assert_eq!(made.text(), "ok");
-    assert_eq!(told(&model.asked()[0]), ["user: a", "assistant:  +f", "tool: b"]);
+    assert_eq!(messages_sent(&model.asked()[0]), ["user: a", "assistant:  +f", "tool: b"]);
     assert_eq!(ids(&items(&server, &id).await).len(), 4);
 }
 

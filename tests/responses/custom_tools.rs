@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use windlass_tests::{Made, Mode, Scene, in_every_mode};
 
-use crate::stage::{after, ask, ask_with, function, mcp, offered, server_with_model, told, with};
+use crate::stage::{after, ask, ask_with, function, mcp, offered, server_with_model, messages_sent, with};
 
 const PATCH: &str = "*** Begin Patch\n\"quoted\"\n*** End Patch";
 
@@ -40,7 +40,7 @@ async fn a_custom_tool_takes_a_text_and_the_model_an_object() {
         assert!(description.starts_with("Edits files.") && description.ends_with("lark grammar:\nstart: LINE"), "{description}");
         let second = server.respond(mode, after(&made, json!([output(&call, "patched")]), &[custom("patch")])).await;
         assert_eq!(second.text(), "done");
-        assert_eq!(told(&model.asked()[1]), ["user: go", "assistant:  +patch", "tool: patched"]);
+        assert_eq!(messages_sent(&model.asked()[1]), ["user: go", "assistant:  +patch", "tool: patched"]);
     })
     .await;
 }
@@ -61,7 +61,7 @@ async fn a_client_that_sends_a_custom_call_again_is_understood() {
         let second = server.respond(mode, with(with(ask_with("", &tools), json!({ "input": again })), store)).await;
         assert_eq!(second.text(), "done");
         let asked = &model.asked()[2];
-        assert_eq!(told(asked), ["user: go", "assistant:  +echo", "tool: alpha", "assistant:  +patch", "tool: patched"]);
+        assert_eq!(messages_sent(asked), ["user: go", "assistant:  +echo", "tool: alpha", "assistant:  +patch", "tool: patched"]);
         let arguments = asked["messages"][3]["tool_calls"][0]["function"]["arguments"].as_str().expect("arguments are a text");
         assert_eq!(serde_json::from_str::<Value>(arguments).ok(), Some(json!({ "input": PATCH })), "as the model said it");
     })
@@ -114,7 +114,7 @@ async fn tools_that_an_item_brings_along_are_offered_and_called_by_their_names()
         let call = call_of(&made);
         assert_eq!((&call["name"], &call["namespace"], &call["input"]), (&json!("patch"), &json!("functions"), &json!(PATCH)));
         let asked = &model.asked()[0];
-        assert_eq!((offered(asked), told(asked)), (vec!["wait".into(), "patch".into(), "functions__wait".into()], vec!["user: go".into()]));
+        assert_eq!((offered(asked), messages_sent(asked)), (vec!["wait".into(), "patch".into(), "functions__wait".into()], vec!["user: go".into()]));
         assert_eq!(made.object["tools"].as_array().map(Vec::len), Some(1), "what is repeated is what `tools` had");
     })
     .await;

@@ -9,7 +9,7 @@ use windlass_tests::{
     until,
 };
 
-use crate::stage::{ask_with, call_outcome, mcp, response_of, scripted, told};
+use crate::stage::{ask_with, call_outcome, mcp, response_of, scripted, messages_sent};
 
 /// A server whose tools run in another process and survive it.
 async fn server_with_effects(model: &FakeModel, tools: &McpServer, effects: &str) -> Server {
@@ -90,7 +90,7 @@ async fn a_044_a_crash_after_the_results_runs_no_call_again() {
     let response = reading.resumed(&server).await;
     assert_eq!((&response["status"], tools.starts("echo").len()), (&json!("completed"), 2));
     assert_eq!(response["output"].as_array().map(Vec::len), Some(5));
-    assert_eq!(told(&model.asked()[2]), told(&model.asked()[1]), "the model is asked the same again");
+    assert_eq!(messages_sent(&model.asked()[2]), messages_sent(&model.asked()[1]), "the model is asked the same again");
 }
 
 #[tokio::test]
@@ -265,7 +265,7 @@ async fn a_044_a_write_that_was_cut_is_told_to_the_model_if_a_person_says_so() {
     let response = reading.resumed(&server).await;
     assert_eq!((&response["status"], &response["output"][1]["status"]), (&json!("completed"), &json!("failed")));
     assert_eq!(tools.starts("sleep_ms").len(), 1);
-    assert!(told(&model.asked()[1]).len() == 3, "{:?}", told(&model.asked()[1]));
+    assert!(messages_sent(&model.asked()[1]).len() == 3, "{:?}", messages_sent(&model.asked()[1]));
 }
 
 #[tokio::test]

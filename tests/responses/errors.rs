@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use windlass_tests::{FakeModel, McpServer, Mode, Scene, ServerBuilder, in_every_mode};
 
-use crate::stage::{ask, ask_with, declared, call_outcome, mcp, scripted, server_with_model, server_with_model_and_config, told, with};
+use crate::stage::{ask, ask_with, declared, call_outcome, mcp, scripted, server_with_model, server_with_model_and_config, messages_sent, with};
 
 fn echo(text: &str) -> (&'static str, Value) {
     ("echo", json!({ "text": text }))
@@ -21,7 +21,7 @@ async fn a_033_a_tools_error_is_a_result_and_the_loop_goes_on() {
         assert_eq!(call_outcome(&calls[0]), ("failed".into(), String::new(), "it did not work".into()));
         assert_eq!(call_outcome(&calls[1]), ("completed".into(), "fine".into(), String::new()));
         assert_eq!(made.object["error"], Value::Null);
-        let heard = told(&model.asked()[1]);
+        let heard = messages_sent(&model.asked()[1]);
         assert!(heard[2].contains("it did not work"), "{heard:?}");
     })
     .await;
@@ -40,7 +40,7 @@ async fn a_033_an_error_that_a_service_reports_is_a_result_too() {
         let made = asked.made(&server).await;
         assert_eq!(made.text(), "never mind");
         assert_eq!(call_outcome(&made.items("mcp_call")[0]), ("failed".into(), String::new(), "no such thing".into()));
-        assert!(told(&model.asked()[1])[2].contains("no such thing"));
+        assert!(messages_sent(&model.asked()[1])[2].contains("no such thing"));
     })
     .await;
 }
@@ -74,7 +74,7 @@ async fn a_035_a_call_of_a_tool_that_the_request_did_not_list_is_an_error_for_th
         assert_eq!((&call["status"], &call["name"]), (&json!("failed"), &json!("look_up")));
         let reason = call["error"].as_str().expect("it says why");
         assert!(reason.contains("look_up") && reason.contains("echo"), "it says what there is: {reason}");
-        assert!(told(&model.asked()[1])[2].contains("there is no tool"));
+        assert!(messages_sent(&model.asked()[1])[2].contains("there is no tool"));
         assert_eq!(tools.starts("look_up").len(), 0);
         let claimed = server.post("/v1/tools/look_up/claim", json!({ "worker": "w" })).await.ok();
         assert_eq!(claimed["calls"], json!([]), "nobody is told to run it");
@@ -282,7 +282,7 @@ async fn a_045_an_error_is_shown_as_one_on_the_wire_and_to_the_model() {
         let calls = made.items("mcp_call");
         assert_eq!(call_outcome(&calls[0]), ("failed".into(), String::new(), "it did not work".into()));
         assert_eq!(call_outcome(&calls[1]), ("completed".into(), "it did not work".into(), String::new()));
-        let heard = told(&model.asked()[1]);
+        let heard = messages_sent(&model.asked()[1]);
         assert_eq!(heard[3], "tool: it did not work");
         assert_ne!(heard[2], heard[3], "the model can tell the error from the result that says the same");
         assert!(heard[2].contains("error"), "{heard:?}");

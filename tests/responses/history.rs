@@ -4,7 +4,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use windlass_tests::{Made, Mode, Scene, Server, in_every_mode, until};
 
-use crate::stage::{after, ask, ask_with, function, mcp, output, scripted, server_with_model, told, with};
+use crate::stage::{after, ask, ask_with, function, mcp, output, scripted, server_with_model, messages_sent, with};
 
 const ECHOES: &str = "rules: [ { reply: { text: Heard you. } } ]";
 
@@ -25,10 +25,10 @@ async fn a_039_text_beside_calls_stays_in_the_output_and_in_the_history() {
         let second = server.respond(mode, after(&first, json!([output(&first.items("function_call")[0], "done")]), &tools)).await;
         server.respond(mode, after(&second, json!("sure?"), &tools)).await;
         let asked = model.asked();
-        assert_eq!(told(&asked[1]), ["user: go", "assistant: First I look. +echo +echo", "tool: one", "tool: two"], "within the loop");
-        assert_eq!(told(&asked[2])[4..], ["assistant: Then you. +mine", "tool: done"], "and over responses");
-        assert_eq!(told(&asked[3])[1], "assistant: First I look. +echo +echo", "for as long as the chain goes on");
-        assert_eq!(told(&asked[3])[6..], ["assistant: Thanks.", "user: sure?"]);
+        assert_eq!(messages_sent(&asked[1]), ["user: go", "assistant: First I look. +echo +echo", "tool: one", "tool: two"], "within the loop");
+        assert_eq!(messages_sent(&asked[2])[4..], ["assistant: Then you. +mine", "tool: done"], "and over responses");
+        assert_eq!(messages_sent(&asked[3])[1], "assistant: First I look. +echo +echo", "for as long as the chain goes on");
+        assert_eq!(messages_sent(&asked[3])[6..], ["assistant: Thanks.", "user: sure?"]);
     })
     .await;
 }
@@ -43,9 +43,9 @@ async fn two_branches_from_one_response_know_nothing_of_each_other() {
         let leaf = server.respond(mode, after(&left, json!("further"), &[])).await;
         assert_eq!((left.text(), right.text(), leaf.text()), ("left".into(), "right".into(), "leaf".into()));
         let asked = model.asked();
-        assert_eq!(told(&asked[1]), ["user: start", "assistant: root", "user: go left"]);
-        assert_eq!(told(&asked[2]), ["user: start", "assistant: root", "user: go right"]);
-        assert_eq!(told(&asked[3]), ["user: start", "assistant: root", "user: go left", "assistant: left", "user: further"]);
+        assert_eq!(messages_sent(&asked[1]), ["user: start", "assistant: root", "user: go left"]);
+        assert_eq!(messages_sent(&asked[2]), ["user: start", "assistant: root", "user: go right"]);
+        assert_eq!(messages_sent(&asked[3]), ["user: start", "assistant: root", "user: go left", "assistant: left", "user: further"]);
     })
     .await;
 }
@@ -70,9 +70,9 @@ async fn instructions_are_each_requests_own() {
     let third = server.respond(Mode::Plain, after(&second, json!("on"), &[])).await;
     assert_eq!(third.object["instructions"], Value::Null);
     let asked = model.asked();
-    assert_eq!(told(&asked[0]), ["system: be short", "user: go"]);
-    assert_eq!(told(&asked[1]), ["system: be long", "user: go", "assistant: ok", "user: on"]);
-    assert_eq!(told(&asked[2])[0], "user: go");
+    assert_eq!(messages_sent(&asked[0]), ["system: be short", "user: go"]);
+    assert_eq!(messages_sent(&asked[1]), ["system: be long", "user: go", "assistant: ok", "user: on"]);
+    assert_eq!(messages_sent(&asked[2])[0], "user: go");
 }
 
 #[tokio::test]
@@ -92,7 +92,7 @@ async fn items_of_stored_responses_can_be_referred_to() {
         let again = server.respond(mode, with(ask_with("", &[mcp()]), json!({ "input": input }))).await;
         assert_eq!(again.text(), "Again.");
         assert_eq!(
-            told(&model.asked()[2]),
+            messages_sent(&model.asked()[2]),
             ["user: what?", "assistant:  +echo", "tool: alpha", "assistant: It is alpha.", "user: and again"]
         );
     })
@@ -251,14 +251,14 @@ async fn the_whole_conversation_can_be_sent_instead_of_a_chain() {
     input.push(output(&first.items("function_call")[0], "one"));
     let second = server.respond(Mode::Streamed, with(ask_with("", &[function("mine")]), json!({ "input": input }))).await;
     assert_eq!(second.text(), "done");
-    assert_eq!(told(&model.asked()[1]), ["user: go", "assistant:  +mine", "tool: one"]);
+    assert_eq!(messages_sent(&model.asked()[1]), ["user: go", "assistant:  +mine", "tool: one"]);
     // Calls without results, from a client that chose not to have them executed.
     let none = with(ask_with("go", &[function("mine")]), json!({ "tool_choice": "none" }));
     let (server, model, _tools) = server_with_model(vec![Scene::Call(vec![("mine", json!({}))]), Scene::Say("done")]).await;
     let first = server.respond(Mode::Streamed, none).await;
     let follow_up = after(&first, json!([output(&first.items("function_call")[0], "run all the same")]), &[function("mine")]);
     assert_eq!(server.respond(Mode::Streamed, follow_up).await.text(), "done");
-    assert_eq!(told(&model.asked()[1]), ["user: go", "assistant:  +mine", "tool: run all the same"]);
+    assert_eq!(messages_sent(&model.asked()[1]), ["user: go", "assistant:  +mine", "tool: run all the same"]);
 }
 
 #[tokio::test]
@@ -274,7 +274,7 @@ async fn items_of_a_type_that_nobody_knows_are_kept_and_not_read_to_the_model() 
         ];
         let input: Vec<Value> = [vec![json!({ "role": "user", "content": "go" })], strange.to_vec()].concat();
         let first = server.respond(mode, with(ask(""), json!({ "input": input }))).await;
-        assert_eq!((first.text().as_str(), told(&model.asked()[0])), ("done", vec!["user: go".to_owned()]));
+        assert_eq!((first.text().as_str(), messages_sent(&model.asked()[0])), ("done", vec!["user: go".to_owned()]));
         let listed = page(&server, first.id(), "?order=asc").await;
         let kinds: Vec<&Value> = listed["data"].as_array().expect("a list").iter().map(|item| &item["type"]).collect();
         assert_eq!(kinds, ["message", "next_years_item", "reasoning", "web_search_call", "additional_tools"], "all are on record");
@@ -282,7 +282,7 @@ async fn items_of_a_type_that_nobody_knows_are_kept_and_not_read_to_the_model() 
         // Follow-ups do not give them to the model either, even if they refer to them.
         let referred = json!([{ "type": "item_reference", "id": listed["data"][4]["id"] }, { "role": "user", "content": "on" }]);
         server.respond(mode, after(&first, referred, &[])).await;
-        assert_eq!(told(&model.asked()[1]), ["user: go", "assistant: done", "user: on"]);
+        assert_eq!(messages_sent(&model.asked()[1]), ["user: go", "assistant: done", "user: on"]);
     })
     .await;
 }
@@ -317,18 +317,18 @@ async fn a_response_that_did_not_complete_can_be_gone_on_from() {
     let cancelled = asked.made(&server).await;
     tools.runs("sleep_ms", 0).await;
     assert_eq!(server.respond(Mode::Streamed, after(&cancelled, json!("forget it"), &[mcp()])).await.text(), "Never mind.");
-    let heard = told(&model.asked()[1]);
+    let heard = messages_sent(&model.asked()[1]);
     assert_eq!(heard[..2], ["user: go", "assistant: I wait. +sleep_ms +echo"]);
     assert!(heard[2].starts_with("tool: error"), "{heard:?}");
     assert_eq!(heard[3..], ["tool: hi", "user: forget it"]);
     let short = server.respond(Mode::Streamed, with(ask_with("short", &[mcp()]), json!({ "max_turns": 1 }))).await;
     assert_eq!(short.status(), "incomplete");
     assert_eq!(server.respond(Mode::Streamed, after(&short, json!("go on"), &[mcp()])).await.text(), "On.");
-    assert_eq!(told(&model.asked()[3]), ["user: short", "assistant:  +echo", "tool: last", "user: go on"], "the last results are there");
+    assert_eq!(messages_sent(&model.asked()[3]), ["user: short", "assistant:  +echo", "tool: last", "user: go on"], "the last results are there");
     let failed = server.respond(Mode::Streamed, ask("fail")).await;
     assert_eq!(failed.status(), "failed");
     assert_eq!(server.respond(Mode::Streamed, after(&failed, json!("again"), &[])).await.text(), "Better.");
-    assert_eq!(told(&model.asked()[5]), ["user: fail", "user: again"], "our own words are not the model's");
+    assert_eq!(messages_sent(&model.asked()[5]), ["user: fail", "user: again"], "our own words are not the model's");
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use windlass_tests::{FakeModel, McpServer, Mode, Proxy, Scene, Server, ServerBuilder, tungstenite::Message, until};
 
-use crate::stage::{after, ask, ask_with, function, mcp, output, server_with_model, told, with};
+use crate::stage::{after, ask, ask_with, function, mcp, output, server_with_model, messages_sent, with};
 
 const MEGABYTE: usize = 1 << 20;
 /// The limit of a model's answer in bytes.
@@ -29,7 +29,7 @@ async fn ten_thousand_items_reach_the_model_in_their_order() {
     // A few copies of every item: as it came, as it is stored, and as the model gets it.
     assert!(grown < 64 * MEGABYTE as u64, "{grown}");
     assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
-    let heard = told(&model.asked()[0]);
+    let heard = messages_sent(&model.asked()[0]);
     assert_eq!(heard, (0..10_000).map(|number| format!("user: n{number}")).collect::<Vec<_>>());
     let last = server.get(&format!("/v1/responses/{}/input_items?limit=1", made.id())).await.ok();
     assert_eq!((&last["data"][0]["content"][0]["text"], &last["has_more"]), (&json!("n9999"), &json!(true)));
@@ -55,7 +55,7 @@ async fn a_megabyte_of_arguments_and_of_output_goes_through_whole() {
     assert_eq!((&ours["arguments"], &ours["output"], &theirs["arguments"]), (&json!(arguments), &json!(large), &json!(arguments)));
     let second = server.respond(Mode::Streamed, after(&first, json!([output(theirs, &large)]), &offers)).await;
     assert_eq!(second.text(), "all of it");
-    assert_eq!(told(&model.asked()[2]).last(), Some(&format!("tool: {large}")));
+    assert_eq!(messages_sent(&model.asked()[2]).last(), Some(&format!("tool: {large}")));
     let grown = server.grown_since(before);
     // A few copies of four such texts.
     assert!(grown < 96 * MEGABYTE as u64, "{grown}");
@@ -70,7 +70,7 @@ async fn broken_arguments_are_told_to_the_model_and_start_nothing() {
         assert_eq!((made.status(), made.text().as_str()), ("completed", "sorry"), "{broken:?}");
         let call = &made.items("mcp_call")[0];
         assert_eq!((&call["status"], &call["arguments"]), (&json!("failed"), &json!(broken)));
-        assert!(told(&model.asked()[1])[2].contains("error"), "{broken:?}: {:?}", told(&model.asked()[1]));
+        assert!(messages_sent(&model.asked()[1])[2].contains("error"), "{broken:?}: {:?}", messages_sent(&model.asked()[1]));
         assert_eq!(tools.starts("echo").len(), 0, "{broken:?}");
         check_unharmed(&server);
     }
@@ -271,7 +271,7 @@ async fn a_tool_server_that_sends_a_hundred_megabytes_is_cut_off() {
             call["status"] == "failed" && call["error"].as_str().is_some_and(|words| words.contains("larger than 4194304 bytes")),
             "{call}"
         );
-        assert!(told(&model.asked()[1])[2].contains("larger than 4194304 bytes"), "the model is told");
+        assert!(messages_sent(&model.asked()[1])[2].contains("larger than 4194304 bytes"), "the model is told");
         let grown = server.grown_since(before);
         // A few copies of the accepted part of an answer, but not everything that was sent.
         assert!(grown < 60 * MEGABYTE as u64, "{tool}: {grown}");
@@ -333,7 +333,7 @@ async fn a_tool_server_that_goes_down_is_an_error_for_the_model() {
     assert_eq!((made.status(), made.text().as_str()), ("completed", "without it, then"));
     let call = &made.items("mcp_call")[0];
     assert!(call["status"] == "failed" && call["error"].as_str().is_some_and(|words| words.contains("tools")), "{call}");
-    assert!(told(&model.asked()[1])[2].contains("tools"), "the model is told");
+    assert!(messages_sent(&model.asked()[1])[2].contains("tools"), "the model is told");
     assert_eq!(tools.starts("echo").len(), 0);
     check_unharmed(&server);
 }
@@ -352,6 +352,6 @@ async fn a_tool_server_that_is_too_slow_is_an_error_for_the_model() {
     assert!(call["status"] == "failed" && !call["error"].is_null(), "{call}");
     tools.runs("sleep_ms", 0).await;
     assert_eq!(tools.starts("sleep_ms").len(), 1);
-    assert!(told(&model.asked()[1])[2].contains("error"), "the model is told: {:?}", told(&model.asked()[1]));
+    assert!(messages_sent(&model.asked()[1])[2].contains("error"), "the model is told: {:?}", messages_sent(&model.asked()[1]));
     check_unharmed(&server);
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use windlass_tests::{McpServer, Mode, Scene, ServerBuilder, in_every_mode};
 
-use crate::stage::{ask, ask_with, call_outcome, function, mcp, offered, response_of, scripted, server_with_model, told, with};
+use crate::stage::{ask, ask_with, call_outcome, function, mcp, offered, response_of, scripted, server_with_model, messages_sent, with};
 
 const TWO_TOOLS: &str = r#"
 laps:
@@ -153,9 +153,9 @@ async fn a_013_results_are_fed_back_and_the_model_is_asked_again() {
         assert_eq!(made.text(), "done");
         let asked = model.asked();
         assert_eq!(asked.len(), 3, "one call of the model for each lap, none after the answer");
-        assert_eq!(told(&asked[0]), ["user: go"]);
-        assert_eq!(told(&asked[1]), ["user: go", "assistant:  +echo +add", "tool: alpha", "tool: 2"]);
-        assert_eq!(told(&asked[2])[4..], ["assistant:  +echo", "tool: beta"]);
+        assert_eq!(messages_sent(&asked[0]), ["user: go"]);
+        assert_eq!(messages_sent(&asked[1]), ["user: go", "assistant:  +echo +add", "tool: alpha", "tool: 2"]);
+        assert_eq!(messages_sent(&asked[2])[4..], ["assistant:  +echo", "tool: beta"]);
         let ids = |index: usize| (&asked[1]["messages"][1]["tool_calls"][index]["id"], &asked[1]["messages"][2 + index]["tool_call_id"]);
         assert_eq!(ids(0).0, ids(0).1);
         assert_eq!(ids(1).0, ids(1).1);

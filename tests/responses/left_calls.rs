@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 use windlass_tests::{Made, Mode, Scene, in_every_mode, until};
 
-use crate::stage::{after, ask_with, function, mcp, output, server_with_model, server_with_model_and_config, told, with};
+use crate::stage::{after, ask_with, function, mcp, output, server_with_model, server_with_model_and_config, messages_sent, with};
 
 fn mixed() -> Vec<Value> {
     vec![mcp(), function("mine"), function("yours")]
@@ -61,19 +61,19 @@ async fn a_025_a_client_that_sends_the_conversation_again_has_the_rest_of_the_la
         let second = server.respond(mode, request(&history, store)).await;
         assert_eq!((second.status(), second.text().as_str()), ("completed", "Finished."));
         assert_eq!(second.shape(), ["mcp_call", "mcp_call", "message"], "the follow-up runs what was left, first");
-        assert_eq!(told(&model.asked()[1]), WHOLE);
+        assert_eq!(messages_sent(&model.asked()[1]), WHOLE);
         // A second branch gets the results of the first branch's server calls.
         let branch = server.respond(mode, request(&history, store)).await;
         assert_eq!((branch.shape(), branch.text().as_str()), (vec!["message".to_owned()], "The other branch."));
-        assert_eq!(told(&model.asked()[2]), WHOLE);
+        assert_eq!(messages_sent(&model.asked()[2]), WHOLE);
         // The conversation continues; nothing is forgotten or executed again.
         let history = and(&and(&history, kept(&second)), vec![user("and now?")]);
         let third = server.respond(mode, request(&history, store)).await;
         let messages_now = [&WHOLE[..], &["assistant: Finished.", "user: and now?"]].concat();
-        assert_eq!(told(&model.asked()[3]), messages_now);
+        assert_eq!(messages_sent(&model.asked()[3]), messages_now);
         let history = and(&and(&history, kept(&third)), outputs(&third, "here"));
         assert_eq!(server.respond(mode, request(&history, store)).await.text(), "On.");
-        assert_eq!(told(&model.asked()[4]), [&messages_now[..], &["assistant:  +yours", "tool: here"]].concat());
+        assert_eq!(messages_sent(&model.asked()[4]), [&messages_now[..], &["assistant:  +yours", "tool: here"]].concat());
         assert_eq!(tools.starts("echo").len(), 2, "each call once, whoever comes by");
     })
     .await;
@@ -87,10 +87,10 @@ async fn a_025_a_client_that_keeps_the_servers_items_is_not_told_twice() {
     let history = and(&and(&[user("go")], first.output()), outputs(&first, "mine"));
     let second = server.respond(Mode::Streamed, request(&history, true)).await;
     assert_eq!(second.shape(), ["mcp_call", "message"]);
-    assert_eq!(told(&model.asked()[1]), ["user: go", "assistant:  +mine +echo", "tool: mine", "tool: one"]);
+    assert_eq!(messages_sent(&model.asked()[1]), ["user: go", "assistant:  +mine +echo", "tool: mine", "tool: one"]);
     let history = and(&and(&history, second.output()), vec![user("and now?")]);
     assert_eq!(server.respond(Mode::Streamed, request(&history, true)).await.text(), "On.");
-    let heard = told(&model.asked()[2]);
+    let heard = messages_sent(&model.asked()[2]);
     assert_eq!(heard.iter().filter(|message| *message == "tool: one").count(), 1, "{heard:?}");
     assert_eq!(heard[heard.len() - 2..], ["assistant: Finished.", "user: and now?"]);
     assert_eq!(tools.starts("echo").len(), 1);
@@ -159,7 +159,7 @@ async fn a_025_a_branch_that_waited_in_the_queue_runs_nothing_again() {
         server.report(&call, json!("there")).await.ok();
         assert_eq!(busy.made(&server).await.text(), "Found.");
         assert_eq!(branch.made(&server).await.text(), "The other branch.");
-        assert_eq!(told(&model.asked()[4]), ["user: go", "assistant:  +echo +mine", "tool: one", "tool: mine"], "{is_named}");
+        assert_eq!(messages_sent(&model.asked()[4]), ["user: go", "assistant:  +echo +mine", "tool: one", "tool: mine"], "{is_named}");
         assert_eq!(tools.starts("echo").len(), 1, "named: {is_named}");
     }
 }
@@ -186,7 +186,7 @@ async fn a_025_a_follow_up_that_waited_in_the_queue_runs_what_was_left() {
     server.report(&call, json!("there")).await.ok();
     assert_eq!(busy.made(&server).await.text(), "Found.");
     assert_eq!(waiting.made(&server).await.shape(), ["mcp_call", "message"]);
-    assert_eq!(told(&model.asked()[3]), ["user: go", "assistant:  +echo +mine", "tool: one", "tool: mine"]);
+    assert_eq!(messages_sent(&model.asked()[3]), ["user: go", "assistant:  +echo +mine", "tool: one", "tool: mine"]);
     assert_eq!(tools.starts("echo").len(), 1);
 }
 

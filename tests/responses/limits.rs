@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use windlass_tests::{Mode, Next, Scene, Server, in_every_mode, until};
 
-use crate::stage::{ask_with, function, mcp, response_of, scripted, scripted_with, server_with_model, told, with};
+use crate::stage::{ask_with, function, mcp, response_of, scripted, scripted_with, server_with_model, messages_sent, with};
 
 const FOR_EVER: &str =
     "rules: [ { reply: { text: More., calls: [{ tool: echo, arguments: { text: again } }], usage: { in: 10, out: 5 } } } ]";
@@ -77,7 +77,7 @@ async fn further_calls_than_max_tool_calls_are_refused_and_the_model_goes_on() {
         let calls = made.items("mcp_call");
         assert_eq!((&calls[1]["output"], &calls[2]["status"]), (&json!("two"), &json!("failed")), "over the whole response");
         assert_eq!(tools.starts("echo").len(), 2);
-        assert!(told(&model.asked()[2])[5].contains("no more calls"), "{:?}", told(&model.asked()[2]));
+        assert!(messages_sent(&model.asked()[2])[5].contains("no more calls"), "{:?}", messages_sent(&model.asked()[2]));
     })
     .await;
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use windlass_tests::{Dialect, FakeModel, Made, McpServer, Mode, Scene, Server, ServerBuilder, Speech};
 
-use crate::stage::{after, ask_with, declared, function, mcp, output, server_with_model, told, with};
+use crate::stage::{after, ask_with, declared, function, mcp, output, server_with_model, messages_sent, with};
 
 fn echo(text: &str) -> (&'static str, Value) {
     ("echo", json!({ "text": text }))
@@ -96,7 +96,7 @@ async fn what_a_client_dropped_is_put_back_where_it_stood() {
         ("everything is referred to", [vec![user("go")], referred.collect(), outputs].concat()),
     ];
     let chained = same(&server, &model, &made, &inputs, &mixed()).await;
-    let messages = told(&chained);
+    let messages = messages_sent(&chained);
     assert_eq!(messages[..6], ["user: go", "assistant: First. +echo +echo", "tool: one", "tool: two", "assistant:  +echo", "tool: three"]);
     assert_eq!((messages[6].as_str(), messages[8].as_str()), ("assistant: Then. +fail +echo +nobody", "tool: four"));
     assert_eq!(messages[10..], ["assistant: Yours. +mine", "tool: mine"]);
@@ -115,12 +115,12 @@ async fn what_is_not_stored_is_put_back_too_and_what_a_client_says_otherwise_cou
     let whole =
         ["user: go", "assistant:  +fail +echo", "tool: error: it did not work", "tool: one", "assistant: Yours. +mine", "tool: mine"];
     server.respond(Mode::Plain, again(&conversation(&made, is_no_server_call), &mixed())).await;
-    assert_eq!(told(model.asked().last().expect("it was asked")), whole);
+    assert_eq!(messages_sent(model.asked().last().expect("it was asked")), whole);
     let mut altered = conversation(&made, |_| true);
     altered[1]["error"] = "not for you".into();
     altered[2]["output"] = "another one".into();
     server.respond(Mode::Plain, again(&altered, &mixed())).await;
-    let heard = told(model.asked().last().expect("it was asked"));
+    let heard = messages_sent(model.asked().last().expect("it was asked"));
     assert_eq!(heard[1..4], ["assistant:  +fail +echo", "tool: error: not for you", "tool: another one"]);
 }
 
@@ -132,7 +132,7 @@ async fn a_response_without_calls_of_the_clients_is_found_by_its_words() {
     let kept = [conversation(&made, is_no_server_call), vec![user("sure?")]].concat();
     let second = server.respond(Mode::Plain, again(&kept, &mixed())).await;
     let whole = ["user: go", "assistant:  +echo", "tool: one", "assistant: It is one.", "user: sure?"];
-    assert_eq!(told(&model.asked()[2]), whole);
+    assert_eq!(messages_sent(&model.asked()[2]), whole);
     // The input items are stored as the server used them.
     let listed = server.get(&format!("/v1/responses/{}/input_items?order=asc", second.id())).await.ok();
     let kinds: Vec<&str> = listed["data"].as_array().expect("a list").iter().filter_map(|item| item["type"].as_str()).collect();
@@ -149,7 +149,7 @@ async fn a_call_at_the_end_stands_behind_what_the_client_kept() {
     let resent = model.asked().last().expect("it was asked").clone();
     server.respond(Mode::Plain, after(&made, json!("go on"), &mixed())).await;
     assert_eq!(heard(&resent), heard(model.asked().last().expect("it was asked")));
-    assert_eq!(told(&resent), ["user: go", "assistant: I look. +echo", "tool: one", "user: go on"]);
+    assert_eq!(messages_sent(&resent), ["user: go", "assistant: I look. +echo", "tool: one", "user: go on"]);
 }
 
 #[tokio::test]
@@ -200,13 +200,13 @@ async fn calls_of_two_servers_come_back_under_the_names_that_the_model_knows() {
     let inputs = [("dropped", conversation(&made, is_no_server_call)), ("kept", kept.clone())];
     let chained = same(&server, &model, &made, &inputs, &tools).await;
     let whole = ["user: go", "assistant:  +echo +second__echo", "tool: one", "tool: two"];
-    assert_eq!(told(&chained)[..4], whole);
+    assert_eq!(messages_sent(&chained)[..4], whole);
     // Items from another host, which this server did not make: those that are adjacent came from one reply.
     let mut foreign: Vec<Value> = kept[..3].to_vec();
     (foreign[1]["id"], foreign[2]["id"]) = ("mcp_1".into(), "mcp_2".into());
     foreign.extend([json!({ "role": "assistant", "content": "So." }), with(foreign[2].clone(), json!({ "id": "mcp_3" })), user("on")]);
     server.respond(Mode::Plain, again(&foreign, &tools)).await;
-    let heard = told(model.asked().last().expect("it was asked"));
+    let heard = messages_sent(model.asked().last().expect("it was asked"));
     assert_eq!(heard, [&whole[..], &["assistant: So. +second__echo", "tool: two", "user: on"]].concat());
 }
 
@@ -223,7 +223,7 @@ async fn however_many_responses_a_conversation_has_all_of_it_is_put_back() {
     }
     server.respond(Mode::Plain, again(&history, &mixed())).await;
     let one = ["user: go", "assistant:  +echo", "tool: one", "assistant:  +mine", "tool: mine"];
-    assert_eq!(told(model.asked().last().expect("it was asked")), one.repeat(RESPONSES));
+    assert_eq!(messages_sent(model.asked().last().expect("it was asked")), one.repeat(RESPONSES));
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use windlass_tests::{EventStream, FakeModel, Frame, McpServer, Mode, Scene, Server, Socket, Told, responses::check_events, until};
 
-use crate::stage::{after, ask, ask_with, function, mcp, server_for_model, output, scripted, scripted_with, server_with_model, server_with_model_and_config, told, with};
+use crate::stage::{after, ask, ask_with, function, mcp, server_for_model, output, scripted, scripted_with, server_with_model, server_with_model_and_config, messages_sent, with};
 
 fn unkept(body: Value) -> Value {
     with(body, json!({ "store": false }))
@@ -147,7 +147,7 @@ async fn a_request_upon_a_warm_up_is_known_again_by_all_that_was_said() {
     // The server has forgotten the warm-up, so the client sends everything again.
     let again = server.socket().await.respond(asks(json!([user("first"), user("second")]))).await;
     assert_eq!((again.id(), again.text().as_str(), runs(&server)), (id_of(&seen).as_str(), "done", 1));
-    assert_eq!(told(&model.asked()[0]), ["user: first", "user: second"]);
+    assert_eq!(messages_sent(&model.asked()[0]), ["user: first", "user: second"]);
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use windlass_tests::{
     until,
 };
 
-use crate::stage::{after, ask, ask_with, function, mcp, server_for_model, output, scripted, scripted_with, server_with_model, server_with_model_and_config, told, with};
+use crate::stage::{after, ask, ask_with, function, mcp, server_for_model, output, scripted, scripted_with, server_with_model, server_with_model_and_config, messages_sent, with};
 
 fn unkept(body: Value) -> Value {
     with(body, json!({ "store": false }))
@@ -80,7 +80,7 @@ async fn two_requests_on_one_socket_are_answered_in_their_order() {
     let second = socket.respond(unkept(ask("second"))).await;
     assert_eq!([first.text(), second.text()], ["one", "two"]);
     assert_eq!([first.status(), second.status()], ["completed", "completed"]);
-    assert_eq!(told(&model.asked()[1]), ["user: second"], "nobody asked to go on from the first");
+    assert_eq!(messages_sent(&model.asked()[1]), ["user: second"], "nobody asked to go on from the first");
 }
 
 #[tokio::test]
@@ -92,7 +92,7 @@ async fn what_is_not_stored_can_be_gone_on_from_on_its_own_socket_and_nowhere_el
     assert_eq!((second.text().as_str(), &second.object["previous_response_id"]), ("two", &json!(first.id())));
     let third = socket.respond(after(&second, json!("third"), &[])).await;
     let all = ["user: first", "assistant: one", "user: second", "assistant: two", "user: third"];
-    assert_eq!(told(&model.asked()[2]), all, "a stored one can go on from them too");
+    assert_eq!(messages_sent(&model.asked()[2]), all, "a stored one can go on from them too");
     assert_eq!(server.get(&format!("/v1/responses/{}", second.id())).await.status, 404);
     let refused = server.refusal(Mode::Plain, unkept_after(&second, "more")).await;
     assert_eq!(refused.code(), "previous_response_not_found", "not over HTTP");
@@ -115,7 +115,7 @@ async fn what_is_in_memory_alone_can_be_gone_on_from_too() {
     assert_eq!(runs(&server), 0, "nothing of it is on disk");
     let third = socket.respond(after(&second, json!("third"), &[])).await;
     let all = ["user: first", "assistant: one", "user: second", "assistant: two", "user: third"];
-    assert_eq!((told(&model.asked()[2]), third.text().as_str(), runs(&server)), (all.map(str::to_owned).to_vec(), "three", 1));
+    assert_eq!((messages_sent(&model.asked()[2]), third.text().as_str(), runs(&server)), (all.map(str::to_owned).to_vec(), "three", 1));
     assert_eq!(server.socket().await.refused(unkept_after(&second, "more")).await, "previous_response_not_found");
 }
 
@@ -174,7 +174,7 @@ async fn a_call_of_the_clients_is_answered_on_the_socket() {
     let second = socket.respond(unkept(after(&first, json!([output(call, "one")]), &[mcp(), function("mine")]))).await;
     assert_eq!(second.text(), "done");
     assert_eq!(tools.starts("echo").len(), 1, "the server's own call is made by the follow-up");
-    assert_eq!(told(&model.asked()[1])[..2], ["user: go", "assistant:  +mine +echo"]);
+    assert_eq!(messages_sent(&model.asked()[1])[..2], ["user: go", "assistant:  +mine +echo"]);
 }
 
 #[tokio::test]
@@ -201,7 +201,7 @@ async fn what_is_asked_meanwhile_waits_for_its_turn() {
     assert_eq!(socket.error_code().await, "invalid_json");
     assert_eq!(socket.response().await.text(), "three");
     assert_eq!(
-        model.asked().iter().map(|asked| told(asked)[0].clone()).collect::<Vec<_>>(),
+        model.asked().iter().map(|asked| messages_sent(asked)[0].clone()).collect::<Vec<_>>(),
         ["user: first", "user: second", "user: third"]
     );
 }
@@ -243,14 +243,14 @@ async fn a_warm_up_asks_nobody_and_can_be_gone_on_from() {
     assert_eq!((runs(&server), model.asked().len()), (0, 0));
     let first = socket.respond(unkept_after(&warm, "now")).await;
     assert_eq!(first.object["previous_response_id"], warm.id());
-    assert_eq!(told(&model.asked()[0]), ["user: beforehand", "user: now"]);
+    assert_eq!(messages_sent(&model.asked()[0]), ["user: beforehand", "user: now"]);
     // A warm-up after a warm-up, and one after a real response.
     let over = socket.respond(with(unkept_after(&first, "and"), json!({ "generate": false }))).await;
     let over = socket.respond(with(unkept_after(&over, "then"), json!({ "generate": false }))).await;
     let second = socket.respond(with(unkept_after(&over, ""), json!({ "input": [] }))).await;
     assert_eq!(second.text(), "two");
     let all = ["user: beforehand", "user: now", "assistant: one", "user: and", "user: then"];
-    assert_eq!(told(&model.asked()[1]), all);
+    assert_eq!(messages_sent(&model.asked()[1]), all);
     assert_eq!(server.get(&format!("/v1/responses/{}", over.id())).await.status, 404);
     let code = server.socket().await.refused(unkept_after(&over, "more")).await;
     assert_eq!(code, "previous_response_not_found", "it is its socket's own");

@@ -96,7 +96,7 @@ pub fn response_of(call_id: &str) -> String {
 }
 
 /// The messages of a request to the model, each as its role and its text, calls or result.
-pub fn told(request: &Value) -> Vec<String> {
+pub fn messages_sent(request: &Value) -> Vec<String> {
     let one = |message: &Value| {
         let role = message["role"].as_str().unwrap_or_default();
         let text = message["content"].as_str().unwrap_or_default();

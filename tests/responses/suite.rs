@@ -28,7 +28,7 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use windlass_tests::{Scene, in_every_mode, responses::contract};
 
-use crate::stage::{ask, scripted, server_with_model, told, with};
+use crate::stage::{ask, scripted, server_with_model, messages_sent, with};
 
 /// The inputs of the suite in cases 1, 2, 12, 14 and 15, with the messages that the model must get.
 fn inputs() -> [(&'static str, Value, &'static [&'static str]); 5] {
@@ -63,7 +63,7 @@ async fn what_the_suite_says_is_answered_in_every_mode() {
             let made = server.respond(mode, with(ask(""), json!({ "input": input }))).await;
             assert_eq!((made.status(), made.text().as_str()), ("completed", "There you are."), "{case}");
             let asked = &model.asked()[index];
-            assert_eq!(told(asked), heard, "{case}");
+            assert_eq!(messages_sent(asked), heard, "{case}");
             if case == "image-input" {
                 let url = asked["messages"][0]["content"][1]["image_url"]["url"].as_str();
                 assert_eq!(url, input[0]["content"][1]["image_url"].as_str(), "the model sees the image");
