@@ -17,9 +17,9 @@ pub const ANSWERS: [&str; 2] = ["Oslo is sunny, and the Grand has a room.", "Ber
 /// in several deltas, and every iteration costs ten tokens.
 fn conversation() -> [Scene; 5] {
     let lap = |answer: &str, tools: &[&'static str], city: &str| {
-        let words = answer.split_inclusive(' ').map(str::to_owned).collect();
+        let chunks = answer.split_inclusive(' ').map(str::to_owned).collect();
         let calls = tools.iter().map(|tool| (*tool, json!({ "city": city }).to_string())).collect();
-        Scene::Speak(Speech { words, calls, usage: Some([7, 3, 2]), ..Speech::default() })
+        Scene::Speak(Speech { chunks, calls, usage: Some([7, 3, 2]), ..Speech::default() })
     };
     [
         lap("", &["get_weather", "find_hotel"], "Oslo"),

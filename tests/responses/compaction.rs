@@ -82,7 +82,7 @@ fn is_told_whole(made: &Made) {
 
 #[tokio::test]
 async fn a_conversation_is_given_back_as_its_newest_words_and_a_sealed_summary() {
-    let speech = Speech { words: vec!["Blue, ".into(), "size 7.".into()], usage: Some([31, 7, 5]), ..Speech::default() };
+    let speech = Speech { chunks: vec!["Blue, ".into(), "size 7.".into()], usage: Some([31, 7, 5]), ..Speech::default() };
     let (server, model, _tools) = server_with_model(vec![Scene::Speak(speech), Scene::Say("Blue.")]).await;
     let body = json!({ "model": "m", "input": conversation(), "instructions": "Be exact.", "prompt_cache_key": "k" });
     let made = compacted(&server, with(body, json!({ "tools": [function("f"), mcp()], "tool_choice": "required" }))).await;
@@ -214,7 +214,7 @@ async fn a_summary_that_cannot_be_made_is_an_error_that_says_why() {
         let (server, _model, _tools) = server_with_model_and_config(vec![scene.clone()], "").await;
         let answer: Answer = server.post(PATH, json!({ "model": "m", "input": "hi" })).await;
         assert_eq!((answer.status, answer.code()), (status, code), "{scene:?}: {}", answer.body);
-        assert!(answer.body["error"]["message"].as_str().is_some_and(|words| !words.is_empty()));
+        assert!(answer.body["error"]["message"].as_str().is_some_and(|message| !message.is_empty()));
     }
 }
 
@@ -244,7 +244,7 @@ async fn the_same_request_under_a_key_is_the_same_compaction() {
 #[tokio::test]
 async fn a_trigger_at_the_end_of_an_input_gives_one_compaction_item() {
     in_every_mode(async |mode| {
-        let speech = Speech { words: vec!["In ".into(), "short.".into()], usage: Some([9, 3, 0]), ..Speech::default() };
+        let speech = Speech { chunks: vec!["In ".into(), "short.".into()], usage: Some([9, 3, 0]), ..Speech::default() };
         let (server, model, tools) = server_with_model(vec![Scene::Speak(speech), Scene::Say("fine")]).await;
         let mut input = conversation().as_array().expect("a list").clone();
         input.push(trigger());
@@ -291,7 +291,7 @@ async fn a_trigger_goes_on_from_a_chain_and_stands_nowhere_but_at_the_end() {
 #[tokio::test]
 async fn every_provider_is_asked_for_a_summary_and_thoughts_are_left_out() {
     for dialect in Dialect::EVERY {
-        let speech = Speech { thought: Some("Hm."), words: vec!["In short.".into()], calls: vec![("f", "{}".into())], ..Speech::default() };
+        let speech = Speech { reasoning: Some("Hm."), chunks: vec!["In short.".into()], calls: vec![("f", "{}".into())], ..Speech::default() };
         let model = FakeModel::start(vec![Scene::Speak(speech), Scene::Say("fine")]).await;
         let server = ServerBuilder::new(&model.config_in(dialect).replace("name: fake", "name: m")).start().await;
         let body = with(ask_with("-", &[function("f")]), json!({ "input": [say("hi"), trigger()], "reasoning": { "effort": "low" } }));
@@ -325,7 +325,7 @@ async fn nobody_reads_or_makes_a_summary_but_its_tenant() {
             let error = &refused.body["error"];
             assert_eq!((refused.status, refused.code()), (400, "invalid_encrypted_content"), "{}", refused.body);
             assert_eq!(error["param"], "input[1].encrypted_content", "{}", refused.body);
-            assert!(error["message"].as_str().is_some_and(|words| words.contains("compact the conversation again")), "{}", refused.body);
+            assert!(error["message"].as_str().is_some_and(|message| message.contains("compact the conversation again")), "{}", refused.body);
         }
         let refused = server.post(PATH, json!({ "model": "m", "input": [item] })).await;
         assert_eq!((refused.status, refused.code()), (400, "invalid_encrypted_content"), "{}", refused.body);
@@ -370,7 +370,7 @@ async fn a_kill_during_a_compaction_changes_nothing_of_it() {
 #[tokio::test]
 async fn with_truncation_auto_a_run_that_has_too_much_to_read_goes_on_from_a_summary() {
     in_every_mode(async |mode| {
-        let speak = |words: &str, usage| Scene::Speak(Speech { words: vec![words.to_owned()], usage: Some(usage), ..Speech::default() });
+        let speak = |text: &str, usage| Scene::Speak(Speech { chunks: vec![text.to_owned()], usage: Some(usage), ..Speech::default() });
         let scenes = vec![
             Scene::Call(vec![("echo", json!({ "text": "alpha" }))]),
             Scene::TooLong,

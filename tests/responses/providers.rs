@@ -21,7 +21,7 @@ fn laps() -> Vec<Scene> {
     let first = vec![("echo", json!({ "text": "alpha" }).to_string()), ("fail", "{}".to_owned())];
     let second = vec![("add", json!({ "a": 2, "b": 3 }).to_string()), ("echo", "{broken".to_owned())];
     let speech = |text: &str, bytes, calls, usage, is_short| {
-        Scene::Speak(Speech { thought: None, words: pieces(text, bytes), calls, usage: Some(usage), is_short, ..Speech::default() })
+        Scene::Speak(Speech { reasoning: None, chunks: pieces(text, bytes), calls, usage: Some(usage), is_short, ..Speech::default() })
     };
     vec![
         speech("Let me see.", 4, first, [11, 3, 2], false),
@@ -273,7 +273,7 @@ async fn another_model_stands_in_after_whatever_another_server_may_not_suffer_fr
 
 /// An answer that has begun and has no content.
 fn silent() -> Speech {
-    Speech { words: vec![String::new()], ..Speech::default() }
+    Speech { chunks: vec![String::new()], ..Speech::default() }
 }
 
 #[tokio::test]

@@ -154,10 +154,10 @@ async fn a_call_at_the_end_stands_behind_what_the_client_kept() {
 
 #[tokio::test]
 async fn thoughts_between_calls_stay_between_them() {
-    let think = |thought: &'static str, words: &str, calls: &[(&'static str, Value)]| {
+    let think = |reasoning: &'static str, text: &str, calls: &[(&'static str, Value)]| {
         let calls = calls.iter().map(|(tool, arguments)| (*tool, arguments.to_string())).collect();
-        let words = Some(words.to_owned()).filter(|words| !words.is_empty()).into_iter().collect();
-        Scene::Speak(Speech { thought: Some(thought), words, calls, pause: Duration::from_millis(1), ..Speech::default() })
+        let chunks = Some(text.to_owned()).filter(|text| !text.is_empty()).into_iter().collect();
+        Scene::Speak(Speech { reasoning: Some(reasoning), chunks, calls, pause: Duration::from_millis(1), ..Speech::default() })
     };
     for dialect in [Dialect::Responses, Dialect::Messages] {
         let scenes = vec![

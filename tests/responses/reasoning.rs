@@ -11,17 +11,17 @@ use windlass_tests::{
 use crate::stage::{after, ask, ask_with, function, mcp, output, with};
 
 /// Providers that accept their reasoning back.
-const THINKERS: [Dialect; 2] = [Dialect::Responses, Dialect::Messages];
+const REASONING_DIALECTS: [Dialect; 2] = [Dialect::Responses, Dialect::Messages];
 
-fn speech(reasoning_type: &'static str, words: &[&str], calls: &[(&'static str, Value)]) -> Speech {
+fn speech(reasoning: &'static str, chunks: &[&str], calls: &[(&'static str, Value)]) -> Speech {
     let calls = calls.iter().map(|(tool, arguments)| (*tool, arguments.to_string())).collect();
-    let words = words.iter().map(|piece| (*piece).to_owned()).collect();
+    let chunks = chunks.iter().map(|chunk| (*chunk).to_owned()).collect();
     // The events arrive one by one, so the reasoning is complete before the text that follows from it.
-    Speech { reasoning_type: Some(reasoning_type), words, calls, pause: Duration::from_millis(20), ..Speech::default() }
+    Speech { reasoning: Some(reasoning), chunks, calls, pause: Duration::from_millis(20), ..Speech::default() }
 }
 
-fn think(reasoning_type: &'static str, words: &[&str], calls: &[(&'static str, Value)]) -> Scene {
-    Scene::Speak(speech(reasoning_type, words, calls))
+fn think(reasoning: &'static str, chunks: &[&str], calls: &[(&'static str, Value)]) -> Scene {
+    Scene::Speak(speech(reasoning, chunks, calls))
 }
 
 async fn start(model: &FakeModel, dialect: Dialect, tools: &McpServer, more: &str) -> Server {
@@ -39,7 +39,7 @@ fn sealed(body: Value) -> Value {
 }
 
 /// The kinds of the messages in a request to the model, reasoning with its signature.
-fn heard(request: &Value) -> Vec<String> {
+fn message_types(request: &Value) -> Vec<String> {
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let blocks = list(&request["messages"]).iter().flat_map(|message| list(&message["content"])).collect::<Vec<_>>();
@@ -69,7 +69,7 @@ fn summaries(made: &Made) -> Vec<String> {
 #[tokio::test]
 async fn thoughts_stand_before_what_came_of_them_and_go_back_to_their_provider() {
     let tools = McpServer::start().await;
-    for dialect in THINKERS {
+    for dialect in REASONING_DIALECTS {
         let laps = [
             think("I should look.", &["Let me ", "see."], &[("echo", json!({ "text": "hi" }))]),
             think("Once more.", &[], &[("echo", json!({ "text": "ho" }))]),
@@ -86,15 +86,15 @@ async fn thoughts_stand_before_what_came_of_them_and_go_back_to_their_provider()
             assert!(made.items("reasoning").iter().all(|item| item.get("encrypted_content").is_none() && item["status"] == "completed"));
             is_replayed(&server, &made).await;
             let asked = &model.asked()[before..];
-            let messages = heard(&asked[2]);
-            let (reasoning_type, said, call) = match dialect {
+            let messages = message_types(&asked[2]);
+            let (reasoning_type, message_type, call) = match dialect {
                 Dialect::Messages => ("thinking", "text", "tool_use"),
                 Dialect::Chat | Dialect::Responses => ("reasoning", "message", "function_call"),
             };
             let result = if call == "tool_use" { "tool_result" } else { "function_call_output" };
             let first = format!("{reasoning_type} sealed I should look.");
             let second = format!("{reasoning_type} sealed Once more.");
-            assert_eq!(messages, [said, &first, said, call, result, &second, call, result], "{dialect:?}");
+            assert_eq!(messages, [message_type, &first, message_type, call, result, &second, call, result], "{dialect:?}");
         })
         .await;
         let made = server.respond(Mode::Plain, sealed(thinking(ask_with("go", &[mcp()])))).await;
@@ -106,15 +106,15 @@ async fn thoughts_stand_before_what_came_of_them_and_go_back_to_their_provider()
 #[tokio::test]
 async fn thoughts_in_a_conversation_go_back_and_their_seals_are_shown_to_whoever_asks() {
     let tools = McpServer::start().await;
-    for dialect in THINKERS {
+    for dialect in REASONING_DIALECTS {
         let model = FakeModel::start(vec![think("So it is.", &["Yes."], &[]), Scene::Say("Still.")]).await;
         let server = start(&model, dialect, &tools, "").await;
         let id = server.post("/v1/conversations", json!({})).await.ok()["id"].clone();
-        let said = |words: &str| with(thinking(ask(words)), json!({ "conversation": id }));
-        let made = server.respond(Mode::Streamed, said("go")).await;
+        let message = |text: &str| with(thinking(ask(text)), json!({ "conversation": id }));
+        let made = server.respond(Mode::Streamed, message("go")).await;
         assert_eq!(made.shape(), ["reasoning", "message"]);
-        server.respond(Mode::Plain, said("sure?")).await;
-        assert!(heard(&model.asked()[1]).iter().any(|messages| messages.ends_with(" sealed So it is.")), "{dialect:?}");
+        server.respond(Mode::Plain, message("sure?")).await;
+        assert!(message_types(&model.asked()[1]).iter().any(|message| message.ends_with(" sealed So it is.")), "{dialect:?}");
         let path = format!("/v1/conversations/{}/items?order=asc", id.as_str().expect("an id"));
         let listed = server.get(&path).await.ok();
         assert_eq!(listed["data"].as_array().expect("data")[1..3], made.output());
@@ -140,17 +140,17 @@ async fn a_chain_keeps_thoughts_for_their_provider_and_for_no_other() {
     assert_eq!(first.shape(), ["reasoning", "function_call"]);
     let follow_up = thinking(after(&first, json!([output(&first.items("function_call")[0], "ok")]), &[function("mine")]));
     server.respond(Mode::Streamed, follow_up.clone()).await;
-    let messages = heard(&thinker.asked()[1]);
+    let messages = message_types(&thinker.asked()[1]);
     assert_eq!(messages, ["message", "reasoning sealed It is the client's.", "function_call", "function_call_output"]);
     let made = server.respond(Mode::Streamed, with(follow_up, json!({ "model": "other" }))).await;
     assert_eq!(made.text(), "done");
-    assert_eq!(heard(&other.asked()[0]), ["text", "tool_use", "tool_result"], "another's thought is left out");
+    assert_eq!(message_types(&other.asked()[0]), ["text", "tool_use", "tool_result"], "another model's reasoning is left out");
 }
 
 #[tokio::test]
 async fn a_client_that_sends_everything_again_sends_thoughts_too() {
     let tools = McpServer::start().await;
-    for dialect in THINKERS {
+    for dialect in REASONING_DIALECTS {
         let model = FakeModel::start(vec![think("It is the client's.", &["Yours."], &[("mine", json!({}))]), Scene::Say("done")]).await;
         let server = start(&model, dialect, &tools, "").await;
         let body = sealed(thinking(with(ask_with("go", &[function("mine")]), json!({ "store": false }))));
@@ -160,9 +160,9 @@ async fn a_client_that_sends_everything_again_sends_thoughts_too() {
         input.push(output(&first.items("function_call")[0], "ok"));
         let made = server.respond(Mode::Streamed, with(body, json!({ "input": input }))).await;
         assert_eq!(made.text(), "done");
-        let messages = heard(&model.asked()[1]);
-        let reasoning_type = messages.iter().position(|item| item.ends_with("sealed It is the client's."));
-        assert_eq!((reasoning_type, messages.len()), (Some(1), 5), "{dialect:?}: {messages:?}");
+        let messages = message_types(&model.asked()[1]);
+        let reasoning = messages.iter().position(|item| item.ends_with("sealed It is the client's."));
+        assert_eq!((reasoning, messages.len()), (Some(1), 5), "{dialect:?}: {messages:?}");
     }
 }
 
@@ -184,7 +184,7 @@ async fn what_a_chat_server_thinks_is_shown_only_on_request() {
 #[tokio::test]
 async fn a_cut_after_thoughts_shows_those_that_were_announced_once() {
     let tools = McpServer::start().await;
-    for dialect in THINKERS {
+    for dialect in REASONING_DIALECTS {
         let scenes = vec![Scene::CutSpeech(speech("First.", &["It was"], &[])), think("Second.", &["It was", " late."], &[])];
         let model = FakeModel::start(scenes).await;
         let server = start(&model, dialect, &tools, "").await;

@@ -171,11 +171,11 @@ async fn answer(stage: Arc<Mutex<Stage>>, body: Value, dialect: Dialect) -> Resp
     match scene {
         Scene::Speak(speech) if speech.pause > Duration::ZERO => slowly(dialect.events(&speech), speech.pause),
         Scene::Speak(speech) => sse(&dialect.events(&speech)),
-        Scene::Say(words) => sse(&dialect.events(&Speech { words: vec![words.to_owned()], ..Speech::default() })),
+        Scene::Say(text) => sse(&dialect.events(&Speech { chunks: vec![text.to_owned()], ..Speech::default() })),
         Scene::Call(calls) => sse(&dialect.events(&Speech { calls: calls.iter().map(call).collect(), ..Speech::default() })),
-        Scene::SayAndCall(words, calls) => {
+        Scene::SayAndCall(text, calls) => {
             let calls = calls.iter().map(call).collect();
-            sse(&dialect.events(&Speech { words: vec![words.to_owned()], calls, ..Speech::default() }))
+            sse(&dialect.events(&Speech { chunks: vec![text.to_owned()], calls, ..Speech::default() }))
         }
         Scene::Fail(status, headers) => {
             let mut map = HeaderMap::new();
@@ -189,13 +189,13 @@ async fn answer(stage: Arc<Mutex<Stage>>, body: Value, dialect: Dialect) -> Resp
             let error = json!({ "message": "too many tokens", "type": "invalid_request_error", "code": "context_length_exceeded" });
             (StatusCode::BAD_REQUEST, axum::Json(json!({ "error": error }))).into_response()
         }
-        Scene::Cut(words) => cut(&dialect.beginning(&Speech { words: vec![words.to_owned()], ..Speech::default() })),
+        Scene::Cut(text) => cut(&dialect.beginning(&Speech { chunks: vec![text.to_owned()], ..Speech::default() })),
         Scene::CutSpeech(speech) => cut(&dialect.beginning(&speech)),
         Scene::Hang => forever(&stage, ": still here\n\n".to_owned(), Duration::from_millis(50)),
         Scene::CallAsWritten(tool, arguments) => sse(&dialect.events(&Speech { calls: vec![(tool, arguments)], ..Speech::default() })),
         Scene::SayLetters(letters, at_once) => {
-            let words = std::iter::repeat_n("x".repeat(at_once), letters / at_once).collect();
-            let events = dialect.events(&Speech { words, ..Speech::default() });
+            let chunks = std::iter::repeat_n("x".repeat(at_once), letters / at_once).collect();
+            let events = dialect.events(&Speech { chunks, ..Speech::default() });
             let pieces = events.into_iter().map(|event| Ok::<_, Infallible>(axum::body::Bytes::from(event)));
             ([("content-type", "text/event-stream")], Body::from_stream(futures_util::stream::iter(pieces))).into_response()
         }

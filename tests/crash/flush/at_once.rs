@@ -31,9 +31,9 @@ const SAID: usize = 600;
 /// Runs a server with much concurrent work and returns its trace.
 pub async fn trace() -> String {
     let calls = (0..RUNS).map(|run| Scene::Call(vec![("echo", json!({ "text": mark(CALLED + run) }))]));
-    let words = |run: usize| (0..MARKS_MAX).map(|word| mark(SAID + MARKS_MAX * run + word)).collect();
+    let marks = |run: usize| (0..MARKS_MAX).map(|word| mark(SAID + MARKS_MAX * run + word)).collect();
     // The pause makes the first word a commit of its own.
-    let says = (0..RUNS).map(|run| Scene::Speak(Speech { words: words(run), pause: Duration::from_millis(5), ..Speech::default() }));
+    let says = (0..RUNS).map(|run| Scene::Speak(Speech { chunks: marks(run), pause: Duration::from_millis(5), ..Speech::default() }));
     let model = FakeModel::held_back(calls.chain(says).collect()).await;
     let tools = McpServer::start().await;
     let agents: Vec<String> = (0..AGENTS).map(|agent| format!("a{agent}: {{ tools: [lookup, served] }}")).collect();

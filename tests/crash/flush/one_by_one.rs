@@ -8,16 +8,16 @@ use super::Traced;
 use crate::trace::mark;
 
 /// The number of deltas that are released one by one.
-const WORDS: usize = 3;
+const DELTAS: usize = 3;
 
 /// Runs a server that makes every kind of announcement and returns its trace.
 pub async fn trace() -> String {
     let calls = vec![("lookup", json!({ "item": 1 })), ("charge", json!({ "cents": 100 }))];
-    let words = Speech { words: (0..WORDS).map(mark).collect(), ..Speech::default() };
+    let speech = Speech { chunks: (0..DELTAS).map(mark).collect(), ..Speech::default() };
     let scenes = [
         vec![Scene::Call(calls), Scene::Say("done")],
         vec![Scene::Call(vec![("echo", json!({ "text": "here" }))]), Scene::Say("done")],
-        vec![Scene::Say("done"), Scene::Stepwise(words)],
+        vec![Scene::Say("done"), Scene::Stepwise(speech)],
         vec![Scene::Say("never")],
     ];
     let model = FakeModel::held_back(scenes.concat()).await;
@@ -145,7 +145,7 @@ impl Story<'_> {
         let mut stream = EventStream::new(request.send().await.expect("the server answers"));
         read_until(&mut stream, "response.in_progress", "").await;
         self.model_is_asked().await;
-        for word in 0..WORDS {
+        for word in 0..DELTAS {
             self.model.let_answer();
             read_until(&mut stream, "response.output_text.delta", &mark(word)).await;
         }
