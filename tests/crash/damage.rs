@@ -40,7 +40,7 @@ pub async fn run() {
     let laps: &Scenario = &scenarios::ALL[0];
     let nats = NatsServer::start().await;
     let mut world = World::start(Order::Never, &nats).await;
-    (laps.tell)(&mut world).await;
+    (laps.play)(&mut world).await;
     world.close().await;
     let remains = Remains::of(world.server());
     let (_, wrong) = checks::stored(&remains, &world.asked, &world.ledger);

@@ -100,7 +100,7 @@ fn check_lists(points: &[String]) {
 /// The outcomes of the scenario without a death.
 async fn reference(scenario: &Scenario, nats: &NatsServer) -> BTreeMap<String, Outcome> {
     let mut world = World::start(Order::Never, nats).await;
-    (scenario.tell)(&mut world).await;
+    (scenario.play)(&mut world).await;
     world.close().await;
     let outcomes = checks::outcomes(&mut world).await;
     assert_eq!(world.violations, Vec::<String>::new(), "{} without a crash", scenario.name);
@@ -123,7 +123,7 @@ async fn die_and_go_on(cell: &Cell) -> (bool, u32, Vec<String>) {
     let point = format!("{}:{}", cell.point, cell.nth);
     let order = if cell.scenario.is_second_start { Order::SecondStart(point) } else { Order::FirstStart(point) };
     let mut world = World::start(order, &cell.nats).await;
-    (cell.scenario.tell)(&mut world).await;
+    (cell.scenario.play)(&mut world).await;
     world.close().await;
     let outcomes = checks::outcomes(&mut world).await;
     for (name, wanted) in cell.reference.iter() {

@@ -97,7 +97,7 @@ pub fn effect(tool: &str) -> &'static str {
     }
 }
 
-type Told<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
+type ScenarioFuture<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
 /// A scenario and the points that it passes.
 pub struct Scenario {
@@ -110,7 +110,7 @@ pub struct Scenario {
     /// Whether the crash point is set at the second start of the server.
     pub is_second_start: bool,
     /// Plays the scenario.
-    pub tell: for<'a> fn(&'a mut World) -> Told<'a>,
+    pub play: for<'a> fn(&'a mut World) -> ScenarioFuture<'a>,
 }
 
 /// All scenarios.
@@ -130,77 +130,77 @@ pub const ALL: [Scenario; 11] = [
         ],
         delivers: &[("two laps", "both laps are done"), ("one lap", "the lap is done")],
         is_second_start: false,
-        tell: |world| Box::pin(laps(world)),
+        play: |world| Box::pin(laps(world)),
     },
     Scenario {
         name: "queue",
         passes: &[("commit.enqueue", 5), ("commit.enter", 3), ("effect.ring", 3), ("commit.end", 5)],
         delivers: &[("turn 1", "seen"), ("turn 2", "said"), ("turn 3", "said"), ("turn 4", "said")],
         is_second_start: false,
-        tell: |world| Box::pin(queue(world)),
+        play: |world| Box::pin(queue(world)),
     },
     Scenario {
         name: "stop",
         passes: &[("commit.stop", 3)],
         delivers: &[("thinking", "stopped: enough"), ("suspended", "stopped: enough"), ("queued", "stopped: enough")],
         is_second_start: false,
-        tell: |world| Box::pin(stop(world)),
+        play: |world| Box::pin(stop(world)),
     },
     Scenario {
         name: "late",
         passes: &[("commit.timeout", 3), ("commit.note", 3), ("commit.report", 4)],
         delivers: &[("late", "waited")],
         is_second_start: false,
-        tell: |world| Box::pin(late(world)),
+        play: |world| Box::pin(late(world)),
     },
     Scenario {
         name: "cut",
         passes: &[("commit.park", 5), ("commit.answer", 3), ("commit.note", 1)],
         delivers: &[("buyer_1", "bought"), ("buyer_2", "bought"), ("buyer_3", "bought"), ("buyer_4", "bought"), ("buyer_5", "bought")],
         is_second_start: false,
-        tell: |world| Box::pin(cut(world)),
+        play: |world| Box::pin(cut(world)),
     },
     Scenario {
         name: "hold",
         passes: &[("commit.renew", 3), ("commit.release", 3), ("commit.claim", 4)],
         delivers: &[("held", "bought")],
         is_second_start: false,
-        tell: |world| Box::pin(hold(world)),
+        play: |world| Box::pin(hold(world)),
     },
     Scenario {
         name: "retry",
         passes: &[("commit.retry", 3), ("effect.model_call", 4)],
         delivers: &[("retried", "at last")],
         is_second_start: false,
-        tell: |world| Box::pin(retry(world)),
+        play: |world| Box::pin(retry(world)),
     },
     Scenario {
         name: "owners",
         passes: &[("commit.take_over", 3)],
         delivers: &[("owner_1", "thought"), ("owner_2", "thought"), ("owner_3", "thought")],
         is_second_start: true,
-        tell: |world| Box::pin(owners(world)),
+        play: |world| Box::pin(owners(world)),
     },
     Scenario {
         name: "strays",
         passes: &[("commit.refuse", 3)],
         delivers: &[("host", "seen")],
         is_second_start: false,
-        tell: |world| Box::pin(strays(world)),
+        play: |world| Box::pin(strays(world)),
     },
     Scenario {
         name: "lost",
         passes: &[("commit.quarantine", 3), ("commit.abandon", 3)],
         delivers: &[("lost_1 again", "said"), ("lost_2 again", "said"), ("lost_3 again", "said")],
         is_second_start: true,
-        tell: |world| Box::pin(lost(world)),
+        play: |world| Box::pin(lost(world)),
     },
     Scenario {
         name: "shelf",
         passes: &[("commit.pack", 3), ("commit.converse", 3)],
         delivers: &[],
         is_second_start: false,
-        tell: |world| Box::pin(shelf(world)),
+        play: |world| Box::pin(shelf(world)),
     },
 ];
 
