@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 use windlass_tests::{
-    FakeModel, McpServer, Mode, Next, Scene, Server, ServerBuilder, Told, in_every_mode,
+    FakeModel, McpServer, Mode, Next, Scene, Server, ServerBuilder, StreamEvent, in_every_mode,
     responses::{check_events, is_over},
     until,
 };
@@ -27,7 +27,7 @@ fn echo(text: &str) -> (&'static str, Value) {
 
 /// Reads a stream until it breaks, and continues from the next server.
 struct Reading {
-    events: Vec<Told>,
+    events: Vec<StreamEvent>,
     id: String,
 }
 
@@ -275,7 +275,7 @@ async fn a_parked_response_gives_signs_of_life() {
     let (server, mut reading) = parked(&model, &tools).await;
     let server = server.restart(&[("WINDLASS_RESPONSES__HEARTBEAT", "50ms")]).await;
     let mut stream = server.follow(&reading.id, reading.events.last().and_then(|event| event.data["sequence_number"].as_u64())).await;
-    let is_sign = |event: &&Told| event.kind() == "response.in_progress" && event.data["response"]["windlass"]["status"] == "parked";
+    let is_sign = |event: &&StreamEvent| event.kind() == "response.in_progress" && event.data["response"]["windlass"]["status"] == "parked";
     while reading.events.iter().filter(is_sign).count() < 3 {
         let next = stream.next().await;
         let Next::Event(event) = next else { panic!("{next:?} is no sign of life") };

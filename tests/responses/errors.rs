@@ -99,7 +99,7 @@ async fn a_036_a_037_a_provider_that_fails_in_the_middle_fails_the_response() {
         assert_eq!(made.items("mcp_call")[0]["output"], "kept", "what was done before stays");
         let (last, before) = made.events.split_last().expect("events");
         assert_eq!((last.kind(), &last.data["response"]["id"]), ("response.failed", &json!(made.id())));
-        let number = |event: &windlass_tests::Told| event.data["sequence_number"].as_u64();
+        let number = |event: &windlass_tests::StreamEvent| event.data["sequence_number"].as_u64();
         assert_eq!(number(last), before.last().and_then(number).map(|number| number + 1), "with the next number");
         assert_eq!(model.asked().len(), 2, "an error that stays is not tried again");
     })

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use serde_json::{Value, json};
-use windlass_tests::{EventStream, FakeModel, McpServer, Mode, Next, Scene, Server, Told, responses::check_events, until};
+use windlass_tests::{EventStream, FakeModel, McpServer, Mode, Next, Scene, Server, StreamEvent, responses::check_events, until};
 
 use crate::stage::{ask_with, function, mcp, server_for_model, output, server_with_model, server_with_model_and_config, with};
 
@@ -31,7 +31,7 @@ fn streamed(body: Value) -> String {
 /// An open stream and its events so far.
 struct Begun {
     id: String,
-    events: Vec<Told>,
+    events: Vec<StreamEvent>,
     stream: EventStream,
 }
 
@@ -45,7 +45,7 @@ impl Begun {
     }
 
     /// Reads until an event satisfies the condition. Returns its data.
-    async fn until(&mut self, is_it: impl Fn(&Told) -> bool) -> Value {
+    async fn until(&mut self, is_it: impl Fn(&StreamEvent) -> bool) -> Value {
         loop {
             match self.stream.next().await {
                 Next::Event(event) => self.events.push(event),
@@ -59,7 +59,7 @@ impl Begun {
     }
 
     /// Reads to the end. Returns the last object, and every event.
-    async fn ends(mut self) -> (Value, Vec<Told>) {
+    async fn ends(mut self) -> (Value, Vec<StreamEvent>) {
         let (rest, is_whole) = self.stream.rest().await;
         assert!(is_whole, "the stream ends properly");
         self.events.extend(rest);
@@ -73,7 +73,7 @@ fn runs(server: &Server) -> i64 {
     server.number("SELECT count(*) FROM runs")
 }
 
-fn data(events: &[Told]) -> Vec<Value> {
+fn data(events: &[StreamEvent]) -> Vec<Value> {
     events.iter().map(|event| event.data.clone()).collect()
 }
 
@@ -198,7 +198,7 @@ async fn a_reader_that_left_twice_has_all_its_time_once_more() {
     assert_ne!(late.id, id, "who comes too late starts anew");
 }
 
-fn is_message_done(event: &Told) -> bool {
+fn is_message_done(event: &StreamEvent) -> bool {
     event.kind() == "response.output_item.done" && event.data["item"]["type"] == "message"
 }
 

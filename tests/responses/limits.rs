@@ -272,7 +272,7 @@ async fn several_readers_follow_one_response_and_one_who_leaves_disturbs_nobody(
     drop(leaver);
     let (one, other) = tokio::join!(server.replay(&id), server.replay(&id));
     let made = asked.made(&server).await;
-    let data = |events: &[windlass_tests::Told]| events.iter().map(|event| event.data.clone()).collect::<Vec<_>>();
+    let data = |events: &[windlass_tests::StreamEvent]| events.iter().map(|event| event.data.clone()).collect::<Vec<_>>();
     assert_eq!((data(&one), data(&other)), (data(&made.events), data(&made.events)));
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use windlass_tests::{
-    Dialect, FakeModel, Made, McpServer, Mode, Next, Scene, Server, ServerBuilder, Speech, Told, in_every_mode, responses::check_events,
+    Dialect, FakeModel, Made, McpServer, Mode, Next, Scene, Server, ServerBuilder, Speech, StreamEvent, in_every_mode, responses::check_events,
     until,
 };
 
@@ -48,7 +48,7 @@ fn message_types(request: &Value) -> Vec<String> {
     all.iter().map(|item| format!("{} {}", text(&item["type"]), seal(item)).trim().to_owned()).collect()
 }
 
-fn data(events: &[Told]) -> Vec<Value> {
+fn data(events: &[StreamEvent]) -> Vec<Value> {
     events.iter().map(|event| event.data.clone()).collect()
 }
 

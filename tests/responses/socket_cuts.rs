@@ -2,7 +2,7 @@
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use windlass_tests::{EventStream, FakeModel, Frame, McpServer, Mode, Scene, Server, Socket, Told, responses::check_events, until};
+use windlass_tests::{EventStream, FakeModel, Frame, McpServer, Mode, Scene, Server, Socket, StreamEvent, responses::check_events, until};
 
 use crate::stage::{after, ask, ask_with, function, mcp, server_for_model, output, scripted, scripted_with, server_with_model, server_with_model_and_config, messages_sent, with};
 
@@ -14,12 +14,12 @@ fn runs(server: &Server) -> i64 {
     server.number("SELECT count(*) FROM runs")
 }
 
-fn data(events: &[Told]) -> Vec<Value> {
+fn data(events: &[StreamEvent]) -> Vec<Value> {
     events.iter().map(|event| event.data.clone()).collect()
 }
 
 /// Reads until an event of this type. Returns everything read.
-async fn read_until(socket: &mut Socket, kind: &str) -> Vec<Told> {
+async fn read_until(socket: &mut Socket, kind: &str) -> Vec<StreamEvent> {
     let mut events = vec![socket.event().await];
     while events.last().is_some_and(|event| event.kind() != kind) {
         events.push(socket.event().await);
@@ -27,7 +27,7 @@ async fn read_until(socket: &mut Socket, kind: &str) -> Vec<Told> {
     events
 }
 
-fn id_of(events: &[Told]) -> String {
+fn id_of(events: &[StreamEvent]) -> String {
     events[0].data["response"]["id"].as_str().expect("an id").to_owned()
 }
 
@@ -44,7 +44,7 @@ async fn a_kill_in_the_middle_is_gone_on_from_with_the_next_number() {
     // Events in flight still arrive; then the connection breaks without a close frame.
     loop {
         match socket.next().await {
-            Frame::Event(data) => events.push(Told { at: std::time::Instant::now(), data }),
+            Frame::Event(data) => events.push(StreamEvent { at: std::time::Instant::now(), data }),
             Frame::Broken => break,
             other @ (Frame::Error(_) | Frame::Pong(_) | Frame::Closed(_)) => panic!("{other:?} from a server that is dead"),
         }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use windlass_tests::{Made, Mode, Next, Server, Told, in_every_mode, responses::Grammar, until};
+use windlass_tests::{Made, Mode, Next, Server, StreamEvent, in_every_mode, responses::Grammar, until};
 
 use crate::stage::{ask, ask_with, function, mcp, scripted, scripted_with, with};
 
@@ -143,12 +143,12 @@ async fn a_042_words_come_piece_by_piece_and_make_up_the_answer() {
     }
 }
 
-fn data(events: &[Told]) -> Vec<Value> {
+fn data(events: &[StreamEvent]) -> Vec<Value> {
     events.iter().map(|event| event.data.clone()).collect()
 }
 
 /// The events after a number, as a reader gets them that reconnects.
-async fn resumed(server: &Server, id: &str, after: u64) -> Vec<Told> {
+async fn resumed(server: &Server, id: &str, after: u64) -> Vec<StreamEvent> {
     let (events, is_whole) = server.follow(id, Some(after)).await.rest().await;
     assert!(is_whole);
     events

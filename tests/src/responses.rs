@@ -70,14 +70,14 @@ pub async fn in_every_mode(play: impl AsyncFn(Mode)) {
 
 /// An event of a stream.
 #[derive(Clone, Debug)]
-pub struct Told {
+pub struct StreamEvent {
     /// The time of its arrival.
     pub at: Instant,
     /// The event.
     pub data: Value,
 }
 
-impl Told {
+impl StreamEvent {
     /// The type.
     pub fn kind(&self) -> &str {
         self.data["type"].as_str().unwrap_or_default()
@@ -92,7 +92,7 @@ pub struct Made {
     /// The response object.
     pub object: Value,
     /// Its events: as they arrived if the client followed the stream, otherwise as a later replay has them.
-    pub events: Vec<Told>,
+    pub events: Vec<StreamEvent>,
 }
 
 impl Made {
@@ -130,7 +130,7 @@ impl Made {
 
     /// The types of its events.
     pub fn kinds(&self) -> Vec<&str> {
-        self.events.iter().map(Told::kind).collect()
+        self.events.iter().map(StreamEvent::kind).collect()
     }
 
     /// The part that two responses to the same request have in common: everything but ids and times.
@@ -158,7 +158,7 @@ pub struct EventStream {
 #[derive(Debug)]
 pub enum Next {
     /// An event.
-    Event(Told),
+    Event(StreamEvent),
     /// The end mark.
     Done,
     /// A comment.
@@ -201,7 +201,7 @@ impl EventStream {
     }
 
     /// Reads all events up to the end mark, or until the connection breaks. The flag is true if the stream ended properly.
-    pub async fn rest(&mut self) -> (Vec<Told>, bool) {
+    pub async fn rest(&mut self) -> (Vec<StreamEvent>, bool) {
         let mut events = Vec::new();
         loop {
             match self.next().await {
@@ -232,13 +232,13 @@ fn parse(block: &str) -> Next {
     let data = data.strip_prefix("data: ").unwrap_or_else(|| panic!("an event has data: {block:?}"));
     let data: Value = serde_json::from_str(data).unwrap_or_else(|error| panic!("an event is JSON: {error}: {data}"));
     assert_eq!(data["type"], name, "the name of an event is its type");
-    Next::Event(Told { at: Instant::now(), data })
+    Next::Event(StreamEvent { at: Instant::now(), data })
 }
 
 /// A requested response that may not have ended yet.
 pub struct Asked {
     mode: Mode,
-    seen: Arc<Mutex<Vec<Told>>>,
+    seen: Arc<Mutex<Vec<StreamEvent>>>,
     id: Arc<Mutex<Option<String>>>,
     task: JoinHandle<Value>,
 }
@@ -250,7 +250,7 @@ impl Asked {
     }
 
     /// Waits for an event. Only for clients that read a stream.
-    pub async fn event(&self, kind: &str) -> Told {
+    pub async fn event(&self, kind: &str) -> StreamEvent {
         until(&format!("{kind} is told"), || async {
             self.seen.lock().expect("nobody panics here").iter().find(|event| event.kind() == kind).cloned()
         })
@@ -276,7 +276,7 @@ impl Asked {
                 true => {
                     assert_eq!(server.response(&id).await, object, "the same object when it is asked for again");
                     let again = server.replay(&id).await;
-                    let data = |events: &[Told]| events.iter().map(|event| event.data.clone()).collect::<Vec<_>>();
+                    let data = |events: &[StreamEvent]| events.iter().map(|event| event.data.clone()).collect::<Vec<_>>();
                     assert!(!self.mode.streams() || data(&again) == data(&events), "the same events when they are asked for again");
                     assert_eq!(again.last().expect("a stream has an end").data["response"], object);
                     if !self.mode.streams() {
@@ -352,7 +352,7 @@ impl Server {
     }
 
     /// Reads the whole stream of a stored response, which has ended or will end.
-    pub async fn replay(&self, id: &str) -> Vec<Told> {
+    pub async fn replay(&self, id: &str) -> Vec<StreamEvent> {
         let (events, is_whole) = self.follow(id, None).await.rest().await;
         assert!(is_whole, "the stream ends properly");
         check_events(&events);
@@ -373,7 +373,7 @@ impl Server {
 }
 
 /// Checks a complete stream against the grammar.
-pub fn check_events(events: &[Told]) {
+pub fn check_events(events: &[StreamEvent]) {
     let mut grammar = Grammar::default();
     events.iter().for_each(|event| grammar.take(&event.data));
     assert!(grammar.ended().is_some(), "a stream has an end: {:?}", events.last());
@@ -402,7 +402,7 @@ pub fn is_over(response: &Value) -> bool {
 /// Sends one request and reads its answer.
 struct Client {
     get: reqwest::RequestBuilder,
-    seen: Arc<Mutex<Vec<Told>>>,
+    seen: Arc<Mutex<Vec<StreamEvent>>>,
     id: Arc<Mutex<Option<String>>>,
 }
 

@@ -15,7 +15,7 @@ use tokio_tungstenite::{
 };
 
 use crate::{
-    Answer, Made, Mode, PATIENCE, Server, Told,
+    Answer, Made, Mode, PATIENCE, Server, StreamEvent,
     responses::{Grammar, contract},
 };
 
@@ -127,9 +127,9 @@ impl Socket {
     }
 
     /// Reads the next event.
-    pub async fn event(&mut self) -> Told {
+    pub async fn event(&mut self) -> StreamEvent {
         match self.next().await {
-            Frame::Event(data) => Told { at: Instant::now(), data },
+            Frame::Event(data) => StreamEvent { at: Instant::now(), data },
             other @ (Frame::Error(_) | Frame::Pong(_) | Frame::Closed(_) | Frame::Broken) => panic!("an event comes, and not {other:?}"),
         }
     }
@@ -149,7 +149,7 @@ impl Socket {
     }
 
     /// Reads until an event of this type. Returns that event.
-    pub async fn until(&mut self, kind: &str) -> Told {
+    pub async fn until(&mut self, kind: &str) -> StreamEvent {
         loop {
             let event = self.event().await;
             if event.kind() == kind {

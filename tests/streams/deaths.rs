@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fmt::Write as _, io::Write as _, process::Comma
 
 use futures_util::StreamExt;
 use serde_json::Value;
-use windlass_tests::{Store, Told, binary, responses::Grammar};
+use windlass_tests::{Store, StreamEvent, binary, responses::Grammar};
 
 use crate::story::{Death, Decision, Story, Telling, essence};
 
@@ -146,7 +146,7 @@ fn faults(story: &Story, told: &Telling, reference: &[Value]) -> Vec<String> {
     if grammar.ended().is_none() {
         faults.push("it has no end".to_owned());
     }
-    let data = |events: &[Told]| events.iter().map(|event| event.data.clone()).collect::<Vec<_>>();
+    let data = |events: &[StreamEvent]| events.iter().map(|event| event.data.clone()).collect::<Vec<_>>();
     if data(&told.events) != data(&told.replayed) {
         faults.push(format!("it is told otherwise afterwards: {}", difference(&data(&told.events), &data(&told.replayed))));
     }

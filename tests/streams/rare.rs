@@ -2,12 +2,12 @@
 
 use reqwest::Method;
 use serde_json::{Value, json};
-use windlass_tests::{EventStream, FakeModel, Next, Scene, Server, ServerBuilder, Told, responses::Grammar, until};
+use windlass_tests::{EventStream, FakeModel, Next, Scene, Server, ServerBuilder, StreamEvent, responses::Grammar, until};
 
 const BOTH: [&str; 2] = ["before", "after"];
 
 /// Reads until the connection breaks, the response ends or there is enough. Returns which.
-async fn read(stream: &mut EventStream, events: &mut Vec<Told>, enough: impl Fn(&[Told]) -> bool) -> Option<bool> {
+async fn read(stream: &mut EventStream, events: &mut Vec<StreamEvent>, enough: impl Fn(&[StreamEvent]) -> bool) -> Option<bool> {
     while !enough(events) {
         match stream.next().await {
             Next::Event(told) => events.push(told),
@@ -24,15 +24,15 @@ async fn ask(server: &Server, body: Value) -> EventStream {
     EventStream::new(server.authorized(Method::POST, "/v1/responses").json(&body).send().await.expect("the stream opens"))
 }
 
-fn id(events: &[Told]) -> String {
+fn id(events: &[StreamEvent]) -> String {
     events[0].data["response"]["id"].as_str().expect("a response has an id").to_owned()
 }
 
-fn signs(events: &[Told]) -> usize {
+fn signs(events: &[StreamEvent]) -> usize {
     events.iter().filter(|told| told.kind() == "response.in_progress").count() - 1
 }
 
-fn check(events: &[Told]) {
+fn check(events: &[StreamEvent]) {
     let mut grammar = Grammar::default();
     events.iter().for_each(|told| grammar.take(&told.data));
     assert!(grammar.ended().is_some(), "the response is over");
@@ -43,7 +43,7 @@ async fn restarted(mut server: Server) -> Server {
     server.restart(&[]).await
 }
 
-async fn resumed(server: &Server, events: &[Told]) -> EventStream {
+async fn resumed(server: &Server, events: &[StreamEvent]) -> EventStream {
     server.follow(&id(events), events.last().and_then(|told| told.data["sequence_number"].as_u64())).await
 }
 

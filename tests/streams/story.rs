@@ -5,7 +5,7 @@ use std::mem::take;
 
 use reqwest::Method;
 use serde_json::{Value, json};
-use windlass_tests::{EventStream, McpServer, McpStart, Next, Server, ServerBuilder, Told, until};
+use windlass_tests::{EventStream, McpServer, McpStart, Next, Server, ServerBuilder, StreamEvent, until};
 
 /// A story, and what must hold of it.
 pub struct Story {
@@ -29,7 +29,7 @@ const WRITE: &str = "write_note";
 /// The results of one telling.
 pub struct Telling {
     /// The events over all connections, in the order of their arrival.
-    pub events: Vec<Told>,
+    pub events: Vec<StreamEvent>,
     /// The number of deaths.
     pub deaths: u32,
     /// The calls that a person had to decide about.
@@ -37,7 +37,7 @@ pub struct Telling {
     /// Every start of the tool that writes.
     pub writes: Vec<McpStart>,
     /// The stream once more from its beginning, read after the end.
-    pub replayed: Vec<Told>,
+    pub replayed: Vec<StreamEvent>,
 }
 
 /// A person's decision about a call that a death had interrupted.
@@ -134,7 +134,7 @@ fn kill(pid: u32) {
 
 struct Client {
     server: Server,
-    events: Vec<Told>,
+    events: Vec<StreamEvent>,
     id: Option<String>,
     deaths: u32,
     decisions: Vec<Decision>,
@@ -223,7 +223,7 @@ impl Client {
 }
 
 /// The part of a stream that all tellings of a story have in common: everything but ids, times, numbers and heartbeats.
-pub fn essence(events: &[Told]) -> Vec<Value> {
+pub fn essence(events: &[StreamEvent]) -> Vec<Value> {
     let run = events.first().and_then(|told| told.data["response"]["id"].as_str()).unwrap_or_default().replace("resp_", "");
     let mut was_in_progress = false;
     let mut kept = Vec::new();

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use windlass_tests::{
-    EventStream, FakeModel, McpServer, Next, Scene, Server, ServerBuilder, Told, postgres::Server as Postgres, responses::Grammar,
+    EventStream, FakeModel, McpServer, Next, Scene, Server, ServerBuilder, StreamEvent, postgres::Server as Postgres, responses::Grammar,
 };
 
 /// Two servers that share nothing but their database.
@@ -19,7 +19,7 @@ async fn ask(server: &Server, body: serde_json::Value) -> EventStream {
 }
 
 /// Reads until there is enough, or to the end mark. Fails at anything but an event.
-async fn read(stream: &mut EventStream, events: &mut Vec<Told>, is_enough: impl Fn(&[Told]) -> bool) {
+async fn read(stream: &mut EventStream, events: &mut Vec<StreamEvent>, is_enough: impl Fn(&[StreamEvent]) -> bool) {
     while !is_enough(events) {
         match stream.next().await {
             Next::Event(told) => events.push(told),
@@ -29,24 +29,24 @@ async fn read(stream: &mut EventStream, events: &mut Vec<Told>, is_enough: impl 
     }
 }
 
-fn id(events: &[Told]) -> String {
+fn id(events: &[StreamEvent]) -> String {
     events[0].data["response"]["id"].as_str().expect("a response has an id").to_owned()
 }
 
-fn last(events: &[Told]) -> Option<u64> {
+fn last(events: &[StreamEvent]) -> Option<u64> {
     events.last().and_then(|told| told.data["sequence_number"].as_u64())
 }
 
-fn of(events: &[Told], kind: &str) -> usize {
+fn of(events: &[StreamEvent], kind: &str) -> usize {
     events.iter().filter(|told| told.kind() == kind).count()
 }
 
 /// Each number appears once, from the first to the last, and a later reader gets the same events.
-async fn check(server: &Server, events: &[Told]) {
+async fn check(server: &Server, events: &[StreamEvent]) {
     let mut grammar = Grammar::default();
     events.iter().for_each(|told| grammar.take(&told.data));
     assert!(grammar.ended().is_some(), "the response is over");
-    let data = |events: &[Told]| events.iter().map(|told| told.data.clone()).collect::<Vec<_>>();
+    let data = |events: &[StreamEvent]| events.iter().map(|told| told.data.clone()).collect::<Vec<_>>();
     assert_eq!(data(&server.replay(&id(events)).await), data(events));
 }
 
@@ -71,7 +71,7 @@ async fn s_07_a_stream_is_followed_at_another_server_and_outlives_its_own() {
     let call = other.claim("look").await;
     other.report(&call, json!("seen")).await.ok();
     let begun = of(&events, "response.output_text.done") + 1;
-    let speaks = |events: &[Told]| {
+    let speaks = |events: &[StreamEvent]| {
         of(events, "response.output_text.done") == begun && events.last().is_some_and(|told| told.kind() == "response.output_text.delta")
     };
     read(&mut at_other, &mut events, speaks).await;
@@ -102,7 +102,7 @@ async fn a_silence_at_another_server_is_filled_with_signs_of_life() {
     let mut at_other = other.follow(&id(&events), last(&events)).await;
     // No client reads at the server that owns the run, so no reader there requests heartbeats.
     drop(at_one);
-    let signs = |events: &[Told]| of(events, "response.in_progress");
+    let signs = |events: &[StreamEvent]| of(events, "response.in_progress");
     read(&mut at_other, &mut events, |events| signs(events) >= 4).await;
     model.let_answer();
     read(&mut at_other, &mut events, |events| of(events, "response.mcp_call.in_progress") > 0).await;
