@@ -1,7 +1,7 @@
 //! Calls that the client executes: the response waits for it, and a follow-up continues with the complete history.
 
 use serde_json::{Value, json};
-use windlass_tests::{Made, Mode, Scene, in_every_mode};
+use windlass_tests::{ResponseRecord, Mode, Scene, in_every_mode};
 
 use crate::stage::{after, ask_with, function, mcp, output, response_of, scripted, server_with_model, messages_sent, with};
 
@@ -13,7 +13,7 @@ fn echo(text: &str) -> (&'static str, Value) {
     ("echo", json!({ "text": text }))
 }
 
-fn calls_of(made: &Made) -> Vec<Value> {
+fn calls_of(made: &ResponseRecord) -> Vec<Value> {
     made.items("function_call")
 }
 

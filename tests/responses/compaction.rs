@@ -3,7 +3,7 @@
 use reqwest::Method;
 use serde_json::{Value, json};
 use windlass_tests::{
-    Answer, Dialect, FakeModel, Made, McpServer, Mode, Scene, Server, ServerBuilder, Speech, Store, in_every_mode,
+    Answer, Dialect, FakeModel, ResponseRecord, McpServer, Mode, Scene, Server, ServerBuilder, Speech, Store, in_every_mode,
     responses::{check_refusal, contract},
 };
 
@@ -67,13 +67,13 @@ fn is_question(message: &str) -> bool {
     message.starts_with("user: Stop here and sum up this conversation")
 }
 
-fn compaction_of(made: &Made) -> Value {
+fn compaction_of(made: &ResponseRecord) -> Value {
     assert_eq!((made.status(), made.shape()), ("completed", vec!["compaction".to_owned()]), "{:#}", made.object);
     made.output()[0].clone()
 }
 
 /// Asserts that the item has only the events of its beginning and end, and no event with its content.
-fn is_told_whole(made: &Made) {
+fn is_told_whole(made: &ResponseRecord) {
     let kinds: Vec<&str> = made.kinds().into_iter().filter(|kind| !kind.ends_with("queued")).collect();
     let expected =
         ["response.created", "response.in_progress", "response.output_item.added", "response.output_item.done", "response.completed"];

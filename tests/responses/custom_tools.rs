@@ -1,7 +1,7 @@
 //! Tools in the forms that Codex uses: custom tools, whose input is a text, and tools that come with an item of the input.
 
 use serde_json::{Value, json};
-use windlass_tests::{Made, Mode, Scene, in_every_mode};
+use windlass_tests::{ResponseRecord, Mode, Scene, in_every_mode};
 
 use crate::stage::{after, ask, ask_with, function, mcp, offered, server_with_model, messages_sent, with};
 
@@ -20,7 +20,7 @@ fn output(call: &Value, text: &str) -> Value {
     json!({ "type": "custom_tool_call_output", "call_id": call["call_id"], "output": text })
 }
 
-fn call_of(made: &Made) -> Value {
+fn call_of(made: &ResponseRecord) -> Value {
     assert_eq!(made.shape(), ["custom_tool_call"]);
     made.items("custom_tool_call").remove(0)
 }

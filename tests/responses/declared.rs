@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use windlass_tests::{Made, McpServer, Mode, QUERY, Scene, Server, ServerBuilder, in_every_mode};
+use windlass_tests::{ResponseRecord, McpServer, Mode, QUERY, Scene, Server, ServerBuilder, in_every_mode};
 
 use crate::stage::{ask_with, declared, mcp, scripted_with, server_with_model_and_config, with};
 
@@ -13,7 +13,7 @@ fn without(mut tool: Value, member: &str) -> Value {
 }
 
 /// The effect classes of the calls of a response.
-async fn effects(server: &Server, made: &Made) -> Vec<Value> {
+async fn effects(server: &Server, made: &ResponseRecord) -> Vec<Value> {
     let history = server.history(made.object["windlass"]["run_id"].as_str().expect("a run")).await;
     let replied = history.iter().filter(|event| event["kind"] == "replied");
     replied.flat_map(|event| event["calls"].as_array().cloned().unwrap_or_default()).map(|call| call["effect"].clone()).collect()

@@ -2,7 +2,7 @@
 
 use reqwest::Method;
 use serde_json::{Value, json};
-use windlass_tests::{Made, Mode, Scene, Server, in_every_mode, until};
+use windlass_tests::{ResponseRecord, Mode, Scene, Server, in_every_mode, until};
 
 use crate::stage::{after, ask, ask_with, function, mcp, output, scripted, server_with_model, messages_sent, with};
 
@@ -108,7 +108,7 @@ auth: { tokens: [ { token: test-token-of-22-characters, scopes: ['*'] }, { token
     let server = windlass_tests::ServerBuilder::new(config).start().await;
     let stored = server.respond(Mode::Plain, ask("hi")).await;
     let fleeting = server.respond(Mode::Plain, with(ask("hi"), json!({ "store": false }))).await;
-    let item = |made: &Made| made.output()[0]["id"].as_str().expect("an id").to_owned();
+    let item = |made: &ResponseRecord| made.output()[0]["id"].as_str().expect("an id").to_owned();
     let unknown = [item(&fleeting), "msg_nope".into(), "msg_00000000000000000000000000000007_0".into(), format!("{}9", item(&stored))];
     for id in &unknown {
         let answer = server.refusal(Mode::Plain, json!({ "model": "m", "input": [{ "type": "item_reference", "id": id }] })).await;

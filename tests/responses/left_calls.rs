@@ -2,7 +2,7 @@
 //! previous response.
 
 use serde_json::{Value, json};
-use windlass_tests::{Made, Mode, Scene, in_every_mode, until};
+use windlass_tests::{ResponseRecord, Mode, Scene, in_every_mode, until};
 
 use crate::stage::{after, ask_with, function, mcp, output, server_with_model, server_with_model_and_config, messages_sent, with};
 
@@ -27,12 +27,12 @@ fn request(input: &[Value], store: bool) -> Value {
 }
 
 /// The items that a client such as Codex keeps of a response: all but the server's calls.
-fn kept(made: &Made) -> Vec<Value> {
+fn kept(made: &ResponseRecord) -> Vec<Value> {
     made.output().into_iter().filter(|item| item["type"] != "mcp_call").collect()
 }
 
 /// The client's calls of a response, and their results.
-fn outputs(made: &Made, text: &str) -> Vec<Value> {
+fn outputs(made: &ResponseRecord, text: &str) -> Vec<Value> {
     made.items("function_call").iter().map(|call| output(call, text)).collect()
 }
 

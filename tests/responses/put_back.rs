@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use windlass_tests::{Dialect, FakeModel, Made, McpServer, Mode, Scene, Server, ServerBuilder, Speech};
+use windlass_tests::{Dialect, FakeModel, ResponseRecord, McpServer, Mode, Scene, Server, ServerBuilder, Speech};
 
 use crate::stage::{after, ask_with, declared, function, mcp, output, server_with_model, messages_sent, with};
 
@@ -26,7 +26,7 @@ fn again(items: &[Value], tools: &[Value]) -> Value {
 }
 
 /// The input of a client that drops some of the output: the question, the items that it kept, and the results of its own calls.
-fn conversation(made: &Made, is_kept: impl Fn(&Value) -> bool) -> Vec<Value> {
+fn conversation(made: &ResponseRecord, is_kept: impl Fn(&Value) -> bool) -> Vec<Value> {
     let kept = made.output().into_iter().filter(is_kept);
     let outputs = made.items("function_call").iter().map(|call| output(call, "mine")).collect::<Vec<_>>();
     std::iter::once(user("go")).chain(kept).chain(outputs).collect()
@@ -60,7 +60,7 @@ fn heard(request: &Value) -> Value {
 }
 
 /// Continues from a response by its id and with each of these inputs, and asserts that the model gets the same messages.
-async fn same(server: &Server, model: &FakeModel, made: &Made, inputs: &[(&str, Vec<Value>)], tools: &[Value]) -> Value {
+async fn same(server: &Server, model: &FakeModel, made: &ResponseRecord, inputs: &[(&str, Vec<Value>)], tools: &[Value]) -> Value {
     let outputs: Vec<Value> = made.items("function_call").iter().map(|call| output(call, "mine")).collect();
     server.respond(Mode::Plain, after(made, json!(outputs), tools)).await;
     let chained = model.asked().last().expect("it was asked").clone();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use windlass_tests::{
-    Dialect, FakeModel, Made, McpServer, Mode, Next, Scene, Server, ServerBuilder, Speech, StreamEvent, in_every_mode, responses::check_events,
+    Dialect, FakeModel, ResponseRecord, McpServer, Mode, Next, Scene, Server, ServerBuilder, Speech, StreamEvent, in_every_mode, responses::check_events,
     until,
 };
 
@@ -53,7 +53,7 @@ fn data(events: &[StreamEvent]) -> Vec<Value> {
 }
 
 /// Asserts that a replay has the same events as the stream had.
-async fn is_replayed(server: &Server, made: &Made) {
+async fn is_replayed(server: &Server, made: &ResponseRecord) {
     let replayed = server.replay(made.id()).await;
     check_events(&replayed);
     if made.mode.streams() {
@@ -61,7 +61,7 @@ async fn is_replayed(server: &Server, made: &Made) {
     }
 }
 
-fn summaries(made: &Made) -> Vec<String> {
+fn summaries(made: &ResponseRecord) -> Vec<String> {
     let items = made.items("reasoning");
     items.iter().map(|item| item["summary"][0]["text"].as_str().unwrap_or_default().to_owned()).collect()
 }

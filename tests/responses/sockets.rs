@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use windlass_tests::{
-    FakeModel, Frame, Made, McpServer, Mode, Scene, Server, ServerBuilder, Socket,
+    FakeModel, Frame, ResponseRecord, McpServer, Mode, Scene, Server, ServerBuilder, Socket,
     tungstenite::{self, Message},
     until,
 };
@@ -25,12 +25,12 @@ async fn limited(bytes: usize) -> (Server, FakeModel) {
 }
 
 /// A follow-up that is not stored either.
-fn unkept_after(made: &Made, input: &str) -> Value {
+fn unkept_after(made: &ResponseRecord, input: &str) -> Value {
     unkept(after(made, json!(input), &[]))
 }
 
 /// The part that two streams of the same script have in common: everything but ids and times.
-fn essence(made: &Made) -> Vec<(String, Value)> {
+fn essence(made: &ResponseRecord) -> Vec<(String, Value)> {
     let run = made.id().trim_start_matches("resp_").to_owned();
     let mut essence = Vec::new();
     for event in &made.events {

@@ -1,7 +1,7 @@
 //! Helpers of the tests of the Responses door: servers with tools of every kind, and request bodies.
 
 use serde_json::{Value, json};
-use windlass_tests::{FakeModel, Made, McpServer, Scene, Server, ServerBuilder};
+use windlass_tests::{FakeModel, ResponseRecord, McpServer, Scene, Server, ServerBuilder};
 
 const BASE_CONFIG: &str = "
 limits: { sweep_interval: 50ms, backoff: 10ms }
@@ -85,7 +85,7 @@ pub fn output(call: &Value, text: &str) -> Value {
 }
 
 /// A follow-up of a response.
-pub fn after(made: &Made, input: Value, tools: &[Value]) -> Value {
+pub fn after(made: &ResponseRecord, input: Value, tools: &[Value]) -> Value {
     json!({ "model": "m", "previous_response_id": made.id(), "input": input, "tools": tools })
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use windlass_tests::{Made, Mode, Next, Server, StreamEvent, in_every_mode, responses::Grammar, until};
+use windlass_tests::{ResponseRecord, Mode, Next, Server, StreamEvent, in_every_mode, responses::Grammar, until};
 
 use crate::stage::{ask, ask_with, function, mcp, scripted, scripted_with, with};
 
@@ -103,13 +103,13 @@ async fn a_026_every_event_is_written_whole() {
 async fn a_031_a_043_the_same_script_gives_the_same_in_every_mode() {
     let (server, _tools) = scripted(PLAYS).await;
     for input in INPUTS {
-        let mut made: Vec<Made> = Vec::new();
+        let mut made: Vec<ResponseRecord> = Vec::new();
         for mode in [Mode::Plain, Mode::Streamed, Mode::Background, Mode::Followed] {
             made.push(server.respond(mode, request(input)).await);
         }
         for other in &made[1..] {
             assert_eq!(other.essence(), made[0].essence(), "{input}: {:?} and {:?}", other.mode, made[0].mode);
-            let echo = |made: &Made| {
+            let echo = |made: &ResponseRecord| {
                 let mut object = made.object.clone();
                 for key in ["id", "created_at", "completed_at", "output", "background", "windlass"] {
                     object[key] = Value::Null;

@@ -2,7 +2,7 @@
 
 use reqwest::Method;
 use serde_json::{Value, json};
-use windlass_tests::{FakeModel, Made, McpServer, Mode, Scene, Server, ServerBuilder, until};
+use windlass_tests::{FakeModel, ResponseRecord, McpServer, Mode, Scene, Server, ServerBuilder, until};
 
 use crate::stage::{ask, ask_with, function, mcp, server_for_model, output, server_with_model_and_config, with};
 
@@ -40,7 +40,7 @@ async fn what_is_stored_is_stored_beside_it() {
     let (mut server, _model, _tools) = server_with_model_and_config(vec![Scene::Say("done")], MEMORY).await;
     let fleeting = server.respond(Mode::Streamed, unkept(ask("hi"))).await;
     let stored = server.respond(Mode::Streamed, ask("hi")).await;
-    let run = |made: &Made| format!("/v1/windlass/runs/{}", made.object["windlass"]["run_id"].as_str().expect("a run"));
+    let run = |made: &ResponseRecord| format!("/v1/windlass/runs/{}", made.object["windlass"]["run_id"].as_str().expect("a run"));
     assert_eq!((server.get(&run(&fleeting)).await.status, server.get(&run(&stored)).await.status), (404, 200));
     server.kill();
     let server = server.restart(&[]).await;

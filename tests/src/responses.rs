@@ -86,7 +86,7 @@ impl StreamEvent {
 
 /// A response that has ended.
 #[derive(Clone, Debug)]
-pub struct Made {
+pub struct ResponseRecord {
     /// The mode in which it was requested.
     pub mode: Mode,
     /// The response object.
@@ -95,7 +95,7 @@ pub struct Made {
     pub events: Vec<StreamEvent>,
 }
 
-impl Made {
+impl ResponseRecord {
     /// The id.
     pub fn id(&self) -> &str {
         self.object["id"].as_str().expect("a response has an id")
@@ -263,7 +263,7 @@ impl Asked {
     }
 
     /// Waits for the end. Whatever can be read again must be the same, as an object and as a stream.
-    pub async fn made(self, server: &Server) -> Made {
+    pub async fn made(self, server: &Server) -> ResponseRecord {
         // Heartbeats would keep a reader waiting for ever.
         let object = match tokio::time::timeout(2 * PATIENCE, self.task).await.expect("the response ends") {
             Ok(object) => object,
@@ -286,7 +286,7 @@ impl Asked {
                 false => assert_eq!(server.get(&format!("/v1/responses/{id}")).await.status, 404, "what is not stored cannot be read"),
             }
         }
-        Made { mode: self.mode, object, events }
+        ResponseRecord { mode: self.mode, object, events }
     }
 }
 
@@ -297,7 +297,7 @@ impl Server {
     }
 
     /// Requests a response and reads it to its end.
-    pub async fn respond(&self, mode: Mode, body: Value) -> Made {
+    pub async fn respond(&self, mode: Mode, body: Value) -> ResponseRecord {
         self.ask(mode, body).made(self).await
     }
 

@@ -15,7 +15,7 @@ use tokio_tungstenite::{
 };
 
 use crate::{
-    Answer, Made, Mode, PATIENCE, Server, StreamEvent,
+    Answer, ResponseRecord, Mode, PATIENCE, Server, StreamEvent,
     responses::{Grammar, contract},
 };
 
@@ -159,7 +159,7 @@ impl Socket {
     }
 
     /// Reads one response to its end. Every event has to match the grammar.
-    pub async fn response(&mut self) -> Made {
+    pub async fn response(&mut self) -> ResponseRecord {
         let mut grammar = Grammar::default();
         let mut events = Vec::new();
         loop {
@@ -167,13 +167,13 @@ impl Socket {
             grammar.take(&event.data);
             events.push(event);
             if let Some(object) = grammar.ended() {
-                return Made { mode: Mode::Socket, object: object.clone(), events };
+                return ResponseRecord { mode: Mode::Socket, object: object.clone(), events };
             }
         }
     }
 
     /// Requests a response and reads it to its end.
-    pub async fn respond(&mut self, body: Value) -> Made {
+    pub async fn respond(&mut self, body: Value) -> ResponseRecord {
         self.ask(body).await;
         self.response().await
     }
