@@ -7,7 +7,7 @@ use windlass_tests::{Database, SseEvent};
 
 use crate::{
     service::Start,
-    world::{Asked, World},
+    world::{RunRequest, World},
     wreck::{self, Remains},
 };
 
@@ -58,7 +58,7 @@ pub async fn outcomes(world: &mut World) -> BTreeMap<String, Outcome> {
 }
 
 /// Reads what a server left behind. Returns the outcome of each run, and what is wrong.
-pub fn stored(remains: &Remains, asked: &[Asked], ledger: &[Start]) -> (BTreeMap<String, Outcome>, Vec<String>) {
+pub fn stored(remains: &Remains, asked: &[RunRequest], ledger: &[Start]) -> (BTreeMap<String, Outcome>, Vec<String>) {
     let mut found = BTreeMap::new();
     let mut wrong = Vec::new();
     for asked in asked.iter().filter(|asked| !asked.is_spoiled) {
@@ -80,7 +80,7 @@ pub fn stored(remains: &Remains, asked: &[Asked], ledger: &[Start]) -> (BTreeMap
 
 /// An exported run.
 struct Export<'a> {
-    asked: &'a Asked,
+    asked: &'a RunRequest,
     lines: Vec<Value>,
 }
 
@@ -204,7 +204,7 @@ fn without_ids(content: &Value) -> Value {
 }
 
 /// One request is one run and one row in the inbox, however often it was sent.
-fn one_run_each(asked: &[Asked], database: &Database) -> Vec<String> {
+fn one_run_each(asked: &[RunRequest], database: &Database) -> Vec<String> {
     let mut wrong = Vec::new();
     let stored: BTreeSet<String> = wreck::runs(database).into_iter().collect();
     let known: BTreeSet<String> = asked.iter().map(|asked| asked.run.clone()).collect();

@@ -36,7 +36,7 @@ pub enum Order {
 
 /// One request for a run.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct RunRequest {
     /// The scenario's name for the request, which is also its key.
     pub name: String,
     /// The agent.
@@ -60,7 +60,7 @@ pub struct World {
     /// The number of claims, which numbers their keys.
     pub claims: u32,
     /// All requests for runs.
-    pub asked: Vec<Asked>,
+    pub asked: Vec<RunRequest>,
     /// The number of messages that were put into inboxes without a run.
     pub strays: usize,
     /// Everything that went wrong so far.
@@ -164,7 +164,7 @@ impl World {
 
     fn taken(&mut self, name: &str, agent: &str, answer: &Value) -> String {
         let run = answer["run_id"].as_str().expect("a request that is taken has a run").to_owned();
-        self.asked.push(Asked { name: name.to_owned(), agent: agent.to_owned(), run: run.clone(), is_spoiled: false });
+        self.asked.push(RunRequest { name: name.to_owned(), agent: agent.to_owned(), run: run.clone(), is_spoiled: false });
         run
     }
 
