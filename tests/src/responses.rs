@@ -236,14 +236,14 @@ fn parse(block: &str) -> Next {
 }
 
 /// A requested response that may not have ended yet.
-pub struct Asked {
+pub struct PendingResponse {
     mode: Mode,
     seen: Arc<Mutex<Vec<StreamEvent>>>,
     id: Arc<Mutex<Option<String>>>,
     task: JoinHandle<Value>,
 }
 
-impl Asked {
+impl PendingResponse {
     /// The id, as soon as the client can know it. A client that waits for the object learns it only at the end.
     pub async fn id(&self) -> String {
         until("the response has an id", || async { self.id.lock().expect("nobody panics here").clone() }).await
@@ -302,12 +302,12 @@ impl Server {
     }
 
     /// Requests a response.
-    pub fn ask(&self, mode: Mode, body: Value) -> Asked {
+    pub fn ask(&self, mode: Mode, body: Value) -> PendingResponse {
         self.ask_with(mode, body, &[])
     }
 
     /// Requests a response with additional headers.
-    pub fn ask_with(&self, mode: Mode, body: Value, headers: &[(&str, &str)]) -> Asked {
+    pub fn ask_with(&self, mode: Mode, body: Value, headers: &[(&str, &str)]) -> PendingResponse {
         let body = mode.asks(body);
         let opening = Opening::new(self, headers);
         let mut request = self.authorized(Method::POST, "/v1/responses").json(&body);
@@ -324,7 +324,7 @@ impl Server {
                 Mode::Socket => client.on_a_socket(opening, body).await,
             }
         });
-        Asked { mode, seen, id, task }
+        PendingResponse { mode, seen, id, task }
     }
 
     /// Sends a request that must be refused.

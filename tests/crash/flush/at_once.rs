@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use serde_json::{Value, json};
-use windlass_tests::{Asked, FakeModel, McpServer, Mode, Scene, Server, Speech};
+use windlass_tests::{PendingResponse, FakeModel, McpServer, Mode, Scene, Server, Speech};
 
 use super::{Traced, report_under_a_key};
 use crate::trace::mark;
@@ -74,7 +74,7 @@ async fn actions(server: &Server) {
 async fn runs(server: &Server, model: &FakeModel) {
     let served = json!([{ "type": "mcp", "server_label": "served" }]);
     let ask = |n: usize| server.ask(Mode::Streamed, json!({ "model": "fake", "input": mark(INPUTS + AGENTS + n), "tools": served }));
-    let responses: Vec<Asked> = (0..RESPONSES).map(ask).collect();
+    let responses: Vec<PendingResponse> = (0..RESPONSES).map(ask).collect();
     let enqueue = |agent: usize| async move { server.enqueue(&format!("a{agent}"), &mark(INPUTS + agent)).await };
     let runs = join_all((0..AGENTS).map(enqueue)).await;
     for lap in 1..=2 {
