@@ -67,7 +67,7 @@ impl Place {
             Store::Postgres => {
                 let database = in_thread(|runtime| runtime.block_on(postgres::Server::shared().database()));
                 let place = Place(Where::Postgres(Arc::new(database)));
-                place.open().batch(SQLITE_WORDS);
+                place.open().batch(SQLITE_FUNCTIONS);
                 place
             }
         }
@@ -164,7 +164,7 @@ impl Place {
 }
 
 /// Functions of SQLite that the statements of the tests use, for PostgreSQL.
-const SQLITE_WORDS: &str = "
+const SQLITE_FUNCTIONS: &str = "
     CREATE FUNCTION hex(bytea) RETURNS text LANGUAGE sql IMMUTABLE AS $$ SELECT upper(encode($1, 'hex')) $$;
     CREATE FUNCTION hex(text) RETURNS text LANGUAGE sql IMMUTABLE AS $$ SELECT upper(encode(convert_to($1, 'UTF8'), 'hex')) $$;
     CREATE FUNCTION unhex(text) RETURNS bytea LANGUAGE sql IMMUTABLE AS $$ SELECT decode($1, 'hex') $$;
@@ -202,7 +202,7 @@ impl Database {
     pub fn execute(&self, sql: &str) -> Result<u64, String> {
         match &self.0 {
             Link::Sqlite(connection) => connection.execute(sql, []).map(|changed| changed as u64).map_err(|error| error.to_string()),
-            Link::Postgres(session) => session.ask(sql).map(|said| said.changed),
+            Link::Postgres(session) => session.ask(sql).map(|result| result.changed),
         }
     }
 
@@ -233,9 +233,9 @@ impl Database {
     /// Executes a change and rolls it back.
     pub fn attempt(&self, sql: &str) -> Result<u64, String> {
         self.batch("BEGIN");
-        let tried = self.execute(sql);
+        let attempted = self.execute(sql);
         self.batch("ROLLBACK");
-        tried
+        attempted
     }
 
     /// Begins a transaction that reads a snapshot of the database, until the connection is closed.
@@ -382,19 +382,19 @@ fn sqlite_rows(connection: &rusqlite::Connection, sql: &str) -> rusqlite::Result
 
 /// PostgreSQL's result of a statement.
 #[derive(Default)]
-struct Said {
+struct QueryResult {
     rows: Vec<Row>,
     changed: u64,
 }
 
-type Question = (String, mpsc::Sender<Result<Said, String>>);
+type Query = (String, mpsc::Sender<Result<QueryResult, String>>);
 
 /// A connection in a thread of its own, so that synchronous code in an asynchronous test can use it.
-struct Session(mpsc::Sender<Question>);
+struct Session(mpsc::Sender<Query>);
 
 impl Session {
     fn open(url: String) -> Self {
-        let (asked, questions) = mpsc::channel::<Question>();
+        let (sender, queries) = mpsc::channel::<Query>();
         std::thread::spawn(move || {
             let runtime = runtime();
             let client = runtime.block_on(async {
@@ -402,34 +402,35 @@ impl Session {
                 tokio::spawn(connection);
                 client
             });
-            for (sql, answer) in questions {
-                let said = runtime.block_on(client.simple_query(&sql));
-                let said =
-                    said.map(Said::of).map_err(|error| error.as_db_error().map_or(error.to_string(), |error| error.message().to_owned()));
-                let _ = answer.send(said);
+            for (sql, reply) in queries {
+                let result = runtime.block_on(client.simple_query(&sql));
+                let result = result
+                    .map(QueryResult::of)
+                    .map_err(|error| error.as_db_error().map_or(error.to_string(), |error| error.message().to_owned()));
+                let _ = reply.send(result);
             }
         });
-        Session(asked)
+        Session(sender)
     }
 
-    fn ask(&self, sql: &str) -> Result<Said, String> {
-        let (answer, said) = mpsc::channel();
-        self.0.send((sql.to_owned(), answer)).expect("the connection is there");
-        said.recv().expect("the connection answers")
+    fn ask(&self, sql: &str) -> Result<QueryResult, String> {
+        let (reply, result) = mpsc::channel();
+        self.0.send((sql.to_owned(), reply)).expect("the connection is there");
+        result.recv().expect("the connection answers")
     }
 }
 
-impl Said {
+impl QueryResult {
     fn of(messages: Vec<SimpleQueryMessage>) -> Self {
-        let mut said = Said::default();
+        let mut result = QueryResult::default();
         for message in messages {
             match message {
-                SimpleQueryMessage::Row(row) => said.rows.push((0..row.len()).map(|at| row.get(at).map(str::to_owned)).collect()),
-                SimpleQueryMessage::CommandComplete(changed) => said.changed += changed,
+                SimpleQueryMessage::Row(row) => result.rows.push((0..row.len()).map(|at| row.get(at).map(str::to_owned)).collect()),
+                SimpleQueryMessage::CommandComplete(changed) => result.changed += changed,
                 SimpleQueryMessage::RowDescription(_) | _ => {}
             }
         }
-        said
+        result
     }
 }
 

@@ -171,14 +171,14 @@ async fn copy(from: &mut OwnedReadHalf, to: &mut OwnedWriteHalf) {
 async fn answer(from: &mut OwnedReadHalf, to: &mut OwnedWriteHalf, kept: &Kept) {
     let mut piece = vec![0; 64 << 10];
     // The end of the previous bytes, because an answer may arrive in two reads.
-    let mut said = Vec::new();
+    let mut received = Vec::new();
     loop {
         let Ok(length @ 1..) = from.read(&mut piece).await else { return };
-        said.extend_from_slice(&piece[..length]);
-        if said.windows(COMMITTED.len()).any(|words| words == COMMITTED) && kept.take() {
+        received.extend_from_slice(&piece[..length]);
+        if received.windows(COMMITTED.len()).any(|window| window == COMMITTED) && kept.take() {
             return;
         }
-        said.drain(..said.len().saturating_sub(COMMITTED.len() - 1));
+        received.drain(..received.len().saturating_sub(COMMITTED.len() - 1));
         if to.write_all(&piece[..length]).await.is_err() {
             return;
         }
