@@ -94,7 +94,7 @@ async fn two_servers_publish_one_outbox() {
         let call = served.claim("echo").await;
         served.report(&call, json!("there")).await.ok();
         asked.ended(&run).await;
-        listener.told_end(&run).await;
+        listener.wait_for_end(&run).await;
         let events = served.events_until_end("a", &run).await;
         expected += events.iter().filter(|event| event.data["agent_turn_id"] == run.as_str()).count() + 2;
     }

@@ -18,7 +18,7 @@ async fn whole_run(server: &Server, agent: &str) -> String {
 /// Everything published of these runs is complete and came in the order of the journal.
 async fn complete(listener: &Listener, server: &Server, runs: &[(String, String)]) {
     for (_, run) in runs {
-        listener.told_end(run).await;
+        listener.wait_for_end(run).await;
     }
     let mut told: BTreeMap<String, Vec<(u64, u64)>> = BTreeMap::new();
     for message in listener.once() {
@@ -187,7 +187,7 @@ async fn what_nats_refuses_stays_and_is_sent_once_it_is_let() {
     std::fs::write(&file, users("\"windlass.bell\"")).expect("a configuration can be written");
     nats.reload();
     until("everything is published", || async { (waiting(&server) == 0).then_some(()) }).await;
-    listener.told_end(&run).await;
+    listener.wait_for_end(&run).await;
     let streamed = server.events_until_end("a", &run).await;
     let mut owed: Vec<String> = streamed.iter().map(|event| format!("windlass.default.{} {}", event.event, event.data)).collect();
     let mut told: Vec<String> = events().into_values().collect();

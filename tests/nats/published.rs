@@ -34,7 +34,7 @@ async fn c_024_every_enqueue_is_told_as_a_wakeup() {
     let server = server(&nats).await;
     let first = server.enqueue("a", "call echo").await;
     let queued = server.enqueue("a", "hello").await;
-    let wakeups = listener.heard("windlass.default.cmd.agent.a.wakeup", 2).await;
+    let wakeups = listener.wait_for("windlass.default.cmd.agent.a.wakeup", 2).await;
     let ids: Vec<&str> = wakeups.iter().map(|wakeup| wakeup.id.as_str()).collect();
     assert_eq!(ids, [format!("{first}.0.0"), format!("{queued}.0.0")]);
 }
@@ -45,7 +45,7 @@ async fn c_080_a_wakeup_names_its_agent_and_nothing_that_matters() {
     let listener = nats.listen().await;
     let server = server(&nats).await;
     server.enqueue("a", "hello").await;
-    let wakeups = listener.heard("windlass.default.cmd.agent.a.wakeup", 1).await;
+    let wakeups = listener.wait_for("windlass.default.cmd.agent.a.wakeup", 1).await;
     assert_eq!(bodies(&wakeups), [&json!({ "agent_id": "a" })]);
 }
 
@@ -55,7 +55,7 @@ async fn c_041_a_call_is_told_to_its_tool_with_pointers_and_no_arguments() {
     let listener = nats.listen().await;
     let server = server(&nats).await;
     let run = server.enqueue("a", "call echo").await;
-    let commands = listener.heard("windlass.default.cmd.tool.echo", 1).await;
+    let commands = listener.wait_for("windlass.default.cmd.tool.echo", 1).await;
     let call = server.claim("echo").await;
     let body = json!({
         "tool_name": "echo", "tool_call_id": call["tool_call_id"], "agent_id": "a", "agent_turn_id": run,
@@ -70,7 +70,7 @@ async fn c_055_task_step_and_state_events_are_told_as_the_stream_tells_them() {
     let listener = nats.listen().await;
     let server = server(&nats).await;
     let run = whole_run(&server).await;
-    listener.told_end(&run).await;
+    listener.wait_for_end(&run).await;
     let streamed: Vec<(String, Value)> = server
         .events_until_end("a", &run)
         .await
@@ -93,7 +93,7 @@ async fn c_082_the_end_of_a_turn_is_told_with_its_status_its_box_and_its_deliver
     let listener = nats.listen().await;
     let server = server(&nats).await;
     let run = whole_run(&server).await;
-    listener.told_end(&run).await;
+    listener.wait_for_end(&run).await;
     let tasks = listener.on("windlass.default.evt.agent.a.task");
     let ended = server.run(&run).await;
     let body = json!({
@@ -109,7 +109,7 @@ async fn c_083_a_step_is_told_with_its_turn_its_step_and_its_phase() {
     let listener = nats.listen().await;
     let server = server(&nats).await;
     let run = whole_run(&server).await;
-    listener.told_end(&run).await;
+    listener.wait_for_end(&run).await;
     let steps = listener.on("windlass.default.evt.agent.a.step");
     let phases: Vec<&Value> = steps.iter().map(|step| &step.body["phase"]).collect();
     assert_eq!(phases, ["started", "executing", "started", "completed"]);
@@ -129,7 +129,7 @@ async fn c_022_messages_carry_the_trace_and_the_step_that_asked() {
         .header("traceparent", format!("00-{trace}-00f067aa0ba902b7-01"))
         .json(&json!({ "input": "hello", "parent_step_id": "step_7" }));
     let run = server.send(request).await.ok()["run_id"].as_str().expect("a run").to_owned();
-    listener.told_end(&run).await;
+    listener.wait_for_end(&run).await;
     for message in listener.all() {
         assert!(message.traceparent.starts_with(&format!("00-{trace}-")) && message.traceparent.len() == 55, "{message:?}");
         assert_eq!(message.parent_step, "step_7");
@@ -148,7 +148,7 @@ async fn names_with_dots_are_one_word_of_a_subject() {
     let run = server.enqueue("a.b", "call dotted.tool").await;
     let call = server.claim("dotted.tool").await;
     server.report(&call, json!(1)).await.ok();
-    listener.told_end(&run).await;
+    listener.wait_for_end(&run).await;
     let subjects: BTreeSet<String> = listener.all().into_iter().map(|message| message.subject).collect();
     let wanted =
         ["cmd.agent.a%2Eb.wakeup", "cmd.tool.dotted%2Etool", "evt.agent.a%2Eb.state", "evt.agent.a%2Eb.step", "evt.agent.a%2Eb.task"];
@@ -172,7 +172,7 @@ async fn a_tool_that_only_the_model_knows_is_no_command_and_stops_nothing() {
     let call = server.claim("echo").await;
     server.report(&call, json!(1)).await.ok();
     server.ended(&run).await;
-    listener.told_end(&run).await;
+    listener.wait_for_end(&run).await;
     let commands: Vec<Message> = listener.once().into_iter().filter(|message| message.subject.contains(".cmd.tool.")).collect();
     assert_eq!(commands.iter().map(|command| command.subject.as_str()).collect::<Vec<_>>(), ["windlass.default.cmd.tool.echo"]);
     assert!(listener.all().iter().all(|message| message.body.to_string().len() < 1000));

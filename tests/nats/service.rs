@@ -69,7 +69,7 @@ async fn a_doubled_command_starts_nothing_twice() {
     let started = service(&nats, &server, "pay", "w1".into()).await;
     let run = server.enqueue("a", "call pay").await;
     server.ended(&run).await;
-    let commands = listener.heard("windlass.default.cmd.tool.pay", 1).await;
+    let commands = listener.wait_for("windlass.default.cmd.tool.pay", 1).await;
     let again = nats.client().await;
     for _ in 0..10 {
         again.publish(commands[0].subject.clone(), commands[0].body.to_string().into()).await.expect("a command is doubled");

@@ -132,7 +132,7 @@ pub struct Message {
 
 /// Collects the published commands and events, in the order of their arrival.
 pub struct Listener {
-    heard: Arc<Mutex<Vec<Message>>>,
+    wait_for: Arc<Mutex<Vec<Message>>>,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -144,8 +144,8 @@ impl Listener {
         let mut sync = client.subscribe("sync").await.expect("a subscription");
         client.publish("sync", "".into()).await.expect("a message is sent");
         sync.next().await.expect("and comes back");
-        let heard = Arc::new(Mutex::new(Vec::new()));
-        let log = heard.clone();
+        let wait_for = Arc::new(Mutex::new(Vec::new()));
+        let log = wait_for.clone();
         let task = tokio::spawn(async move {
             while let Some(message) = everything.next().await {
                 let header = |name| message.headers.as_ref().and_then(|all| all.get(name)).map(|value| value.as_str().to_owned());
@@ -161,12 +161,12 @@ impl Listener {
                 }
             }
         });
-        Listener { heard, task }
+        Listener { wait_for, task }
     }
 
     /// All messages so far, including repeated ones.
     pub fn all(&self) -> Vec<Message> {
-        self.heard.lock().expect("nobody panics with it").clone()
+        self.wait_for.lock().expect("nobody panics with it").clone()
     }
 
     /// All messages so far, each id once. Fails if two messages with the same id differ.
@@ -187,12 +187,12 @@ impl Listener {
     }
 
     /// Waits until a subject has this number of messages, and returns them.
-    pub async fn heard(&self, subject: &str, count: usize) -> Vec<Message> {
+    pub async fn wait_for(&self, subject: &str, count: usize) -> Vec<Message> {
         until(&format!("{count} messages on {subject}"), || async { Some(self.on(subject)).filter(|on| on.len() >= count) }).await
     }
 
     /// Waits until both messages about a run's end have arrived: its task event and the state event after it.
-    pub async fn told_end(&self, run: &str) {
+    pub async fn wait_for_end(&self, run: &str) {
         until(&format!("the end of {run} is told"), || async {
             let is_last = |message: &Message| message.body["agent_turn_id"] == run && message.body["status"] == "idle";
             self.all().iter().any(is_last).then_some(())
