@@ -16,22 +16,22 @@ pub const ANSWERS: [&str; 2] = ["Oslo is sunny, and the Grand has a room.", "Ber
 /// The model's replies in one conversation: two calls at once and an answer, then one call after the other and an answer. Each answer comes
 /// in several deltas, and every iteration costs ten tokens.
 fn conversation() -> [Scene; 5] {
-    let lap = |answer: &str, tools: &[&'static str], city: &str| {
+    let request = |answer: &str, tools: &[&'static str], city: &str| {
         let chunks = answer.split_inclusive(' ').map(str::to_owned).collect();
         let calls = tools.iter().map(|tool| (*tool, json!({ "city": city }).to_string())).collect();
         Scene::Speak(Speech { chunks, calls, usage: Some([7, 3, 2]), ..Speech::default() })
     };
     [
-        lap("", &["get_weather", "find_hotel"], "Oslo"),
-        lap(ANSWERS[0], &[], ""),
-        lap("", &["get_weather"], "Bergen"),
-        lap("", &["find_hotel"], "Bergen"),
-        lap(ANSWERS[1], &[], ""),
+        request("", &["get_weather", "find_hotel"], "Oslo"),
+        request(ANSWERS[0], &[], ""),
+        request("", &["get_weather"], "Bergen"),
+        request("", &["find_hotel"], "Bergen"),
+        request(ANSWERS[1], &[], ""),
     ]
 }
 
 /// The messages that the model has received when it gives the last answer of a conversation.
-const HEARD: [&str; 10] = [
+const EXPECTED_MESSAGES: [&str; 10] = [
     "user: Plan a day in Oslo.",
     "calls: get_weather Oslo, find_hotel Oslo",
     "tool: sunny in Oslo",
@@ -45,7 +45,7 @@ const HEARD: [&str; 10] = [
 ];
 
 /// The messages of a request to the model, without instructions.
-fn heard(request: &Value) -> Vec<String> {
+fn messages_of(request: &Value) -> Vec<String> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let call = |call: &Value| {
         let arguments: Value = serde_json::from_str(&text(&call["function"]["arguments"])).expect("arguments are JSON");
@@ -66,12 +66,12 @@ pub async fn stage_with(conversations: usize, more: &str) -> (Server, FakeModel)
 }
 
 /// Asserts that each conversation reached the model complete: nothing is missing, nothing is repeated, and the order is right.
-pub fn was_heard(model: &FakeModel, conversations: usize) {
+pub fn check_model_requests(model: &FakeModel, conversations: usize) {
     let asked = model.asked();
     assert_eq!(asked.len(), 5 * conversations, "{asked:#?}");
     for laps in asked.chunks(5) {
-        for (lap, length) in laps.iter().zip([1, 4, 6, 8, 10]) {
-            assert_eq!(heard(lap), HEARD[..length]);
+        for (request, length) in laps.iter().zip([1, 4, 6, 8, 10]) {
+            assert_eq!(messages_of(request), EXPECTED_MESSAGES[..length]);
         }
     }
 }
@@ -90,7 +90,7 @@ async fn converses(sdk: Sdk, program: &str, ways: &[&str]) {
         let ran = ["find_hotel Bergen", "find_hotel Oslo", "get_weather Bergen", "get_weather Oslo"];
         assert_eq!(saw[way], json!({ "texts": ANSWERS, "ran": ran, "deltas": ANSWERS.concat(), "tokens": 50 }), "{way}");
     }
-    was_heard(&model, ways.len());
+    check_model_requests(&model, ways.len());
     // The requests that name a predecessor: all but the first one of each chained conversation.
     let chained = ways.iter().filter(|way| way.ends_with("chained")).count();
     assert_eq!(going_on(&server), 4 * chained as i64);

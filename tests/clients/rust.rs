@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use windlass_tests::Server;
 
 use crate::{
-    frameworks::{ANSWERS, TURNS, stage_with, was_heard},
+    frameworks::{ANSWERS, TURNS, stage_with, check_model_requests},
     program::TOKEN,
 };
 
@@ -125,5 +125,5 @@ async fn async_openai_has_a_conversation_with_tools_in_standard_words() {
     for (streams, memory) in ways {
         converse(&client, streams, memory).await;
     }
-    was_heard(&model, ways.len());
+    check_model_requests(&model, ways.len());
 }

@@ -224,7 +224,7 @@ async fn check_events(roads: &Roads, agent: &str, asked: &BTreeSet<&str>, last: 
 
 /// The messages received over NATS: an id always belongs to the same message. If NATS was available all the time, every end of a turn was
 /// published.
-pub async fn check_heard(listener: &Listener, load: &Load, is_whole: bool) -> Vec<String> {
+pub async fn check_published(listener: &Listener, load: &Load, is_whole: bool) -> Vec<String> {
     let asked: BTreeSet<String> = load.turns.lock().expect("nobody panics with it").iter().map(|turn| turn.run.clone()).collect();
     let ends = |listener: &Listener| -> BTreeSet<String> {
         let all = listener.all().into_iter().filter(|message| message.subject.ends_with(".task"));

@@ -53,11 +53,11 @@ impl Trial {
     }
 
     /// Reads everything back, and fails if anything is wrong.
-    async fn judge(&mut self, cluster: &Cluster, load: &Arc<Load>, heard: Option<(&Listener, bool)>) {
+    async fn judge(&mut self, cluster: &Cluster, load: &Arc<Load>, published: Option<(&Listener, bool)>) {
         load.end();
         let mut wrong = checker::check(&cluster.roads, load).await;
-        if let Some((listener, is_whole)) = heard {
-            wrong.extend(checker::check_heard(listener, load, is_whole).await);
+        if let Some((listener, is_whole)) = published {
+            wrong.extend(checker::check_published(listener, load, is_whole).await);
         }
         wrong.extend(cluster.complaints());
         let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);

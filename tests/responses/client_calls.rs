@@ -294,9 +294,9 @@ async fn a_025_a_call_that_may_not_be_made_beside_a_clients_is_refused_in_the_fo
             assert_eq!(calls_of(&first)[0]["name"], "mine");
             let second = server.respond(mode, after(&first, json!([output(&calls_of(&first)[0], "one")]), &tools)).await;
             assert_eq!((second.status(), second.text().as_str()), ("completed", "done"));
-            let heard = messages_sent(&model.asked()[1]);
-            assert_eq!((heard[1].as_str(), heard[3].as_str()), ("assistant:  +nobody +mine", "tool: one"));
-            assert!(heard[2].contains("there is no tool"), "{heard:?}");
+            let messages = messages_sent(&model.asked()[1]);
+            assert_eq!((messages[1].as_str(), messages[3].as_str()), ("assistant:  +nobody +mine", "tool: one"));
+            assert!(messages[2].contains("there is no tool"), "{messages:?}");
         }
     })
     .await;

@@ -52,7 +52,7 @@ fn kinds(items: &Value) -> Vec<&str> {
 }
 
 /// The messages of the model's last request, without the frame around a summary.
-fn last_told(model: &FakeModel) -> Vec<String> {
+fn last_messages(model: &FakeModel) -> Vec<String> {
     let asked = model.asked();
     let messages = messages_sent(asked.last().expect("it was asked"));
     messages
@@ -73,7 +73,7 @@ fn compaction_of(made: &ResponseRecord) -> Value {
 }
 
 /// Asserts that the item has only the events of its beginning and end, and no event with its content.
-fn is_told_whole(made: &ResponseRecord) {
+fn check_item_events(made: &ResponseRecord) {
     let kinds: Vec<&str> = made.kinds().into_iter().filter(|kind| !kind.ends_with("queued")).collect();
     let expected =
         ["response.created", "response.in_progress", "response.output_item.added", "response.output_item.done", "response.completed"];
@@ -95,9 +95,9 @@ async fn a_conversation_is_given_back_as_its_newest_words_and_a_sealed_summary()
     assert_eq!(usage["input_tokens_details"]["cached_tokens"], 5);
     assert!(!sealed(&made)["encrypted_content"].as_str().expect("a text").contains("Blue"), "{made:#}");
     let asked = &model.asked()[0];
-    let heard = messages_sent(asked);
-    assert_eq!(heard[..4], ["system: Be exact.", "user: The colour is blue.", "assistant: Noted.", "user: And the size is 7."]);
-    assert!(heard.len() == 5 && is_question(&heard[4]), "{heard:#?}");
+    let messages = messages_sent(asked);
+    assert_eq!(messages[..4], ["system: Be exact.", "user: The colour is blue.", "assistant: Noted.", "user: And the size is 7."]);
+    assert!(messages.len() == 5 && is_question(&messages[4]), "{messages:#?}");
     assert_eq!((offered(asked).len(), asked.get("tool_choice")), (0, None), "there is nothing to call");
     // A compaction is an input. It can't be read as a response, and no response can continue from it.
     let id = made["id"].as_str().expect("an id");
@@ -117,14 +117,14 @@ async fn what_a_compaction_gave_is_taken_as_input_in_every_mode() {
         assert_eq!((first.status(), first.text().as_str()), ("completed", "It is blue."));
         let summed_up = ["user: The colour is blue.", "user: And the size is 7.", "user: SUMMARY Blue, size 7.", "user: Which colour?"]
             .map(str::to_owned);
-        assert_eq!(last_told(&model), summed_up, "it stands in its place");
+        assert_eq!(last_messages(&model), summed_up, "it stands in its place");
         // It is stored as it came, and follow-ups get the same item.
         let items = server.get(&format!("/v1/responses/{}/input_items?order=asc", first.id())).await.ok();
         assert_eq!(kinds(&items["data"]), ["message", "message", "compaction", "message"]);
         assert_eq!(items["data"][2], sealed(&made));
         server.respond(mode, after(&first, json!("Sure?"), &[])).await;
-        assert_eq!(last_told(&model)[..4], summed_up);
-        assert_eq!(last_told(&model)[4..], ["assistant: It is blue.", "user: Sure?"]);
+        assert_eq!(last_messages(&model)[..4], summed_up);
+        assert_eq!(last_messages(&model)[4..], ["assistant: It is blue.", "user: Sure?"]);
     })
     .await;
 }
@@ -140,7 +140,7 @@ async fn a_new_chain_begins_on_a_socket_with_what_a_compaction_gave() {
     assert_eq!((first.status(), first.text().as_str()), ("completed", "one"));
     let second = socket.respond(with(after(&first, json!("and on"), &[]), json!({ "store": false }))).await;
     assert_eq!(second.text(), "two");
-    assert_eq!(last_told(&model)[2..], ["user: SUMMARY In short.", "user: go on", "assistant: one", "user: and on"]);
+    assert_eq!(last_messages(&model)[2..], ["user: SUMMARY In short.", "user: go on", "assistant: one", "user: and on"]);
 }
 
 #[tokio::test]
@@ -150,9 +150,9 @@ async fn a_chain_is_compacted_from_its_beginning() {
     let second = server.respond(Mode::Plain, after(&first, json!("The size is 7."), &[])).await;
     let made = compacted(&server, json!({ "model": "m", "previous_response_id": second.id() })).await;
     assert_eq!(texts(made["output"].as_array().expect("an output")), ["The colour is blue.", "The size is 7."]);
-    let heard = last_told(&model);
-    assert_eq!(heard[..4], ["user: The colour is blue.", "assistant: Noted.", "user: The size is 7.", "assistant: Fine."]);
-    assert!(heard.len() == 5 && is_question(&heard[4]), "{heard:#?}");
+    let messages = last_messages(&model);
+    assert_eq!(messages[..4], ["user: The colour is blue.", "assistant: Noted.", "user: The size is 7.", "assistant: Fine."]);
+    assert!(messages.len() == 5 && is_question(&messages[4]), "{messages:#?}");
 }
 
 #[tokio::test]
@@ -223,9 +223,9 @@ async fn a_conversation_that_is_too_long_to_be_summed_up_is_summed_up_without_it
     let (server, model, _tools) = server_with_model(vec![Scene::TooLong, Scene::TooLong, Scene::Say("In short.")]).await;
     let input: Vec<Value> = (0..100).map(|n| say(&format!("word number {n:03}"))).collect();
     compacted(&server, json!({ "model": "m", "input": input })).await;
-    let heard: Vec<Vec<String>> = model.asked().iter().map(messages_sent).collect();
-    assert_eq!(heard.iter().map(Vec::len).collect::<Vec<_>>(), [101, 76, 51], "the question is asked of less and less");
-    assert!(heard.iter().all(|heard| heard[heard.len() - 2] == "user: word number 099" && is_question(&heard[heard.len() - 1])));
+    let messages: Vec<Vec<String>> = model.asked().iter().map(messages_sent).collect();
+    assert_eq!(messages.iter().map(Vec::len).collect::<Vec<_>>(), [101, 76, 51], "the question is asked of less and less");
+    assert!(messages.iter().all(|messages| messages[messages.len() - 2] == "user: word number 099" && is_question(&messages[messages.len() - 1])));
 }
 
 #[tokio::test]
@@ -251,7 +251,7 @@ async fn a_trigger_at_the_end_of_an_input_gives_one_compaction_item() {
         let body = json!({ "model": "m", "input": input, "tools": [function("f"), mcp()], "tool_choice": "auto" });
         let made = server.respond(mode, with(body, json!({ "text": { "format": { "type": "json_object" } } }))).await;
         let item = compaction_of(&made);
-        is_told_whole(&made);
+        check_item_events(&made);
         assert_eq!((&made.object["usage"]["input_tokens"], &made.object["usage"]["output_tokens"]), (&json!(9), &json!(3)));
         assert_eq!(made.object["tools"].as_array().map(Vec::len), Some(2), "the request is repeated as it was");
         let asked = &model.asked()[0];
@@ -260,12 +260,12 @@ async fn a_trigger_at_the_end_of_an_input_gives_one_compaction_item() {
         // A client may send it back, refer to it, or continue from the response: the model reads the summary in each case.
         let next = |input: Value| with(ask("-"), json!({ "input": input }));
         server.respond(mode, next(json!([item, say("on")]))).await;
-        assert_eq!(last_told(&model), ["user: SUMMARY In short.", "user: on"]);
+        assert_eq!(last_messages(&model), ["user: SUMMARY In short.", "user: on"]);
         server.respond(mode, next(json!([{ "type": "item_reference", "id": item["id"] }, say("on")]))).await;
-        assert_eq!(last_told(&model), ["user: SUMMARY In short.", "user: on"]);
+        assert_eq!(last_messages(&model), ["user: SUMMARY In short.", "user: on"]);
         server.respond(mode, after(&made, json!("on"), &[])).await;
         let whole = ["user: The colour is blue.", "user: And the size is 7.", "user: SUMMARY In short.", "user: on"];
-        assert_eq!(last_told(&model), whole, "what was said by the model is not told again");
+        assert_eq!(last_messages(&model), whole, "what was said by the model is not told again");
     })
     .await;
 }
@@ -276,7 +276,7 @@ async fn a_trigger_goes_on_from_a_chain_and_stands_nowhere_but_at_the_end() {
     let first = server.respond(Mode::Streamed, ask("The colour is blue.")).await;
     let made = server.respond(Mode::Streamed, after(&first, json!([trigger()]), &[])).await;
     compaction_of(&made);
-    assert_eq!(last_told(&model)[..2], ["user: The colour is blue.", "assistant: Noted."]);
+    assert_eq!(last_messages(&model)[..2], ["user: The colour is blue.", "assistant: Noted."]);
     for mode in [Mode::Plain, Mode::Socket] {
         let refused = server.refusal(mode, with(ask("-"), json!({ "input": [say("a"), trigger(), say("b")] }))).await;
         assert_eq!((refused.status, &refused.body["error"]["param"]), (400, &json!("input[1]")), "{}", refused.body);
@@ -360,10 +360,10 @@ async fn a_kill_during_a_compaction_changes_nothing_of_it() {
         // Every read returns the same response, as an object and as events.
         let made = server.ask_with(Mode::Background, body, &[("idempotency-key", "k")]).made(&server).await;
         let item = compaction_of(&made);
-        is_told_whole(&made);
+        check_item_events(&made);
         assert_eq!(server.number("SELECT count(*) FROM runs"), 1, "{point}");
         server.respond(Mode::Streamed, with(ask("-"), json!({ "input": [item, say("on")] }))).await;
-        assert_eq!(last_told(&model), ["user: SUMMARY In short.", "user: on"], "{point}");
+        assert_eq!(last_messages(&model), ["user: SUMMARY In short.", "user: on"], "{point}");
     }
 }
 
@@ -390,8 +390,8 @@ async fn with_truncation_auto_a_run_that_has_too_much_to_read_goes_on_from_a_sum
             "the summary counts"
         );
         let asked = model.asked();
-        let heard = messages_sent(&asked[2]);
-        assert!(is_question(heard.last().expect("a message")) && offered(&asked[2]).is_empty(), "{heard:#?}");
+        let messages = messages_sent(&asked[2]);
+        assert!(is_question(messages.last().expect("a message")) && offered(&asked[2]).is_empty(), "{messages:#?}");
         let rest = ["system: Be brief.", "user: What is it?"];
         let plain = |request: &Value| messages_sent(request).iter().map(|message| message.replace("developer:", "system:")).collect::<Vec<_>>();
         assert_eq!(plain(&asked[3])[..2], rest, "what is above the conversation holds, and what was asked");
@@ -399,7 +399,7 @@ async fn with_truncation_auto_a_run_that_has_too_much_to_read_goes_on_from_a_sum
         assert_eq!(offered(&asked[3]).len(), offered(&asked[1]).len(), "and it has its tools again");
         // A follow-up of the response continues from the summary.
         server.respond(mode, after(&made, json!("Sure?"), &[])).await;
-        assert_eq!(last_told(&model)[2..], ["user: SUMMARY It said alpha.", "assistant: So it is alpha.", "user: Sure?"]);
+        assert_eq!(last_messages(&model)[2..], ["user: SUMMARY It said alpha.", "assistant: So it is alpha.", "user: Sure?"]);
     })
     .await;
 }
@@ -438,7 +438,7 @@ async fn a_budget_of_context_has_a_run_summed_up_before_the_model_would_refuse_i
     let asked = model.asked();
     assert!(is_question(messages_sent(&asked[0]).last().expect("a message")), "{:#?}", messages_sent(&asked[0]));
     assert!(asked[0].to_string().len() < 4000, "what is summed up fits too");
-    assert_eq!(last_told(&model), ["user: Remember this.", "user: Now?", "user: SUMMARY In short."]);
+    assert_eq!(last_messages(&model), ["user: Remember this.", "user: Now?", "user: SUMMARY In short."]);
     // Nothing is dropped unless the client asked for it.
     let made = server.respond(Mode::Streamed, body).await;
     assert_eq!(made.text(), "all of it");
@@ -472,7 +472,7 @@ async fn a_kill_around_a_runs_own_summary_loses_nothing_of_it() {
             let server = server.restart(&[]).await;
             let made = server.ask_with(mode, body, &[("idempotency-key", "k")]).made(&server).await;
             assert_eq!((made.status(), made.text().as_str()), ("completed", "In short."), "{point}");
-            assert_eq!(last_told(&model), ["user: What is it?", "user: SUMMARY In short."], "{point}");
+            assert_eq!(last_messages(&model), ["user: What is it?", "user: SUMMARY In short."], "{point}");
             assert_eq!(model.asked().len(), calls, "{point}: a summary that is on record is not asked for again");
         }
     }

@@ -27,7 +27,7 @@ async fn items(server: &Server, id: &str) -> Vec<Value> {
 }
 
 /// The items as role and text, or as their type.
-fn heard(items: &[Value]) -> Vec<String> {
+fn roles_and_texts(items: &[Value]) -> Vec<String> {
     let one = |item: &Value| match item["type"].as_str() {
         Some("message") => {
             format!("{}: {}", item["role"].as_str().unwrap_or_default(), item["content"][0]["text"].as_str().unwrap_or_default())
@@ -93,7 +93,7 @@ async fn responses_read_a_conversation_and_are_appended_to_it() {
             "function_call_output",
             "assistant: Thanks.",
         ];
-        assert_eq!(heard(&items), said);
+        assert_eq!(roles_and_texts(&items), said);
         let outputs: Vec<Value> = [&first, &second, &third].iter().flat_map(|made| made.output()).collect();
         let shown: Vec<&Value> = items.iter().filter(|item| outputs.iter().any(|output| output["id"] == item["id"])).collect();
         assert_eq!(shown, outputs.iter().collect::<Vec<_>>(), "they are the items of the responses, to the last field");
@@ -124,20 +124,20 @@ async fn items_are_put_in_listed_and_taken_out() {
     let (server, model, _tools) = server_with_model(vec![Scene::Say("ok")]).await;
     let id = begin(&server, json!({})).await;
     let put = server.post(&items_of(&id), json!({ "items": [says("one"), says("two"), says("three")] })).await.ok();
-    assert_eq!((heard(put["data"].as_array().expect("data")).len(), &put["has_more"]), (3, &json!(false)));
+    assert_eq!((roles_and_texts(put["data"].as_array().expect("data")).len(), &put["has_more"]), (3, &json!(false)));
     let more = server.post(&items_of(&id), json!({ "items": [says("four")] })).await.ok();
-    assert_eq!(heard(more["data"].as_array().expect("data")), ["user: four"], "only what was put in is told");
+    assert_eq!(roles_and_texts(more["data"].as_array().expect("data")), ["user: four"], "only what was put in is told");
     let all = items(&server, &id).await;
-    assert_eq!(heard(&all), ["user: one", "user: two", "user: three", "user: four"]);
+    assert_eq!(roles_and_texts(&all), ["user: one", "user: two", "user: three", "user: four"]);
     let page = async |query: &str| server.get(&format!("{}?{query}", items_of(&id))).await.ok();
     let first = page("limit=2").await;
     assert_eq!(
-        (heard(first["data"].as_array().expect("data")), &first["has_more"]),
+        (roles_and_texts(first["data"].as_array().expect("data")), &first["has_more"]),
         (vec!["user: four".into(), "user: three".into()], &json!(true))
     );
     let rest = page(&format!("after={}", first["last_id"].as_str().expect("an id"))).await;
     assert_eq!(
-        (heard(rest["data"].as_array().expect("data")), &rest["has_more"]),
+        (roles_and_texts(rest["data"].as_array().expect("data")), &rest["has_more"]),
         (vec!["user: two".into(), "user: one".into()], &json!(false))
     );
     let two = format!("{}/{}", items_of(&id), all[1]["id"].as_str().expect("an id"));
@@ -145,7 +145,7 @@ async fn items_are_put_in_listed_and_taken_out() {
     let left = server.send(server.authorized(Method::DELETE, &two)).await.ok();
     assert_eq!((&left["object"], &left["id"]), (&json!("conversation"), &json!(id)));
     assert_eq!(server.get(&two).await.status, 404);
-    assert_eq!(heard(&items(&server, &id).await), ["user: one", "user: three", "user: four"]);
+    assert_eq!(roles_and_texts(&items(&server, &id).await), ["user: one", "user: three", "user: four"]);
     server.respond(Mode::Plain, in_it(&id, "go")).await;
     assert_eq!(messages_sent(&model.asked()[0]), ["user: one", "user: three", "user: four", "user: go"], "the model does not hear what is gone");
     let answer = items(&server, &id).await.pop().expect("an answer");
@@ -200,7 +200,7 @@ async fn while_a_response_is_made_others_are_refused_or_wait() {
         let asked = model.asked();
         assert_eq!(messages_sent(&asked[2]), ["user: first", "assistant: one", "user: second", "assistant: two", "user: third"]);
         let said = ["user: first", "assistant: one", "user: second", "assistant: two", "user: third", "assistant: three"];
-        assert_eq!(heard(&items(&server, &id).await), said);
+        assert_eq!(roles_and_texts(&items(&server, &id).await), said);
         model.let_answer();
         server.respond(Mode::Plain, in_it(&id, "fourth")).await;
     }
@@ -224,7 +224,7 @@ async fn a_kill_in_the_middle_unlocks_when_the_response_is_over_and_says_it_once
         assert_eq!(server.over(queued["id"].as_str().expect("an id")).await["status"], "completed");
         server.respond(Mode::Plain, in_it(&id, "third")).await;
         let said = ["user: before", "user: first", "assistant: one", "user: second", "assistant: two", "user: third", "assistant: three"];
-        assert_eq!(heard(&items(&server, &id).await), said);
+        assert_eq!(roles_and_texts(&items(&server, &id).await), said);
     }
 }
 
@@ -244,7 +244,7 @@ async fn a_kill_around_the_end_says_it_once() {
             assert_eq!(server.over(created.ok()["id"].as_str().expect("an id")).await["status"], "completed");
         }
         until("it is said", async || (items(&server, &id).await.len() == 2).then_some(())).await;
-        assert_eq!(heard(&items(&server, &id).await), ["user: go", "assistant: Heard you."], "{point}");
+        assert_eq!(roles_and_texts(&items(&server, &id).await), ["user: go", "assistant: Heard you."], "{point}");
     }
 }
 
@@ -257,7 +257,7 @@ async fn what_failed_or_was_cancelled_is_not_said_and_locks_nothing() {
     model.asked_times(2).await;
     assert_eq!(server.cancel(hanging["id"].as_str().expect("an id")).await["status"], "cancelled");
     server.respond(Mode::Plain, in_it(&id, "works")).await;
-    assert_eq!(heard(&items(&server, &id).await), ["user: works", "assistant: ok"]);
+    assert_eq!(roles_and_texts(&items(&server, &id).await), ["user: works", "assistant: ok"]);
 }
 
 #[tokio::test]
@@ -281,7 +281,7 @@ async fn nobody_speaks_to_a_conversations_agent_behind_its_back() {
     let turn = server.post(&format!("/v1/agents/{id}/enqueue"), json!({ "input": "two" })).await;
     assert_eq!((turn.status, turn.code()), (400, "bad_agent"), "{}", turn.body);
     assert_eq!(server.respond(Mode::Plain, in_it(&id, "three")).await.status(), "completed");
-    assert_eq!(heard(&items(&server, &id).await), ["user: one", "user: three", "assistant: Heard you."]);
+    assert_eq!(roles_and_texts(&items(&server, &id).await), ["user: one", "user: three", "assistant: Heard you."]);
 }
 
 #[tokio::test]
@@ -346,7 +346,7 @@ async fn what_cannot_be_done_is_refused_and_changes_nothing() {
         let answer = server.get(&format!("/v1/conversations/{strange}")).await;
         assert!([400, 404, 414].contains(&answer.status), "{strange}: {}", answer.status);
     }
-    assert_eq!(heard(&items(&server, &id).await), ["user: a"]);
+    assert_eq!(roles_and_texts(&items(&server, &id).await), ["user: a"]);
 }
 
 #[tokio::test]

@@ -21,8 +21,8 @@ async fn a_033_a_tools_error_is_a_result_and_the_loop_goes_on() {
         assert_eq!(call_outcome(&calls[0]), ("failed".into(), String::new(), "it did not work".into()));
         assert_eq!(call_outcome(&calls[1]), ("completed".into(), "fine".into(), String::new()));
         assert_eq!(made.object["error"], Value::Null);
-        let heard = messages_sent(&model.asked()[1]);
-        assert!(heard[2].contains("it did not work"), "{heard:?}");
+        let messages = messages_sent(&model.asked()[1]);
+        assert!(messages[2].contains("it did not work"), "{messages:?}");
     })
     .await;
 }
@@ -282,10 +282,10 @@ async fn a_045_an_error_is_shown_as_one_on_the_wire_and_to_the_model() {
         let calls = made.items("mcp_call");
         assert_eq!(call_outcome(&calls[0]), ("failed".into(), String::new(), "it did not work".into()));
         assert_eq!(call_outcome(&calls[1]), ("completed".into(), "it did not work".into(), String::new()));
-        let heard = messages_sent(&model.asked()[1]);
-        assert_eq!(heard[3], "tool: it did not work");
-        assert_ne!(heard[2], heard[3], "the model can tell the error from the result that says the same");
-        assert!(heard[2].contains("error"), "{heard:?}");
+        let messages = messages_sent(&model.asked()[1]);
+        assert_eq!(messages[3], "tool: it did not work");
+        assert_ne!(messages[2], messages[3], "the model can tell the error from the result that says the same");
+        assert!(messages[2].contains("error"), "{messages:?}");
         let run = made.object["windlass"]["run_id"].as_str().expect("a run");
         let history = server.history(run).await;
         let statuses: Vec<&Value> = history.iter().filter(|event| event["kind"] == "reported").map(|event| &event["status"]).collect();

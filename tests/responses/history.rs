@@ -317,10 +317,10 @@ async fn a_response_that_did_not_complete_can_be_gone_on_from() {
     let cancelled = asked.made(&server).await;
     tools.runs("sleep_ms", 0).await;
     assert_eq!(server.respond(Mode::Streamed, after(&cancelled, json!("forget it"), &[mcp()])).await.text(), "Never mind.");
-    let heard = messages_sent(&model.asked()[1]);
-    assert_eq!(heard[..2], ["user: go", "assistant: I wait. +sleep_ms +echo"]);
-    assert!(heard[2].starts_with("tool: error"), "{heard:?}");
-    assert_eq!(heard[3..], ["tool: hi", "user: forget it"]);
+    let messages = messages_sent(&model.asked()[1]);
+    assert_eq!(messages[..2], ["user: go", "assistant: I wait. +sleep_ms +echo"]);
+    assert!(messages[2].starts_with("tool: error"), "{messages:?}");
+    assert_eq!(messages[3..], ["tool: hi", "user: forget it"]);
     let short = server.respond(Mode::Streamed, with(ask_with("short", &[mcp()]), json!({ "max_turns": 1 }))).await;
     assert_eq!(short.status(), "incomplete");
     assert_eq!(server.respond(Mode::Streamed, after(&short, json!("go on"), &[mcp()])).await.text(), "On.");

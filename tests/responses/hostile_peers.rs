@@ -29,8 +29,8 @@ async fn ten_thousand_items_reach_the_model_in_their_order() {
     // A few copies of every item: as it came, as it is stored, and as the model gets it.
     assert!(grown < 64 * MEGABYTE as u64, "{grown}");
     assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
-    let heard = messages_sent(&model.asked()[0]);
-    assert_eq!(heard, (0..10_000).map(|number| format!("user: n{number}")).collect::<Vec<_>>());
+    let messages = messages_sent(&model.asked()[0]);
+    assert_eq!(messages, (0..10_000).map(|number| format!("user: n{number}")).collect::<Vec<_>>());
     let last = server.get(&format!("/v1/responses/{}/input_items?limit=1", made.id())).await.ok();
     assert_eq!((&last["data"][0]["content"][0]["text"], &last["has_more"]), (&json!("n9999"), &json!(true)));
     let refused = server.refusal(Mode::Streamed, json!({ "model": "m", "input": items(10_001) })).await;

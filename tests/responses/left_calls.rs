@@ -90,9 +90,9 @@ async fn a_025_a_client_that_keeps_the_servers_items_is_not_told_twice() {
     assert_eq!(messages_sent(&model.asked()[1]), ["user: go", "assistant:  +mine +echo", "tool: mine", "tool: one"]);
     let history = and(&and(&history, second.output()), vec![user("and now?")]);
     assert_eq!(server.respond(Mode::Streamed, request(&history, true)).await.text(), "On.");
-    let heard = messages_sent(&model.asked()[2]);
-    assert_eq!(heard.iter().filter(|message| *message == "tool: one").count(), 1, "{heard:?}");
-    assert_eq!(heard[heard.len() - 2..], ["assistant: Finished.", "user: and now?"]);
+    let messages = messages_sent(&model.asked()[2]);
+    assert_eq!(messages.iter().filter(|message| *message == "tool: one").count(), 1, "{messages:?}");
+    assert_eq!(messages[messages.len() - 2..], ["assistant: Finished.", "user: and now?"]);
     assert_eq!(tools.starts("echo").len(), 1);
 }
 

@@ -245,8 +245,8 @@ async fn another_model_of_the_name_stands_in_for_one_that_cannot_be_had() {
         let made = server.respond(mode, ask_with("go", &[mcp()])).await;
         assert_eq!((made.status(), made.text().as_str()), ("completed", "done"));
         assert_eq!((first.asked().len(), second.asked().len()), (3, 1), "the first has its own tries, in its own lap");
-        let heard = second.asked()[0]["messages"].to_string();
-        assert!(heard.contains("tool_use") && heard.contains("tool_result"), "the second knows what happened: {heard}");
+        let messages = second.asked()[0]["messages"].to_string();
+        assert!(messages.contains("tool_use") && messages.contains("tool_result"), "the second knows what happened: {messages}");
         let run = made.object["windlass"]["run_id"].as_str().expect("a run").to_owned();
         let history = server.history(&run).await;
         let failed: Vec<&Value> = history.iter().filter(|event| event["kind"] == "attempt_failed").collect();

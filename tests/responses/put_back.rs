@@ -42,7 +42,7 @@ fn without_id(mut item: Value) -> Value {
 }
 
 /// The messages of a request to the model, without the ids, which each provider makes up. Results come in the order of their calls.
-fn heard(request: &Value) -> Value {
+fn messages_without_ids(request: &Value) -> Value {
     fn forget(value: &mut Value) {
         match value {
             Value::Array(all) => all.iter_mut().for_each(forget),
@@ -67,7 +67,7 @@ async fn same(server: &Server, model: &FakeModel, made: &ResponseRecord, inputs:
     for (name, input) in inputs {
         server.respond(Mode::Plain, again(input, tools)).await;
         let resent = model.asked().last().expect("it was asked").clone();
-        assert_eq!(heard(&resent), heard(&chained), "{name}");
+        assert_eq!(messages_without_ids(&resent), messages_without_ids(&chained), "{name}");
     }
     chained
 }
@@ -120,8 +120,8 @@ async fn what_is_not_stored_is_put_back_too_and_what_a_client_says_otherwise_cou
     altered[1]["error"] = "not for you".into();
     altered[2]["output"] = "another one".into();
     server.respond(Mode::Plain, again(&altered, &mixed())).await;
-    let heard = messages_sent(model.asked().last().expect("it was asked"));
-    assert_eq!(heard[1..4], ["assistant:  +fail +echo", "tool: error: not for you", "tool: another one"]);
+    let messages = messages_sent(model.asked().last().expect("it was asked"));
+    assert_eq!(messages[1..4], ["assistant:  +fail +echo", "tool: error: not for you", "tool: another one"]);
 }
 
 #[tokio::test]
@@ -148,7 +148,7 @@ async fn a_call_at_the_end_stands_behind_what_the_client_kept() {
     server.respond(Mode::Plain, again(&[conversation(&made, is_no_server_call), vec![user("go on")]].concat(), &mixed())).await;
     let resent = model.asked().last().expect("it was asked").clone();
     server.respond(Mode::Plain, after(&made, json!("go on"), &mixed())).await;
-    assert_eq!(heard(&resent), heard(model.asked().last().expect("it was asked")));
+    assert_eq!(messages_without_ids(&resent), messages_without_ids(model.asked().last().expect("it was asked")));
     assert_eq!(messages_sent(&resent), ["user: go", "assistant: I look. +echo", "tool: one", "user: go on"]);
 }
 
@@ -206,8 +206,8 @@ async fn calls_of_two_servers_come_back_under_the_names_that_the_model_knows() {
     (foreign[1]["id"], foreign[2]["id"]) = ("mcp_1".into(), "mcp_2".into());
     foreign.extend([json!({ "role": "assistant", "content": "So." }), with(foreign[2].clone(), json!({ "id": "mcp_3" })), user("on")]);
     server.respond(Mode::Plain, again(&foreign, &tools)).await;
-    let heard = messages_sent(model.asked().last().expect("it was asked"));
-    assert_eq!(heard, [&whole[..], &["assistant: So. +second__echo", "tool: two", "user: on"]].concat());
+    let messages = messages_sent(model.asked().last().expect("it was asked"));
+    assert_eq!(messages, [&whole[..], &["assistant: So. +second__echo", "tool: two", "user: on"]].concat());
 }
 
 #[tokio::test]

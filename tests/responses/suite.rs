@@ -59,11 +59,11 @@ fn inputs() -> [(&'static str, Value, &'static [&'static str]); 5] {
 async fn what_the_suite_says_is_answered_in_every_mode() {
     in_every_mode(async |mode| {
         let (server, model, _tools) = server_with_model(vec![Scene::Say("There you are.")]).await;
-        for (index, (case, input, heard)) in inputs().into_iter().enumerate() {
+        for (index, (case, input, messages)) in inputs().into_iter().enumerate() {
             let made = server.respond(mode, with(ask(""), json!({ "input": input }))).await;
             assert_eq!((made.status(), made.text().as_str()), ("completed", "There you are."), "{case}");
             let asked = &model.asked()[index];
-            assert_eq!(messages_sent(asked), heard, "{case}");
+            assert_eq!(messages_sent(asked), messages, "{case}");
             if case == "image-input" {
                 let url = asked["messages"][0]["content"][1]["image_url"]["url"].as_str();
                 assert_eq!(url, input[0]["content"][1]["image_url"].as_str(), "the model sees the image");

@@ -57,20 +57,20 @@ impl Story<'_> {
     }
 
     /// Waits until the reader has an event with this activity or status.
-    async fn heard(&mut self, word: &str) {
+    async fn wait_for_event(&mut self, word: &str) {
         self.events.read_until(|event| is_about(event, word)).await;
     }
 
     /// Waits until the model gets its next request.
-    async fn model_is_asked(&mut self) {
+    async fn wait_for_model_request(&mut self) {
         self.asked += 1;
         self.model.asked_times(self.asked).await;
     }
 
     /// Waits until the model gets its next request and the readers have the event of it.
-    async fn thinking(&mut self) {
-        self.model_is_asked().await;
-        self.heard("thinking").await;
+    async fn wait_until_thinking(&mut self) {
+        self.wait_for_model_request().await;
+        self.wait_for_event("thinking").await;
     }
 
     async fn enqueue(&mut self) -> String {
@@ -79,64 +79,64 @@ impl Story<'_> {
 
     async fn whole_turn(&mut self) {
         let run = self.enqueue().await;
-        self.thinking().await;
+        self.wait_until_thinking().await;
         self.model.let_answer();
-        self.heard("awaiting_tool_result").await;
+        self.wait_for_event("awaiting_tool_result").await;
         let lookup = self.server.claim("lookup").await;
         let named = json!([{ "agent_turn_id": lookup["agent_turn_id"], "tool_call_id": lookup["tool_call_id"] }]);
         self.post("/v1/tools/lookup/renew", json!({ "worker": "w1", "lease_s": 90, "calls": named })).await;
         self.post("/v1/tools/lookup/release", json!({ "worker": "w1", "calls": named })).await;
         let lookup = self.server.claim("lookup").await;
         self.server.report(&lookup, json!({ "seen": true })).await.ok();
-        self.heard("awaiting_tool_result").await;
+        self.wait_for_event("awaiting_tool_result").await;
         // A worker dies while it executes a write, and a person releases the write.
         let cut = self.post("/v1/tools/charge/claim", json!({ "worker": "doomed", "max": 1, "lease_s": 1 })).await;
-        self.heard("parked_tool_call_id").await;
+        self.wait_for_event("parked_tool_call_id").await;
         let call = &cut["calls"][0]["tool_call_id"];
         self.post("/v1/windlass/reconcile", json!({ "run_id": run, "tool_call_id": call, "action": "release" })).await;
-        self.heard("awaiting_tool_result").await;
+        self.wait_for_event("awaiting_tool_result").await;
         let charge = self.server.claim("charge").await;
         self.server.report(&charge, json!({ "paid": true })).await.ok();
-        self.thinking().await;
+        self.wait_until_thinking().await;
         self.model.let_answer();
-        self.heard("idle").await;
+        self.wait_for_event("idle").await;
     }
 
     /// One action whose result is reported without a key, and one whose result is reported with a key, and a box between them.
     async fn actions(&mut self) {
         let lookup = self.action("a1").await;
         self.server.report(&lookup, json!({ "seen": true })).await.ok();
-        self.heard("idle").await;
+        self.wait_for_event("idle").await;
         self.post("/v1/windlass/boxes", json!({ "items": ["a card"] })).await;
         let lookup = self.action("a2").await;
         super::report_under_a_key(self.server, &lookup, "seen").await;
-        self.heard("idle").await;
+        self.wait_for_event("idle").await;
     }
 
     /// Starts an action and returns its call.
     async fn action(&mut self, id: &str) -> Value {
         self.post("/v1/agents/agent/actions", json!({ "action_id": id, "tool": "lookup", "args": {} })).await;
-        self.heard("awaiting_tool_result").await;
+        self.wait_for_event("awaiting_tool_result").await;
         self.server.claim("lookup").await
     }
 
     /// A tool that the server starts by itself runs until all readers have the event of it.
     async fn served_tool(&mut self) {
         self.enqueue().await;
-        self.thinking().await;
+        self.wait_until_thinking().await;
         self.model.let_answer();
         self.tools.runs("echo", 1).await;
-        self.heard("executing_tool").await;
+        self.wait_for_event("executing_tool").await;
         self.tools.behave(|manners| manners.holds = None);
-        self.thinking().await;
+        self.wait_until_thinking().await;
         self.model.let_answer();
-        self.heard("idle").await;
+        self.wait_for_event("idle").await;
     }
 
     /// One response in the background, and one as a stream to a reader that gets each delta before the next is released.
     async fn responses(&mut self) {
         let begun = self.post("/v1/responses", json!({ "model": "fake", "input": "go on", "background": true })).await;
-        self.model_is_asked().await;
+        self.wait_for_model_request().await;
         self.model.let_answer();
         self.server.over(begun["id"].as_str().expect("a response has an id")).await;
 
@@ -144,7 +144,7 @@ impl Story<'_> {
         let request = self.server.authorized(Method::POST, "/v1/responses").json(&body);
         let mut stream = EventStream::new(request.send().await.expect("the server answers"));
         read_until(&mut stream, "response.in_progress", "").await;
-        self.model_is_asked().await;
+        self.wait_for_model_request().await;
         for word in 0..DELTAS {
             self.model.let_answer();
             read_until(&mut stream, "response.output_text.delta", &mark(word)).await;
@@ -157,14 +157,14 @@ impl Story<'_> {
 
     /// One run is stopped while it is queued, another while its model call is in progress.
     async fn stops(&mut self) {
-        let thinking = self.enqueue().await;
-        self.thinking().await;
+        let running = self.enqueue().await;
+        self.wait_until_thinking().await;
         let queued = self.enqueue().await;
-        for run in [queued, thinking] {
+        for run in [queued, running] {
             self.post("/v1/agents/agent/stop", json!({ "agent_turn_id": run, "reason": "enough" })).await;
         }
-        self.heard("idle").await;
-        self.heard("idle").await;
+        self.wait_for_event("idle").await;
+        self.wait_for_event("idle").await;
     }
 }
 
