@@ -69,8 +69,8 @@ pub async fn stage_with(conversations: usize, more: &str) -> (Server, FakeModel)
 pub fn check_model_requests(model: &FakeModel, conversations: usize) {
     let asked = model.asked();
     assert_eq!(asked.len(), 5 * conversations, "{asked:#?}");
-    for laps in asked.chunks(5) {
-        for (request, length) in laps.iter().zip([1, 4, 6, 8, 10]) {
+    for conversation in asked.chunks(5) {
+        for (request, length) in conversation.iter().zip([1, 4, 6, 8, 10]) {
             assert_eq!(messages_of(request), EXPECTED_MESSAGES[..length]);
         }
     }

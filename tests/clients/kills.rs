@@ -22,7 +22,7 @@ const LIFE: Duration = Duration::from_secs(5);
 const STEPS: usize = 8;
 
 /// Iterations: reading, editing, the steps, and the final answer.
-const LAPS: usize = STEPS + 3;
+const ITERATIONS: usize = STEPS + 3;
 
 /// The scripted delay of an iteration that streams nothing. Every iteration takes two seconds, silent or streaming, so that each fits
 /// between two kills and all of them together need several server processes.
@@ -76,7 +76,7 @@ async fn under_kills(mut program: Program, mut server: Server) -> (Vec<Value>, S
             () = tokio::time::sleep_until(end) => {
                 server = server.restart(&[]).await;
                 kills += 1;
-                assert!(kills < 5 * LAPS, "Codex does not get on: {events:#?}\nthe server's log:\n{}", server.log());
+                assert!(kills < 5 * ITERATIONS, "Codex does not get on: {events:#?}\nthe server's log:\n{}", server.log());
                 end = tokio::time::Instant::now() + LIFE;
             }
         }
@@ -115,11 +115,11 @@ async fn is_finished_under_kills(transport: &str, start: fn(&str, &str, &Path, &
     let program = start("offline", TASK, folder.path(), &server);
     let (events, server, kills) = under_kills(program, server).await;
     did_it_once(&folder, &events);
-    assert_eq!(server.number("SELECT count(*) FROM runs"), LAPS as i64, "a request that was cut joins its run");
+    assert_eq!(server.number("SELECT count(*) FROM runs"), ITERATIONS as i64, "a request that was cut joins its run");
     // The iterations alone take longer than this many kills.
     assert!(kills >= 4, "it was killed {kills} times");
     // Written past the test harness, which shows the output of a test only if it fails.
-    let line = format!("Codex under kills ({transport}): {kills} kills in {} s, {LAPS} laps, 1 edit", began.elapsed().as_secs());
+    let line = format!("Codex under kills ({transport}): {kills} kills in {} s, {ITERATIONS} iterations, 1 edit", began.elapsed().as_secs());
     let _ = writeln!(std::io::stdout(), "{line}");
     server
 }

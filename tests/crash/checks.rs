@@ -124,8 +124,8 @@ impl Export<'_> {
         must(numbers.iter().copied().eq(0..numbers.len() as u64), "S7: the journal's numbers are not dense");
         must(self.of_type("run").all(|run| run["status"] == "ended"), "L1: the run has not ended");
         must(self.of_type("state").all(|state| state["is_fold_of_journal"] == true), "S8: the state is not the fold of the journal");
-        let laps: Vec<u64> = self.events("lap_started").filter_map(|event| event["iteration"].as_u64()).collect();
-        must(laps.iter().copied().eq(1..=laps.len() as u64), "S3: the laps are not numbered 1, 2, 3 …");
+        let iterations: Vec<u64> = self.events("lap_started").filter_map(|event| event["iteration"].as_u64()).collect();
+        must(iterations.iter().copied().eq(1..=iterations.len() as u64), "S3: the iterations are not numbered 1, 2, 3 …");
         must(self.events("ended").count() == 1, "S4: a run ends once");
         must(self.events("accepted").count() == 1 && self.events("leased").count() <= 1, "S4: a run begins once");
         let deliverables = self.of_type("item").filter(|item| item["kind"] == "task.deliverable").count();

@@ -130,7 +130,7 @@ pub const ALL: [Scenario; 11] = [
         ],
         delivers: &[("two laps", "both laps are done"), ("one lap", "the lap is done")],
         is_second_start: false,
-        play: |world| Box::pin(laps(world)),
+        play: |world| Box::pin(iterations(world)),
     },
     Scenario {
         name: "queue",
@@ -205,7 +205,7 @@ pub const ALL: [Scenario; 11] = [
 ];
 
 /// Two iterations with calls of all three classes, then a run of one iteration.
-async fn laps(world: &mut World) {
+async fn iterations(world: &mut World) {
     let run = world.enqueue("two laps", "lapper", "two laps").await;
     for tool in ["lookup", "charge", "upsert", "notify"] {
         world.serve(&run, tool).await;

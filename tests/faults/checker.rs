@@ -134,9 +134,9 @@ impl<'a> History<'a> {
         must(numbers.iter().copied().eq(0..numbers.len() as u64), format!("the journal is not dense: {numbers:?}"));
         let epochs = self.epochs();
         must(epochs.is_sorted(), format!("an old epoch wrote: {epochs:?}"));
-        let laps: Vec<u64> = self.events("lap_started").filter_map(|event| event["iteration"].as_u64()).collect();
-        must(laps == [1, 2, 3], format!("its laps are {laps:?}"));
-        must(self.run["iteration"] == 3, format!("it counts {} laps", self.run["iteration"]));
+        let iterations: Vec<u64> = self.events("lap_started").filter_map(|event| event["iteration"].as_u64()).collect();
+        must(iterations == [1, 2, 3], format!("its iterations are {iterations:?}"));
+        must(self.run["iteration"] == 3, format!("it counts {} iterations", self.run["iteration"]));
         for (kind, count) in [("accepted", 1), ("leased", 1), ("ended", 1), ("replied", 3)] {
             let found = self.events(kind).count();
             must(found == count, format!("it has {found} times {kind}"));

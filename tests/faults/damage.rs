@@ -57,23 +57,23 @@ const LIES: [(&str, Lie); 10] = [
     ("the journal is not dense", |history| drop(history.journal.remove(3))),
     ("the journal is not dense", |history| history.journal.insert(3, history.journal[3].clone())),
     ("an old epoch wrote", |history| history.journal.last_mut().expect("a journal has an end")["turn_epoch"] = json!(0)),
-    ("its laps are [1, 3]", |history| history.journal.retain(|entry| !is_second_lap(entry))),
-    ("its laps are [1, 1, 3]", |history| {
-        history.journal.iter_mut().filter(|entry| is_second_lap(entry)).for_each(|entry| entry["event"]["iteration"] = json!(1));
+    ("its iterations are [1, 3]", |history| history.journal.retain(|entry| !is_second_iteration(entry))),
+    ("its iterations are [1, 1, 3]", |history| {
+        history.journal.iter_mut().filter(|entry| is_second_iteration(entry)).for_each(|entry| entry["event"]["iteration"] = json!(1));
     }),
-    ("it counts 4 laps", |history| history.run["iteration"] = json!(4)),
+    ("it counts 4 iterations", |history| history.run["iteration"] = json!(4)),
     ("it has 0 deliverables", |history| history.output.retain(|item| item["kind"] != "task.deliverable")),
     ("it has 2 deliverables", |history| history.output.extend(history.output.last().cloned())),
     ("its deliverable is not the last of its output", |history| history.output.rotate_right(1)),
     ("it is \"ended\" with \"failed\"", |history| history.run["task_status"] = json!("failed")),
 ];
 
-fn is_second_lap(entry: &Value) -> bool {
+fn is_second_iteration(entry: &Value) -> bool {
     entry["event"]["kind"] == "lap_started" && entry["event"]["iteration"] == 2
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn lies_about_laps_journals_epochs_and_deliverables_would_be_noticed() {
+async fn wrong_iterations_journals_epochs_and_deliverables_would_be_noticed() {
     let mut trial = Trial::begin("the checker itself, of single turns").await;
     let cluster = Cluster::start(vec![(builder(""), Vec::new())]).await;
     let load = Load::start(&cluster.roads, 0);

@@ -113,7 +113,7 @@ async fn c_083_a_step_is_told_with_its_turn_its_step_and_its_phase() {
     let steps = listener.on("windlass.default.evt.agent.a.step");
     let phases: Vec<&Value> = steps.iter().map(|step| &step.body["phase"]).collect();
     assert_eq!(phases, ["started", "executing", "started", "completed"]);
-    let step = |lap: u32| format!("step_{}_{lap}", run.trim_start_matches("run_"));
+    let step = |iteration: u32| format!("step_{}_{iteration}", run.trim_start_matches("run_"));
     assert_eq!(steps[0].body, json!({ "agent_turn_id": run, "step_id": step(1), "phase": "started" }));
     assert_eq!(steps[3].body, json!({ "agent_turn_id": run, "step_id": step(2), "phase": "completed" }));
 }

@@ -215,7 +215,7 @@ laps:
         let made = server.respond(mode, body).await;
         assert_eq!(made.object["parallel_tool_calls"], false);
         let outputs: Vec<Value> = made.items("mcp_call").iter().map(|call| call["output"].clone()).collect();
-        assert_eq!(outputs, ["one", "two"], "at most one call in each lap");
+        assert_eq!(outputs, ["one", "two"], "at most one call in each iteration");
     })
     .await;
     assert_eq!(tools.starts("echo").len(), 2 * Mode::every().len());

@@ -148,7 +148,7 @@ async fn a_025_a_lap_with_a_client_call_runs_nothing_and_the_follow_up_runs_the_
         let first = server.respond(mode, ask_with("go", &mixed())).await;
         assert_eq!(first.status(), "requires_action");
         assert_eq!(first.shape(), ["message", "function_call"], "only the client's calls are listed");
-        assert_eq!(tools.starts("echo").len(), 0, "nothing of the lap is run");
+        assert_eq!(tools.starts("echo").len(), 0, "no call of the iteration is executed");
         assert_eq!(model.asked().len(), 1);
         let results = json!([output(&calls_of(&first)[0], "from the client")]);
         let second = server.respond(mode, after(&first, results.clone(), &mixed())).await;

@@ -248,8 +248,8 @@ async fn a_turn_that_goes_on_is_the_next_lap() {
     let (server, _model, _tools) = server_with_model(vec![Scene::SayAndCall("Yours.", vec![("mine", json!({}))]), Scene::Say("done")]).await;
     let (first, _) = Begun::new(&server, TURN, &streamed(request(words("go"), false))).await.ends().await;
     let (message, call) = (&first["output"][1], &first["output"][2]);
-    let lap = streamed(request(extended("go", &[message, call, &output(call, "one")]), false));
-    let (second, _) = Begun::new(&server, TURN, &lap).await.ends().await;
+    let next = streamed(request(extended("go", &[message, call, &output(call, "one")]), false));
+    let (second, _) = Begun::new(&server, TURN, &next).await.ends().await;
     assert_ne!(second["id"], first["id"]);
     assert_eq!(second["output"][1]["content"][0]["text"], "done");
     let mut altered = message.clone();

@@ -152,14 +152,14 @@ async fn a_013_results_are_fed_back_and_the_model_is_asked_again() {
         let made = server.respond(mode, ask_with("go", &[mcp()])).await;
         assert_eq!(made.text(), "done");
         let asked = model.asked();
-        assert_eq!(asked.len(), 3, "one call of the model for each lap, none after the answer");
+        assert_eq!(asked.len(), 3, "one model call for each iteration, none after the answer");
         assert_eq!(messages_sent(&asked[0]), ["user: go"]);
         assert_eq!(messages_sent(&asked[1]), ["user: go", "assistant:  +echo +add", "tool: alpha", "tool: 2"]);
         assert_eq!(messages_sent(&asked[2])[4..], ["assistant:  +echo", "tool: beta"]);
         let ids = |index: usize| (&asked[1]["messages"][1]["tool_calls"][index]["id"], &asked[1]["messages"][2 + index]["tool_call_id"]);
         assert_eq!(ids(0).0, ids(0).1);
         assert_eq!(ids(1).0, ids(1).1);
-        assert!(offered(&asked[2]).contains(&"echo".to_owned()), "tools are offered in every lap");
+        assert!(offered(&asked[2]).contains(&"echo".to_owned()), "tools are offered in every iteration");
     })
     .await;
 }
@@ -185,7 +185,7 @@ async fn a_018_calls_of_one_lap_run_at_the_same_time() {
             let those = |kind: &str| made.events.iter().filter(|event| event.kind() == kind).map(|event| event.at).collect::<Vec<_>>();
             let (began, ended) = (those("response.mcp_call.in_progress")[0], those("response.mcp_call.completed")[3]);
             assert!(ended - began >= Duration::from_millis(290), "{:?}", ended - began);
-            assert!(those("response.output_text.delta")[0] >= ended, "all results precede the next lap");
+            assert!(those("response.output_text.delta")[0] >= ended, "all results precede the next iteration");
             assert_eq!(made.text(), "rested");
             fastest = fastest.min(ended - began);
             if fastest < Duration::from_millis(400) {

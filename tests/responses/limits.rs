@@ -31,7 +31,7 @@ async fn a_015_a_016_at_the_limit_of_turns_the_response_is_incomplete_and_keeps_
             assert_eq!(made.object["completed_at"], Value::Null);
             let calls = made.items("mcp_call");
             assert_eq!((calls.len(), made.items("message").len()), (turns, turns), "{more}");
-            assert!(calls.iter().all(|call| call["output"] == "again"), "the results of the last lap are there too");
+            assert!(calls.iter().all(|call| call["output"] == "again"), "the results of the last iteration are there too");
             assert_eq!(tools.starts("echo").len() - before, turns);
             assert_eq!(made.object["windlass"]["iteration"], turns);
             assert_eq!(made.events.last().expect("an end").kind(), "response.incomplete");

@@ -5,7 +5,7 @@ use windlass_tests::{Dialect, FakeModel, McpServer, Mode, Scene, Server, ServerB
 
 use crate::stage::{ask, ask_with, mcp, scripted, with};
 
-const LAPS: &str = r#"
+const ITERATIONS: &str = r#"
 laps:
   - { text: "Let me see.", chunk: 4, calls: [{ tool: echo, arguments: { text: alpha } }, { tool: fail, arguments: {} }], usage: { in: 11, out: 3, cached: 2 } }
   - { calls: [{ tool: add, arguments: { a: 2, b: 3 } }, { tool: echo, arguments: "{broken" }], usage: { in: 12, out: 4 } }
@@ -17,7 +17,7 @@ fn pieces(text: &str, bytes: usize) -> Vec<String> {
 }
 
 /// The same iterations as scenes.
-fn laps() -> Vec<Scene> {
+fn iterations() -> Vec<Scene> {
     let first = vec![("echo", json!({ "text": "alpha" }).to_string()), ("fail", "{}".to_owned())];
     let second = vec![("add", json!({ "a": 2, "b": 3 }).to_string()), ("echo", "{broken".to_owned())];
     let speech = |text: &str, bytes, calls, usage, is_short| {
@@ -43,14 +43,14 @@ async fn speaking(dialect: Dialect, scenes: Vec<Scene>, tools: &McpServer) -> (S
 
 #[tokio::test]
 async fn a_043_the_same_script_gives_the_same_over_every_provider_in_every_mode() {
-    let (server, _tools) = scripted(LAPS).await;
+    let (server, _tools) = scripted(ITERATIONS).await;
     let expected = server.respond(Mode::Plain, ask_with("go", &[mcp()])).await;
     assert_eq!((expected.status(), &expected.object["usage"]["total_tokens"]), ("incomplete", &json!(48)));
     assert_eq!(expected.shape(), ["message", "mcp_call", "mcp_call", "mcp_call", "mcp_call", "message"]);
     let tools = McpServer::start().await;
     for dialect in Dialect::EVERY {
         let modes = [Mode::Plain, Mode::Streamed, Mode::Background, Mode::Followed, Mode::Socket];
-        let scenes = modes.iter().flat_map(|_| laps()).collect();
+        let scenes = modes.iter().flat_map(|_| iterations()).collect();
         let (server, model) = speaking(dialect, scenes, &tools).await;
         for mode in modes {
             let made = server.respond(mode, ask_with("go", &[mcp()])).await;
@@ -244,7 +244,7 @@ async fn another_model_of_the_name_stands_in_for_one_that_cannot_be_had() {
         let server = two((&first, Dialect::Chat), (&second, Dialect::Messages), &tools).await;
         let made = server.respond(mode, ask_with("go", &[mcp()])).await;
         assert_eq!((made.status(), made.text().as_str()), ("completed", "done"));
-        assert_eq!((first.asked().len(), second.asked().len()), (3, 1), "the first has its own tries, in its own lap");
+        assert_eq!((first.asked().len(), second.asked().len()), (3, 1), "the first is retried within its own iteration");
         let messages = second.asked()[0]["messages"].to_string();
         assert!(messages.contains("tool_use") && messages.contains("tool_result"), "the second knows what happened: {messages}");
         let run = made.object["windlass"]["run_id"].as_str().expect("a run").to_owned();

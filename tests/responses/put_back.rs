@@ -213,8 +213,8 @@ async fn calls_of_two_servers_come_back_under_the_names_that_the_model_knows() {
 #[tokio::test]
 async fn however_many_responses_a_conversation_has_all_of_it_is_put_back() {
     const RESPONSES: usize = 70;
-    let laps = [Scene::Call(vec![echo("one")]), Scene::Call(vec![("mine", json!({}))])];
-    let scenes = (0..RESPONSES).flat_map(|_| laps.clone()).chain([Scene::Say("done")]).collect();
+    let replies = [Scene::Call(vec![echo("one")]), Scene::Call(vec![("mine", json!({}))])];
+    let scenes = (0..RESPONSES).flat_map(|_| replies.clone()).chain([Scene::Say("done")]).collect();
     let (server, model, _tools) = server_with_model(scenes).await;
     let mut history = Vec::new();
     for _ in 0..RESPONSES {
@@ -228,9 +228,9 @@ async fn however_many_responses_a_conversation_has_all_of_it_is_put_back() {
 
 #[tokio::test]
 async fn what_is_brought_back_has_a_limit_that_is_told() {
-    let lap = |bytes: u64| Scene::Call(vec![("big", json!({ "bytes": bytes }))]);
+    let reply = |bytes: u64| Scene::Call(vec![("big", json!({ "bytes": bytes }))]);
     let mine = Scene::Call(vec![("mine", json!({}))]);
-    let model = FakeModel::start(vec![lap(20_000), mine.clone(), lap(20_000), mine, Scene::Say("done")]).await;
+    let model = FakeModel::start(vec![reply(20_000), mine.clone(), reply(20_000), mine, Scene::Say("done")]).await;
     let tools = McpServer::start().await;
     let config = model.config().replace("name: fake", "name: m") + &tools.config("tools") + "limits: { body_bytes: 8000 }\n";
     let server = ServerBuilder::new(&config).start().await;

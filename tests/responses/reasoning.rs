@@ -70,12 +70,12 @@ fn summaries(made: &ResponseRecord) -> Vec<String> {
 async fn thoughts_stand_before_what_came_of_them_and_go_back_to_their_provider() {
     let tools = McpServer::start().await;
     for dialect in REASONING_DIALECTS {
-        let laps = [
+        let scenes = [
             think("I should look.", &["Let me ", "see."], &[("echo", json!({ "text": "hi" }))]),
             think("Once more.", &[], &[("echo", json!({ "text": "ho" }))]),
             think("Now I know.", &["It is ", "hi."], &[]),
         ];
-        let model = FakeModel::start(Mode::every().iter().flat_map(|_| laps.clone()).collect()).await;
+        let model = FakeModel::start(Mode::every().iter().flat_map(|_| scenes.clone()).collect()).await;
         let server = start(&model, dialect, &tools, "").await;
         in_every_mode(async |mode| {
             let before = model.asked().len();

@@ -77,12 +77,12 @@ impl Story {
             _ => json!({ "text": format!("note {n}") }),
         };
         let call = |n: usize| json!({ "tool": self.calls[n], "arguments": arguments(self.calls[n], n as u32) });
-        let laps = json!({ "laps": [
+        let script = json!({ "laps": [
             { "text": "I shall look at two things at once.", "chunk": 6, "chunk_delay_ms": 3, "calls": [call(0), call(1)] },
             { "text": "And at one thing more.", "chunk": 6, "chunk_delay_ms": 3, "calls": [call(2)] },
             { "text": "Now I know enough to answer you in a few words.", "chunk": 6, "chunk_delay_ms": 3 },
         ] });
-        laps.to_string()
+        script.to_string()
     }
 
     /// Plays it for a client that reconnects until it has the end.

@@ -72,7 +72,7 @@ async fn c_085_a_killed_owners_turn_is_taken_over_under_a_new_epoch() {
     server.kill();
     let server = server.restart(&[]).await;
     let ended = server.ended(&run).await;
-    assert_eq!((&ended["task_status"], &ended["iteration"]), (&json!("success"), &json!(2)), "the lap is the same lap");
+    assert_eq!((&ended["task_status"], &ended["iteration"]), (&json!("success"), &json!(2)), "the iteration is the same");
     assert!(ended["turn_epoch"].as_u64() > before["turn_epoch"].as_u64(), "{ended} {before}");
     assert_eq!(server.kinds(&run).await.iter().filter(|kind| *kind == "taken_over").count(), 1);
     assert_eq!(deliverables(&server, &run).await, 1);

@@ -124,7 +124,7 @@ async fn c_052_the_last_result_leads_to_running_or_with_terminate_to_idle() {
     assert_eq!((&head["status"], &head["active_agent_turn_id"]), (&json!("idle"), &Value::Null));
     let ended = server.run(&run).await;
     assert_eq!((&ended["status"], &ended["task_status"], &ended["end_reason"]), (&json!("ended"), &json!("success"), &json!("terminated")));
-    assert_eq!(model.asked().len(), 1, "no second lap");
+    assert_eq!(model.asked().len(), 1, "no second iteration");
 }
 
 #[tokio::test]

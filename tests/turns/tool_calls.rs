@@ -56,7 +56,7 @@ async fn c_043_suspending_records_call_and_step_of_each_awaited_call() {
     let run = server.enqueue("ada", "go").await;
     server.suspended("ada", &run).await;
     let id = run.trim_start_matches("run_");
-    let (call, step) = (|number: u32| json!(format!("call_{id}_{number}")), |lap: u32| json!(format!("step_{id}_{lap}")));
+    let (call, step) = (|number: u32| json!(format!("call_{id}_{number}")), |iteration: u32| json!(format!("step_{id}_{iteration}")));
     let awaited = server.calls(&run).await;
     let recorded: Vec<(&Value, &Value)> = awaited.iter().map(|row| (&row["tool_call_id"], &row["iteration"])).collect();
     assert_eq!(recorded, [(&call(1), &json!(1)), (&call(2), &json!(1))]);
@@ -69,7 +69,7 @@ async fn c_043_suspending_records_call_and_step_of_each_awaited_call() {
     let third = server.claim("echo").await;
     assert_eq!((&third["tool_call_id"], &third["step_id"]), (&call(3), &step(2)));
     let open = server.run(&run).await["calls"]["open"].clone();
-    assert_eq!(open.as_array().map(Vec::len), Some(1), "the waiting set is the current lap's alone: {open}");
+    assert_eq!(open.as_array().map(Vec::len), Some(1), "only the current iteration is in the waiting set: {open}");
     assert_eq!(open[0]["tool_call_id"], call(3));
 }
 
@@ -96,7 +96,7 @@ async fn c_045_suspending_moves_running_to_suspended() {
     server.ended(&run).await;
     let taken = edges_taken(&server, "ada");
     let suspends: Vec<&(String, String)> = taken.iter().filter(|(_, to)| to == "suspended").collect();
-    assert_eq!(suspends.len(), 2, "one suspend per lap with calls: {taken:?}");
+    assert_eq!(suspends.len(), 2, "one suspend per iteration with calls: {taken:?}");
     assert!(suspends.iter().all(|(from, _)| from == "running"));
 }
 
@@ -191,9 +191,9 @@ async fn f_014_models_that_reuse_call_ids_never_collide() {
     let mut ids = BTreeSet::new();
     for agent in ["ada", "ada", "bob"] {
         let run = server.enqueue(agent, "go").await;
-        for lap in 1..=2 {
+        for iteration in 1..=2 {
             for call in claim_all(&server, "echo", 2).await {
-                let result = json!({ "lap": lap, "of": call["tool_call_id"] });
+                let result = json!({ "lap": iteration, "of": call["tool_call_id"] });
                 assert!(ids.insert(call["tool_call_id"].to_string()), "{call} is new");
                 assert_eq!(server.report(&call, result).await.ok()["duplicate"], false);
             }

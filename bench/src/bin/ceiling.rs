@@ -174,8 +174,8 @@ impl Ceiling {
         let began = Instant::now();
         let run = self.ids.fetch_add(1, Relaxed) as i64;
         self.write(vec![Row::Start { run, input: "i".repeat(200) }]).await;
-        for lap in 0..ITERATIONS as i64 {
-            let seq = 2 * lap;
+        for iteration in 0..ITERATIONS as i64 {
+            let seq = 2 * iteration;
             self.write(vec![Row::Event { run, seq, body: model_reply() }, Row::Job { run, seq }]).await;
             let (reply, replied) = oneshot::channel();
             let _ = self.tools.send(reply);

@@ -13,9 +13,9 @@ use windlass_ports::{Executor, Model, ModelEvent, ModelMessage, ModelRequest, Mo
 use windlass_store::{SqliteStore, StoreOptions};
 
 /// A model that calls its tool in every iteration but the last.
-struct Laps(usize);
+struct LongRun(usize);
 
-impl Model for Laps {
+impl Model for LongRun {
     fn call(&self, request: ModelRequest) -> ModelStream {
         let results = request.messages.iter().filter(|message| matches!(message, ModelMessage::ToolResult { .. })).count();
         let mut events = vec![Ok(ModelEvent::Text(model_reply()))];
@@ -58,9 +58,9 @@ impl Executor for Kilobyte {
 }
 
 /// Drives one run with this number of iterations to its end.
-async fn drive(folder: &Path, laps: usize) -> (Engine, AgentKey, RunId) {
+async fn drive(folder: &Path, iterations: usize) -> (Engine, AgentKey, RunId) {
     std::fs::create_dir_all(folder).expect("a folder for the data");
-    let engine = engine::open(folder, Arc::new(Laps(laps)), Arc::new(Kilobyte), laps as u32);
+    let engine = engine::open(folder, Arc::new(LongRun(iterations)), Arc::new(Kilobyte), iterations as u32);
     let agent = engine::agent("long");
     let mut watch = engine.watch_agent(&agent);
     let run = engine::enqueue(&engine, &agent, "job").await;
@@ -103,11 +103,11 @@ async fn main() {
     let place = Place::told_or_passing();
     let folder = place.path();
     let mut per_item = Vec::new();
-    for laps in [50, 500] {
-        let below = folder.join(laps.to_string());
-        let (engine, agent, run) = drive(&below, laps).await;
+    for iterations in [50, 500] {
+        let below = folder.join(iterations.to_string());
+        let (engine, agent, run) = drive(&below, iterations).await;
         let view = engine.views().run(&agent.tenant, run).await.expect("the store can be read").expect("the run is there");
-        assert_eq!(view.state.iteration as usize, laps, "every lap was run");
+        assert_eq!(view.state.iteration as usize, iterations, "every iteration was run");
         per_item.push(read_ns(&engine, &agent, view.state.output).await);
         engine.drain().await;
     }

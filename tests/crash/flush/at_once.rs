@@ -77,8 +77,8 @@ async fn runs(server: &Server, model: &FakeModel) {
     let responses: Vec<PendingResponse> = (0..RESPONSES).map(ask).collect();
     let enqueue = |agent: usize| async move { server.enqueue(&format!("a{agent}"), &mark(INPUTS + agent)).await };
     let runs = join_all((0..AGENTS).map(enqueue)).await;
-    for lap in 1..=2 {
-        model.asked_times(lap * RUNS).await;
+    for iteration in 1..=2 {
+        model.asked_times(iteration * RUNS).await;
         (0..RUNS).for_each(|_| model.let_answer());
     }
     join_all(responses.into_iter().map(|response| response.made(server))).await;
