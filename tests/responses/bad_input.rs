@@ -4,7 +4,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use windlass_tests::{Mode, ServerBuilder, in_every_mode, responses::check_refusal};
 
-use crate::stage::{ask, ask_with, function, scripted, with};
+use crate::support::{ask, ask_with, function, scripted, with};
 
 fn user(content: Value) -> Value {
     json!({ "role": "user", "content": content })
@@ -222,7 +222,7 @@ async fn a_046_arguments_that_are_no_json_are_told_to_the_model() {
     let script = "laps: [ { calls: [{ tool: echo, arguments: '{broken' }, { tool: echo, arguments: '' }] }, { text: sorry } ]";
     let (server, tools) = scripted(script).await;
     in_every_mode(async |mode| {
-        let made = server.respond(mode, ask_with("go", &[crate::stage::mcp()])).await;
+        let made = server.respond(mode, ask_with("go", &[crate::support::mcp()])).await;
         assert_eq!((made.status(), made.text().as_str()), ("completed", "sorry"));
         let calls = made.items("mcp_call");
         assert_eq!((&calls[0]["status"], &calls[1]["status"]), (&json!("failed"), &json!("completed")));

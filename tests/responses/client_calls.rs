@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use windlass_tests::{ResponseRecord, Mode, Scene, in_every_mode};
 
-use crate::stage::{after, ask_with, function, mcp, output, response_of, scripted, server_with_model, messages_sent, with};
+use crate::support::{after, ask_with, function, mcp, output, response_of, scripted, server_with_model, messages_sent, with};
 
 fn mixed() -> Vec<Value> {
     vec![mcp(), function("mine"), function("yours")]
@@ -57,7 +57,7 @@ async fn a_021_the_status_can_be_the_standard_one() {
         assert_eq!(made.events.last().expect("an end").kind(), "response.completed");
     })
     .await;
-    let (server, _tools) = crate::stage::scripted_with(script, "responses: { status: standard }").await;
+    let (server, _tools) = crate::support::scripted_with(script, "responses: { status: standard }").await;
     let made = server.respond(Mode::Streamed, ask_with("go", &mixed())).await;
     assert_eq!((made.status(), &made.object["windlass"]["status"]), ("completed", &json!("requires_action")));
 }
@@ -218,7 +218,7 @@ async fn functions_in_namespaces_come_back_under_the_clients_names() {
     let made = server.respond(Mode::Streamed, ask_with("go", &[group, json!({ "type": "next_year" })])).await;
     let call = &calls_of(&made)[0];
     assert_eq!((&call["name"], &call["namespace"]), (&json!("close"), &json!("agents")));
-    assert_eq!(crate::stage::offered(&model.asked()[0]), ["close"], "tools we do not know are left alone");
+    assert_eq!(crate::support::offered(&model.asked()[0]), ["close"], "tools we do not know are left alone");
 }
 
 #[tokio::test]
@@ -228,7 +228,7 @@ async fn functions_of_the_same_name_in_two_namespaces_are_told_apart() {
     let group = |name: &str| json!({ "type": "namespace", "name": name, "tools": [{ "type": "function", "name": "close" }] });
     let groups = [group("a"), group("b")];
     let made = server.respond(Mode::Streamed, ask_with("go", &groups)).await;
-    assert_eq!(crate::stage::offered(&model.asked()[0]), ["a__close", "b__close"]);
+    assert_eq!(crate::support::offered(&model.asked()[0]), ["a__close", "b__close"]);
     let names: Vec<(Value, Value)> = calls_of(&made).iter().map(|call| (call["namespace"].clone(), call["name"].clone())).collect();
     assert_eq!(names, [(json!("b"), json!("close")), (json!("a"), json!("close"))]);
     // A client that sends such calls back is understood.

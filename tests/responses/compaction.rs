@@ -7,7 +7,7 @@ use windlass_tests::{
     responses::{check_refusal, contract},
 };
 
-use crate::stage::{after, ask, ask_with, function, mcp, offered, server_for_model, server_with_model, server_with_model_and_config, messages_sent, with};
+use crate::support::{after, ask, ask_with, function, mcp, offered, server_for_model, server_with_model, server_with_model_and_config, messages_sent, with};
 
 const PATH: &str = "/v1/responses/compact";
 const TWO_TENANTS: &str = "auth: { tokens: [ { token: test-token-of-22-characters, scopes: ['*'] }, { token: other-token-of-22-characters, tenant: other, scopes: ['*'] } ] }\n";

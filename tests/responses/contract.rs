@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use windlass_tests::{Mode, Store, responses::contract};
 
-use crate::stage::{ask_with, function, mcp, scripted, with};
+use crate::support::{ask_with, function, mcp, scripted, with};
 
 #[tokio::test]
 async fn what_differs_from_the_contract_is_written_down() {

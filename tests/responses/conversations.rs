@@ -4,7 +4,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use windlass_tests::{FakeModel, McpServer, Mode, Scene, Server, in_every_mode, responses::check_refusal, until};
 
-use crate::stage::{ask, ask_with, function, mcp, server_for_model, output, scripted, server_with_model, messages_sent, with};
+use crate::support::{ask, ask_with, function, mcp, server_for_model, output, scripted, server_with_model, messages_sent, with};
 
 const ECHOES: &str = "rules: [ { reply: { text: Heard you. } } ]";
 
@@ -287,7 +287,7 @@ async fn nobody_speaks_to_a_conversations_agent_behind_its_back() {
 #[tokio::test]
 async fn a_conversation_of_somebody_else_is_unknown() {
     let auth = "\nauth: { tokens: [ { token: test-token-of-22-characters, scopes: ['*'] }, { token: other-token-of-22-characters, tenant: other, scopes: ['*'] } ] }\n";
-    let (server, _tools) = crate::stage::scripted_with(ECHOES, auth).await;
+    let (server, _tools) = crate::support::scripted_with(ECHOES, auth).await;
     let id = begin(&server, json!({ "items": [says("secret")] })).await;
     let item = items(&server, &id).await[0]["id"].as_str().expect("an id").to_owned();
     let server = server.with_token("other-token-of-22-characters");

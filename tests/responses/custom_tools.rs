@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use windlass_tests::{ResponseRecord, Mode, Scene, in_every_mode};
 
-use crate::stage::{after, ask, ask_with, function, mcp, offered, server_with_model, messages_sent, with};
+use crate::support::{after, ask, ask_with, function, mcp, offered, server_with_model, messages_sent, with};
 
 const PATCH: &str = "*** Begin Patch\n\"quoted\"\n*** End Patch";
 

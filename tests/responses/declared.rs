@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use windlass_tests::{ResponseRecord, McpServer, Mode, QUERY, Scene, Server, ServerBuilder, in_every_mode};
 
-use crate::stage::{ask_with, declared, mcp, scripted_with, server_with_model_and_config, with};
+use crate::support::{ask_with, declared, mcp, scripted_with, server_with_model_and_config, with};
 
 fn without(mut tool: Value, member: &str) -> Value {
     tool.as_object_mut().expect("an object").remove(member);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use windlass_tests::{FakeModel, McpServer, Mode, Scene, ServerBuilder, in_every_mode};
 
-use crate::stage::{ask, ask_with, declared, call_outcome, mcp, scripted, server_with_model, server_with_model_and_config, messages_sent, with};
+use crate::support::{ask, ask_with, declared, call_outcome, mcp, scripted, server_with_model, server_with_model_and_config, messages_sent, with};
 
 fn echo(text: &str) -> (&'static str, Value) {
     ("echo", json!({ "text": text }))

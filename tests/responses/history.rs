@@ -4,7 +4,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use windlass_tests::{ResponseRecord, Mode, Scene, Server, in_every_mode, until};
 
-use crate::stage::{after, ask, ask_with, function, mcp, output, scripted, server_with_model, messages_sent, with};
+use crate::support::{after, ask, ask_with, function, mcp, output, scripted, server_with_model, messages_sent, with};
 
 const ECHOES: &str = "rules: [ { reply: { text: Heard you. } } ]";
 
@@ -289,7 +289,7 @@ async fn items_of_a_type_that_nobody_knows_are_kept_and_not_read_to_the_model() 
 
 #[tokio::test]
 async fn models_and_agents_are_listed_as_models() {
-    let (server, _tools) = crate::stage::scripted_with(ECHOES, "agents: { helper: { instructions: help } }").await;
+    let (server, _tools) = crate::support::scripted_with(ECHOES, "agents: { helper: { instructions: help } }").await;
     let listed = server.get("/v1/models").await.ok();
     let names: Vec<&str> = listed["data"].as_array().expect("a list").iter().filter_map(|model| model["id"].as_str()).collect();
     assert_eq!((&listed["object"], names), (&json!("list"), vec!["m", "agent/helper"]));

@@ -11,7 +11,7 @@ use tokio::{
 };
 use windlass_tests::{Answer, Mode, PATIENCE, Server, ServerBuilder, responses::check_refusal};
 
-use crate::stage::{ask, scripted, scripted_with};
+use crate::support::{ask, scripted, scripted_with};
 
 const SCRIPT: &str = "laps: [ { text: fine } ]";
 const MEGABYTE: usize = 1 << 20;

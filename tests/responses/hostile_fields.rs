@@ -5,7 +5,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use windlass_tests::{Answer, Mode, Server, responses::check_refusal};
 
-use crate::stage::{ask, scripted, with};
+use crate::support::{ask, scripted, with};
 
 /// A request with all documented fields that can be combined.
 fn everything() -> Value {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use windlass_tests::{FakeModel, McpServer, Mode, Proxy, Scene, Server, ServerBuilder, tungstenite::Message, until};
 
-use crate::stage::{after, ask, ask_with, function, mcp, output, server_with_model, messages_sent, with};
+use crate::support::{after, ask, ask_with, function, mcp, output, server_with_model, messages_sent, with};
 
 const MEGABYTE: usize = 1 << 20;
 /// The limit of a model's answer in bytes.

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 use serde_json::{Value, json};
 use windlass_tests::{EventStream, FakeModel, McpServer, Mode, Next, Scene, Server, StreamEvent, responses::check_events, until};
 
-use crate::stage::{ask_with, function, mcp, server_for_model, output, server_with_model, server_with_model_and_config, with};
+use crate::support::{ask_with, function, mcp, server_for_model, output, server_with_model, server_with_model_and_config, with};
 
 const TURN: &str = r#"{"session_id":"s","turn_id":"turn-1","request_kind":"turn"}"#;
 const OTHER_TURN: &str = r#"{"session_id":"s","turn_id":"turn-2","request_kind":"turn"}"#;

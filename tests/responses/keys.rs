@@ -4,7 +4,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use windlass_tests::{Answer, Mode, Scene, Server, until};
 
-use crate::stage::{after, ask, ask_with, mcp, server_with_model, server_with_model_and_config, with};
+use crate::support::{after, ask, ask_with, mcp, server_with_model, server_with_model_and_config, with};
 
 const KEY: [(&str, &str); 1] = [("idempotency-key", "k")];
 const TURN: [(&str, &str); 1] = [("x-codex-turn-metadata", r#"{"turn_id":"t"}"#)];

@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 use windlass_tests::{ResponseRecord, Mode, Scene, in_every_mode, until};
 
-use crate::stage::{after, ask_with, function, mcp, output, server_with_model, server_with_model_and_config, messages_sent, with};
+use crate::support::{after, ask_with, function, mcp, output, server_with_model, server_with_model_and_config, messages_sent, with};
 
 fn mixed() -> Vec<Value> {
     vec![mcp(), function("mine"), function("yours")]

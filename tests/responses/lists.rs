@@ -3,7 +3,7 @@
 use serde_json::json;
 use windlass_tests::{McpServer, Mode, ServerBuilder};
 
-use crate::stage::{ask_with, mcp, scripted};
+use crate::support::{ask_with, mcp, scripted};
 
 #[tokio::test]
 async fn tools_are_listed_with_the_server_that_offers_them() {

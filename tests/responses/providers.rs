@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use windlass_tests::{Dialect, FakeModel, McpServer, Mode, Scene, Server, ServerBuilder, Speech, in_every_mode, until};
 
-use crate::stage::{ask, ask_with, mcp, scripted, with};
+use crate::support::{ask, ask_with, mcp, scripted, with};
 
 const ITERATIONS: &str = r#"
 laps:

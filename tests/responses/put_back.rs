@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use windlass_tests::{Dialect, FakeModel, ResponseRecord, McpServer, Mode, Scene, Server, ServerBuilder, Speech};
 
-use crate::stage::{after, ask_with, declared, function, mcp, output, server_with_model, messages_sent, with};
+use crate::support::{after, ask_with, declared, function, mcp, output, server_with_model, messages_sent, with};
 
 fn echo(text: &str) -> (&'static str, Value) {
     ("echo", json!({ "text": text }))

@@ -8,7 +8,7 @@ use windlass_tests::{
     until,
 };
 
-use crate::stage::{after, ask, ask_with, function, mcp, output, with};
+use crate::support::{after, ask, ask_with, function, mcp, output, with};
 
 /// Providers that accept their reasoning back.
 const REASONING_DIALECTS: [Dialect; 2] = [Dialect::Responses, Dialect::Messages];

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use windlass_tests::{FakeModel, Scene, Server, ServerBuilder, until};
 
-use crate::stage::{ask, with};
+use crate::support::{ask, with};
 
 const MARKED: (&str, &str) = ("x-stainless-retry-count", "1");
 const FIRST: (&str, &str) = ("x-stainless-retry-count", "0");

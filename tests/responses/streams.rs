@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use windlass_tests::{ResponseRecord, Mode, Next, Server, StreamEvent, in_every_mode, responses::Grammar, until};
 
-use crate::stage::{ask, ask_with, function, mcp, scripted, scripted_with, with};
+use crate::support::{ask, ask_with, function, mcp, scripted, scripted_with, with};
 
 /// A script for every kind of end, each selected by an input.
 const PLAYS: &str = r#"

@@ -15,7 +15,7 @@
 //! | 10 | websocket-failed-continuation-evicts-cache | `sockets.rs` `whoever_fails_to_go_on_has_to_begin_anew` |
 //! | 11 | websocket-compact-new-chain | `compaction.rs` `a_new_chain_begins_on_a_socket_with_what_a_compaction_gave` |
 //! | 12 | system-prompt | `suite.rs` `what_the_suite_says_is_answered_in_every_mode` |
-//! | 13 | tool-calling | `laps.rs` `a_004_a_005_without_a_server_run_tool_calls_come_back_completed` |
+//! | 13 | tool-calling | `iterations.rs` `a_004_a_005_without_a_server_run_tool_calls_come_back_completed` |
 //! | 14 | image-input | `suite.rs` `what_the_suite_says_is_answered_in_every_mode` |
 //! | 15 | multi-turn | `suite.rs` `what_the_suite_says_is_answered_in_every_mode` |
 //! | 16 | compact-response | `compaction.rs` `a_conversation_is_given_back_as_its_newest_words_and_a_sealed_summary` |
@@ -28,7 +28,7 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use windlass_tests::{Scene, in_every_mode, responses::contract};
 
-use crate::stage::{ask, scripted, server_with_model, messages_sent, with};
+use crate::support::{ask, scripted, server_with_model, messages_sent, with};
 
 /// The inputs of the suite in cases 1, 2, 12, 14 and 15, with the messages that the model must get.
 fn inputs() -> [(&'static str, Value, &'static [&'static str]); 5] {

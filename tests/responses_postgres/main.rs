@@ -27,12 +27,12 @@ mod errors;
 mod history;
 #[path = "../responses/hostile_fields.rs"]
 mod hostile_fields;
+#[path = "../responses/iterations.rs"]
+mod iterations;
 #[path = "../responses/joining.rs"]
 mod joining;
 #[path = "../responses/keys.rs"]
 mod keys;
-#[path = "../responses/laps.rs"]
-mod laps;
 #[path = "../responses/left_calls.rs"]
 mod left_calls;
 #[path = "../responses/limits.rs"]
@@ -51,11 +51,11 @@ mod repeats;
 mod socket_cuts;
 #[path = "../responses/sockets.rs"]
 mod sockets;
-#[path = "../responses/stage.rs"]
-mod stage;
 #[path = "../responses/streams.rs"]
 mod streams;
 #[path = "../responses/suite.rs"]
 mod suite;
+#[path = "../responses/support.rs"]
+mod support;
 #[path = "../responses/unkept.rs"]
 mod unkept;

@@ -6,7 +6,7 @@ use futures_util::future::{join, join_all};
 use serde_json::{Value, json};
 use windlass_tests::{FakeModel, Scene, Server, ServerBuilder, bytes, until};
 
-use crate::look::{
+use crate::support::{
     claim_all, each_ran_once, hammer, head, most_active, moves, turn_server, turn_server_with_config, row_status, serve, spy, stop, tasks, server_with_model,
 };
 

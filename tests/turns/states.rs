@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use windlass_tests::{Scene, hex, until};
 
-use crate::look::{claim_all, crowded, edges_taken, head, moves, turn_server, serve, spy, states, stop, server_with_model};
+use crate::support::{claim_all, crowded, edges_taken, head, moves, turn_server, serve, spy, states, stop, server_with_model};
 
 #[tokio::test]
 async fn c_010_the_store_refuses_a_status_that_is_none() {

@@ -6,7 +6,7 @@ use futures_util::future::join;
 use serde_json::{Value, json};
 use windlass_tests::{Scene, Server};
 
-use crate::look::{claim_all, edges_taken, head, moves, turn_server, serve, spy, server_with_model};
+use crate::support::{claim_all, edges_taken, head, moves, turn_server, serve, spy, server_with_model};
 
 #[tokio::test]
 async fn c_040_a_call_is_stored_before_anybody_can_be_told_to_run_it() {

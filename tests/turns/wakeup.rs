@@ -7,7 +7,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use windlass_tests::{FakeModel, Scene, Server, hex, until};
 
-use crate::look::{
+use crate::support::{
     claim_all, crowded, each_ran_once, edges_taken, hammer, head, most_active, moves, turn_server, turn_server_with_config, row_status, serve, spy, stop,
     server_with_model,
 };

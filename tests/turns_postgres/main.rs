@@ -17,8 +17,6 @@ mod deliver;
 mod enqueue;
 #[path = "../turns/keys.rs"]
 mod keys;
-#[path = "../turns/look.rs"]
-mod look;
 #[path = "../turns/models.rs"]
 mod models;
 #[path = "../turns/operations.rs"]
@@ -29,6 +27,8 @@ mod recovery;
 mod report;
 #[path = "../turns/states.rs"]
 mod states;
+#[path = "../turns/support.rs"]
+mod support;
 #[path = "../turns/tool_calls.rs"]
 mod tool_calls;
 #[path = "../turns/wakeup.rs"]
