@@ -81,7 +81,7 @@ rules:
 "#;
 
 #[tokio::test]
-async fn a_task_is_finished_with_a_model_to_which_codex_speaks_otherwise() {
+async fn a_task_is_finished_with_a_model_that_has_another_dialect() {
     for start in [codex_with, codex_on_a_socket] {
         let config = "models: [ { name: gpt-5.6-sol, provider: scripted, script: script.yaml } ]\n";
         let server = ServerBuilder::new(config).file("script.yaml", DIALECT).start().await;
@@ -152,7 +152,7 @@ async fn a_kill_during_any_of_its_requests_over_a_socket_is_not_noticed() {
 }
 
 #[tokio::test]
-async fn a_kill_after_words_repeats_neither_the_words_nor_the_call_that_follows() {
+async fn a_kill_after_text_repeats_neither_the_text_nor_the_call_that_follows() {
     for start in [codex_with, codex_on_a_socket] {
         let tool = "tools: { external: [ { name: look_up, description: finds things, effect: read } ] }";
         let server = builder_with(&format!("{tool}\nagents: {{ helper: {{ model: offline, tools: [look_up] }} }}\n")).start().await;

@@ -118,7 +118,7 @@ async fn converse(client: &Client<OpenAIConfig>, streams: bool, memory: Memory) 
 }
 
 #[tokio::test]
-async fn async_openai_has_a_conversation_with_tools_in_standard_words() {
+async fn async_openai_has_a_conversation_with_tools_and_the_standard_status() {
     let ways = [(false, Memory::Chained), (true, Memory::Chained), (false, Memory::SentAgain), (true, Memory::SentAgain)];
     let (server, model) = stage_with(ways.len(), AGENT).await;
     let client = client(&server);

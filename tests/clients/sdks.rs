@@ -25,13 +25,13 @@ with_both! {
     a_function_of_the_clients_is_called_and_answered,
     a_function_is_called_through_the_helper_without_storing_anything,
     a_tool_of_the_servers_is_called_and_shown,
-    a_response_in_the_background_is_asked_after,
+    a_response_in_the_background_is_polled,
     a_response_is_cancelled,
     a_stream_is_read_on_after_a_kill,
     the_helper_reads_on_after_a_kill,
     refusals_have_the_class_and_the_fields_of_the_sdk,
     what_is_stored_can_be_read_and_deleted,
-    a_conversation_is_gone_on_with_and_its_tokens_are_counted,
+    a_conversation_is_continued_and_its_tokens_are_counted,
 }
 
 async fn a_question_is_answered(sdk: Sdk) {
@@ -110,7 +110,7 @@ async fn a_tool_of_the_servers_is_called_and_shown(sdk: Sdk) {
     assert_eq!(tools.starts("echo").len(), 4, "each once in each way");
 }
 
-async fn a_response_in_the_background_is_asked_after(sdk: Sdk) {
+async fn a_response_in_the_background_is_polled(sdk: Sdk) {
     let server = builder().start().await;
     let saw = sdk.run("background", &server).await;
     let statuses: Vec<&str> = saw["statuses"].as_array().expect("statuses").iter().filter_map(Value::as_str).collect();
@@ -190,7 +190,7 @@ async fn what_is_stored_can_be_read_and_deleted(sdk: Sdk) {
     assert_eq!(saw, expected);
 }
 
-async fn a_conversation_is_gone_on_with_and_its_tokens_are_counted(sdk: Sdk) {
+async fn a_conversation_is_continued_and_its_tokens_are_counted(sdk: Sdk) {
     let server = builder().start().await;
     let saw = sdk.run("conversation", &server).await;
     let expected = json!({

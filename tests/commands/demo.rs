@@ -44,7 +44,7 @@ fn pids(told: &str) -> Vec<u32> {
 }
 
 #[test]
-fn the_demo_tells_its_story_in_an_empty_folder_and_leaves_nothing_behind() {
+fn the_demo_plays_in_an_empty_folder_and_leaves_nothing_behind() {
     let folders = Folders::new();
     let began = Instant::now();
     let out = folders.start(&[]).wait_with_output().expect("the demo ends");

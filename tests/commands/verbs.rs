@@ -87,7 +87,7 @@ async fn a_parked_run_is_found_shown_and_decided_on() {
 }
 
 #[tokio::test]
-async fn exit_codes_tell_scripts_what_happened() {
+async fn exit_codes_show_scripts_what_happened() {
     let folder = TempDir::new().expect("a folder");
     let (_, err, code) = run(folder.path(), &["ls", "--server", "http://127.0.0.1:1"]);
     assert!(code == Some(8) && err.contains("http://127.0.0.1:1") && err.contains("--server"), "{err}");

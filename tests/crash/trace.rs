@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_is_told_after_the_flush_of_the_write_it_is_in_whatever_is_written_meanwhile() {
+    fn a_mark_is_announced_after_the_flush_of_its_write_whatever_is_written_meanwhile() {
         let meanwhile = r#"8  1.65 pwrite64(5</x/windlass.db-wal>, "mark-0002", 9, 41) = 9"#;
         let marked =
             TOLD.replace("\"...\"..., 4120", "\"\\0mark-0001\"..., 4120").replace("queue HTTP/1.1\\r\\n", "queue HTTP/1.1\\r\\nmark-0001");

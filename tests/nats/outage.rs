@@ -142,7 +142,7 @@ async fn c_005_without_nats_all_the_time_everything_completes() {
 }
 
 #[tokio::test]
-async fn a_password_lets_us_in_and_is_never_printed() {
+async fn a_password_is_accepted_and_never_printed() {
     let nats = NatsServer::with(&["--user", "ann", "--pass", "s3cr@t"]).await;
     let url = nats.url().replace("nats://", "nats://ann:s3cr%40t@");
     let server = ServerBuilder::new(CONFIG).env("WINDLASS_DOORBELL__URL", &url).env("WINDLASS_LOG", "debug").start().await;
@@ -166,7 +166,7 @@ fn users(denied: &str) -> String {
 
 /// NATS reports a refusal later than the message it is about, and does not name the message. The refused row must stay in the outbox.
 #[tokio::test]
-async fn what_nats_refuses_stays_and_is_sent_once_it_is_let() {
+async fn what_nats_refuses_stays_and_is_sent_once_it_is_allowed() {
     let folder = tempfile::TempDir::new().expect("a folder for a configuration");
     let file = folder.path().join("nats.conf");
     std::fs::write(&file, users("\"windlass.*.evt.>\", \"windlass.bell\"")).expect("a configuration can be written");

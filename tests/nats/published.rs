@@ -28,7 +28,7 @@ fn bodies(messages: &[Message]) -> Vec<&Value> {
 }
 
 #[tokio::test]
-async fn c_024_every_enqueue_is_told_as_a_wakeup() {
+async fn c_024_every_enqueue_is_published_as_a_wakeup() {
     let nats = NatsServer::start().await;
     let listener = nats.listen().await;
     let server = server(&nats).await;
@@ -50,7 +50,7 @@ async fn c_080_a_wakeup_names_its_agent_and_nothing_that_matters() {
 }
 
 #[tokio::test]
-async fn c_041_a_call_is_told_to_its_tool_with_pointers_and_no_arguments() {
+async fn c_041_a_call_is_published_to_its_tool_with_pointers_and_no_arguments() {
     let nats = NatsServer::start().await;
     let listener = nats.listen().await;
     let server = server(&nats).await;
@@ -65,7 +65,7 @@ async fn c_041_a_call_is_told_to_its_tool_with_pointers_and_no_arguments() {
 }
 
 #[tokio::test]
-async fn c_055_task_step_and_state_events_are_told_as_the_stream_tells_them() {
+async fn c_055_task_step_and_state_events_are_published_as_the_stream_has_them() {
     let nats = NatsServer::start().await;
     let listener = nats.listen().await;
     let server = server(&nats).await;
@@ -88,7 +88,7 @@ async fn c_055_task_step_and_state_events_are_told_as_the_stream_tells_them() {
 }
 
 #[tokio::test]
-async fn c_082_the_end_of_a_turn_is_told_with_its_status_its_box_and_its_deliverable() {
+async fn c_082_the_end_of_a_turn_is_published_with_its_status_its_box_and_its_deliverable() {
     let nats = NatsServer::start().await;
     let listener = nats.listen().await;
     let server = server(&nats).await;
@@ -104,7 +104,7 @@ async fn c_082_the_end_of_a_turn_is_told_with_its_status_its_box_and_its_deliver
 }
 
 #[tokio::test]
-async fn c_083_a_step_is_told_with_its_turn_its_step_and_its_phase() {
+async fn c_083_a_step_is_published_with_its_turn_its_step_and_its_phase() {
     let nats = NatsServer::start().await;
     let listener = nats.listen().await;
     let server = server(&nats).await;

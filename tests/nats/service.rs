@@ -84,7 +84,7 @@ async fn a_doubled_command_starts_nothing_twice() {
 
 /// A service that missed every command finds its calls by claiming.
 #[tokio::test]
-async fn a_service_that_heard_nothing_finds_its_calls() {
+async fn a_service_that_missed_every_command_finds_its_calls() {
     let nats = NatsServer::start().await;
     let server = ServerBuilder::new(&format!("{CONFIG}{}", nats.config())).start().await;
     let run = server.enqueue("a", "call pay").await;

@@ -172,7 +172,7 @@ async fn a_046_unknown_fields_items_and_tools_are_tolerated() {
 }
 
 #[tokio::test]
-async fn who_is_not_known_or_may_not_is_told_so() {
+async fn unknown_and_unauthorized_clients_get_an_error() {
     let config = "
 models: [ { name: m, provider: scripted } ]
 auth: { tokens: [ { token: test-token-of-22-characters, scopes: ['*'] }, { token: narrow-token-of-22-characters, scopes: ['runs:read'] } ] }
@@ -218,7 +218,7 @@ async fn what_is_not_there_is_a_404() {
 }
 
 #[tokio::test]
-async fn a_046_arguments_that_are_no_json_are_told_to_the_model() {
+async fn a_046_arguments_that_are_no_json_are_reported_to_the_model() {
     let script = "laps: [ { calls: [{ tool: echo, arguments: '{broken' }, { tool: echo, arguments: '' }] }, { text: sorry } ]";
     let (server, tools) = scripted(script).await;
     in_every_mode(async |mode| {

@@ -90,7 +90,7 @@ auth:
 /// The server lists the tools of MCP servers before a run begins, so that a required tool is known then. If its MCP server fails later, the
 /// model gets the error.
 #[tokio::test]
-async fn a_036_a_required_tool_whose_server_is_gone_is_an_error_that_the_model_is_told() {
+async fn a_036_a_required_tool_whose_server_is_gone_is_an_error_for_the_model() {
     let choices = [json!("required"), json!({ "type": "mcp", "server_label": "tools", "name": "echo" })];
     for choice in choices {
         let scenes = vec![Scene::Call(vec![("echo", json!({ "text": "one" }))]), Scene::Say("I could not.")];

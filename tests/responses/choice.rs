@@ -134,7 +134,7 @@ fn limits(name: &str) -> [Value; 3] {
 }
 
 #[tokio::test]
-async fn a_010_a_011_a_call_outside_of_the_allowed_tools_is_told_to_the_model_and_not_run() {
+async fn a_010_a_011_a_call_outside_of_the_allowed_tools_is_reported_to_the_model_and_not_run() {
     in_every_mode(async |mode| {
         for limit in limits("add") {
             let scenes = vec![Scene::Call(vec![("echo", json!({ "text": "hi" })), ("add", json!({ "a": 1, "b": 2 }))]), Scene::Say("done")];

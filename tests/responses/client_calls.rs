@@ -82,7 +82,7 @@ async fn a_022_waiting_for_the_client_is_an_end_that_nothing_changes() {
 }
 
 #[tokio::test]
-async fn a_023_a_follow_up_with_results_goes_on_with_the_whole_history() {
+async fn a_023_a_follow_up_with_results_continues_with_the_whole_history() {
     in_every_mode(async |mode| {
         let scenes = vec![
             Scene::Call(vec![echo("alpha")]),
@@ -137,7 +137,7 @@ async fn a_024_a_follow_up_without_results_is_still_sent_to_the_model() {
 }
 
 #[tokio::test]
-async fn a_025_a_lap_with_a_client_call_runs_nothing_and_the_follow_up_runs_the_rest_first() {
+async fn a_025_an_iteration_with_a_client_call_runs_nothing_and_the_follow_up_runs_the_rest_first() {
     in_every_mode(async |mode| {
         let scenes = vec![
             Scene::SayAndCall("Both.", vec![echo("one"), ("mine", json!({})), echo("two")]),
@@ -222,7 +222,7 @@ async fn functions_in_namespaces_come_back_under_the_clients_names() {
 }
 
 #[tokio::test]
-async fn functions_of_the_same_name_in_two_namespaces_are_told_apart() {
+async fn functions_of_the_same_name_in_two_namespaces_are_distinguished() {
     let (server, model, _tools) =
         server_with_model(vec![Scene::Call(vec![("b__close", json!({})), ("a__close", json!({}))]), Scene::Say("done")]).await;
     let group = |name: &str| json!({ "type": "namespace", "name": name, "tools": [{ "type": "function", "name": "close" }] });
@@ -238,7 +238,7 @@ async fn functions_of_the_same_name_in_two_namespaces_are_told_apart() {
 }
 
 #[tokio::test]
-async fn a_025_a_chain_goes_on_from_the_follow_up_and_from_the_second_branch() {
+async fn a_025_a_chain_continues_from_the_follow_up_and_from_the_second_branch() {
     in_every_mode(async |mode| {
         let scenes = vec![
             Scene::Call(vec![echo("one"), ("mine", json!({}))]),

@@ -81,7 +81,7 @@ fn check_item_events(made: &ResponseRecord) {
 }
 
 #[tokio::test]
-async fn a_conversation_is_given_back_as_its_newest_words_and_a_sealed_summary() {
+async fn a_conversation_is_given_back_as_its_newest_messages_and_a_sealed_summary() {
     let speech = Speech { chunks: vec!["Blue, ".into(), "size 7.".into()], usage: Some([31, 7, 5]), ..Speech::default() };
     let (server, model, _tools) = server_with_model(vec![Scene::Speak(speech), Scene::Say("Blue.")]).await;
     let body = json!({ "model": "m", "input": conversation(), "instructions": "Be exact.", "prompt_cache_key": "k" });
@@ -156,7 +156,7 @@ async fn a_chain_is_compacted_from_its_beginning() {
 }
 
 #[tokio::test]
-async fn only_the_newest_words_that_fit_are_kept() {
+async fn only_the_newest_messages_that_fit_are_kept() {
     let (server, _model, _tools) = server_with_model(vec![Scene::Say("In short.")]).await;
     let long = "x".repeat(30_000);
     let input = json!([say("old"), say(&format!("1{long}")), answer("yes"), say(&format!("2{long}")), say("new")]);
@@ -271,7 +271,7 @@ async fn a_trigger_at_the_end_of_an_input_gives_one_compaction_item() {
 }
 
 #[tokio::test]
-async fn a_trigger_goes_on_from_a_chain_and_stands_nowhere_but_at_the_end() {
+async fn a_trigger_continues_a_chain_and_is_only_allowed_at_the_end() {
     let (server, model, _tools) = server_with_model(vec![Scene::Say("Noted."), Scene::Say("In short."), Scene::Say("fine")]).await;
     let first = server.respond(Mode::Streamed, ask("The colour is blue.")).await;
     let made = server.respond(Mode::Streamed, after(&first, json!([trigger()]), &[])).await;
@@ -289,7 +289,7 @@ async fn a_trigger_goes_on_from_a_chain_and_stands_nowhere_but_at_the_end() {
 }
 
 #[tokio::test]
-async fn every_provider_is_asked_for_a_summary_and_thoughts_are_left_out() {
+async fn every_provider_is_asked_for_a_summary_and_reasoning_is_left_out() {
     for dialect in Dialect::EVERY {
         let speech = Speech { reasoning: Some("Hm."), chunks: vec!["In short.".into()], calls: vec![("f", "{}".into())], ..Speech::default() };
         let model = FakeModel::start(vec![Scene::Speak(speech), Scene::Say("fine")]).await;
@@ -303,7 +303,7 @@ async fn every_provider_is_asked_for_a_summary_and_thoughts_are_left_out() {
 }
 
 #[tokio::test]
-async fn nobody_reads_or_makes_a_summary_but_its_tenant() {
+async fn only_its_tenant_reads_or_makes_a_summary() {
     let (model, tools) = (FakeModel::start(vec![Scene::Say("In short.")]).await, McpServer::start().await);
     let server = server_for_model(&model, &tools, TWO_TENANTS).await;
     let item = sealed(&compacted(&server, json!({ "model": "m", "input": conversation() })).await);
@@ -368,7 +368,7 @@ async fn a_kill_during_a_compaction_changes_nothing_of_it() {
 }
 
 #[tokio::test]
-async fn with_truncation_auto_a_run_that_has_too_much_to_read_goes_on_from_a_summary() {
+async fn with_truncation_auto_a_run_whose_prompt_is_too_long_continues_from_a_summary() {
     in_every_mode(async |mode| {
         let speak = |text: &str, usage| Scene::Speak(Speech { chunks: vec![text.to_owned()], usage: Some(usage), ..Speech::default() });
         let scenes = vec![

@@ -156,7 +156,7 @@ async fn items_are_put_in_listed_and_taken_out() {
 }
 
 #[tokio::test]
-async fn a_response_that_is_deleted_stays_said() {
+async fn a_deleted_response_stays_in_its_conversation() {
     let (server, model, _tools) = server_with_model(vec![Scene::Say("first"), Scene::Say("second")]).await;
     let id = begin(&server, json!({})).await;
     let made = server.respond(Mode::Plain, in_it(&id, "go")).await;
@@ -207,7 +207,7 @@ async fn while_a_response_is_made_others_are_refused_or_wait() {
 }
 
 #[tokio::test]
-async fn a_kill_in_the_middle_unlocks_when_the_response_is_over_and_says_it_once() {
+async fn a_kill_in_the_middle_unlocks_when_the_response_ends_and_adds_its_items_once() {
     for mode in [Mode::Streamed, Mode::Background] {
         let model = FakeModel::start(vec![Scene::Hang, Scene::Say("one"), Scene::Say("two"), Scene::Say("three")]).await;
         let tools = McpServer::start().await;
@@ -229,7 +229,7 @@ async fn a_kill_in_the_middle_unlocks_when_the_response_is_over_and_says_it_once
 }
 
 #[tokio::test]
-async fn a_kill_around_the_end_says_it_once() {
+async fn a_kill_around_the_end_adds_the_items_once() {
     for point in ["commit.end.before", "commit.end.after"] {
         let (server, _tools) = scripted(ECHOES).await;
         let id = begin(&server, json!({})).await;
@@ -249,7 +249,7 @@ async fn a_kill_around_the_end_says_it_once() {
 }
 
 #[tokio::test]
-async fn what_failed_or_was_cancelled_is_not_said_and_locks_nothing() {
+async fn a_failed_or_cancelled_response_adds_nothing_and_locks_nothing() {
     let (server, model, _tools) = server_with_model(vec![Scene::Fail(400, vec![]), Scene::Hang, Scene::Say("ok")]).await;
     let id = begin(&server, json!({})).await;
     assert_eq!(server.respond(Mode::Plain, in_it(&id, "fails")).await.status(), "failed");
@@ -275,7 +275,7 @@ async fn a_key_finds_the_response_again_however_far_the_conversation_is() {
 }
 
 #[tokio::test]
-async fn nobody_speaks_to_a_conversations_agent_behind_its_back() {
+async fn a_conversations_agent_is_only_used_through_the_conversation() {
     let (server, _tools) = scripted(ECHOES).await;
     let id = begin(&server, json!({ "items": [says("one")] })).await;
     let turn = server.post(&format!("/v1/agents/{id}/enqueue"), json!({ "input": "two" })).await;
@@ -285,7 +285,7 @@ async fn nobody_speaks_to_a_conversations_agent_behind_its_back() {
 }
 
 #[tokio::test]
-async fn a_conversation_of_somebody_else_is_unknown() {
+async fn a_conversation_of_another_tenant_is_unknown() {
     let auth = "\nauth: { tokens: [ { token: test-token-of-22-characters, scopes: ['*'] }, { token: other-token-of-22-characters, tenant: other, scopes: ['*'] } ] }\n";
     let (server, _tools) = crate::support::scripted_with(ECHOES, auth).await;
     let id = begin(&server, json!({ "items": [says("secret")] })).await;

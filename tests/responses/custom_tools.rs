@@ -69,7 +69,7 @@ async fn a_client_that_sends_a_custom_call_again_is_understood() {
 }
 
 #[tokio::test]
-async fn a_model_that_forgets_to_wrap_a_text_has_said_it_all_the_same() {
+async fn a_text_that_a_model_forgets_to_wrap_is_accepted() {
     let (server, _model, _tools) = server_with_model(vec![Scene::Call(vec![("patch", json!({ "patch": "x" }))])]).await;
     let made = server.respond(Mode::Streamed, ask_with("go", &[custom("patch")])).await;
     assert_eq!(call_of(&made)["input"], r#"{"patch":"x"}"#);
@@ -149,7 +149,7 @@ async fn tools_that_are_brought_along_are_checked_like_others() {
 }
 
 #[tokio::test]
-async fn on_a_socket_tools_that_were_brought_along_hold_for_what_goes_on_from_there() {
+async fn on_a_socket_tools_sent_with_the_input_apply_to_follow_ups() {
     let say = |text: &str| json!([{ "role": "user", "content": text }]);
     let unkept = |body: Value| with(body, json!({ "store": false }));
     let (server, model, _tools) = server_with_model(vec![patch(), patch(), Scene::Say("done")]).await;

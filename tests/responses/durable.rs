@@ -257,7 +257,7 @@ async fn a_044_a_write_that_was_cut_runs_again_if_a_person_says_so() {
 }
 
 #[tokio::test]
-async fn a_044_a_write_that_was_cut_is_told_to_the_model_if_a_person_says_so() {
+async fn a_044_a_write_that_was_cut_is_reported_to_the_model_if_a_person_says_so() {
     let model = FakeModel::start(vec![Scene::Call(vec![("sleep_ms", json!({ "ms": 60_000 }))]), Scene::Say("too bad")]).await;
     let tools = McpServer::start().await;
     let (server, mut reading) = parked(&model, &tools).await;
@@ -269,7 +269,7 @@ async fn a_044_a_write_that_was_cut_is_told_to_the_model_if_a_person_says_so() {
 }
 
 #[tokio::test]
-async fn a_parked_response_gives_signs_of_life() {
+async fn a_parked_response_sends_heartbeats() {
     let model = FakeModel::start(vec![Scene::Call(vec![("sleep_ms", json!({ "ms": 60_000 }))]), Scene::Say("done")]).await;
     let tools = McpServer::start().await;
     let (server, mut reading) = parked(&model, &tools).await;

@@ -12,7 +12,7 @@ fn echo(text: &str) -> (&'static str, Value) {
 }
 
 #[tokio::test]
-async fn a_033_a_tools_error_is_a_result_and_the_loop_goes_on() {
+async fn a_033_a_tools_error_is_a_result_and_the_loop_continues() {
     in_every_mode(async |mode| {
         let (server, model, _tools) = server_with_model(vec![Scene::Call(vec![("fail", json!({})), echo("fine")]), Scene::Say("never mind")]).await;
         let made = server.respond(mode, ask_with("go", &[mcp()])).await;
@@ -46,7 +46,7 @@ async fn a_033_an_error_that_a_service_reports_is_a_result_too() {
 }
 
 #[tokio::test]
-async fn a_034_all_calls_of_a_lap_failing_does_not_end_the_loop() {
+async fn a_034_all_calls_of_an_iteration_failing_does_not_end_the_loop() {
     in_every_mode(async |mode| {
         let scenes = vec![
             Scene::Call(vec![("fail", json!({})), ("nobody", json!({})), ("echo", json!([1]))]),
@@ -131,7 +131,7 @@ async fn a_036_a_passing_failure_of_the_provider_is_not_seen() {
 }
 
 #[tokio::test]
-async fn a_036_a_cut_stream_is_asked_again_and_what_it_repeats_is_swallowed() {
+async fn a_036_a_cut_stream_is_retried_and_repeated_text_is_not_streamed_again() {
     let words = "the same words as before, and then the rest of them";
     for times in [1, 2] {
         let script = format!("laps: [ {{ text: '{words}', chunk: 5, cut_after: {{ chunks: 4, times: {times} }} }} ]");
@@ -146,7 +146,7 @@ async fn a_036_a_cut_stream_is_asked_again_and_what_it_repeats_is_swallowed() {
 }
 
 #[tokio::test]
-async fn a_036_a_cut_stream_that_goes_on_otherwise_goes_on_in_a_message_of_its_own() {
+async fn a_036_a_cut_stream_that_continues_differently_continues_in_a_new_message() {
     for mode in Mode::every().iter().filter(|mode| mode.streams()) {
         let (server, model, _tools) = server_with_model(vec![Scene::Cut("It was a dark"), Scene::Say("Something else entirely.")]).await;
         let made = server.respond(*mode, ask("go")).await;

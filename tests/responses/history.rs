@@ -51,7 +51,7 @@ async fn two_branches_from_one_response_know_nothing_of_each_other() {
 }
 
 #[tokio::test]
-async fn a_client_may_go_on_as_soon_as_it_hears_the_end() {
+async fn a_client_may_continue_as_soon_as_it_sees_the_end() {
     let (server, _tools) = scripted(ECHOES).await;
     for _ in 0..5 {
         let asked = server.ask(Mode::Streamed, ask("go"));
@@ -141,7 +141,7 @@ auth: { tokens: [ { token: test-token-of-22-characters, scopes: ['*'] }, { token
 }
 
 #[tokio::test]
-async fn an_unfinished_response_cannot_be_gone_on_from() {
+async fn an_unfinished_response_cannot_be_continued() {
     let (server, _tools) = scripted("laps: [ { calls: [{ tool: look_up, arguments: {} }] }, { text: done } ]").await;
     let asked = server.ask(Mode::Followed, with(ask("go"), json!({ "windlass": { "tools": ["look_up"] } })));
     let call = server.claim("look_up").await;
@@ -212,7 +212,7 @@ async fn a_deleted_response_is_gone() {
 }
 
 #[tokio::test]
-async fn a_response_that_goes_on_is_stopped_when_it_is_deleted() {
+async fn a_running_response_is_stopped_when_it_is_deleted() {
     let (server, _tools) = scripted("laps: [ { calls: [{ tool: look_up, arguments: {} }] }, { text: never } ]").await;
     let asked = server.ask(Mode::Streamed, with(ask("go"), json!({ "windlass": { "tools": ["look_up"] } })));
     let call = server.claim("look_up").await;
@@ -226,7 +226,7 @@ async fn a_response_that_goes_on_is_stopped_when_it_is_deleted() {
 }
 
 #[tokio::test]
-async fn what_is_not_stored_can_be_heard_once() {
+async fn a_response_that_is_not_stored_can_be_read_once() {
     let (server, _tools) = scripted(ECHOES).await;
     for mode in [Mode::Plain, Mode::Streamed] {
         let made = server.respond(mode, with(ask("a secret"), json!({ "store": false }))).await;
@@ -262,7 +262,7 @@ async fn the_whole_conversation_can_be_sent_instead_of_a_chain() {
 }
 
 #[tokio::test]
-async fn items_of_a_type_that_nobody_knows_are_kept_and_not_read_to_the_model() {
+async fn items_of_an_unknown_type_are_kept_and_not_given_to_the_model() {
     in_every_mode(async |mode| {
         let (server, model, _tools) = server_with_model(vec![Scene::Say("done")]).await;
         let novel = json!({ "type": "next_years_item", "id": "ny_1", "text": "nothing for you", "x": [1, null] });
@@ -300,7 +300,7 @@ async fn models_and_agents_are_listed_as_models() {
 }
 
 #[tokio::test]
-async fn a_response_that_did_not_complete_can_be_gone_on_from() {
+async fn a_response_that_did_not_complete_can_be_continued() {
     let (server, model, tools) = server_with_model(vec![
         Scene::SayAndCall("I wait.", vec![("sleep_ms", json!({ "ms": 60_000 })), ("echo", json!({ "text": "hi" }))]),
         Scene::Say("Never mind."),
@@ -332,7 +332,7 @@ async fn a_response_that_did_not_complete_can_be_gone_on_from() {
 }
 
 #[tokio::test]
-async fn what_a_request_says_of_the_answer_reaches_the_model() {
+async fn settings_of_the_answer_reach_the_model() {
     let (server, model, _tools) = server_with_model(vec![Scene::Say("ok")]).await;
     let more = json!({
         "temperature": 0.5, "top_p": 0.25, "max_output_tokens": 99, "reasoning": { "effort": "low" }, "user": "u",

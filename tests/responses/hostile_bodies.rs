@@ -136,7 +136,7 @@ async fn a_client_that_asks_first_is_refused_before_it_sends_anything() {
 }
 
 #[tokio::test]
-async fn bodies_that_never_come_cost_nothing_and_hold_nobody_up() {
+async fn bodies_that_never_arrive_cost_nothing_and_delay_no_other_client() {
     let (server, _tools) = scripted(SCRIPT).await;
     check_serves(&server).await;
     let before = server.peak_bytes();

@@ -63,7 +63,7 @@ async fn a_megabyte_of_arguments_and_of_output_goes_through_whole() {
 }
 
 #[tokio::test]
-async fn broken_arguments_are_told_to_the_model_and_start_nothing() {
+async fn broken_arguments_are_reported_to_the_model_and_start_nothing() {
     for broken in ["{\"text\":", "nonsense", "[1]", "\"x\"", "{} {}", "{\"text\":\"\\ud800\"}", "\u{0}"] {
         let (server, model, tools) = server_with_model(vec![Scene::CallAsWritten("echo", broken.to_owned()), Scene::Say("sorry")]).await;
         let made = server.respond(Mode::Streamed, ask_with("go", &[mcp()])).await;
@@ -159,7 +159,7 @@ async fn hardly_reads(server: &Server, what: &str, body: &str) -> tokio::task::J
 }
 
 #[tokio::test]
-async fn clients_that_hardly_read_hold_nobody_up_and_little_memory() {
+async fn slow_readers_delay_no_other_client_and_use_little_memory() {
     // Each letter is an event of more than two hundred bytes, so the stream has more than twenty megabytes.
     const LETTERS: usize = 100_000;
     let scenes = vec![Scene::Say("quick"), Scene::SayLetters(LETTERS, 1), Scene::Say("quick")];
@@ -191,7 +191,7 @@ async fn clients_that_hardly_read_hold_nobody_up_and_little_memory() {
 }
 
 #[tokio::test]
-async fn a_socket_that_nobody_reads_holds_nobody_up_and_little_memory() {
+async fn an_unread_socket_delays_no_other_client_and_uses_little_memory() {
     const LETTERS: usize = 100_000;
     let scenes = vec![Scene::Say("quick"), Scene::SayLetters(LETTERS, 1), Scene::Say("quick")];
     let (server, _model, _tools) = server_with_model(scenes).await;

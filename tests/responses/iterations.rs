@@ -38,7 +38,7 @@ laps:
 }
 
 #[tokio::test]
-async fn a_002_executors_of_two_kinds_serve_one_lap_and_look_the_same() {
+async fn a_002_executors_of_two_kinds_serve_one_iteration_and_look_the_same() {
     let script = r#"
 rules:
   - { when: { result: sunny }, reply: { text: done } }
@@ -123,7 +123,7 @@ laps:
 }
 
 #[tokio::test]
-async fn a_013_a_014_a_042_three_laps_end_with_calls_results_and_the_answer() {
+async fn a_013_a_014_a_042_three_iterations_end_with_calls_results_and_the_answer() {
     let (server, _tools) = scripted(TWO_TOOLS).await;
     in_every_mode(async |mode| {
         let made = server.respond(mode, ask_with("go", &[mcp()])).await;
@@ -171,7 +171,7 @@ fn milliseconds(at: &Value) -> i64 {
 }
 
 #[tokio::test]
-async fn a_018_calls_of_one_lap_run_at_the_same_time() {
+async fn a_018_calls_of_one_iteration_run_at_the_same_time() {
     let nap = "{ tool: sleep_ms, arguments: { ms: 300 } }";
     let script = format!("laps: [ {{ calls: [{nap}, {nap}, {nap}, {nap}] }}, {{ text: rested }} ]");
     let (server, tools) = scripted(&script).await;
@@ -285,7 +285,7 @@ async fn a_030_the_object_holds_every_call_result_and_the_answer_in_order() {
 }
 
 #[tokio::test]
-async fn a_032_usage_is_the_sum_over_all_laps() {
+async fn a_032_usage_is_the_sum_over_all_iterations() {
     let (server, _tools) = scripted(TWO_TOOLS).await;
     in_every_mode(async |mode| {
         let made = server.respond(mode, ask_with("go", &[mcp()])).await;

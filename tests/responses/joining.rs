@@ -146,7 +146,7 @@ async fn neither_the_turn_nor_the_body_alone_is_enough() {
 }
 
 #[tokio::test]
-async fn after_a_failure_a_turn_gets_another_try() {
+async fn after_a_failure_a_turn_gets_another_attempt() {
     let (server, _model, _tools) = server_with_model(vec![Scene::Fail(400, Vec::new()), Scene::Fail(400, Vec::new()), Scene::Say("done")]).await;
     let body = streamed(request(words("go"), false));
     let mut statuses = Vec::new();
@@ -244,7 +244,7 @@ async fn a_turn_that_has_items_already_gets_only_what_is_missing() {
 }
 
 #[tokio::test]
-async fn a_turn_that_goes_on_is_the_next_lap() {
+async fn the_next_request_of_a_turn_is_the_next_iteration() {
     let (server, _model, _tools) = server_with_model(vec![Scene::SayAndCall("Yours.", vec![("mine", json!({}))]), Scene::Say("done")]).await;
     let (first, _) = Begun::new(&server, TURN, &streamed(request(words("go"), false))).await.ends().await;
     let (message, call) = (&first["output"][1], &first["output"][2]);

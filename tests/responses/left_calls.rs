@@ -44,7 +44,7 @@ fn and(history: &[Value], more: Vec<Value>) -> Vec<Value> {
 const WHOLE: [&str; 5] = ["user: go", "assistant: Both. +echo +mine +echo", "tool: one", "tool: from the client", "tool: two"];
 
 #[tokio::test]
-async fn a_025_a_client_that_sends_the_conversation_again_has_the_rest_of_the_lap_run_once() {
+async fn a_025_a_client_that_sends_the_conversation_again_has_the_rest_of_the_iteration_run_once() {
     in_every_mode(async |mode| {
         let scenes = vec![
             Scene::SayAndCall("Both.", vec![echo("one"), ("mine", json!({})), echo("two")]),
@@ -80,7 +80,7 @@ async fn a_025_a_client_that_sends_the_conversation_again_has_the_rest_of_the_la
 }
 
 #[tokio::test]
-async fn a_025_a_client_that_keeps_the_servers_items_is_not_told_twice() {
+async fn a_025_server_items_that_a_client_keeps_are_not_given_to_the_model_twice() {
     let scenes = vec![Scene::Call(vec![("mine", json!({})), echo("one")]), Scene::Say("Finished."), Scene::Say("On.")];
     let (server, model, tools) = server_with_model(scenes).await;
     let first = server.respond(Mode::Streamed, request(&[user("go")], true)).await;

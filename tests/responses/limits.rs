@@ -67,7 +67,7 @@ async fn a_016_max_turns_of_the_limits_holds_for_every_response() {
 }
 
 #[tokio::test]
-async fn further_calls_than_max_tool_calls_are_refused_and_the_model_goes_on() {
+async fn further_calls_than_max_tool_calls_are_refused_and_the_model_continues() {
     in_every_mode(async |mode| {
         let echo = |text: &str| ("echo", json!({ "text": text }));
         let scenes = vec![Scene::Call(vec![echo("one")]), Scene::Call(vec![echo("two"), echo("three")]), Scene::Say("enough")];
@@ -183,7 +183,7 @@ async fn a_017_a_cancel_on_request_ends_with_an_event_of_its_own_name() {
 }
 
 #[tokio::test]
-async fn a_017_a_stored_response_goes_on_without_its_client() {
+async fn a_017_a_stored_response_continues_without_its_client() {
     let script = "laps: [ { calls: [{ tool: look_up, arguments: {} }] }, { text: all done } ]";
     let (server, _tools) = scripted(script).await;
     in_every_mode(async |mode| {
@@ -262,7 +262,7 @@ async fn a_040_there_is_no_timeout_for_one_tool_in_a_request() {
 }
 
 #[tokio::test]
-async fn several_readers_follow_one_response_and_one_who_leaves_disturbs_nobody() {
+async fn several_readers_follow_one_response_and_one_that_leaves_does_not_disturb_the_others() {
     let script = "laps: [ { text: one two three four, chunk: 4, chunk_delay_ms: 20 }, { text: never } ]";
     let (server, _tools) = scripted(script).await;
     let asked = server.ask(Mode::Followed, with(ask_with("go", &[function("f")]), json!({})));

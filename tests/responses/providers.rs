@@ -61,7 +61,7 @@ async fn a_043_the_same_script_gives_the_same_over_every_provider_in_every_mode(
 }
 
 #[tokio::test]
-async fn a_036_a_cut_stream_of_any_provider_is_gone_on_with_and_nobody_sees_the_cut() {
+async fn a_036_a_cut_stream_of_any_provider_is_continued_and_the_cut_is_invisible() {
     let tools = McpServer::start().await;
     for dialect in Dialect::EVERY {
         let scenes = vec![Scene::Cut("It was a dark"), Scene::Say("It was a dark and stormy night.")];
@@ -73,7 +73,7 @@ async fn a_036_a_cut_stream_of_any_provider_is_gone_on_with_and_nobody_sees_the_
 }
 
 #[tokio::test]
-async fn a_036_a_cut_stream_of_any_provider_that_goes_on_otherwise_goes_on_in_another_message() {
+async fn a_036_a_cut_stream_of_any_provider_that_continues_differently_continues_in_another_message() {
     let tools = McpServer::start().await;
     for dialect in Dialect::EVERY {
         let scenes = vec![Scene::Cut("It was a dark"), Scene::Say("Something else entirely.")];
@@ -96,7 +96,7 @@ async fn prefilled(dialect: Dialect, scenes: Vec<Scene>) -> (Server, FakeModel) 
 const PREFILLED: [Dialect; 2] = [Dialect::Chat, Dialect::Messages];
 
 #[tokio::test]
-async fn a_036_a_model_that_goes_on_otherwise_is_given_its_words_to_go_on_from() {
+async fn a_036_a_model_that_continues_differently_gets_its_text_to_continue_from() {
     for dialect in PREFILLED {
         let scenes = vec![Scene::Cut("It was a dark"), Scene::Say("Something else entirely."), Scene::Say(" and stormy night.")];
         let (server, model) = prefilled(dialect, scenes).await;
@@ -112,7 +112,7 @@ async fn a_036_a_model_that_goes_on_otherwise_is_given_its_words_to_go_on_from()
 }
 
 #[tokio::test]
-async fn a_036_half_an_object_is_gone_on_with_where_words_are_taken() {
+async fn a_036_half_an_object_is_continued_where_the_provider_accepts_a_prefix() {
     let format = json!({ "type": "json_schema", "name": "n", "schema": { "type": "object" } });
     for dialect in PREFILLED {
         let (server, _model) = prefilled(dialect, vec![Scene::Cut("{\"a\":"), Scene::Say("{\"b\": 2}"), Scene::Say(" 1}")]).await;
@@ -122,7 +122,7 @@ async fn a_036_half_an_object_is_gone_on_with_where_words_are_taken() {
 }
 
 #[tokio::test]
-async fn a_036_a_model_that_refuses_its_words_goes_on_in_another_message() {
+async fn a_036_a_model_that_refuses_its_text_continues_in_another_message() {
     for dialect in PREFILLED {
         let otherwise = || Scene::Say("Something else.");
         let refused = vec![Scene::Cut("It was a dark"), otherwise(), Scene::Fail(400, Vec::new()), otherwise()];
@@ -167,7 +167,7 @@ async fn a_036_a_provider_that_is_cut_or_fails_again_and_again_fails_the_respons
 }
 
 #[tokio::test]
-async fn images_and_files_go_on_to_every_provider() {
+async fn images_and_files_reach_every_provider() {
     let tools = McpServer::start().await;
     let content = json!([
         { "type": "input_text", "text": "see" },
@@ -195,7 +195,7 @@ async fn images_and_files_go_on_to_every_provider() {
 }
 
 #[tokio::test]
-async fn what_a_request_says_about_itself_is_repeated_and_goes_on_to_whoever_knows_it() {
+async fn fields_about_a_request_are_echoed_and_reach_providers_that_know_them() {
     let tools = McpServer::start().await;
     let format =
         json!({ "type": "json_schema", "name": "n", "schema": { "type": "object", "additionalProperties": false }, "strict": true });
@@ -235,7 +235,7 @@ async fn two(first: (&FakeModel, Dialect), second: (&FakeModel, Dialect), tools:
 }
 
 #[tokio::test]
-async fn another_model_of_the_name_stands_in_for_one_that_cannot_be_had() {
+async fn another_model_of_the_same_name_replaces_an_unavailable_one() {
     let tools = McpServer::start().await;
     in_every_mode(async |mode| {
         let call = Scene::Call(vec![("echo", json!({ "text": "hi" }))]);
@@ -261,7 +261,7 @@ async fn another_model_of_the_name_stands_in_for_one_that_cannot_be_had() {
 }
 
 #[tokio::test]
-async fn another_model_stands_in_after_whatever_another_server_may_not_suffer_from() {
+async fn another_model_is_used_after_every_error_that_another_server_may_not_have() {
     let tools = McpServer::start().await;
     for scene in [Scene::Fail(429, Vec::new()), Scene::Fail(500, Vec::new()), Scene::CutSpeech(silent())] {
         let (first, second) = (FakeModel::start(vec![scene]).await, FakeModel::start(vec![Scene::Say("done")]).await);
@@ -277,7 +277,7 @@ fn silent() -> Speech {
 }
 
 #[tokio::test]
-async fn nobody_stands_in_for_a_model_that_refuses_or_has_begun_to_speak() {
+async fn no_model_replaces_one_that_refuses_or_has_begun_to_stream() {
     let tools = McpServer::start().await;
     for scene in [Scene::Fail(400, Vec::new()), Scene::Fail(401, Vec::new()), Scene::Cut("It was a dark")] {
         let (first, second) = (FakeModel::start(vec![scene]).await, FakeModel::start(vec![Scene::Say("never")]).await);
@@ -288,7 +288,7 @@ async fn nobody_stands_in_for_a_model_that_refuses_or_has_begun_to_speak() {
 }
 
 #[tokio::test]
-async fn who_stands_in_is_known_after_a_kill() {
+async fn the_replacing_model_is_known_after_a_kill() {
     let tools = McpServer::start().await;
     let (first, second) =
         (FakeModel::start(vec![Scene::Fail(503, Vec::new())]).await, FakeModel::start(vec![Scene::Hang, Scene::Say("done")]).await);

@@ -104,7 +104,7 @@ async fn what_a_client_dropped_is_put_back_where_it_stood() {
 }
 
 #[tokio::test]
-async fn what_is_not_stored_is_put_back_too_and_what_a_client_says_otherwise_counts() {
+async fn responses_that_are_not_stored_are_put_back_too_and_changes_by_the_client_count() {
     let scenes = vec![
         Scene::Call(vec![("fail", json!({})), echo("one")]),
         Scene::SayAndCall("Yours.", vec![("mine", json!({}))]),
@@ -125,7 +125,7 @@ async fn what_is_not_stored_is_put_back_too_and_what_a_client_says_otherwise_cou
 }
 
 #[tokio::test]
-async fn a_response_without_calls_of_the_clients_is_found_by_its_words() {
+async fn a_response_without_client_calls_is_found_by_its_text() {
     let scenes = vec![Scene::Call(vec![echo("one")]), Scene::Say("It is one."), Scene::Say("Sure.")];
     let (server, model, _tools) = server_with_model(scenes).await;
     let made = server.respond(Mode::Streamed, ask_with("go", &mixed())).await;
@@ -140,7 +140,7 @@ async fn a_response_without_calls_of_the_clients_is_found_by_its_words() {
 }
 
 #[tokio::test]
-async fn a_call_at_the_end_stands_behind_what_the_client_kept() {
+async fn a_call_at_the_end_comes_after_what_the_client_kept() {
     let scenes = vec![Scene::SayAndCall("I look.", vec![echo("one")]), Scene::Say("On.")];
     let (server, model, _tools) = server_with_model(scenes).await;
     let made = server.respond(Mode::Streamed, with(ask_with("go", &mixed()), json!({ "max_turns": 1 }))).await;
@@ -153,7 +153,7 @@ async fn a_call_at_the_end_stands_behind_what_the_client_kept() {
 }
 
 #[tokio::test]
-async fn thoughts_between_calls_stay_between_them() {
+async fn reasoning_between_calls_stays_between_them() {
     let think = |reasoning: &'static str, text: &str, calls: &[(&'static str, Value)]| {
         let calls = calls.iter().map(|(tool, arguments)| (*tool, arguments.to_string())).collect();
         let chunks = Some(text.to_owned()).filter(|text| !text.is_empty()).into_iter().collect();
@@ -227,7 +227,7 @@ async fn however_many_responses_a_conversation_has_all_of_it_is_put_back() {
 }
 
 #[tokio::test]
-async fn what_is_brought_back_has_a_limit_that_is_told() {
+async fn restored_items_have_a_size_limit() {
     let reply = |bytes: u64| Scene::Call(vec![("big", json!({ "bytes": bytes }))]);
     let mine = Scene::Call(vec![("mine", json!({}))]);
     let model = FakeModel::start(vec![reply(20_000), mine.clone(), reply(20_000), mine, Scene::Say("done")]).await;

@@ -67,7 +67,7 @@ fn summaries(made: &ResponseRecord) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn thoughts_stand_before_what_came_of_them_and_go_back_to_their_provider() {
+async fn reasoning_comes_before_its_output_and_goes_back_to_its_provider() {
     let tools = McpServer::start().await;
     for dialect in REASONING_DIALECTS {
         let scenes = [
@@ -104,7 +104,7 @@ async fn thoughts_stand_before_what_came_of_them_and_go_back_to_their_provider()
 }
 
 #[tokio::test]
-async fn thoughts_in_a_conversation_go_back_and_their_seals_are_shown_to_whoever_asks() {
+async fn reasoning_in_a_conversation_goes_back_and_its_signature_is_shown_on_request() {
     let tools = McpServer::start().await;
     for dialect in REASONING_DIALECTS {
         let model = FakeModel::start(vec![think("So it is.", &["Yes."], &[]), Scene::Say("Still.")]).await;
@@ -126,7 +126,7 @@ async fn thoughts_in_a_conversation_go_back_and_their_seals_are_shown_to_whoever
 }
 
 #[tokio::test]
-async fn a_chain_keeps_thoughts_for_their_provider_and_for_no_other() {
+async fn a_chain_keeps_reasoning_for_its_provider_and_for_no_other() {
     let tools = McpServer::start().await;
     let function_call = think("It is the client's.", &[], &[("mine", json!({}))]);
     let thinker = FakeModel::start(vec![function_call.clone(), Scene::Say("done")]).await;
@@ -148,7 +148,7 @@ async fn a_chain_keeps_thoughts_for_their_provider_and_for_no_other() {
 }
 
 #[tokio::test]
-async fn a_client_that_sends_everything_again_sends_thoughts_too() {
+async fn a_client_that_sends_everything_again_sends_reasoning_too() {
     let tools = McpServer::start().await;
     for dialect in REASONING_DIALECTS {
         let model = FakeModel::start(vec![think("It is the client's.", &["Yours."], &[("mine", json!({}))]), Scene::Say("done")]).await;
@@ -167,7 +167,7 @@ async fn a_client_that_sends_everything_again_sends_thoughts_too() {
 }
 
 #[tokio::test]
-async fn what_a_chat_server_thinks_is_shown_only_on_request() {
+async fn reasoning_of_a_chat_server_is_shown_only_on_request() {
     let tools = McpServer::start().await;
     let model = FakeModel::start(vec![think("Hm, hm.", &["Yes."], &[])]).await;
     let server = start(&model, Dialect::Chat, &tools, "").await;
@@ -182,7 +182,7 @@ async fn what_a_chat_server_thinks_is_shown_only_on_request() {
 }
 
 #[tokio::test]
-async fn a_cut_after_thoughts_shows_those_that_were_announced_once() {
+async fn a_cut_after_reasoning_streams_it_once() {
     let tools = McpServer::start().await;
     for dialect in REASONING_DIALECTS {
         let scenes = vec![Scene::CutSpeech(speech("First.", &["It was"], &[])), think("Second.", &["It was", " late."], &[])];
@@ -203,7 +203,7 @@ async fn a_cut_after_thoughts_shows_those_that_were_announced_once() {
 }
 
 #[tokio::test]
-async fn signs_of_life_before_a_thought_keep_their_numbers() {
+async fn heartbeats_before_reasoning_keep_their_numbers() {
     let tools = McpServer::start().await;
     for scene in [think("At last.", &["Words, ", "slowly."], &[]), think("At last.", &[], &[("mine", json!({}))])] {
         let model = FakeModel::held_back(vec![scene]).await;
@@ -224,7 +224,7 @@ async fn signs_of_life_before_a_thought_keep_their_numbers() {
 }
 
 #[tokio::test]
-async fn a_kill_after_a_thought_was_announced_takes_nothing_back() {
+async fn a_kill_after_streamed_reasoning_takes_nothing_back() {
     let tools = McpServer::start().await;
     let scene = think("Thought of.", &["One ", "two ", "three."], &[]);
     for point in ["commit.announce.before:1", "commit.announce.after:1", "commit.announce.before:2", "commit.announce.after:2"] {

@@ -32,7 +32,7 @@ fn id_of(events: &[StreamEvent]) -> String {
 }
 
 #[tokio::test]
-async fn a_kill_in_the_middle_is_gone_on_from_with_the_next_number() {
+async fn a_kill_in_the_middle_continues_with_the_next_number() {
     let scenes = vec![Scene::SayAndCall("See.", vec![("sleep_ms", json!({ "ms": 1500 }))]), Scene::Say("done")];
     let (mut server, _model, tools) = server_with_model(scenes).await;
     let mut socket = server.socket().await;
@@ -132,7 +132,7 @@ async fn a_cut_request_of_a_turn_joins_its_run_over_http() {
 }
 
 #[tokio::test]
-async fn a_request_upon_a_warm_up_is_known_again_by_all_that_was_said() {
+async fn a_request_after_a_warm_up_is_recognised_by_its_whole_content() {
     let (model, tools) = (FakeModel::held_back(vec![Scene::Say("done")]).await, McpServer::start().await);
     let server = server_for_model(&model, &tools, "").await;
     let user = |text: &str| json!({ "role": "user", "content": text });
@@ -151,7 +151,7 @@ async fn a_request_upon_a_warm_up_is_known_again_by_all_that_was_said() {
 }
 
 #[tokio::test]
-async fn a_lap_upon_what_only_its_socket_knew_is_known_again_by_all_that_was_said() {
+async fn an_iteration_after_a_response_of_its_socket_is_recognised_by_its_whole_content() {
     let scenes = vec![Scene::SayAndCall("See.", vec![("mine", json!({ "n": 1 }))]), Scene::Say("done")];
     let (model, tools) = (FakeModel::held_back(scenes).await, McpServer::start().await);
     let mut server = server_for_model(&model, &tools, "").await;

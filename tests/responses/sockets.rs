@@ -49,7 +49,7 @@ fn essence(made: &ResponseRecord) -> Vec<(String, Value)> {
 }
 
 #[tokio::test]
-async fn one_request_is_told_by_the_events_of_a_stream() {
+async fn one_request_is_answered_with_the_events_of_a_stream() {
     let script = "laps: [ { text: Let me see., calls: [{ tool: echo, arguments: { text: alpha } }] }, { text: It is alpha. } ]";
     let (server, _tools) = scripted(script).await;
     let streamed = server.respond(Mode::Streamed, ask_with("go", &[mcp()])).await;
@@ -84,7 +84,7 @@ async fn two_requests_on_one_socket_are_answered_in_their_order() {
 }
 
 #[tokio::test]
-async fn what_is_not_stored_can_be_gone_on_from_on_its_own_socket_and_nowhere_else() {
+async fn a_response_that_is_not_stored_can_be_continued_on_its_own_socket_and_nowhere_else() {
     let (server, model, _tools) = server_with_model(vec![Scene::Say("one"), Scene::Say("two"), Scene::Say("three"), Scene::Say("fresh")]).await;
     let mut socket = server.socket().await;
     let first = socket.respond(unkept(ask("first"))).await;
@@ -106,7 +106,7 @@ async fn what_is_not_stored_can_be_gone_on_from_on_its_own_socket_and_nowhere_el
 }
 
 #[tokio::test]
-async fn what_is_in_memory_alone_can_be_gone_on_from_too() {
+async fn a_response_in_memory_alone_can_be_continued_too() {
     let scenes = vec![Scene::Say("one"), Scene::Say("two"), Scene::Say("three")];
     let (server, model, _tools) = server_with_model_and_config(scenes, "responses: { store_false: memory }").await;
     let mut socket = server.socket().await;
@@ -120,7 +120,7 @@ async fn what_is_in_memory_alone_can_be_gone_on_from_too() {
 }
 
 #[tokio::test]
-async fn what_nobody_knows_cannot_be_gone_on_from() {
+async fn an_unknown_response_cannot_be_continued() {
     let (server, _tools) = scripted("laps: [ { text: fine } ]").await;
     let mut socket = server.socket().await;
     for id in ["resp_0", "resp_00000000000000000000000000000000", "nonsense"] {
@@ -134,7 +134,7 @@ async fn what_nobody_knows_cannot_be_gone_on_from() {
 }
 
 #[tokio::test]
-async fn whoever_fails_to_go_on_has_to_begin_anew() {
+async fn a_client_whose_follow_up_fails_has_to_start_again() {
     let (server, _model, _tools) = server_with_model(vec![Scene::Call(vec![("mine", json!({}))]), Scene::Say("done")]).await;
     let stray = json!([{ "type": "function_call_output", "call_id": "call_nope", "output": "x" }]);
     let mut socket = server.socket().await;
@@ -178,7 +178,7 @@ async fn a_call_of_the_clients_is_answered_on_the_socket() {
 }
 
 #[tokio::test]
-async fn what_is_asked_meanwhile_waits_for_its_turn() {
+async fn a_request_during_a_response_waits_for_its_turn() {
     let (model, tools) =
         (FakeModel::held_back(vec![Scene::Say("one"), Scene::Say("two"), Scene::Say("three")]).await, McpServer::start().await);
     let server = server_for_model(&model, &tools, "").await;
@@ -233,7 +233,7 @@ async fn more_than_may_wait_is_refused_and_the_socket_stays() {
 }
 
 #[tokio::test]
-async fn a_warm_up_asks_nobody_and_can_be_gone_on_from() {
+async fn a_warm_up_calls_no_model_and_can_be_continued() {
     let (server, model, _tools) = server_with_model(vec![Scene::Say("one"), Scene::Say("two")]).await;
     let mut socket = server.socket().await;
     let body = unkept(with(ask_with("beforehand", &[function("mine")]), json!({ "generate": false, "instructions": "Be brief." })));
@@ -338,7 +338,7 @@ async fn tm_14_a_socket_needs_a_token_that_is_still_accepted() {
 }
 
 #[tokio::test]
-async fn only_who_may_ask_opens_a_socket() {
+async fn only_an_authorized_client_opens_a_socket() {
     let auth = "auth: { tokens: [ { token: test-token-of-22-characters, scopes: ['*'] }, { token: worker-token-of-22-characters, scopes: ['tools:look_up'] } ] }";
     let (server, _tools) = scripted_with("laps: [ { text: fine } ]", auth).await;
     let status = |opened: Result<Socket, tungstenite::Error>| match opened {
@@ -376,7 +376,7 @@ async fn what_the_handshake_asks_for_holds_for_every_response() {
 }
 
 #[tokio::test]
-async fn a_silence_on_a_socket_is_filled_with_signs_of_life() {
+async fn a_silence_on_a_socket_is_filled_with_heartbeats() {
     let script = "laps: [ { text: Let me ask., calls: [{ tool: look_up, arguments: {} }] }, { text: done } ]";
     let (server, _tools) = scripted_with(script, "responses: { heartbeat: 300ms }").await;
     let mut socket = server.socket().await;

@@ -127,7 +127,7 @@ async fn a_031_a_043_the_same_script_gives_the_same_in_every_mode() {
 }
 
 #[tokio::test]
-async fn a_042_words_come_piece_by_piece_and_make_up_the_answer() {
+async fn a_042_text_comes_in_deltas_that_make_up_the_answer() {
     let (server, _tools) = scripted(PLAYS).await;
     for mode in Mode::every().iter().filter(|mode| mode.streams()) {
         let made = server.respond(*mode, request("three")).await;
@@ -171,7 +171,7 @@ async fn a_stream_can_be_taken_up_after_every_event() {
 }
 
 #[tokio::test]
-async fn a_stream_can_be_taken_up_while_it_goes_on() {
+async fn a_stream_can_be_resumed_while_it_runs() {
     let script = "laps: [ { text: one two three four five six, chunk: 4, chunk_delay_ms: 30 } ]";
     let (server, _tools) = scripted(script).await;
     let asked = server.ask(Mode::Streamed, ask("count"));
@@ -189,7 +189,7 @@ async fn a_stream_can_be_taken_up_while_it_goes_on() {
 }
 
 #[tokio::test]
-async fn what_a_stream_is_asked_for_wrongly_is_refused() {
+async fn wrong_parameters_of_a_stream_are_refused() {
     let (server, _tools) = scripted(PLAYS).await;
     let made = server.respond(Mode::Plain, request("plain")).await;
     for (query, param) in [
@@ -226,7 +226,7 @@ async fn the_same_key_is_the_same_response() {
 }
 
 #[tokio::test]
-async fn a_026_a_silence_is_filled_with_a_sign_of_life_that_shows_what_there_is() {
+async fn a_026_a_silence_is_filled_with_a_heartbeat_that_shows_the_output_so_far() {
     let script = "laps: [ { text: Let me ask., calls: [{ tool: look_up, arguments: {} }] }, { text: done } ]";
     let (server, _tools) = scripted_with(script, "responses: { heartbeat: 500ms }").await;
     let asked = server.ask(Mode::Streamed, with(ask("go"), json!({ "windlass": { "tools": ["look_up"] } })));

@@ -3,25 +3,25 @@
 //!
 //! | # | case | test |
 //! |---|---|---|
-//! | 1 | basic-response | `suite.rs` `what_the_suite_says_is_answered_in_every_mode` |
-//! | 2 | assistant-phase | `suite.rs` `what_the_suite_says_is_answered_in_every_mode` |
+//! | 1 | basic-response | `suite.rs` `the_inputs_of_the_suite_are_answered_in_every_mode` |
+//! | 2 | assistant-phase | `suite.rs` `the_inputs_of_the_suite_are_answered_in_every_mode` |
 //! | 3 | response-output-phase-schema | `suite.rs` `a_phase_on_an_answer_is_in_the_contract` |
 //! | 4 | streaming-response | `streams.rs` `a_026_a_027_a_028_one_beginning_one_end_and_only_items_between` |
-//! | 5 | websocket-response | `sockets.rs` `one_request_is_told_by_the_events_of_a_stream` |
+//! | 5 | websocket-response | `sockets.rs` `one_request_is_answered_with_the_events_of_a_stream` |
 //! | 6 | websocket-sequential-responses | `sockets.rs` `two_requests_on_one_socket_are_answered_in_their_order` |
-//! | 7 | websocket-continuation | `sockets.rs` `what_is_not_stored_can_be_gone_on_from_on_its_own_socket_and_nowhere_else` |
-//! | 8 | websocket-reconnect-store-false-recovery | `sockets.rs` `what_is_not_stored_can_be_gone_on_from_on_its_own_socket_and_nowhere_else` |
-//! | 9 | websocket-previous-response-not-found | `sockets.rs` `what_nobody_knows_cannot_be_gone_on_from` |
-//! | 10 | websocket-failed-continuation-evicts-cache | `sockets.rs` `whoever_fails_to_go_on_has_to_begin_anew` |
+//! | 7 | websocket-continuation | `sockets.rs` `a_response_that_is_not_stored_can_be_continued_on_its_own_socket_and_nowhere_else` |
+//! | 8 | websocket-reconnect-store-false-recovery | `sockets.rs` `a_response_that_is_not_stored_can_be_continued_on_its_own_socket_and_nowhere_else` |
+//! | 9 | websocket-previous-response-not-found | `sockets.rs` `an_unknown_response_cannot_be_continued` |
+//! | 10 | websocket-failed-continuation-evicts-cache | `sockets.rs` `a_client_whose_follow_up_fails_has_to_start_again` |
 //! | 11 | websocket-compact-new-chain | `compaction.rs` `a_new_chain_begins_on_a_socket_with_what_a_compaction_gave` |
-//! | 12 | system-prompt | `suite.rs` `what_the_suite_says_is_answered_in_every_mode` |
+//! | 12 | system-prompt | `suite.rs` `the_inputs_of_the_suite_are_answered_in_every_mode` |
 //! | 13 | tool-calling | `iterations.rs` `a_004_a_005_without_a_server_run_tool_calls_come_back_completed` |
-//! | 14 | image-input | `suite.rs` `what_the_suite_says_is_answered_in_every_mode` |
-//! | 15 | multi-turn | `suite.rs` `what_the_suite_says_is_answered_in_every_mode` |
-//! | 16 | compact-response | `compaction.rs` `a_conversation_is_given_back_as_its_newest_words_and_a_sealed_summary` |
+//! | 14 | image-input | `suite.rs` `the_inputs_of_the_suite_are_answered_in_every_mode` |
+//! | 15 | multi-turn | `suite.rs` `the_inputs_of_the_suite_are_answered_in_every_mode` |
+//! | 16 | compact-response | `compaction.rs` `a_conversation_is_given_back_as_its_newest_messages_and_a_sealed_summary` |
 //! | 17 | compact-missing-model | `compaction.rs` `a_request_for_a_compaction_is_checked_like_any_other` |
 //!
-//! The suite starts all cases at once, and loses events of a stream that are not written as a whole: `everybody_at_once_is_answered` covers
+//! The suite starts all cases at once, and loses events of a stream that are not written as a whole: `all_cases_at_once_are_answered` covers
 //! that here, and `a_026_every_event_is_written_whole` in `streams.rs`.
 
 use futures_util::future::join_all;
@@ -56,7 +56,7 @@ fn inputs() -> [(&'static str, Value, &'static [&'static str]); 5] {
 }
 
 #[tokio::test]
-async fn what_the_suite_says_is_answered_in_every_mode() {
+async fn the_inputs_of_the_suite_are_answered_in_every_mode() {
     in_every_mode(async |mode| {
         let (server, model, _tools) = server_with_model(vec![Scene::Say("There you are.")]).await;
         for (index, (case, input, messages)) in inputs().into_iter().enumerate() {
@@ -88,7 +88,7 @@ async fn a_phase_on_an_answer_is_in_the_contract() {
 }
 
 #[tokio::test]
-async fn everybody_at_once_is_answered() {
+async fn all_cases_at_once_are_answered() {
     let (server, _tools) = scripted("laps: [ { text: hi, delay_ms: 50 } ]").await;
     for mode in windlass_tests::Mode::every() {
         let all = join_all((0..16).map(|_| server.respond(*mode, ask("go")))).await;

@@ -50,7 +50,7 @@ async fn what_is_stored_is_stored_beside_it() {
 }
 
 #[tokio::test]
-async fn when_its_time_has_come_nothing_is_left() {
+async fn after_its_time_nothing_is_left() {
     let scenes = std::iter::repeat_with(|| Scene::Say("done")).take(100).collect();
     let (server, _model, _tools) = server_with_model_and_config(scenes, "responses: { store_false: memory, erase_s: 1 }").await;
     // A repeated request is answered by its run for as long as the run exists.
@@ -64,7 +64,7 @@ async fn when_its_time_has_come_nothing_is_left() {
 }
 
 #[tokio::test]
-async fn a_client_answers_its_calls_and_the_rest_of_the_lap_runs_once() {
+async fn a_client_answers_its_calls_and_the_rest_of_the_iteration_runs_once() {
     let calls = vec![("echo", json!({ "text": "theirs" })), ("mine", json!({}))];
     let (server, model, tools) = server_with_model_and_config(vec![Scene::Call(calls), Scene::Say("done")], MEMORY).await;
     let offered = [mcp(), function("mine")];
@@ -91,7 +91,7 @@ async fn services_take_calls_from_memory_too() {
 }
 
 #[tokio::test]
-async fn memory_that_is_full_is_told_and_loses_nothing() {
+async fn full_memory_is_an_error_and_loses_nothing() {
     let (model, tools) = (FakeModel::held_back(vec![Scene::Say("done")]).await, McpServer::start().await);
     let server = server_for_model(&model, &tools, "responses: { store_false: memory, memory_bytes: 4000 }").await;
     let first = server.ask(Mode::Streamed, unkept(ask(&"x".repeat(3_000))));

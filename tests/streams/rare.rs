@@ -65,7 +65,7 @@ pub async fn signs_of_life() {
     }
 }
 
-pub async fn words_that_are_not_gone_on_with() {
+pub async fn text_that_is_not_continued() {
     for when in BOTH {
         let scenes = vec![Scene::Cut("The answer is"), Scene::Say("Another beginning"), Scene::Say("forty-two.")];
         let model = FakeModel::start(scenes).await;

@@ -88,7 +88,7 @@ async fn s_07_a_stream_is_followed_at_another_server_and_outlives_its_own() {
 
 /// A model that streams nothing and a slow tool, both at the server that the reader is not connected to.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_silence_at_another_server_is_filled_with_signs_of_life() {
+async fn a_silence_at_another_server_is_filled_with_heartbeats() {
     let (model, tools) = (
         FakeModel::held_back(vec![Scene::Call(vec![("echo", json!({ "text": "x" }))]), Scene::Say("done")]).await,
         McpServer::start().await,

@@ -81,7 +81,7 @@ fn dependencies(manifest: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn dependencies_are_found_wherever_they_stand() {
+fn dependencies_are_found_wherever_they_are() {
     let manifest = "[dev-dependencies]\nwindlass-a.workspace = true\n[dependencies]\nwindlass-b = { path = \"b\" }\n\
         [target.'cfg(unix)'.dependencies]\nwindlass-c.workspace = true\n[dependencies.windlass-d]\npath = \"d\"\n\
         [build-dependencies]\nwindlass-e.workspace = true\n[dev-dependencies.windlass-f]\npath = \"f\"\n";
@@ -165,7 +165,7 @@ fn impurity_is_seen_however_it_is_written() {
 }
 
 #[test]
-fn doors_never_touch_sql_and_the_kernel_never_hears_of_http() {
+fn doors_never_touch_sql_and_the_kernel_never_mentions_http() {
     for (path, text) in sources(&root().join("crates/doors/src")) {
         assert!(!text.contains("rusqlite") && !text.contains("SELECT "), "{} speaks SQL", path.display());
     }
@@ -194,7 +194,7 @@ fn there_is_one_queue() {
 }
 
 #[test]
-fn files_fit_in_the_head() {
+fn files_are_short() {
     for (path, text) in sources(&root()) {
         let is_test = path.components().any(|part| part.as_os_str() == "tests");
         let limit = if is_test { 800 } else { 500 };
@@ -210,7 +210,7 @@ fn modules(program: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn both_stores_are_asked_the_same() {
+fn both_stores_run_the_same_tests() {
     // Modules for one store only, which give their reasons.
     let turns = ["only_sqlite", "only_postgres"];
     // PostgreSQL flushes its own log, which we can't trace: tests/crash_postgres/main.rs.

@@ -134,7 +134,7 @@ async fn v_003_a_call_and_its_request_edge_survive_or_are_lost_together() {
 
 /// No result is deferred here. The retried operation is the model call, whose retries are bounded.
 #[tokio::test]
-async fn v_004_what_is_tried_again_has_a_bound() {
+async fn v_004_retries_have_a_bound() {
     let fail = |status| Scene::Fail(status, Vec::new());
     let model = FakeModel::start(vec![fail(429), fail(503), fail(429), Scene::Say("too late")]).await;
     let server = ServerBuilder::new(&format!("{CONFIG}{}", model.config())).start().await;
@@ -180,7 +180,7 @@ async fn v_006_a_stop_that_knows_an_older_epoch_ends_the_same_turn_under_its_new
 }
 
 #[tokio::test]
-async fn v_007_the_last_lap_ends_with_what_there_is() {
+async fn v_007_the_last_iteration_ends_with_the_output_so_far() {
     let call_echo = || Scene::Call(vec![("echo", json!({}))]);
     let model = FakeModel::start(vec![call_echo(), call_echo(), call_echo()]).await;
     let server = ServerBuilder::new(&format!("{CONFIG}{}", model.config())).start().await;

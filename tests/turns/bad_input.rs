@@ -349,7 +349,7 @@ async fn names_ids_and_queries_that_make_no_sense_are_refused() {
 }
 
 #[tokio::test]
-async fn without_a_known_token_nothing_is_said_and_nothing_done() {
+async fn without_a_known_token_nothing_is_shown_and_nothing_is_done() {
     let scene = Scene::start().await;
     let before = scene.server.snapshot();
     let paths = ["/v1/agents/a", "/v1/windlass/runs/$RUN", "/v1/nothing", "/", "/v1/agents/a/events"];

@@ -80,7 +80,7 @@ async fn c_070_every_new_card_goes_into_the_output_box() {
 }
 
 #[tokio::test]
-async fn c_071_the_model_is_sent_the_given_boxes_and_not_a_word_more() {
+async fn c_071_the_model_is_sent_the_given_boxes_and_nothing_else() {
     let model = FakeModel::start(vec![Scene::Say("noted")]).await;
     let server = server_with(&model).await;
     let secret = server.enqueue("b", "the secret of b").await;
@@ -294,7 +294,7 @@ async fn c_078_the_context_box_is_read_before_the_output_box() {
 }
 
 #[tokio::test]
-async fn c_079_when_an_event_is_told_its_card_and_state_are_written() {
+async fn c_079_when_an_event_is_visible_its_card_and_state_are_written() {
     let server = server().await;
     let mut stream = server.events("a", None).await;
     let run = server.enqueue("a", "call echo").await;

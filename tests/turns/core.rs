@@ -177,7 +177,7 @@ async fn c_004_every_task_event_names_the_deliverable() {
 }
 
 #[tokio::test]
-async fn c_005_requests_that_nobody_was_told_of_are_worked_off_from_the_inbox() {
+async fn c_005_requests_without_a_doorbell_are_processed_from_the_inbox() {
     let model = FakeModel::start(vec![Scene::Hang, Scene::Say("done")]).await;
     let mut server = ServerBuilder::new(&model.config()).start().await;
     let runs = hammer(&server, "ada", 20).await;

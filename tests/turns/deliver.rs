@@ -308,7 +308,7 @@ async fn c_067_submit_result_is_accepted_once_per_turn() {
 }
 
 #[tokio::test]
-async fn c_068_submit_result_validates_fields_that_stand_in_the_context_box() {
+async fn c_068_submit_result_validates_fields_that_are_in_the_context_box() {
     let server = server().await;
     let wanted = json!([{ "name": "title", "required": true }]);
     let first = server.enqueue_body("a", json!({ "input": r#"submit {"title": "one"}"#, "result_fields": wanted })).await;

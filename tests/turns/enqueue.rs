@@ -283,7 +283,7 @@ async fn f_018_a_full_tenant_answers_429_and_recovers() {
 }
 
 #[tokio::test]
-async fn f_016_ten_thousand_queued_turns_of_one_agent_slow_nobody_down() {
+async fn f_016_ten_thousand_queued_turns_of_one_agent_slow_no_other_agent_down() {
     let (server, model) = server_with_model(vec![Scene::Hang, Scene::Say("done")], ", queued_per_agent: 20000").await;
     let first = server.enqueue("ada", "keeps the agent").await;
     model.asked_times(1).await;

@@ -127,7 +127,7 @@ async fn a_key_in_the_body_is_as_good_as_one_in_the_header() {
 }
 
 #[tokio::test]
-async fn a_decision_that_is_told_again_under_its_key_starts_nothing_a_second_time() {
+async fn a_decision_repeated_with_its_key_starts_nothing_a_second_time() {
     let mut server = server().await;
     let run = server.enqueue("ada", "call pay").await;
     let call = park(&server, &run).await;

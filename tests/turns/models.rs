@@ -23,7 +23,7 @@ fn attempts(history: &[Value]) -> Vec<&Value> {
 }
 
 #[tokio::test]
-async fn a_429_is_waited_out_in_the_same_lap_and_holds_no_worker() {
+async fn a_429_is_retried_in_the_same_iteration_and_occupies_no_worker() {
     let model = FakeModel::start(vec![Scene::Fail(429, vec![("retry-after", "1")]), Scene::Say("done")]).await;
     let server = start(&model, "workers: 1, sweep_interval: 20ms").await;
     let began = Instant::now();
@@ -96,7 +96,7 @@ async fn an_overloaded_provider_that_recovers_is_no_failure() {
 }
 
 #[tokio::test]
-async fn a_cut_stream_is_tried_again_and_half_an_answer_is_never_kept() {
+async fn a_cut_stream_is_retried_and_half_an_answer_is_never_kept() {
     let model = FakeModel::start(vec![Scene::Cut("half an ans"), Scene::Say("a whole answer")]).await;
     let server = start(&model, "backoff: 10ms").await;
     let run = server.enqueue("a", "hello").await;

@@ -31,7 +31,7 @@ fn words(output: &Output) -> String {
 }
 
 #[tokio::test]
-async fn a_second_server_on_the_same_folder_is_refused_and_the_first_goes_on() {
+async fn a_second_server_on_the_same_folder_is_refused_and_the_first_continues() {
     let server = ServerBuilder::new(CONFIG).start().await;
     let run = server.enqueue("a", "call echo").await;
     server.suspended("a", &run).await;

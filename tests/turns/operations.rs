@@ -225,7 +225,7 @@ fn an_unknown_crash_point_is_refused_and_so_is_any_behind_a_proxy() {
 }
 
 #[tokio::test]
-async fn health_is_told_without_a_token_and_nothing_else_is() {
+async fn health_needs_no_token_and_everything_else_does() {
     let server = ServerBuilder::new(CONFIG).start().await;
     for (path, status) in [("/healthz", 200), ("/readyz", 200), ("/v1/agents/a", 401), ("/healthz/x", 401), ("/", 401)] {
         let answer = server.request(Method::GET, path).send().await.expect("an answer");

@@ -232,7 +232,7 @@ async fn f_006_one_corrupt_row_never_stops_the_sweep() {
 }
 
 #[tokio::test]
-async fn f_006_an_agent_whose_turn_cannot_be_read_goes_on_when_a_person_gives_the_turn_up() {
+async fn f_006_an_agent_whose_turn_cannot_be_read_continues_when_a_person_gives_the_turn_up() {
     for broken in ["UPDATE runs SET state = unhex('7b7d') WHERE agent = 'a'", "UPDATE stretches SET events = '[[\"nonsense\",{}]]'"] {
         let mut server = server().await;
         let run = server.enqueue("a", "call quick").await;
@@ -343,7 +343,7 @@ async fn f_015_a_parked_write_can_be_released_to_run_once_more() {
 }
 
 #[tokio::test]
-async fn f_015_the_model_can_be_told_that_nobody_knows() {
+async fn f_015_the_unknown_outcome_can_be_reported_to_the_model() {
     let mut server = server().await;
     let (run, call) = parked_write(&server, "a").await;
     server.kill();

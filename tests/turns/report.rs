@@ -182,7 +182,7 @@ async fn c_057_each_call_times_out_at_its_own_deadline() {
 }
 
 #[tokio::test]
-async fn c_057_a_write_that_somebody_holds_is_answered_by_its_deadline_too() {
+async fn c_057_the_deadline_also_ends_a_write_that_a_worker_has_claimed() {
     let tools = "tools: { external: [ { name: pay, effect: write, deadline: 300ms } ] }\nagents: { a: { tools: [pay] } }\n";
     let server = ServerBuilder::new(tools).start().await;
     let run = server.enqueue("a", "call pay").await;
@@ -194,7 +194,7 @@ async fn c_057_a_write_that_somebody_holds_is_answered_by_its_deadline_too() {
 }
 
 #[tokio::test]
-async fn c_058_after_a_timeout_the_deadline_is_gone_and_the_turn_goes_on_by_the_normal_way() {
+async fn c_058_after_a_timeout_the_deadline_is_gone_and_the_turn_continues_normally() {
     let model = FakeModel::start(vec![Scene::Call(vec![("quick", json!({}))]), Scene::Hang]).await;
     let server = server_with(&model).await;
     let run = server.enqueue("a", "go").await;
@@ -212,7 +212,7 @@ async fn c_058_after_a_timeout_the_deadline_is_gone_and_the_turn_goes_on_by_the_
 }
 
 #[tokio::test]
-async fn c_058_a_timeout_that_passed_while_nobody_ran_fires_after_the_start() {
+async fn c_058_a_timeout_that_passed_while_no_server_ran_fires_after_the_start() {
     let mut server = server().await;
     let run = server.enqueue("a", "call slow").await;
     server.suspended("a", &run).await;

@@ -139,7 +139,7 @@ async fn c_012_idle_means_no_active_turn() {
 }
 
 #[tokio::test]
-async fn c_013_dispatched_means_leased_and_nobody_has_entered() {
+async fn c_013_dispatched_means_leased_and_not_entered() {
     let (server, model, holder) = crowded(vec![Scene::Say("done")]).await;
     let answer = server.post("/v1/agents/ada/enqueue", json!({ "input": "hello" })).await.ok();
     let run = answer["run_id"].as_str().expect("a run");

@@ -9,7 +9,7 @@ use windlass_tests::{Scene, Server};
 use crate::support::{claim_all, edges_taken, head, moves, turn_server, serve, spy, server_with_model};
 
 #[tokio::test]
-async fn c_040_a_call_is_stored_before_anybody_can_be_told_to_run_it() {
+async fn c_040_a_call_is_stored_before_any_service_can_claim_it() {
     let server = turn_server().await;
     // A row of `calls` is the command: its card must be stored before the row is visible.
     let database = server.database();

@@ -68,7 +68,7 @@ async fn c_031_many_reports_of_the_same_calls_at_once_are_taken_once_each() {
 }
 
 #[tokio::test]
-async fn c_032_readers_of_the_head_hold_nobody_up() {
+async fn c_032_readers_of_the_head_block_no_writer() {
     let server = turn_server().await;
     let database = server.database();
     database.hold_still();
@@ -81,7 +81,7 @@ async fn c_032_readers_of_the_head_hold_nobody_up() {
 }
 
 #[tokio::test]
-async fn c_032_a_write_that_lost_the_race_for_the_head_is_made_anew() {
+async fn c_032_a_write_that_lost_the_race_for_the_head_is_made_again() {
     let server = turn_server().await;
     let run = server.enqueue("ada", "wait 1000 and answer").await;
     server.agent_is("ada", "running").await;
@@ -217,7 +217,7 @@ async fn c_037_what_waits_is_drained_in_one_batch_in_time_order() {
 }
 
 #[tokio::test]
-async fn c_037_a_stop_among_results_counts_from_where_it_stands() {
+async fn c_037_a_stop_among_results_takes_effect_at_its_place() {
     let (server, _model, run, calls, holder) = waiting_unattended(3).await;
     server.report(&calls[0], json!(1)).await.ok();
     server.database().slip_in("ada", "stop", Some(&run), None);
