@@ -22,7 +22,7 @@ pub fn content(folder: &TempDir, name: &str) -> String {
 }
 
 /// Collects every event that Codex prints until it ends.
-async fn told(mut program: Program, server: &Server) -> Vec<Value> {
+async fn events_of(mut program: Program, server: &Server) -> Vec<Value> {
     let mut events = Vec::new();
     while let Some(event) = program.line().await {
         events.push(event);
@@ -39,7 +39,7 @@ pub fn finished(events: &[Value]) -> Vec<(&str, &Value)> {
 }
 
 /// Asserts that Codex read the file, changed it and reported that, each exactly once.
-fn did_it_once(folder: &TempDir, events: &[Value]) {
+fn check_done_once(folder: &TempDir, events: &[Value]) {
     let done = finished(events);
     let kinds: Vec<&str> = done.iter().map(|(kind, _)| *kind).collect();
     assert_eq!(kinds, ["command_execution", "file_change", "agent_message"], "{events:#?}");
@@ -55,8 +55,8 @@ fn did_it_once(folder: &TempDir, events: &[Value]) {
 async fn a_task_that_edits_a_file_is_finished() {
     let server = builder().start().await;
     let folder = workplace();
-    let events = told(codex(TASK, folder.path(), &server), &server).await;
-    did_it_once(&folder, &events);
+    let events = events_of(codex(TASK, folder.path(), &server), &server).await;
+    check_done_once(&folder, &events);
     let usage = &events.last().expect("it ended")["usage"];
     assert!(usage["input_tokens"].as_u64() > Some(0) && usage["output_tokens"].as_u64() > Some(0), "{usage}");
     assert_eq!(server.number("SELECT count(*) FROM runs"), 3, "one run for each answer");
@@ -86,8 +86,8 @@ async fn a_task_is_finished_with_a_model_that_has_another_dialect() {
         let config = "models: [ { name: gpt-5.6-sol, provider: scripted, script: script.yaml } ]\n";
         let server = ServerBuilder::new(config).file("script.yaml", DIALECT).start().await;
         let folder = workplace();
-        let events = told(start("gpt-5.6-sol", TASK, folder.path(), &server), &server).await;
-        did_it_once(&folder, &events);
+        let events = events_of(start("gpt-5.6-sol", TASK, folder.path(), &server), &server).await;
+        check_done_once(&folder, &events);
         assert_eq!(server.number("SELECT count(*) FROM runs"), 3, "one run for each answer");
     }
 }
@@ -115,24 +115,24 @@ async fn a_kill_during_any_of_its_requests_is_not_noticed() {
         let program = codex(TASK, folder.path(), &server);
         server.gone().await;
         let server = server.restart(&[]).await;
-        let events = told(program, &server).await;
-        did_it_once(&folder, &events);
+        let events = events_of(program, &server).await;
+        check_done_once(&folder, &events);
         assert_eq!(server.number("SELECT count(*) FROM runs"), 3, "{point}: a request that was cut joins its run");
     }
 }
 
 /// The number of runs that continue from a response that is not stored. Over HTTP such a request is refused.
 pub fn chained(server: &Server) -> i64 {
-    let going_on = r#"CAST(note AS TEXT) LIKE '%"previous_response_id":"resp_%' AND CAST(note AS TEXT) LIKE '%"store":false%'"#;
-    server.number(&format!("SELECT count(*) FROM runs WHERE {going_on}"))
+    let is_chained = r#"CAST(note AS TEXT) LIKE '%"previous_response_id":"resp_%' AND CAST(note AS TEXT) LIKE '%"store":false%'"#;
+    server.number(&format!("SELECT count(*) FROM runs WHERE {is_chained}"))
 }
 
 #[tokio::test]
 async fn a_task_over_a_socket_is_finished() {
     let server = builder().start().await;
     let folder = workplace();
-    let events = told(codex_on_a_socket("offline", TASK, folder.path(), &server), &server).await;
-    did_it_once(&folder, &events);
+    let events = events_of(codex_on_a_socket("offline", TASK, folder.path(), &server), &server).await;
+    check_done_once(&folder, &events);
     assert_eq!((server.number("SELECT count(*) FROM runs"), chained(&server)), (3, 3), "each answer goes on from what the socket knows");
 }
 
@@ -144,8 +144,8 @@ async fn a_kill_during_any_of_its_requests_over_a_socket_is_not_noticed() {
         let program = codex_on_a_socket("offline", TASK, folder.path(), &server);
         server.gone().await;
         let server = server.restart(&[]).await;
-        let events = told(program, &server).await;
-        did_it_once(&folder, &events);
+        let events = events_of(program, &server).await;
+        check_done_once(&folder, &events);
         assert_eq!(server.number("SELECT count(*) FROM runs"), 3, "{point}: a request that was cut joins its run");
         assert!(chained(&server) > 0, "{point}: it spoke over a socket");
     }
@@ -161,14 +161,14 @@ async fn a_kill_after_text_repeats_neither_the_text_nor_the_call_that_follows() 
         let mut events = Vec::new();
         // Codex keeps the text, because its item is finished, and sends it along with its next request.
         while finished(&events).is_empty() {
-            events.push(program.line().await.expect("Codex hears the words"));
+            events.push(program.line().await.expect("Codex gets the text"));
         }
         let server = server.restart(&[]).await;
         let call = server.claim("look_up").await;
         server.report(&call, json!("deep blue")).await.ok();
-        events.extend(told(program, &server).await);
-        let words: Vec<&Value> = finished(&events).into_iter().map(|(_, item)| &item["text"]).collect();
-        assert_eq!(words, ["I look it up.", "It is deep blue."], "{events:#?}");
+        events.extend(events_of(program, &server).await);
+        let texts: Vec<&Value> = finished(&events).into_iter().map(|(_, item)| &item["text"]).collect();
+        assert_eq!(texts, ["I look it up.", "It is deep blue."], "{events:#?}");
         assert_eq!(server.number("SELECT count(*) FROM runs"), 1);
         assert_eq!(server.number("SELECT count(*) FROM calls"), 1);
     }
@@ -181,7 +181,7 @@ fn compactions(server: &Server) -> i64 {
 }
 
 /// Asserts that Codex ran its command once and continued from the summary.
-fn went_on(folder: &TempDir, events: &[Value]) {
+fn check_continued(folder: &TempDir, events: &[Value]) {
     let kinds: Vec<&str> = finished(events).iter().map(|(kind, _)| *kind).collect();
     assert_eq!(kinds, ["command_execution", "agent_message"], "{events:#?}");
     assert_eq!(finished(events)[1].1["text"], "All of it is told.", "{events:#?}");
@@ -194,8 +194,8 @@ async fn a_conversation_that_has_grown_too_long_is_compacted_on_the_way() {
         let server = builder().start().await;
         let folder = workplace();
         let program = codex_compacting(1000, is_on_a_socket, "Read much and tell it.", folder.path(), &server);
-        let events = told(program, &server).await;
-        went_on(&folder, &events);
+        let events = events_of(program, &server).await;
+        check_continued(&folder, &events);
         assert_eq!((server.number("SELECT count(*) FROM runs"), compactions(&server)), (3, 1), "over a socket: {is_on_a_socket}");
     }
 }
@@ -208,8 +208,8 @@ async fn a_kill_during_a_compaction_is_not_noticed() {
         let program = codex_compacting(1000, is_on_a_socket, "Read much and tell it.", folder.path(), &server);
         server.gone().await;
         let server = server.restart(&[]).await;
-        let events = told(program, &server).await;
-        went_on(&folder, &events);
+        let events = events_of(program, &server).await;
+        check_continued(&folder, &events);
         assert_eq!(
             (server.number("SELECT count(*) FROM runs"), compactions(&server)),
             (3, 1),

@@ -77,7 +77,7 @@ pub fn check_model_requests(model: &FakeModel, conversations: usize) {
 }
 
 /// The number of runs that name another run as their predecessor.
-fn going_on(server: &Server) -> i64 {
+fn follow_ups(server: &Server) -> i64 {
     server.number(r#"SELECT count(*) FROM runs WHERE CAST(note AS TEXT) LIKE '%"previous_response_id":"resp_%'"#)
 }
 
@@ -93,7 +93,7 @@ async fn converses(sdk: Sdk, program: &str, ways: &[&str]) {
     check_model_requests(&model, ways.len());
     // The requests that name a predecessor: all but the first one of each chained conversation.
     let chained = ways.iter().filter(|way| way.ends_with("chained")).count();
-    assert_eq!(going_on(&server), 4 * chained as i64);
+    assert_eq!(follow_ups(&server), 4 * chained as i64);
 }
 
 #[tokio::test]

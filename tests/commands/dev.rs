@@ -99,9 +99,9 @@ fn the_command_that_dev_prints_works_as_it_is() {
     let dev = Dev::start(folder.path());
     let line = dev.printed.lines().find(|line| line.trim().starts_with("curl ")).expect("a command").trim();
     let out = Command::new("sh").args(["-c", line]).env("no_proxy", "*").output().expect("a shell");
-    let told = String::from_utf8_lossy(&out.stdout);
-    assert!(out.status.success(), "{line}\n{told}{}", String::from_utf8_lossy(&out.stderr));
-    assert!(told.contains("response.completed") && told.contains("You said: Hello") && told.ends_with("data: [DONE]\n\n"), "{told}");
+    let printed = String::from_utf8_lossy(&out.stdout);
+    assert!(out.status.success(), "{line}\n{printed}{}", String::from_utf8_lossy(&out.stderr));
+    assert!(printed.contains("response.completed") && printed.contains("You said: Hello") && printed.ends_with("data: [DONE]\n\n"), "{printed}");
 }
 
 #[tokio::test]

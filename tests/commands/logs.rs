@@ -130,8 +130,8 @@ fn refused(folder: &Path, filter: &str) -> String {
 fn a_filter_that_cannot_be_read_is_refused() {
     let folder = TempDir::new().expect("a folder");
     for filter in ["inof", "windlass_engine=loud"] {
-        let said = refused(folder.path(), filter);
-        assert!(said.contains("WINDLASS_LOG") && said.contains(filter), "{said}");
+        let stderr = refused(folder.path(), filter);
+        assert!(stderr.contains("WINDLASS_LOG") && stderr.contains(filter), "{stderr}");
     }
 }
 

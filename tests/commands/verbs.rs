@@ -59,12 +59,12 @@ async fn a_parked_run_is_found_shown_and_decided_on() {
     let (listed, err, code) = run(&below, &["ls", "--agent", "clerk"]);
     assert_eq!((err.as_str(), code), ("", Some(0)));
     let line = listed.lines().nth(1).unwrap_or_else(|| panic!("{listed}"));
-    let words: Vec<&str> = line.split_whitespace().collect();
-    assert_eq!((words[1], words[2]), ("clerk", "parked"), "{listed}");
-    assert!(line.ends_with("pay: outcome unknown") && id.contains(words[0]), "{listed}");
+    let columns: Vec<&str> = line.split_whitespace().collect();
+    assert_eq!((columns[1], columns[2]), ("clerk", "parked"), "{listed}");
+    assert!(line.ends_with("pay: outcome unknown") && id.contains(columns[0]), "{listed}");
     assert!(!listed.contains('\u{1b}'), "no colours where no terminal is");
 
-    let (shown, _, code) = run(&below, &["show", words[0]]);
+    let (shown, _, code) = run(&below, &["show", columns[0]]);
     assert_eq!(code, Some(3), "it waits for a person: {shown}");
     assert!(shown.contains("call 1  pay  write  parked") && shown.contains(&format!("windlass reconcile {id} 1")), "{shown}");
     assert_eq!(json_of(&below, &["show", "@last", "--json"])["run_id"], id.as_str());

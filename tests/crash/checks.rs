@@ -276,10 +276,10 @@ async fn events(world: &World, agent: &str, runs: usize) -> Vec<String> {
         tasks >= runs && event.data["status"] == "idle"
     };
     let all = stream.read_until(is_last).await;
-    let told: BTreeSet<String> =
+    let runs_with_task: BTreeSet<String> =
         all.iter().filter(|event| event.event == task).map(|event| event.data["agent_turn_id"].to_string()).collect();
-    if told.len() != runs || tasks != runs {
-        wrong.push(format!("S4: {runs} runs of {agent} had {tasks} task events, for {} of them", told.len()));
+    if runs_with_task.len() != runs || tasks != runs {
+        wrong.push(format!("S4: {runs} runs of {agent} had {tasks} task events, for {} of them", runs_with_task.len()));
     }
     let seen = world.seen(agent, all.len()).await;
     if seen != all {

@@ -27,19 +27,19 @@ pub async fn run() {
     assert!(has_strace, "this test needs strace; install it (apt-get install strace), it is not skipped");
     let (alone, crowded) = tokio::join!(one_by_one::trace(), at_once::trace());
     let (alone, crowded) = (trace::parse(&alone), trace::parse(&crowded));
-    let (told, many) = (trace::announcements(&alone), with_marks(&trace::announcements(&crowded)));
-    let words = with_marks(&told);
+    let (announcements, many) = (trace::announcements(&alone), with_marks(&trace::announcements(&crowded)));
+    let marked = with_marks(&announcements);
     let every: Vec<&str> = trace::ASKED.into_iter().chain(trace::UNASKED).collect();
     let readings = [
-        Reading { name: "one by one", calls: &alone, told: &told, kinds: &every, check: trace::violations },
-        Reading { name: "one by one, words", calls: &alone, told: &words, kinds: &["response event"], check: trace::early_marks },
-        Reading { name: "at once, words", calls: &crowded, told: &many, kinds: &at_once::TOLD, check: trace::early_marks },
+        Reading { name: "one by one", calls: &alone, announcements: &announcements, kinds: &every, check: trace::violations },
+        Reading { name: "one by one, marks", calls: &alone, announcements: &marked, kinds: &["response event"], check: trace::early_marks },
+        Reading { name: "at once, marks", calls: &crowded, announcements: &many, kinds: &at_once::KINDS_WITH_MARKS, check: trace::early_marks },
     ];
     let violations: usize = readings.iter().map(Reading::violations).sum();
     let shared = trace::marks_at_once(&crowded);
-    say(&format!("at once: up to {shared} words on disk with one flush\n"));
-    say(&format!("announcements checked: {}, violations: {violations}\n", told.len() + many.len()));
-    assert_eq!(violations, 0, "something was told before it was on disk");
+    say(&format!("at once: up to {shared} marks on disk with one flush\n"));
+    say(&format!("announcements checked: {}, violations: {violations}\n", announcements.len() + many.len()));
+    assert_eq!(violations, 0, "something was announced before it was on disk");
     assert!(shared > at_once::MARKS_MAX, "no two commits have shared a flush");
     readings.iter().for_each(Reading::would_notice);
 }
@@ -48,7 +48,7 @@ pub async fn run() {
 struct Reading<'a> {
     name: &'a str,
     calls: &'a [Call],
-    told: &'a [Announcement],
+    announcements: &'a [Announcement],
     /// The kinds of announcements that must be in the trace.
     kinds: &'a [&'a str],
     /// Finds the announcements that were made too early.
@@ -59,7 +59,7 @@ impl Reading<'_> {
     /// The number of announcements of each kind.
     fn counts(&self) -> BTreeMap<&str, usize> {
         let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-        self.told.iter().for_each(|told| *counts.entry(&told.what).or_default() += 1);
+        self.announcements.iter().for_each(|announcements| *counts.entry(&announcements.what).or_default() += 1);
         counts
     }
 
@@ -70,7 +70,7 @@ impl Reading<'_> {
             assert!(counts.contains_key(kind), "{name}: no {kind} was seen in the trace: {counts:?}");
         }
         let flushes = self.calls.iter().filter(|call| call.is_flush()).count();
-        let violations = (self.check)(self.calls, self.told);
+        let violations = (self.check)(self.calls, self.announcements);
         let lines: String = violations.iter().map(|violation| format!("    {violation}\n")).collect();
         say(&format!("{name}: {counts:?}, flushes of the log: {flushes}\n{lines}"));
         violations.len()
@@ -80,7 +80,7 @@ impl Reading<'_> {
     fn would_notice(&self) {
         let unflushed: Vec<Call> = self.calls.iter().filter(|call| !call.is_flush()).cloned().collect();
         for (kind, count) in self.counts() {
-            let of_kind: Vec<Announcement> = self.told.iter().filter(|told| told.what == kind).cloned().collect();
+            let of_kind: Vec<Announcement> = self.announcements.iter().filter(|announcements| announcements.what == kind).cloned().collect();
             let found = (self.check)(&unflushed, &of_kind).len();
             assert_eq!(found, count, "{}: a server that never flushes is caught at every {kind}", self.name);
         }
@@ -88,8 +88,8 @@ impl Reading<'_> {
 }
 
 /// The announcements whose marks can be found in the log.
-fn with_marks(told: &[Announcement]) -> Vec<Announcement> {
-    told.iter().filter(|told| !told.marks.is_empty()).cloned().collect()
+fn with_marks(announcements: &[Announcement]) -> Vec<Announcement> {
+    announcements.iter().filter(|announcements| !announcements.marks.is_empty()).cloned().collect()
 }
 
 /// Reports a success for a claimed call with an idempotency key.

@@ -104,22 +104,22 @@ async fn reference(scenario: &Scenario, nats: &NatsServer) -> BTreeMap<String, O
     world.close().await;
     let outcomes = checks::outcomes(&mut world).await;
     assert_eq!(world.violations, Vec::<String>::new(), "{} without a crash", scenario.name);
-    for (name, words) in scenario.delivers {
-        assert_eq!(outcomes[*name].delivered(), Some(*words), "{}: {name}", scenario.name);
+    for (name, text) in scenario.delivers {
+        assert_eq!(outcomes[*name].delivered(), Some(*text), "{}: {name}", scenario.name);
     }
     outcomes
 }
 
 async fn die(cell: Cell) -> Verdict {
-    let outcome = AssertUnwindSafe(die_and_go_on(&cell)).catch_unwind().await;
+    let outcome = AssertUnwindSafe(die_and_restart(&cell)).catch_unwind().await;
     let (is_reached, restarts, violations) = outcome.unwrap_or_else(|panic| {
-        let words = panic.downcast_ref::<String>().cloned().or_else(|| panic.downcast_ref::<&str>().map(|&words| words.to_owned()));
-        (false, 0, vec![words.unwrap_or_else(|| "the scenario panicked".into())])
+        let text = panic.downcast_ref::<String>().cloned().or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned()));
+        (false, 0, vec![text.unwrap_or_else(|| "the scenario panicked".into())])
     });
     Verdict { scenario: cell.scenario.name, point: cell.point, nth: cell.nth, is_reached, restarts, violations }
 }
 
-async fn die_and_go_on(cell: &Cell) -> (bool, u32, Vec<String>) {
+async fn die_and_restart(cell: &Cell) -> (bool, u32, Vec<String>) {
     let point = format!("{}:{}", cell.point, cell.nth);
     let order = if cell.scenario.is_second_start { Order::SecondStart(point) } else { Order::FirstStart(point) };
     let mut world = World::start(order, &cell.nats).await;
@@ -153,11 +153,11 @@ fn report(points: &[String], verdicts: &[Verdict]) {
         }
     }
     let reached: BTreeSet<&String> = verdicts.iter().filter(|verdict| verdict.is_reached).map(|verdict| &verdict.point).collect();
-    let told = |verdict: &Verdict| {
+    let line = |verdict: &Verdict| {
         let Verdict { scenario, point, nth, violations, .. } = verdict;
         violations.iter().map(|violation| format!("{point}, the {nth}. time in {scenario}: {violation}")).collect::<Vec<_>>()
     };
-    let violations: Vec<String> = verdicts.iter().flat_map(told).collect();
+    let violations: Vec<String> = verdicts.iter().flat_map(line).collect();
     let deaths = verdicts.iter().filter(|verdict| verdict.is_reached).count();
     let (store, all) = (Store::of_this_program().name(), points.len());
     table.push_str(&format!(

@@ -390,15 +390,15 @@ async fn shelf(world: &mut World) {
     if kept != ["a", "b", "c"] {
         world.violations.push(format!("S5: three boxes in each other hold {kept:?}"));
     }
-    let said = json!({ "items": [{ "role": "user", "content": "hello" }] });
-    let begun = world.post("/v1/conversations", said).await;
+    let items = json!({ "items": [{ "role": "user", "content": "hello" }] });
+    let begun = world.post("/v1/conversations", items).await;
     let path = format!("/v1/conversations/{}", begun["id"].as_str().expect("a conversation has an id"));
     for mood in ["fair", "better"] {
         world.post(&path, json!({ "metadata": { "mood": mood } })).await;
     }
     let metadata = world.get(&path).await["metadata"].clone();
-    let said = world.get(&format!("{path}/items")).await["data"].as_array().map(Vec::len);
-    if (&metadata, said) != (&json!({ "mood": "better" }), Some(1)) {
-        world.violations.push(format!("S5: a conversation of one item holds {said:?}, with {metadata}"));
+    let items = world.get(&format!("{path}/items")).await["data"].as_array().map(Vec::len);
+    if (&metadata, items) != (&json!({ "mood": "better" }), Some(1)) {
+        world.violations.push(format!("S5: a conversation of one item holds {items:?}, with {metadata}"));
     }
 }

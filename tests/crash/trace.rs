@@ -73,9 +73,9 @@ impl Call {
     }
 
     /// The kind of announcement without a request that this call makes, if it makes one.
-    fn tells(&self) -> Option<&'static str> {
-        let signs = ["event: evt.", "event: response.", "\"POST /v1/chat/completions", "tools/call"];
-        signs.into_iter().zip(UNASKED).find_map(|(sign, what)| self.text.contains(sign).then_some(what))
+    fn announcement_kind(&self) -> Option<&'static str> {
+        let patterns = ["event: evt.", "event: response.", "\"POST /v1/chat/completions", "tools/call"];
+        patterns.into_iter().zip(UNASKED).find_map(|(pattern, what)| self.text.contains(pattern).then_some(what))
     }
 
     fn writes(&self) -> bool {
@@ -158,7 +158,7 @@ impl Request {
 
 /// All announcements, in order.
 pub fn announcements(calls: &[Call]) -> Vec<Announcement> {
-    let mut told = Vec::new();
+    let mut announcements = Vec::new();
     let mut requests: BTreeMap<&str, Request> = BTreeMap::new();
     for call in calls.iter().filter(|call| call.is_socket() && call.has_succeeded()) {
         if call.reads() {
@@ -169,12 +169,12 @@ pub fn announcements(calls: &[Call]) -> Vec<Announcement> {
             let request = request.filter(|_| call.commits());
             let asked = request.as_ref().map(|request| marks(&request.text)).unwrap_or_default();
             let answer = request.and_then(|request| Some((request.what()?, Some(request.since?))));
-            let unasked = call.tells().map(|what| (what.to_owned(), None));
+            let event = call.announcement_kind().map(|what| (what.to_owned(), None));
             let marks = &marks(&call.text) | &asked;
-            told.extend(unasked.or(answer).map(|(what, since)| Announcement { what, marks, begin: call.begin, since }));
+            announcements.extend(event.or(answer).map(|(what, since)| Announcement { what, marks, begin: call.begin, since }));
         }
     }
-    told
+    announcements
 }
 
 /// The writes and flushes of the log.
@@ -207,16 +207,16 @@ impl<'a> Log<'a> {
 }
 
 /// The announcements that were made before the log was flushed, in a trace of one request after another.
-pub fn violations(calls: &[Call], told: &[Announcement]) -> Vec<String> {
+pub fn violations(calls: &[Call], announcements: &[Announcement]) -> Vec<String> {
     let log = Log::of(calls);
     let mut wrong = Vec::new();
-    for Announcement { what, begin, since, .. } in told {
+    for Announcement { what, begin, since, .. } in announcements {
         let Some(last) = log.writes.iter().rev().find(|write| write.begin < *begin) else {
-            wrong.push(format!("line {begin}: {what} was told though nothing had been written"));
+            wrong.push(format!("line {begin}: {what} was announced although nothing had been written"));
             continue;
         };
         if !log.is_flushed(last, *begin) {
-            wrong.push(format!("line {begin}: {what} was told before the log written on line {} was flushed", last.end));
+            wrong.push(format!("line {begin}: {what} was announced before the log written on line {} was flushed", last.end));
         }
         if since.is_some_and(|read| last.begin < read) {
             wrong.push(format!("line {begin}: {what} was answered and nothing had been written since it was asked"));
@@ -227,17 +227,17 @@ pub fn violations(calls: &[Call], told: &[Announcement]) -> Vec<String> {
 
 /// The announcements that were made before their marks were flushed, in any trace: one line per announcement, however many marks are
 /// missing.
-pub fn early_marks(calls: &[Call], told: &[Announcement]) -> Vec<String> {
+pub fn early_marks(calls: &[Call], announcements: &[Announcement]) -> Vec<String> {
     let log = Log::of(calls);
     let written = log.marked();
     let fault = |Announcement { what, marks, begin, .. }: &Announcement| {
         marks.iter().find_map(|mark| match written.get(mark) {
-            None => Some(format!("line {begin}: {what} tells {mark}, which was never written")),
+            None => Some(format!("line {begin}: {what} contains {mark}, which was never written")),
             Some(write) if log.is_flushed(write, *begin) => None,
-            Some(write) => Some(format!("line {begin}: {what} tells {mark} before the log written on line {} was flushed", write.end)),
+            Some(write) => Some(format!("line {begin}: {what} contains {mark} before the log written on line {} was flushed", write.end)),
         })
     };
-    told.iter().filter_map(fault).collect()
+    announcements.iter().filter_map(fault).collect()
 }
 
 /// The largest number of marks that one flush put on disk.
@@ -256,7 +256,7 @@ pub fn marks_at_once(calls: &[Call]) -> usize {
 mod tests {
     use super::*;
 
-    const TOLD: &str = r#"
+    const TRACE: &str = r#"
 7  1.0 recvfrom(9<socket:[1]>, "POST /v1/agents/a/en", 20, 0, NULL, NULL) = 20
 7  1.0 recvfrom(9<socket:[1]>, "queue HTTP/1.1\r\n"..., 8192, 0, NULL, NULL) = 300
 8  1.1 pwrite64(5</x/windlass.db-wal>, "..."..., 4120, 32 <unfinished ...>
@@ -271,18 +271,18 @@ mod tests {
     /// The number of announcements, and the number of those that were made too early.
     fn found(trace: &str) -> (usize, usize) {
         let calls = parse(trace);
-        let told = announcements(&calls);
-        (told.len(), violations(&calls, &told).len())
+        let announcements = announcements(&calls);
+        (announcements.len(), violations(&calls, &announcements).len())
     }
 
     #[test]
     fn an_answer_after_the_flush_is_fine() {
-        assert_eq!(found(TOLD), (1, 0));
+        assert_eq!(found(TRACE), (1, 0));
     }
 
     #[test]
     fn an_answer_while_the_flush_is_under_way_is_not() {
-        let lines: Vec<&str> = TOLD.lines().collect();
+        let lines: Vec<&str> = TRACE.lines().collect();
         let mut early = lines.clone();
         let answer = early.pop().unwrap_or_default();
         early.insert(lines.len() - 2, answer);
@@ -291,15 +291,15 @@ mod tests {
 
     #[test]
     fn a_flush_that_failed_or_of_another_file_is_none() {
-        assert_eq!(found(&TOLD.replace("<... fdatasync resumed>) = 0", "<... fdatasync resumed>) = -1 EIO (Input/output error)")), (1, 1));
-        assert_eq!(found(&TOLD.replace("fdatasync(5</x/windlass.db-wal>", "fdatasync(6</x/windlass.db>")), (1, 1));
+        assert_eq!(found(&TRACE.replace("<... fdatasync resumed>) = 0", "<... fdatasync resumed>) = -1 EIO (Input/output error)")), (1, 1));
+        assert_eq!(found(&TRACE.replace("fdatasync(5</x/windlass.db-wal>", "fdatasync(6</x/windlass.db>")), (1, 1));
     }
 
     #[test]
     fn a_mark_is_announced_after_the_flush_of_its_write_whatever_is_written_meanwhile() {
         let meanwhile = r#"8  1.65 pwrite64(5</x/windlass.db-wal>, "mark-0002", 9, 41) = 9"#;
         let marked =
-            TOLD.replace("\"...\"..., 4120", "\"\\0mark-0001\"..., 4120").replace("queue HTTP/1.1\\r\\n", "queue HTTP/1.1\\r\\nmark-0001");
+            TRACE.replace("\"...\"..., 4120", "\"\\0mark-0001\"..., 4120").replace("queue HTTP/1.1\\r\\n", "queue HTTP/1.1\\r\\nmark-0001");
         let busy = marked.replace("7  1.7", &format!("{meanwhile}\n7  1.7"));
         let early = |trace: &str| {
             let calls = parse(trace);
@@ -314,8 +314,8 @@ mod tests {
 
     #[test]
     fn an_answer_without_a_write_is_noticed() {
-        let before: String = TOLD.lines().filter(|line| line.starts_with('8')).map(|line| format!("{line}\n")).collect();
-        let after: String = TOLD.lines().filter(|line| line.starts_with('7')).map(|line| format!("{line}\n")).collect();
+        let before: String = TRACE.lines().filter(|line| line.starts_with('8')).map(|line| format!("{line}\n")).collect();
+        let after: String = TRACE.lines().filter(|line| line.starts_with('7')).map(|line| format!("{line}\n")).collect();
         assert_eq!(found(&format!("{before}{after}")), (1, 1));
     }
 }

@@ -18,7 +18,7 @@ const RUNS: usize = AGENTS + RESPONSES;
 pub const MARKS_MAX: usize = 2;
 
 /// The announcements that contain marks.
-pub const TOLD: [&str; 8] = ["enqueue", "actions", "claim", "report under a key", "boxes", "response event", "model", "tool"];
+pub const KINDS_WITH_MARKS: [&str; 8] = ["enqueue", "actions", "claim", "report under a key", "boxes", "response event", "model", "tool"];
 
 /// The first mark number of each kind.
 const ARGS: usize = 100;
@@ -26,15 +26,15 @@ const RESULTS: usize = 200;
 const BOXES: usize = 300;
 const INPUTS: usize = 400;
 const CALLED: usize = 500;
-const SAID: usize = 600;
+const STREAMED: usize = 600;
 
 /// Runs a server with much concurrent work and returns its trace.
 pub async fn trace() -> String {
     let calls = (0..RUNS).map(|run| Scene::Call(vec![("echo", json!({ "text": mark(CALLED + run) }))]));
-    let marks = |run: usize| (0..MARKS_MAX).map(|word| mark(SAID + MARKS_MAX * run + word)).collect();
+    let marks = |run: usize| (0..MARKS_MAX).map(|word| mark(STREAMED + MARKS_MAX * run + word)).collect();
     // The pause makes the first word a commit of its own.
-    let says = (0..RUNS).map(|run| Scene::Speak(Speech { chunks: marks(run), pause: Duration::from_millis(5), ..Speech::default() }));
-    let model = FakeModel::held_back(calls.chain(says).collect()).await;
+    let replies = (0..RUNS).map(|run| Scene::Speak(Speech { chunks: marks(run), pause: Duration::from_millis(5), ..Speech::default() }));
+    let model = FakeModel::held_back(calls.chain(replies).collect()).await;
     let tools = McpServer::start().await;
     let agents: Vec<String> = (0..AGENTS).map(|agent| format!("a{agent}: {{ tools: [lookup, served] }}")).collect();
     let config = format!(

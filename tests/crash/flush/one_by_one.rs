@@ -177,9 +177,9 @@ fn is_about(event: &SseEvent, word: &str) -> bool {
 async fn read_until(stream: &mut EventStream, kind: &str, word: &str) {
     loop {
         match stream.next().await {
-            Next::Event(told) if told.kind() == kind && told.data["delta"].as_str().unwrap_or_default().contains(word) => return,
+            Next::Event(event) if event.kind() == kind && event.data["delta"].as_str().unwrap_or_default().contains(word) => return,
             Next::Event(_) | Next::Comment => {}
-            end @ (Next::Done | Next::Closed | Next::Broken) => panic!("{kind} {word} was never told: {end:?}"),
+            end @ (Next::Done | Next::Closed | Next::Broken) => panic!("{kind} {word} never arrived: {end:?}"),
         }
     }
 }
