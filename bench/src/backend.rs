@@ -27,12 +27,12 @@ static IDS: AtomicU64 = AtomicU64::new(1);
 
 /// Serves on a free port of this machine, on a thread of its own. Returns the address.
 pub fn start() -> String {
-    let (told, address) = std::sync::mpsc::channel();
+    let (sender, address) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime starts");
         runtime.block_on(async {
             let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port is free");
-            let _ = told.send(format!("http://{}", listener.local_addr().expect("it is bound")));
+            let _ = sender.send(format!("http://{}", listener.local_addr().expect("it is bound")));
             let app = Router::new().route("/v1/chat/completions", post(chat)).route("/mcp", post(mcp));
             axum::serve(axum::serve::ListenerExt::tap_io(listener, |socket| drop(socket.set_nodelay(true))), app).await
         })

@@ -44,27 +44,27 @@ pub fn resumed_after_us(result: &str) -> u64 {
 /// Where a program keeps its data: a folder from the command line, or a temporary one.
 pub enum Place {
     /// A folder from the command line, which is kept.
-    Told(PathBuf),
+    Given(PathBuf),
     /// A temporary folder, which is removed when the program ends.
-    Passing(tempfile::TempDir),
+    Temporary(tempfile::TempDir),
 }
 
 impl Place {
     /// Uses the first argument as the folder, or a temporary folder if there is none.
-    pub fn told_or_passing() -> Self {
-        env::args().nth(1).map_or_else(Place::passing, |told| Place::Told(told.into()))
+    pub fn from_arguments() -> Self {
+        env::args().nth(1).map_or_else(Place::temporary, |given| Place::Given(given.into()))
     }
 
     /// Creates a temporary folder.
-    pub fn passing() -> Self {
-        Place::Passing(tempfile::tempdir().expect("a folder for the data"))
+    pub fn temporary() -> Self {
+        Place::Temporary(tempfile::tempdir().expect("a folder for the data"))
     }
 
     /// The path of the folder.
     pub fn path(&self) -> &Path {
         match self {
-            Place::Told(path) => path,
-            Place::Passing(folder) => folder.path(),
+            Place::Given(path) => path,
+            Place::Temporary(folder) => folder.path(),
         }
     }
 

@@ -126,10 +126,10 @@ impl<'a> History<'a> {
                 wrong.push(format!("{name}: {what}"));
             }
         };
-        let told = &self.run["task_status"];
+        let status = &self.run["task_status"];
         let failures: Vec<&Value> = self.events("attempt_failed").collect();
-        let why = || format!("it is {} with {told} for {}, after {failures:?}", self.run["status"], self.run["end_reason"]);
-        must(self.run["status"] == "ended" && told == "success", why());
+        let why = || format!("it is {} with {status} for {}, after {failures:?}", self.run["status"], self.run["end_reason"]);
+        must(self.run["status"] == "ended" && status == "success", why());
         let numbers: Vec<u64> = self.journal.iter().filter_map(|entry| entry["number"].as_u64()).collect();
         must(numbers.iter().copied().eq(0..numbers.len() as u64), format!("the journal is not dense: {numbers:?}"));
         let epochs = self.epochs();
@@ -210,11 +210,11 @@ async fn check_events(roads: &Roads, agent: &str, asked: &BTreeSet<&str>, last: 
     let is_last = |event: &SseEvent| event.event == state && event.data["agent_turn_id"] == last && event.data["status"] == "idle";
     let events = stream.read_until(is_last).await;
     let task = format!("evt.agent.{agent}.task");
-    let told: Vec<&str> =
+    let task_events: Vec<&str> =
         events.iter().filter(|event| event.event == task).filter_map(|event| event.data["agent_turn_id"].as_str()).collect();
-    let distinct: BTreeSet<&str> = told.iter().copied().collect();
-    if distinct != *asked || told.len() != asked.len() {
-        wrong.push(format!("{agent}: {} turns have {} task events, of {} turns", asked.len(), told.len(), distinct.len()));
+    let distinct: BTreeSet<&str> = task_events.iter().copied().collect();
+    if distinct != *asked || task_events.len() != asked.len() {
+        wrong.push(format!("{agent}: {} turns have {} task events, of {} turns", asked.len(), task_events.len(), distinct.len()));
     }
     let ids: BTreeSet<&str> = events.iter().map(|event| event.id.as_str()).collect();
     if ids.len() != events.len() {
@@ -252,7 +252,7 @@ pub async fn check_published(listener: &Listener, load: &Load, is_whole: bool) -
     wrong
         .extend(tasks.iter().filter(|(_, ids)| ids.len() != 1).map(|(run, ids)| format!("over NATS the end of {run} has the ids {ids:?}")));
     if is_whole {
-        wrong.extend(asked.difference(&ends(listener)).map(|run| format!("over NATS the end of {run} was never told")));
+        wrong.extend(asked.difference(&ends(listener)).map(|run| format!("over NATS the end of {run} was never published")));
     }
     wrong
 }

@@ -237,11 +237,11 @@ impl Cluster {
 
     /// Log lines that must not appear: faults of the server itself, and data that it could not interpret.
     pub fn complaints(&self) -> Vec<String> {
-        let words = ["panicked", "by our own fault", "makes no sense", "quarantine"];
+        let patterns = ["panicked", "by our own fault", "makes no sense", "quarantine"];
         let now = self.members.iter().filter_map(|member| member.server.as_ref()).map(Server::log);
         let logs: Vec<String> = self.members.iter().flat_map(|member| member.logged.clone()).chain(now).collect();
         let lines = logs.iter().flat_map(|log| log.lines());
-        lines.filter(|line| words.iter().any(|word| line.contains(word))).map(|line| format!("a server says: {line}")).collect()
+        lines.filter(|line| patterns.iter().any(|pattern| line.contains(pattern))).map(|line| format!("a server says: {line}")).collect()
     }
 }
 

@@ -46,14 +46,14 @@ async fn a_loss_and_a_double_start_would_be_noticed() {
     let swallowed = Turn { key: "another".to_owned(), ..turns[0].clone() };
     load.turns.lock().expect("nobody panics with it").clone_from(&[turns.clone(), vec![swallowed]].concat());
     expect(found().await, "keys became");
-    trial.close("5 lies told", &missed);
+    trial.close("5 falsifications", &missed);
 }
 
 /// Falsifies the record of a turn.
-type Lie = fn(&mut History);
+type Falsify = fn(&mut History);
 
 /// Falsifications of the record of one turn, and a part of the message that reports each.
-const LIES: [(&str, Lie); 10] = [
+const FALSIFICATIONS: [(&str, Falsify); 10] = [
     ("the journal is not dense", |history| drop(history.journal.remove(3))),
     ("the journal is not dense", |history| history.journal.insert(3, history.journal[3].clone())),
     ("an old epoch wrote", |history| history.journal.last_mut().expect("a journal has an end")["turn_epoch"] = json!(0)),
@@ -91,20 +91,20 @@ async fn wrong_iterations_journals_epochs_and_deliverables_would_be_noticed() {
     let truth = found(&mut honest.clone());
     assert!(truth.is_empty(), "{truth}");
     let mut missed = Vec::new();
-    let mut expect = |found: String, words: &str| {
-        if !found.contains(words) {
-            missed.push(format!("{words:?} was to be found in {found:?}"));
+    let mut expect = |found: String, part: &str| {
+        if !found.contains(part) {
+            missed.push(format!("{part:?} was to be found in {found:?}"));
         }
     };
-    for (words, lie) in LIES {
-        let mut told = honest.clone();
-        lie(&mut told[0]);
-        expect(found(&mut told), words);
+    for (part, falsify) in FALSIFICATIONS {
+        let mut falsified = honest.clone();
+        falsify(&mut falsified[0]);
+        expect(found(&mut falsified), part);
     }
     // The later turn with the epochs of the earlier one.
-    let mut told = honest.clone();
-    let epoch = told[0].journal.last().expect("a journal has an end")["turn_epoch"].clone();
-    told[1].journal.iter_mut().for_each(|entry| entry["turn_epoch"] = epoch.clone());
-    expect(found(&mut told), "a later turn has the epochs");
-    trial.close(&format!("{} lies told", LIES.len() + 1), &missed);
+    let mut falsified = honest.clone();
+    let epoch = falsified[0].journal.last().expect("a journal has an end")["turn_epoch"].clone();
+    falsified[1].journal.iter_mut().for_each(|entry| entry["turn_epoch"] = epoch.clone());
+    expect(found(&mut falsified), "a later turn has the epochs");
+    trial.close(&format!("{} falsifications", FALSIFICATIONS.len() + 1), &missed);
 }

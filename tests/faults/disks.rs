@@ -23,7 +23,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Takes the free space away and gives it back, a few times, under load.
 async fn squeeze(trial: &mut Trial, cluster: &Cluster, load: &Arc<Load>, fill: impl Fn(), clear: impl Fn()) {
     let refused = || cluster.roads.refused.load(Ordering::Relaxed);
-    let mut told = 0;
+    let mut refusals = 0;
     let faults = async {
         for _ in 0..3 {
             tokio::time::sleep(Duration::from_millis(1500)).await;
@@ -31,15 +31,15 @@ async fn squeeze(trial: &mut Trial, cluster: &Cluster, load: &Arc<Load>, fill: i
             fill();
             trial.faults += 1;
             tokio::time::sleep(Duration::from_millis(1500)).await;
-            told += u32::from(refused() > before);
+            refusals += u32::from(refused() > before);
             clear();
         }
     };
     load.ask_beside(AGENTS, PAUSE, faults).await;
     // A log that was just checkpointed has room for a while, so some fillings have no effect. If none of them has one, the test shows
     // nothing.
-    if told == 0 {
-        load.wrong.lock().expect("nobody panics with it").push("nobody was ever told that the disk is full".into());
+    if refusals == 0 {
+        load.wrong.lock().expect("nobody panics with it").push("no client was ever refused because of the full disk".into());
     }
     trial.judge(cluster, load, None).await;
 }

@@ -130,7 +130,7 @@ impl Notes {
         let (mut known, mut parked) = (BTreeSet::new(), 0);
         for run in &runs {
             let path = format!("/v1/windlass/runs/{run}");
-            let told = roads.get(&path).await["task_status"].clone();
+            let status = roads.get(&path).await["task_status"].clone();
             let journal = roads.get(&format!("{path}/journal?limit=1000")).await;
             let events = || journal["entries"].as_array().into_iter().flatten().map(|entry| &entry["event"]);
             let calls = roads.get(&format!("{path}/calls?limit=1000")).await["calls"].clone();
@@ -139,8 +139,8 @@ impl Notes {
             let (started, released, reported) = (starts.get(&id).copied().unwrap_or_default(), count("call_released"), count("reported"));
             parked += count("call_parked");
             let is_one = calls.as_array().is_some_and(|calls| calls.len() == 1);
-            if told != "success" || !is_one || calls[0]["effect"] != "write" || reported != 1 || count("lease_ended") != 0 {
-                self.complain(format!("{run} ended with {told}, its write was reported {reported} times: {calls}"));
+            if status != "success" || !is_one || calls[0]["effect"] != "write" || reported != 1 || count("lease_ended") != 0 {
+                self.complain(format!("{run} ended with {status}, its write was reported {reported} times: {calls}"));
             }
             if started == 0 || started > 1 + released {
                 self.complain(format!("the note {id} was started {started} times, and released {released} times"));

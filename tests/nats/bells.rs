@@ -62,8 +62,8 @@ async fn side_by_side(one: &Server, other: &Server) {
     let claim = json!({ "worker": "w", "max": 1, "lease_s": 60, "wait_s": 20 });
     let claimed = other.post("/v1/tools/echo/claim", claim).await.ok();
     other.report(&claimed["calls"][0], json!("there")).await.ok();
-    let told = |events: Vec<windlass_tests::SseEvent>| events.into_iter().map(|event| (event.id, event.data)).collect::<Vec<_>>();
-    assert_eq!(told(one.events_until_end("a", &run).await), told(other.events_until_end("a", &run).await));
+    let events_of = |events: Vec<windlass_tests::SseEvent>| events.into_iter().map(|event| (event.id, event.data)).collect::<Vec<_>>();
+    assert_eq!(events_of(one.events_until_end("a", &run).await), events_of(other.events_until_end("a", &run).await));
     assert_eq!(one.run(&run).await["task_status"], "success");
 }
 
@@ -98,7 +98,7 @@ async fn two_servers_publish_one_outbox() {
         let events = served.events_until_end("a", &run).await;
         expected += events.iter().filter(|event| event.data["agent_turn_id"] == run.as_str()).count() + 2;
     }
-    windlass_tests::until("everything is told", || async { (listener.once().len() >= expected).then_some(()) }).await;
+    windlass_tests::until("everything is published", || async { (listener.once().len() >= expected).then_some(()) }).await;
     assert_eq!(listener.once().len(), expected);
 }
 

@@ -20,15 +20,15 @@ async fn complete(listener: &Listener, server: &Server, runs: &[(String, String)
     for (_, run) in runs {
         listener.wait_for_end(run).await;
     }
-    let mut told: BTreeMap<String, Vec<(u64, u64)>> = BTreeMap::new();
+    let mut published: BTreeMap<String, Vec<(u64, u64)>> = BTreeMap::new();
     for message in listener.once() {
         let mut parts = message.id.split('.');
         let run = parts.next().expect("a run").to_owned();
         let mut number = || parts.next().expect("a number").parse().expect("a number");
-        told.entry(run).or_default().push((number(), number()));
+        published.entry(run).or_default().push((number(), number()));
     }
     for (agent, run) in runs {
-        let places = &told[run];
+        let places = &published[run];
         assert!(places.is_sorted(), "{run}: {places:?}");
         let streamed = server.events_until_end(agent, run).await;
         let of_run = streamed.iter().filter(|event| event.data["agent_turn_id"] == run.as_str()).count();
@@ -40,8 +40,8 @@ fn waiting(server: &Server) -> i64 {
     server.number("SELECT count(*) FROM outbox")
 }
 
-fn lines(server: &Server, words: &str) -> usize {
-    server.log().lines().filter(|line| line.contains(words)).count()
+fn lines(server: &Server, text: &str) -> usize {
+    server.log().lines().filter(|line| line.contains(text)).count()
 }
 
 #[tokio::test]
@@ -107,14 +107,14 @@ async fn nats_killed_again_and_again_loses_nothing() {
     }
     until("the outbox is empty", || async { (waiting(&server) == 0).then_some(()) }).await;
     // A kill may fall between a message and its confirmation. Then the listener has the message twice, with the same id.
-    let mut told: BTreeMap<String, (String, serde_json::Value)> = BTreeMap::new();
-    until("every end was told to somebody", || {
-        told.clear();
+    let mut published: BTreeMap<String, (String, serde_json::Value)> = BTreeMap::new();
+    until("every end was published", || {
+        published.clear();
         for message in listeners.iter().flat_map(Listener::once) {
-            let known = told.entry(message.id.clone()).or_insert_with(|| (message.subject.clone(), message.body.clone()));
+            let known = published.entry(message.id.clone()).or_insert_with(|| (message.subject.clone(), message.body.clone()));
             assert_eq!(*known, (message.subject, message.body));
         }
-        let tasks = told.values().filter(|(subject, _)| subject.ends_with(".task")).count();
+        let tasks = published.values().filter(|(subject, _)| subject.ends_with(".task")).count();
         std::future::ready((tasks == runs.len()).then_some(()))
     })
     .await;
@@ -122,7 +122,7 @@ async fn nats_killed_again_and_again_loses_nothing() {
     for (agent, run) in &runs {
         events += server.events_until_end(agent, run).await.len() + 2;
     }
-    assert_eq!(told.len(), events);
+    assert_eq!(published.len(), events);
 }
 
 #[tokio::test]
@@ -190,8 +190,8 @@ async fn what_nats_refuses_stays_and_is_sent_once_it_is_allowed() {
     listener.wait_for_end(&run).await;
     let streamed = server.events_until_end("a", &run).await;
     let mut owed: Vec<String> = streamed.iter().map(|event| format!("windlass.default.{} {}", event.event, event.data)).collect();
-    let mut told: Vec<String> = events().into_values().collect();
+    let mut published: Vec<String> = events().into_values().collect();
     owed.sort();
-    told.sort();
-    assert_eq!(told, owed);
+    published.sort();
+    assert_eq!(published, owed);
 }

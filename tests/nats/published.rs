@@ -84,7 +84,7 @@ async fn c_055_task_step_and_state_events_are_published_as_the_stream_has_them()
         .map(|message| (message.subject, message.body))
         .collect();
     assert_eq!(published, streamed);
-    assert_eq!(listener.all().len(), listener.once().len(), "without a fault everything is told once");
+    assert_eq!(listener.all().len(), listener.once().len(), "without a fault everything is published once");
 }
 
 #[tokio::test]
@@ -230,13 +230,13 @@ async fn f_008_f_009_a_kill_in_the_middle_loses_no_message_and_changes_no_id() {
         let mut server = Undying { server: Some(server), deaths: 0 };
         let answer = server.post("/v1/agents/a/enqueue", &json!({ "input": "call echo" })).await;
         let run = answer["run_id"].as_str().expect("a run").to_owned();
-        server.until("the call is told", || !listener.on("windlass.default.cmd.tool.echo").is_empty()).await;
+        server.until("the call is published", || !listener.on("windlass.default.cmd.tool.echo").is_empty()).await;
         let claimed = server.post("/v1/tools/echo/claim", &json!({ "worker": "w", "max": 1, "lease_s": 60 })).await;
         let call = &claimed["calls"][0]["tool_call_id"];
         let report = json!({ "agent_turn_id": run, "tool_call_id": call, "status": "success", "result": 1 });
         server.post("/v1/agents/a/report", &report).await;
         let is_last = |message: &Message| message.body["agent_turn_id"] == run.as_str() && message.body["status"] == "idle";
-        server.until("the end is told", || listener.all().iter().any(is_last)).await;
+        server.until("the end is published", || listener.all().iter().any(is_last)).await;
         // After a page was sent, the death at the crash point may still be on its way.
         until(&format!("{point}: the ordered death"), || {
             let is_dead = server.deaths > 0 || !server.server.as_mut().is_some_and(Server::is_running);
@@ -244,7 +244,7 @@ async fn f_008_f_009_a_kill_in_the_middle_loses_no_message_and_changes_no_id() {
         })
         .await;
         let streamed = server.alive().await.events_until_end("a", &run).await;
-        until("everything is told", || async { (listener.once().len() >= streamed.len() + 2).then_some(()) }).await;
+        until("everything is published", || async { (listener.once().len() >= streamed.len() + 2).then_some(()) }).await;
         assert_eq!(server.deaths, 1, "{point}");
         check(&listener, &run, &streamed);
     }
@@ -255,10 +255,10 @@ fn check(listener: &Listener, run: &str, streamed: &[SseEvent]) {
     let once = listener.once();
     let (events, commands): (Vec<&Message>, Vec<&Message>) = once.iter().partition(|message| message.subject.contains(".evt."));
     let place = |id: &str| id.split_once('.').expect("an id has its run in front").1.to_owned();
-    let told: Vec<_> = events.iter().map(|event| (place(&event.id), event.subject.clone(), event.body.clone())).collect();
+    let published: Vec<_> = events.iter().map(|event| (place(&event.id), event.subject.clone(), event.body.clone())).collect();
     let stored: Vec<_> =
         streamed.iter().map(|event| (place(&event.id), format!("windlass.default.{}", event.event), event.data.clone())).collect();
-    assert_eq!(told, stored);
+    assert_eq!(published, stored);
     let commands: Vec<&str> = commands.iter().map(|command| command.subject.as_str()).collect();
     assert_eq!(commands, ["windlass.default.cmd.agent.a.wakeup", "windlass.default.cmd.tool.echo"]);
     assert!(once.iter().all(|message| message.id.starts_with(run)));

@@ -278,7 +278,7 @@ async fn main() {
     if std::env::args().nth(1).as_deref() == Some("postgres") {
         return on_postgres().await;
     }
-    let place = Place::told_or_passing();
+    let place = Place::from_arguments();
     let mut rounds = Vec::new();
     for nth in 1..=setting("ROUNDS", 3) {
         let ceiling_fields = ceiling(place.below(&format!("ceiling-{nth}")).join("ceiling.db").as_ref());

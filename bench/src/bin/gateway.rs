@@ -117,9 +117,9 @@ async fn measure(binary: PathBuf) {
     let (clients, phase) = (setting("CLIENTS", 16), Duration::from_secs(setting("SECS", 5)));
     let pid = server.id();
 
-    let said = json!([{ "role": "user", "content": "hi" }]);
+    let messages = json!([{ "role": "user", "content": "hi" }]);
     let own =
-        load(format!("{backend}/v1/chat/completions"), json!({ "model": "fake", "stream": true, "messages": said }), "All ", "[DONE]");
+        load(format!("{backend}/v1/chat/completions"), json!({ "model": "fake", "stream": true, "messages": messages }), "All ", "[DONE]");
     let streamed = json!({ "model": "fake", "input": "hi", "stream": true });
     let event = load(door(), streamed.clone(), "response.created", "response.completed");
     let word = load(door(), streamed, "output_text.delta", "response.completed");

@@ -100,7 +100,7 @@ fn settled_bytes(folder: &Path) -> (rusqlite::Connection, u64) {
 
 #[tokio::main]
 async fn main() {
-    let place = Place::told_or_passing();
+    let place = Place::from_arguments();
     let folder = place.path();
     let mut per_item = Vec::new();
     for iterations in [50, 500] {

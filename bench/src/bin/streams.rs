@@ -31,26 +31,26 @@ use windlass_ports::{Executor, Lineage, Model, ModelEvent, ModelRequest, ModelSt
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// A model that sends deltas at a constant rate. The starts of the runs are spread, so that no two begin at the same moment.
-struct Speaker {
-    words: u64,
+struct StreamingModel {
+    deltas: u64,
     pause: Duration,
     begun: AtomicU64,
     streams: u64,
 }
 
-impl Model for Speaker {
+impl Model for StreamingModel {
     fn call(&self, _request: ModelRequest) -> ModelStream {
         let shift = self.pause.mul_f64(self.begun.fetch_add(1, Relaxed) as f64 / self.streams as f64);
         let mut beat = tokio::time::interval_at(Instant::now() + shift, self.pause);
         beat.set_missed_tick_behavior(MissedTickBehavior::Burst);
-        let words = stream::unfold((beat, self.words), |(mut beat, left)| async move {
+        let deltas = stream::unfold((beat, self.deltas), |(mut beat, left)| async move {
             if left == 0 {
                 return None;
             }
             beat.tick().await;
             Some((Ok(ModelEvent::Text(format!("{:016x} ", now_us()))), (beat, left - 1)))
         });
-        words.boxed()
+        deltas.boxed()
     }
 
     fn provider(&self) -> &str {
@@ -104,23 +104,23 @@ async fn begin(engine: &Engine) -> Responded {
 }
 
 /// The time at which the model sent a delta, and the delay until a reader had it.
-type Heard = (u64, u64);
+type Seen = (u64, u64);
 
 /// Follows a run as a door does. The final answer also contains the last deltas.
-async fn follow(engine: Engine, taken: Responded) -> Vec<Heard> {
+async fn follow(engine: Engine, taken: Responded) -> Vec<Seen> {
     let mut news = engine.watch_agent(&taken.agent).from_before();
     let mut rests = taken.begun.expect("no key was used").rests;
-    let mut heard = Vec::new();
+    let mut seen = Vec::new();
     loop {
         tokio::select! {
             biased;
-            () = rests.changed() => return heard,
+            () = rests.changed() => return seen,
             () = news.changed() => {}
         }
-        let words = engine.open_words(&taken.agent.tenant, taken.run, 0, heard.len()).await.expect("words can be read").pieces;
+        let deltas = engine.open_words(&taken.agent.tenant, taken.run, 0, seen.len()).await.expect("words can be read").pieces;
         let now = now_us();
-        let spoken = words.iter().filter_map(|word| u64::from_str_radix(word.trim(), 16).ok());
-        heard.extend(spoken.map(|spoken| (spoken, now.saturating_sub(spoken))));
+        let sent_at = deltas.iter().filter_map(|word| u64::from_str_radix(word.trim(), 16).ok());
+        seen.extend(sent_at.map(|sent_at| (sent_at, now.saturating_sub(sent_at))));
     }
 }
 
@@ -148,8 +148,8 @@ fn writer_cpu_s() -> f64 {
 async fn measure(folder: &Path) -> Value {
     let (streams, rate, seconds) = (setting("STREAMS", 1_000), setting("RATE", 50), setting("SECS", 30));
     let pause = Duration::from_secs_f64(1.0 / rate as f64);
-    let speaker = Speaker { words: rate * (seconds + 2 * MARGIN_S), pause, begun: AtomicU64::new(0), streams };
-    let engine = engine::open(folder, Arc::new(speaker), Arc::new(Nothing), 1);
+    let model = StreamingModel { deltas: rate * (seconds + 2 * MARGIN_S), pause, begun: AtomicU64::new(0), streams };
+    let engine = engine::open(folder, Arc::new(model), Arc::new(Nothing), 1);
     let mut readers = Vec::new();
     for _ in 0..streams {
         let taken = begin(&engine).await;
@@ -165,8 +165,8 @@ async fn measure(folder: &Path) -> Value {
     let (used, writer, ended) = (meter.stop(), writer_cpu_s() - writer, now_us());
     let mut waits = Vec::new();
     for reader in readers {
-        let heard = reader.await.expect("a reader ends");
-        waits.extend(heard.into_iter().filter(|(spoken, _)| (began..ended).contains(spoken)).map(|(_, wait)| wait));
+        let seen = reader.await.expect("a reader ends");
+        waits.extend(seen.into_iter().filter(|(sent_at, _)| (began..ended).contains(sent_at)).map(|(_, wait)| wait));
     }
     let (p50, p99) = (percentile(&mut waits, 0.50), percentile(&mut waits, 0.99));
     let (written, writer) = (used.written as f64 / used.seconds / 1e6, writer / used.seconds);
@@ -182,5 +182,5 @@ async fn measure(folder: &Path) -> Value {
 
 #[tokio::main]
 async fn main() {
-    println!("{}", measure(Place::told_or_passing().path()).await);
+    println!("{}", measure(Place::from_arguments().path()).await);
 }
