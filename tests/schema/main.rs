@@ -35,7 +35,7 @@ async fn whatever_is_sent_the_answer_is_as_described_and_never_a_fault() {
     let document = server.folder().join("openapi.json");
     std::fs::write(&document, server.get("/openapi.json").await.ok().to_string()).expect("the document can be written");
     let checked = python(&server).args(["-m", "openapi_spec_validator"]).arg(&document).output().expect("Python runs");
-    assert!(checked.status.success(), "the document is no OpenAPI document:\n{}", words(&checked));
+    assert!(checked.status.success(), "the document is no OpenAPI document:\n{}", output_text(&checked));
 
     let report = server.folder().join("report.json");
     let mut run = python(&server);
@@ -54,25 +54,25 @@ async fn whatever_is_sent_the_answer_is_as_described_and_never_a_fault() {
 }
 
 fn check(report: &Path, output: &Output) {
-    let said = words(output);
-    let report = std::fs::read(report).unwrap_or_else(|error| panic!("there is no report ({error}):\n{said}"));
+    let printed = output_text(output);
+    let report = std::fs::read(report).unwrap_or_else(|error| panic!("there is no report ({error}):\n{printed}"));
     let report: Value = serde_json::from_slice(&report).expect("a report is JSON");
-    assert!(output.status.success() && report["failures"] == Value::Array(Vec::new()), "{said}");
-    assert_eq!(report["errors"], Value::Array(Vec::new()), "{said}");
+    assert!(output.status.success() && report["failures"] == Value::Array(Vec::new()), "{printed}");
+    assert_eq!(report["errors"], Value::Array(Vec::new()), "{printed}");
     let count = |at: &str| report.pointer(at).and_then(Value::as_u64).unwrap_or(0);
     let (operations, cases) = (count("/operations/tested"), count("/test_cases/generated"));
-    assert_eq!((operations, report["complete"].as_bool()), (count("/operations/selected"), Some(true)), "{said}");
+    assert_eq!((operations, report["complete"].as_bool()), (count("/operations/selected"), Some(true)), "{printed}");
     // Otherwise the hooks had no effect, and only refusals were checked.
     let rates = report["valid_rates"].as_object().expect("rates are reported");
     let accepted: u64 =
         rates.values().flat_map(|phases| phases.as_object()).flatten().filter_map(|(_, rate)| rate["accepted"].as_u64()).sum();
-    assert!(cases > 1_000 && accepted > 50, "{cases} cases, {accepted} of them accepted:\n{said}");
+    assert!(cases > 1_000 && accepted > 50, "{cases} cases, {accepted} of them accepted:\n{printed}");
     // Written past the test harness, which shows the output of a test only if it fails.
     let line = format!("schema: {cases} requests over {operations} operations, {accepted} that were to be taken were, 0 answers of 5xx");
     let _ = writeln!(std::io::stdout(), "{line}");
 }
 
-fn words(output: &Output) -> String {
+fn output_text(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 

@@ -253,8 +253,8 @@ fn at_the_door(desk: &Desk, manners: &McpManners, headers: &HeaderMap) -> Option
     }
     let shown = headers.get("authorization").map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
     if manners.authorization.is_some() && shown != manners.authorization {
-        let words = format!("what you show is not enough: {}", shown.unwrap_or_default());
-        return Some((StatusCode::UNAUTHORIZED, words).into_response());
+        let message = format!("what you show is not enough: {}", shown.unwrap_or_default());
+        return Some((StatusCode::UNAUTHORIZED, message).into_response());
     }
     None
 }
@@ -366,8 +366,8 @@ fn send(manners: &McpManners, message: &Value) -> Response {
     axum::Json(message.clone()).into_response()
 }
 
-fn fault(status: StatusCode, id: Value, words: &str) -> Response {
-    let message = json!({ "jsonrpc": "2.0", "id": id, "error": { "code": -32602, "message": words } });
+fn fault(status: StatusCode, id: Value, message: &str) -> Response {
+    let message = json!({ "jsonrpc": "2.0", "id": id, "error": { "code": -32602, "message": message } });
     (status, axum::Json(message)).into_response()
 }
 
@@ -385,14 +385,14 @@ fn list(manners: &McpManners, cursor: &Value) -> Value {
         ("parts", "gives text and a picture", json!({ "readOnlyHint": true })),
         ("table", "gives a structure", json!(null)),
     ];
-    let told = |(name, description, annotations): (&str, &str, Value)| {
+    let definition = |(name, description, annotations): (&str, &str, Value)| {
         let mut tool = json!({ "name": name, "description": description, "inputSchema": { "type": "object" } });
         if !annotations.is_null() {
             tool["annotations"] = annotations;
         }
         tool
     };
-    let mut tools: Vec<Value> = own.into_iter().map(told).collect();
+    let mut tools: Vec<Value> = own.into_iter().map(definition).collect();
     tools.extend((0..manners.more_tools).map(|index| json!({ "name": format!("more_{index}"), "inputSchema": { "type": "object" } })));
     let from = cursor.as_str().and_then(|cursor| cursor.parse().ok()).unwrap_or(0);
     let page = manners.page.unwrap_or(tools.len());

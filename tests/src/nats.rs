@@ -193,7 +193,7 @@ impl Listener {
 
     /// Waits until both messages about a run's end have arrived: its task event and the state event after it.
     pub async fn wait_for_end(&self, run: &str) {
-        until(&format!("the end of {run} is told"), || async {
+        until(&format!("the end of {run} is published"), || async {
             let is_last = |message: &Message| message.body["agent_turn_id"] == run && message.body["status"] == "idle";
             self.all().iter().any(is_last).then_some(())
         })

@@ -240,15 +240,15 @@ fn find(name: &str) -> PathBuf {
 
 fn run(command: &mut Command) {
     let output = command.stdin(Stdio::null()).output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{command:?}: {}{told}", String::from_utf8_lossy(&output.stdout));
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {}{stderr}", String::from_utf8_lossy(&output.stdout));
 }
 
 /// Starts the watchdog. It survives signals that end the tests, and only this process keeps its input open.
 fn watch(folder: &Path) -> Child {
     let control = program("pg_ctl");
-    let words = std::iter::once(control.get_program()).chain(control.get_args()).map(|word| word.to_string_lossy().into_owned());
-    let control: Vec<String> = words.collect();
+    let arguments = std::iter::once(control.get_program()).chain(control.get_args()).map(|argument| argument.to_string_lossy().into_owned());
+    let control: Vec<String> = arguments.collect();
     let script = r#"trap '' INT TERM HUP; folder=$1; shift; cat >/dev/null; "$@" -D "$folder/data" -m immediate stop >/dev/null 2>&1; rm -rf "$folder""#;
     let mut command = Command::new("sh");
     command.args(["-c", script, "watchdog"]).arg(folder).args(control).current_dir("/");

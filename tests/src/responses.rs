@@ -186,7 +186,7 @@ impl EventStream {
             if let Some(next) = self.ready.pop_front() {
                 return next;
             }
-            match tokio::time::timeout(PATIENCE, self.chunks.next()).await.expect("the stream says something") {
+            match tokio::time::timeout(PATIENCE, self.chunks.next()).await.expect("the stream sends something") {
                 None if self.bytes.is_empty() => return Next::Closed,
                 None | Some(None) => return Next::Broken,
                 Some(Some(chunk)) => self.bytes.extend(chunk),
@@ -251,7 +251,7 @@ impl PendingResponse {
 
     /// Waits for an event. Only for clients that read a stream.
     pub async fn event(&self, kind: &str) -> StreamEvent {
-        until(&format!("{kind} is told"), || async {
+        until(&format!("{kind} arrives"), || async {
             self.seen.lock().expect("nobody panics here").iter().find(|event| event.kind() == kind).cloned()
         })
         .await
@@ -391,7 +391,7 @@ pub fn check_refusal(answer: &Answer) {
     let error = answer.body["error"].as_object().unwrap_or_else(|| panic!("{} {}", answer.status, answer.body));
     let keys: Vec<&str> = error.keys().map(String::as_str).collect();
     assert_eq!(keys, ["code", "message", "param", "type"], "{}", answer.body);
-    assert!(error["message"].as_str().is_some_and(|words| !words.is_empty()) && error["code"].is_string(), "{}", answer.body);
+    assert!(error["message"].as_str().is_some_and(|message| !message.is_empty()) && error["code"].is_string(), "{}", answer.body);
 }
 
 /// Whether a response can't continue by itself.

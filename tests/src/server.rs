@@ -130,11 +130,11 @@ impl ServerBuilder {
     }
 
     fn command(&self) -> Command {
-        let mut words = self.wrapper.clone();
-        words.push(binary().to_string_lossy().into_owned());
-        let mut command = Command::new(&words[0]);
+        let mut command_line = self.wrapper.clone();
+        command_line.push(binary().to_string_lossy().into_owned());
+        let mut command = Command::new(&command_line[0]);
         command
-            .args(&words[1..])
+            .args(&command_line[1..])
             .args(["serve", "--listen", &self.address.to_string()])
             .current_dir(self.folder.path())
             .env_remove("WINDLASS_CRASH_AT")
@@ -449,7 +449,7 @@ impl Server {
             if let Ok(Some(status)) = child.try_wait() {
                 return Err((self, status));
             }
-            assert!(began.elapsed() < PATIENCE, "the server does not say its address:\n{}", self.log());
+            assert!(began.elapsed() < PATIENCE, "the server does not log its address:\n{}", self.log());
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         };
         self.child = Some(child);

@@ -115,7 +115,7 @@ impl Socket {
     /// Reads the next frame. It answers pings, and does not return them.
     pub async fn next(&mut self) -> Frame {
         loop {
-            match tokio::time::timeout(PATIENCE, self.stream.next()).await.expect("the socket says something") {
+            match tokio::time::timeout(PATIENCE, self.stream.next()).await.expect("the socket sends something") {
                 Some(Ok(Message::Text(text))) => return read(text.as_str()),
                 Some(Ok(Message::Pong(bytes))) => return Frame::Pong(bytes.to_vec()),
                 Some(Ok(Message::Close(frame))) => return frame.map_or(Frame::Broken, |frame| Frame::Closed(frame.code.into())),

@@ -38,7 +38,7 @@ impl SseStream {
             if let Some(event) = self.ready.pop_front() {
                 return Some(event);
             }
-            let chunk = tokio::time::timeout(PATIENCE, self.chunks.next()).await.expect("the stream says something");
+            let chunk = tokio::time::timeout(PATIENCE, self.chunks.next()).await.expect("the stream sends something");
             self.text.extend(chunk??);
             while let Some(end) = self.text.windows(2).position(|pair| pair == b"\n\n") {
                 let block: Vec<u8> = self.text.drain(..end + 2).collect();

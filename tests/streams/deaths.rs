@@ -111,13 +111,13 @@ pub async fn at_random_moments(story: &'static Story) {
 async fn die(story: &'static Story, deaths: Vec<(String, Death)>) -> Table {
     let whole = story.tell(Death::Never).await;
     let reference = Arc::new(essence(&whole.events));
-    assert_eq!(faults(story, &whole, &reference), Vec::<String>::new(), "the telling that nobody interrupts");
+    assert_eq!(faults(story, &whole, &reference), Vec::<String>::new(), "the uninterrupted telling");
     let tellings = futures_util::stream::iter(deaths).map(|(name, death)| {
         let reference = reference.clone();
         tokio::spawn(async move {
-            let told = story.tell(death.clone()).await;
-            let wrong = faults(story, &told, &reference).into_iter().map(|fault| format!("{death:?}: {fault}")).collect::<Vec<_>>();
-            (name, told.deaths, !told.decisions.is_empty(), wrong)
+            let telling = story.tell(death.clone()).await;
+            let wrong = faults(story, &telling, &reference).into_iter().map(|fault| format!("{death:?}: {fault}")).collect::<Vec<_>>();
+            (name, telling.deaths, !telling.decisions.is_empty(), wrong)
         })
     });
     let outcomes: Vec<_> = tellings.buffer_unordered(AT_ONCE).collect().await;
@@ -137,43 +137,43 @@ async fn die(story: &'static Story, deaths: Vec<(String, Death)>) -> Table {
     table
 }
 
-fn faults(story: &Story, told: &Telling, reference: &[Value]) -> Vec<String> {
+fn faults(story: &Story, telling: &Telling, reference: &[Value]) -> Vec<String> {
     let mut faults = Vec::new();
     let mut grammar = Grammar::default();
-    for event in &told.events {
+    for event in &telling.events {
         grammar.take(&event.data);
     }
     if grammar.ended().is_none() {
         faults.push("it has no end".to_owned());
     }
     let data = |events: &[StreamEvent]| events.iter().map(|event| event.data.clone()).collect::<Vec<_>>();
-    if data(&told.events) != data(&told.replayed) {
-        faults.push(format!("it is told otherwise afterwards: {}", difference(&data(&told.events), &data(&told.replayed))));
+    if data(&telling.events) != data(&telling.replayed) {
+        faults.push(format!("the replay differs: {}", difference(&data(&telling.events), &data(&telling.replayed))));
     }
-    for start in &told.writes {
-        let starts = told.writes.iter().filter(|other| other.call_id == start.call_id).count();
+    for start in &telling.writes {
+        let starts = telling.writes.iter().filter(|other| other.call_id == start.call_id).count();
         let is_let_run = |decision: &&Decision| decision.wish == "release" && Some(&decision.call_id) == start.call_id.as_ref();
-        if starts > 1 + told.decisions.iter().filter(is_let_run).count() {
-            faults.push(format!("a write started too often: {:?}", told.writes));
+        if starts > 1 + telling.decisions.iter().filter(is_let_run).count() {
+            faults.push(format!("a write started too often: {:?}", telling.writes));
         }
     }
-    if told.decisions.is_empty() {
-        let essence = essence(&told.events);
+    if telling.decisions.is_empty() {
+        let essence = essence(&telling.events);
         if essence != reference {
             faults.push(difference(&essence, reference));
         }
         let wanted = if story.writes { 2 } else { 0 };
-        if told.writes.len() != wanted {
-            faults.push(format!("{} writes started, {wanted} were asked for", told.writes.len()));
+        if telling.writes.len() != wanted {
+            faults.push(format!("{} writes started, {wanted} were asked for", telling.writes.len()));
         }
     }
     faults
 }
 
-fn difference(told: &[Value], reference: &[Value]) -> String {
-    let mut text = format!("{} events, uninterrupted {}", told.len(), reference.len());
-    if let Some((n, (told, wanted))) = told.iter().zip(reference).enumerate().find(|(_, (told, wanted))| told != wanted) {
-        let _ = write!(text, "; the first that differs is {n}:\n  {told}\n  {wanted}");
+fn difference(events: &[Value], reference: &[Value]) -> String {
+    let mut text = format!("{} events, uninterrupted {}", events.len(), reference.len());
+    if let Some((n, (events, wanted))) = events.iter().zip(reference).enumerate().find(|(_, (events, wanted))| events != wanted) {
+        let _ = write!(text, "; the first that differs is {n}:\n  {events}\n  {wanted}");
     }
     text
 }

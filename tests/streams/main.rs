@@ -27,7 +27,7 @@ async fn s_06_a_write_in_a_stream_starts_once_whenever_the_server_dies() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s_07_a_heartbeat_is_sent_once_whatever_happens_to_the_server() {
-    rare::signs_of_life().await;
+    rare::with_heartbeats().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

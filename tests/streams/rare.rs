@@ -10,7 +10,7 @@ const BOTH: [&str; 2] = ["before", "after"];
 async fn read(stream: &mut EventStream, events: &mut Vec<StreamEvent>, enough: impl Fn(&[StreamEvent]) -> bool) -> Option<bool> {
     while !enough(events) {
         match stream.next().await {
-            Next::Event(told) => events.push(told),
+            Next::Event(event) => events.push(event),
             Next::Comment => {}
             Next::Done => return Some(true),
             Next::Broken => return Some(false),
@@ -28,13 +28,13 @@ fn id(events: &[StreamEvent]) -> String {
     events[0].data["response"]["id"].as_str().expect("a response has an id").to_owned()
 }
 
-fn signs(events: &[StreamEvent]) -> usize {
-    events.iter().filter(|told| told.kind() == "response.in_progress").count() - 1
+fn heartbeats(events: &[StreamEvent]) -> usize {
+    events.iter().filter(|event| event.kind() == "response.in_progress").count() - 1
 }
 
 fn check(events: &[StreamEvent]) {
     let mut grammar = Grammar::default();
-    events.iter().for_each(|told| grammar.take(&told.data));
+    events.iter().for_each(|event| grammar.take(&event.data));
     assert!(grammar.ended().is_some(), "the response is over");
 }
 
@@ -44,10 +44,10 @@ async fn restarted(mut server: Server) -> Server {
 }
 
 async fn resumed(server: &Server, events: &[StreamEvent]) -> EventStream {
-    server.follow(&id(events), events.last().and_then(|told| told.data["sequence_number"].as_u64())).await
+    server.follow(&id(events), events.last().and_then(|event| event.data["sequence_number"].as_u64())).await
 }
 
-pub async fn signs_of_life() {
+pub async fn with_heartbeats() {
     for when in BOTH {
         let config = "tools: { external: [ { name: look, effect: read } ] }\nresponses: { heartbeat: 50ms }";
         let server = ServerBuilder::new(config).env("WINDLASS_CRASH_AT", &format!("commit.quiet.{when}:2")).start().await;
@@ -57,7 +57,7 @@ pub async fn signs_of_life() {
         assert_eq!(read(&mut stream, &mut events, |_| false).await, Some(false), "the server dies");
         let server = restarted(server).await;
         let mut stream = resumed(&server, &events).await;
-        assert_eq!(read(&mut stream, &mut events, |events| signs(events) >= 4).await, None);
+        assert_eq!(read(&mut stream, &mut events, |events| heartbeats(events) >= 4).await, None);
         let call = server.claim("look").await;
         server.report(&call, json!("seen")).await.ok();
         assert_eq!(read(&mut stream, &mut events, |_| false).await, Some(true));
@@ -79,10 +79,10 @@ pub async fn text_that_is_not_continued() {
         assert_eq!(read(&mut stream, &mut events, |_| false).await, Some(true));
         check(&events);
         let output = &events.last().expect("there are events").data["response"]["output"];
-        let said = |index: usize| output[index]["content"][0]["text"].clone();
-        assert_eq!((said(0), said(1)), (json!("The answer is"), json!("forty-two.")), "{output:#}");
-        let told = model.asked().last().expect("the model was asked")["messages"].to_string();
-        assert!(told.contains("The answer is") && told.contains("cut off"), "{told}");
+        let text_at = |index: usize| output[index]["content"][0]["text"].clone();
+        assert_eq!((text_at(0), text_at(1)), (json!("The answer is"), json!("forty-two.")), "{output:#}");
+        let messages = model.asked().last().expect("the model was asked")["messages"].to_string();
+        assert!(messages.contains("The answer is") && messages.contains("cut off"), "{messages}");
     }
 }
 

@@ -162,7 +162,7 @@ impl Client {
                 self.server.authorized(Method::POST, "/v1/responses").header("idempotency-key", "the-only-one").json(&body)
             }
             Some(id) => {
-                let after = self.events.last().map_or_else(String::new, |told| format!("&starting_after={}", told.data["sequence_number"]));
+                let after = self.events.last().map_or_else(String::new, |event| format!("&starting_after={}", event.data["sequence_number"]));
                 self.server.authorized(Method::GET, &format!("/v1/responses/{id}?stream=true{after}"))
             }
         };
@@ -175,12 +175,12 @@ impl Client {
     async fn read(&mut self, stream: &mut EventStream) -> bool {
         loop {
             match stream.next().await {
-                Next::Event(told) => {
+                Next::Event(event) => {
                     if self.id.is_none() {
-                        self.id = told.data["response"]["id"].as_str().map(str::to_owned);
+                        self.id = event.data["response"]["id"].as_str().map(str::to_owned);
                     }
-                    let is_parked = told.data["response"]["windlass"]["status"] == "parked";
-                    self.events.push(told);
+                    let is_parked = event.data["response"]["windlass"]["status"] == "parked";
+                    self.events.push(event);
                     if is_parked && !self.decide().await {
                         return false;
                     }
@@ -224,16 +224,16 @@ impl Client {
 
 /// The part of a stream that all tellings of a story have in common: everything but ids, times, numbers and heartbeats.
 pub fn essence(events: &[StreamEvent]) -> Vec<Value> {
-    let run = events.first().and_then(|told| told.data["response"]["id"].as_str()).unwrap_or_default().replace("resp_", "");
+    let run = events.first().and_then(|event| event.data["response"]["id"].as_str()).unwrap_or_default().replace("resp_", "");
     let mut was_in_progress = false;
     let mut kept = Vec::new();
-    for told in events {
-        let is_in_progress = told.kind() == "response.in_progress";
+    for event in events {
+        let is_in_progress = event.kind() == "response.in_progress";
         if is_in_progress && was_in_progress {
             continue;
         }
         was_in_progress |= is_in_progress;
-        let mut data = told.data.clone();
+        let mut data = event.data.clone();
         data["sequence_number"] = Value::Null;
         for time in ["created_at", "completed_at"] {
             if data["response"].get(time).is_some() {

@@ -89,8 +89,8 @@ static CONTRACT: LazyLock<Option<Contract>> = LazyLock::new(|| {
         Ok(text) => Some(Contract::read(&serde_json::from_slice(&text).expect("the contract is JSON"))),
         Err(error) => {
             // Written to the terminal directly, because the test runner would capture it.
-            let words = format!("NOT CHECKED against the published contract: {} cannot be read ({error})\n", file.display());
-            let _ = std::io::Write::write_all(&mut std::io::stderr().lock(), words.as_bytes());
+            let warning = format!("NOT CHECKED against the published contract: {} cannot be read ({error})\n", file.display());
+            let _ = std::io::Write::write_all(&mut std::io::stderr().lock(), warning.as_bytes());
             None
         }
     }

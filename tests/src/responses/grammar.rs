@@ -119,7 +119,7 @@ impl Grammar {
                 Some(done) => assert_eq!(done, shown, "a finished item does not change"),
                 None => {
                     let text: String = item.parts.iter().map(|part| part.text.as_str()).collect();
-                    assert_eq!(spoken(shown), text, "a snapshot shows the words so far");
+                    assert_eq!(text_of_message(shown), text, "a heartbeat shows the text so far");
                 }
             }
         }
@@ -169,13 +169,13 @@ impl Grammar {
         let text: String = item.parts.iter().map(|part| part.text.as_str()).collect();
         match done["type"].as_str() {
             Some("message") => {
-                assert_eq!(spoken(done), text, "the words of a message are those that were told: {event}");
+                assert_eq!(text_of_message(done), text, "the text of a message is the sum of its deltas: {event}");
                 assert_eq!(done["content"].as_array().map(Vec::len), Some(item.parts.len()), "{event}");
             }
             Some("reasoning") => {
                 let summary: Vec<&Value> = done["summary"].as_array().into_iter().flatten().map(|part| &part["text"]).collect();
                 let parts: Vec<&str> = item.parts.iter().map(|part| part.text.as_str()).collect();
-                assert_eq!(summary, parts, "a thought's summary is what was told of it: {event}");
+                assert_eq!(summary, parts, "the summary of a reasoning item is the sum of its deltas: {event}");
             }
             Some(kind @ ("function_call" | "custom_tool_call" | "mcp_call")) => {
                 assert!(item.arguments_done, "arguments end before their item: {event}");
@@ -185,7 +185,7 @@ impl Grammar {
         }
         if done["type"] == "mcp_call" {
             let expected = item.outcome.as_deref().unwrap_or("incomplete");
-            assert_eq!(done["status"], expected, "an item says what its events said: {event}");
+            assert_eq!(done["status"], expected, "an item has the status of its events: {event}");
             assert_eq!(done["error"].is_string(), expected == "failed", "{event}");
             assert_eq!(done["output"].is_string(), expected == "completed", "{event}");
         } else if done["type"] != "mcp_list_tools" {
@@ -213,7 +213,7 @@ impl Grammar {
             }
             "response.output_text.delta" | "response.reasoning_summary_text.delta" => {
                 let delta = text_of("delta");
-                assert!(!delta.is_empty(), "a delta says something: {event}");
+                assert!(!delta.is_empty(), "a delta is not empty: {event}");
                 item.part(event).text.push_str(&delta);
             }
             "response.output_text.done" | "response.reasoning_summary_text.done" => {
@@ -282,7 +282,7 @@ fn handed_over(kind: &str) -> &'static str {
 }
 
 /// The text of a message.
-fn spoken(item: &Value) -> String {
+fn text_of_message(item: &Value) -> String {
     let parts = item["content"].as_array().map(Vec::as_slice).unwrap_or_default();
     parts.iter().filter_map(|part| part["text"].as_str()).collect()
 }
