@@ -172,8 +172,8 @@ fn faults(story: &Story, telling: &Telling, reference: &[Value]) -> Vec<String> 
 
 fn difference(events: &[Value], reference: &[Value]) -> String {
     let mut text = format!("{} events, uninterrupted {}", events.len(), reference.len());
-    if let Some((n, (events, wanted))) = events.iter().zip(reference).enumerate().find(|(_, (events, wanted))| events != wanted) {
-        let _ = write!(text, "; the first that differs is {n}:\n  {events}\n  {wanted}");
+    if let Some((n, (event, wanted))) = events.iter().zip(reference).enumerate().find(|(_, (event, wanted))| event != wanted) {
+        let _ = write!(text, "; the first that differs is {n}:\n  {event}\n  {wanted}");
     }
     text
 }

@@ -109,8 +109,8 @@ async fn v_003_the_request_edge_of_a_call_is_on_record_before_its_command_can_be
     until("the report has its edge", || async {
         let edges = server.edges("a").await;
         let about: Vec<&Value> = edges.iter().filter(|edge| edge["correlation_id"] == call["tool_call_id"]).collect();
-        let words: Vec<_> = about.iter().map(|edge| (edge["primitive"].as_str(), edge["edge_phase"].as_str())).collect();
-        (words == [(Some("tool_call"), Some("request")), (Some("report"), Some("response"))]).then_some(())
+        let kinds: Vec<_> = about.iter().map(|edge| (edge["primitive"].as_str(), edge["edge_phase"].as_str())).collect();
+        (kinds == [(Some("tool_call"), Some("request")), (Some("report"), Some("response"))]).then_some(())
     })
     .await;
 }
@@ -141,7 +141,7 @@ async fn v_004_retries_have_a_bound() {
     let run = server.enqueue("a", "go").await;
     let ended = server.ended(&run).await;
     assert_eq!(ended["task_status"], "failed");
-    assert_eq!(model.asked().len(), 3, "the third try was the last");
+    assert_eq!(model.asked().len(), 3, "the third attempt was the last");
     assert_eq!(server.number("SELECT count(*) FROM inbox WHERE status = 'deferred'"), 0);
 }
 

@@ -48,7 +48,7 @@ impl Scene {
             let shown: String = body.chars().take(200).collect();
             assert_eq!((answer.status, answer.code()), (*status, *code), "{path} {shown}: {}", answer.body);
             assert!(
-                answer.body["error"]["message"].as_str().is_some_and(|words| !words.is_empty() && words.len() < 1000),
+                answer.body["error"]["message"].as_str().is_some_and(|message| !message.is_empty() && message.len() < 1000),
                 "{}",
                 answer.body
             );

@@ -119,8 +119,8 @@ async fn c_072_what_another_agent_wrote_is_seen_only_through_a_packed_box() {
 async fn c_072_several_boxes_are_packed_in_order_and_share_their_cards() {
     let server = server().await;
     let mut outputs = Vec::new();
-    for (agent, words) in [("a", "one"), ("b", "two")] {
-        let run = server.enqueue(agent, words).await;
+    for (agent, input) in [("a", "one"), ("b", "two")] {
+        let run = server.enqueue(agent, input).await;
         outputs.push(server.ended(&run).await["output_box_id"].clone());
     }
     let items = server.number("SELECT count(*) FROM items");
@@ -330,7 +330,7 @@ async fn c_079_a_kill_between_card_state_and_event_leaves_all_of_them_or_none() 
         let ended = server.ended(&run).await;
         assert_eq!((&ended["task_status"], &ended["iteration"]), (&json!("success"), &json!(2)));
         assert_eq!(server.cards(&ended["output_box_id"]).await.len(), 3, "{point}: nothing is there twice");
-        let told = server.events_until_end("a", &run).await.iter().filter(|event| event.data["phase"] == "executing").count();
-        assert_eq!(told, 1, "{point}: and told once");
+        let executing = server.events_until_end("a", &run).await.iter().filter(|event| event.data["phase"] == "executing").count();
+        assert_eq!(executing, 1, "{point}: and has one event");
     }
 }

@@ -93,7 +93,7 @@ async fn c_002_a_stop_and_many_results_at_once_end_the_turn_exactly_once() {
         assert_eq!(
             server.kinds(&next).await,
             ["accepted", "leased", "lap_started", "replied", "ended"],
-            "the next turn heard nothing of it"
+            "the next turn got nothing of it"
         );
     }
     assert_eq!(server.number("SELECT count(*) FROM inbox WHERE status NOT IN ('consumed', 'skipped')"), 0);
@@ -266,8 +266,8 @@ async fn c_008_each_turn_emits_one_task_event_across_crashes_and_retries() {
         let server = ServerBuilder::new("tools: { external: [ { name: echo, effect: read } ] }\nagents: { ada: { tools: [echo] } }\n");
         let mut server = server.env("WINDLASS_CRASH_AT", point).start().await;
         let body = json!({ "input": "call echo", "idempotency_key": "the one" });
-        let told = server.try_post("/v1/agents/ada/enqueue", body.clone()).await;
-        if told.is_some() {
+        let answered = server.try_post("/v1/agents/ada/enqueue", body.clone()).await;
+        if answered.is_some() {
             let claim = json!({ "worker": "w", "wait_s": 5, "lease_s": 60 });
             let claimed = server.try_post("/v1/tools/echo/claim", claim).await;
             if let Some(call) = claimed.and_then(|answer| answer.body["calls"].get(0).cloned()) {
@@ -309,7 +309,7 @@ async fn c_008_stops_and_reports_after_the_end_emit_no_second_task_event() {
     assert_eq!(server.report(&call, json!("again")).await.ok()["duplicate"], true);
     let next = server.enqueue("ada", "bye").await;
     let after = server.events_until_end("ada", &next).await;
-    assert_eq!(after[..before.len()], before[..], "what was told stays as it was told");
+    assert_eq!(after[..before.len()], before[..], "earlier events stay unchanged");
     assert_eq!(tasks(&after).iter().filter(|task| task.data["agent_turn_id"] == run).count(), 1);
 }
 

@@ -85,12 +85,12 @@ async fn c_055_a_delivery_publishes_one_task_event_also_over_a_kill_and_a_resume
     let call = server.claim("echo").await;
     server.report(&call, json!("hi")).await.ok();
     seen.extend(stream.read_until(|event| event.data["agent_turn_id"] == third && event.event == "evt.agent.a.task").await);
-    let told: Vec<&Value> = tasks(&seen, "a").iter().map(|event| &event.data["agent_turn_id"]).collect();
-    assert_eq!(told, [&json!(first), &json!(second), &json!(third)]);
+    let ended: Vec<&Value> = tasks(&seen, "a").iter().map(|event| &event.data["agent_turn_id"]).collect();
+    assert_eq!(ended, [&json!(first), &json!(second), &json!(third)]);
     // A stream from the start has the same events with the same ids.
     let whole = server.events_until_end("a", &third).await;
-    let told = whole.iter().filter(|event| seen.iter().any(|earlier| earlier.id == event.id));
-    assert_eq!(told.cloned().collect::<Vec<_>>(), seen);
+    let seen_again = whole.iter().filter(|event| seen.iter().any(|earlier| earlier.id == event.id));
+    assert_eq!(seen_again.cloned().collect::<Vec<_>>(), seen);
     let ids: BTreeSet<&String> = whole.iter().map(|event| &event.id).collect();
     assert_eq!(ids.len(), whole.len(), "no id twice");
 }
@@ -205,7 +205,7 @@ laps:
     let refusals: Vec<&Value> =
         cards.iter().filter(|card| card["kind"] == "tool.result").map(|card| &card["content"]["result"]["error"]).collect();
     assert_eq!(refusals.len(), 2);
-    assert!(refusals.iter().all(|error| error["message"].as_str().is_some_and(|words| words.contains("title"))), "{refusals:?}");
+    assert!(refusals.iter().all(|error| error["message"].as_str().is_some_and(|message| message.contains("title"))), "{refusals:?}");
 }
 
 #[tokio::test]
@@ -360,7 +360,7 @@ async fn c_083_a_step_event_has_turn_step_and_phase() {
         assert_eq!(keys(step), BTreeSet::from(["agent_turn_id", "phase", "step_id"]));
         assert_eq!(step["agent_turn_id"], run);
     }
-    assert_eq!(steps[0]["step_id"], call["step_id"], "the tool was told the same step");
+    assert_eq!(steps[0]["step_id"], call["step_id"], "the tool got the same step");
     assert_eq!(steps[0]["step_id"], steps[1]["step_id"]);
     assert_ne!(steps[1]["step_id"], steps[2]["step_id"]);
 }

@@ -81,7 +81,7 @@ async fn server_errors_are_tried_until_the_attempts_are_used_up() {
     assert_eq!(model.asked().len(), 3);
     assert_eq!(attempts(&server.history(&run).await), ["upstream_error"; 3]);
     let text = server.content(&ended["deliverable_item_id"]).await["text"].to_string();
-    assert!(text.contains("as the test wants it"), "the deliverable says why: {text}");
+    assert!(text.contains("as the test wants it"), "the deliverable has the reason: {text}");
     assert_eq!(server.get("/v1/agents/a").await.ok()["status"], "idle");
 }
 
@@ -115,7 +115,7 @@ async fn a_request_the_provider_refuses_fails_at_once() {
         let run = server.enqueue("a", "hello").await;
         let ended = server.ended(&run).await;
         assert_eq!((&ended["task_status"], &ended["end_reason"]), (&json!("failed"), &json!({ "model_failed": code })));
-        assert_eq!(model.asked().len(), 1, "there is no second try");
+        assert_eq!(model.asked().len(), 1, "there is no second attempt");
         assert_eq!(server.cards(&ended["output_box_id"]).await.len(), 1, "there is a deliverable");
     }
 }
@@ -173,9 +173,9 @@ async fn a_call_of_an_unknown_tool_is_answered_to_the_model_and_never_made() {
     let run = server.enqueue("a", "go").await;
     assert_eq!(server.ended(&run).await["task_status"], "success");
     let asked = model.asked();
-    let told = asked[1]["messages"].as_array().and_then(|messages| messages.last()).expect("a message").clone();
-    assert_eq!(told["role"], "tool");
-    assert!(told["content"].as_str().is_some_and(|text| text.contains("unknown_tool")), "{told}");
+    let last_message = asked[1]["messages"].as_array().and_then(|messages| messages.last()).expect("a message").clone();
+    assert_eq!(last_message["role"], "tool");
+    assert!(last_message["content"].as_str().is_some_and(|text| text.contains("unknown_tool")), "{last_message}");
 }
 
 #[tokio::test]

@@ -26,7 +26,7 @@ fn serve_in(folder: &Path) -> Output {
     command.output().expect("the binary runs")
 }
 
-fn words(output: &Output) -> String {
+fn output_text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
@@ -38,7 +38,7 @@ async fn a_second_server_on_the_same_folder_is_refused_and_the_first_continues()
     let before = server.snapshot();
     let second = serve_in(server.folder());
     assert!(!second.status.success());
-    assert!(words(&second).contains("in use by another server"), "{}", words(&second));
+    assert!(output_text(&second).contains("in use by another server"), "{}", output_text(&second));
     assert_eq!(server.snapshot(), before);
     let call = server.claim("echo").await;
     server.report(&call, json!(1)).await.ok();
@@ -69,7 +69,7 @@ async fn a_database_of_a_newer_version_is_refused_and_left_untouched() {
     let before = files(server.folder());
     let refused = serve_in(server.folder());
     assert!(!refused.status.success());
-    assert!(words(&refused).contains("schema version"), "{}", words(&refused));
+    assert!(output_text(&refused).contains("schema version"), "{}", output_text(&refused));
     let unchanged = |name: &String, bytes: &Vec<u8>| name.ends_with("-shm") || before.get(name) == Some(bytes);
     assert!(files(server.folder()).iter().all(|(name, bytes)| unchanged(name, bytes)), "with a log beside it");
     database.rows("PRAGMA wal_checkpoint(TRUNCATE)");

@@ -191,7 +191,7 @@ async fn f_005_a_turn_that_kills_its_owner_again_and_again_is_parked_with_the_ev
     let head = server.agent_is("a", "suspended").await;
     assert_eq!((&head["parked"], &head["active_run_id"]), (&json!("owners_lost"), &json!(run)));
     assert_eq!(server.kinds(&run).await.iter().filter(|kind| *kind == "taken_over").count(), 5);
-    assert_eq!(model.asked().len(), 5, "nobody tries a sixth time");
+    assert_eq!(model.asked().len(), 5, "there is no sixth attempt");
     server.post("/v1/windlass/reconcile", json!({ "run_id": run, "action": "resume" })).await.ok();
     assert_eq!(server.ended(&run).await["task_status"], "success", "a person let it go on");
 }
@@ -251,8 +251,8 @@ async fn f_006_an_agent_whose_turn_cannot_be_read_continues_when_a_person_gives_
         assert_eq!(ask().await.ok(), first, "under its key the same again");
         let ended = server.ended(&run).await;
         assert_eq!((&ended["task_status"], &ended["end_reason"]), (&json!("failed"), &json!("abandoned")));
-        let said = server.content(&ended["deliverable_item_id"]).await["text"].to_string();
-        assert!(said.contains("could not be read"), "{said}");
+        let text = server.content(&ended["deliverable_item_id"]).await["text"].to_string();
+        assert!(text.contains("could not be read"), "{text}");
         assert_eq!(server.calls(&run).await[0]["status"], "dropped");
         let next = next["run_id"].as_str().expect("a run");
         assert_eq!(server.ended(next).await["task_status"], "success", "the next one begins");

@@ -202,9 +202,9 @@ async fn c_058_after_a_timeout_the_deadline_is_gone_and_the_turn_continues_norma
     let head = server.agent_is("a", "running").await;
     assert_eq!((&head["resume_deadline"], &head["waiting_tool_count"]), (&Value::Null, &json!(0)));
     let messages = asked[1]["messages"].as_array().expect("messages");
-    let told = messages.last().expect("a last message");
-    assert_eq!((&told["role"], &told["tool_call_id"]), (&json!("tool"), &json!("c0")));
-    assert!(told["content"].as_str().is_some_and(|text| text.contains("deadline")), "{told}");
+    let last_message = messages.last().expect("a last message");
+    assert_eq!((&last_message["role"], &last_message["tool_call_id"]), (&json!("tool"), &json!("c0")));
+    assert!(last_message["content"].as_str().is_some_and(|text| text.contains("deadline")), "{last_message}");
     let history = server.history(&run).await;
     let kinds: Vec<&Value> = history.iter().map(|event| &event["kind"]).collect();
     assert_eq!(kinds, ["accepted", "leased", "lap_started", "replied", "reported", "lap_started"]);

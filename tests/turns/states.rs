@@ -71,8 +71,8 @@ async fn c_011_heads_take_only_the_edges_of_the_state_machine() {
 async fn c_011_under_load_no_other_edge_is_ever_taken() {
     let server = turn_server().await;
     spy(&server);
-    let words = ["hello", "call echo", "call echo call send", "call last", "call brief"];
-    let inputs: Vec<String> = (0..50).map(|number| words[number % words.len()].to_owned()).collect();
+    let kinds = ["hello", "call echo", "call echo call send", "call last", "call brief"];
+    let inputs: Vec<String> = (0..50).map(|number| kinds[number % kinds.len()].to_owned()).collect();
     let enqueued = join_all(inputs.iter().map(|input| server.enqueue("ada", input))).await;
     let service = async {
         loop {
@@ -229,8 +229,8 @@ async fn c_016_resuming_is_decided_by_the_waiting_set_in_whatever_order_results_
         }
         let view = server.ended(&run).await;
         // The results are added to the box in the order of the calls, so the order of their arrival does not matter.
-        let said = server.content(&view["deliverable_item_id"]).await;
-        assert_eq!(said["text"], "The results are: echo gave 1; echo gave 2; echo gave 3");
+        let deliverable = server.content(&view["deliverable_item_id"]).await;
+        assert_eq!(deliverable["text"], "The results are: echo gave 1; echo gave 2; echo gave 3");
     }
 }
 
@@ -262,15 +262,15 @@ async fn c_018_activity_is_one_of_three_words() {
     serve(&server, "echo", 1).await;
     serve(&server, "send", 1).await;
     let events = server.events_until_end("ada", &run).await;
-    let told: Vec<(&str, Option<&str>)> = states(&events)
+    let shown: Vec<(&str, Option<&str>)> = states(&events)
         .iter()
         .map(|event| (event.data["status"].as_str().expect("a status"), event.data["metadata"]["activity"].as_str()))
         .collect();
     let thinking = ("running", Some("thinking"));
     let waiting = ("suspended", Some("awaiting_tool_result"));
-    assert_eq!(told, [thinking, waiting, waiting, waiting, thinking, ("idle", None)]);
-    let words = ["thinking", "executing_tool", "awaiting_tool_result"];
-    assert!(told.iter().filter_map(|(_, activity)| *activity).all(|activity| words.contains(&activity)));
+    assert_eq!(shown, [thinking, waiting, waiting, waiting, thinking, ("idle", None)]);
+    let activities = ["thinking", "executing_tool", "awaiting_tool_result"];
+    assert!(shown.iter().filter_map(|(_, activity)| *activity).all(|activity| activities.contains(&activity)));
 }
 
 #[tokio::test]
@@ -288,8 +288,8 @@ async fn c_018_losing_the_events_changes_no_outcome() {
         let call = server.claim("echo").await;
         server.report(&call, json!("the same")).await.ok();
         let view = server.ended(&run).await;
-        let said = server.content(&view["deliverable_item_id"]).await;
-        journals.push((server.kinds(&run).await, view["task_status"].clone(), said));
+        let deliverable = server.content(&view["deliverable_item_id"]).await;
+        journals.push((server.kinds(&run).await, view["task_status"].clone(), deliverable));
     }
     assert_eq!(journals[0], journals[1]);
 }

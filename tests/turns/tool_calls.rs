@@ -205,8 +205,8 @@ async fn f_014_models_that_reuse_call_ids_never_collide() {
     }
     assert_eq!(ids.len(), 12);
     // The model's messages in the second iteration of the last turn: its own call ids, and with each the result of that call.
-    let told = model.asked().pop().expect("it was asked")["messages"].clone();
-    let results: Vec<&Value> = told.as_array().expect("messages").iter().filter(|message| message["role"] == "tool").collect();
+    let messages = model.asked().pop().expect("it was asked")["messages"].clone();
+    let results: Vec<&Value> = messages.as_array().expect("messages").iter().filter(|message| message["role"] == "tool").collect();
     assert_eq!(results.iter().map(|result| result["tool_call_id"].as_str().expect("an id")).collect::<Vec<_>>(), ["c0", "c1", "c0", "c1"]);
     let numbers: Vec<bool> =
         results.iter().zip(1..).map(|(result, number)| result["content"].to_string().contains(&format!("_{number}\\\""))).collect();

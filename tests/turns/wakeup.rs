@@ -267,9 +267,9 @@ async fn c_038_reports_of_many_kinds_in_any_order_lead_to_the_same_end() {
             report(index).await.ok();
         }
         let view = server.ended(&run).await;
-        let said = server.content(&view["deliverable_item_id"]).await["text"].as_str().expect("words").to_owned();
-        let places: Vec<Option<usize>> = ["success", "failed", "canceled", "partial"].iter().map(|word| said.find(word)).collect();
-        assert!(places.windows(2).all(|pair| pair[0].is_some() && pair[0] < pair[1]), "{said}");
+        let text = server.content(&view["deliverable_item_id"]).await["text"].as_str().expect("words").to_owned();
+        let places: Vec<Option<usize>> = ["success", "failed", "canceled", "partial"].iter().map(|word| text.find(word)).collect();
+        assert!(places.windows(2).all(|pair| pair[0].is_some() && pair[0] < pair[1]), "{text}");
     }
 }
 
@@ -285,8 +285,8 @@ async fn c_039_enqueues_are_never_merged_into_one_turn() {
     assert_eq!(most_active(&server, "ada"), 1);
     for (number, run) in runs.iter().skip(1).enumerate() {
         let view = server.run(run).await;
-        let said = server.content(&view["deliverable_item_id"]).await;
-        assert_eq!(said["text"], format!("You said: number {number};"), "each turn heard its own enqueue, and that alone");
+        let deliverable = server.content(&view["deliverable_item_id"]).await;
+        assert_eq!(deliverable["text"], format!("You said: number {number};"), "each turn got its own input, and no other");
         assert_eq!(server.cards(&view["context_box_id"]).await.len(), 1);
     }
     let leases = moves(&server, "ada").into_iter().filter(|seen| !seen.is_same_run() && seen.new_run.is_some());

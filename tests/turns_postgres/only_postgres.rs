@@ -19,9 +19,9 @@ async fn a_database_of_a_newer_version_is_refused_and_its_rows_are_left_alone() 
         "a later version"
     );
     let before = database.snapshot();
-    let (status, said) = server.refuses();
+    let (status, stderr) = server.refuses();
     assert!(!status.success());
-    assert!(said.contains("schema version"), "{said}");
+    assert!(stderr.contains("schema version"), "{stderr}");
     assert_eq!(database.snapshot(), before);
 }
 
