@@ -41,8 +41,8 @@ fn ids(items: &[Value]) -> Vec<&str> {
     items.iter().map(|item| item["id"].as_str().expect("an id")).collect()
 }
 
-fn says(words: &str) -> Value {
-    json!({ "role": "user", "content": words })
+fn user_message(text: &str) -> Value {
+    json!({ "role": "user", "content": text })
 }
 
 fn in_it(id: &str, input: &str) -> Value {
@@ -59,7 +59,7 @@ async fn responses_read_a_conversation_and_are_appended_to_it() {
             Scene::Say("Thanks."),
         ];
         let (server, model, _tools) = server_with_model(scenes).await;
-        let id = begin(&server, json!({ "items": [says("before")], "metadata": { "topic": "demo" } })).await;
+        let id = begin(&server, json!({ "items": [user_message("before")], "metadata": { "topic": "demo" } })).await;
         let tools = [mcp(), function("mine")];
         let first = server.respond(mode, with(ask_with("go", &tools), json!({ "conversation": { "id": id } }))).await;
         assert_eq!(first.object["conversation"], json!({ "id": id }));
@@ -82,7 +82,7 @@ async fn responses_read_a_conversation_and_are_appended_to_it() {
         ];
         assert_eq!(messages_sent(&asked[3]), whole);
         let items = items(&server, &id).await;
-        let said = [
+        let expected = [
             "user: before",
             "user: go",
             "assistant: I look.",
@@ -93,7 +93,7 @@ async fn responses_read_a_conversation_and_are_appended_to_it() {
             "function_call_output",
             "assistant: Thanks.",
         ];
-        assert_eq!(roles_and_texts(&items), said);
+        assert_eq!(roles_and_texts(&items), expected);
         let outputs: Vec<Value> = [&first, &second, &third].iter().flat_map(|made| made.output()).collect();
         let shown: Vec<&Value> = items.iter().filter(|item| outputs.iter().any(|output| output["id"] == item["id"])).collect();
         assert_eq!(shown, outputs.iter().collect::<Vec<_>>(), "they are the items of the responses, to the last field");
@@ -123,9 +123,9 @@ async fn a_conversation_is_described_and_forgotten() {
 async fn items_are_put_in_listed_and_taken_out() {
     let (server, model, _tools) = server_with_model(vec![Scene::Say("ok")]).await;
     let id = begin(&server, json!({})).await;
-    let put = server.post(&items_of(&id), json!({ "items": [says("one"), says("two"), says("three")] })).await.ok();
+    let put = server.post(&items_of(&id), json!({ "items": [user_message("one"), user_message("two"), user_message("three")] })).await.ok();
     assert_eq!((roles_and_texts(put["data"].as_array().expect("data")).len(), &put["has_more"]), (3, &json!(false)));
-    let more = server.post(&items_of(&id), json!({ "items": [says("four")] })).await.ok();
+    let more = server.post(&items_of(&id), json!({ "items": [user_message("four")] })).await.ok();
     assert_eq!(roles_and_texts(more["data"].as_array().expect("data")), ["user: four"], "only what was put in is told");
     let all = items(&server, &id).await;
     assert_eq!(roles_and_texts(&all), ["user: one", "user: two", "user: three", "user: four"]);
@@ -180,13 +180,13 @@ async fn while_a_response_is_made_others_are_refused_or_wait() {
             let refused = server.refusal(other, in_it(&id, "now")).await;
             assert_eq!((refused.status, refused.code()), (409, "conversation_locked"));
         }
-        let put = server.post(&items_of(&id), json!({ "items": [says("now")] })).await;
+        let put = server.post(&items_of(&id), json!({ "items": [user_message("now")] })).await;
         assert_eq!((put.status, put.code()), (409, "conversation_locked"));
         let gone = server.send(server.authorized(Method::DELETE, &format!("/v1/conversations/{id}"))).await;
         assert_eq!((gone.status, gone.code()), (409, "conversation_locked"));
         let mut waiting = Vec::new();
-        for words in ["second", "third"] {
-            let queued = server.post("/v1/responses", Mode::Background.asks(in_it(&id, words))).await.ok();
+        for text in ["second", "third"] {
+            let queued = server.post("/v1/responses", Mode::Background.asks(in_it(&id, text))).await.ok();
             assert_eq!(queued["status"], "queued");
             waiting.push(queued["id"].as_str().expect("an id").to_owned());
         }
@@ -199,8 +199,8 @@ async fn while_a_response_is_made_others_are_refused_or_wait() {
         }
         let asked = model.asked();
         assert_eq!(messages_sent(&asked[2]), ["user: first", "assistant: one", "user: second", "assistant: two", "user: third"]);
-        let said = ["user: first", "assistant: one", "user: second", "assistant: two", "user: third", "assistant: three"];
-        assert_eq!(roles_and_texts(&items(&server, &id).await), said);
+        let expected = ["user: first", "assistant: one", "user: second", "assistant: two", "user: third", "assistant: three"];
+        assert_eq!(roles_and_texts(&items(&server, &id).await), expected);
         model.let_answer();
         server.respond(Mode::Plain, in_it(&id, "fourth")).await;
     }
@@ -212,7 +212,7 @@ async fn a_kill_in_the_middle_unlocks_when_the_response_ends_and_adds_its_items_
         let model = FakeModel::start(vec![Scene::Hang, Scene::Say("one"), Scene::Say("two"), Scene::Say("three")]).await;
         let tools = McpServer::start().await;
         let mut server = server_for_model(&model, &tools, "").await;
-        let id = begin(&server, json!({ "items": [says("before")] })).await;
+        let id = begin(&server, json!({ "items": [user_message("before")] })).await;
         let first = server.ask(mode, in_it(&id, "first"));
         let run = first.id().await;
         let queued = server.post("/v1/responses", Mode::Background.asks(in_it(&id, "second"))).await.ok();
@@ -223,8 +223,8 @@ async fn a_kill_in_the_middle_unlocks_when_the_response_ends_and_adds_its_items_
         assert_eq!(server.over(&run).await["status"], "completed");
         assert_eq!(server.over(queued["id"].as_str().expect("an id")).await["status"], "completed");
         server.respond(Mode::Plain, in_it(&id, "third")).await;
-        let said = ["user: before", "user: first", "assistant: one", "user: second", "assistant: two", "user: third", "assistant: three"];
-        assert_eq!(roles_and_texts(&items(&server, &id).await), said);
+        let expected = ["user: before", "user: first", "assistant: one", "user: second", "assistant: two", "user: third", "assistant: three"];
+        assert_eq!(roles_and_texts(&items(&server, &id).await), expected);
     }
 }
 
@@ -277,7 +277,7 @@ async fn a_key_finds_the_response_again_however_far_the_conversation_is() {
 #[tokio::test]
 async fn a_conversations_agent_is_only_used_through_the_conversation() {
     let (server, _tools) = scripted(ECHOES).await;
-    let id = begin(&server, json!({ "items": [says("one")] })).await;
+    let id = begin(&server, json!({ "items": [user_message("one")] })).await;
     let turn = server.post(&format!("/v1/agents/{id}/enqueue"), json!({ "input": "two" })).await;
     assert_eq!((turn.status, turn.code()), (400, "bad_agent"), "{}", turn.body);
     assert_eq!(server.respond(Mode::Plain, in_it(&id, "three")).await.status(), "completed");
@@ -288,7 +288,7 @@ async fn a_conversations_agent_is_only_used_through_the_conversation() {
 async fn a_conversation_of_another_tenant_is_unknown() {
     let auth = "\nauth: { tokens: [ { token: test-token-of-22-characters, scopes: ['*'] }, { token: other-token-of-22-characters, tenant: other, scopes: ['*'] } ] }\n";
     let (server, _tools) = crate::support::scripted_with(ECHOES, auth).await;
-    let id = begin(&server, json!({ "items": [says("secret")] })).await;
+    let id = begin(&server, json!({ "items": [user_message("secret")] })).await;
     let item = items(&server, &id).await[0]["id"].as_str().expect("an id").to_owned();
     let server = server.with_token("other-token-of-22-characters");
     let mine = begin(&server, json!({})).await;
@@ -302,7 +302,7 @@ async fn a_conversation_of_another_tenant_is_unknown() {
         (Method::DELETE, format!("{}/{item}", items_of(&id))),
         (Method::GET, format!("{}/{item}", items_of(&mine))),
     ] {
-        let body = json!({ "metadata": {}, "items": [says("x")] });
+        let body = json!({ "metadata": {}, "items": [user_message("x")] });
         let answer = server.send(server.authorized(method.clone(), &path).json(&body)).await;
         check_refusal(&answer);
         assert_eq!(answer.status, 404, "{method} {path}");
@@ -314,9 +314,9 @@ async fn a_conversation_of_another_tenant_is_unknown() {
 #[tokio::test]
 async fn what_cannot_be_done_is_refused_and_changes_nothing() {
     let (server, _tools) = scripted(ECHOES).await;
-    let id = begin(&server, json!({ "items": [says("a")] })).await;
+    let id = begin(&server, json!({ "items": [user_message("a")] })).await;
     let made = server.respond(Mode::Plain, ask("x")).await;
-    let many: Vec<Value> = (0..21).map(|_| says("x")).collect();
+    let many: Vec<Value> = (0..21).map(|_| user_message("x")).collect();
     let pairs: serde_json::Map<String, Value> = (0..17).map(|number| (number.to_string(), json!("x"))).collect();
     let stray = json!({ "type": "function_call_output", "call_id": "call_nobody", "output": "x" });
     for (path, body, param) in [
@@ -353,7 +353,7 @@ async fn what_cannot_be_done_is_refused_and_changes_nothing() {
 async fn a_call_that_was_put_in_can_be_answered() {
     let (server, model, _tools) = server_with_model(vec![Scene::Say("ok")]).await;
     let call = json!({ "type": "function_call", "call_id": "call_1", "name": "f", "arguments": "{}" });
-    let id = begin(&server, json!({ "items": [says("a"), call] })).await;
+    let id = begin(&server, json!({ "items": [user_message("a"), call] })).await;
     let answer = json!({ "type": "function_call_output", "call_id": "call_1", "output": "b" });
     let made = server.respond(Mode::Plain, json!({ "model": "m", "conversation": id, "input": [answer] })).await;
     assert_eq!(made.text(), "ok");

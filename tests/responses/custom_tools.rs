@@ -151,22 +151,22 @@ async fn tools_that_are_brought_along_are_checked_like_others() {
 #[tokio::test]
 async fn on_a_socket_tools_sent_with_the_input_apply_to_follow_ups() {
     let say = |text: &str| json!([{ "role": "user", "content": text }]);
-    let unkept = |body: Value| with(body, json!({ "store": false }));
+    let unstored = |body: Value| with(body, json!({ "store": false }));
     let (server, model, _tools) = server_with_model(vec![patch(), patch(), Scene::Say("done")]).await;
     let mut socket = server.socket().await;
     // Codex sends the tools once, in a warm-up request.
     let warm = with(ask(""), json!({ "input": [additional(json!([group()]))], "generate": false }));
-    let warm = socket.respond(unkept(warm)).await;
-    let mut before = socket.respond(unkept(after(&warm, say("go"), &[]))).await;
+    let warm = socket.respond(unstored(warm)).await;
+    let mut before = socket.respond(unstored(after(&warm, say("go"), &[]))).await;
     for _ in 0..2 {
         let call = before.items("custom_tool_call").first().map(|call| json!([output(call, "patched")]));
-        before = socket.respond(unkept(after(&before, call.expect("a call"), &[]))).await;
+        before = socket.respond(unstored(after(&before, call.expect("a call"), &[]))).await;
     }
     assert_eq!(before.text(), "done");
     for asked in model.asked() {
         assert_eq!(offered(&asked), ["patch", "wait"]);
     }
     // A request without a predecessor has none of them.
-    socket.respond(unkept(ask("anew"))).await;
+    socket.respond(unstored(ask("anew"))).await;
     assert_eq!(offered(&model.asked()[3]), Vec::<String>::new());
 }

@@ -278,7 +278,7 @@ async fn a_parked_response_sends_heartbeats() {
     let is_sign = |event: &&StreamEvent| event.kind() == "response.in_progress" && event.data["response"]["windlass"]["status"] == "parked";
     while reading.events.iter().filter(is_sign).count() < 3 {
         let next = stream.next().await;
-        let Next::Event(event) = next else { panic!("{next:?} is no sign of life") };
+        let Next::Event(event) = next else { panic!("{next:?} is no heartbeat") };
         reading.events.push(event);
     }
     reconcile(&server, &reading, json!({ "action": "record", "status": "success", "result": "slept" })).await;

@@ -92,7 +92,7 @@ async fn a_036_a_037_a_provider_that_fails_in_the_middle_fails_the_response() {
         let error = &made.object["error"];
         assert_eq!(error["code"], "server_error");
         assert!(
-            error["message"].as_str().is_some_and(|words| words.contains("as the test wants it")),
+            error["message"].as_str().is_some_and(|message| message.contains("as the test wants it")),
             "it says what the provider said: {error}"
         );
         assert_eq!(made.object["completed_at"], Value::Null);
@@ -132,14 +132,14 @@ async fn a_036_a_passing_failure_of_the_provider_is_not_seen() {
 
 #[tokio::test]
 async fn a_036_a_cut_stream_is_retried_and_repeated_text_is_not_streamed_again() {
-    let words = "the same words as before, and then the rest of them";
+    let text = "the same words as before, and then the rest of them";
     for times in [1, 2] {
-        let script = format!("laps: [ {{ text: '{words}', chunk: 5, cut_after: {{ chunks: 4, times: {times} }} }} ]");
+        let script = format!("laps: [ {{ text: '{text}', chunk: 5, cut_after: {{ chunks: 4, times: {times} }} }} ]");
         let (server, _tools) = scripted(&script).await;
         in_every_mode(async |mode| {
             let made = server.respond(mode, ask("go")).await;
-            assert_eq!((made.status(), made.text().as_str()), ("completed", words));
-            assert_eq!(made.shape(), ["message"], "nobody sees the cut");
+            assert_eq!((made.status(), made.text().as_str()), ("completed", text));
+            assert_eq!(made.shape(), ["message"], "the cut is invisible");
         })
         .await;
     }
@@ -265,7 +265,7 @@ async fn a_038_a_call_that_is_refused_or_that_a_service_failed_at_is_logged_too(
     server.post(&format!("/v1/agents/{agent}/report"), report).await.ok();
     asked.made(&server).await;
     let log = server.log();
-    let has_line = |words: &[&str]| log.lines().any(|line| line.contains("WARN") && words.iter().all(|word| line.contains(word)));
+    let has_line = |parts: &[&str]| log.lines().any(|line| line.contains("WARN") && parts.iter().all(|word| line.contains(word)));
     let failed = call["tool_call_id"].as_str().expect("a call has an id");
     let refused = format!("{}_1", failed.strip_suffix("_2").expect("it is the second call"));
     assert!(has_line(&["nobody_has_it", &refused, "unknown_tool"]), "{log}");

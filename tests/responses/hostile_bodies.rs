@@ -43,7 +43,7 @@ async fn answered(socket: &mut TcpStream) -> Answer {
 fn check_too_large(answer: &Answer) {
     check_refusal(answer);
     assert_eq!((answer.status, answer.code()), (413, "request_too_large"), "{}", answer.body);
-    assert!(answer.body["error"]["message"].as_str().is_some_and(|words| words.contains("8388608")), "it says the limit: {}", answer.body);
+    assert!(answer.body["error"]["message"].as_str().is_some_and(|message| message.contains("8388608")), "it says the limit: {}", answer.body);
 }
 
 async fn check_serves(server: &Server) {
@@ -185,8 +185,8 @@ async fn what_is_sent_as_something_else_than_json_is_refused_by_its_type() {
         let answer = post(Some(kind), "<input>hi</input>".to_owned()).await;
         check_refusal(&answer);
         assert_eq!((answer.status, answer.code()), (415, "unsupported_media_type"), "{kind}: {}", answer.body);
-        let words = answer.body["error"]["message"].as_str().unwrap_or_default();
-        assert!(words.contains("application/json"), "it says what to do: {words}");
+        let message = answer.body["error"]["message"].as_str().unwrap_or_default();
+        assert!(message.contains("application/json"), "it says what to do: {message}");
     }
     // A large one is refused as well, and the connection is not broken.
     let answer = post(Some("multipart/form-data; boundary=x"), "x".repeat(20 * MEGABYTE)).await;

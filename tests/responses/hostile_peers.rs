@@ -85,25 +85,25 @@ async fn endless(bytes: String, pause: Duration, limits: &str) -> (Server, FakeM
 
 #[tokio::test]
 async fn a_model_that_never_stops_is_cut_off() {
-    let words = "for ever and ever ".repeat(1_000);
+    let text = "for ever and ever ".repeat(1_000);
     let call =
         |arguments: &str| json!([{ "index": 0, "id": "c", "type": "function", "function": { "name": "f", "arguments": arguments } }]);
     let streams = [
-        ("words", Scene::event(json!({ "content": words }))),
-        ("arguments", Scene::event(json!({ "tool_calls": call(&words) }))),
+        ("text", Scene::event(json!({ "content": text }))),
+        ("arguments", Scene::event(json!({ "tool_calls": call(&text) }))),
         ("a line", "x".repeat(10_000)),
         ("nothing", Scene::event(json!({})) + &": a comment to fill the wire\n\n".repeat(2_000)),
     ];
     for (what, bytes) in streams {
         let (server, model) = endless(bytes, Duration::ZERO, "").await;
         // Only text is streamed before the answer is complete.
-        let modes: &[Mode] = if what == "words" { &[Mode::Streamed, Mode::Plain] } else { &[Mode::Plain] };
+        let modes: &[Mode] = if what == "text" { &[Mode::Streamed, Mode::Plain] } else { &[Mode::Plain] };
         for mode in modes {
             let before = server.peak_bytes();
             let made = server.respond(*mode, ask_with("go", &[function("f")])).await;
             let error = &made.object["error"];
             assert_eq!((made.status(), &error["code"]), ("failed", &json!("answer_too_large")), "{what}: {error}");
-            assert!(error["message"].as_str().is_some_and(|words| words.contains("larger") || words.contains("more than")), "{error}");
+            assert!(error["message"].as_str().is_some_and(|text| text.contains("larger") || text.contains("more than")), "{error}");
             // The final text is in four events of a stream, which is read twice here. Without a limit all of memory would be used.
             let grown = server.grown_since(before);
             assert!(grown < 40 * ANSWER, "{what}: {grown}");
@@ -169,7 +169,7 @@ async fn slow_readers_delay_no_other_client_and_use_little_memory() {
     let body = Mode::Streamed.asks(ask("go")).to_string();
     let along = hardly_reads(&server, "POST /v1/responses", &body).await;
     let ended = || server.number("SELECT count(*) FROM runs WHERE status = 'ended'");
-    until("all of it is said to who hardly reads", || async { (ended() == 2).then_some(()) }).await;
+    until("the slow reader has all of it", || async { (ended() == 2).then_some(()) }).await;
     let id = format!("resp_{}", server.database().text("SELECT lower(hex(max(run))) FROM runs"));
     // A later reader has all of it waiting at once.
     let readers = [
@@ -201,7 +201,7 @@ async fn an_unread_socket_delays_no_other_client_and_uses_little_memory() {
     socket.ask(ask("go")).await;
     socket.event().await;
     let ended = || server.number("SELECT count(*) FROM runs WHERE status = 'ended'");
-    until("all of it is said to who does not read", || async { (ended() == 2).then_some(()) }).await;
+    until("the reader that did not read has all of it", || async { (ended() == 2).then_some(()) }).await;
     assert_eq!(server.respond(Mode::Socket, ask("hi")).await.text(), "quick", "others are served meanwhile");
     let grown = server.grown_since(before);
     assert!(grown < 48 << 20, "{grown}");
@@ -252,9 +252,9 @@ async fn half_a_request_is_not_waited_for_for_ever_and_a_silent_answer_is() {
     model.asked_times(1).await;
     let mut half = tokio::net::TcpStream::connect(server.base().trim_start_matches("http://")).await.expect("the server listens");
     half.write_all(b"POST /v1/responses HTTP/1.1\r\nHost: here\r\nContent-").await.expect("it takes what is sent");
-    let mut said = Vec::new();
-    half.read_to_end(&mut said).await.expect("the server hangs up");
-    assert!(!String::from_utf8_lossy(&said).contains("200 OK"));
+    let mut received = Vec::new();
+    half.read_to_end(&mut received).await.expect("the server hangs up");
+    assert!(!String::from_utf8_lossy(&received).contains("200 OK"));
     model.let_answer();
     assert_eq!(waiting.made(&server).await.status(), "completed", "what was asked for is waited for");
 }
@@ -268,7 +268,7 @@ async fn a_tool_server_that_sends_a_hundred_megabytes_is_cut_off() {
         assert_eq!((made.status(), made.text().as_str()), ("completed", "I see"));
         let call = &made.items("mcp_call")[0];
         assert!(
-            call["status"] == "failed" && call["error"].as_str().is_some_and(|words| words.contains("larger than 4194304 bytes")),
+            call["status"] == "failed" && call["error"].as_str().is_some_and(|message| message.contains("larger than 4194304 bytes")),
             "{call}"
         );
         assert!(messages_sent(&model.asked()[1])[2].contains("larger than 4194304 bytes"), "the model is told");
@@ -296,12 +296,12 @@ async fn a_tool_server_that_cannot_list_its_tools_is_named() {
     let agent = "agents: { helper: { tools: [tools] } }";
     let (server, model, tools, wire) = behind_a_wire(vec![Scene::Say("fine")], agent).await;
     let before = server.peak_bytes();
-    let check = async |words: &str| {
+    let check = async |expected: &str| {
         for body in [ask_with("go", &[mcp()]), json!({ "model": "agent/helper", "input": "go" })] {
             for mode in [Mode::Plain, Mode::Streamed] {
                 let answer = server.refusal(mode, body.clone()).await;
                 let message = answer.body["error"]["message"].as_str().unwrap_or_default();
-                assert!(answer.status == 424 && message.contains("tools") && message.contains(words), "{}: {}", answer.status, answer.body);
+                assert!(answer.status == 424 && message.contains("tools") && message.contains(expected), "{}: {}", answer.status, answer.body);
             }
         }
     };
@@ -332,7 +332,7 @@ async fn a_tool_server_that_goes_down_is_an_error_for_the_model() {
     let made = asked.made(&server).await;
     assert_eq!((made.status(), made.text().as_str()), ("completed", "without it, then"));
     let call = &made.items("mcp_call")[0];
-    assert!(call["status"] == "failed" && call["error"].as_str().is_some_and(|words| words.contains("tools")), "{call}");
+    assert!(call["status"] == "failed" && call["error"].as_str().is_some_and(|message| message.contains("tools")), "{call}");
     assert!(messages_sent(&model.asked()[1])[2].contains("tools"), "the model is told");
     assert_eq!(tools.starts("echo").len(), 0);
     check_unharmed(&server);

@@ -265,7 +265,7 @@ async fn a_019_in_the_pair_form_every_output_names_its_call() {
 async fn a_030_the_object_holds_every_call_result_and_the_answer_in_order() {
     let (server, _tools) = scripted(TWO_TOOLS).await;
     let made = server.respond(Mode::Plain, ask_with("go", &[mcp()])).await;
-    let words: Vec<String> = made
+    let outline: Vec<String> = made
         .output()
         .iter()
         .map(|item| match item["type"].as_str() {
@@ -274,7 +274,7 @@ async fn a_030_the_object_holds_every_call_result_and_the_answer_in_order() {
         })
         .collect();
     assert_eq!(
-        words,
+        outline,
         [
             "said Let me see.",
             r#""echo"("{\"text\":\"alpha\"}") = "alpha""#,

@@ -14,7 +14,7 @@ fn request(input: Value, store: bool) -> Value {
     with(ask_with("", &[mcp(), function("mine")]), json!({ "input": input, "store": store, "client_metadata": { "a": 1, "b": 2 } }))
 }
 
-fn words(text: &str) -> Value {
+fn message_input(text: &str) -> Value {
     json!([{ "role": "user", "content": text }])
 }
 
@@ -82,7 +82,7 @@ async fn a_cut_request_of_a_turn_joins_its_run_from_the_first_event() {
     for store in [false, true] {
         let (server, model, tools) =
             server_with_model(vec![Scene::SayAndCall("See.", vec![("sleep_ms", json!({ "ms": 700 }))]), Scene::Say("done")]).await;
-        let body = streamed(request(words("go"), store));
+        let body = streamed(request(message_input("go"), store));
         let mut first = Begun::new(&server, TURN, &body).await;
         tools.runs("sleep_ms", 1).await;
         first.until(|event| event.kind() == "response.mcp_call_arguments.done").await;
@@ -104,7 +104,7 @@ async fn a_cut_request_of_a_turn_joins_its_run_from_the_first_event() {
 #[tokio::test]
 async fn a_request_of_a_turn_that_a_kill_cut_joins_its_run() {
     let (mut server, model, _tools) = server_with_model(vec![Scene::Hang, Scene::Say("done")]).await;
-    let body = streamed(request(words("go"), false));
+    let body = streamed(request(message_input("go"), false));
     let first = Begun::new(&server, TURN, &body).await;
     model.asked_times(1).await;
     server.kill();
@@ -119,7 +119,7 @@ async fn a_request_of_a_turn_that_a_kill_cut_joins_its_run() {
 #[tokio::test]
 async fn a_turn_that_missed_the_end_gets_the_same_response() {
     let (server, model, _tools) = server_with_model(vec![Scene::Say("done")]).await;
-    let body = streamed(request(words("go"), false));
+    let body = streamed(request(message_input("go"), false));
     let (_, first) = Begun::new(&server, TURN, &body).await.ends().await;
     for _ in 0..2 {
         let (_, again) = Begun::new(&server, TURN, &body).await.ends().await;
@@ -134,11 +134,11 @@ async fn a_turn_that_missed_the_end_gets_the_same_response() {
 #[tokio::test]
 async fn neither_the_turn_nor_the_body_alone_is_enough() {
     let (server, _model, _tools) = server_with_model(vec![Scene::Say("done")]).await;
-    let body = streamed(request(words("go"), false));
+    let body = streamed(request(message_input("go"), false));
     let (first, _) = Begun::new(&server, TURN, &body).await.ends().await;
     let mut ids = BTreeSet::from([first["id"].to_string()]);
     let others =
-        [(OTHER_TURN, body.clone()), (TURN, streamed(request(words("go on"), false))), ("nonsense", body.clone()), ("{}", body.clone())];
+        [(OTHER_TURN, body.clone()), (TURN, streamed(request(message_input("go on"), false))), ("nonsense", body.clone()), ("{}", body.clone())];
     for (turn, body) in others {
         let (other, _) = Begun::new(&server, turn, &body).await.ends().await;
         assert!(ids.insert(other["id"].to_string()), "a run of its own: {turn} {body}");
@@ -148,7 +148,7 @@ async fn neither_the_turn_nor_the_body_alone_is_enough() {
 #[tokio::test]
 async fn after_a_failure_a_turn_gets_another_attempt() {
     let (server, _model, _tools) = server_with_model(vec![Scene::Fail(400, Vec::new()), Scene::Fail(400, Vec::new()), Scene::Say("done")]).await;
-    let body = streamed(request(words("go"), false));
+    let body = streamed(request(message_input("go"), false));
     let mut statuses = Vec::new();
     for _ in 0..4 {
         let (made, _) = Begun::new(&server, TURN, &body).await.ends().await;
@@ -162,7 +162,7 @@ async fn after_a_failure_a_turn_gets_another_attempt() {
 async fn a_run_that_is_read_is_not_joined() {
     let (model, tools) = (FakeModel::held_back(vec![Scene::Say("done")]).await, McpServer::start().await);
     let mut server = server_for_model(&model, &tools, "").await;
-    let body = streamed(request(words("go"), false));
+    let body = streamed(request(message_input("go"), false));
     let (one, two) = tokio::join!(Begun::new(&server, TURN, &body), Begun::new(&server, TURN, &body));
     assert_ne!(one.id, two.id, "two at once are two");
     model.asked_times(2).await;
@@ -182,7 +182,7 @@ async fn a_run_that_is_read_is_not_joined() {
 async fn a_reader_that_left_twice_has_all_its_time_once_more() {
     let (server, _model, tools) =
         server_with_model_and_config(vec![Scene::Call(vec![("sleep_ms", json!({ "ms": 60_000 }))])], "responses: { join_s: 3 }").await;
-    let body = streamed(request(words("go"), false));
+    let body = streamed(request(message_input("go"), false));
     let first = Begun::new(&server, TURN, &body).await;
     let id = first.id.clone();
     drop(first);
@@ -204,7 +204,7 @@ fn is_message_done(event: &StreamEvent) -> bool {
 
 /// The input of a request with further items.
 fn extended(text: &str, more: &[&Value]) -> Value {
-    let mut input = words(text);
+    let mut input = message_input(text);
     input.as_array_mut().expect("a list").extend(more.iter().map(|item| (*item).clone()));
     input
 }
@@ -214,7 +214,7 @@ async fn a_turn_that_has_items_already_gets_only_what_is_missing() {
     for is_killed in [false, true] {
         let (mut server, model, tools) =
             server_with_model(vec![Scene::SayAndCall("See.", vec![("sleep_ms", json!({ "ms": 700 }))]), Scene::Say("done")]).await;
-        let mut first = Begun::new(&server, TURN, &streamed(request(words("go"), false))).await;
+        let mut first = Begun::new(&server, TURN, &streamed(request(message_input("go"), false))).await;
         let got = first.until(is_message_done).await;
         tools.runs("sleep_ms", 1).await;
         let (id, index) = (first.id, got["output_index"].clone());
@@ -246,7 +246,7 @@ async fn a_turn_that_has_items_already_gets_only_what_is_missing() {
 #[tokio::test]
 async fn the_next_request_of_a_turn_is_the_next_iteration() {
     let (server, _model, _tools) = server_with_model(vec![Scene::SayAndCall("Yours.", vec![("mine", json!({}))]), Scene::Say("done")]).await;
-    let (first, _) = Begun::new(&server, TURN, &streamed(request(words("go"), false))).await.ends().await;
+    let (first, _) = Begun::new(&server, TURN, &streamed(request(message_input("go"), false))).await.ends().await;
     let (message, call) = (&first["output"][1], &first["output"][2]);
     let next = streamed(request(extended("go", &[message, call, &output(call, "one")]), false));
     let (second, _) = Begun::new(&server, TURN, &next).await.ends().await;

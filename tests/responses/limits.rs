@@ -257,8 +257,8 @@ async fn a_040_the_deadline_of_the_request_bounds_every_tool() {
 async fn a_040_there_is_no_timeout_for_one_tool_in_a_request() {
     // The configuration of an MCP server has no such setting either: the server refuses to start with an unknown key.
     let config = "tools: { mcp: [ { label: tools, url: 'http://127.0.0.1:1/mcp', timeout: 1s } ] }";
-    let (status, words) = windlass_tests::ServerBuilder::new(config).refuses();
-    assert!(!status.success() && words.contains("timeout"), "{words}");
+    let (status, message) = windlass_tests::ServerBuilder::new(config).refuses();
+    assert!(!status.success() && message.contains("timeout"), "{message}");
 }
 
 #[tokio::test]

@@ -31,7 +31,7 @@ fn iterations() -> Vec<Scene> {
 }
 
 /// A server whose model uses this protocol.
-async fn speaking(dialect: Dialect, scenes: Vec<Scene>, tools: &McpServer) -> (Server, FakeModel) {
+async fn server_with_dialect(dialect: Dialect, scenes: Vec<Scene>, tools: &McpServer) -> (Server, FakeModel) {
     let model = FakeModel::start(scenes).await;
     let config = format!(
         "{}{}limits: {{ sweep_interval: 50ms, backoff: 10ms, attempts: 3 }}\n",
@@ -51,7 +51,7 @@ async fn a_043_the_same_script_gives_the_same_over_every_provider_in_every_mode(
     for dialect in Dialect::EVERY {
         let modes = [Mode::Plain, Mode::Streamed, Mode::Background, Mode::Followed, Mode::Socket];
         let scenes = modes.iter().flat_map(|_| iterations()).collect();
-        let (server, model) = speaking(dialect, scenes, &tools).await;
+        let (server, model) = server_with_dialect(dialect, scenes, &tools).await;
         for mode in modes {
             let made = server.respond(mode, ask_with("go", &[mcp()])).await;
             assert_eq!(made.essence(), expected.essence(), "{dialect:?}, {mode:?}");
@@ -65,7 +65,7 @@ async fn a_036_a_cut_stream_of_any_provider_is_continued_and_the_cut_is_invisibl
     let tools = McpServer::start().await;
     for dialect in Dialect::EVERY {
         let scenes = vec![Scene::Cut("It was a dark"), Scene::Say("It was a dark and stormy night.")];
-        let (server, model) = speaking(dialect, scenes, &tools).await;
+        let (server, model) = server_with_dialect(dialect, scenes, &tools).await;
         let made = server.respond(Mode::Streamed, ask("go")).await;
         assert_eq!((made.status(), made.text().as_str()), ("completed", "It was a dark and stormy night."), "{dialect:?}");
         assert_eq!((made.shape(), model.asked().len()), (vec!["message".to_owned()], 2), "{dialect:?}");
@@ -77,7 +77,7 @@ async fn a_036_a_cut_stream_of_any_provider_that_continues_differently_continues
     let tools = McpServer::start().await;
     for dialect in Dialect::EVERY {
         let scenes = vec![Scene::Cut("It was a dark"), Scene::Say("Something else entirely.")];
-        let (server, model) = speaking(dialect, scenes, &tools).await;
+        let (server, model) = server_with_dialect(dialect, scenes, &tools).await;
         let made = server.respond(Mode::Streamed, ask("go")).await;
         assert_eq!(made.text(), "It was a dark|Something else entirely.", "{dialect:?}");
         let last = model.asked().pop().expect("it was asked").to_string();
@@ -142,7 +142,7 @@ async fn a_036_half_an_object_of_any_provider_fails_the_response() {
     let tools = McpServer::start().await;
     let format = json!({ "type": "json_schema", "name": "n", "schema": { "type": "object" } });
     for dialect in Dialect::EVERY {
-        let (server, _model) = speaking(dialect, vec![Scene::Cut("{\"a\":"), Scene::Say("{\"b\": 2}")], &tools).await;
+        let (server, _model) = server_with_dialect(dialect, vec![Scene::Cut("{\"a\":"), Scene::Say("{\"b\": 2}")], &tools).await;
         let made = server.respond(Mode::Streamed, with(ask("go"), json!({ "text": { "format": format } }))).await;
         assert_eq!((made.status(), &made.object["error"]["code"]), ("failed", &json!("stream_cut")), "{dialect:?}");
     }
@@ -158,7 +158,7 @@ async fn a_036_a_provider_that_is_cut_or_fails_again_and_again_fails_the_respons
             (Scene::Fail(529, Vec::new()), "server_is_overloaded", 3),
             (Scene::Fail(400, Vec::new()), "server_error", 1),
         ] {
-            let (server, model) = speaking(dialect, vec![scene], &tools).await;
+            let (server, model) = server_with_dialect(dialect, vec![scene], &tools).await;
             let made = server.respond(Mode::Streamed, ask("go")).await;
             assert_eq!((made.status(), &made.object["error"]["code"]), ("failed", &json!(code)), "{dialect:?}");
             assert_eq!(model.asked().len(), asked, "{dialect:?}, {code}");
@@ -176,7 +176,7 @@ async fn images_and_files_reach_every_provider() {
     ]);
     let body = with(ask(""), json!({ "input": [{ "role": "user", "content": content }] }));
     for dialect in Dialect::EVERY {
-        let (server, model) = speaking(dialect, vec![Scene::Say("seen")], &tools).await;
+        let (server, model) = server_with_dialect(dialect, vec![Scene::Say("seen")], &tools).await;
         server.respond(Mode::Plain, body.clone()).await;
         let asked = &model.asked()[0];
         let (image, file) = match dialect {
@@ -199,15 +199,15 @@ async fn fields_about_a_request_are_echoed_and_reach_providers_that_know_them() 
     let tools = McpServer::start().await;
     let format =
         json!({ "type": "json_schema", "name": "n", "schema": { "type": "object", "additionalProperties": false }, "strict": true });
-    let said = json!({
+    let fields = json!({
         "prompt_cache_key": "cache", "safety_identifier": "person", "service_tier": "default", "metadata": { "k": "v" },
         "text": { "format": format },
     });
     for dialect in Dialect::EVERY {
-        let (server, model) = speaking(dialect, vec![Scene::Say("{}")], &tools).await;
-        let made = server.respond(Mode::Plain, with(ask("go"), said.clone())).await;
+        let (server, model) = server_with_dialect(dialect, vec![Scene::Say("{}")], &tools).await;
+        let made = server.respond(Mode::Plain, with(ask("go"), fields.clone())).await;
         for key in ["prompt_cache_key", "safety_identifier", "service_tier", "metadata"] {
-            assert_eq!(made.object[key], said[key], "{dialect:?}: {key} is repeated");
+            assert_eq!(made.object[key], fields[key], "{dialect:?}: {key} is repeated");
         }
         assert_eq!(made.object["text"]["format"]["schema"], format["schema"], "{dialect:?}");
         let asked = &model.asked()[0];

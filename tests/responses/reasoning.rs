@@ -211,10 +211,10 @@ async fn heartbeats_before_reasoning_keep_their_numbers() {
         let asked = server.ask(Mode::Streamed, ask_with("go", &[function("mine")]));
         let id = asked.id().await;
         let mut stream = server.follow(&id, None).await;
-        let mut signs = 0;
-        while signs < 3 {
+        let mut heartbeats = 0;
+        while heartbeats < 3 {
             let Next::Event(event) = stream.next().await else { panic!("a stream of events") };
-            signs += usize::from(event.kind() == "response.in_progress");
+            heartbeats += usize::from(event.kind() == "response.in_progress");
         }
         model.let_answer();
         let made = asked.made(&server).await;

@@ -6,7 +6,7 @@ use windlass_tests::{EventStream, FakeModel, Frame, McpServer, Mode, Scene, Serv
 
 use crate::support::{after, ask, ask_with, function, mcp, server_for_model, output, scripted, scripted_with, server_with_model, server_with_model_and_config, messages_sent, with};
 
-fn unkept(body: Value) -> Value {
+fn unstored(body: Value) -> Value {
     with(body, json!({ "store": false }))
 }
 
@@ -83,7 +83,7 @@ const OTHER_TURN: &str = r#"{"session_id":"s","turn_id":"turn-2"}"#;
 
 /// A request as a part of a turn, in the form of Codex on a socket.
 fn in_turn(turn: &str, body: Value) -> Value {
-    with(unkept(body), json!({ "stream": true, "client_metadata": { "x-codex-turn-metadata": turn, "x": "y" } }))
+    with(unstored(body), json!({ "stream": true, "client_metadata": { "x-codex-turn-metadata": turn, "x": "y" } }))
 }
 
 #[tokio::test]
@@ -206,7 +206,7 @@ async fn a_socket_that_is_too_old_is_closed_after_its_response() {
 async fn a_server_that_stops_closes_its_sockets() {
     let (mut server, model, _tools) = server_with_model_and_config(vec![Scene::Hang], "server: { drain_s: 1 }").await;
     let (mut idle, mut busy) = (server.socket().await, server.socket().await);
-    busy.ask(unkept(ask("go"))).await;
+    busy.ask(unstored(ask("go"))).await;
     read_until(&mut busy, "response.in_progress").await;
     model.asked_times(1).await;
     server.signal(Signal::TERM);
@@ -229,15 +229,15 @@ async fn what_is_not_stored_is_kept_for_its_socket_and_erased_after_it() {
     let config = "responses: { erase_s: 0 }\n";
     let (server, _tools) = scripted_with("laps: [ { text: fine } ]", config).await;
     let mut socket = server.socket().await;
-    let first = socket.respond(unkept(ask("first"))).await;
-    server.respond(Mode::Plain, unkept(ask("elsewhere"))).await;
+    let first = socket.respond(unstored(ask("first"))).await;
+    server.respond(Mode::Plain, unstored(ask("elsewhere"))).await;
     until("what no socket keeps is erased", || async { (erased(&server) == 1).then_some(()) }).await;
-    let second = socket.respond(unkept(after(&first, json!("second"), &[]))).await;
+    let second = socket.respond(unstored(after(&first, json!("second"), &[]))).await;
     assert_eq!(second.status(), "completed");
     // A failed follow-up releases the response.
-    socket.refused(unkept(with(after(&first, json!("x"), &[]), json!({ "temperature": "hot" })))).await;
+    socket.refused(unstored(with(after(&first, json!("x"), &[]), json!({ "temperature": "hot" })))).await;
     until("what is forgotten is erased", || async { (erased(&server) == 2).then_some(()) }).await;
-    let third = socket.respond(unkept(after(&second, json!("third"), &[]))).await;
+    let third = socket.respond(unstored(after(&second, json!("third"), &[]))).await;
     assert_eq!((third.status(), erased(&server)), ("completed", 2), "and nothing else");
     drop(socket);
     until("the rest goes with the socket", || async { (erased(&server) == 4).then_some(()) }).await;
@@ -252,13 +252,13 @@ async fn calls_handed_back_over_a_socket_wait_for_their_follow_up_and_not_for_an
     let (server, _model, _tools) = server_with_model_and_config(scenes, "responses: { erase_s: 0 }").await;
     let mut socket = server.socket().await;
     let offered = [function("mine")];
-    let mut made = socket.respond(unkept(ask_with("go", &offered))).await;
+    let mut made = socket.respond(unstored(ask_with("go", &offered))).await;
     for _ in 0..2 {
         let seen = json!([output(&made.items("function_call")[0], "seen")]);
-        made = socket.respond(unkept(after(&made, seen, &offered))).await;
+        made = socket.respond(unstored(after(&made, seen, &offered))).await;
     }
     assert_eq!(made.text(), "done");
-    let unanswered = socket.respond(unkept(ask_with("go", &offered))).await;
+    let unanswered = socket.respond(unstored(ask_with("go", &offered))).await;
     assert_eq!((unanswered.items("function_call").len(), erased(&server)), (1, 0), "the socket may go on from each of them");
     drop(socket);
     until("nothing waits any more but the one that nobody answered", || async { (erased(&server) == 3).then_some(()) }).await;
@@ -271,11 +271,11 @@ async fn what_two_sockets_keep_stays_until_both_are_gone() {
     let body = in_turn(TURN, ask_with("go", &[function("mine")]));
     let first = one.respond(body.clone()).await;
     assert_eq!(two.respond(body).await.id(), first.id(), "who missed the end gets the same");
-    let other = one.respond(unkept(ask("other"))).await;
+    let other = one.respond(unstored(ask("other"))).await;
     drop(one);
     until("what the first alone had is erased", || async { (erased(&server) == 1).then_some(()) }).await;
-    assert_eq!(two.respond(unkept(after(&first, json!("on"), &[]))).await.status(), "completed");
-    assert_eq!(two.refused(unkept(after(&other, json!("on"), &[]))).await, "previous_response_not_found");
+    assert_eq!(two.respond(unstored(after(&first, json!("on"), &[]))).await.status(), "completed");
+    assert_eq!(two.refused(unstored(after(&other, json!("on"), &[]))).await, "previous_response_not_found");
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use windlass_tests::{
 
 use crate::support::{after, ask, ask_with, function, mcp, server_for_model, output, scripted, scripted_with, server_with_model, server_with_model_and_config, messages_sent, with};
 
-fn unkept(body: Value) -> Value {
+fn unstored(body: Value) -> Value {
     with(body, json!({ "store": false }))
 }
 
@@ -25,8 +25,8 @@ async fn limited(bytes: usize) -> (Server, FakeModel) {
 }
 
 /// A follow-up that is not stored either.
-fn unkept_after(made: &ResponseRecord, input: &str) -> Value {
-    unkept(after(made, json!(input), &[]))
+fn unstored_after(made: &ResponseRecord, input: &str) -> Value {
+    unstored(after(made, json!(input), &[]))
 }
 
 /// The part that two streams of the same script have in common: everything but ids and times.
@@ -76,8 +76,8 @@ async fn one_request_is_answered_with_the_events_of_a_stream() {
 async fn two_requests_on_one_socket_are_answered_in_their_order() {
     let (server, model, _tools) = server_with_model(vec![Scene::Say("one"), Scene::Say("two")]).await;
     let mut socket = server.socket().await;
-    let first = socket.respond(unkept(ask("first"))).await;
-    let second = socket.respond(unkept(ask("second"))).await;
+    let first = socket.respond(unstored(ask("first"))).await;
+    let second = socket.respond(unstored(ask("second"))).await;
     assert_eq!([first.text(), second.text()], ["one", "two"]);
     assert_eq!([first.status(), second.status()], ["completed", "completed"]);
     assert_eq!(messages_sent(&model.asked()[1]), ["user: second"], "nobody asked to go on from the first");
@@ -87,20 +87,20 @@ async fn two_requests_on_one_socket_are_answered_in_their_order() {
 async fn a_response_that_is_not_stored_can_be_continued_on_its_own_socket_and_nowhere_else() {
     let (server, model, _tools) = server_with_model(vec![Scene::Say("one"), Scene::Say("two"), Scene::Say("three"), Scene::Say("fresh")]).await;
     let mut socket = server.socket().await;
-    let first = socket.respond(unkept(ask("first"))).await;
-    let second = socket.respond(unkept_after(&first, "second")).await;
+    let first = socket.respond(unstored(ask("first"))).await;
+    let second = socket.respond(unstored_after(&first, "second")).await;
     assert_eq!((second.text().as_str(), &second.object["previous_response_id"]), ("two", &json!(first.id())));
     let third = socket.respond(after(&second, json!("third"), &[])).await;
     let all = ["user: first", "assistant: one", "user: second", "assistant: two", "user: third"];
     assert_eq!(messages_sent(&model.asked()[2]), all, "a stored one can go on from them too");
     assert_eq!(server.get(&format!("/v1/responses/{}", second.id())).await.status, 404);
-    let refused = server.refusal(Mode::Plain, unkept_after(&second, "more")).await;
+    let refused = server.refusal(Mode::Plain, unstored_after(&second, "more")).await;
     assert_eq!(refused.code(), "previous_response_not_found", "not over HTTP");
     let mut other = server.socket().await;
     for _ in 0..2 {
-        assert_eq!(other.refused(unkept_after(&second, "more")).await, "previous_response_not_found", "not on another socket");
+        assert_eq!(other.refused(unstored_after(&second, "more")).await, "previous_response_not_found", "not on another socket");
     }
-    let fresh = other.respond(unkept(ask("fresh"))).await;
+    let fresh = other.respond(unstored(ask("fresh"))).await;
     assert_eq!((fresh.status(), fresh.text().as_str()), ("completed", "fresh"), "which stays open");
     assert_eq!(other.respond(after(&third, json!("go on"), &[])).await.status(), "completed", "what is stored is everybody's");
 }
@@ -110,13 +110,13 @@ async fn a_response_in_memory_alone_can_be_continued_too() {
     let scenes = vec![Scene::Say("one"), Scene::Say("two"), Scene::Say("three")];
     let (server, model, _tools) = server_with_model_and_config(scenes, "responses: { store_false: memory }").await;
     let mut socket = server.socket().await;
-    let first = socket.respond(unkept(ask("first"))).await;
-    let second = socket.respond(unkept_after(&first, "second")).await;
+    let first = socket.respond(unstored(ask("first"))).await;
+    let second = socket.respond(unstored_after(&first, "second")).await;
     assert_eq!(runs(&server), 0, "nothing of it is on disk");
     let third = socket.respond(after(&second, json!("third"), &[])).await;
     let all = ["user: first", "assistant: one", "user: second", "assistant: two", "user: third"];
     assert_eq!((messages_sent(&model.asked()[2]), third.text().as_str(), runs(&server)), (all.map(str::to_owned).to_vec(), "three", 1));
-    assert_eq!(server.socket().await.refused(unkept_after(&second, "more")).await, "previous_response_not_found");
+    assert_eq!(server.socket().await.refused(unstored_after(&second, "more")).await, "previous_response_not_found");
 }
 
 #[tokio::test]
@@ -124,11 +124,11 @@ async fn an_unknown_response_cannot_be_continued() {
     let (server, _tools) = scripted("laps: [ { text: fine } ]").await;
     let mut socket = server.socket().await;
     for id in ["resp_0", "resp_00000000000000000000000000000000", "nonsense"] {
-        socket.ask(unkept(with(ask("go"), json!({ "previous_response_id": id })))).await;
+        socket.ask(unstored(with(ask("go"), json!({ "previous_response_id": id })))).await;
         let (status, error) = socket.error().await;
-        let said = (status, &error["code"], &error["param"], &error["type"]);
+        let error_fields = (status, &error["code"], &error["param"], &error["type"]);
         let expected = (400, &json!("previous_response_not_found"), &json!("previous_response_id"), &json!("invalid_request_error"));
-        assert_eq!(said, expected, "{error}");
+        assert_eq!(error_fields, expected, "{error}");
     }
     assert_eq!(socket.respond(ask("go")).await.text(), "fine");
 }
@@ -139,9 +139,9 @@ async fn a_client_whose_follow_up_fails_has_to_start_again() {
     let stray = json!([{ "type": "function_call_output", "call_id": "call_nope", "output": "x" }]);
     let mut socket = server.socket().await;
     for wrong in [json!({ "input": stray }), json!({ "temperature": "hot" }), json!({ "model": "nobody" })] {
-        let first = socket.respond(unkept(ask_with("go", &[function("mine")]))).await;
+        let first = socket.respond(unstored(ask_with("go", &[function("mine")]))).await;
         let call = first.items("function_call").first().cloned();
-        let follow_up = unkept(after(&first, call.map_or_else(|| json!("go on"), |call| json!([output(&call, "one")])), &[]));
+        let follow_up = unstored(after(&first, call.map_or_else(|| json!("go on"), |call| json!([output(&call, "one")])), &[]));
         let code = socket.refused(with(follow_up.clone(), wrong.clone())).await;
         assert_ne!(code, "previous_response_not_found", "{wrong}");
         assert_eq!(socket.refused(follow_up).await, "previous_response_not_found", "{wrong}");
@@ -157,10 +157,10 @@ async fn a_socket_remembers_a_few_responses() {
     let mut socket = server.socket().await;
     let mut made = Vec::new();
     for _ in 0..9 {
-        made.push(socket.respond(unkept(ask("go"))).await);
+        made.push(socket.respond(unstored(ask("go"))).await);
     }
-    assert_eq!(socket.respond(unkept_after(&made[1], "on")).await.status(), "completed");
-    assert_eq!(socket.refused(unkept_after(&made[0], "on")).await, "previous_response_not_found", "the oldest is forgotten");
+    assert_eq!(socket.respond(unstored_after(&made[1], "on")).await.status(), "completed");
+    assert_eq!(socket.refused(unstored_after(&made[0], "on")).await, "previous_response_not_found", "the oldest is forgotten");
 }
 
 #[tokio::test]
@@ -168,10 +168,10 @@ async fn a_call_of_the_clients_is_answered_on_the_socket() {
     let scenes = vec![Scene::Call(vec![("mine", json!({ "n": 1 })), ("echo", json!({ "text": "alpha" }))]), Scene::Say("done")];
     let (server, model, tools) = server_with_model(scenes).await;
     let mut socket = server.socket().await;
-    let first = socket.respond(unkept(ask_with("go", &[mcp(), function("mine")]))).await;
+    let first = socket.respond(unstored(ask_with("go", &[mcp(), function("mine")]))).await;
     assert_eq!(first.status(), "requires_action");
     let call = &first.items("function_call")[0];
-    let second = socket.respond(unkept(after(&first, json!([output(call, "one")]), &[mcp(), function("mine")]))).await;
+    let second = socket.respond(unstored(after(&first, json!([output(call, "one")]), &[mcp(), function("mine")]))).await;
     assert_eq!(second.text(), "done");
     assert_eq!(tools.starts("echo").len(), 1, "the server's own call is made by the follow-up");
     assert_eq!(messages_sent(&model.asked()[1])[..2], ["user: go", "assistant:  +mine +echo"]);
@@ -236,23 +236,23 @@ async fn more_than_may_wait_is_refused_and_the_socket_stays() {
 async fn a_warm_up_calls_no_model_and_can_be_continued() {
     let (server, model, _tools) = server_with_model(vec![Scene::Say("one"), Scene::Say("two")]).await;
     let mut socket = server.socket().await;
-    let body = unkept(with(ask_with("beforehand", &[function("mine")]), json!({ "generate": false, "instructions": "Be brief." })));
+    let body = unstored(with(ask_with("beforehand", &[function("mine")]), json!({ "generate": false, "instructions": "Be brief." })));
     let warm = socket.respond(body).await;
     assert_eq!(warm.kinds(), ["response.created", "response.completed"]);
     assert_eq!((warm.status(), &warm.object["output"], &warm.object["usage"]["total_tokens"]), ("completed", &json!([]), &json!(0)));
     assert_eq!((runs(&server), model.asked().len()), (0, 0));
-    let first = socket.respond(unkept_after(&warm, "now")).await;
+    let first = socket.respond(unstored_after(&warm, "now")).await;
     assert_eq!(first.object["previous_response_id"], warm.id());
     assert_eq!(messages_sent(&model.asked()[0]), ["user: beforehand", "user: now"]);
     // A warm-up after a warm-up, and one after a real response.
-    let over = socket.respond(with(unkept_after(&first, "and"), json!({ "generate": false }))).await;
-    let over = socket.respond(with(unkept_after(&over, "then"), json!({ "generate": false }))).await;
-    let second = socket.respond(with(unkept_after(&over, ""), json!({ "input": [] }))).await;
+    let over = socket.respond(with(unstored_after(&first, "and"), json!({ "generate": false }))).await;
+    let over = socket.respond(with(unstored_after(&over, "then"), json!({ "generate": false }))).await;
+    let second = socket.respond(with(unstored_after(&over, ""), json!({ "input": [] }))).await;
     assert_eq!(second.text(), "two");
     let all = ["user: beforehand", "user: now", "assistant: one", "user: and", "user: then"];
     assert_eq!(messages_sent(&model.asked()[1]), all);
     assert_eq!(server.get(&format!("/v1/responses/{}", over.id())).await.status, 404);
-    let code = server.socket().await.refused(unkept_after(&over, "more")).await;
+    let code = server.socket().await.refused(unstored_after(&over, "more")).await;
     assert_eq!(code, "previous_response_not_found", "it is its socket's own");
 }
 
@@ -262,15 +262,15 @@ async fn a_warm_up_is_checked_like_any_request() {
     let mut socket = server.socket().await;
     let warm = |more: Value| with(json!({ "model": "m", "generate": false, "store": false }), more);
     let empty = socket.respond(warm(json!({}))).await;
-    assert_eq!(socket.refused(unkept(with(after(&empty, json!([]), &[]), json!({})))).await, "missing_required_parameter");
+    assert_eq!(socket.refused(unstored(with(after(&empty, json!([]), &[]), json!({})))).await, "missing_required_parameter");
     let empty = socket.respond(warm(json!({ "input": [] }))).await;
-    assert_eq!(socket.respond(unkept_after(&empty, "hi")).await.text(), "fine");
+    assert_eq!(socket.respond(unstored_after(&empty, "hi")).await.text(), "fine");
     assert_eq!(socket.refused(warm(json!({ "model": "nobody" }))).await, "model_not_found");
     assert_eq!(socket.refused(warm(json!({ "generate": "no" }))).await, "invalid_type");
     let half = "x".repeat(2500);
     let large = socket.respond(warm(json!({ "input": half }))).await;
-    assert_eq!(socket.refused(unkept_after(&large, &half)).await, "request_too_large", "both halves count");
-    assert_eq!(socket.refused(unkept_after(&large, "hi")).await, "previous_response_not_found");
+    assert_eq!(socket.refused(unstored_after(&large, &half)).await, "request_too_large", "both halves count");
+    assert_eq!(socket.refused(unstored_after(&large, "hi")).await, "previous_response_not_found");
     assert_eq!(model.asked().len(), 1);
 }
 

@@ -7,7 +7,7 @@ use windlass_tests::{ResponseRecord, Mode, Next, Server, StreamEvent, in_every_m
 use crate::support::{ask, ask_with, function, mcp, scripted, scripted_with, with};
 
 /// A script for every kind of end, each selected by an input.
-const PLAYS: &str = r#"
+const SCRIPTS: &str = r#"
 rules:
   - when: { input: three, iteration: 1 }
     reply: { text: "Let me see, it takes a while.", chunk: 6, calls: [{ tool: echo, arguments: { text: alpha } }, { tool: fail, arguments: {} }], usage: { in: 11, out: 3 } }
@@ -33,7 +33,7 @@ fn request(input: &str) -> Value {
 
 #[tokio::test]
 async fn a_026_a_027_a_028_one_beginning_one_end_and_only_items_between() {
-    let (server, _tools) = scripted(PLAYS).await;
+    let (server, _tools) = scripted(SCRIPTS).await;
     in_every_mode(async |mode| {
         for input in INPUTS {
             let made = server.respond(mode, request(input)).await;
@@ -67,7 +67,7 @@ async fn a_026_a_027_a_028_one_beginning_one_end_and_only_items_between() {
 
 #[tokio::test]
 async fn a_026_every_event_is_written_whole() {
-    let (server, _tools) = scripted(PLAYS).await;
+    let (server, _tools) = scripted(SCRIPTS).await;
     let body = Mode::Streamed.asks(request("three")).to_string();
     let address = server.base().trim_start_matches("http://").to_owned();
     let head = format!(
@@ -101,7 +101,7 @@ async fn a_026_every_event_is_written_whole() {
 
 #[tokio::test]
 async fn a_031_a_043_the_same_script_gives_the_same_in_every_mode() {
-    let (server, _tools) = scripted(PLAYS).await;
+    let (server, _tools) = scripted(SCRIPTS).await;
     for input in INPUTS {
         let mut made: Vec<ResponseRecord> = Vec::new();
         for mode in [Mode::Plain, Mode::Streamed, Mode::Background, Mode::Followed] {
@@ -128,7 +128,7 @@ async fn a_031_a_043_the_same_script_gives_the_same_in_every_mode() {
 
 #[tokio::test]
 async fn a_042_text_comes_in_deltas_that_make_up_the_answer() {
-    let (server, _tools) = scripted(PLAYS).await;
+    let (server, _tools) = scripted(SCRIPTS).await;
     for mode in Mode::every().iter().filter(|mode| mode.streams()) {
         let made = server.respond(*mode, request("three")).await;
         let deltas: Vec<&str> = made
@@ -156,7 +156,7 @@ async fn resumed(server: &Server, id: &str, after: u64) -> Vec<StreamEvent> {
 
 #[tokio::test]
 async fn a_stream_can_be_taken_up_after_every_event() {
-    let (server, _tools) = scripted(PLAYS).await;
+    let (server, _tools) = scripted(SCRIPTS).await;
     in_every_mode(async |mode| {
         let made = server.respond(mode, request("three")).await;
         let all = data(&made.events);
@@ -190,7 +190,7 @@ async fn a_stream_can_be_resumed_while_it_runs() {
 
 #[tokio::test]
 async fn wrong_parameters_of_a_stream_are_refused() {
-    let (server, _tools) = scripted(PLAYS).await;
+    let (server, _tools) = scripted(SCRIPTS).await;
     let made = server.respond(Mode::Plain, request("plain")).await;
     for (query, param) in [
         ("?stream=true&starting_after=x", "starting_after"),
@@ -205,7 +205,7 @@ async fn wrong_parameters_of_a_stream_are_refused() {
 
 #[tokio::test]
 async fn the_same_key_is_the_same_response() {
-    let (server, tools) = scripted(PLAYS).await;
+    let (server, tools) = scripted(SCRIPTS).await;
     // A socket has one handshake for all its requests, so a request has no key of its own.
     for &mode in Mode::every().iter().filter(|mode| **mode != Mode::Socket) {
         let key = format!("key-{mode:?}");
@@ -233,26 +233,26 @@ async fn a_026_a_silence_is_filled_with_a_heartbeat_that_shows_the_output_so_far
     let call = server.claim("look_up").await;
     let id = asked.id().await;
     let mut other = server.follow(&id, None).await;
-    let mut signs = Vec::new();
-    while signs.len() < 2 {
+    let mut heartbeats = Vec::new();
+    while heartbeats.len() < 2 {
         match other.next().await {
-            Next::Event(event) if event.kind() == "response.in_progress" => signs.push(event),
+            Next::Event(event) if event.kind() == "response.in_progress" => heartbeats.push(event),
             Next::Event(_) => {}
             next @ (Next::Done | Next::Comment | Next::Closed | Next::Broken) => panic!("events keep a stream alive, not {next:?}"),
         }
     }
     // The first is the opening; the second is a heartbeat, which is the same for every reader.
-    let shown = &signs[1].data["response"]["output"];
+    let shown = &heartbeats[1].data["response"]["output"];
     assert_eq!((&shown[0]["content"][0]["text"], &shown[1]["status"]), (&json!("Let me ask."), &json!("in_progress")));
     server.report(&call, json!("found")).await.ok();
     let made = asked.made(&server).await;
     assert_eq!(made.text(), "Let me ask.|done");
-    assert!(made.events.iter().any(|event| event.data == signs[1].data), "it has a number of its own, and stays");
+    assert!(made.events.iter().any(|event| event.data == heartbeats[1].data), "it has a number of its own, and stays");
 }
 
 #[tokio::test]
 async fn a_reader_that_follows_from_the_beginning_costs_the_store_no_reads() {
-    let (server, _tools) = scripted(PLAYS).await;
+    let (server, _tools) = scripted(SCRIPTS).await;
     let server = server.restart(&[("WINDLASS_LOG", "info,windlass_doors=trace")]).await;
     // The number of reads of the store by readers that started at the response's first event, and by those that started at a later one.
     let reads = |id: &str| {

@@ -108,8 +108,8 @@ fn every_case_has_a_test() {
         .collect();
     assert_eq!(rows.len(), 17);
     for row in rows {
-        let mut words = row[2].split_whitespace().map(|word| word.trim_matches('`'));
-        let (Some(file), Some(test)) = (words.next(), words.next()) else { panic!("{}: no test is named", row[1]) };
+        let mut names = row[2].split_whitespace().map(|word| word.trim_matches('`'));
+        let (Some(file), Some(test)) = (names.next(), names.next()) else { panic!("{}: no test is named", row[1]) };
         let source = std::fs::read_to_string(folder.join(file)).expect("the file is there");
         assert!(source.contains(&format!("async fn {test}()")), "{}: {file} has no test {test}", row[1]);
     }
