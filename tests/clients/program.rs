@@ -141,7 +141,7 @@ pub fn shown(language: &str) -> String {
 
 /// Replaces one part of a text, which must be there.
 fn replaced(text: &str, old: &str, new: &str) -> String {
-    assert_eq!(text.matches(old).count(), 1, "{old:?} stands once in:\n{text}");
+    assert_eq!(text.matches(old).count(), 1, "{old:?} is there once in:\n{text}");
     text.replace(old, new)
 }
 
@@ -192,7 +192,7 @@ impl Program {
 
     /// The next line that it prints; `None` when its output has ended.
     pub async fn line(&mut self) -> Option<Value> {
-        let line = timeout(PATIENCE, self.lines.next_line()).await.expect("the client says something").expect("it can be read")?;
+        let line = timeout(PATIENCE, self.lines.next_line()).await.expect("the client prints something").expect("it can be read")?;
         Some(serde_json::from_str(&line).unwrap_or_else(|error| panic!("the client prints JSON ({error}): {line}")))
     }
 

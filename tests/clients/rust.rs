@@ -108,7 +108,7 @@ async fn converse(client: &Client<OpenAIConfig>, streams: bool, memory: Memory) 
             history.extend(response.output.iter().cloned().map(InputItem::from));
             input = calls(&response).into_iter().map(run).collect();
             if input.is_empty() {
-                texts.push(response.output_text().expect("an answer has words"));
+                texts.push(response.output_text().expect("an answer has a text"));
                 break;
             }
         }

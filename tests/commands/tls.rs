@@ -63,7 +63,7 @@ async fn tm_16_sighup_replaces_the_certificate_and_closes_nothing() {
 
     install(&two);
     server.signal(Signal::HUP);
-    until("the log says so", || async { server.log().contains("certificate of server.tls was reloaded").then_some(()) }).await;
+    until("the log has the line", || async { server.log().contains("certificate of server.tls was reloaded").then_some(()) }).await;
     assert_eq!(status(&server, &two.cert).await.expect("the new certificate is shown"), 200);
     assert!(status(&server, &one.cert).await.is_err(), "the old one is no longer shown");
     assert_eq!(models().await.expect("the open connection is kept").status(), 200);
@@ -71,7 +71,7 @@ async fn tm_16_sighup_replaces_the_certificate_and_closes_nothing() {
     // A key that does not belong to the certificate: the server keeps the old pair.
     fs::copy(&one.key, &used.key).expect("it can be copied");
     server.signal(Signal::HUP);
-    until("the log says so", || async { server.log().contains("could not be reloaded: it stays as it is").then_some(()) }).await;
+    until("the log has the line", || async { server.log().contains("could not be reloaded: it stays as it is").then_some(()) }).await;
     assert_eq!(status(&server, &two.cert).await.expect("the certificate stays"), 200);
 }
 

@@ -163,8 +163,8 @@ impl Export<'_> {
         must(is_each_once(&reported), "S5: a result was taken twice");
         let results: Vec<&Value> =
             self.of_type("item").filter(|item| item["kind"] == "tool.result").map(|item| &item["content"]["call"]).collect();
-        must(is_each_once(&results), "S5: a result stands twice in the output box");
-        must(results.len() == reported.len(), "S5: a result that was taken does not stand in the output box");
+        must(is_each_once(&results), "S5: a result is in the output box twice");
+        must(results.len() == reported.len(), "S5: an accepted result is not in the output box");
         let budget = self.of_type("run").next().and_then(|run| run["manifest"]["budgets"]["calls"].as_u64());
         must(budget.is_none_or(|budget| rows <= budget), "S10: the budget was overshot");
     }

@@ -31,7 +31,7 @@ const DAMAGES: [(&str, &str); 16] = [
     (
         "UPDATE box_rows SET item = (SELECT item FROM items WHERE kind = 'tool.result' LIMIT 1)
          WHERE item IN (SELECT item FROM items WHERE kind = 'tool.result')",
-        "S5: a result stands twice",
+        "S5: a result is in the output box twice",
     ),
 ];
 

@@ -94,7 +94,7 @@ fn with_marks(announcements: &[Announcement]) -> Vec<Announcement> {
 
 /// Reports a success for a claimed call with an idempotency key.
 async fn report_under_a_key(server: &Server, call: &Value, result: &str) {
-    let text = |field: &str| call[field].as_str().expect("a call says whose it is");
+    let text = |field: &str| call[field].as_str().expect("a call names its run");
     let (turn, id) = (text("agent_turn_id"), text("tool_call_id"));
     let body = json!({ "agent_turn_id": turn, "tool_call_id": id, "status": "success", "result": result });
     let request = server.request(Method::POST, &format!("/v1/agents/{}/report", text("agent_id")));

@@ -86,7 +86,7 @@ impl World {
             "result": { "tool": held.text("tool"), "did": held.command["arguments"] }, "turn_epoch": held.command["turn_epoch"],
         });
         let answer = self.post(&format!("/v1/agents/{}/report", held.text("agent_id")), body).await;
-        answer["duplicate"].as_bool().expect("a report's answer says whether it is a duplicate")
+        answer["duplicate"].as_bool().expect("a report's answer shows whether it is a duplicate")
     }
 
     /// Claims, starts and reports a call.
@@ -108,6 +108,6 @@ impl World {
         let key = format!("{verb}-{}", self.claims);
         let (answer, _) = self.send(Method::POST, &path, Some(&body), Some(&key)).await;
         let lost = answer.ok()["lost"].as_array().map_or(0, Vec::len);
-        assert_eq!(lost, 0, "{verb}: a hold is lost that nobody took");
+        assert_eq!(lost, 0, "{verb}: a lease is lost that no other worker took");
     }
 }

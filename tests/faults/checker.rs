@@ -111,7 +111,7 @@ impl<'a> History<'a> {
         let is_late = |event: &&Value| event["kind"] == "reported" && event["status"] != "success";
         let events = self.journal.iter().map(|entry| &entry["event"]);
         let found = events.filter(|event| alarming.iter().any(|kind| event["kind"] == *kind) || is_late(event));
-        found.map(|event| format!("{} ({}): nobody was lost, and yet: {event}", self.turn.run, self.turn.key)).collect()
+        found.map(|event| format!("{} ({}): no server was lost, and yet: {event}", self.turn.run, self.turn.key)).collect()
     }
 
     fn epochs(&self) -> Vec<u64> {
@@ -156,7 +156,7 @@ impl<'a> History<'a> {
     fn check_calls(&self, ledger: &BTreeMap<String, u32>, must: &mut impl FnMut(bool, String)) {
         must(self.calls.len() == CALLS, format!("it made {} calls", self.calls.len()));
         let results = self.of_kind("tool.result").count();
-        must(results == CALLS, format!("{results} results stand in its output"));
+        must(results == CALLS, format!("{results} results are in its output"));
         for call in &self.calls {
             let id = call["tool_call_id"].as_str().unwrap_or_default();
             let count = |kind| self.events(kind).filter(|event| event["call"] == call["number"]).count();

@@ -241,7 +241,7 @@ impl Cluster {
         let now = self.members.iter().filter_map(|member| member.server.as_ref()).map(Server::log);
         let logs: Vec<String> = self.members.iter().flat_map(|member| member.logged.clone()).chain(now).collect();
         let lines = logs.iter().flat_map(|log| log.lines());
-        lines.filter(|line| patterns.iter().any(|pattern| line.contains(pattern))).map(|line| format!("a server says: {line}")).collect()
+        lines.filter(|line| patterns.iter().any(|pattern| line.contains(pattern))).map(|line| format!("a server logged: {line}")).collect()
     }
 }
 

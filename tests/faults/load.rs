@@ -103,7 +103,7 @@ impl Load {
             .collect();
         for task in tasks {
             if let Err(error) = task.await {
-                self.wrong.lock().expect("nobody panics with it").push(format!("somebody who asked gave up: {error}"));
+                self.wrong.lock().expect("nobody panics with it").push(format!("a client gave up: {error}"));
             }
         }
     }

@@ -148,7 +148,7 @@ impl Notes {
             known.insert(id);
         }
         for id in starts.keys().filter(|id| !known.contains(*id)) {
-            self.complain(format!("the note {id} was started for nobody"));
+            self.complain(format!("the note {id} was started without a request"));
         }
         // A fault that interrupts no write shows nothing about writes.
         if parked == 0 {

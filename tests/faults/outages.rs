@@ -67,8 +67,8 @@ async fn connections_to_postgresql_cut_also_in_the_middle_of_a_reply() {
     let nats = NatsServer::start().await;
     let listener = nats.listen().await;
     let database = Postgres::shared().database_alone().await;
-    let (user, rest) = database.url.split_once('@').expect("a user stands in front of the address");
-    let (target, name) = rest.split_once('/').expect("a database stands behind the address");
+    let (user, rest) = database.url.split_once('@').expect("a user comes before the address");
+    let (target, name) = rest.split_once('/').expect("a database comes after the address");
     let proxy = Proxy::start(target).await;
     let url = format!("{user}@{}/{name}", proxy.address());
     let cluster = Cluster::three(&format!("store: {{ url: '{url}' }}\n{}", nats.config())).await;

@@ -39,10 +39,10 @@ async fn helped(database: &Database, doorbell: &str) {
         if ended["status"] == "ended" {
             break ended;
         }
-        assert!(runs.len() < 50, "nobody ever hears a ring:\n{}", free.log());
+        assert!(runs.len() < 50, "no server ever gets a ring:\n{}", free.log());
     };
     assert_eq!(free.content(&ended["deliverable_item_id"]).await["text"], "helped");
-    assert_eq!(full.get("/v1/agents/hog").await.ok()["status"], "running", "and nobody took its run from the one that works on it");
+    assert_eq!(full.get("/v1/agents/hog").await.ok()["status"], "running", "and no other server took the run");
 }
 
 #[tokio::test]

@@ -32,7 +32,7 @@ tools: {{ external: [ {{ name: look_up, effect: read, deadline: {own} }} ] }}\n"
         let body = json!({ "model": "m", "input": "go", "windlass": { "tools": ["look_up"] } });
         let made = server.respond(Mode::Plain, body).await;
         assert_eq!((made.status(), made.text().as_str()), ("completed", "done"));
-        assert_eq!(made.items("mcp_call")[0]["status"], "failed", "nobody answered in time, and the model went on");
+        assert_eq!(made.items("mcp_call")[0]["status"], "failed", "no answer came in time, and the model continued");
     }
 }
 

@@ -140,10 +140,10 @@ async fn a_010_a_011_a_call_outside_of_the_allowed_tools_is_reported_to_the_mode
             let scenes = vec![Scene::Call(vec![("echo", json!({ "text": "hi" })), ("add", json!({ "a": 1, "b": 2 }))]), Scene::Say("done")];
             let (server, model, tools) = server_with_model(scenes).await;
             let made = server.respond(mode, with(ask_with("go", &[mcp()]), limit.clone())).await;
-            assert_eq!((made.status(), made.text().as_str()), ("completed", "done"), "the loop goes on");
+            assert_eq!((made.status(), made.text().as_str()), ("completed", "done"), "the loop continues");
             let calls = made.items("mcp_call");
             assert_eq!((&calls[0]["name"], &calls[0]["status"]), (&json!("echo"), &json!("failed")));
-            let reason = calls[0]["error"].as_str().expect("it says why");
+            let reason = calls[0]["error"].as_str().expect("the reason is given");
             assert!(reason.contains("echo") && reason.contains("add"), "{reason}");
             assert_eq!(calls[1]["output"], "3", "the one inside runs");
             assert_eq!((tools.starts("echo").len(), tools.starts("add").len()), (0, 1));

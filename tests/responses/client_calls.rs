@@ -263,7 +263,7 @@ async fn a_025_a_chain_continues_from_the_follow_up_and_from_the_second_branch()
         let whole = [&start[..], &["tool: mine 1", "assistant:  +mine +echo", "tool: mine 2", "tool: two"]].concat();
         assert_eq!(messages_sent(&asked[3]), whole);
         assert_eq!(messages_sent(&asked[4]), [&start[..], &[no_output, "user: without it", "assistant: Branch.", "user: on"]].concat());
-        assert_eq!(tools.starts("echo").len(), 2, "each call once, whoever comes by");
+        assert_eq!(tools.starts("echo").len(), 2, "each call once");
     })
     .await;
 }

@@ -89,7 +89,7 @@ async fn a_conversation_is_given_back_as_its_newest_messages_and_a_sealed_summar
     assert_eq!(made["object"], "response.compaction");
     let output = made["output"].as_array().expect("an output");
     assert_eq!(kinds(&made["output"]), ["message", "message", "compaction"]);
-    assert_eq!(texts(output), ["The colour is blue.", "And the size is 7."], "what people said, in their order");
+    assert_eq!(texts(output), ["The colour is blue.", "And the size is 7."], "the users' messages, in their order");
     let usage = &made["usage"];
     assert_eq!([&usage["input_tokens"], &usage["output_tokens"], &usage["total_tokens"]], [31, 7, 38]);
     assert_eq!(usage["input_tokens_details"]["cached_tokens"], 5);
@@ -117,7 +117,7 @@ async fn what_a_compaction_gave_is_taken_as_input_in_every_mode() {
         assert_eq!((first.status(), first.text().as_str()), ("completed", "It is blue."));
         let summed_up = ["user: The colour is blue.", "user: And the size is 7.", "user: SUMMARY Blue, size 7.", "user: Which colour?"]
             .map(str::to_owned);
-        assert_eq!(last_messages(&model), summed_up, "it stands in its place");
+        assert_eq!(last_messages(&model), summed_up, "it is at its place");
         // It is stored as it came, and follow-ups get the same item.
         let items = server.get(&format!("/v1/responses/{}/input_items?order=asc", first.id())).await.ok();
         assert_eq!(kinds(&items["data"]), ["message", "message", "compaction", "message"]);
@@ -197,7 +197,7 @@ async fn a_request_for_a_compaction_is_checked_like_any_other() {
     assert_eq!((answer.status, answer.code()), (400, "invalid_json"));
     let nobody = server.send(server.request(Method::POST, PATH).bearer_auth("nobody").json(&json!({ "model": "m", "input": "hi" }))).await;
     assert_eq!((nobody.status, nobody.code()), (401, "invalid_api_key"));
-    assert_eq!(model.asked().len(), 0, "nobody was asked");
+    assert_eq!(model.asked().len(), 0, "no model was asked");
 }
 
 #[tokio::test]
@@ -265,7 +265,7 @@ async fn a_trigger_at_the_end_of_an_input_gives_one_compaction_item() {
         assert_eq!(last_messages(&model), ["user: SUMMARY In short.", "user: on"]);
         server.respond(mode, after(&made, json!("on"), &[])).await;
         let whole = ["user: The colour is blue.", "user: And the size is 7.", "user: SUMMARY In short.", "user: on"];
-        assert_eq!(last_messages(&model), whole, "what was said by the model is not told again");
+        assert_eq!(last_messages(&model), whole, "the model's own messages are not sent again");
     })
     .await;
 }
@@ -335,7 +335,7 @@ async fn only_its_tenant_reads_or_makes_a_summary() {
     }
     let server = server.with_token("other-token-of-22-characters");
     check(&server, &item).await;
-    assert_eq!(model.asked().len(), asked, "nobody was asked");
+    assert_eq!(model.asked().len(), asked, "no model was asked");
     let server = server.with_token("test-token-of-22-characters");
     server.respond(Mode::Plain, with(ask("-"), json!({ "input": [item.clone(), say("on")] }))).await;
     // A server without the key can't open it.
@@ -412,7 +412,7 @@ async fn without_truncation_too_much_to_read_is_an_error_with_a_name() {
             let made = server.respond(mode, with(ask("hi"), more)).await;
             assert_eq!((made.status(), &made.object["error"]["code"]), ("failed", &json!("context_length_exceeded")));
         }
-        assert_eq!(model.asked().len(), 2, "nothing is summed up that nobody wanted summed up");
+        assert_eq!(model.asked().len(), 2, "nothing is summed up without a request for it");
         // With it, a response whose conversation stays too long fails in the end.
         let made = server.respond(mode, with(ask("hi"), json!({ "truncation": "auto" }))).await;
         assert_eq!((made.status(), &made.object["error"]["code"]), ("failed", &json!("context_length_exceeded")));

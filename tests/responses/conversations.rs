@@ -126,7 +126,7 @@ async fn items_are_put_in_listed_and_taken_out() {
     let put = server.post(&items_of(&id), json!({ "items": [user_message("one"), user_message("two"), user_message("three")] })).await.ok();
     assert_eq!((roles_and_texts(put["data"].as_array().expect("data")).len(), &put["has_more"]), (3, &json!(false)));
     let more = server.post(&items_of(&id), json!({ "items": [user_message("four")] })).await.ok();
-    assert_eq!(roles_and_texts(more["data"].as_array().expect("data")), ["user: four"], "only what was put in is told");
+    assert_eq!(roles_and_texts(more["data"].as_array().expect("data")), ["user: four"], "the answer has only the added items");
     let all = items(&server, &id).await;
     assert_eq!(roles_and_texts(&all), ["user: one", "user: two", "user: three", "user: four"]);
     let page = async |query: &str| server.get(&format!("{}?{query}", items_of(&id))).await.ok();
@@ -152,7 +152,7 @@ async fn items_are_put_in_listed_and_taken_out() {
     let answer = format!("{}/{}", items_of(&id), answer["id"].as_str().expect("an id"));
     server.send(server.authorized(Method::DELETE, &answer)).await.ok();
     server.respond(Mode::Plain, in_it(&id, "again")).await;
-    assert_eq!(messages_sent(&model.asked()[1])[3..], ["user: go", "user: again"], "nor what a response said and somebody took out");
+    assert_eq!(messages_sent(&model.asked()[1])[3..], ["user: go", "user: again"], "nor a response's items that were deleted");
 }
 
 #[tokio::test]
@@ -243,7 +243,7 @@ async fn a_kill_around_the_end_adds_the_items_once() {
         if let Some(created) = created {
             assert_eq!(server.over(created.ok()["id"].as_str().expect("an id")).await["status"], "completed");
         }
-        until("it is said", async || (items(&server, &id).await.len() == 2).then_some(())).await;
+        until("the items are there", async || (items(&server, &id).await.len() == 2).then_some(())).await;
         assert_eq!(roles_and_texts(&items(&server, &id).await), ["user: go", "assistant: Heard you."], "{point}");
     }
 }
@@ -380,8 +380,8 @@ async fn tokens_are_counted_as_they_would_be_read_and_nothing_is_stored() {
     let id = begin(&server, json!({})).await;
     let empty = count(in_it(&id, "hello")).await;
     server.respond(Mode::Plain, in_it(&id, "go")).await;
-    assert!(count(in_it(&id, "hello")).await > empty + 100, "what stands before counts");
-    assert_eq!((items(&server, &id).await.len(), model.asked().len()), (2, 1), "nothing is said, and no model is asked");
+    assert!(count(in_it(&id, "hello")).await > empty + 100, "what comes before counts");
+    assert_eq!((items(&server, &id).await.len(), model.asked().len()), (2, 1), "nothing is added, and no model is asked");
     for (body, param) in [
         (json!({ "model": "m" }), "input"),
         (with(ask("x"), json!({ "temperature": 9 })), "temperature"),

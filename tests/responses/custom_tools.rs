@@ -63,7 +63,7 @@ async fn a_client_that_sends_a_custom_call_again_is_understood() {
         let asked = &model.asked()[2];
         assert_eq!(messages_sent(asked), ["user: go", "assistant:  +echo", "tool: alpha", "assistant:  +patch", "tool: patched"]);
         let arguments = asked["messages"][3]["tool_calls"][0]["function"]["arguments"].as_str().expect("arguments are a text");
-        assert_eq!(serde_json::from_str::<Value>(arguments).ok(), Some(json!({ "input": PATCH })), "as the model said it");
+        assert_eq!(serde_json::from_str::<Value>(arguments).ok(), Some(json!({ "input": PATCH })), "as the model wrote it");
     })
     .await;
 }

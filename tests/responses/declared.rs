@@ -83,7 +83,7 @@ async fn tm_07_a_declared_server_is_not_contacted_without_approval() {
         assert_eq!((answer.status, answer.code()), (400, "missing_required_parameter"), "{}", answer.body);
     })
     .await;
-    assert_eq!((other.requests(), tools.requests()), (0, 0), "nor is a server that stands before it");
+    assert_eq!((other.requests(), tools.requests()), (0, 0), "nor is a server that comes before it");
     let named = with(declared("other", &other), json!({ "require_approval": { "never": ["echo"] }, "allowed_tools": ["echo"] }));
     assert_eq!(server.respond(Mode::Plain, ask_with("go", &[named])).await.text(), "done");
 }

@@ -72,12 +72,12 @@ async fn a_035_a_call_of_a_tool_that_the_request_did_not_list_is_an_error_for_th
         assert_eq!((made.status(), made.text().as_str()), ("completed", "I see"));
         let call = &made.items("mcp_call")[0];
         assert_eq!((&call["status"], &call["name"]), (&json!("failed"), &json!("look_up")));
-        let reason = call["error"].as_str().expect("it says why");
-        assert!(reason.contains("look_up") && reason.contains("echo"), "it says what there is: {reason}");
+        let reason = call["error"].as_str().expect("the reason is given");
+        assert!(reason.contains("look_up") && reason.contains("echo"), "it names the existing tools: {reason}");
         assert!(messages_sent(&model.asked()[1])[2].contains("there is no tool"));
         assert_eq!(tools.starts("look_up").len(), 0);
         let claimed = server.post("/v1/tools/look_up/claim", json!({ "worker": "w" })).await.ok();
-        assert_eq!(claimed["calls"], json!([]), "nobody is told to run it");
+        assert_eq!(claimed["calls"], json!([]), "no service gets it");
         assert_eq!(made.items("function_call").len(), 0, "and it is not the client's");
     })
     .await;
@@ -93,7 +93,7 @@ async fn a_036_a_037_a_provider_that_fails_in_the_middle_fails_the_response() {
         assert_eq!(error["code"], "server_error");
         assert!(
             error["message"].as_str().is_some_and(|message| message.contains("as the test wants it")),
-            "it says what the provider said: {error}"
+            "it has the provider's message: {error}"
         );
         assert_eq!(made.object["completed_at"], Value::Null);
         assert_eq!(made.items("mcp_call")[0]["output"], "kept", "what was done before stays");
@@ -243,7 +243,7 @@ done
     let tools = json!({ "mcp": [{ "label": "tools", "command": ["sh", "-c", script] }] });
     let server = ServerBuilder::new(&format!("{}tools: {tools}\n", model.config().replace("name: fake", "name: m"))).start().await;
     let made = server.respond(Mode::Streamed, ask_with("go", &[mcp()])).await;
-    assert!(made.items("mcp_call")[0].to_string().contains("the patient is called s3cret"), "it is told to model and client");
+    assert!(made.items("mcp_call")[0].to_string().contains("the patient is called s3cret"), "the model and the client get it");
     let log = server.log();
     let line = log.lines().find(|line| line.contains("a tool call failed")).expect("it is logged");
     for word in ["WARN", "tool=\"look\"", "server=\"tools\"", "class=\"server_failed\"", "bytes=", "run_", "call_"] {
@@ -284,7 +284,7 @@ async fn a_045_an_error_is_shown_as_one_on_the_wire_and_to_the_model() {
         assert_eq!(call_outcome(&calls[1]), ("completed".into(), "it did not work".into(), String::new()));
         let messages = messages_sent(&model.asked()[1]);
         assert_eq!(messages[3], "tool: it did not work");
-        assert_ne!(messages[2], messages[3], "the model can tell the error from the result that says the same");
+        assert_ne!(messages[2], messages[3], "the model can distinguish the error from a result with the same text");
         assert!(messages[2].contains("error"), "{messages:?}");
         let run = made.object["windlass"]["run_id"].as_str().expect("a run");
         let history = server.history(run).await;

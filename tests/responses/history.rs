@@ -21,13 +21,13 @@ async fn a_039_text_beside_calls_stays_in_the_output_and_in_the_history() {
         let tools = [mcp(), function("mine")];
         let first = server.respond(mode, ask_with("go", &tools)).await;
         assert_eq!(first.text(), "First I look.|Then you.");
-        assert_eq!(first.shape(), ["message", "mcp_call", "mcp_call", "message", "function_call"], "the words stand before their calls");
+        assert_eq!(first.shape(), ["message", "mcp_call", "mcp_call", "message", "function_call"], "the text comes before its calls");
         let second = server.respond(mode, after(&first, json!([output(&first.items("function_call")[0], "done")]), &tools)).await;
         server.respond(mode, after(&second, json!("sure?"), &tools)).await;
         let asked = model.asked();
         assert_eq!(messages_sent(&asked[1]), ["user: go", "assistant: First I look. +echo +echo", "tool: one", "tool: two"], "within the loop");
         assert_eq!(messages_sent(&asked[2])[4..], ["assistant: Then you. +mine", "tool: done"], "and over responses");
-        assert_eq!(messages_sent(&asked[3])[1], "assistant: First I look. +echo +echo", "for as long as the chain goes on");
+        assert_eq!(messages_sent(&asked[3])[1], "assistant: First I look. +echo +echo", "for as long as the chain continues");
         assert_eq!(messages_sent(&asked[3])[6..], ["assistant: Thanks.", "user: sure?"]);
     })
     .await;
@@ -206,7 +206,7 @@ async fn a_deleted_response_is_gone() {
         assert_eq!(server.send(server.request(Method::DELETE, &path)).await.status, 404, "twice is once");
         let answer = server.refusal(mode, after(&made, json!("on"), &[])).await;
         assert_eq!(answer.code(), "previous_response_not_found");
-        assert_eq!(server.response(next.id()).await, next.object, "what stands on it stays");
+        assert_eq!(server.response(next.id()).await, next.object, "what follows it stays");
     })
     .await;
 }
@@ -328,7 +328,7 @@ async fn a_response_that_did_not_complete_can_be_continued() {
     let failed = server.respond(Mode::Streamed, ask("fail")).await;
     assert_eq!(failed.status(), "failed");
     assert_eq!(server.respond(Mode::Streamed, after(&failed, json!("again"), &[])).await.text(), "Better.");
-    assert_eq!(messages_sent(&model.asked()[5]), ["user: fail", "user: again"], "our own words are not the model's");
+    assert_eq!(messages_sent(&model.asked()[5]), ["user: fail", "user: again"], "the server's own text is not the model's");
 }
 
 #[tokio::test]

@@ -43,7 +43,7 @@ async fn answered(socket: &mut TcpStream) -> Answer {
 fn check_too_large(answer: &Answer) {
     check_refusal(answer);
     assert_eq!((answer.status, answer.code()), (413, "request_too_large"), "{}", answer.body);
-    assert!(answer.body["error"]["message"].as_str().is_some_and(|message| message.contains("8388608")), "it says the limit: {}", answer.body);
+    assert!(answer.body["error"]["message"].as_str().is_some_and(|message| message.contains("8388608")), "it has the limit: {}", answer.body);
 }
 
 async fn check_serves(server: &Server) {
@@ -129,9 +129,9 @@ async fn a_client_that_asks_first_is_refused_before_it_sends_anything() {
     let body = ask("hi").to_string();
     let mut socket = begun(&server, &asks(body.len())).await;
     let mut line = [0; 25];
-    socket.read_exact(&mut line).await.expect("it is told to go on");
+    socket.read_exact(&mut line).await.expect("it gets 100 Continue");
     assert_eq!(&line, b"HTTP/1.1 100 Continue\r\n\r\n");
-    socket.write_all(body.as_bytes()).await.expect("it goes on");
+    socket.write_all(body.as_bytes()).await.expect("it continues");
     assert_eq!(answered(&mut socket).await.status, 200);
 }
 
@@ -155,7 +155,7 @@ async fn bodies_that_never_arrive_cost_nothing_and_delay_no_other_client() {
     check_too_large(&answered(&mut socket).await);
     assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
     let grown = server.grown_since(before);
-    assert!(grown < 100 * 256 * 1024, "a hundred who send nothing have some buffers, and not what they announced: {grown}");
+    assert!(grown < 100 * 256 * 1024, "a hundred silent clients have some buffers, and not the length that they declared: {grown}");
     drop(waiting);
     check_serves(&server).await;
     assert_eq!(server.number("SELECT count(*) FROM runs"), 3);
@@ -186,7 +186,7 @@ async fn what_is_sent_as_something_else_than_json_is_refused_by_its_type() {
         check_refusal(&answer);
         assert_eq!((answer.status, answer.code()), (415, "unsupported_media_type"), "{kind}: {}", answer.body);
         let message = answer.body["error"]["message"].as_str().unwrap_or_default();
-        assert!(message.contains("application/json"), "it says what to do: {message}");
+        assert!(message.contains("application/json"), "it has a hint: {message}");
     }
     // A large one is refused as well, and the connection is not broken.
     let answer = post(Some("multipart/form-data; boundary=x"), "x".repeat(20 * MEGABYTE)).await;

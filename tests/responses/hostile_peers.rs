@@ -271,7 +271,7 @@ async fn a_tool_server_that_sends_a_hundred_megabytes_is_cut_off() {
             call["status"] == "failed" && call["error"].as_str().is_some_and(|message| message.contains("larger than 4194304 bytes")),
             "{call}"
         );
-        assert!(messages_sent(&model.asked()[1])[2].contains("larger than 4194304 bytes"), "the model is told");
+        assert!(messages_sent(&model.asked()[1])[2].contains("larger than 4194304 bytes"), "the model gets the error");
         let grown = server.grown_since(before);
         // A few copies of the accepted part of an answer, but not everything that was sent.
         assert!(grown < 60 * MEGABYTE as u64, "{tool}: {grown}");
@@ -333,7 +333,7 @@ async fn a_tool_server_that_goes_down_is_an_error_for_the_model() {
     assert_eq!((made.status(), made.text().as_str()), ("completed", "without it, then"));
     let call = &made.items("mcp_call")[0];
     assert!(call["status"] == "failed" && call["error"].as_str().is_some_and(|message| message.contains("tools")), "{call}");
-    assert!(messages_sent(&model.asked()[1])[2].contains("tools"), "the model is told");
+    assert!(messages_sent(&model.asked()[1])[2].contains("tools"), "the model gets the error");
     assert_eq!(tools.starts("echo").len(), 0);
     check_unharmed(&server);
 }
@@ -352,6 +352,6 @@ async fn a_tool_server_that_is_too_slow_is_an_error_for_the_model() {
     assert!(call["status"] == "failed" && !call["error"].is_null(), "{call}");
     tools.runs("sleep_ms", 0).await;
     assert_eq!(tools.starts("sleep_ms").len(), 1);
-    assert!(messages_sent(&model.asked()[1])[2].contains("error"), "the model is told: {:?}", messages_sent(&model.asked()[1]));
+    assert!(messages_sent(&model.asked()[1])[2].contains("error"), "the model gets the error: {:?}", messages_sent(&model.asked()[1]));
     check_unharmed(&server);
 }

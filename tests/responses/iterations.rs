@@ -30,7 +30,7 @@ laps:
         assert!(names.contains(&"echo") && !names.contains(&"nothing_like_it"), "{names:?}");
         let calls = made.items("mcp_call");
         assert_eq!(call_outcome(&calls[0]), ("completed".into(), "hi".into(), String::new()));
-        assert_eq!(calls[1]["status"], "failed", "what it did not say it can run is not run");
+        assert_eq!(calls[1]["status"], "failed", "tools that it did not declare are not run");
     })
     .await;
     assert_eq!(tools.starts("echo").len(), Mode::every().len());

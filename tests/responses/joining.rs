@@ -191,11 +191,11 @@ async fn a_reader_that_left_twice_has_all_its_time_once_more() {
     drop(Begun::new(&server, TURN, &body).await);
     tokio::time::sleep(Duration::from_secs(2)).await;
     let again = Begun::new(&server, TURN, &body).await;
-    assert_eq!((&again.id, tools.running("sleep_ms")), (&id, 1), "nobody stopped it in between");
+    assert_eq!((&again.id, tools.running("sleep_ms")), (&id, 1), "it was not stopped in between");
     drop(again);
     until("it is stopped at last", || async { (tools.running("sleep_ms") == 0).then_some(()) }).await;
     let late = Begun::new(&server, TURN, &body).await;
-    assert_ne!(late.id, id, "who comes too late starts anew");
+    assert_ne!(late.id, id, "a request that comes too late starts again");
 }
 
 fn is_message_done(event: &StreamEvent) -> bool {

@@ -45,7 +45,7 @@ async fn a_request_that_comes_again_does_not_need_the_response_before_it() {
     let (server, _model, _tools) = server_with_model(vec![Scene::Say("done")]).await;
     server.ask_with(Mode::Plain, ask("go"), &KEY).made(&server).await;
     let other = with(ask("on"), json!({ "previous_response_id": "resp_nope" }));
-    assert_eq!(refused(&server, &other).await.code(), "idempotency_key_reused", "another request is told so first");
+    assert_eq!(refused(&server, &other).await.code(), "idempotency_key_reused", "another request is recognised first");
 }
 
 #[tokio::test]

@@ -74,7 +74,7 @@ async fn a_025_a_client_that_sends_the_conversation_again_has_the_rest_of_the_it
         let history = and(&and(&history, kept(&third)), outputs(&third, "here"));
         assert_eq!(server.respond(mode, request(&history, store)).await.text(), "On.");
         assert_eq!(messages_sent(&model.asked()[4]), [&messages_now[..], &["assistant:  +yours", "tool: here"]].concat());
-        assert_eq!(tools.starts("echo").len(), 2, "each call once, whoever comes by");
+        assert_eq!(tools.starts("echo").len(), 2, "each call once");
     })
     .await;
 }

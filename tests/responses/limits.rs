@@ -106,7 +106,7 @@ rules:
         for (input, why) in [("a long one", "max_output_tokens"), ("a rude one", "content_filter")] {
             let made = server.respond(mode, json!({ "model": "m", "input": input })).await;
             assert_eq!(reason(&made.object), (&json!("incomplete"), &json!(why)));
-            assert_eq!(made.output().last().expect("the words so far")["status"], "incomplete");
+            assert_eq!(made.output().last().expect("the text so far")["status"], "incomplete");
         }
     })
     .await;
@@ -159,7 +159,7 @@ async fn a_017_a_cancel_stops_the_model_in_the_middle_of_a_word() {
         let made = asked.made(&server).await;
         assert_eq!(made.object, cancelled);
         assert_eq!(reason(&made.object), (&json!("cancelled"), &json!("cancelled")));
-        let message = made.items("message").pop().expect("the words so far stay");
+        let message = made.items("message").pop().expect("the text so far stays");
         assert_eq!(message["status"], "incomplete");
         assert!("one two three four five six seven eight nine".starts_with(message["content"][0]["text"].as_str().expect("a text")));
         assert_ne!(message["content"][0]["text"], "");

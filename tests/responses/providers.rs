@@ -81,7 +81,7 @@ async fn a_036_a_cut_stream_of_any_provider_that_continues_differently_continues
         let made = server.respond(Mode::Streamed, ask("go")).await;
         assert_eq!(made.text(), "It was a dark|Something else entirely.", "{dialect:?}");
         let last = model.asked().pop().expect("it was asked").to_string();
-        assert!(last.contains("It was a dark") && last.contains("was cut off"), "{dialect:?}: the model is told: {last}");
+        assert!(last.contains("It was a dark") && last.contains("was cut off"), "{dialect:?}: the model gets: {last}");
     }
 }
 
@@ -251,8 +251,8 @@ async fn another_model_of_the_same_name_replaces_an_unavailable_one() {
         let history = server.history(&run).await;
         let failed: Vec<&Value> = history.iter().filter(|event| event["kind"] == "attempt_failed").collect();
         let fallbacks: Vec<&Value> = failed.iter().map(|event| &event["fallback"]).collect();
-        assert_eq!(fallbacks, [&Value::Null, &json!("m#2")], "the journal says who stood in");
-        until("the log says so", || async {
+        assert_eq!(fallbacks, [&Value::Null, &json!("m#2")], "the journal names the replacing model");
+        until("the log has the line", || async {
             server.log().lines().any(|line| line.contains("asks its fallback") && line.contains("m#2")).then_some(())
         })
         .await;

@@ -59,7 +59,7 @@ async fn a_kill_in_the_middle_continues_with_the_next_number() {
     assert_eq!(server.response(&id).await["status"], "completed");
     let mut socket = server.socket().await;
     let follow_up = json!({ "model": "m", "previous_response_id": id, "input": "and?" });
-    assert_eq!(socket.respond(follow_up).await.status(), "completed", "and it can be gone on from on a new socket");
+    assert_eq!(socket.respond(follow_up).await.status(), "completed", "and it can be continued on a new socket");
 }
 
 #[tokio::test]
@@ -194,7 +194,7 @@ async fn a_socket_that_is_too_old_is_closed_after_its_response() {
     assert_eq!(idle.next().await, Frame::Closed(1000));
     // The other socket is older, and has a response in flight.
     model.let_answer();
-    assert_eq!(busy.response().await.text(), "done", "which is told to its end");
+    assert_eq!(busy.response().await.text(), "done", "which is streamed to its end");
     assert_eq!(busy.error_code().await, "websocket_connection_limit_reached");
     assert_eq!(busy.next().await, Frame::Closed(1000));
     assert_eq!(runs(&server), 1, "nothing more is begun on it");
@@ -261,7 +261,7 @@ async fn calls_handed_back_over_a_socket_wait_for_their_follow_up_and_not_for_an
     let unanswered = socket.respond(unstored(ask_with("go", &offered))).await;
     assert_eq!((unanswered.items("function_call").len(), erased(&server)), (1, 0), "the socket may go on from each of them");
     drop(socket);
-    until("nothing waits any more but the one that nobody answered", || async { (erased(&server) == 3).then_some(()) }).await;
+    until("nothing waits any more but the call without an answer", || async { (erased(&server) == 3).then_some(()) }).await;
 }
 
 #[tokio::test]
@@ -270,7 +270,7 @@ async fn what_two_sockets_keep_stays_until_both_are_gone() {
     let (mut one, mut two) = (server.socket().await, server.socket().await);
     let body = in_turn(TURN, ask_with("go", &[function("mine")]));
     let first = one.respond(body.clone()).await;
-    assert_eq!(two.respond(body).await.id(), first.id(), "who missed the end gets the same");
+    assert_eq!(two.respond(body).await.id(), first.id(), "a client that missed the end gets the same");
     let other = one.respond(unstored(ask("other"))).await;
     drop(one);
     until("what the first alone had is erased", || async { (erased(&server) == 1).then_some(()) }).await;

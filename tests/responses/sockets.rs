@@ -80,7 +80,7 @@ async fn two_requests_on_one_socket_are_answered_in_their_order() {
     let second = socket.respond(unstored(ask("second"))).await;
     assert_eq!([first.text(), second.text()], ["one", "two"]);
     assert_eq!([first.status(), second.status()], ["completed", "completed"]);
-    assert_eq!(messages_sent(&model.asked()[1]), ["user: second"], "nobody asked to go on from the first");
+    assert_eq!(messages_sent(&model.asked()[1]), ["user: second"], "no request continues from the first");
 }
 
 #[tokio::test]

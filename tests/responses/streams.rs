@@ -165,7 +165,7 @@ async fn a_stream_can_be_taken_up_after_every_event() {
             assert_eq!(data(&rest), all[after as usize + 1..], "after {after}");
         }
         let beyond = server.get(&format!("/v1/responses/{}?stream=true&starting_after={}", made.id(), all.len())).await;
-        assert_eq!((beyond.status, &beyond.body["error"]["param"]), (400, &json!("starting_after")), "nobody can have heard that");
+        assert_eq!((beyond.status, &beyond.body["error"]["param"]), (400, &json!("starting_after")), "no client can have seen that number");
     })
     .await;
 }
@@ -182,7 +182,7 @@ async fn a_stream_can_be_resumed_while_it_runs() {
     let rest = resumed(&server, &id, number).await;
     let whole = server.replay(&id).await;
     assert_eq!(data(&rest), data(&whole)[number as usize + 1..]);
-    assert_eq!(whole[number as usize].data, delta.data, "what was heard before stays as it was");
+    assert_eq!(whole[number as usize].data, delta.data, "earlier events stay as they were");
     let mut grammar = Grammar::default();
     whole.iter().for_each(|event| grammar.take(&event.data));
     assert_eq!(grammar.ended().expect("an end")["status"], "completed");

@@ -80,7 +80,7 @@ async fn a_phase_on_an_answer_is_in_the_contract() {
     }
     let (server, _tools) = scripted("laps: [ { text: hi } ]").await;
     let mut response = server.respond(windlass_tests::Mode::Plain, ask("go")).await.object;
-    assert!(response["output"][0].get("phase").is_none(), "we have none to tell, and null is not in the contract");
+    assert!(response["output"][0].get("phase").is_none(), "we have no value for it, and null is not in the contract");
     response["output"][0]["phase"] = "final_answer".into();
     assert_eq!(contract::faults_of_response(&response), Vec::<String>::new());
     response["output"][0]["phase"] = Value::Null;

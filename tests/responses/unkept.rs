@@ -46,7 +46,7 @@ async fn what_is_stored_is_stored_beside_it() {
     let server = server.restart(&[]).await;
     assert_eq!((server.get(&run(&fleeting)).await.status, server.get(&run(&stored)).await.status), (404, 200));
     let after = server.respond(Mode::Streamed, with(unstored(ask("more")), json!({ "previous_response_id": stored.id() }))).await;
-    assert_eq!(after.status(), "completed", "what goes on from a stored response does so");
+    assert_eq!(after.status(), "completed", "a follow-up of a stored response works");
 }
 
 #[tokio::test]

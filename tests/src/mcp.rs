@@ -201,7 +201,7 @@ impl McpServer {
 
     /// Notifies its clients that its tools have changed.
     pub async fn announce(&self) {
-        until("somebody listens", || async { self.desk.news.send(changed()).ok() }).await;
+        until("a client listens", || async { self.desk.news.send(changed()).ok() }).await;
     }
 
     /// Waits until this number of calls of the tool are running.

@@ -420,7 +420,7 @@ async fn a_token_does_what_its_scopes_say_and_no_more() {
         "its own tool's call"
     );
     let row = scene.server.inbox_of("a", "tool_result").await.pop().expect("the report");
-    assert!(row["source"].is_string(), "who reported is on record: {row}");
+    assert!(row["source"].is_string(), "the reporter is recorded: {row}");
 }
 
 /// A request by another tenant.
@@ -489,6 +489,6 @@ async fn what_belongs_to_another_tenant_looks_like_what_does_not_exist() {
     assert_eq!(claimed["calls"], json!([]));
     let named = json!({ "worker": "w1", "calls": [{ "agent_turn_id": run_id, "tool_call_id": call_id }] });
     let lost = scene.send_as("foreign-token-of-22-characters", Method::POST, "/v1/tools/echo/release", Some(named)).await.ok();
-    assert_eq!(lost["lost"].as_array().map(Vec::len), Some(1), "nobody lets go of another tenant's call");
+    assert_eq!(lost["lost"].as_array().map(Vec::len), Some(1), "no tenant releases another tenant's call");
     assert_eq!(scene.server.snapshot(), before);
 }

@@ -237,7 +237,7 @@ async fn c_076_nothing_is_read_or_asked_before_the_gate_is_passed() {
     server.suspended("a", &first).await;
     assert_eq!(server.kinds(&second).await, ["accepted"], "the second turn has no lease");
     assert_eq!(server.run(&second).await["turn_epoch"], Value::Null);
-    assert_eq!(model.asked().len(), 1, "and nobody was asked for it");
+    assert_eq!(model.asked().len(), 1, "and no model was asked for it");
     server.report(&call, json!(1)).await.ok();
     server.ended(&first).await;
     server.ended(&second).await;
@@ -302,7 +302,7 @@ async fn c_079_when_an_event_is_visible_its_card_and_state_are_written() {
     stream.read_until(executing).await;
     let view = server.run(&run).await;
     let cards = server.cards(&view["output_box_id"]).await;
-    assert_eq!(cards.iter().map(|card| &card["kind"]).collect::<Vec<_>>(), ["tool.call"], "the card of the call stands");
+    assert_eq!(cards.iter().map(|card| &card["kind"]).collect::<Vec<_>>(), ["tool.call"], "the card of the call is stored");
     assert_eq!((&view["phase"], &view["calls"]["open"][0]["tool"]), (&json!("waiting"), &json!("echo")), "and so does the state");
     assert_eq!(server.get("/v1/agents/a").await.ok()["status"], "suspended");
     let call = server.claim("echo").await;

@@ -249,7 +249,7 @@ async fn c_065_a_stop_while_queued_delivers() {
     assert_eq!(server.run(&queued).await["status"], "queued");
     assert_eq!(stop(&server, "a", &queued).await["status"], "stopped");
     assert_eq!(server.get("/v1/agents/a").await.ok()["queued"], 0);
-    assert_eq!(server.run(&active).await["status"], "active", "the active turn goes on");
+    assert_eq!(server.run(&active).await["status"], "active", "the active turn continues");
     assert_eq!(stop(&server, "a", &active).await["status"], "stopped");
     owes_nothing(&server, "a", &active, "canceled").await;
     owes_nothing(&server, "a", &queued, "canceled").await;

@@ -49,7 +49,7 @@ async fn c_022_a_turn_carries_its_trace_and_lineage() {
     assert_eq!((&view["trace_id"], &view["parent_step_id"]), (&json!(TRACE), &json!("step_of_the_parent")));
     let edge = &server.edges("ada").await[0];
     assert_eq!((&edge["trace_id"], &edge["parent_step_id"]), (&json!(TRACE), &json!("step_of_the_parent")));
-    assert!(server.inbox("ada").await[0]["source"].is_string(), "who asked is on record");
+    assert!(server.inbox("ada").await[0]["source"].is_string(), "the caller is recorded");
     // A request without a trace gets a new one.
     let other = server.enqueue("ada", "hello").await;
     let own = server.ended(&other).await["trace_id"].as_str().expect("a trace").to_owned();

@@ -70,10 +70,10 @@ async fn every_post_made_twice_under_one_key_is_answered_the_same_and_done_once(
     assert_eq!(twice(&server, "/v1/tools/echo/release", held.clone()).await, json!({ "lost": [] }), "its own success is no loss");
     let again = server.claim("echo").await;
     assert_eq!(again["attempt"], 2);
-    assert_eq!(keyed(&server, "/v1/tools/echo/release", "k", &held).await.ok(), json!({ "lost": [] }), "whoever has it by now");
+    assert_eq!(keyed(&server, "/v1/tools/echo/release", "k", &held).await.ok(), json!({ "lost": [] }), "whichever worker has it by now");
     reused(&server, "/v1/tools/echo/release", json!({ "worker": "w", "calls": [] })).await;
     assert_eq!(keyed(&server, "/v1/tools/echo/release", "other", &held).await.ok()["lost"].as_array().map(Vec::len), Some(1));
-    assert_eq!(server.calls(&run).await[0]["status"], "claimed", "nobody else's hold was touched");
+    assert_eq!(server.calls(&run).await[0]["status"], "claimed", "no other worker's lease was changed");
     let report = "/v1/agents/ada/report";
     let reported = twice(&server, report, outcome(&again, "done")).await;
     assert_eq!(reported["duplicate"], false);
@@ -87,7 +87,7 @@ async fn every_post_made_twice_under_one_key_is_answered_the_same_and_done_once(
     let acted = twice(&server, "/v1/agents/ada/actions", json!({ "action_id": "click", "tool": "echo" })).await;
     let stop = json!({ "agent_turn_id": acted["agent_turn_id"], "reason": "enough" });
     assert_eq!(twice(&server, "/v1/agents/ada/stop", stop.clone()).await["status"], "stopped");
-    assert_eq!(server.post("/v1/agents/ada/stop", stop).await.ok()["status"], "ended", "without the key it says what it finds");
+    assert_eq!(server.post("/v1/agents/ada/stop", stop).await.ok()["status"], "ended", "without the key the answer has the current state");
     assert_eq!(server.number("SELECT count(*) FROM runs"), 2);
     assert_eq!(server.number("SELECT count(*) FROM inbox"), 4, "two beginnings, one result, one stop");
 }
@@ -183,7 +183,7 @@ async fn a_repeated_enqueue_finds_its_turn_though_nothing_it_needed_is_there_any
     assert_eq!(server.post("/v1/agents/eve/actions", action).await.ok()["run_id"], acted["run_id"]);
     let reordered = r#"{ "tools": ["echo"], "input": "call echo" }"#;
     let request = server.request(Method::POST, path).header("idempotency-key", "k").header("content-type", "application/json");
-    assert_eq!(server.send(request.body(reordered)).await.ok()["run_id"], first["run_id"], "the order of the fields says nothing");
+    assert_eq!(server.send(request.body(reordered)).await.ok()["run_id"], first["run_id"], "the order of the fields does not matter");
     reused(&server, path, json!({ "input": "something else" })).await;
     assert_eq!(server.number("SELECT count(*) FROM runs"), 2);
 }

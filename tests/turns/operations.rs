@@ -40,7 +40,7 @@ fn an_error_in_the_configuration_names_the_line_and_the_nearest_key() {
         let (status, stderr) = ServerBuilder::new(config).refuses();
         assert!(!status.success(), "{config}");
         for part in wanted {
-            assert!(stderr.contains(part), "{config} should say {part:?}: {stderr}");
+            assert!(stderr.contains(part), "{config} should give {part:?}: {stderr}");
         }
         assert!(!stderr.contains("panicked"), "{stderr}");
     }
@@ -66,7 +66,7 @@ async fn tm_20_a_server_without_the_seal_key_of_its_store_is_refused_at_the_star
     let refused = async |server: Server, keys: &str| {
         let (server, status) = server.restart_or_die(&[(KEYS, keys)]).await.err().expect("it is refused");
         assert!(!status.success());
-        until("it says why", || async { server.log().contains("none of them opens what is sealed in it").then_some(()) }).await;
+        until("the reason is given", || async { server.log().contains("none of them opens what is sealed in it").then_some(()) }).await;
         assert!(!server.log().contains(keys), "{}", server.log());
         server
     };
@@ -145,7 +145,7 @@ async fn tm_14_sighup_reloads_the_tokens_and_ends_nothing() {
     let config = std::fs::read_to_string(&path).expect("the configuration");
     std::fs::write(&path, config.replace(server.token(), FRESH)).expect("it can be written");
     server.signal(Signal::HUP);
-    until("the log says so", || async { server.log().contains("auth.tokens was reloaded").then_some(()) }).await;
+    until("the log has the line", || async { server.log().contains("auth.tokens was reloaded").then_some(()) }).await;
     assert_eq!(server.get("/v1/agents/a").await.status, 401, "the old token is gone");
     server = server.with_token(FRESH);
     let run = server.enqueue("a", "hello").await;
@@ -156,7 +156,7 @@ async fn tm_14_sighup_reloads_the_tokens_and_ends_nothing() {
         let errors = || server.log().matches("could not be reloaded").count();
         let before = errors();
         server.signal(Signal::HUP);
-        until("the log says so", || async { (errors() > before).then_some(()) }).await;
+        until("the log has the line", || async { (errors() > before).then_some(()) }).await;
         assert_eq!(server.get("/v1/agents/a").await.status, 200, "the tokens stay as they are");
     }
     server.signal(Signal::TERM);

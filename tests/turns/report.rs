@@ -68,8 +68,8 @@ async fn c_049_a_report_for_a_call_that_is_not_awaited_resumes_nothing() {
     let after = server.get("/v1/agents/a").await.ok();
     assert_eq!((&after["status"], &after["turn_epoch"]), (&before["status"], &before["turn_epoch"]));
     assert_eq!(server.run(&run).await["iteration"], 2);
-    assert_eq!(model.asked().len(), 2, "nothing was asked anew");
-    assert_eq!(model.hanging(), 1, "the call in flight goes on");
+    assert_eq!(model.asked().len(), 2, "nothing was asked again");
+    assert_eq!(model.hanging(), 1, "the call in flight continues");
 }
 
 #[tokio::test]

@@ -282,7 +282,7 @@ async fn c_018_losing_the_events_changes_no_outcome() {
         let mut reader = if agent == "ada" { Some(server.events(agent, None).await) } else { None };
         let run = server.enqueue(agent, "call echo").await;
         if let Some(stream) = &mut reader {
-            stream.next().await.expect("something is told");
+            stream.next().await.expect("an event arrives");
         }
         drop(reader);
         let call = server.claim("echo").await;

@@ -38,7 +38,7 @@ async fn c_031_what_waits_is_taken_oldest_first_and_each_row_once() {
         server.report(&calls[index], json!(index)).await.ok();
     }
     let rows = server.inbox_of("ada", "tool_result").await;
-    assert!(rows.iter().all(|row| row["status"] == "pending"), "nobody was there to take them");
+    assert!(rows.iter().all(|row| row["status"] == "pending"), "no server was there to take them");
     assert_eq!(taken(&server, &run).await, [0_u64; 0]);
     stop(&server, "holder", &holder).await;
     server.ended(&run).await;
@@ -86,7 +86,7 @@ async fn c_032_a_write_that_lost_the_race_for_the_head_is_made_again() {
     let run = server.enqueue("ada", "wait 1000 and answer").await;
     server.agent_is("ada", "running").await;
     let moved = server.database().execute("UPDATE heads SET seq = seq + 1 WHERE agent = 'ada' AND status = 'running'");
-    assert_eq!(moved, Ok(1), "somebody else moved the head on");
+    assert_eq!(moved, Ok(1), "another owner moved the head");
     let view = server.ended(&run).await;
     assert_eq!(view["task_status"], "success");
     assert_eq!(server.kinds(&run).await, ["accepted", "leased", "lap_started", "replied", "ended"], "nothing was written twice");

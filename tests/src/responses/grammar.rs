@@ -104,7 +104,7 @@ impl Grammar {
             return self.snapshot(response);
         }
         let ending = ENDINGS.iter().find(|(ending, _)| *ending == kind);
-        let (_, statuses) = ending.unwrap_or_else(|| panic!("{kind} stands in the middle of a stream"));
+        let (_, statuses) = ending.unwrap_or_else(|| panic!("{kind} is in the middle of a stream"));
         assert!(statuses.iter().any(|status| response["status"] == *status), "{kind} with {}", response["status"]);
         self.end(response);
     }
@@ -147,7 +147,7 @@ impl Grammar {
             Some("reasoning") => zero("summary", &json!([])),
             Some("compaction") => zero("encrypted_content", &json!("")),
             Some("function_call_output") => {}
-            _ => panic!("an item of a type that nobody expects: {event}"),
+            _ => panic!("an item of an unexpected type: {event}"),
         }
         let has_progress = ["message", "reasoning", "compaction", "function_call", "custom_tool_call", "mcp_call"]
             .iter()
@@ -245,7 +245,7 @@ impl Grammar {
                 item.outcome = kind.rsplit('.').next().map(str::to_owned);
             }
             "response.mcp_list_tools.in_progress" | "response.mcp_list_tools.completed" => is_of("mcp_list_tools"),
-            _ => panic!("an event that nobody expects: {event}"),
+            _ => panic!("an unexpected event: {event}"),
         }
     }
 
