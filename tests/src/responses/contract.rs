@@ -14,7 +14,7 @@ const FILE: &str = "../shared/contracts/openresponses/openapi.json";
 pub struct Exception {
     /// The name, which is a phrase in `docs/responses.md`.
     pub name: &'static str,
-    /// The reason.
+    /// The reason. `docs/responses.md` contains it word for word.
     pub reason: &'static str,
     forgiven: Forgiven,
 }
