@@ -133,7 +133,11 @@ async fn a_task_over_a_socket_is_finished() {
     let folder = workplace();
     let events = events_of(codex_on_a_socket("offline", TASK, folder.path(), &server), &server).await;
     check_done_once(&folder, &events);
-    assert_eq!((server.number("SELECT count(*) FROM runs"), chained(&server)), (3, 3), "each answer continues from a response of the socket");
+    assert_eq!(
+        (server.number("SELECT count(*) FROM runs"), chained(&server)),
+        (3, 3),
+        "each answer continues from a response of the socket"
+    );
 }
 
 #[tokio::test]

@@ -119,7 +119,8 @@ async fn finish_under_kills(transport: &str, start: fn(&str, &str, &Path, &Serve
     // The iterations alone take longer than this many kills.
     assert!(kills >= 4, "it was killed {kills} times");
     // Written past the test harness, which shows the output of a test only if it fails.
-    let line = format!("Codex under kills ({transport}): {kills} kills in {} s, {ITERATIONS} iterations, 1 edit", began.elapsed().as_secs());
+    let line =
+        format!("Codex under kills ({transport}): {kills} kills in {} s, {ITERATIONS} iterations, 1 edit", began.elapsed().as_secs());
     let _ = writeln!(std::io::stdout(), "{line}");
     server
 }

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use windlass_tests::Server;
 
 use crate::{
-    frameworks::{ANSWERS, TURNS, stage_with, check_model_requests},
+    frameworks::{ANSWERS, TURNS, check_model_requests, stage_with},
     program::TOKEN,
 };
 

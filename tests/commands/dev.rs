@@ -101,7 +101,10 @@ fn the_command_that_dev_prints_works_as_it_is() {
     let out = Command::new("sh").args(["-c", line]).env("no_proxy", "*").output().expect("a shell");
     let printed = String::from_utf8_lossy(&out.stdout);
     assert!(out.status.success(), "{line}\n{printed}{}", String::from_utf8_lossy(&out.stderr));
-    assert!(printed.contains("response.completed") && printed.contains("You said: Hello") && printed.ends_with("data: [DONE]\n\n"), "{printed}");
+    assert!(
+        printed.contains("response.completed") && printed.contains("You said: Hello") && printed.ends_with("data: [DONE]\n\n"),
+        "{printed}"
+    );
 }
 
 #[tokio::test]

@@ -20,7 +20,10 @@ const DAMAGES: [(&str, &str); 16] = [
     ("UPDATE stretches SET epoch = 0 WHERE first = 3", "S2: an old epoch wrote"),
     ("UPDATE stretches SET epoch = NULL WHERE first = 3", "S2: an old epoch wrote"),
     ("UPDATE heads SET epoch = 0", "S2: a run is ahead"),
-    (r#"UPDATE stretches SET events = replace(events, 'lap_started",{"iteration":2', 'lap_started",{"iteration":3')"#, "S3: the iterations"),
+    (
+        r#"UPDATE stretches SET events = replace(events, 'lap_started",{"iteration":2', 'lap_started",{"iteration":3')"#,
+        "S3: the iterations",
+    ),
     ("UPDATE heads SET queued = 1", "S4: a head counts"),
     ("UPDATE inbox SET kind = 'turn' WHERE kind = 'tool_result'", "S4: run_"),
     (r#"UPDATE stretches SET events = replace(events, 'reported",{"call":2', 'reported",{"call":1')"#, "S5: a result was taken twice"),

@@ -33,7 +33,13 @@ pub async fn run() {
     let readings = [
         Reading { name: "one by one", calls: &alone, announcements: &announcements, kinds: &every, check: trace::violations },
         Reading { name: "one by one, marks", calls: &alone, announcements: &marked, kinds: &["response event"], check: trace::early_marks },
-        Reading { name: "at once, marks", calls: &crowded, announcements: &many, kinds: &at_once::KINDS_WITH_MARKS, check: trace::early_marks },
+        Reading {
+            name: "at once, marks",
+            calls: &crowded,
+            announcements: &many,
+            kinds: &at_once::KINDS_WITH_MARKS,
+            check: trace::early_marks,
+        },
     ];
     let violations: usize = readings.iter().map(Reading::violations).sum();
     let shared = trace::marks_at_once(&crowded);
@@ -80,7 +86,8 @@ impl Reading<'_> {
     fn would_notice(&self) {
         let unflushed: Vec<Call> = self.calls.iter().filter(|call| !call.is_flush()).cloned().collect();
         for (kind, count) in self.counts() {
-            let of_kind: Vec<Announcement> = self.announcements.iter().filter(|announcements| announcements.what == kind).cloned().collect();
+            let of_kind: Vec<Announcement> =
+                self.announcements.iter().filter(|announcements| announcements.what == kind).cloned().collect();
             let found = (self.check)(&unflushed, &of_kind).len();
             assert_eq!(found, count, "{}: a server that never flushes is caught at every {kind}", self.name);
         }

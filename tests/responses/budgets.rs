@@ -4,7 +4,9 @@
 use serde_json::json;
 use windlass_tests::{FakeModel, McpServer, Mode, Scene, ServerBuilder};
 
-use crate::support::{ask_with, function, mcp, offered, server_for_model, scripted_with, server_with_model, server_with_model_and_config, with};
+use crate::support::{
+    ask_with, function, mcp, offered, scripted_with, server_for_model, server_with_model, server_with_model_and_config, with,
+};
 
 #[tokio::test]
 async fn a_016_a_request_cannot_have_more_turns_than_its_agent() {

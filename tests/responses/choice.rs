@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use windlass_tests::{Mode, Scene, in_every_mode};
 
-use crate::support::{ask, ask_with, function, mcp, offered, scripted, server_with_model, messages_sent, with};
+use crate::support::{ask, ask_with, function, mcp, messages_sent, offered, scripted, server_with_model, with};
 
 fn choosing(choice: Value) -> Value {
     with(ask_with("go", &[function("a"), function("b")]), json!({ "tool_choice": choice }))

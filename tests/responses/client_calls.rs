@@ -1,9 +1,9 @@
 //! Calls that the client executes: the response waits for it, and a follow-up continues with the complete history.
 
 use serde_json::{Value, json};
-use windlass_tests::{ResponseRecord, Mode, Scene, in_every_mode};
+use windlass_tests::{Mode, ResponseRecord, Scene, in_every_mode};
 
-use crate::support::{after, ask_with, function, mcp, output, response_of, scripted, server_with_model, messages_sent, with};
+use crate::support::{after, ask_with, function, mcp, messages_sent, output, response_of, scripted, server_with_model, with};
 
 fn mixed() -> Vec<Value> {
     vec![mcp(), function("mine"), function("yours")]

@@ -3,11 +3,13 @@
 use reqwest::Method;
 use serde_json::{Value, json};
 use windlass_tests::{
-    Answer, Dialect, FakeModel, ResponseRecord, McpServer, Mode, Scene, Server, ServerBuilder, Speech, Store, in_every_mode,
+    Answer, Dialect, FakeModel, McpServer, Mode, ResponseRecord, Scene, Server, ServerBuilder, Speech, Store, in_every_mode,
     responses::{check_refusal, contract},
 };
 
-use crate::support::{after, ask, ask_with, function, mcp, offered, server_for_model, server_with_model, server_with_model_and_config, messages_sent, with};
+use crate::support::{
+    after, ask, ask_with, function, mcp, messages_sent, offered, server_for_model, server_with_model, server_with_model_and_config, with,
+};
 
 const PATH: &str = "/v1/responses/compact";
 const TWO_TENANTS: &str = "auth: { tokens: [ { token: test-token-of-22-characters, scopes: ['*'] }, { token: other-token-of-22-characters, tenant: other, scopes: ['*'] } ] }\n";
@@ -109,7 +111,8 @@ async fn a_conversation_is_given_back_as_its_newest_messages_and_a_sealed_summar
 #[tokio::test]
 async fn what_a_compaction_gave_is_taken_as_input_in_every_mode() {
     in_every_mode(async |mode| {
-        let (server, model, _tools) = server_with_model(vec![Scene::Say("Blue, size 7."), Scene::Say("It is blue."), Scene::Say("Really.")]).await;
+        let (server, model, _tools) =
+            server_with_model(vec![Scene::Say("Blue, size 7."), Scene::Say("It is blue."), Scene::Say("Really.")]).await;
         let made = compacted(&server, json!({ "model": "m", "input": conversation() })).await;
         let mut input = made["output"].as_array().expect("an output").clone();
         input.push(say("Which colour?"));
@@ -225,7 +228,11 @@ async fn a_conversation_that_is_too_long_to_be_summed_up_is_summed_up_without_it
     compacted(&server, json!({ "model": "m", "input": input })).await;
     let messages: Vec<Vec<String>> = model.asked().iter().map(messages_sent).collect();
     assert_eq!(messages.iter().map(Vec::len).collect::<Vec<_>>(), [101, 76, 51], "the question is asked of less and less");
-    assert!(messages.iter().all(|messages| messages[messages.len() - 2] == "user: word number 099" && is_question(&messages[messages.len() - 1])));
+    assert!(
+        messages
+            .iter()
+            .all(|messages| messages[messages.len() - 2] == "user: word number 099" && is_question(&messages[messages.len() - 1]))
+    );
 }
 
 #[tokio::test]
@@ -291,7 +298,8 @@ async fn a_trigger_continues_a_chain_and_is_only_allowed_at_the_end() {
 #[tokio::test]
 async fn every_provider_is_asked_for_a_summary_and_reasoning_is_left_out() {
     for dialect in Dialect::EVERY {
-        let speech = Speech { reasoning: Some("Hm."), chunks: vec!["In short.".into()], calls: vec![("f", "{}".into())], ..Speech::default() };
+        let speech =
+            Speech { reasoning: Some("Hm."), chunks: vec!["In short.".into()], calls: vec![("f", "{}".into())], ..Speech::default() };
         let model = FakeModel::start(vec![Scene::Speak(speech), Scene::Say("fine")]).await;
         let server = ServerBuilder::new(&model.config_in(dialect).replace("name: fake", "name: m")).start().await;
         let body = with(ask_with("-", &[function("f")]), json!({ "input": [say("hi"), trigger()], "reasoning": { "effort": "low" } }));
@@ -325,7 +333,11 @@ async fn only_its_tenant_reads_or_makes_a_summary() {
             let error = &refused.body["error"];
             assert_eq!((refused.status, refused.code()), (400, "invalid_encrypted_content"), "{}", refused.body);
             assert_eq!(error["param"], "input[1].encrypted_content", "{}", refused.body);
-            assert!(error["message"].as_str().is_some_and(|message| message.contains("compact the conversation again")), "{}", refused.body);
+            assert!(
+                error["message"].as_str().is_some_and(|message| message.contains("compact the conversation again")),
+                "{}",
+                refused.body
+            );
         }
         let refused = server.post(PATH, json!({ "model": "m", "input": [item] })).await;
         assert_eq!((refused.status, refused.code()), (400, "invalid_encrypted_content"), "{}", refused.body);
@@ -393,7 +405,8 @@ async fn with_truncation_auto_a_run_whose_prompt_is_too_long_continues_from_a_su
         let messages = messages_sent(&asked[2]);
         assert!(is_question(messages.last().expect("a message")) && offered(&asked[2]).is_empty(), "{messages:#?}");
         let rest = ["system: Be brief.", "user: What is it?"];
-        let plain = |request: &Value| messages_sent(request).iter().map(|message| message.replace("developer:", "system:")).collect::<Vec<_>>();
+        let plain =
+            |request: &Value| messages_sent(request).iter().map(|message| message.replace("developer:", "system:")).collect::<Vec<_>>();
         assert_eq!(plain(&asked[3])[..2], rest, "what is above the conversation holds, and what was asked");
         assert!(plain(&asked[3])[2].ends_with("It said alpha.") && plain(&asked[3]).len() == 3, "{:#?}", plain(&asked[3]));
         assert_eq!(offered(&asked[3]).len(), offered(&asked[1]).len(), "and it has its tools again");

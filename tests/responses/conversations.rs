@@ -4,7 +4,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use windlass_tests::{FakeModel, McpServer, Mode, Scene, Server, in_every_mode, responses::check_refusal, until};
 
-use crate::support::{ask, ask_with, function, mcp, server_for_model, output, scripted, server_with_model, messages_sent, with};
+use crate::support::{ask, ask_with, function, mcp, messages_sent, output, scripted, server_for_model, server_with_model, with};
 
 const ECHOES: &str = "rules: [ { reply: { text: Heard you. } } ]";
 
@@ -147,7 +147,11 @@ async fn items_are_put_in_listed_and_taken_out() {
     assert_eq!(server.get(&two).await.status, 404);
     assert_eq!(roles_and_texts(&items(&server, &id).await), ["user: one", "user: three", "user: four"]);
     server.respond(Mode::Plain, in_it(&id, "go")).await;
-    assert_eq!(messages_sent(&model.asked()[0]), ["user: one", "user: three", "user: four", "user: go"], "the model does not hear what is gone");
+    assert_eq!(
+        messages_sent(&model.asked()[0]),
+        ["user: one", "user: three", "user: four", "user: go"],
+        "the model does not hear what is gone"
+    );
     let answer = items(&server, &id).await.pop().expect("an answer");
     let answer = format!("{}/{}", items_of(&id), answer["id"].as_str().expect("an id"));
     server.send(server.authorized(Method::DELETE, &answer)).await.ok();
@@ -223,7 +227,8 @@ async fn a_kill_in_the_middle_unlocks_when_the_response_ends_and_adds_its_items_
         assert_eq!(server.over(&run).await["status"], "completed");
         assert_eq!(server.over(queued["id"].as_str().expect("an id")).await["status"], "completed");
         server.respond(Mode::Plain, in_it(&id, "third")).await;
-        let expected = ["user: before", "user: first", "assistant: one", "user: second", "assistant: two", "user: third", "assistant: three"];
+        let expected =
+            ["user: before", "user: first", "assistant: one", "user: second", "assistant: two", "user: third", "assistant: three"];
         assert_eq!(roles_and_texts(&items(&server, &id).await), expected);
     }
 }
@@ -262,7 +267,8 @@ async fn a_failed_or_cancelled_response_adds_nothing_and_locks_nothing() {
 
 #[tokio::test]
 async fn a_key_finds_the_response_again_however_far_the_conversation_is() {
-    let (server, model, _tools) = server_with_model(vec![Scene::Call(vec![("mine", json!({}))]), Scene::Say("one"), Scene::Say("two")]).await;
+    let (server, model, _tools) =
+        server_with_model(vec![Scene::Call(vec![("mine", json!({}))]), Scene::Say("one"), Scene::Say("two")]).await;
     let id = begin(&server, json!({})).await;
     let asked = with(ask_with("go", &[function("mine")]), json!({ "conversation": id }));
     let first = server.respond(Mode::Plain, asked).await;

@@ -1,9 +1,9 @@
 //! Tools in the forms that Codex uses: custom tools, whose input is a text, and tools that come with an item of the input.
 
 use serde_json::{Value, json};
-use windlass_tests::{ResponseRecord, Mode, Scene, in_every_mode};
+use windlass_tests::{Mode, ResponseRecord, Scene, in_every_mode};
 
-use crate::support::{after, ask, ask_with, function, mcp, offered, server_with_model, messages_sent, with};
+use crate::support::{after, ask, ask_with, function, mcp, messages_sent, offered, server_with_model, with};
 
 const PATCH: &str = "*** Begin Patch\n\"quoted\"\n*** End Patch";
 
@@ -114,7 +114,10 @@ async fn tools_that_an_item_brings_along_are_offered_and_called_by_their_names()
         let call = call_of(&made);
         assert_eq!((&call["name"], &call["namespace"], &call["input"]), (&json!("patch"), &json!("functions"), &json!(PATCH)));
         let asked = &model.asked()[0];
-        assert_eq!((offered(asked), messages_sent(asked)), (vec!["wait".into(), "patch".into(), "functions__wait".into()], vec!["user: go".into()]));
+        assert_eq!(
+            (offered(asked), messages_sent(asked)),
+            (vec!["wait".into(), "patch".into(), "functions__wait".into()], vec!["user: go".into()])
+        );
         assert_eq!(made.object["tools"].as_array().map(Vec::len), Some(1), "what is repeated is what `tools` had");
     })
     .await;

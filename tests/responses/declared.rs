@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use windlass_tests::{ResponseRecord, McpServer, Mode, QUERY, Scene, Server, ServerBuilder, in_every_mode};
+use windlass_tests::{McpServer, Mode, QUERY, ResponseRecord, Scene, Server, ServerBuilder, in_every_mode};
 
 use crate::support::{ask_with, declared, mcp, scripted_with, server_with_model_and_config, with};
 

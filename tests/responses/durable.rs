@@ -9,7 +9,7 @@ use windlass_tests::{
     until,
 };
 
-use crate::support::{ask_with, call_outcome, mcp, response_of, scripted, messages_sent};
+use crate::support::{ask_with, call_outcome, mcp, messages_sent, response_of, scripted};
 
 /// A server whose tools run in another process and survive it.
 async fn server_with_effects(model: &FakeModel, tools: &McpServer, effects: &str) -> Server {

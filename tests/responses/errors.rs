@@ -5,7 +5,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use windlass_tests::{FakeModel, McpServer, Mode, Scene, ServerBuilder, in_every_mode};
 
-use crate::support::{ask, ask_with, declared, call_outcome, mcp, scripted, server_with_model, server_with_model_and_config, messages_sent, with};
+use crate::support::{
+    ask, ask_with, call_outcome, declared, mcp, messages_sent, scripted, server_with_model, server_with_model_and_config, with,
+};
 
 fn echo(text: &str) -> (&'static str, Value) {
     ("echo", json!({ "text": text }))
@@ -14,7 +16,8 @@ fn echo(text: &str) -> (&'static str, Value) {
 #[tokio::test]
 async fn a_033_a_tools_error_is_a_result_and_the_loop_continues() {
     in_every_mode(async |mode| {
-        let (server, model, _tools) = server_with_model(vec![Scene::Call(vec![("fail", json!({})), echo("fine")]), Scene::Say("never mind")]).await;
+        let (server, model, _tools) =
+            server_with_model(vec![Scene::Call(vec![("fail", json!({})), echo("fine")]), Scene::Say("never mind")]).await;
         let made = server.respond(mode, ask_with("go", &[mcp()])).await;
         assert_eq!((made.status(), made.text().as_str()), ("completed", "never mind"));
         let calls = made.items("mcp_call");
@@ -67,7 +70,8 @@ async fn a_034_all_calls_of_an_iteration_failing_does_not_end_the_loop() {
 async fn a_035_a_call_of_a_tool_that_the_request_did_not_list_is_an_error_for_the_model() {
     in_every_mode(async |mode| {
         // The tool is configured, but this request does not include it.
-        let (server, model, tools) = server_with_model(vec![Scene::Call(vec![("look_up", json!({})), echo("hi")]), Scene::Say("I see")]).await;
+        let (server, model, tools) =
+            server_with_model(vec![Scene::Call(vec![("look_up", json!({})), echo("hi")]), Scene::Say("I see")]).await;
         let made = server.respond(mode, ask_with("go", &[mcp()])).await;
         assert_eq!((made.status(), made.text().as_str()), ("completed", "I see"));
         let call = &made.items("mcp_call")[0];
@@ -339,7 +343,8 @@ async fn a_private_address_of_a_request_is_refused_unless_it_is_allowed() {
 
 #[tokio::test]
 async fn a_tool_that_answers_without_end_is_given_up_by_the_deadline() {
-    let (server, _model, tools) = server_with_model_and_config(vec![Scene::Call(vec![("endless", json!({}))]), Scene::Say("given up")], "").await;
+    let (server, _model, tools) =
+        server_with_model_and_config(vec![Scene::Call(vec![("endless", json!({}))]), Scene::Say("given up")], "").await;
     let body = with(ask_with("go", &[mcp()]), json!({ "windlass": { "budgets": { "wall_time_s": 1 } } }));
     let made = tokio::time::timeout(Duration::from_secs(20), server.respond(Mode::Streamed, body)).await.expect("a clear end");
     assert!(["incomplete", "completed"].contains(&made.status()), "{}", made.status());

@@ -2,9 +2,9 @@
 
 use reqwest::Method;
 use serde_json::{Value, json};
-use windlass_tests::{ResponseRecord, Mode, Scene, Server, in_every_mode, until};
+use windlass_tests::{Mode, ResponseRecord, Scene, Server, in_every_mode, until};
 
-use crate::support::{after, ask, ask_with, function, mcp, output, scripted, server_with_model, messages_sent, with};
+use crate::support::{after, ask, ask_with, function, mcp, messages_sent, output, scripted, server_with_model, with};
 
 const ECHOES: &str = "rules: [ { reply: { text: Heard you. } } ]";
 
@@ -25,7 +25,11 @@ async fn a_039_text_beside_calls_stays_in_the_output_and_in_the_history() {
         let second = server.respond(mode, after(&first, json!([output(&first.items("function_call")[0], "done")]), &tools)).await;
         server.respond(mode, after(&second, json!("sure?"), &tools)).await;
         let asked = model.asked();
-        assert_eq!(messages_sent(&asked[1]), ["user: go", "assistant: First I look. +echo +echo", "tool: one", "tool: two"], "within the loop");
+        assert_eq!(
+            messages_sent(&asked[1]),
+            ["user: go", "assistant: First I look. +echo +echo", "tool: one", "tool: two"],
+            "within the loop"
+        );
         assert_eq!(messages_sent(&asked[2])[4..], ["assistant: Then you. +mine", "tool: done"], "and over responses");
         assert_eq!(messages_sent(&asked[3])[1], "assistant: First I look. +echo +echo", "for as long as the chain continues");
         assert_eq!(messages_sent(&asked[3])[6..], ["assistant: Thanks.", "user: sure?"]);
@@ -36,7 +40,8 @@ async fn a_039_text_beside_calls_stays_in_the_output_and_in_the_history() {
 #[tokio::test]
 async fn two_branches_from_one_response_know_nothing_of_each_other() {
     in_every_mode(async |mode| {
-        let (server, model, _tools) = server_with_model(vec![Scene::Say("root"), Scene::Say("left"), Scene::Say("right"), Scene::Say("leaf")]).await;
+        let (server, model, _tools) =
+            server_with_model(vec![Scene::Say("root"), Scene::Say("left"), Scene::Say("right"), Scene::Say("leaf")]).await;
         let root = server.respond(mode, ask("start")).await;
         let left = server.respond(mode, after(&root, json!("go left"), &[])).await;
         let right = server.respond(mode, after(&root, json!("go right"), &[])).await;
@@ -324,7 +329,11 @@ async fn a_response_that_did_not_complete_can_be_continued() {
     let short = server.respond(Mode::Streamed, with(ask_with("short", &[mcp()]), json!({ "max_turns": 1 }))).await;
     assert_eq!(short.status(), "incomplete");
     assert_eq!(server.respond(Mode::Streamed, after(&short, json!("go on"), &[mcp()])).await.text(), "On.");
-    assert_eq!(messages_sent(&model.asked()[3]), ["user: short", "assistant:  +echo", "tool: last", "user: go on"], "the last results are there");
+    assert_eq!(
+        messages_sent(&model.asked()[3]),
+        ["user: short", "assistant:  +echo", "tool: last", "user: go on"],
+        "the last results are there"
+    );
     let failed = server.respond(Mode::Streamed, ask("fail")).await;
     assert_eq!(failed.status(), "failed");
     assert_eq!(server.respond(Mode::Streamed, after(&failed, json!("again"), &[])).await.text(), "Better.");

@@ -43,7 +43,11 @@ async fn answered(socket: &mut TcpStream) -> Answer {
 fn check_too_large(answer: &Answer) {
     check_refusal(answer);
     assert_eq!((answer.status, answer.code()), (413, "request_too_large"), "{}", answer.body);
-    assert!(answer.body["error"]["message"].as_str().is_some_and(|message| message.contains("8388608")), "it has the limit: {}", answer.body);
+    assert!(
+        answer.body["error"]["message"].as_str().is_some_and(|message| message.contains("8388608")),
+        "it has the limit: {}",
+        answer.body
+    );
 }
 
 async fn check_serves(server: &Server) {

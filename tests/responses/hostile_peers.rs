@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use windlass_tests::{FakeModel, McpServer, Mode, Proxy, Scene, Server, ServerBuilder, tungstenite::Message, until};
 
-use crate::support::{after, ask, ask_with, function, mcp, output, server_with_model, messages_sent, with};
+use crate::support::{after, ask, ask_with, function, mcp, messages_sent, output, server_with_model, with};
 
 const MEGABYTE: usize = 1 << 20;
 /// The limit of a model's answer in bytes.
@@ -301,7 +301,12 @@ async fn a_tool_server_that_cannot_list_its_tools_is_named() {
             for mode in [Mode::Plain, Mode::Streamed] {
                 let answer = server.refusal(mode, body.clone()).await;
                 let message = answer.body["error"]["message"].as_str().unwrap_or_default();
-                assert!(answer.status == 424 && message.contains("tools") && message.contains(expected), "{}: {}", answer.status, answer.body);
+                assert!(
+                    answer.status == 424 && message.contains("tools") && message.contains(expected),
+                    "{}: {}",
+                    answer.status,
+                    answer.body
+                );
             }
         }
     };

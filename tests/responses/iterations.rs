@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use windlass_tests::{McpServer, Mode, Scene, ServerBuilder, in_every_mode};
 
-use crate::support::{ask, ask_with, call_outcome, function, mcp, offered, response_of, scripted, server_with_model, messages_sent, with};
+use crate::support::{ask, ask_with, call_outcome, function, mcp, messages_sent, offered, response_of, scripted, server_with_model, with};
 
 const TWO_TOOLS: &str = r#"
 laps:

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 use serde_json::{Value, json};
 use windlass_tests::{EventStream, FakeModel, McpServer, Mode, Next, Scene, Server, StreamEvent, responses::check_events, until};
 
-use crate::support::{ask_with, function, mcp, server_for_model, output, server_with_model, server_with_model_and_config, with};
+use crate::support::{ask_with, function, mcp, output, server_for_model, server_with_model, server_with_model_and_config, with};
 
 const TURN: &str = r#"{"session_id":"s","turn_id":"turn-1","request_kind":"turn"}"#;
 const OTHER_TURN: &str = r#"{"session_id":"s","turn_id":"turn-2","request_kind":"turn"}"#;
@@ -137,8 +137,12 @@ async fn neither_the_turn_nor_the_body_alone_is_enough() {
     let body = streamed(request(message_input("go"), false));
     let (first, _) = Begun::new(&server, TURN, &body).await.ends().await;
     let mut ids = BTreeSet::from([first["id"].to_string()]);
-    let others =
-        [(OTHER_TURN, body.clone()), (TURN, streamed(request(message_input("go on"), false))), ("nonsense", body.clone()), ("{}", body.clone())];
+    let others = [
+        (OTHER_TURN, body.clone()),
+        (TURN, streamed(request(message_input("go on"), false))),
+        ("nonsense", body.clone()),
+        ("{}", body.clone()),
+    ];
     for (turn, body) in others {
         let (other, _) = Begun::new(&server, turn, &body).await.ends().await;
         assert!(ids.insert(other["id"].to_string()), "a run of its own: {turn} {body}");
@@ -147,7 +151,8 @@ async fn neither_the_turn_nor_the_body_alone_is_enough() {
 
 #[tokio::test]
 async fn after_a_failure_a_turn_gets_another_attempt() {
-    let (server, _model, _tools) = server_with_model(vec![Scene::Fail(400, Vec::new()), Scene::Fail(400, Vec::new()), Scene::Say("done")]).await;
+    let (server, _model, _tools) =
+        server_with_model(vec![Scene::Fail(400, Vec::new()), Scene::Fail(400, Vec::new()), Scene::Say("done")]).await;
     let body = streamed(request(message_input("go"), false));
     let mut statuses = Vec::new();
     for _ in 0..4 {
@@ -245,7 +250,8 @@ async fn a_turn_that_has_items_already_gets_only_what_is_missing() {
 
 #[tokio::test]
 async fn the_next_request_of_a_turn_is_the_next_iteration() {
-    let (server, _model, _tools) = server_with_model(vec![Scene::SayAndCall("Yours.", vec![("mine", json!({}))]), Scene::Say("done")]).await;
+    let (server, _model, _tools) =
+        server_with_model(vec![Scene::SayAndCall("Yours.", vec![("mine", json!({}))]), Scene::Say("done")]).await;
     let (first, _) = Begun::new(&server, TURN, &streamed(request(message_input("go"), false))).await.ends().await;
     let (message, call) = (&first["output"][1], &first["output"][2]);
     let next = streamed(request(extended("go", &[message, call, &output(call, "one")]), false));

@@ -2,9 +2,9 @@
 //! previous response.
 
 use serde_json::{Value, json};
-use windlass_tests::{ResponseRecord, Mode, Scene, in_every_mode, until};
+use windlass_tests::{Mode, ResponseRecord, Scene, in_every_mode, until};
 
-use crate::support::{after, ask_with, function, mcp, output, server_with_model, server_with_model_and_config, messages_sent, with};
+use crate::support::{after, ask_with, function, mcp, messages_sent, output, server_with_model, server_with_model_and_config, with};
 
 fn mixed() -> Vec<Value> {
     vec![mcp(), function("mine"), function("yours")]

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use windlass_tests::{Mode, Next, Scene, Server, in_every_mode, until};
 
-use crate::support::{ask_with, function, mcp, response_of, scripted, scripted_with, server_with_model, messages_sent, with};
+use crate::support::{ask_with, function, mcp, messages_sent, response_of, scripted, scripted_with, server_with_model, with};
 
 const FOR_EVER: &str =
     "rules: [ { reply: { text: More., calls: [{ tool: echo, arguments: { text: again } }], usage: { in: 10, out: 5 } } } ]";

@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use windlass_tests::{Dialect, FakeModel, ResponseRecord, McpServer, Mode, Scene, Server, ServerBuilder, Speech};
+use windlass_tests::{Dialect, FakeModel, McpServer, Mode, ResponseRecord, Scene, Server, ServerBuilder, Speech};
 
-use crate::support::{after, ask_with, declared, function, mcp, output, server_with_model, messages_sent, with};
+use crate::support::{after, ask_with, declared, function, mcp, messages_sent, output, server_with_model, with};
 
 fn echo(text: &str) -> (&'static str, Value) {
     ("echo", json!({ "text": text }))

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use windlass_tests::{
-    Dialect, FakeModel, ResponseRecord, McpServer, Mode, Next, Scene, Server, ServerBuilder, Speech, StreamEvent, in_every_mode, responses::check_events,
-    until,
+    Dialect, FakeModel, McpServer, Mode, Next, ResponseRecord, Scene, Server, ServerBuilder, Speech, StreamEvent, in_every_mode,
+    responses::check_events, until,
 };
 
 use crate::support::{after, ask, ask_with, function, mcp, output, with};

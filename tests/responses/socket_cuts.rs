@@ -4,7 +4,10 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use windlass_tests::{EventStream, FakeModel, Frame, McpServer, Mode, Scene, Server, Socket, StreamEvent, responses::check_events, until};
 
-use crate::support::{after, ask, ask_with, function, mcp, server_for_model, output, scripted, scripted_with, server_with_model, server_with_model_and_config, messages_sent, with};
+use crate::support::{
+    after, ask, ask_with, function, mcp, messages_sent, output, scripted, scripted_with, server_for_model, server_with_model,
+    server_with_model_and_config, with,
+};
 
 fn unstored(body: Value) -> Value {
     with(body, json!({ "store": false }))

@@ -2,12 +2,15 @@
 
 use serde_json::{Value, json};
 use windlass_tests::{
-    FakeModel, Frame, ResponseRecord, McpServer, Mode, Scene, Server, ServerBuilder, Socket,
+    FakeModel, Frame, McpServer, Mode, ResponseRecord, Scene, Server, ServerBuilder, Socket,
     tungstenite::{self, Message},
     until,
 };
 
-use crate::support::{after, ask, ask_with, function, mcp, server_for_model, output, scripted, scripted_with, server_with_model, server_with_model_and_config, messages_sent, with};
+use crate::support::{
+    after, ask, ask_with, function, mcp, messages_sent, output, scripted, scripted_with, server_for_model, server_with_model,
+    server_with_model_and_config, with,
+};
 
 fn unstored(body: Value) -> Value {
     with(body, json!({ "store": false }))
@@ -85,7 +88,8 @@ async fn two_requests_on_one_socket_are_answered_in_their_order() {
 
 #[tokio::test]
 async fn a_response_that_is_not_stored_can_be_continued_on_its_own_socket_and_nowhere_else() {
-    let (server, model, _tools) = server_with_model(vec![Scene::Say("one"), Scene::Say("two"), Scene::Say("three"), Scene::Say("fresh")]).await;
+    let (server, model, _tools) =
+        server_with_model(vec![Scene::Say("one"), Scene::Say("two"), Scene::Say("three"), Scene::Say("fresh")]).await;
     let mut socket = server.socket().await;
     let first = socket.respond(unstored(ask("first"))).await;
     let second = socket.respond(unstored_after(&first, "second")).await;

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use windlass_tests::{ResponseRecord, Mode, Next, Server, StreamEvent, in_every_mode, responses::Grammar, until};
+use windlass_tests::{Mode, Next, ResponseRecord, Server, StreamEvent, in_every_mode, responses::Grammar, until};
 
 use crate::support::{ask, ask_with, function, mcp, scripted, scripted_with, with};
 

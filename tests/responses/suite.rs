@@ -28,7 +28,7 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use windlass_tests::{Scene, in_every_mode, responses::contract};
 
-use crate::support::{ask, scripted, server_with_model, messages_sent, with};
+use crate::support::{ask, messages_sent, scripted, server_with_model, with};
 
 /// The inputs of the suite in cases 1, 2, 12, 14 and 15, with the messages that the model must get.
 fn inputs() -> [(&'static str, Value, &'static [&'static str]); 5] {

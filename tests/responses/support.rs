@@ -1,7 +1,7 @@
 //! Helpers of the tests of the Responses door: servers with tools of every kind, and request bodies.
 
 use serde_json::{Value, json};
-use windlass_tests::{FakeModel, ResponseRecord, McpServer, Scene, Server, ServerBuilder};
+use windlass_tests::{FakeModel, McpServer, ResponseRecord, Scene, Server, ServerBuilder};
 
 const BASE_CONFIG: &str = "
 limits: { sweep_interval: 50ms, backoff: 10ms }

@@ -2,9 +2,9 @@
 
 use reqwest::Method;
 use serde_json::{Value, json};
-use windlass_tests::{FakeModel, ResponseRecord, McpServer, Mode, Scene, Server, ServerBuilder, until};
+use windlass_tests::{FakeModel, McpServer, Mode, ResponseRecord, Scene, Server, ServerBuilder, until};
 
-use crate::support::{ask, ask_with, function, mcp, server_for_model, output, server_with_model_and_config, with};
+use crate::support::{ask, ask_with, function, mcp, output, server_for_model, server_with_model_and_config, with};
 
 const MEMORY: &str = "responses: { store_false: memory }";
 

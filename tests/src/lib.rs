@@ -23,7 +23,7 @@ pub use fake_model::{Dialect, FakeModel, Scene, Speech};
 pub use mcp::{McpManners, McpServer, McpStart, QUERY};
 pub use nats::{Listener, Message, NatsServer};
 pub use proxy::Proxy;
-pub use responses::{PendingResponse, EventStream, ResponseRecord, Mode, Next, StreamEvent, in_every_mode};
+pub use responses::{EventStream, Mode, Next, PendingResponse, ResponseRecord, StreamEvent, in_every_mode};
 pub use server::{Answer, Server, ServerBuilder, TOKEN, binary};
 pub use socket::{Frame, Socket};
 pub use stream::{SseEvent, SseStream};

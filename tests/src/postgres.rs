@@ -247,7 +247,8 @@ fn run(command: &mut Command) {
 /// Starts the watchdog. It survives signals that end the tests, and only this process keeps its input open.
 fn watch(folder: &Path) -> Child {
     let control = program("pg_ctl");
-    let arguments = std::iter::once(control.get_program()).chain(control.get_args()).map(|argument| argument.to_string_lossy().into_owned());
+    let arguments =
+        std::iter::once(control.get_program()).chain(control.get_args()).map(|argument| argument.to_string_lossy().into_owned());
     let control: Vec<String> = arguments.collect();
     let script = r#"trap '' INT TERM HUP; folder=$1; shift; cat >/dev/null; "$@" -D "$folder/data" -m immediate stop >/dev/null 2>&1; rm -rf "$folder""#;
     let mut command = Command::new("sh");

@@ -15,7 +15,7 @@ use tokio_tungstenite::{
 };
 
 use crate::{
-    Answer, ResponseRecord, Mode, PATIENCE, Server, StreamEvent,
+    Answer, Mode, PATIENCE, ResponseRecord, Server, StreamEvent,
     responses::{Grammar, contract},
 };
 

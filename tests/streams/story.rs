@@ -162,7 +162,8 @@ impl Client {
                 self.server.authorized(Method::POST, "/v1/responses").header("idempotency-key", "the-only-one").json(&body)
             }
             Some(id) => {
-                let after = self.events.last().map_or_else(String::new, |event| format!("&starting_after={}", event.data["sequence_number"]));
+                let after =
+                    self.events.last().map_or_else(String::new, |event| format!("&starting_after={}", event.data["sequence_number"]));
                 self.server.authorized(Method::GET, &format!("/v1/responses/{id}?stream=true{after}"))
             }
         };

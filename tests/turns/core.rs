@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use windlass_tests::{FakeModel, Scene, Server, ServerBuilder, bytes, until};
 
 use crate::support::{
-    claim_all, each_ran_once, hammer, head, most_active, moves, turn_server, turn_server_with_config, row_status, serve, spy, stop, tasks, server_with_model,
+    claim_all, each_ran_once, hammer, head, most_active, moves, row_status, serve, server_with_model, spy, stop, tasks, turn_server,
+    turn_server_with_config,
 };
 
 #[tokio::test]
@@ -90,11 +91,7 @@ async fn c_002_a_stop_and_many_results_at_once_end_the_turn_exactly_once() {
         let kinds = server.kinds(&run).await;
         assert_eq!(kinds.iter().filter(|kind| *kind == "ended").count(), 1, "{kinds:?}");
         assert_eq!(kinds.last().map(String::as_str), Some("ended"));
-        assert_eq!(
-            server.kinds(&next).await,
-            ["accepted", "leased", "lap_started", "replied", "ended"],
-            "the next turn got nothing of it"
-        );
+        assert_eq!(server.kinds(&next).await, ["accepted", "leased", "lap_started", "replied", "ended"], "the next turn got nothing of it");
     }
     assert_eq!(server.number("SELECT count(*) FROM inbox WHERE status NOT IN ('consumed', 'skipped')"), 0);
 }

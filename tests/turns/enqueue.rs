@@ -7,7 +7,9 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use windlass_tests::{Answer, Scene, Server, hex, until};
 
-use crate::support::{crowded, edges_taken, hammer, head, multiply, turn_server, turn_server_with_config, serve, spy, stop, server_with_model};
+use crate::support::{
+    crowded, edges_taken, hammer, head, multiply, serve, server_with_model, spy, stop, turn_server, turn_server_with_config,
+};
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 

@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use windlass_tests::{Scene, hex, until};
 
-use crate::support::{claim_all, crowded, edges_taken, head, moves, turn_server, serve, spy, states, stop, server_with_model};
+use crate::support::{claim_all, crowded, edges_taken, head, moves, serve, server_with_model, spy, states, stop, turn_server};
 
 #[tokio::test]
 async fn c_010_the_store_refuses_a_status_that_is_none() {
@@ -311,7 +311,8 @@ async fn c_019_state_events_carry_the_current_tool_and_the_waiting_count() {
 
 #[tokio::test]
 async fn c_020_a_turn_resumes_only_when_nothing_is_awaited_any_more() {
-    let (server, model) = server_with_model(vec![Scene::Call(vec![("echo", json!({})), ("echo", json!({}))]), Scene::Say("done")], "").await;
+    let (server, model) =
+        server_with_model(vec![Scene::Call(vec![("echo", json!({})), ("echo", json!({}))]), Scene::Say("done")], "").await;
     spy(&server);
     let run = server.enqueue("ada", "go").await;
     let calls = claim_all(&server, "echo", 2).await;

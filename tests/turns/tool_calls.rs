@@ -6,7 +6,7 @@ use futures_util::future::join;
 use serde_json::{Value, json};
 use windlass_tests::{Scene, Server};
 
-use crate::support::{claim_all, edges_taken, head, moves, turn_server, serve, spy, server_with_model};
+use crate::support::{claim_all, edges_taken, head, moves, serve, server_with_model, spy, turn_server};
 
 #[tokio::test]
 async fn c_040_a_call_is_stored_before_any_service_can_claim_it() {
@@ -89,7 +89,8 @@ async fn c_044_suspending_leaves_no_expected_correlation() {
 #[tokio::test]
 async fn c_045_suspending_moves_running_to_suspended() {
     let (server, _model) =
-        server_with_model(vec![Scene::Call(vec![("echo", json!({}))]), Scene::Call(vec![("echo", json!({}))]), Scene::Say("done")], "").await;
+        server_with_model(vec![Scene::Call(vec![("echo", json!({}))]), Scene::Call(vec![("echo", json!({}))]), Scene::Say("done")], "")
+            .await;
     spy(&server);
     let run = server.enqueue("ada", "two laps").await;
     serve(&server, "echo", 2).await;

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use windlass_tests::{FakeModel, Scene, Server, hex, until};
 
 use crate::support::{
-    claim_all, crowded, each_ran_once, edges_taken, hammer, head, most_active, moves, turn_server, turn_server_with_config, row_status, serve, spy, stop,
-    server_with_model,
+    claim_all, crowded, each_ran_once, edges_taken, hammer, head, most_active, moves, row_status, serve, server_with_model, spy, stop,
+    turn_server, turn_server_with_config,
 };
 
 /// Ada waits for this number of calls of `echo`, and another agent occupies the only worker, so reports stay in the inbox.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use serde_json::{Value, json};
-use windlass_tests::{PendingResponse, FakeModel, McpServer, Mode, Scene, Server, Speech};
+use windlass_tests::{FakeModel, McpServer, Mode, PendingResponse, Scene, Server, Speech};
 
 use super::{Traced, report_under_a_key};
 use crate::trace::mark;
