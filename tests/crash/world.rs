@@ -278,10 +278,10 @@ impl World {
     pub async fn seen(&self, agent: &str, count: usize) -> Vec<SseEvent> {
         let reader = self.readers.get(agent).expect("every agent has a reader");
         let began = Instant::now();
-        while reader.seen.lock().expect("nobody panics with it").len() < count && began.elapsed() < Duration::from_secs(10) {
+        while reader.seen.lock().expect("the lock is not poisoned").len() < count && began.elapsed() < Duration::from_secs(10) {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        reader.seen.lock().expect("nobody panics with it").clone()
+        reader.seen.lock().expect("the lock is not poisoned").clone()
     }
 }
 
@@ -308,7 +308,7 @@ impl Drop for Reader {
 async fn read(base: String, agent: String, seen: Arc<Mutex<Vec<SseEvent>>>) {
     let client = reqwest::Client::builder().no_proxy().build().expect("a client");
     loop {
-        let last = seen.lock().expect("nobody panics with it").last().map(|event: &SseEvent| event.id.clone());
+        let last = seen.lock().expect("the lock is not poisoned").last().map(|event: &SseEvent| event.id.clone());
         let mut request = client.get(format!("{base}/v1/agents/{agent}/events?from=start")).bearer_auth("test-token-of-22-characters");
         if let Some(last) = last {
             request = request.header("last-event-id", last);
@@ -318,7 +318,7 @@ async fn read(base: String, agent: String, seen: Arc<Mutex<Vec<SseEvent>>>) {
         {
             let mut stream = SseStream::new(response);
             while let Some(event) = stream.next().await {
-                seen.lock().expect("nobody panics with it").push(event);
+                seen.lock().expect("the lock is not poisoned").push(event);
             }
         }
         tokio::time::sleep(Duration::from_millis(10)).await;

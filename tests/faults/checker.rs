@@ -21,21 +21,21 @@ const READERS: usize = 8;
 /// Everything that is wrong in the servers' records of this load.
 pub async fn check(roads: &Roads, load: &Load) -> Vec<String> {
     let mut agents: BTreeMap<String, Vec<Turn>> = BTreeMap::new();
-    for turn in load.turns.lock().expect("nobody panics with it").iter() {
+    for turn in load.turns.lock().expect("the lock is not poisoned").iter() {
         agents.entry(turn.agent.clone()).or_default().push(turn.clone());
     }
-    let ledger = load.ledger.lock().expect("nobody panics with it").clone();
+    let ledger = load.ledger.lock().expect("the lock is not poisoned").clone();
     let ledger = &ledger;
     let checked = stream::iter(agents.into_iter().map(|(agent, turns)| async move { check_agent(roads, ledger, &agent, &turns).await }));
     let mut wrong: Vec<String> = checked.buffer_unordered(READERS).collect::<Vec<_>>().await.concat();
-    wrong.extend(load.wrong.lock().expect("nobody panics with it").clone());
-    wrong.extend(roads.odd.lock().expect("nobody panics with it").clone());
+    wrong.extend(load.wrong.lock().expect("the lock is not poisoned").clone());
+    wrong.extend(roads.odd.lock().expect("the lock is not poisoned").clone());
     wrong
 }
 
 /// Every action that the servers took because a process seemed dead or a deadline seemed over, in a trial in which neither was so.
 pub async fn false_alarms(roads: &Roads, load: &Load) -> Vec<String> {
-    let turns = load.turns.lock().expect("nobody panics with it").clone();
+    let turns = load.turns.lock().expect("the lock is not poisoned").clone();
     let read = stream::iter(&turns).map(|turn| async move { History::read(roads, turn).await.alarms() });
     let mut alarms = read.buffer_unordered(READERS).collect::<Vec<_>>().await.concat();
     let decided = load.decided.load(Ordering::Relaxed);
@@ -225,7 +225,7 @@ async fn check_events(roads: &Roads, agent: &str, asked: &BTreeSet<&str>, last: 
 /// The messages received over NATS: an id always belongs to the same message. If NATS was available all the time, every end of a turn was
 /// published.
 pub async fn check_published(listener: &Listener, load: &Load, is_whole: bool) -> Vec<String> {
-    let asked: BTreeSet<String> = load.turns.lock().expect("nobody panics with it").iter().map(|turn| turn.run.clone()).collect();
+    let asked: BTreeSet<String> = load.turns.lock().expect("the lock is not poisoned").iter().map(|turn| turn.run.clone()).collect();
     let ends = |listener: &Listener| -> BTreeSet<String> {
         let all = listener.all().into_iter().filter(|message| message.subject.ends_with(".task"));
         all.filter_map(|message| message.body["agent_turn_id"].as_str().map(str::to_owned)).collect()

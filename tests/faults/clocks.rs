@@ -110,7 +110,7 @@ async fn a_server_whose_clock_jumps() {
     let load = Load::start(&cluster.roads, 0);
     load.ask_beside(AGENTS, PAUSE, jumps(&mut trial, &clocks[1])).await;
     let alarms = checker::false_alarms(&cluster.roads, &load).await;
-    load.wrong.lock().expect("nobody panics with it").extend(alarms);
+    load.wrong.lock().expect("the lock is not poisoned").extend(alarms);
     trial.judge(&cluster, &load, Some((&listener, true))).await;
 }
 

@@ -84,13 +84,13 @@ impl Roads {
     }
 
     fn set(&self, member: usize, base: Option<String>) {
-        self.bases.lock().expect("nobody panics with it")[member] = base;
+        self.bases.lock().expect("the lock is not poisoned")[member] = base;
     }
 
     /// One of the running servers, in an arbitrary order.
     fn any(&self) -> Option<String> {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 33;
-        let bases = self.bases.lock().expect("nobody panics with it");
+        let bases = self.bases.lock().expect("the lock is not poisoned");
         let there: Vec<&String> = bases.iter().flatten().collect();
         if there.is_empty() { None } else { Some(there[turn as usize % there.len()].clone()) }
     }
@@ -110,7 +110,7 @@ impl Roads {
         let status = response.status().as_u16();
         let body = serde_json::from_slice(&response.bytes().await.ok()?).unwrap_or(Value::Null);
         if status == 500 {
-            self.odd.lock().expect("nobody panics with it").push(format!("{method} {path} was answered with {status} {body}"));
+            self.odd.lock().expect("the lock is not poisoned").push(format!("{method} {path} was answered with {status} {body}"));
         }
         self.refused.fetch_add(u64::from(status == 503), Ordering::Relaxed);
         (status != 503 && status != 500).then_some(Answer { status, body })

@@ -28,23 +28,23 @@ async fn a_loss_and_a_double_start_would_be_noticed() {
     let honest = found().await;
     assert!(honest.is_empty(), "{honest}");
     // A call number of two is the write of the first iteration.
-    let ledger = load.ledger.lock().expect("nobody panics with it").clone();
+    let ledger = load.ledger.lock().expect("the lock is not poisoned").clone();
     let (write, _) = ledger.iter().find(|(call, _)| call.ends_with("_2")).expect("there is a write");
-    load.ledger.lock().expect("nobody panics with it").insert(write.clone(), 2);
+    load.ledger.lock().expect("the lock is not poisoned").insert(write.clone(), 2);
     expect(found().await, "was started 2 times, and released 0 times");
-    load.ledger.lock().expect("nobody panics with it").remove(write);
+    load.ledger.lock().expect("the lock is not poisoned").remove(write);
     expect(found().await, "was never started");
-    load.ledger.lock().expect("nobody panics with it").insert(write.clone(), 1);
+    load.ledger.lock().expect("the lock is not poisoned").insert(write.clone(), 1);
     // A run without a request looks like a doubled turn.
-    let turns = load.turns.lock().expect("nobody panics with it").clone();
+    let turns = load.turns.lock().expect("the lock is not poisoned").clone();
     let hidden = turns.iter().rposition(|turn| turn.key.ends_with("turn-0")).expect("there is a first turn");
-    load.turns.lock().expect("nobody panics with it").remove(hidden);
+    load.turns.lock().expect("the lock is not poisoned").remove(hidden);
     let doubled = found().await;
     expect(doubled.clone(), "turns were acknowledged, its inbox has");
     expect(doubled, "task events, of");
     // Two keys with one run look like a lost turn.
     let swallowed = Turn { key: "another".to_owned(), ..turns[0].clone() };
-    load.turns.lock().expect("nobody panics with it").clone_from(&[turns.clone(), vec![swallowed]].concat());
+    load.turns.lock().expect("the lock is not poisoned").clone_from(&[turns.clone(), vec![swallowed]].concat());
     expect(found().await, "keys became");
     trial.close("5 falsifications", &missed);
 }
@@ -79,8 +79,8 @@ async fn wrong_iterations_journals_epochs_and_deliverables_would_be_noticed() {
     let load = Load::start(&cluster.roads, 0);
     load.ask(1, 2, Duration::ZERO).await;
     load.end();
-    let ledger = load.ledger.lock().expect("nobody panics with it").clone();
-    let turns = load.turns.lock().expect("nobody panics with it").clone();
+    let ledger = load.ledger.lock().expect("the lock is not poisoned").clone();
+    let turns = load.turns.lock().expect("the lock is not poisoned").clone();
     let honest = [History::read(&cluster.roads, &turns[0]).await, History::read(&cluster.roads, &turns[1]).await];
     let found = |histories: &mut [History]| {
         let mut wrong = Vec::new();

@@ -39,7 +39,7 @@ async fn squeeze(trial: &mut Trial, cluster: &Cluster, load: &Arc<Load>, fill: i
     // A log that was just checkpointed has room for a while, so some fillings have no effect. If none of them has one, the test shows
     // nothing.
     if refusals == 0 {
-        load.wrong.lock().expect("nobody panics with it").push("no client was ever refused because of the full disk".into());
+        load.wrong.lock().expect("the lock is not poisoned").push("no client was ever refused because of the full disk".into());
     }
     trial.judge(cluster, load, None).await;
 }

@@ -60,7 +60,7 @@ async fn one_of_three_servers_killed_every_two_seconds_loses_and_doubles_nothing
     let killing = massacre(&mut trial, &mut cluster, until);
     tokio::join!(load.ask_until(AGENTS, until, PAUSE), notes.ask_until(&roads, until), killing);
     let wrong = notes.check(&roads).await;
-    load.wrong.lock().expect("nobody panics with it").extend(wrong);
+    load.wrong.lock().expect("the lock is not poisoned").extend(wrong);
     trial.judge(&cluster, &load, Some((&listener, true))).await;
 }
 
@@ -136,6 +136,6 @@ async fn a_server_stopped_past_its_lease_doubles_nothing_afterwards() {
     };
     tokio::join!(load.ask_until(AGENTS, until, PAUSE), notes.ask_until(&cluster.roads, until), stops);
     let wrong = notes.check(&cluster.roads).await;
-    load.wrong.lock().expect("nobody panics with it").extend(wrong);
+    load.wrong.lock().expect("the lock is not poisoned").extend(wrong);
     trial.judge(&cluster, &load, Some((&listener, true))).await;
 }

@@ -103,7 +103,7 @@ impl Load {
             .collect();
         for task in tasks {
             if let Err(error) = task.await {
-                self.wrong.lock().expect("nobody panics with it").push(format!("a client gave up: {error}"));
+                self.wrong.lock().expect("the lock is not poisoned").push(format!("a client gave up: {error}"));
             }
         }
     }
@@ -130,7 +130,7 @@ impl Load {
         let body = json!({ "input": "work", "tools": ["echo", "write"] });
         let answer = self.roads.post(&path, &body, Some(&key)).await.ok();
         let run = answer["run_id"].as_str().expect("an enqueue has a run").to_owned();
-        self.turns.lock().expect("nobody panics with it").push(Turn { agent: agent.to_owned(), key: key.clone(), run: run.clone() });
+        self.turns.lock().expect("the lock is not poisoned").push(Turn { agent: agent.to_owned(), key: key.clone(), run: run.clone() });
         let began = Instant::now();
         loop {
             let view = self.roads.get(&format!("/v1/windlass/runs/{run}")).await;
@@ -145,7 +145,7 @@ impl Load {
         if number.is_multiple_of(4) {
             let again = self.roads.post(&path, &body, Some(&key)).await.ok();
             if again["run_id"] != run.as_str() {
-                self.wrong.lock().expect("nobody panics with it").push(format!("{key} became {run} and {}", again["run_id"]));
+                self.wrong.lock().expect("the lock is not poisoned").push(format!("{key} became {run} and {}", again["run_id"]));
             }
         }
     }
@@ -158,7 +158,7 @@ impl Load {
         let mut decisions = Vec::new();
         for call in &parked {
             let id = &call["tool_call_id"];
-            let is_started = self.ledger.lock().expect("nobody panics with it").contains_key(id.as_str().unwrap_or_default());
+            let is_started = self.ledger.lock().expect("the lock is not poisoned").contains_key(id.as_str().unwrap_or_default());
             decisions.push(match is_started {
                 true => json!({ "run_id": run, "tool_call_id": id, "action": "record", "status": "success", "result": "in the ledger" }),
                 false => json!({ "run_id": run, "tool_call_id": id, "action": "release" }),
@@ -173,7 +173,7 @@ impl Load {
             let answer = self.roads.once(&Method::POST, "/v1/windlass/reconcile", Some(&decision), None).await;
             let is_fine = answer.as_ref().is_none_or(|answer| answer.status == 200 || answer.status == 409);
             if !is_fine {
-                self.wrong.lock().expect("nobody panics with it").push(format!("{decision} was answered with {answer:?}"));
+                self.wrong.lock().expect("the lock is not poisoned").push(format!("{decision} was answered with {answer:?}"));
             }
         }
     }
@@ -187,7 +187,7 @@ impl Load {
             let asked = Instant::now();
             let answer = self.roads.post(&format!("/v1/tools/{tool}/claim"), &body, Some(&key)).await;
             let Some(calls) = answer.body["calls"].as_array().filter(|_| answer.status == 200) else {
-                self.wrong.lock().expect("nobody panics with it").push(format!("a claim was answered with {answer:?}"));
+                self.wrong.lock().expect("the lock is not poisoned").push(format!("a claim was answered with {answer:?}"));
                 return;
             };
             let reports = calls.iter().map(|call| self.run_call(call, asked));
@@ -201,11 +201,11 @@ impl Load {
             return;
         }
         let id = call["tool_call_id"].as_str().expect("a claimed call has an id");
-        *self.ledger.lock().expect("nobody panics with it").entry(id.to_owned()).or_default() += 1;
+        *self.ledger.lock().expect("the lock is not poisoned").entry(id.to_owned()).or_default() += 1;
         let is_chosen = |sum: u64| self.abandon_one_in > 0 && sum.is_multiple_of(self.abandon_one_in);
         let sum = id.bytes().fold(0_u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
         // Only the first start is abandoned; the second belongs to another worker.
-        if is_chosen(sum) && self.ledger.lock().expect("nobody panics with it")[id] == 1 {
+        if is_chosen(sum) && self.ledger.lock().expect("the lock is not poisoned")[id] == 1 {
             self.abandoned.fetch_add(1, Ordering::Relaxed);
             return;
         }
@@ -215,7 +215,7 @@ impl Load {
         let agent = call["agent_id"].as_str().expect("a claimed call has an agent");
         let answer = self.roads.post(&format!("/v1/agents/{agent}/report"), &body, None).await;
         if answer.status != 202 {
-            self.wrong.lock().expect("nobody panics with it").push(format!("a report on {id} was answered with {answer:?}"));
+            self.wrong.lock().expect("the lock is not poisoned").push(format!("a report on {id} was answered with {answer:?}"));
         }
     }
 }

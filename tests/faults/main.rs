@@ -64,7 +64,7 @@ impl Trial {
         let numbers = format!(
             "{} faults, {} turns, {} calls abandoned, {} decisions, {} requests repeated",
             self.faults,
-            load.turns.lock().expect("nobody panics with it").len(),
+            load.turns.lock().expect("the lock is not poisoned").len(),
             count(&load.abandoned),
             count(&load.decided),
             count(&cluster.roads.repeated),

@@ -71,7 +71,7 @@ impl Notes {
         let body = json!({ "model": "script", "input": "note", "background": true, "tools": tools });
         let id = roads.post("/v1/responses", &body, Some(key)).await.ok()["id"].as_str().expect("a response has an id").to_owned();
         let run = id.replace("resp_", "run_");
-        self.runs.lock().expect("nobody panics with it").push(run.clone());
+        self.runs.lock().expect("the lock is not poisoned").push(run.clone());
         let began = Instant::now();
         loop {
             let view = roads.get(&format!("/v1/windlass/runs/{run}")).await;
@@ -119,13 +119,13 @@ impl Notes {
     }
 
     fn complain(&self, what: String) {
-        self.wrong.lock().expect("nobody panics with it").push(what);
+        self.wrong.lock().expect("the lock is not poisoned").push(what);
     }
 
     /// Everything that is wrong: each response ended with its one note, which was started once, and once more for each time that a person
     /// released it.
     pub async fn check(&self, roads: &Roads) -> Vec<String> {
-        let runs = self.runs.lock().expect("nobody panics with it").clone();
+        let runs = self.runs.lock().expect("the lock is not poisoned").clone();
         let starts = self.starts();
         let (mut known, mut parked) = (BTreeSet::new(), 0);
         for run in &runs {
@@ -155,6 +155,6 @@ impl Notes {
             self.complain("no note was ever cut short".to_owned());
         }
         say(&format!("notes written by the servers: {}, {parked} of them parked", runs.len()));
-        self.wrong.lock().expect("nobody panics with it").clone()
+        self.wrong.lock().expect("the lock is not poisoned").clone()
     }
 }

@@ -30,7 +30,7 @@ async fn service(nats: &NatsServer, server: &Server, tool: &'static str, worker:
             let answer: Value = serde_json::from_slice(&answer.bytes().await.unwrap_or_default()).unwrap_or_default();
             for call in answer["calls"].as_array().into_iter().flatten() {
                 let id = call["tool_call_id"].as_str().expect("a call has an id").to_owned();
-                *ledger.lock().expect("nobody panics with it").entry(id).or_default() += 1;
+                *ledger.lock().expect("the lock is not poisoned").entry(id).or_default() += 1;
                 let report = json!({
                     "agent_turn_id": call["agent_turn_id"], "tool_call_id": call["tool_call_id"], "status": "success", "result": "served",
                 });
@@ -56,8 +56,8 @@ async fn a_service_on_nats_answers_by_report() {
         let ended = server.ended(run).await;
         assert_eq!(server.content(&ended["deliverable_item_id"]).await["text"], "The results are: pay gave served");
     }
-    let mut all = started.lock().expect("nobody panics with it").clone();
-    all.extend(other.lock().expect("nobody panics with it").clone());
+    let mut all = started.lock().expect("the lock is not poisoned").clone();
+    all.extend(other.lock().expect("the lock is not poisoned").clone());
     assert_eq!((all.len(), all.values().sum::<u32>()), (20, 20), "each call was started once, by one of the two");
 }
 
@@ -78,7 +78,7 @@ async fn a_doubled_command_starts_nothing_twice() {
     again.flush().await.expect("they are sent");
     let run = server.enqueue("a", "call pay").await;
     server.ended(&run).await;
-    let started = started.lock().expect("nobody panics with it").clone();
+    let started = started.lock().expect("the lock is not poisoned").clone();
     assert_eq!(started.values().copied().collect::<Vec<_>>(), [1, 1], "{started:?}");
 }
 

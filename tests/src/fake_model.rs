@@ -93,7 +93,7 @@ impl FakeModel {
 
     /// Gives a permit for one answer, or for one event of it.
     pub fn let_answer(&self) {
-        let stage = self.stage.lock().expect("nobody panics on stage");
+        let stage = self.stage.lock().expect("the lock is not poisoned");
         stage.permits.as_ref().expect("its answers are held back").add_permits(1);
     }
 
@@ -115,7 +115,7 @@ impl FakeModel {
 
     /// The requests so far.
     pub fn asked(&self) -> Vec<Value> {
-        self.stage.lock().expect("nobody panics on stage").asked.clone()
+        self.stage.lock().expect("the lock is not poisoned").asked.clone()
     }
 
     /// Waits until the model has this number of requests.
@@ -125,7 +125,7 @@ impl FakeModel {
 
     /// The number of requests that hang and whose clients are still connected.
     pub fn hanging(&self) -> usize {
-        self.stage.lock().expect("nobody panics on stage").hanging
+        self.stage.lock().expect("the lock is not poisoned").hanging
     }
 
     /// A `models:` entry for a configuration.
@@ -150,13 +150,13 @@ struct Hanging(Arc<Mutex<Stage>>);
 
 impl Drop for Hanging {
     fn drop(&mut self) {
-        self.0.lock().expect("nobody panics on stage").hanging -= 1;
+        self.0.lock().expect("the lock is not poisoned").hanging -= 1;
     }
 }
 
 async fn answer(stage: Arc<Mutex<Stage>>, body: Value, dialect: Dialect) -> Response {
     let (scene, permits) = {
-        let mut open = stage.lock().expect("nobody panics on stage");
+        let mut open = stage.lock().expect("the lock is not poisoned");
         open.asked.push(body);
         let next = open.scenes.front().cloned().expect("a play has a scene");
         if open.scenes.len() > 1 {
@@ -205,7 +205,7 @@ async fn answer(stage: Arc<Mutex<Stage>>, body: Value, dialect: Dialect) -> Resp
 }
 
 fn forever(stage: &Arc<Mutex<Stage>>, bytes: String, pause: Duration) -> Response {
-    stage.lock().expect("nobody panics on stage").hanging += 1;
+    stage.lock().expect("the lock is not poisoned").hanging += 1;
     let hanging = Hanging(stage.clone());
     let bytes = axum::body::Bytes::from(bytes);
     let pieces = futures_util::stream::unfold((hanging, bytes), move |(hanging, bytes)| async move {

@@ -103,11 +103,11 @@ struct Desk {
 
 impl Desk {
     fn book(&self) -> MutexGuard<'_, Book> {
-        self.book.lock().expect("nobody panics at the desk")
+        self.book.lock().expect("the lock is not poisoned")
     }
 
     fn manners(&self) -> McpManners {
-        self.manners.lock().expect("nobody panics at the desk").clone()
+        self.manners.lock().expect("the lock is not poisoned").clone()
     }
 }
 
@@ -146,7 +146,7 @@ impl McpServer {
 
     /// Changes the behaviour.
     pub fn behave(&self, change: impl FnOnce(&mut McpManners)) {
-        change(&mut self.desk.manners.lock().expect("nobody panics at the desk"));
+        change(&mut self.desk.manners.lock().expect("the lock is not poisoned"));
     }
 
     /// A `tools:` entry for a configuration.

@@ -157,7 +157,7 @@ impl Listener {
                         parent_step: header("Windlass-Parent-Step-Id").unwrap_or_default(),
                         body: serde_json::from_slice(&message.payload).expect("a body is JSON"),
                     };
-                    log.lock().expect("nobody panics with it").push(message);
+                    log.lock().expect("the lock is not poisoned").push(message);
                 }
             }
         });
@@ -166,7 +166,7 @@ impl Listener {
 
     /// All messages so far, including repeated ones.
     pub fn all(&self) -> Vec<Message> {
-        self.wait_for.lock().expect("nobody panics with it").clone()
+        self.wait_for.lock().expect("the lock is not poisoned").clone()
     }
 
     /// All messages so far, each id once. Fails if two messages with the same id differ.

@@ -246,13 +246,13 @@ pub struct PendingResponse {
 impl PendingResponse {
     /// The id, as soon as the client can know it. A client that waits for the object learns it only at the end.
     pub async fn id(&self) -> String {
-        until("the response has an id", || async { self.id.lock().expect("nobody panics here").clone() }).await
+        until("the response has an id", || async { self.id.lock().expect("the lock is not poisoned").clone() }).await
     }
 
     /// Waits for an event. Only for clients that read a stream.
     pub async fn event(&self, kind: &str) -> StreamEvent {
         until(&format!("{kind} arrives"), || async {
-            self.seen.lock().expect("nobody panics here").iter().find(|event| event.kind() == kind).cloned()
+            self.seen.lock().expect("the lock is not poisoned").iter().find(|event| event.kind() == kind).cloned()
         })
         .await
     }
@@ -270,7 +270,7 @@ impl PendingResponse {
             Err(error) => std::panic::resume_unwind(error.into_panic()),
         };
         let id = object["id"].as_str().expect("a response has an id").to_owned();
-        let mut events = std::mem::take(&mut *self.seen.lock().expect("nobody panics here"));
+        let mut events = std::mem::take(&mut *self.seen.lock().expect("the lock is not poisoned"));
         if object["windlass"]["status"] != "parked" {
             match object["store"] == true {
                 true => {
@@ -409,7 +409,7 @@ struct Client {
 impl Client {
     fn know(&self, response: &Value) {
         let id = response["id"].as_str().expect("a response has an id").to_owned();
-        self.id.lock().expect("nobody panics here").get_or_insert(id);
+        self.id.lock().expect("the lock is not poisoned").get_or_insert(id);
     }
 
     /// A response that failed without output is answered with an HTTP error that names the stored response.
@@ -455,7 +455,7 @@ impl Client {
                     if let Some(response) = event.data.get("response") {
                         self.know(response);
                     }
-                    self.seen.lock().expect("nobody panics here").push(event);
+                    self.seen.lock().expect("the lock is not poisoned").push(event);
                 }
                 Next::Comment => {}
                 Next::Done => {
@@ -478,7 +478,7 @@ impl Client {
             if let Some(response) = event.data.get("response") {
                 self.know(response);
             }
-            self.seen.lock().expect("nobody panics here").push(event);
+            self.seen.lock().expect("the lock is not poisoned").push(event);
             if let Some(ended) = grammar.ended() {
                 return ended.clone();
             }

@@ -237,7 +237,7 @@ impl Server {
 
     /// The log so far.
     pub fn log(&self) -> String {
-        self.log.lock().expect("nobody panics while logging").join("\n")
+        self.log.lock().expect("the lock is not poisoned").join("\n")
     }
 
     /// Sends a GET request.
@@ -438,7 +438,7 @@ impl Server {
         self.log = log.clone();
         std::thread::spawn(move || {
             for line in BufReader::new(stderr).lines().map_while(Result::ok) {
-                log.lock().expect("nobody panics while logging").push(line);
+                log.lock().expect("the lock is not poisoned").push(line);
             }
         });
         let began = Instant::now();
